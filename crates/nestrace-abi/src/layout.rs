@@ -1,0 +1,1 @@
+//! Field offsets that the collector reads from BTF and hands to the probes, one global each.

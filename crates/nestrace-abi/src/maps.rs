@@ -1,0 +1,25 @@
+//! Names of maps, and the shapes of their keys and values.
+
+/// One ring buffer per processor, in an array of maps.
+pub const RINGS: &str = "RINGS";
+/// Hash: device number (`MAJOR << 20 | MINOR`) of a whole disk → 1. Block events of others are not sent.
+pub const DEVICES: &str = "DEVICES";
+/// Hash: process id (tgid) → guest index.
+pub const PROCESSES: &str = "PROCESSES";
+/// Hash: [`InodeKey`] → 1. Page cache, read-ahead and write-back events of others are not sent.
+pub const INODES: &str = "INODES";
+/// Per-CPU array indexed by [`crate::Source`]: events that found no room.
+pub const DROPS: &str = "DROPS";
+
+/// Key of [`INODES`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InodeKey {
+    /// Inode number.
+    pub inode: u64,
+    /// Device number of the super block.
+    pub dev: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<InodeKey>() == 16);

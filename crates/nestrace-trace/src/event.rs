@@ -1,0 +1,77 @@
+//! One stored event: a row of `host.arrows`. What the columns hold for each kind is written at
+//! [`nestrace_abi::Kind`].
+
+use nestrace_abi::Kind;
+
+/// One row of a recording. Columns that a kind does not use hold 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// `CLOCK_MONOTONIC` of the recording machine, nanoseconds.
+    pub ts_ns: u64,
+    /// Number of a [`Kind`]; see [`Event::kind`].
+    pub kind: u8,
+    /// Small extra fact of the kind.
+    pub sub: u8,
+    /// Processor.
+    pub cpu: u16,
+    /// Thread id; 0 in the idle task.
+    pub tid: u32,
+    /// Device (`MAJOR << 20 | MINOR`), or the guest's index in the manifest for file and QEMU events.
+    pub dev: u32,
+    /// The identity that the event is about.
+    pub object: u64,
+    /// A second identity.
+    pub related: u64,
+    /// Byte offset on the device or in the file.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Operation and flags: [`nestrace_abi::flags`].
+    pub flags: u32,
+    /// Inode of the owner.
+    pub inode: u64,
+    /// Byte offset in the owner.
+    pub file_offset: u64,
+    /// Device of the owner's super block.
+    pub owner_dev: u32,
+    /// The kernel's kiocb.
+    pub iocb: u64,
+    /// What the kiocb was made from.
+    pub origin: u64,
+    /// Index into [`nestrace_abi::end_io::SYMBOLS`].
+    pub end_io: u8,
+    /// cgroup id.
+    pub cgroup: u64,
+    /// Priority, status or errno, by kind.
+    pub aux: u32,
+}
+
+impl Event {
+    /// The kind, or `None` for one that a newer release added (such events are skipped).
+    #[must_use]
+    pub const fn kind(&self) -> Option<Kind> {
+        Kind::from_u8(self.kind)
+    }
+
+    /// The operation bits of `flags`: one of `flags::OP_*`.
+    #[must_use]
+    pub const fn op(&self) -> u32 {
+        self.flags & nestrace_abi::flags::OP_MASK
+    }
+
+    /// The result in `offset` of events that end a call: a count, or a negative errno.
+    #[must_use]
+    pub const fn result(&self) -> i64 {
+        self.offset.cast_signed()
+    }
+
+    /// The 16 bytes of a thread's name ([`Kind::Thread`]), without the trailing zeros.
+    #[must_use]
+    pub fn thread_name(&self) -> String {
+        let mut bytes = [0u8; 16];
+        bytes[..8].copy_from_slice(&self.related.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
+        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}

@@ -1,0 +1,312 @@
+//! `manifest.json`: what was recorded, on what, with which probes, and what was lost.
+//!
+//! It is written when recording begins and again when it ends (and whenever something that
+//! matters changes), always as a whole file renamed into place.
+
+use serde::{Deserialize, Serialize};
+
+/// Major version of the format. A newer one is refused.
+pub const FORMAT_MAJOR: u32 = 1;
+/// Minor version: columns, kinds and keys were added.
+pub const FORMAT_MINOR: u32 = 0;
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// Version of the format.
+    pub format: Format,
+    /// Version of the nestrace that wrote it.
+    pub tool_version: String,
+    /// Whether the recording was closed.
+    pub state: State,
+    /// `CLOCK_REALTIME` at the start, nanoseconds since 1970.
+    pub start_unix_ns: u64,
+    /// `CLOCK_MONOTONIC` at the same instant; events count from the same zero.
+    pub start_mono_ns: u64,
+    /// `CLOCK_MONOTONIC` at which the last source had been live for the first time.
+    pub live_mono_ns: u64,
+    /// `CLOCK_MONOTONIC` at the end; 0 while recording or after a crash.
+    pub end_mono_ns: u64,
+    /// Why it ended.
+    pub end_reason: String,
+    /// `full` or `light`.
+    pub detail: String,
+    /// The recording machine.
+    pub host: Machine,
+    /// Guests, disks, images, devices.
+    pub topology: Topology,
+    /// One entry a stream file.
+    pub streams: Vec<Stream>,
+    /// Probes that were attached.
+    pub probes: Vec<Probe>,
+    /// Probes that could not be attached, and what is missing without them.
+    pub refused: Vec<Refused>,
+    /// Events that were dropped, by source; sources without loss are listed with 0.
+    pub losses: Vec<Loss>,
+    /// What happened while recording that a reader should know (a guest exited, the disk was full, …).
+    pub notices: Vec<Notice>,
+}
+
+/// Version of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Format {
+    /// Readers refuse a major that is newer than theirs.
+    pub major: u32,
+    /// Readers accept any minor.
+    pub minor: u32,
+}
+
+impl Default for Format {
+    fn default() -> Self {
+        Self { major: FORMAT_MAJOR, minor: FORMAT_MINOR }
+    }
+}
+
+/// Whether a recording was closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Still running, or the recorder was killed.
+    #[default]
+    Recording,
+    /// Closed by the recorder, for whatever reason.
+    Complete,
+    /// Closed by `nestrace repair`.
+    Repaired,
+}
+
+/// A machine: the host, or a guest as its agent describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// `uname -n`.
+    pub hostname: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// `uname -m`.
+    pub arch: String,
+    /// Processors online.
+    pub cpus: u32,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: String,
+}
+
+/// Guests and the devices beneath them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Topology {
+    /// Guests that are recorded (or, for `nestrace guests`, all that run).
+    pub guests: Vec<Guest>,
+    /// Every block device that a guest's images lie on, and those beneath.
+    pub devices: Vec<Device>,
+}
+
+/// One running QEMU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Guest {
+    /// `-name` (libvirt's domain name), or `pid:N` where it has none.
+    pub name: String,
+    /// `-uuid`, where given.
+    pub uuid: Option<String>,
+    /// Process id of QEMU on the host.
+    pub pid: u32,
+    /// `qemu-system-x86_64`.
+    pub executable: String,
+    /// Version as QMP gives it, or as the binary's name or `--version` tells; empty if unknown.
+    pub qemu_version: String,
+    /// `kvm`, `tcg` or empty.
+    pub accel: String,
+    /// Where the facts about the disks come from: `qmp`, `command line`, `proc`.
+    pub sources: Vec<String>,
+    /// Path of the QMP socket that was free, if any.
+    pub qmp: Option<String>,
+    /// Host side of the agent's channel `org.nestrace.agent.0`, if there is one.
+    pub agent: Option<String>,
+    /// The disks, in the order of the command line.
+    pub disks: Vec<Disk>,
+    /// QEMU's BlockBackends that were identified: address (as in QEMU events) and disk.
+    pub backends: Vec<Backend>,
+}
+
+/// Which disk a BlockBackend of QEMU belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Backend {
+    /// Address of the BlockBackend in QEMU.
+    pub address: u64,
+    /// Index into [`Guest::disks`].
+    pub disk: u32,
+    /// How it was proved: `node name`, `file name`, `only disk`.
+    pub proof: String,
+}
+
+/// One disk of a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Disk {
+    /// What a person calls it: the drive's or device's id, else its node name, else `disk0`.
+    pub name: String,
+    /// `-device` id (qdev), if any.
+    pub qdev: Option<String>,
+    /// Block node at the top of the disk.
+    pub node: Option<String>,
+    /// `virtio-blk`, `virtio-scsi`, `ide`, `nvme`, `usb`, `floppy`, …
+    pub bus: String,
+    /// `raw`, `qcow2`, …
+    pub format: String,
+    /// Cache mode as it works: `none`, `writeback`, `writethrough`, `directsync`, `unsafe`.
+    pub cache: Option<String>,
+    /// `threads`, `native`, `io_uring`.
+    pub aio: Option<String>,
+    /// The iothread that serves it.
+    pub iothread: Option<String>,
+    /// Whether the guest may only read.
+    pub read_only: bool,
+    /// Why its I/O cannot be followed on this host (rbd, nbd, vhost-user, vfio); `None` if it can.
+    pub not_followed: Option<String>,
+    /// The image and its backing files, top first. Empty when it is not a file or device here.
+    pub images: Vec<Image>,
+}
+
+/// A file (or block device) that holds a disk's data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Image {
+    /// Path in QEMU's own mount namespace.
+    pub path: String,
+    /// `raw`, `qcow2`, …
+    pub format: String,
+    /// Inode number; for a block device that of the device's own inode in bdev (0 if unknown).
+    pub inode: u64,
+    /// Device number (`MAJOR << 20 | MINOR`) of the super block as the *kernel* has it in
+    /// `inode->i_sb->s_dev` (which `stat` does not show on btrfs); for a block device, the device itself.
+    pub dev: u32,
+    /// Whether `path` is a block device.
+    pub is_block_device: bool,
+    /// Whether the file was open with O_DIRECT.
+    pub direct: Option<bool>,
+    /// Apparent size in bytes.
+    pub size: u64,
+    /// Allocated bytes (`st_blocks` × 512).
+    pub allocated: u64,
+    /// The file system it lies on; `None` for a block device.
+    pub mount: Option<Mount>,
+    /// Names of the block devices right under the file system (several under btrfs), or the device itself.
+    pub devices: Vec<String>,
+}
+
+/// A host file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mount {
+    /// `ext4`, `xfs`, … ; ext3 and ext2 are told from ext4 by their features where they can be.
+    pub fs_type: String,
+    /// Mount point in QEMU's namespace.
+    pub mount_point: String,
+    /// Source as mountinfo has it.
+    pub source: String,
+    /// Mount and super block options.
+    pub options: String,
+}
+
+/// A block device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    /// Kernel name: `loop0`, `vda`, `dm-0`.
+    pub name: String,
+    /// Device number, `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    /// `disk`, `partition`, `loop`, `dm`, `md`.
+    pub kind: String,
+    /// Names of the devices beneath (a partition's disk, dm and md members, under a loop device's file).
+    pub beneath: Vec<String>,
+    /// A loop device's backing file.
+    pub loop_file: Option<Image>,
+    /// Active scheduler, or empty.
+    pub scheduler: String,
+    /// `queue/nr_requests`.
+    pub nr_requests: u32,
+    /// `queue/read_ahead_kb`.
+    pub read_ahead_kb: u32,
+    /// `queue/write_cache`.
+    pub write_cache: String,
+    /// `queue/rotational`.
+    pub rotational: bool,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// One stream file of the bundle.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stream {
+    /// File name within the bundle.
+    pub file: String,
+    /// `host` or `guest`.
+    pub side: String,
+    /// Guest's name for a guest stream.
+    pub guest: Option<String>,
+    /// `ebpf` or `blktrace`.
+    pub backend: String,
+    /// `uname -r` of the machine.
+    pub kernel: String,
+}
+
+/// An attached probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Probe {
+    /// Tracepoint, or function of QEMU.
+    pub name: String,
+    /// A [`nestrace_abi::Source`] name.
+    pub source: String,
+    /// `tp_btf`, `raw_tp`, `uprobe`, `usdt`.
+    pub how: String,
+    /// Guest's name where it is a probe of one QEMU.
+    pub guest: Option<String>,
+}
+
+/// A probe that is not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refused {
+    /// Tracepoint, or function of QEMU.
+    pub name: String,
+    /// A [`nestrace_abi::Source`] name.
+    pub source: String,
+    /// Why, in words.
+    pub reason: String,
+    /// What the user loses.
+    pub cost: String,
+    /// Guest's name where it is a probe of one QEMU.
+    pub guest: Option<String>,
+}
+
+/// Events of one source that found no room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Loss {
+    /// A [`nestrace_abi::Source`] name, or what else was lost (`disk_full`, `guest_stream`).
+    pub source: String,
+    /// Stream's guest, `None` for the host.
+    pub guest: Option<String>,
+    /// How many.
+    pub events: u64,
+}
+
+/// Something that happened while recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Notice {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    pub mono_ns: u64,
+    /// Short stable word: `guest_exited`, `disk_full`, `disk_removed`, `disk_added`, `max_size`, `out_of_order`, …
+    pub what: String,
+    /// For a person.
+    pub message: String,
+}
