@@ -73,22 +73,22 @@ impl Btf {
     }
 
     fn member_of(&self, struct_name: &str, path: &str) -> Option<Member> {
+        let mut budget = MAX_MEMBERS;
         self.named(struct_name).find_map(|found| {
             let outer = match found.kind {
                 Kind::Typedef => self.resolved(found.size_or_type)?,
                 _ => found,
             };
-            self.walk(outer, path)
+            self.walk(outer, path, &mut budget)
         })
     }
 
-    fn walk(&self, outer: Type<'_>, path: &str) -> Option<Member> {
-        let mut budget = MAX_MEMBERS;
+    fn walk(&self, outer: Type<'_>, path: &str, budget: &mut u32) -> Option<Member> {
         let mut within = outer;
         let mut base = 0u32;
         let mut components = path.split('.').peekable();
         while let Some(component) = components.next() {
-            let mut member = self.find(within, component.as_bytes(), MAX_DEPTH, &mut budget)?;
+            let mut member = self.find(within, component.as_bytes(), MAX_DEPTH, budget)?;
             member.bit_offset = member.bit_offset.checked_add(base)?;
             if components.peek().is_none() {
                 return Some(member);

@@ -111,7 +111,9 @@ impl Section {
                 needed,
                 available,
             };
-            let info = word(&self.data, at.saturating_add(4)).ok_or(truncated(TYPE))?;
+            let info = word(&self.data, at.saturating_add(4))
+                .filter(|_| available >= TYPE)
+                .ok_or(truncated(TYPE))?;
             let number = Kind::number(info);
             let kind = Kind::from_number(number).ok_or(BtfError::UnknownKind {
                 id,
