@@ -1,1 +1,5 @@
-//! placeholder
+//! The recorder: finds guests, plans and attaches probes, drains buffers, talks to agents, writes
+//! bundles. The only crate that touches `/proc`, `/sys`, QMP and BPF on the host.
+
+pub mod guest;
+pub mod topology;
