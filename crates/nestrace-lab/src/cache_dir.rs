@@ -1,0 +1,103 @@
+//! The folder that keeps kernels and initramfs between runs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+/// The cache could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// Neither XDG_CACHE_HOME nor HOME is set.
+    #[error("find the cache folder: neither XDG_CACHE_HOME nor HOME is set")]
+    NoHome,
+    /// A file operation failed.
+    #[error("use the cache at {path}")]
+    Io {
+        /// Which path.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// `$XDG_CACHE_HOME/nestrace` or `~/.cache/nestrace`, made if need be.
+///
+/// # Errors
+/// No home, or the folder cannot be made.
+pub fn root() -> Result<PathBuf, CacheError> {
+    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(std::env::var_os("HOME").ok_or(CacheError::NoHome)?).join(".cache"),
+    };
+    let root = base.join("nestrace");
+    std::fs::create_dir_all(&root).map_err(|source| CacheError::Io {
+        path: root.clone(),
+        source,
+    })?;
+    Ok(root)
+}
+
+/// Fills the cache entry `name` (a folder) unless it is there.
+///
+/// `fill` works in a temporary folder that is renamed into place at the end, so a cut or concurrent
+/// run never leaves half an entry; when two runs fill the same entry, the first one stays.
+///
+/// # Errors
+/// `fill`'s own, or a file operation's.
+pub fn entry<E: From<CacheError>>(
+    root: &Path,
+    name: &str,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<PathBuf, E> {
+    let place = root.join(name);
+    if place.is_dir() {
+        return Ok(place);
+    }
+    let failed = |source| CacheError::Io {
+        path: place.clone(),
+        source,
+    };
+    let unfinished: TempDir = tempfile::Builder::new()
+        .prefix(".unfinished-")
+        .tempdir_in(root)
+        .map_err(failed)?;
+    fill(unfinished.path())?;
+    match std::fs::rename(unfinished.path(), &place) {
+        Ok(()) => {
+            let _ = unfinished.keep();
+            Ok(place)
+        }
+        Err(_) if place.is_dir() => Ok(place),
+        Err(source) => Err(failed(source).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_filled_once_and_a_failed_fill_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let failed: Result<_, CacheError> = entry(root.path(), "a", |_| Err(CacheError::NoHome));
+        assert!(failed.is_err());
+        assert_eq!(root.path().read_dir().unwrap().count(), 0);
+
+        let write = |text: &'static str| {
+            move |folder: &Path| -> Result<(), CacheError> {
+                std::fs::write(folder.join("file"), text).unwrap();
+                Ok(())
+            }
+        };
+        let first = entry(root.path(), "a", write("first")).unwrap();
+        let second = entry(root.path(), "a", write("second")).unwrap();
+        assert_eq!(first, second);
+        assert_eq!(
+            std::fs::read_to_string(first.join("file")).unwrap(),
+            "first"
+        );
+        assert_eq!(root.path().read_dir().unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,77 @@
+//! Makes and mounts file systems in a guest.
+
+use std::time::Duration;
+
+use crate::guest::{Guest, GuestError};
+use crate::stack::GuestFsKind;
+
+impl GuestFsKind {
+    /// The guest's module.
+    #[must_use]
+    pub fn module(self) -> &'static str {
+        match self {
+            Self::Ext2 | Self::Ext3 | Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Jfs => "jfs",
+            Self::Reiserfs => "reiserfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// Shell command that formats `device`; nothing is left to be initialised later.
+    #[must_use]
+    pub fn mkfs_command(self, device: &str) -> String {
+        let mkfs = match self {
+            Self::Ext2 | Self::Ext3 | Self::Ext4 => {
+                format!("mkfs.{self} -q -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard")
+            }
+            Self::Xfs => "mkfs.xfs -q -f -K".to_owned(),
+            Self::Jfs => "mkfs.jfs -q".to_owned(),
+            Self::Reiserfs => "mkreiserfs -q -f -f".to_owned(),
+            Self::Btrfs => "mkfs.btrfs -q -f -K".to_owned(),
+        };
+        // Absolute: busybox's own mke2fs would be taken first.
+        format!("/usr/bin/{mkfs} {device}")
+    }
+}
+
+impl Guest {
+    /// Formats a disk (by the id it was given) with a file system.
+    ///
+    /// # Errors
+    /// The guest has no such disk, or mkfs failed.
+    pub fn make_fs(&self, disk: &str, kind: GuestFsKind) -> Result<(), GuestError> {
+        let device = self.device_of(disk)?;
+        let script = format!("load {}; {}", kind.module(), kind.mkfs_command(&device));
+        self.run_ok(&script, Duration::from_secs(180)).map(|_| ())
+    }
+
+    /// Mounts a disk's file system at `folder`, which is made; `options` may be empty.
+    ///
+    /// # Errors
+    /// The guest has no such disk, or mount failed.
+    pub fn mount(
+        &self,
+        disk: &str,
+        kind: GuestFsKind,
+        folder: &str,
+        options: &str,
+    ) -> Result<(), GuestError> {
+        let device = self.device_of(disk)?;
+        let options = if options.is_empty() { "rw" } else { options };
+        let script = format!(
+            "load {}; mkdir -p {folder} && mount -t {kind} -o {options} {device} {folder}",
+            kind.module()
+        );
+        self.run_ok(&script, Duration::from_secs(60)).map(|_| ())
+    }
+
+    /// Unmounts.
+    ///
+    /// # Errors
+    /// umount failed.
+    pub fn unmount(&self, folder: &str) -> Result<(), GuestError> {
+        self.run_ok(&format!("umount {folder}"), Duration::from_secs(60))
+            .map(|_| ())
+    }
+}

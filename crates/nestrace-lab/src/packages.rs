@@ -1,0 +1,151 @@
+//! The Debian packages that guests and host file systems need.
+
+use std::path::Path;
+
+use crate::external_tool::{Tool, ToolError, find_program};
+
+/// A program that the rig runs or puts into guests, and the package that has it.
+const PROGRAMS: [(&str, &str); 17] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("qemu-img", "qemu-utils"),
+    ("fio", "fio"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("mkfs.btrfs", "btrfs-progs"),
+    ("mke2fs", "e2fsprogs"),
+    ("mkfs.jfs", "jfsutils"),
+    ("mkreiserfs", "reiserfsprogs"),
+    ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
+    ("blktrace", "blktrace"),
+    ("xz", "xz-utils"),
+    ("losetup", "mount"),
+    ("fstrim", "util-linux"),
+    ("ldd", "libc-bin"),
+    ("dpkg-deb", "dpkg"),
+    ("apt-get", "apt"),
+];
+
+/// Why the packages are not there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackagesError {
+    /// They are missing and this user may not install them: exit code 4.
+    #[error("find the programs of the Debian packages {}; install them with: {}", packages.join(" "), install_line(packages))]
+    Missing {
+        /// Names of the packages.
+        packages: Vec<String>,
+    },
+    /// apt failed.
+    #[error("install {}", packages.join(" "))]
+    Install {
+        /// Names of the packages.
+        packages: Vec<String>,
+        /// What apt said.
+        source: ToolError,
+    },
+}
+
+/// Packages whose program is not on this machine.
+#[must_use]
+pub fn missing() -> Vec<String> {
+    PROGRAMS
+        .iter()
+        .filter(|(program, _)| find_program(program).is_none())
+        .map(|(_, package)| (*package).to_owned())
+        .collect()
+}
+
+/// The exact line that installs packages.
+#[must_use]
+pub fn install_line(packages: &[String]) -> String {
+    format!(
+        "sudo apt-get update && sudo apt-get install -y --no-install-recommends {}",
+        packages.join(" ")
+    )
+}
+
+/// Makes sure that every package is there; installs what is missing when this is root.
+///
+/// `progress` hears what is about to be installed.
+///
+/// # Errors
+/// [`PackagesError::Missing`] for an ordinary user or a machine without apt, else apt's failure.
+pub fn install(progress: impl Fn(&str)) -> Result<(), PackagesError> {
+    let packages = missing();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    install_named(packages, progress)
+}
+
+/// Installs packages by name when this is root.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_named(packages: Vec<String>, progress: impl Fn(&str)) -> Result<(), PackagesError> {
+    if !nix::unistd::geteuid().is_root() || find_program("apt-get").is_none() {
+        return Err(PackagesError::Missing { packages });
+    }
+    progress(&format!("installing {}", packages.join(" ")));
+    match apt_install(&packages) {
+        Ok(()) => Ok(()),
+        Err(source) => Err(PackagesError::Install { packages, source }),
+    }
+}
+
+fn apt_install(packages: &[String]) -> Result<(), ToolError> {
+    update_lists()?;
+    Tool::new("apt-get")
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .args([
+            "install",
+            "-q",
+            "-y",
+            "--no-install-recommends",
+            "-o",
+            "DPkg::Lock::Timeout=120",
+        ])
+        .args(packages)
+        .run()?;
+    Ok(())
+}
+
+/// Reads apt's lists anew, as root; another apt that runs is waited for.
+///
+/// # Errors
+/// apt failed.
+pub fn update_lists() -> Result<(), ToolError> {
+    Tool::new("apt-get")
+        .args(["update", "-q", "-o", "DPkg::Lock::Timeout=120"])
+        .run()?;
+    Ok(())
+}
+
+/// Whether apt has package lists at all (a fresh container image has none).
+#[must_use]
+pub fn has_lists() -> bool {
+    Path::new("/var/lib/apt/lists")
+        .read_dir()
+        .is_ok_and(|entries| {
+            entries
+                .flatten()
+                .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_has_the_line_to_type() {
+        let error = PackagesError::Missing {
+            packages: vec!["fio".into(), "xfsprogs".into()],
+        };
+        assert_eq!(
+            error.to_string(),
+            "find the programs of the Debian packages fio xfsprogs; install them with: \
+             sudo apt-get update && sudo apt-get install -y --no-install-recommends fio xfsprogs"
+        );
+    }
+}

@@ -1,0 +1,156 @@
+//! Writes QEMU's command line for a guest.
+
+use std::path::Path;
+
+use crate::guest::{DiskSpec, GuestSpec};
+use crate::stack::{Bus, DiskStack};
+
+/// Sockets and files of a guest, in its own folder.
+pub(crate) mod place {
+    /// QMP that is left to nestrace.
+    pub(crate) const QMP: &str = "qmp.sock";
+    /// QMP of the rig and the tests.
+    pub(crate) const OWN_QMP: &str = "rig-qmp.sock";
+    /// Command channel.
+    pub(crate) const CHANNEL: &str = "rig.sock";
+    /// File transfer.
+    pub(crate) const TRANSFER: &str = "transfer.sock";
+    /// The agent's port.
+    pub(crate) const AGENT: &str = "agent.sock";
+    /// The guest's serial console.
+    pub(crate) const CONSOLE: &str = "console.log";
+    /// QEMU's own messages.
+    pub(crate) const QEMU_LOG: &str = "qemu.log";
+}
+
+/// Arguments of QEMU for `spec`, its sockets in `folder`; `accel` as `-accel` takes it.
+pub(crate) fn arguments(spec: &GuestSpec, folder: &Path, accel: &str) -> Vec<String> {
+    let mut args = Args::default();
+    args.pair("-name", format!("guest={}", spec.name));
+    args.pair("-machine", "pc".to_owned());
+    args.pair("-accel", accel.to_owned());
+    args.pair("-cpu", "max".to_owned());
+    args.pair("-smp", spec.vcpus.to_string());
+    args.pair("-m", spec.memory_mib.to_string());
+    args.0
+        .extend(["-nodefaults", "-no-user-config"].map(str::to_owned));
+    if !spec.allow_reboot {
+        args.0.push("-no-reboot".to_owned());
+    }
+    args.pair("-display", "none".to_owned());
+    args.pair("-kernel", spec.kernel.vmlinuz.display().to_string());
+    args.pair("-initrd", folder.join("initramfs").display().to_string());
+    args.pair("-append", kernel_command_line(spec));
+    args.pair(
+        "-serial",
+        format!("file:{}", folder.join(place::CONSOLE).display()),
+    );
+    for socket in [place::QMP, place::OWN_QMP] {
+        args.pair(
+            "-qmp",
+            format!("unix:{},server=on,wait=off", escape(&folder.join(socket))),
+        );
+    }
+    channels(&mut args, folder);
+    args.pair(
+        "-object",
+        "rng-random,id=rng,filename=/dev/urandom".to_owned(),
+    );
+    args.pair("-device", "virtio-rng-pci,rng=rng".to_owned());
+    disks(&mut args, &spec.disks);
+    args.0.extend(spec.extra_arguments.iter().cloned());
+    args.0
+}
+
+fn kernel_command_line(spec: &GuestSpec) -> String {
+    let modules = spec.boot_modules().join(",");
+    let quiet =
+        "console=ttyS0 quiet loglevel=4 panic=-1 nokaslr mitigations=off random.trust_cpu=on";
+    format!("{quiet} rig.modules={modules} {}", spec.kernel_arguments)
+        .trim_end()
+        .to_owned()
+}
+
+fn channels(args: &mut Args, folder: &Path) {
+    args.pair("-device", "virtio-serial-pci,id=serial".to_owned());
+    let ports = [
+        ("rig", place::CHANNEL, "org.nestrace.lab.0"),
+        ("transfer", place::TRANSFER, "org.nestrace.lab.1"),
+        ("agent", place::AGENT, "org.nestrace.agent.0"),
+    ];
+    for (id, socket, name) in ports {
+        let path = escape(&folder.join(socket));
+        args.pair(
+            "-chardev",
+            format!("socket,id={id},path={path},server=on,wait=off"),
+        );
+        args.pair(
+            "-device",
+            format!("virtserialport,bus=serial.0,chardev={id},name={name}"),
+        );
+    }
+}
+
+fn disks(args: &mut Args, disks: &[DiskSpec]) {
+    if disks
+        .iter()
+        .any(|disk| disk.stack.bus == Bus::VirtioScsi && !disk.stack.iothread)
+    {
+        args.pair("-device", "virtio-scsi-pci,id=scsi".to_owned());
+    }
+    let mut n_ide = 0;
+    for disk in disks {
+        let id = &disk.id;
+        args.pair("-drive", drive(disk));
+        let iothread = if disk.stack.iothread {
+            args.pair("-object", format!("iothread,id=io-{id}"));
+            format!(",iothread=io-{id}")
+        } else {
+            String::new()
+        };
+        let device = match disk.stack.bus {
+            Bus::Virtio => format!("virtio-blk-pci,drive={id},id={id},serial={id}{iothread}"),
+            Bus::VirtioScsi if disk.stack.iothread => {
+                args.pair("-device", format!("virtio-scsi-pci,id=scsi-{id}{iothread}"));
+                format!("scsi-hd,bus=scsi-{id}.0,drive={id},id={id},serial={id}")
+            }
+            Bus::VirtioScsi => format!("scsi-hd,bus=scsi.0,drive={id},id={id},serial={id}"),
+            Bus::Ide => {
+                let (channel, unit) = (n_ide / 2, n_ide % 2);
+                n_ide += 1;
+                format!("ide-hd,bus=ide.{channel},unit={unit},drive={id},id={id},serial={id}")
+            }
+        };
+        args.pair("-device", device);
+    }
+}
+
+fn drive(disk: &DiskSpec) -> String {
+    let DiskStack {
+        format, cache, aio, ..
+    } = disk.stack;
+    let mut drive = format!(
+        "file={},if=none,id={},format={format},cache={cache},aio={aio},discard=unmap",
+        escape(&disk.image),
+        disk.id
+    );
+    if disk.read_only {
+        drive.push_str(",readonly=on");
+    }
+    drive
+}
+
+/// QEMU's option parser takes a doubled comma for one.
+fn escape(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+#[derive(Default)]
+struct Args(Vec<String>);
+
+impl Args {
+    fn pair(&mut self, option: &str, value: String) {
+        self.0.push(option.to_owned());
+        self.0.push(value);
+    }
+}
