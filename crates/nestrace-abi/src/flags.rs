@@ -39,6 +39,9 @@ pub const NOWAIT: u32 = 1 << 16;
 /// The request is part of the flush machinery's sequence (RQF_FLUSH_SEQ).
 pub const FLUSH_SEQ: u32 = 1 << 24;
 
+/// Bit in a *ring record's* raw `flags` (the kernel's `opf`, whose own bits end below) for RQF_FLUSH_SEQ.
+pub const RAW_FLUSH_SEQ: u32 = 1 << 31;
+
 /// `Queue.sub`: the bio carries no page and no control block that names an owner.
 pub const OWNER_NONE: u8 = 0;
 /// `Queue.sub`: direct I/O, identified by its kiocb.

@@ -39,7 +39,8 @@ macro_rules! kinds {
 kinds! {
     /// A bio is queued (Q). `object` bio, `offset`/`bytes`/`flags`/`dev`; the owner columns say whose
     /// pages or direct I/O it carries, `end_io` who is told of its end, `aux` its I/O priority.
-    /// `related`: the first page's `struct page` (head) or 0. `sub`: an `OWNER_*` value of `flags`.
+    /// `related`: the first page's `struct page` (head) or 0. For direct I/O `file_offset` is where the whole
+    /// direct I/O begins. `sub`: an `OWNER_*` value of `flags`.
     Queue = 1, "queue", Block;
     /// A request was allocated for a bio (G). `object` bio, `dev`.
     GetRequest = 2, "get_request", Block;
@@ -83,9 +84,10 @@ kinds! {
     /// (all completed bytes)/`flags`/`dev`, `sub` the error.
     RequestDone = 25, "request_done", Block;
 
-    /// A file system call of a traced process begins. `sub` an `op` of [`crate::flags`], `object` the file
+    /// A file system call of a traced process begins. `sub` an [`op`](crate::flags::op), `object` the file
     /// descriptor, `offset`/`bytes` as far as the call names them (vectored calls: the sum), `flags` the
-    /// call's own flags (RWF_*), `dev` the guest; owner columns: the file's inode and device.
+    /// call's own flags (RWF_*), `dev` the guest; owner columns: the file's inode and device, `aux` its f_flags
+    /// (O_DIRECT, O_DSYNC). A block device's inode is its device number.
     SyscallEnter = 30, "syscall_enter", File;
     /// It returns. `sub` op, `offset` the result (two's complement), `dev` the guest.
     SyscallExit = 31, "syscall_exit", File;

@@ -1,1 +1,136 @@
-//! Field offsets that the collector reads from BTF and hands to the probes, one global each.
+//! What the probes must know of the running kernel: field offsets, sizes and constants that the
+//! collector reads from BTF (and kallsyms) and hands over as one global each.
+//!
+//! A global that holds [`ABSENT`] says that this kernel has no such field; the verifier then prunes
+//! the arm that would read it. One global per field, because loading a struct copies it to the
+//! 512-byte stack.
+
+/// Value of an offset whose field this kernel does not have.
+pub const ABSENT: u16 = u16::MAX;
+
+/// A kernel structure's field (or a structure's size), and the global that carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Name of the global in the probes.
+    pub global: &'static str,
+    /// `struct.member.member`; alternatives for other kernels separated by `|`. Without a dot: the
+    /// size of that structure.
+    pub path: &'static str,
+}
+
+/// Calls the macro `$then` with the table `NAME = "path";…`, so that the probes declare their
+/// globals from the same table that the collector fills them from.
+#[macro_export]
+macro_rules! fields {
+    ($then:ident) => {
+        $then! {
+            BIO_NEXT = "bio.bi_next";
+            BIO_BDEV = "bio.bi_bdev";
+            BIO_OPF = "bio.bi_opf";
+            BIO_SECTOR = "bio.bi_iter.bi_sector";
+            BIO_SIZE = "bio.bi_iter.bi_size";
+            BIO_END_IO = "bio.bi_end_io";
+            BIO_PRIVATE = "bio.bi_private";
+            BIO_VEC = "bio.bi_io_vec";
+            BIO_IOPRIO = "bio.bi_ioprio";
+            BIO_STATUS = "bio.bi_status";
+            BIO_BLKG = "bio.bi_blkg";
+            BLKG_BLKCG = "blkcg_gq.blkcg";
+            BLKCG_CGROUP = "blkcg.css.cgroup";
+            CGROUP_KN = "cgroup.kn";
+            KN_ID = "kernfs_node.id";
+            BVEC_PAGE = "bio_vec.bv_page";
+            BVEC_OFFSET = "bio_vec.bv_offset";
+            BDEV_DEV = "block_device.bd_dev";
+            BDEV_DISK = "block_device.bd_disk";
+            DISK_MAJOR = "gendisk.major";
+            DISK_MINOR = "gendisk.first_minor";
+            RQ_QUEUE = "request.q";
+            // 5.15 has no request_queue.disk use here: the request names its disk (rq_disk was removed by f3fa33acca9f in 5.17).
+            RQ_DISK = "request.rq_disk";
+            RQ_CMD_FLAGS = "request.cmd_flags";
+            RQ_FLAGS = "request.rq_flags";
+            RQ_LEN = "request.__data_len";
+            RQ_SECTOR = "request.__sector";
+            RQ_BIO = "request.bio";
+            RQ_SIZE = "request";
+            QUEUE_DISK = "request_queue.disk";
+            PAGE_HEAD = "page.compound_head";
+            PAGE_MAPPING = "page.mapping";
+            // page.index became page.__folio_index in 6.16 (acc53a0b4c15).
+            PAGE_INDEX = "page.index|page.__folio_index";
+            PAGE_SIZEOF = "page";
+            MAPPING_HOST = "address_space.host";
+            INODE_INO = "inode.i_ino";
+            INODE_SB = "inode.i_sb";
+            SB_DEV = "super_block.s_dev";
+            DIO_IOCB = "iomap_dio.iocb";
+            BLKDEV_DIO_BIO = "blkdev_dio.bio";
+            BLKDEV_DIO_IOCB = "blkdev_dio.iocb";
+            KIOCB_FILE = "kiocb.ki_filp";
+            KIOCB_POS = "kiocb.ki_pos";
+            KIOCB_COMPLETE = "kiocb.ki_complete";
+            FILE_MAPPING = "file.f_mapping";
+            FILE_FLAGS = "file.f_flags";
+            AIO_USER_IOCB = "aio_kiocb.ki_res.obj";
+            LOOP_IOCB = "loop_cmd.iocb";
+            URING_FILE = "io_kiocb.file";
+            URING_OPCODE = "io_kiocb.opcode";
+            URING_USER_DATA = "io_kiocb.cqe.user_data";
+            URING_CQE_USER_DATA = "io_uring_cqe.user_data";
+            URING_CQE_RES = "io_uring_cqe.res";
+            URING_RW_LEN = "io_rw.len";
+            URING_RW_FLAGS = "io_rw.flags";
+            URING_SYNC_FLAGS = "io_sync.flags";
+            ITER_COUNT = "iov_iter.count";
+            TASK_FILES = "task_struct.files";
+            FILES_FDT = "files_struct.fdt";
+            FDT_FD = "fdtable.fd";
+            FDT_MAX = "fdtable.max_fds";
+            JOURNAL_DEV = "journal_s.j_fs_dev";
+            TRANSACTION_TID = "transaction_s.t_tid";
+            XFS_MOUNT_SUPER = "xfs_mount.m_super";
+            XFS_INODE_VFS = "xfs_inode.i_vnode";
+            WBC_TO_WRITE = "writeback_control.nr_to_write";
+            FOLIO_FLAGS = "folio.flags";
+            FOLIO_FLAGS_1 = "folio._flags_1";
+            // Before 6.6 the order had a byte of its own (ebc1baf5c9b4 moved it into _flags_1).
+            FOLIO_ORDER = "folio._folio_order";
+            FOLIO_MAPPING = "folio.mapping|page.mapping";
+            FOLIO_INDEX = "folio.index|page.index";
+            RA_SIZE = "file_ra_state.size";
+        }
+    };
+}
+
+macro_rules! declare_table {
+    ($($name:ident = $path:literal;)+) => {
+        /// Every offset and size that the probes ask for.
+        pub const FIELDS: &[Field] = &[$(Field { global: stringify!($name), path: $path },)+];
+    };
+}
+fields!(declare_table);
+
+/// Globals that hold addresses of kernel functions, from kallsyms (0 = hidden or absent).
+pub const SYMBOLS: &[(&str, &str)] = &[
+    ("FN_IOMAP_DIO_END_IO", "iomap_dio_bio_end_io"),
+    ("FN_BLKDEV_END_IO", "blkdev_bio_end_io"),
+    ("FN_BLKDEV_END_IO_ASYNC", "blkdev_bio_end_io_async"),
+    ("FN_AIO_COMPLETE", "aio_complete_rw"),
+    ("FN_LOOP_COMPLETE", "lo_rw_aio_complete"),
+];
+
+/// Global: 1 where the completion tracepoint of io_uring passes a CQE instead of its parts
+/// (`io_uring_complete`, since 6.15).
+pub const URING_COMPLETE_CQE: &str = "URING_COMPLETE_CQE";
+/// Global: 1 to send every disk's events without asking the device map.
+pub const ALL_DEVICES: &str = "ALL_DEVICES";
+/// Global: bit number of the page flag PG_head.
+pub const PG_HEAD_BIT: &str = "PG_HEAD_BIT";
+/// Global: bit number of RQF_FLUSH_SEQ in `request.rq_flags`: an enumerator since 6.11, before that
+/// the macro `1 << 4`.
+pub const RQF_FLUSH_SEQ_BIT: &str = "RQF_FLUSH_SEQ_BIT";
+/// [`RQF_FLUSH_SEQ_BIT`] of kernels that have no enumerator.
+pub const RQF_FLUSH_SEQ_BIT_BEFORE_6_11: u8 = 4;
+/// Global: which argument of the io_uring submit tracepoint is the request (1 before 6.0, else 0).
+pub const URING_SUBMIT_ARG: &str = "URING_SUBMIT_ARG";

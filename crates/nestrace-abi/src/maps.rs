@@ -11,6 +11,9 @@ pub const INODES: &str = "INODES";
 /// Per-CPU array indexed by [`crate::Source`]: events that found no room.
 pub const DROPS: &str = "DROPS";
 
+/// Array of one: nonzero while the probes send events.
+pub const GATE: &str = "GATE";
+
 /// Key of [`INODES`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

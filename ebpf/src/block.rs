@@ -1,0 +1,314 @@
+//! The block layer: blktrace's vocabulary with the identity of bios and requests.
+
+use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+use nestrace_abi::{Kind, Owner, Record, Source, flags::RAW_FLUSH_SEQ};
+
+use crate::{layout::*, owner, ring, thread};
+
+/// Most bios of one request that the walk at D follows; a longer chain counts as one `walk` loss.
+const MAX_BIOS: u32 = 1024;
+/// Bios that one `Link` record holds.
+const BIOS_PER_LINK: u32 = 3;
+
+/// Number of the whole disk.
+#[inline(always)]
+pub fn disk_number(disk: *const u8) -> u32 {
+    if disk.is_null() {
+        return 0;
+    }
+    let major: u32 = follow(disk, &DISK_MAJOR);
+    let minor: u32 = follow(disk, &DISK_MINOR);
+    (major << 20) | (minor & 0xf_ffff)
+}
+
+#[inline(always)]
+fn bio_disk(bio: *const u8) -> u32 {
+    let bdev: *const u8 = follow(bio, &BIO_BDEV);
+    if bdev.is_null() {
+        return 0;
+    }
+    disk_number(follow(bdev, &BDEV_DISK))
+}
+
+#[inline(always)]
+fn queue_disk(queue: *const u8) -> u32 {
+    if queue.is_null() || !has(&QUEUE_DISK) {
+        return 0;
+    }
+    disk_number(follow(queue, &QUEUE_DISK))
+}
+
+#[inline(always)]
+fn request_disk(request: *const u8) -> u32 {
+    if has(&RQ_DISK) {
+        return disk_number(follow(request, &RQ_DISK));
+    }
+    queue_disk(follow(request, &RQ_QUEUE))
+}
+
+/// A record about a bio of a wanted disk.
+#[inline(always)]
+fn bio_record(kind: Kind, bio: *const u8) -> Option<Record> {
+    if bio.is_null() || !ring::open() {
+        return None;
+    }
+    let dev = bio_disk(bio);
+    if !ring::wants_device(dev) {
+        return None;
+    }
+    let mut record = ring::stamp(kind);
+    record.dev = dev;
+    record.object = bio as u64;
+    Some(record)
+}
+
+/// Place, length and operation of a bio.
+#[inline(always)]
+fn describe_bio(record: &mut Record, bio: *const u8) {
+    record.offset = follow::<u64>(bio, &BIO_SECTOR) << 9;
+    record.bytes = u64::from(follow::<u32>(bio, &BIO_SIZE));
+    record.flags = follow(bio, &BIO_OPF);
+}
+
+/// A record about a request of a wanted disk, with place, length and operation.
+#[inline(always)]
+pub fn request_record(kind: Kind, request: *const u8) -> Option<Record> {
+    if request.is_null() || !ring::open() {
+        return None;
+    }
+    let dev = request_disk(request);
+    if !ring::wants_device(dev) {
+        return None;
+    }
+    let mut record = ring::stamp(kind);
+    record.dev = dev;
+    record.object = request as u64;
+    record.offset = follow::<u64>(request, &RQ_SECTOR) << 9;
+    record.bytes = u64::from(follow::<u32>(request, &RQ_LEN));
+    record.flags = follow(request, &RQ_CMD_FLAGS);
+    let rq_flags: u32 = follow(request, &RQ_FLAGS);
+    if (rq_flags >> (RQF_FLUSH_SEQ_BIT.load() & 31)) & 1 != 0 {
+        record.flags |= RAW_FLUSH_SEQ;
+    }
+    Some(record)
+}
+
+#[btf_tracepoint(function = "block_bio_queue")]
+pub fn block_bio_queue(ctx: BtfTracePointContext) -> i32 {
+    let bio: *const u8 = ctx.arg(0);
+    if let Some(mut record) = bio_record(Kind::Queue, bio) {
+        thread::introduce();
+        describe_bio(&mut record, bio);
+        let owner = owner::of_bio(bio, &mut record);
+        ring::send_owned(record, owner, Source::Block);
+    }
+    0
+}
+
+#[inline(always)]
+fn plain_bio(kind: Kind, bio: *const u8) -> i32 {
+    if let Some(record) = bio_record(kind, bio) {
+        ring::send(record, Source::Block);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "block_getrq")]
+pub fn block_getrq(ctx: BtfTracePointContext) -> i32 {
+    plain_bio(Kind::GetRequest, ctx.arg(0))
+}
+
+#[btf_tracepoint(function = "block_bio_backmerge")]
+pub fn block_bio_backmerge(ctx: BtfTracePointContext) -> i32 {
+    plain_bio(Kind::BackMerge, ctx.arg(0))
+}
+
+#[btf_tracepoint(function = "block_bio_frontmerge")]
+pub fn block_bio_frontmerge(ctx: BtfTracePointContext) -> i32 {
+    plain_bio(Kind::FrontMerge, ctx.arg(0))
+}
+
+#[btf_tracepoint(function = "block_split")]
+pub fn block_split(ctx: BtfTracePointContext) -> i32 {
+    let bio: *const u8 = ctx.arg(0);
+    if let Some(mut record) = bio_record(Kind::Split, bio) {
+        describe_bio(&mut record, bio);
+        record.related = follow(bio, &BIO_PRIVATE);
+        ring::send(record, Source::Block);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "block_bio_remap")]
+pub fn block_bio_remap(ctx: BtfTracePointContext) -> i32 {
+    let bio: *const u8 = ctx.arg(0);
+    if let Some(mut record) = bio_record(Kind::BioRemap, bio) {
+        describe_bio(&mut record, bio);
+        let owner = Owner {
+            owner_dev: ctx.arg(1),
+            file_offset: ctx.arg::<u64>(2) << 9,
+            ..Owner::default()
+        };
+        ring::send_owned(record, owner, Source::Block);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "block_bio_complete")]
+pub fn block_bio_complete(ctx: BtfTracePointContext) -> i32 {
+    let bio: *const u8 = ctx.arg(1);
+    if let Some(mut record) = bio_record(Kind::BioComplete, bio) {
+        describe_bio(&mut record, bio);
+        let owner = Owner { aux: u32::from(follow::<u8>(bio, &BIO_STATUS)), ..Owner::default() };
+        ring::send_owned(record, owner, Source::Block);
+    }
+    0
+}
+
+#[inline(always)]
+fn plain_request(kind: Kind, request: *const u8) -> i32 {
+    if let Some(record) = request_record(kind, request) {
+        ring::send(record, Source::Block);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "block_rq_insert")]
+pub fn block_rq_insert(ctx: BtfTracePointContext) -> i32 {
+    plain_request(Kind::Insert, ctx.arg(0))
+}
+
+#[btf_tracepoint(function = "block_rq_requeue")]
+pub fn block_rq_requeue(ctx: BtfTracePointContext) -> i32 {
+    plain_request(Kind::Requeue, ctx.arg(0))
+}
+
+#[btf_tracepoint(function = "block_rq_merge")]
+pub fn block_rq_merge(ctx: BtfTracePointContext) -> i32 {
+    plain_request(Kind::RequestMerge, ctx.arg(0))
+}
+
+#[btf_tracepoint(function = "block_rq_remap")]
+pub fn block_rq_remap(ctx: BtfTracePointContext) -> i32 {
+    let request: *const u8 = ctx.arg(0);
+    if let Some(record) = request_record(Kind::RequestRemap, request) {
+        let owner = Owner {
+            owner_dev: ctx.arg(1),
+            file_offset: ctx.arg::<u64>(2) << 9,
+            ..Owner::default()
+        };
+        ring::send_owned(record, owner, Source::Block);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "block_rq_issue")]
+pub fn block_rq_issue(ctx: BtfTracePointContext) -> i32 {
+    let request: *const u8 = ctx.arg(0);
+    let Some(mut record) = request_record(Kind::Issue, request) else { return 0 };
+    let first: *const u8 = follow(request, &RQ_BIO);
+    record.related = first as u64;
+    if first.is_null() {
+        ring::send(record, Source::Block);
+        return 0;
+    }
+    let second: *const u8 = follow(first, &BIO_NEXT);
+    let further = count_bios(second);
+    record.sub = if further > 255 { 255 } else { further as u8 };
+    ring::send(record, Source::Block);
+    if further > 0 {
+        link_bios(record, second);
+    }
+    0
+}
+
+#[inline(always)]
+fn count_bios(mut bio: *const u8) -> u32 {
+    let mut count = 0;
+    while count < MAX_BIOS {
+        if bio.is_null() {
+            return count;
+        }
+        bio = follow(bio, &BIO_NEXT);
+        count += 1;
+    }
+    ring::count_drop(Source::Walk);
+    count
+}
+
+#[inline(always)]
+fn link_bios(issue: Record, mut bio: *const u8) {
+    let mut link = Record { kind: Kind::Link as u8, sub: 0, flags: 0, ..issue };
+    let mut links = 0;
+    while links < MAX_BIOS / BIOS_PER_LINK {
+        if bio.is_null() {
+            return;
+        }
+        link.related = bio as u64;
+        link.offset = 0;
+        link.bytes = 0;
+        bio = follow(bio, &BIO_NEXT);
+        if !bio.is_null() {
+            link.offset = bio as u64;
+            bio = follow(bio, &BIO_NEXT);
+        }
+        if !bio.is_null() {
+            link.bytes = bio as u64;
+            bio = follow(bio, &BIO_NEXT);
+        }
+        ring::send(link, Source::Block);
+        links += 1;
+    }
+}
+
+#[btf_tracepoint(function = "block_rq_complete")]
+pub fn block_rq_complete(ctx: BtfTracePointContext) -> i32 {
+    if let Some(record) = completion(Kind::Complete, &ctx) {
+        ring::send(record, Source::Block);
+    }
+    0
+}
+
+/// A completion: this part's bytes, and in `related` what remains of the request.
+#[inline(always)]
+pub fn completion(kind: Kind, ctx: &BtfTracePointContext) -> Option<Record> {
+    let mut record = request_record(kind, ctx.arg(0))?;
+    // `blk_status_t` before and an errno at times in other kernels: what is not 0 is an error.
+    record.sub = ctx.arg::<u64>(1) as u8;
+    let done = u64::from(ctx.arg::<u64>(2) as u32);
+    record.related = record.bytes.saturating_sub(done);
+    record.bytes = done;
+    Some(record)
+}
+
+#[btf_tracepoint(function = "block_plug")]
+pub fn block_plug(ctx: BtfTracePointContext) -> i32 {
+    if let Some(record) = queue_record(Kind::Plug, ctx.arg(0)) {
+        ring::send(record, Source::Block);
+    }
+    0
+}
+
+#[btf_tracepoint(function = "block_unplug")]
+pub fn block_unplug(ctx: BtfTracePointContext) -> i32 {
+    if let Some(mut record) = queue_record(Kind::Unplug, ctx.arg(0)) {
+        record.bytes = u64::from(ctx.arg::<u64>(1) as u32);
+        record.sub = (ctx.arg::<u64>(2) as u8 & 1) ^ 1;
+        ring::send(record, Source::Block);
+    }
+    0
+}
+
+#[inline(always)]
+fn queue_record(kind: Kind, queue: *const u8) -> Option<Record> {
+    if !ring::open() {
+        return None;
+    }
+    let dev = queue_disk(queue);
+    if !ring::wants_device(dev) {
+        return None;
+    }
+    let mut record = ring::stamp(kind);
+    record.dev = dev;
+    Some(record)
+}

@@ -1,0 +1,64 @@
+//! Read-only globals that the collector fills before loading, and the few ways to read kernel memory.
+//! Nearly all `unsafe` of the probes is here.
+
+use aya_ebpf::{Global, helpers::bpf_probe_read_kernel};
+use nestrace_abi::layout::ABSENT;
+
+macro_rules! declare_globals {
+    ($($name:ident = $path:literal;)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub static $name: Global<u16> = Global::new(ABSENT);
+        )+
+    };
+}
+nestrace_abi::fields!(declare_globals);
+
+macro_rules! globals {
+    ($($name:ident: $type:ty = $value:expr;)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub static $name: Global<$type> = Global::new($value);
+        )+
+    };
+}
+globals! {
+    FN_IOMAP_DIO_END_IO: u64 = 0;
+    FN_BLKDEV_END_IO: u64 = 0;
+    FN_BLKDEV_END_IO_ASYNC: u64 = 0;
+    FN_AIO_COMPLETE: u64 = 0;
+    FN_LOOP_COMPLETE: u64 = 0;
+    URING_COMPLETE_CQE: u8 = 0;
+    ALL_DEVICES: u8 = 0;
+    PG_HEAD_BIT: u8 = 0;
+    RQF_FLUSH_SEQ_BIT: u8 = 4;
+    URING_SUBMIT_ARG: u8 = 0;
+}
+
+/// Whether this kernel has the field. The answer is a constant to the verifier.
+#[inline(always)]
+pub fn has(field: &Global<u16>) -> bool {
+    field.load() != ABSENT
+}
+
+/// Reads a field through a pointer that the verifier tracks (an argument of a BTF tracepoint or a
+/// pointer loaded from one). A bad address reads as 0: the kernel handles the fault.
+#[inline(always)]
+pub fn follow<T: Copy>(base: *const u8, field: &Global<u16>) -> T {
+    // SAFETY: the verifier proves that `base` is a kernel structure and that the field at this
+    // constant offset has this size; the load is an exception-handled one.
+    unsafe { core::ptr::read_volatile(base.add(field.load() as usize).cast::<T>()) }
+}
+
+/// Copies a value from an arbitrary kernel address; 0 if it cannot be read.
+#[inline(always)]
+pub fn copy<T: Copy + Default>(address: u64) -> T {
+    // SAFETY: the helper checks the address and never faults.
+    unsafe { bpf_probe_read_kernel(address as *const T) }.unwrap_or_default()
+}
+
+/// Copies a field of the structure at an arbitrary kernel address; 0 if it cannot be read.
+#[inline(always)]
+pub fn copy_field<T: Copy + Default>(base: u64, field: &Global<u16>) -> T {
+    copy(base.wrapping_add(field.load() as u64))
+}

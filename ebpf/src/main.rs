@@ -1,0 +1,32 @@
+//! The probes of nestrace: they stamp, copy and filter, and never interpret.
+//!
+//! One object for kernels 5.15 to 6.18: offsets come in as read-only globals ([`layout`]), and the
+//! verifier prunes the arms of fields that a kernel lacks. Block-layer probes are BTF tracepoints
+//! (`tp_btf`), whose pointers the verifier follows by itself; everything else is a raw tracepoint or
+//! an entry probe of QEMU and copies with `bpf_probe_read_kernel`.
+#![no_std]
+#![no_main]
+// `AtomicU64::fetch_add` is not offered for a target without compare-and-swap; the intrinsic is.
+#![feature(core_intrinsics)]
+#![allow(internal_features)]
+
+mod block;
+mod file_io;
+mod host_fs;
+mod layout;
+mod light;
+mod owner;
+mod qemu;
+mod ring;
+mod thread;
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+/// The probes may call helpers that the kernel reserves for GPL-compatible programs.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

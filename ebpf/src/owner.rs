@@ -1,0 +1,151 @@
+//! Whose data a bio carries: direct I/O by its control block, buffered I/O by the inode of its pages.
+
+use nestrace_abi::{
+    Owner, Record,
+    flags::{OWNER_ANONYMOUS, OWNER_DIRECT, OWNER_NONE, OWNER_PAGES},
+};
+
+use crate::layout::*;
+
+/// Bits of `page->mapping` that are not part of the address (PAGE_MAPPING_FLAGS).
+const MAPPING_FLAGS: u64 = 3;
+/// Set in `page->mapping` of anonymous memory.
+const MAPPING_ANON: u64 = 1;
+const PAGE_SHIFT: u64 = 12;
+
+/// Owner of a bio; sets `sub` (how it is known) and `related` (the head page) of its record.
+#[inline(always)]
+pub fn of_bio(bio: *const u8, record: &mut Record) -> Owner {
+    let mut owner = Owner {
+        end_io: follow(bio, &BIO_END_IO),
+        aux: u32::from(follow::<u16>(bio, &BIO_IOPRIO)),
+        cgroup: cgroup_of(bio),
+        ..Owner::default()
+    };
+    let iocb = iocb_of(bio, owner.end_io);
+    if iocb != 0 {
+        record.sub = OWNER_DIRECT;
+        describe_iocb(&mut owner, iocb);
+        return owner;
+    }
+    record.sub = if record.bytes == 0 { OWNER_NONE } else { describe_pages(&mut owner, bio, record) };
+    owner
+}
+
+/// The kiocb of a direct I/O's bio, or 0.
+#[inline(always)]
+fn iocb_of(bio: *const u8, end_io: u64) -> u64 {
+    if FN_IOMAP_DIO_END_IO.load() != 0 && end_io == FN_IOMAP_DIO_END_IO.load() && has(&DIO_IOCB) {
+        return copy_field(follow::<u64>(bio, &BIO_PRIVATE), &DIO_IOCB);
+    }
+    if !has(&BLKDEV_DIO_IOCB) || !has(&BLKDEV_DIO_BIO) {
+        return 0;
+    }
+    if FN_BLKDEV_END_IO_ASYNC.load() != 0 && end_io == FN_BLKDEV_END_IO_ASYNC.load() {
+        // The bio is embedded in its blkdev_dio.
+        return copy((bio as u64) - u64::from(BLKDEV_DIO_BIO.load()) + u64::from(BLKDEV_DIO_IOCB.load()));
+    }
+    0
+}
+
+/// Fills file, place and origin from a kiocb.
+#[inline(always)]
+pub fn describe_iocb(owner: &mut Owner, iocb: u64) {
+    owner.iocb = iocb;
+    owner.file_offset = copy_field(iocb, &KIOCB_POS);
+    owner.origin = origin_of(iocb);
+    describe_file(owner, copy_field(iocb, &KIOCB_FILE));
+}
+
+/// What a kiocb was made from: the user's iocb, the loop device's request, or (io_uring,
+/// synchronous calls) the kiocb itself.
+#[inline(always)]
+fn origin_of(iocb: u64) -> u64 {
+    let complete: u64 = copy_field(iocb, &KIOCB_COMPLETE);
+    if complete != 0 && complete == FN_AIO_COMPLETE.load() && has(&AIO_USER_IOCB) {
+        return copy_field(iocb, &AIO_USER_IOCB);
+    }
+    if complete != 0 && complete == FN_LOOP_COMPLETE.load() && has(&LOOP_IOCB) && has(&RQ_SIZE) {
+        // A loop_cmd is the driver's data right behind its request.
+        return iocb - u64::from(LOOP_IOCB.load()) - u64::from(RQ_SIZE.load());
+    }
+    iocb
+}
+
+/// Fills inode and device from a `struct file`. The mapping's host, not `f_inode`: for a block device
+/// that is the device's own inode, for a file on overlayfs the real one.
+#[inline(always)]
+pub fn describe_file(owner: &mut Owner, file: u64) {
+    if file == 0 {
+        return;
+    }
+    let mapping: u64 = copy_field(file, &FILE_MAPPING);
+    if mapping != 0 {
+        describe_inode(owner, copy_field(mapping, &MAPPING_HOST));
+    }
+}
+
+/// Fills inode number and device from a `struct inode`.
+#[inline(always)]
+pub fn describe_inode(owner: &mut Owner, inode: u64) {
+    if inode == 0 {
+        return;
+    }
+    owner.inode = copy_field(inode, &INODE_INO);
+    let super_block: u64 = copy_field(inode, &INODE_SB);
+    owner.owner_dev = copy_field(super_block, &SB_DEV);
+}
+
+/// Fills the owner from the bio's first page. Tail pages of a large folio lead to its head.
+#[inline(always)]
+fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 {
+    let vector: u64 = copy_field(bio as u64, &BIO_VEC);
+    if vector == 0 {
+        return OWNER_NONE;
+    }
+    let page: u64 = copy_field(vector, &BVEC_PAGE);
+    if page == 0 {
+        return OWNER_NONE;
+    }
+    let tail: u64 = copy_field(page, &PAGE_HEAD);
+    let head = if tail & 1 != 0 { tail - 1 } else { page };
+    record.related = head;
+    let mapping: u64 = copy_field(head, &PAGE_MAPPING);
+    if mapping & MAPPING_ANON != 0 {
+        return OWNER_ANONYMOUS;
+    }
+    if mapping == 0 || mapping & MAPPING_FLAGS != 0 {
+        return OWNER_NONE;
+    }
+    describe_inode(owner, copy_field(mapping, &MAPPING_HOST));
+    let index: u64 = copy_field(head, &PAGE_INDEX);
+    let within = page.wrapping_sub(head) / u64::from(PAGE_SIZEOF.load().max(1));
+    let offset: u32 = copy_field(vector, &BVEC_OFFSET);
+    owner.file_offset = ((index + within) << PAGE_SHIFT) + u64::from(offset);
+    OWNER_PAGES
+}
+
+/// cgroup id of the bio, which write-back by a kworker carries from the task that dirtied the page.
+#[inline(always)]
+fn cgroup_of(bio: *const u8) -> u64 {
+    if !has(&BIO_BLKG) || !has(&KN_ID) {
+        return 0;
+    }
+    let group: *const u8 = follow(bio, &BIO_BLKG);
+    if group.is_null() {
+        return 0;
+    }
+    let blkcg: *const u8 = follow(group, &BLKG_BLKCG);
+    if blkcg.is_null() {
+        return 0;
+    }
+    let cgroup: *const u8 = follow(blkcg, &BLKCG_CGROUP);
+    if cgroup.is_null() {
+        return 0;
+    }
+    let node: *const u8 = follow(cgroup, &CGROUP_KN);
+    if node.is_null() {
+        return 0;
+    }
+    follow(node, &KN_ID)
+}

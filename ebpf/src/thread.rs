@@ -1,0 +1,32 @@
+//! Names of threads, sent once for each thread.
+
+use aya_ebpf::{
+    btf_maps::LruHashMap,
+    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid},
+    macros::btf_map,
+};
+use nestrace_abi::{Kind, Source};
+
+use crate::ring;
+
+#[btf_map]
+static THREADS: LruHashMap<u32, u8, 16384> = LruHashMap::new();
+
+/// Sends the current thread's name unless it was sent before.
+#[inline(always)]
+pub fn introduce() {
+    let pid_tgid = bpf_get_current_pid_tgid();
+    let tid = pid_tgid as u32;
+    // SAFETY: only the presence of the entry is looked at.
+    if unsafe { THREADS.get(&tid) }.is_some() {
+        return;
+    }
+    let _ = THREADS.insert(&tid, &1, 0);
+    let Ok(comm) = bpf_get_current_comm() else { return };
+    let mut record = ring::stamp(Kind::Thread);
+    record.object = pid_tgid >> 32;
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = comm;
+    record.related = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    record.offset = u64::from_le_bytes([i, j, k, l, m, n, o, p]);
+    ring::send(record, Source::Meta);
+}
