@@ -17,3 +17,9 @@
 //! ```
 
 pub mod btf;
+pub mod facts;
+pub mod kallsyms;
+pub mod layout;
+pub mod plan;
+pub mod probes;
+pub mod tracepoint_format;

@@ -1,0 +1,341 @@
+//! The table of probes: each program of the probe object, where it attaches, and what a recording
+//! lacks without it. The order is that of a request on its way down.
+
+use nestrace_abi::Source;
+use serde::Serialize;
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// A tracepoint whose arguments the verifier knows by BTF: fields are read without a helper.
+    TpBtf,
+    /// A raw tracepoint.
+    RawTp,
+    /// The entry of a function in QEMU, found by symbol.
+    Uprobe,
+    /// A USDT note in QEMU.
+    Usdt,
+}
+
+impl How {
+    /// The word in manifests: `tp_btf`, `raw_tp`, `uprobe`, `usdt`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TpBtf => "tp_btf",
+            Self::RawTp => "raw_tp",
+            Self::Uprobe => "uprobe",
+            Self::Usdt => "usdt",
+        }
+    }
+}
+
+/// At which `--detail` a probe is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Full,
+    Light,
+    Both,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeRow {
+    /// Name of the program in the probe object.
+    pub program: &'static str,
+    /// The tracepoint or function.
+    pub target: &'static str,
+    /// The name of the same tracepoint on older kernels.
+    pub older_target: Option<&'static str>,
+    /// The loss counter that it counts into.
+    pub source: Source,
+    /// How it is attached.
+    pub how: How,
+    /// The module that has the tracepoint where it is not built in, if it is one file system's.
+    pub module: Option<&'static str>,
+    /// What the user loses without it, as a sentence.
+    pub cost: &'static str,
+    pub(crate) at: At,
+}
+
+/// Every tracepoint row; QEMU's functions are in [`QEMU`].
+pub const TRACEPOINTS: &[ProbeRow] = &[
+    block(
+        "block_bio_queue",
+        "Which file a host I/O belongs to, and its time before the request, stay unknown.",
+    ),
+    block(
+        "block_getrq",
+        "The time from queueing to a request (q2g) stays unknown.",
+    ),
+    block(
+        "block_bio_backmerge",
+        "Back merges are not counted and merged I/O lacks q2m and m2d.",
+    ),
+    block(
+        "block_bio_frontmerge",
+        "Front merges are not counted and merged I/O lacks q2m and m2d.",
+    ),
+    block(
+        "block_split",
+        "Split I/O cannot be followed: the fragments look like new I/O.",
+    ),
+    block(
+        "block_bio_remap",
+        "I/O cannot be followed through partitions, dm and md.",
+    ),
+    block(
+        "block_bio_complete",
+        "I/O on dm and md devices has no end of its own.",
+    ),
+    block(
+        "block_rq_insert",
+        "The scheduler's share of the queue time (i2d) stays unknown.",
+    ),
+    block(
+        "block_rq_issue",
+        "There is no device latency: nothing says when a request reached the driver.",
+    ),
+    block(
+        "block_rq_requeue",
+        "Requests that the driver put back count as issued twice.",
+    ),
+    block(
+        "block_rq_complete",
+        "There is no device latency: nothing says when a request ended.",
+    ),
+    block(
+        "block_rq_merge",
+        "Merges of two requests are not counted; the swallowed one never ends.",
+    ),
+    block(
+        "block_rq_remap",
+        "Requests of request-based dm cannot be followed to the path beneath.",
+    ),
+    block(
+        "block_plug",
+        "Plugging is not shown; its time is part of the queue time.",
+    ),
+    block(
+        "block_unplug",
+        "Unplugging is not shown; its time is part of the queue time.",
+    ),
+    light("light_rq_issue", "block_rq_issue"),
+    light("light_rq_complete", "block_rq_complete"),
+    file(
+        "sys_enter",
+        "QEMU's system calls on its images are not seen: host file I/O folds into QEMU's own time.",
+    ),
+    ProbeRow {
+        // A program of its own, so that the loops over control blocks do not burden the verifier
+        // with every other call.
+        program: "sys_enter_io_submit",
+        ..file(
+            "sys_enter",
+            "Native aio is not seen: what QEMU submits by io_submit has no begin.",
+        )
+    },
+    file(
+        "sys_exit",
+        "The end of QEMU's system calls is not seen: host file I/O folds into QEMU's own time.",
+    ),
+    ProbeRow {
+        older_target: Some("io_uring_submit_sqe"),
+        ..file(
+            "io_uring_submit_req",
+            "File I/O that QEMU submits by io_uring (aio=io_uring) is not seen.",
+        )
+    },
+    file(
+        "io_uring_complete",
+        "The end of io_uring file I/O is not seen; direct I/O may still end in iomap.",
+    ),
+    file(
+        "io_uring_queue_async_work",
+        "Whether io_uring handed I/O to a worker thread stays unknown.",
+    ),
+    file(
+        "iomap_dio_rw_begin",
+        "The begin of direct I/O in iomap is not seen; the system call's begin stands for it.",
+    ),
+    file(
+        "iomap_dio_complete",
+        "The end of direct I/O with aio=native is not seen: it folds into QEMU's completion time.",
+    ),
+    module_file(
+        "ext4_sync_file_enter",
+        "ext4",
+        "A sync by io_uring on ext4 has no begin of its own.",
+    ),
+    module_file(
+        "ext4_sync_file_exit",
+        "ext4",
+        "A sync by io_uring on ext4 has no end of its own.",
+    ),
+    module_file(
+        "xfs_file_fsync",
+        "xfs",
+        "A sync by io_uring on XFS has no begin of its own.",
+    ),
+    module_file(
+        "btrfs_sync_file",
+        "btrfs",
+        "A sync by io_uring on btrfs has no begin of its own.",
+    ),
+    host_fs(
+        "page_cache_sync_ra",
+        "Read-ahead is known by the flag of the I/O only, not by what asked for it.",
+    ),
+    host_fs(
+        "page_cache_async_ra",
+        "Read-ahead is known by the flag of the I/O only, not by what asked for it.",
+    ),
+    host_fs(
+        "page_cache_ra_order",
+        "The size of folios in read-ahead stays unknown.",
+    ),
+    host_fs(
+        "page_cache_ra_unbounded",
+        "Read-ahead beyond the window (fs-verity and the like) is known by its flag only.",
+    ),
+    host_fs(
+        "mm_filemap_add_to_page_cache",
+        "Which parts of an image entered the page cache stays unknown.",
+    ),
+    module_fs(
+        "jbd2_start_commit",
+        "jbd2",
+        "Waiting for an ext4 journal commit cannot be told from other waiting.",
+    ),
+    module_fs(
+        "jbd2_end_commit",
+        "jbd2",
+        "Waiting for an ext4 journal commit cannot be told from other waiting.",
+    ),
+    module_fs(
+        "xfs_log_force",
+        "xfs",
+        "Waiting for the XFS log cannot be told from other waiting.",
+    ),
+    host_fs(
+        "writeback_single_inode_start",
+        "Write-back of an image has no begin: its I/O is seen, not what asked for it.",
+    ),
+    host_fs(
+        "writeback_single_inode",
+        "Write-back of an image has no end: its I/O is seen, not what asked for it.",
+    ),
+];
+
+/// QEMU's functions; each is attached once for every QEMU binary.
+pub const QEMU: &[ProbeRow] = &[
+    qemu(
+        "block_acct_start",
+        "When a request reached QEMU's block layer stays unknown: QEMU is known by its file I/O only.",
+    ),
+    qemu(
+        "block_acct_done",
+        "When QEMU had done a request stays unknown: QEMU is known by its file I/O only.",
+    ),
+    qemu(
+        "block_acct_failed",
+        "Failed requests look as if they never ended.",
+    ),
+    qemu(
+        "block_acct_invalid",
+        "Invalid requests of the guest are not counted.",
+    ),
+    qemu(
+        "blk_aio_preadv",
+        "Reads in QEMU have no offset and cannot be tied to the guest's.",
+    ),
+    qemu(
+        "blk_aio_pwritev",
+        "Writes in QEMU have no offset and cannot be tied to the guest's.",
+    ),
+    qemu(
+        "blk_aio_pwrite_zeroes",
+        "Write-zeroes in QEMU has no offset and cannot be told from a write.",
+    ),
+    qemu(
+        "blk_aio_flush",
+        "Flushes in QEMU cannot be tied to the disk that they flush.",
+    ),
+    qemu(
+        "blk_aio_pdiscard",
+        "Discards in QEMU have no offset and cannot be tied to the guest's.",
+    ),
+    qemu(
+        "virtqueue_push",
+        "When QEMU handed a request back is taken from its last host event: qemu_complete folds into virt_complete.",
+    ),
+];
+
+/// USDT probes of QEMU (its own trace events, provider `qemu`) that carry the same first arguments as
+/// a function of [`QEMU`], for builds that export no symbols. `virtqueue_push(vq, elem, len)` calls
+/// `virtqueue_fill`, whose trace event is `virtqueue_fill(vq, elem, len, idx)`. The accounting has none.
+pub const QEMU_USDT: &[(&str, &str)] = &[("virtqueue_push", "virtqueue_fill")];
+
+/// Modules that carry types or tracepoints of the tables where they are not built in, in the order
+/// in which they depend on one another. `/sys/kernel/btf` names them like this.
+pub const MODULES: &[&str] = &["jbd2", "ext4", "xfs", "btrfs", "loop", "dm_mod", "md_mod"];
+
+/// Every tracepoint that a row names, each once.
+pub fn tracepoints() -> impl Iterator<Item = &'static str> {
+    // Programs that share a tracepoint with another one have a name of their own.
+    let rows = TRACEPOINTS.iter().filter(|row| row.program == row.target);
+    rows.flat_map(|row| std::iter::once(row.target).chain(row.older_target))
+}
+
+const fn row(source: Source, how: How, at: At, name: &'static str, cost: &'static str) -> ProbeRow {
+    ProbeRow {
+        program: name,
+        target: name,
+        older_target: None,
+        source,
+        how,
+        module: None,
+        cost,
+        at,
+    }
+}
+
+const fn block(name: &'static str, cost: &'static str) -> ProbeRow {
+    row(Source::Block, How::TpBtf, At::Full, name, cost)
+}
+
+const fn light(program: &'static str, target: &'static str) -> ProbeRow {
+    let cost =
+        "There is no device latency: light detail has one record for each completed request.";
+    ProbeRow {
+        program,
+        ..row(Source::Block, How::TpBtf, At::Light, target, cost)
+    }
+}
+
+const fn file(name: &'static str, cost: &'static str) -> ProbeRow {
+    row(Source::File, How::RawTp, At::Both, name, cost)
+}
+
+const fn module_file(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
+    ProbeRow {
+        module: Some(module),
+        ..file(name, cost)
+    }
+}
+
+const fn host_fs(name: &'static str, cost: &'static str) -> ProbeRow {
+    row(Source::HostFs, How::RawTp, At::Full, name, cost)
+}
+
+const fn module_fs(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
+    ProbeRow {
+        module: Some(module),
+        ..host_fs(name, cost)
+    }
+}
+
+const fn qemu(name: &'static str, cost: &'static str) -> ProbeRow {
+    row(Source::Qemu, How::Uprobe, At::Full, name, cost)
+}
