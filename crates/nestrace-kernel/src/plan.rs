@@ -190,7 +190,7 @@ fn absent(facts: &KernelFacts, row: &ProbeRow) -> Refusal {
         Some(module) if !facts.module_btf.contains(module) && !built_in(facts, module) => Refusal {
             reason: format!("module {module} is not loaded"),
             cost: Some(format!(
-                "Nothing, as long as no {module} file system is mounted."
+                "Nothing, as long as no file system of module {module} is mounted."
             )),
         },
         _ => no(&format!("this kernel has no tracepoint {}", row.target)),

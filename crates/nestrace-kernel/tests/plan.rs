@@ -1,0 +1,264 @@
+//! What attaches on which kernel, from frozen layouts (`fixtures/kernel`) and frozen facts.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use nestrace_kernel::btf::Btf;
+use nestrace_kernel::facts::{KernelFacts, capability};
+use nestrace_kernel::layout::{KernelTypes, Layout};
+use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan, plan_qemu};
+use nestrace_kernel::probes::{self, QEMU, TRACEPOINTS};
+
+const FULL: Wanted = Wanted {
+    detail: Detail::Full,
+    processes: true,
+};
+
+fn frozen(kernel: &str) -> Layout {
+    let path = format!(
+        "{}/../../fixtures/kernel/{kernel}.txt",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    Layout::from_text(&text).expect("a frozen layout reads")
+}
+
+/// Root on a kernel with BTF that allows all and has loaded the modules of `loaded`.
+fn facts(loaded: &[&str]) -> KernelFacts {
+    KernelFacts {
+        btf: true,
+        module_btf: loaded.iter().map(|name| (*name).to_owned()).collect(),
+        capabilities: u64::MAX >> 23,
+        initial_user_namespace: true,
+        ..KernelFacts::default()
+    }
+}
+
+fn text(plan: &ProbePlan) -> String {
+    let mut text = String::new();
+    for probe in &plan.attach {
+        let at = if probe.program == probe.target {
+            ""
+        } else {
+            probe.target
+        };
+        let line = format!(
+            "{:<8} {:<6} {:<29} {at}",
+            probe.source.name(),
+            probe.how.name(),
+            probe.program
+        );
+        writeln!(text, "{}", line.trim_end()).expect("writing to memory");
+    }
+    for probe in &plan.refused {
+        writeln!(
+            text,
+            "refused: {}: {}\n         {}",
+            probe.program, probe.reason, probe.cost
+        )
+        .expect("writing to memory");
+    }
+    let _ = writeln!(text, "obstacle: {}", plan.obstacle().unwrap_or("none"));
+    text
+}
+
+/// 6.1 without what came after 5.15 and without modules: the tracepoints' arguments of 5.15 differ,
+/// but the plan asks for their names only.
+fn like_5_15() -> Layout {
+    let mut layout = frozen("6.1");
+    let newer = [
+        "iomap_dio_rw_begin",
+        "iomap_dio_complete",
+        "io_uring_submit_req",
+    ];
+    layout
+        .tracepoints
+        .retain(|name, _| !newer.contains(&name.as_str()));
+    for module in ["ext4_", "xfs_", "btrfs_", "jbd2_"] {
+        layout
+            .tracepoints
+            .retain(|name, _| !name.starts_with(module));
+    }
+    layout
+}
+
+#[test]
+fn attaches_on_6_18() {
+    insta::assert_snapshot!(text(&plan(&facts(&[]), &frozen("6.18"), FULL)));
+}
+
+#[test]
+fn attaches_on_6_12() {
+    let facts = facts(&["ext4", "jbd2", "xfs", "btrfs"]);
+    insta::assert_snapshot!(text(&plan(&facts, &frozen("6.12"), FULL)));
+}
+
+#[test]
+fn attaches_on_6_1() {
+    let facts = facts(&["ext4", "jbd2", "xfs", "btrfs"]);
+    insta::assert_snapshot!(text(&plan(&facts, &frozen("6.1"), FULL)));
+}
+
+#[test]
+fn attaches_on_5_15_without_modules() {
+    insta::assert_snapshot!(text(&plan(&facts(&[]), &like_5_15(), FULL)));
+}
+
+#[test]
+fn attaches_in_light_detail() {
+    let light = Wanted {
+        detail: Detail::Light,
+        processes: false,
+    };
+    insta::assert_snapshot!(text(&plan(&facts(&[]), &frozen("6.18"), light)));
+}
+
+#[test]
+fn obstacles() {
+    let check = |change: &dyn Fn(&mut KernelFacts), expected: &str| {
+        let mut facts = facts(&[]);
+        change(&mut facts);
+        let layout = if facts.btf {
+            frozen("6.18")
+        } else {
+            Layout::default()
+        };
+        let plan = plan(&facts, &layout, FULL);
+        assert_eq!(plan.obstacle(), Some(expected));
+        assert!(!plan.attaches("block_rq_issue"));
+        assert_eq!(plan.attach.len() + plan.refused.len(), n_rows_in_full());
+        plan
+    };
+    check(
+        &|facts| facts.btf = false,
+        "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which says where its fields are",
+    );
+    check(
+        &|facts| facts.capabilities = 0,
+        "not permitted: CAP_BPF and CAP_PERFMON (or root) are needed",
+    );
+    check(
+        &|facts| facts.capabilities = 1 << capability::BPF,
+        "not permitted: CAP_BPF and CAP_PERFMON (or root) are needed",
+    );
+    check(
+        &|facts| facts.bpf_syscall = Some(false),
+        "the kernel has no bpf system call (CONFIG_BPF_SYSCALL)",
+    );
+    check(
+        &|facts| facts.ring_buffer = Some(false),
+        "the kernel has no BPF ring buffer (Linux 5.8)",
+    );
+    check(
+        &|facts| facts.initial_user_namespace = false,
+        "BPF needs the initial user namespace; this is a container with its own",
+    );
+    check(
+        &|facts| facts.kernel_reads = Some(false),
+        "the kernel refuses to let programs read its memory (lockdown=confidentiality)",
+    );
+    let raw_only = check(
+        &|facts| facts.btf_tracepoints = Some(false),
+        "the kernel refuses BTF tracepoint programs",
+    );
+    assert!(
+        raw_only.attaches("sys_enter"),
+        "a lack of one layer must not stop the others"
+    );
+}
+
+#[test]
+fn what_is_enough() {
+    let split = KernelFacts {
+        capabilities: 1 << capability::BPF | 1 << capability::PERFMON,
+        // Not known is not refused.
+        ring_buffer: None,
+        ..facts(&[])
+    };
+    assert_eq!(plan(&split, &frozen("6.18"), FULL).obstacle(), None);
+    let admin = KernelFacts {
+        capabilities: 1 << capability::SYS_ADMIN,
+        ..split
+    };
+    assert_eq!(plan(&admin, &frozen("6.18"), FULL).obstacle(), None);
+    // Without raw tracepoints the block layer is still there.
+    let block_only = KernelFacts {
+        raw_tracepoints: Some(false),
+        ..admin
+    };
+    let plan = plan(&block_only, &frozen("6.18"), FULL);
+    assert!(plan.attaches("block_rq_issue") && !plan.attaches("sys_enter"));
+    assert_eq!(plan.obstacle(), None);
+}
+
+/// A module without BTF whose tracepoint tracefs lists.
+#[test]
+fn a_tracepoint_that_only_tracefs_knows() {
+    let mut facts = facts(&[]);
+    facts.tracefs_events = Some(["xfs_log_force".to_owned()].into());
+    let plan = plan(&facts, &like_5_15(), FULL);
+    assert!(plan.attaches("xfs_log_force"));
+    let refused = plan
+        .refused
+        .iter()
+        .find(|probe| probe.program == "xfs_file_fsync")
+        .expect("absent");
+    assert_eq!(
+        refused.reason,
+        "this kernel has no tracepoint xfs_file_fsync"
+    );
+}
+
+#[test]
+fn functions_of_qemu() {
+    let all: BTreeSet<String> = QEMU.iter().map(|row| row.target.to_owned()).collect();
+    let none = BTreeSet::new();
+    assert_eq!(plan_qemu(&facts(&[]), &all, &none).refused, []);
+    let usdt = BTreeSet::from(["virtqueue_fill".to_owned()]);
+    insta::assert_snapshot!(text(&plan_qemu(&facts(&[]), &none, &usdt)));
+    let no_uprobes = KernelFacts {
+        uprobes: Some(false),
+        ..facts(&[])
+    };
+    assert_eq!(plan_qemu(&no_uprobes, &all, &none).attach, []);
+}
+
+/// The frozen layouts were made from the table as it is now: regenerate them after adding a row.
+#[test]
+fn frozen_layouts_know_every_tracepoint() {
+    for kernel in ["6.1", "6.12", "6.18"] {
+        let path = format!(
+            "{}/../../fixtures/kernel/{kernel}.txt",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let text = std::fs::read_to_string(path).expect("the fixture is there");
+        for name in probes::tracepoints() {
+            let present = text.contains(&format!("tracepoint {name}("));
+            let absent = text.contains(&format!("# absent: tracepoint {name}\n"));
+            assert!(present != absent, "{kernel}: {name}");
+        }
+    }
+}
+
+#[test]
+fn text_form_keeps_everything() {
+    let bytes = std::fs::read("/sys/kernel/btf/vmlinux").expect("this kernel has no BTF");
+    let types = KernelTypes::new(Btf::parse(&bytes).expect("the running kernel's BTF parses"));
+    let layout = Layout::read(&types);
+    assert_eq!(Layout::from_text(&layout.to_text()), Ok(layout.clone()));
+    let globals: Vec<_> = layout.globals().collect();
+    assert!(globals.contains(&("RQ_SIZE", layout.fields["RQ_SIZE"].size as u16)));
+    assert!(globals.contains(&("BIO_NEXT", 0)));
+    let error = Layout::from_text("enum A 1\nfield BIO_NEXT x 8\n").expect_err("x is no number");
+    assert!(
+        error.to_string().starts_with("read layout, line 2: "),
+        "{error}"
+    );
+}
+
+fn n_rows_in_full() -> usize {
+    TRACEPOINTS
+        .iter()
+        .filter(|row| !row.program.starts_with("light_"))
+        .count()
+}
