@@ -1,0 +1,419 @@
+//! Command lines as people and libvirt write them.
+
+use super::*;
+use crate::guest::block_node::{Backing, Storage};
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+fn chain(node: &BlockNode) -> String {
+    let storage = match &node.storage {
+        Storage::Path(path) => path.clone(),
+        Storage::Elsewhere(why) => format!("<{}>", why.split(':').next().unwrap_or_default()),
+        Storage::Unknown => "unknown".to_owned(),
+    };
+    let below = match &node.backing {
+        Backing::Node(below) => format!(" <- {}", chain(below)),
+        Backing::Nothing => " <- nothing".to_owned(),
+        Backing::FromHeader => String::new(),
+    };
+    format!("{}:{storage}{below}", node.format.as_deref().unwrap_or("?"))
+}
+
+fn show(disk: &DiskOption) -> String {
+    let source = match &disk.source {
+        DiskSource::Missing => "missing".to_owned(),
+        DiskSource::Node(node) => chain(node),
+        DiskSource::Outside(why) => format!("<{}>", why.split(':').next().unwrap_or_default()),
+        DiskSource::HostPci(place) => format!("pci:{place}"),
+    };
+    let mut text = format!("{} {source}", disk.bus);
+    for (key, value) in [
+        ("drive", &disk.drive),
+        ("qdev", &disk.qdev),
+        ("node", &disk.node_name),
+        ("cache", &disk.cache),
+        ("aio", &disk.aio),
+        ("iothread", &disk.iothread),
+    ] {
+        if let Some(value) = value {
+            text.push_str(&format!(" {key}={value}"));
+        }
+    }
+    for (word, set) in [("ro", disk.read_only), ("snapshot", disk.snapshot)] {
+        if set {
+            text.push_str(&format!(" {word}"));
+        }
+    }
+    text
+}
+
+fn disks(line: &str) -> String {
+    disks_of(&words(&format!("qemu-system-x86_64 {line}")))
+}
+
+fn disks_of(argv: &[String]) -> String {
+    parse(argv)
+        .disks
+        .iter()
+        .map(show)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[track_caller]
+fn check(line: &str, expected: &str) {
+    assert_eq!(disks(line), expected, "{line}");
+}
+
+#[test]
+fn hand_written_drives() {
+    check(
+        "-drive file=/a.img,if=virtio",
+        "virtio-blk ?:/a.img drive=virtio0 cache=writeback aio=threads",
+    );
+    check(
+        "-drive file=/a.img,if=virtio,format=raw,cache=none,aio=native",
+        "virtio-blk raw:/a.img drive=virtio0 cache=none aio=native",
+    );
+    check(
+        "-drive file=/a.img,format=qcow2,id=d0,if=virtio,cache=directsync,aio=io_uring",
+        "virtio-blk qcow2:/a.img drive=d0 cache=directsync aio=io_uring",
+    );
+    check(
+        "-drive file=/a,,b.img,if=virtio",
+        "virtio-blk ?:/a,b.img drive=virtio0 cache=writeback aio=threads",
+    );
+    check(
+        "-drive file=/a -drive file=/b",
+        "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads\nide ?:/b drive=ide0-hd1 cache=writeback aio=threads",
+    );
+    check(
+        "-M q35 -drive file=/a -drive file=/b",
+        "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads\nide ?:/b drive=ide1-hd0 cache=writeback aio=threads",
+    );
+    check(
+        "-drive file=/a,if=scsi,bus=0,unit=3",
+        "scsi ?:/a drive=scsi0-hd3 cache=writeback aio=threads",
+    );
+    check("-drive file=/a,if=pflash,format=raw,unit=0", "");
+    check("-drive file=/a,if=none,id=x", "");
+    check("-drive if=ide,media=cdrom", "");
+    check(
+        "-drive file=/a.iso,media=cdrom",
+        "ide ?:/a.iso drive=ide0-cd0 cache=writeback aio=threads ro",
+    );
+    check(
+        "-drive file=/a,if=floppy",
+        "floppy ?:/a drive=floppy0 cache=writeback aio=threads",
+    );
+    check(
+        "-drive file=/a,if=virtio,readonly=on",
+        "virtio-blk ?:/a drive=virtio0 cache=writeback aio=threads ro",
+    );
+    check(
+        "-drive file=/a,if=virtio,snapshot=on,cache=none",
+        "virtio-blk ?:/a drive=virtio0 cache=unsafe aio=threads snapshot",
+    );
+    check(
+        "-snapshot -hda /a",
+        "ide ?:/a drive=ide0-hd0 cache=unsafe aio=threads snapshot",
+    );
+    check(
+        "-drive driver=qcow2,file.driver=file,file.filename=/a,if=virtio,cache.direct=on",
+        "virtio-blk qcow2:/a drive=virtio0 cache=none aio=threads",
+    );
+    check(
+        "-drive file=/a,file.locking=off,if=virtio",
+        "virtio-blk ?:/a drive=virtio0 cache=writeback aio=threads",
+    );
+    check(
+        "-drive file=/a,if=virtio,format=qcow2,backing.driver=raw,backing.file.driver=file,backing.file.filename=/b",
+        "virtio-blk qcow2:/a <- raw:/b drive=virtio0 cache=writeback aio=threads",
+    );
+    check(
+        "-drive file=/a,if=virtio,node-name=top,format=raw",
+        "virtio-blk raw:/a drive=virtio0 node=top cache=writeback aio=threads",
+    );
+}
+
+#[test]
+fn cache_modes() {
+    let cache = |line: &str| {
+        parse(&words(&format!("qemu-system-x86_64 {line}"))).disks[0]
+            .cache
+            .clone()
+            .unwrap_or_default()
+    };
+    for (options, mode) in [
+        ("", "writeback"),
+        (",cache=off", "none"),
+        (",cache=writethrough", "writethrough"),
+        (",cache=unsafe", "unsafe"),
+        (",cache=none,cache.writeback=off", "directsync"),
+        (",cache=writeback,cache.direct=on", "none"),
+        (",cache.writeback=off", "writethrough"),
+        (",cache.no-flush=on", "unsafe"),
+        (",cache=unsafe,cache.no-flush=off", "writeback"),
+    ] {
+        assert_eq!(
+            cache(&format!("-drive file=/a,if=virtio{options}")),
+            mode,
+            "{options}"
+        );
+    }
+    for (drive, device, mode) in [
+        ("cache=none", "write-cache=off", "directsync"),
+        ("cache=directsync", "write-cache=on", "none"),
+        ("cache=writeback", "write-cache=auto", "writeback"),
+        ("cache=unsafe", "write-cache=off", "unsafe"),
+    ] {
+        let line =
+            format!("-drive file=/a,if=none,id=d,{drive} -device virtio-blk-pci,drive=d,{device}");
+        assert_eq!(cache(&line), mode, "{line}");
+    }
+    for (blockdev, device, mode) in [
+        ("", "", "writeback"),
+        (",cache.direct=on", "", "none"),
+        (",cache.direct=on", ",write-cache=off", "directsync"),
+        ("", ",write-cache=off", "writethrough"),
+        (",cache.no-flush=on", "", "unsafe"),
+    ] {
+        let line = format!(
+            "-blockdev file,node-name=n,filename=/a{blockdev} -device virtio-blk-pci,drive=n{device}"
+        );
+        assert_eq!(cache(&line), mode, "{line}");
+    }
+}
+
+#[test]
+fn legacy_shortcuts() {
+    check(
+        "-hda /a -hdb /b -cdrom /c",
+        "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads\nide ?:/b drive=ide0-hd1 cache=writeback aio=threads\nide ?:/c drive=ide1-cd0 cache=writeback aio=threads ro",
+    );
+    check(
+        "-machine q35 -cdrom /c",
+        "ide ?:/c drive=ide2-cd0 cache=writeback aio=threads ro",
+    );
+    check(
+        "-fda /f",
+        "floppy ?:/f drive=floppy0 cache=writeback aio=threads",
+    );
+    check(
+        "/a.img",
+        "ide ?:/a.img drive=ide0-hd0 cache=writeback aio=threads",
+    );
+    check(
+        "-nographic /a.img",
+        "ide ?:/a.img drive=ide0-hd0 cache=writeback aio=threads",
+    );
+    check("-m 512 -smp 2 -S", "");
+    check(
+        "--hda /a",
+        "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads",
+    );
+    check(
+        "-append -hda -hdb /b",
+        "ide ?:/b drive=ide0-hd1 cache=writeback aio=threads",
+    );
+    check(
+        "-future-switch -hda /a",
+        "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads",
+    );
+    check(
+        "-future-option value -serial - -hda /a",
+        "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads",
+    );
+    let arm = words("/usr/bin/qemu-system-aarch64 -M virt -hda /a");
+    assert_eq!(
+        disks_of(&arm),
+        "virtio-blk ?:/a drive=virtio0 cache=writeback aio=threads"
+    );
+}
+
+#[test]
+fn drives_with_devices() {
+    check(
+        "-drive file=/a,if=none,id=d0,format=raw,cache=none -device virtio-blk-pci,drive=d0,id=vda-disk,iothread=io0 -object iothread,id=io0",
+        "virtio-blk raw:/a drive=d0 qdev=vda-disk cache=none aio=threads iothread=io0",
+    );
+    check(
+        "-device virtio-scsi-pci,id=s0,iothread=io0 -drive file=/a,if=none,id=d0 -device scsi-hd,drive=d0,bus=s0.0",
+        "virtio-scsi ?:/a drive=d0 cache=writeback aio=threads iothread=io0",
+    );
+    check(
+        "-drive file=/dev/sdb,if=none,id=d0,format=raw -device scsi-block,drive=d0",
+        "scsi raw:/dev/sdb drive=d0 cache=writeback aio=threads",
+    );
+    check(
+        "-device virtio-blk-pci,drive=nowhere,id=v",
+        "virtio-blk missing qdev=v node=nowhere",
+    );
+    check("-device ide-cd,bus=ide.0", "");
+    check(
+        "-device nvme,drive=d,serial=1 -drive file=/a,if=none,id=d",
+        "nvme ?:/a drive=d cache=writeback aio=threads",
+    );
+    check(
+        "-device usb-storage,drive=d -drive file=/a,if=none,id=d",
+        "usb ?:/a drive=d cache=writeback aio=threads",
+    );
+    check(
+        "-chardev socket,id=c,path=/run/vu.sock -device vhost-user-blk-pci,chardev=c,id=v",
+        "virtio-blk <vhost-user-blk> qdev=v",
+    );
+    check("-device vfio-pci,host=01:00.0", "vfio pci:01:00.0");
+    check("-device e1000,netdev=n -netdev user,id=n", "");
+}
+
+#[test]
+fn blockdevs() {
+    check(
+        "-blockdev driver=file,node-name=s,filename=/a,aio=io_uring,cache.direct=on -blockdev qcow2,node-name=f,file=s,cache.direct=on -device virtio-blk-pci,drive=f,id=v",
+        "virtio-blk qcow2:/a qdev=v node=f cache=none aio=io_uring",
+    );
+    check(
+        "-blockdev driver=qcow2,node-name=f,file.driver=file,file.filename=/a,file.aio=native,cache.direct=on -device virtio-blk-pci,drive=f",
+        "virtio-blk qcow2:/a node=f cache=none aio=native",
+    );
+    check(
+        r#"-blockdev {"driver":"qcow2","node-name":"f","file":{"driver":"file","filename":"/a"},"backing":{"driver":"raw","file":{"driver":"file","filename":"/b"}}} -device {"driver":"virtio-blk-pci","drive":"f","write-cache":"off"}"#,
+        "virtio-blk qcow2:/a <- raw:/b node=f cache=writethrough aio=threads",
+    );
+    check(
+        "-blockdev file,node-name=s,filename=/a -blockdev raw,node-name=r,file=s -object throttle-group,id=g -blockdev throttle,node-name=t,throttle-group=g,file=r -device ide-hd,drive=t",
+        "ide raw:/a node=t cache=writeback aio=threads",
+    );
+    check(
+        r#"-blockdev {"driver":"nbd","node-name":"n","server":{"type":"unix","path":"/s"}} -device virtio-blk-pci,drive=n"#,
+        "virtio-blk ?:<nbd> node=n cache=writeback",
+    );
+    check(
+        "-drive file=nbd://host/x,if=virtio",
+        "virtio-blk ?:<nbd> drive=virtio0 cache=writeback",
+    );
+    check(
+        "-drive file=rbd:pool/image,format=raw,if=virtio",
+        "virtio-blk raw:<rbd> drive=virtio0 cache=writeback",
+    );
+    check(
+        "-add-fd fd=24,set=3,opaque=x -drive file=/dev/fdset/3,if=virtio",
+        "virtio-blk ?:/proc/self/fd/24 drive=virtio0 cache=writeback aio=threads",
+    );
+    check(
+        "-blockdev {broken -device virtio-blk-pci,drive=n",
+        "virtio-blk missing node=n",
+    );
+    let argv = words(
+        "q -drive if=virtio,file=json:{\"driver\":\"qcow2\",,\"file\":{\"driver\":\"file\",,\"filename\":\"/a\"}}",
+    );
+    assert_eq!(
+        disks_of(&argv),
+        "virtio-blk qcow2:/a drive=virtio0 cache=writeback aio=threads"
+    );
+}
+
+#[test]
+fn identity_and_sockets() {
+    let read = |line: &str| parse(&words(&format!("qemu-system-x86_64 {line}")));
+    let check = |line: &str, expected: &str| {
+        let r = read(line);
+        let got = format!("{:?} {:?} {:?} {:?}", r.name, r.accel, r.monitors, r.agent);
+        assert_eq!(got, expected, "{line}");
+    };
+    check("", "None \"\" [] None");
+    check("-name vm1", "Some(\"vm1\") \"\" [] None");
+    check(
+        "-name guest=vm1,debug-threads=on -accel tcg,thread=multi",
+        "Some(\"vm1\") \"tcg\" [] None",
+    );
+    check(
+        "-name a,,b,process=x -enable-kvm",
+        "Some(\"a,b\") \"kvm\" [] None",
+    );
+    check("-machine q35,accel=kvm:tcg", "None \"kvm\" [] None");
+    check("-M pc -accel kvm -accel tcg", "None \"kvm\" [] None");
+    check(
+        "-qmp unix:/q.sock,server=on,wait=off",
+        "None \"\" [Path(\"/q.sock\")] None",
+    );
+    check(
+        "-qmp-pretty unix:/q.sock,server,nowait",
+        "None \"\" [Path(\"/q.sock\")] None",
+    );
+    check("-qmp unix:/q.sock", "None \"\" [] None");
+    check("-qmp tcp:localhost:4444,server=on", "None \"\" [] None");
+    check(
+        "-qmp chardev:m -chardev socket,id=m,path=/m,server=on",
+        "None \"\" [Path(\"/m\")] None",
+    );
+    check(
+        "-chardev socket,id=m,path=/m,server=on,wait=off -mon chardev=m,mode=control",
+        "None \"\" [Path(\"/m\")] None",
+    );
+    check(
+        "-chardev socket,id=m,path=/m,server=on -mon m",
+        "None \"\" [] None",
+    );
+    check(
+        "-chardev socket,id=m,fd=27,server=on,wait=off -mon chardev=m,id=monitor,mode=control",
+        "None \"\" [Fd(27)] None",
+    );
+    check(
+        "-chardev socket,id=m,path=x,abstract=on,server=on -mon m,mode=control",
+        "None \"\" [Path(\"@x\")] None",
+    );
+    check(
+        "-chardev stdio,id=m -mon m,mode=control",
+        "None \"\" [] None",
+    );
+    check(
+        "-chardev socket,id=a,path=/a,server=on -device virtserialport,chardev=a,name=org.nestrace.agent.0",
+        "None \"\" [] Some(Path(\"/a\"))",
+    );
+    check(
+        "-chardev socket,id=a,fd=30,server=on -device {\"driver\":\"virtserialport\",\"chardev\":\"a\",\"name\":\"org.nestrace.agent.0\"}",
+        "None \"\" [] Some(Fd(30))",
+    );
+    check(
+        "-chardev socket,id=a,path=/a -device virtserialport,chardev=a,name=org.nestrace.agent.0",
+        "None \"\" [] None",
+    );
+    check(
+        "-device virtserialport,chardev=a,name=org.qemu.guest_agent.0",
+        "None \"\" [] None",
+    );
+    assert_eq!(read("-uuid 8c5b").uuid.as_deref(), Some("8c5b"));
+    assert_eq!(read("-readconfig /x").notes.len(), 1);
+}
+
+/// One disk on a qcow2 chain, one on a raw block device, one CD-ROM without a medium and one with,
+/// as libvirt 9.0 writes them.
+#[test]
+fn libvirt() {
+    let argv: Vec<String> = include_str!("libvirt.args")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let read = parse(&argv);
+    assert_eq!(read.name.as_deref(), Some("vm1"));
+    assert_eq!(
+        read.uuid.as_deref(),
+        Some("c7a5fdbd-edaf-9455-926a-d65c16db1809")
+    );
+    assert_eq!(read.accel, "tcg");
+    assert_eq!(read.monitors, [Endpoint::Fd(27)]);
+    assert_eq!(read.agent, Some(Endpoint::Fd(29)));
+    assert_eq!(read.notes, Vec::<String>::new());
+    let disks: Vec<String> = read.disks.iter().map(show).collect();
+    assert_eq!(
+        disks,
+        [
+            "virtio-blk qcow2:/images/vm1.qcow2 <- raw:/images/base.img qdev=virtio-disk0 node=libvirt-3-format cache=none aio=io_uring iothread=iothread1",
+            "virtio-scsi raw:/dev/loop7 qdev=scsi0-0-0-0 node=libvirt-2-format cache=directsync aio=native",
+            "ide raw:/images/debian.iso qdev=ide0-0-1 node=libvirt-1-format cache=writeback aio=threads ro",
+        ]
+    );
+}
