@@ -59,7 +59,10 @@ pub struct Format {
 
 impl Default for Format {
     fn default() -> Self {
-        Self { major: FORMAT_MAJOR, minor: FORMAT_MINOR }
+        Self {
+            major: FORMAT_MAJOR,
+            minor: FORMAT_MINOR,
+        }
     }
 }
 

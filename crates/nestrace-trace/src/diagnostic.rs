@@ -1,0 +1,73 @@
+//! What was wrong with an input that could still be read.
+
+/// One thing that is missing from, or odd about, what was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// What it is.
+    pub kind: DiagnosticKind,
+    /// Where it begins: a byte offset in the file that `kind` concerns.
+    pub offset: u64,
+    /// How many bytes it concerns.
+    pub bytes: u64,
+    /// How many events are lost by it, where that is known.
+    pub rows_lost: Option<u64>,
+    /// For a person; lower case, without a full stop.
+    pub message: String,
+}
+
+/// The kind of a [`Diagnostic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DiagnosticKind {
+    /// There is no index; batches were found by walking the stream.
+    IndexMissing,
+    /// The index, or entries of it, cannot be used; `offset` is in the index.
+    IndexDamaged,
+    /// The schema's bytes are damaged; this release's columns were assumed.
+    SchemaDamaged,
+    /// Bytes of the stream that hold no batch with a correct checksum were skipped.
+    BatchDamaged,
+    /// The stream ends within a batch.
+    Truncated,
+    /// The recording was not closed: it was killed, or is still running.
+    NotClosed,
+    /// Bytes follow the end of the stream.
+    TrailingBytes,
+    /// A column of another release, which was ignored.
+    UnknownColumn,
+    /// A column that an older release did not write; it reads as 0.
+    MissingColumn,
+    /// The input could not be read to its end.
+    Unreadable,
+    /// A key of the manifest, unknown here, that was ignored.
+    UnknownKey,
+    /// A key of the manifest whose value does not have the expected form, and reads as its default.
+    BadValue,
+}
+
+/// A list that a hostile input cannot grow without end.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnostics {
+    list: Vec<Diagnostic>,
+}
+
+/// More than this many are counted in the last one instead.
+const MAX_DIAGNOSTICS: usize = 1000;
+
+impl Diagnostics {
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+        if self.list.len() < MAX_DIAGNOSTICS {
+            self.list.push(diagnostic);
+        } else if let Some(last) = self.list.last_mut() {
+            last.bytes = last.bytes.saturating_add(diagnostic.bytes);
+            if let Some(rows) = diagnostic.rows_lost {
+                last.rows_lost = Some(last.rows_lost.unwrap_or(0).saturating_add(rows));
+            }
+            "more damage follows, summed up in this one".clone_into(&mut last.message);
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Diagnostic] {
+        &self.list
+    }
+}
