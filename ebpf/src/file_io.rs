@@ -2,8 +2,14 @@
 //! the file systems' own sync.
 
 use aya_ebpf::{
-    helpers::{bpf_get_current_task, bpf_probe_read_user},
-    macros::raw_tracepoint,
+    btf_maps::{Array, PerCpuArray},
+    helpers::{
+        bpf_get_current_task, bpf_probe_read_user,
+        generated::{
+            bpf_probe_read_kernel as probe_read_kernel, bpf_probe_read_user as probe_read_user,
+        },
+    },
+    macros::{btf_map, raw_tracepoint},
     programs::RawTracePointContext,
 };
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
@@ -189,32 +195,42 @@ fn submit_control_block(address: u64, block: &UserIocb, guest: u32) {
     ring::send_owned(record, file, Source::File);
 }
 
-/// iovecs that are read at once, and how often: vectors of up to 256 parts are summed.
-const VECTOR_PARTS: usize = 8;
-const VECTOR_ROUNDS: u64 = 32;
+/// Parts of an iovec that are summed; longer ones count as one `walk` loss.
+const VECTOR_PARTS: usize = 256;
+
+/// An iovec as the user has it: address and length by turns.
+type Vector = [u64; VECTOR_PARTS * 2];
+
+/// Room to copy an iovec to. Probes of system calls run with preemption off, so one per processor.
+#[btf_map]
+static VECTOR: PerCpuArray<Vector, 1> = PerCpuArray::new();
+
+/// Never written: what [`VECTOR`] is cleared from.
+#[btf_map]
+static ZEROES: Array<Vector, 1> = Array::new();
 
 /// Sum of an iovec's lengths; 0 (and one `walk` loss) where it is too long to read.
+///
+/// Copied as a whole over zeroes and summed without a branch, because the verifier follows every
+/// branch of every round.
 #[inline(always)]
-fn vector_bytes(vector: u64, parts: u64) -> u64 {
-    if parts > VECTOR_ROUNDS * VECTOR_PARTS as u64 {
+fn vector_bytes(address: u64, parts: u64) -> u64 {
+    if parts > VECTOR_PARTS as u64 {
         ring::count_drop(Source::Walk);
         return 0;
     }
+    let (Some(vector), Some(zeroes)) = (VECTOR.get_ptr_mut(0), ZEROES.get_ptr(0)) else { return 0 };
+    // SAFETY: both maps' values are whole vectors, and at most a whole one is copied.
+    unsafe {
+        probe_read_kernel(vector.cast(), size_of::<Vector>() as u32, zeroes.cast());
+        probe_read_user(vector.cast(), (parts as u32 * 16) & 0x1fff, address as *const _);
+    }
     let mut sum = 0;
-    let mut round = 0;
-    while round < VECTOR_ROUNDS {
-        let first = round * VECTOR_PARTS as u64;
-        if first >= parts {
-            break;
-        }
-        let mut part = 0;
-        while part < VECTOR_PARTS as u64 {
-            if first + part < parts {
-                sum += copy_user::<u64>(vector + (first + part) * 16 + 8).unwrap_or_default();
-            }
-            part += 1;
-        }
-        round += 1;
+    let mut part = 0;
+    while part < VECTOR_PARTS {
+        // SAFETY: `part * 2 + 1` is within the vector.
+        sum += unsafe { core::ptr::read_volatile(vector.cast::<u64>().add(part * 2 + 1)) };
+        part += 1;
     }
     sum
 }

@@ -21,7 +21,9 @@ static IN_FLIGHT: LruHashMap<u64, InFlight, 65536> = LruHashMap::new();
 pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
     if let Some(record) = block::request_record(Kind::RequestDone, ctx.arg(0)) {
         let started = InFlight { issued_ns: record.ts_ns, offset: record.offset, done_bytes: 0 };
-        let _ = IN_FLIGHT.insert(&record.object, &started, 0);
+        // A copy: a key taken from within the record would make the compiler keep the record's parts apart.
+        let request = record.object;
+        let _ = IN_FLIGHT.insert(&request, &started, 0);
     }
     0
 }
@@ -30,8 +32,9 @@ pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
     let Some(mut record) = block::completion(Kind::RequestDone, &ctx) else { return 0 };
     let remaining = record.related;
+    let request = record.object;
     record.related = 0;
-    if let Some(started) = IN_FLIGHT.get_ptr_mut(&record.object) {
+    if let Some(started) = IN_FLIGHT.get_ptr_mut(&request) {
         // SAFETY: one request completes on one processor at a time, and no other program of ours
         // touches the entry between its D and its last C.
         let started = unsafe { &mut *started };
@@ -43,7 +46,7 @@ pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
         }
     }
     if remaining == 0 {
-        let _ = IN_FLIGHT.remove(&record.object);
+        let _ = IN_FLIGHT.remove(&request);
         ring::send(record, Source::Block);
     }
     0

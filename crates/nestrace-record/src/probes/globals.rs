@@ -1,0 +1,120 @@
+//! What the probes are told about the running kernel: offsets from BTF, addresses from kallsyms.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::BufReader,
+};
+
+use nestrace_abi::{
+    end_io,
+    layout::{
+        ALL_DEVICES, PG_HEAD_BIT, RQF_FLUSH_SEQ_BIT, RQF_FLUSH_SEQ_BIT_BEFORE_6_11, SYMBOLS,
+        URING_COMPLETE_CQE, URING_SUBMIT_ARG,
+    },
+};
+use nestrace_kernel::{
+    btf::Btf,
+    kallsyms::Addresses,
+    layout::{KernelTypes, Layout},
+    probes::MODULES,
+};
+
+use super::ProbeError;
+
+/// Reads the types of the kernel and of the modules that matter from `/sys/kernel/btf`.
+///
+/// # Errors
+/// [`ProbeError::NoBtf`] where the kernel was built without, [`ProbeError::BadBtf`] if it does not parse.
+pub fn read_layout() -> Result<Layout, ProbeError> {
+    let bytes = fs::read("/sys/kernel/btf/vmlinux").map_err(ProbeError::NoBtf)?;
+    let mut types = KernelTypes::new(Btf::parse(&bytes).map_err(ProbeError::BadBtf)?);
+    for name in MODULES {
+        let Ok(bytes) = fs::read(format!("/sys/kernel/btf/{name}")) else {
+            continue;
+        };
+        if let Ok(btf) = Btf::parse_split(&bytes, types.vmlinux()) {
+            types.add_module(*name, btf);
+        }
+    }
+    Ok(Layout::read(&types))
+}
+
+/// Values of all globals of the probes.
+pub struct Globals {
+    /// Offsets and sizes.
+    pub fields: Vec<(&'static str, u16)>,
+    /// Addresses of functions; 0 where hidden.
+    pub addresses: Vec<(&'static str, u64)>,
+    /// Small constants.
+    pub constants: Vec<(&'static str, u8)>,
+    /// Address of `bi_end_io` functions → number in [`end_io::SYMBOLS`].
+    pub end_io: HashMap<u64, u8>,
+    /// Whether the kernel hides its addresses, so that direct I/O cannot be told by its end function.
+    pub addresses_hidden: bool,
+}
+
+impl Globals {
+    /// Finds everything for this kernel. `all_devices` opens the device filter.
+    #[must_use]
+    pub fn resolve(layout: &Layout, all_devices: bool) -> Self {
+        let symbols = kernel_symbols();
+        let address = |name: &str| symbols.found.get(name).copied().unwrap_or(0);
+        Self {
+            fields: layout.globals().collect(),
+            addresses: SYMBOLS
+                .iter()
+                .map(|(global, symbol)| (*global, address(symbol)))
+                .collect(),
+            constants: constants(layout, all_devices),
+            end_io: (0u8..)
+                .zip(end_io::SYMBOLS)
+                .map(|(number, symbol)| (address(symbol), number))
+                .filter(|(address, _)| *address != 0)
+                .collect(),
+            addresses_hidden: symbols.hidden,
+        }
+    }
+}
+
+fn constants(layout: &Layout, all_devices: bool) -> Vec<(&'static str, u8)> {
+    let bit = |name: &str| {
+        layout
+            .enumerators
+            .get(name)
+            .and_then(|value| u8::try_from(*value).ok())
+    };
+    let argument_type = |tracepoint: &str, n: usize| {
+        layout
+            .tracepoints
+            .get(tracepoint)
+            .and_then(|args| args.get(n))
+            .map(|arg| arg.type_name.as_str())
+    };
+    let complete_takes_cqe = argument_type("io_uring_complete", 2) == Some("io_uring_cqe");
+    // Before 6.0 the context came first and the request was an untyped pointer.
+    let request_is_second = argument_type("io_uring_submit_sqe", 0) == Some("void");
+    vec![
+        (ALL_DEVICES, u8::from(all_devices)),
+        (PG_HEAD_BIT, bit("PG_head").unwrap_or(0)),
+        (
+            RQF_FLUSH_SEQ_BIT,
+            bit("__RQF_FLUSH_SEQ").unwrap_or(RQF_FLUSH_SEQ_BIT_BEFORE_6_11),
+        ),
+        (URING_COMPLETE_CQE, u8::from(complete_takes_cqe)),
+        (URING_SUBMIT_ARG, u8::from(request_is_second)),
+    ]
+}
+
+/// Addresses of the functions that matter; none where kallsyms cannot be read.
+fn kernel_symbols() -> Addresses {
+    let wanted: Vec<&str> = end_io::SYMBOLS
+        .iter()
+        .skip(1)
+        .copied()
+        .chain(SYMBOLS.iter().map(|(_, symbol)| *symbol))
+        .collect();
+    File::open("/proc/kallsyms")
+        .and_then(|file| Addresses::read(BufReader::new(file), &wanted))
+        .unwrap_or_default()
+}

@@ -1,0 +1,42 @@
+//! Loads the probes, tells them about this kernel, attaches them and keeps them attached.
+//!
+//! What to attach is decided by `nestrace_kernel` (pure); here it is only done. A probe that this
+//! kernel refuses never stops the others: it is reported with the reason.
+
+pub mod globals;
+pub mod load;
+pub mod object;
+
+use std::io;
+
+use nestrace_kernel::btf::BtfError;
+
+/// Why the probes could not be loaded at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The kernel was built without BTF (or sysfs is not mounted).
+    #[error("no kernel type information in /sys/kernel/btf/vmlinux")]
+    NoBtf(#[source] io::Error),
+    /// The type information does not parse.
+    #[error("the kernel's type information does not parse")]
+    BadBtf(#[source] BtfError),
+    /// The kernel refused to create maps or load programs for want of privilege.
+    #[error("loading the probes needs root (CAP_BPF and CAP_PERFMON)")]
+    NoPrivilege(#[source] Box<aya::EbpfError>),
+    /// The probe object could not be loaded.
+    #[error("the probes do not load on this kernel")]
+    Load(#[source] Box<aya::EbpfError>),
+    /// A map is missing from the object or has another shape.
+    #[error("map {map} of the probes cannot be used")]
+    Map {
+        /// Its name.
+        map: &'static str,
+        /// What the kernel or aya said.
+        #[source]
+        source: Box<aya::maps::MapError>,
+    },
+    /// None of the probes could be attached.
+    #[error("no probe could be attached: {0}")]
+    NothingAttached(String),
+}
