@@ -32,6 +32,8 @@ pub struct KernelFacts {
     pub arch: String,
     /// Whether `/sys/kernel/btf/vmlinux` exists and parses.
     pub btf: bool,
+    /// Why it does not parse, where it exists.
+    pub btf_problem: Option<String>,
     /// Modules with BTF in `/sys/kernel/btf`.
     pub module_btf: BTreeSet<String>,
     /// Names of tracepoints that tracefs lists; `None` where tracefs is not mounted or not readable.
@@ -42,6 +44,9 @@ pub struct KernelFacts {
     pub debugfs: Option<String>,
     /// Whether the `bpf` system call exists.
     pub bpf_syscall: Option<bool>,
+    /// Not even the simplest map could be created although the capabilities suffice: a seccomp filter
+    /// or a security module refuses, or (before 5.11) RLIMIT_MEMLOCK is too low.
+    pub bpf_refused: Option<bool>,
     /// A BPF ring buffer could be created (Linux 5.8).
     pub ring_buffer: Option<bool>,
     /// A raw-tracepoint program could be loaded.

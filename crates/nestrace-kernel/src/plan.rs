@@ -159,6 +159,9 @@ fn tracepoint(
     row: &ProbeRow,
 ) -> Result<&'static str, Refusal> {
     can_load(facts)?;
+    if let Some(problem) = &facts.btf_problem {
+        return Err(no(&format!("the kernel's BTF does not parse: {problem}")));
+    }
     if !facts.btf {
         return Err(no(
             "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which says where its fields are",
@@ -243,6 +246,11 @@ fn can_load(facts: &KernelFacts) -> Result<(), Refusal> {
     if !facts.may_trace() {
         return Err(no(
             "not permitted: CAP_BPF and CAP_PERFMON (or root) are needed",
+        ));
+    }
+    if facts.bpf_refused == Some(true) {
+        return Err(no(
+            "the bpf system call is refused: by a container's seccomp filter or a security module",
         ));
     }
     if facts.ring_buffer == Some(false) {

@@ -193,6 +193,11 @@ fn tracepoints_and_functions() {
     );
     assert_eq!(btf.func_args("btf_trace_rq"), None);
     assert!(btf.has_func("__probestub_rq") && !btf.has_func("btf_trace_rq"));
+    assert_eq!(
+        (btf.tracepoint_id("rq"), btf.func_id("rq")),
+        (Some(proto_pointer + 1), None)
+    );
+    assert_eq!(btf.func_id("__probestub_rq"), Some(stub + 1));
     assert!(btf.has_type("btf_trace_rq") && !btf.has_type("request"));
     assert_eq!(btf.pointee("holder", "rq").as_deref(), Some("request"));
 }

@@ -157,6 +157,14 @@ fn obstacles() {
         &|facts| facts.kernel_reads = Some(false),
         "the kernel refuses to let programs read its memory (lockdown=confidentiality)",
     );
+    check(
+        &|facts| facts.bpf_refused = Some(true),
+        "the bpf system call is refused: by a container's seccomp filter or a security module",
+    );
+    check(
+        &|facts| facts.btf_problem = Some("read BTF version".to_owned()),
+        "the kernel's BTF does not parse: read BTF version",
+    );
     let raw_only = check(
         &|facts| facts.btf_tracepoints = Some(false),
         "the kernel refuses BTF tracepoint programs",

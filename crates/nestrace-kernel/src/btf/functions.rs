@@ -52,6 +52,23 @@ impl Btf {
         self.named(name).any(|found| found.kind == Kind::Func)
     }
 
+    /// The number of a function, which a fentry program attaches to.
+    #[must_use]
+    pub fn func_id(&self, name: &str) -> Option<u32> {
+        self.named(name)
+            .find(|found| found.kind == Kind::Func)
+            .map(|found| found.id)
+    }
+
+    /// The number of a tracepoint's typedef, which a BTF tracepoint program attaches to.
+    #[must_use]
+    pub fn tracepoint_id(&self, name: &str) -> Option<u32> {
+        let typedef = format!("btf_trace_{name}");
+        self.named(&typedef)
+            .find(|found| found.kind == Kind::Typedef)
+            .map(|found| found.id)
+    }
+
     fn prototype_args(&self, prototype: Type<'_>) -> Option<Vec<Arg>> {
         if prototype.kind != Kind::FuncProto {
             return None;

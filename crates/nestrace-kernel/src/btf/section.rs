@@ -77,7 +77,7 @@ impl Section {
         match (id.checked_sub(self.first_id), &self.base) {
             (Some(index), _) => {
                 let start = *self.starts.get(usize::try_from(index).ok()?)?;
-                Type::decode(self, start as usize)
+                Type::decode(self, id, start as usize)
             }
             (None, Some(base)) => base.get(id),
             (None, None) => None,
@@ -139,7 +139,7 @@ impl Section {
         for (index, start) in self.starts.iter().enumerate().rev() {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             let id = self.first_id.saturating_add(index);
-            let Some(found) = Type::decode(self, *start as usize) else {
+            let Some(found) = Type::decode(self, id, *start as usize) else {
                 continue;
             };
             if found.name_offset == 0 || !found.kind.is_looked_up_by_name() {

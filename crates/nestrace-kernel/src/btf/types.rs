@@ -80,6 +80,7 @@ impl Kind {
 /// One decoded type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Type<'a> {
+    pub(super) id: u32,
     pub(super) kind: Kind,
     pub(super) name_offset: u32,
     /// Struct, union: members carry bit-field sizes. Enum: values are signed.
@@ -93,9 +94,10 @@ pub(super) struct Type<'a> {
 }
 
 impl<'a> Type<'a> {
-    pub(super) fn decode(section: &'a Section, start: usize) -> Option<Self> {
+    pub(super) fn decode(section: &'a Section, id: u32, start: usize) -> Option<Self> {
         let info = section.word(start.checked_add(4)?)?;
         Some(Self {
+            id,
             kind: Kind::from_number(Kind::number(info))?,
             name_offset: section.word(start)?,
             kind_flag: info >> 31 == 1,
