@@ -1,1 +1,81 @@
-fn main() {}
+//! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `bpf`, `bench`.
+
+mod bench;
+mod bpf;
+mod cargo_build;
+mod demo;
+mod live;
+mod progress;
+mod recorder;
+mod test;
+mod tidy;
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use nestrace_lab::interrupt::{self, Interrupted};
+use nestrace_lab::packages::PackagesError;
+
+/// The project's own chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Boots a guest, records it during a workload and prints the analysis
+    Demo(demo::DemoArgs),
+    /// Runs every test, live guests included
+    Test(test::TestArgs),
+    /// Boots guests of other kernels and runs a command in them
+    Vm(vm::VmArgs),
+    /// Checks the project's conventions
+    Tidy,
+    /// Builds the probes, or checks the committed ones
+    Bpf(bpf::BpfArgs),
+    /// Compares the cost of recording with its peers
+    Bench(bench::BenchArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.chore) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: failed to {error:#}");
+            exit_code(&error)
+        }
+    }
+}
+
+fn run(chore: Chore) -> anyhow::Result<ExitCode> {
+    interrupt::catch_signals()?;
+    match chore {
+        Chore::Demo(args) => demo::run(&args),
+        Chore::Test(args) => test::run(&args),
+        Chore::Vm(args) => vm::run(&args),
+        Chore::Tidy => tidy::run(),
+        Chore::Bpf(args) => bpf::run(&args),
+        Chore::Bench(args) => bench::run(&args),
+    }
+}
+
+/// The same codes as the command's: 4 for what the machine lacks; and a shell's for Ctrl-C.
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if interrupt::is_interrupted() || error.chain().any(|cause| cause.is::<Interrupted>()) {
+        return ExitCode::from(130);
+    }
+    let lacks = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(PackagesError::Missing { .. }))
+            || cause.is::<live::NeedsRoot>()
+    };
+    if error.chain().any(lacks) {
+        ExitCode::from(4)
+    } else {
+        ExitCode::FAILURE
+    }
+}

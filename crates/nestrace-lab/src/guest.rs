@@ -15,15 +15,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub use crate::guest_channel::{ChannelError, GuestOutput};
+pub use crate::guest_spec::{Accel, DiskSpec, GuestSpec};
 
-use crate::external_tool::{find_program, last_lines};
+use crate::external_tool::last_lines;
 use crate::guest_channel::Channel;
-use crate::initramfs::{self, Initramfs, InitramfsError};
+use crate::initramfs::{self, InitramfsError};
 use crate::interrupt::{self, Interrupted};
-use crate::kernel_image::KernelImage;
 use crate::qemu_command::{self, place};
 use crate::qmp::{self, DiskStats, Qmp, QmpError};
-use crate::stack::{Bus, DiskStack};
 
 /// How long a guest may take until its init obeys; a loaded two-core machine needs 10 s.
 const BOOT_PATIENCE: Duration = Duration::from_secs(120);
@@ -98,111 +97,6 @@ pub enum GuestError {
     /// Ctrl-C.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-/// How the guest's processor is executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Accel {
-    /// Translated: works everywhere.
-    #[default]
-    Tcg,
-    /// By hardware; where a guest does not come up that way within 10 s, translated.
-    KvmIfItBoots,
-}
-
-/// One disk of a guest.
-#[derive(Clone, Debug)]
-pub struct DiskSpec {
-    /// Id of drive and device, and the serial number that the guest sees; at most 20 characters.
-    pub id: String,
-    /// The image, which must exist.
-    pub image: PathBuf,
-    /// How it is attached.
-    pub stack: DiskStack,
-    /// Whether the guest may only read.
-    pub read_only: bool,
-}
-
-impl DiskSpec {
-    /// A writable disk.
-    pub fn new(id: impl Into<String>, image: impl Into<PathBuf>, stack: DiskStack) -> Self {
-        Self {
-            id: id.into(),
-            image: image.into(),
-            stack,
-            read_only: false,
-        }
-    }
-}
-
-/// What to boot.
-#[derive(Clone, Debug)]
-pub struct GuestSpec {
-    /// `-name guest=NAME`.
-    pub name: String,
-    /// Kernel and modules.
-    pub kernel: KernelImage,
-    /// User space.
-    pub initramfs: Initramfs,
-    /// More files in the guest: place there, file of this machine.
-    pub files: Vec<(String, PathBuf)>,
-    /// The disks.
-    pub disks: Vec<DiskSpec>,
-    /// Memory, MiB.
-    pub memory_mib: u32,
-    /// Virtual processors.
-    pub vcpus: u32,
-    /// The QEMU to run.
-    pub qemu: PathBuf,
-    /// How it is executed.
-    pub accel: Accel,
-    /// Modules to load at boot besides the drivers of the disks.
-    pub modules: Vec<String>,
-    /// More words for the kernel's command line.
-    pub kernel_arguments: String,
-    /// More arguments of QEMU.
-    pub extra_arguments: Vec<String>,
-    /// Whether a reset boots again instead of ending QEMU.
-    pub allow_reboot: bool,
-}
-
-impl GuestSpec {
-    /// A guest with 512 MiB, two processors and no disk.
-    pub fn new(name: impl Into<String>, kernel: &KernelImage, initramfs: &Initramfs) -> Self {
-        Self {
-            name: name.into(),
-            kernel: kernel.clone(),
-            initramfs: initramfs.clone(),
-            files: Vec::new(),
-            disks: Vec::new(),
-            memory_mib: 512,
-            vcpus: 2,
-            qemu: find_program("qemu-system-x86_64").unwrap_or_else(|| "qemu-system-x86_64".into()),
-            accel: Accel::default(),
-            modules: Vec::new(),
-            kernel_arguments: String::new(),
-            extra_arguments: Vec::new(),
-            allow_reboot: false,
-        }
-    }
-
-    pub(crate) fn boot_modules(&self) -> Vec<String> {
-        let mut modules = vec!["virtio_rng".to_owned()];
-        for disk in &self.disks {
-            let drivers: &[&str] = match disk.stack.bus {
-                Bus::Virtio => &["virtio_blk"],
-                Bus::VirtioScsi => &["virtio_scsi", "sd_mod"],
-                Bus::Ide => &["ata_piix", "sd_mod"],
-            };
-            for driver in drivers {
-                if !modules.iter().any(|module| module == driver) {
-                    modules.push((*driver).to_owned());
-                }
-            }
-        }
-        modules.extend(self.modules.iter().cloned());
-        modules
-    }
 }
 
 /// A running guest. Dropping it kills QEMU and removes its files.

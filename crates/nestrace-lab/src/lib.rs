@@ -34,6 +34,7 @@ pub mod external_tool;
 pub mod guest;
 pub mod guest_channel;
 pub mod guest_fs;
+pub mod guest_spec;
 pub mod host_fs;
 pub mod initramfs;
 pub mod interrupt;

@@ -1,0 +1,156 @@
+//! Holds the analysis against what the kernel and QEMU counted by themselves.
+
+use nestrace_lab::block_stat::BlockStat;
+use nestrace_lab::guest::Guest;
+use nestrace_lab::host_fs::HostFs;
+use nestrace_lab::qmp::DiskStats;
+use serde_json::Value;
+
+use super::analysis::{entry, number};
+use super::case::Case;
+
+/// The independent counts of one disk and the device under its image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// `/sys/block/DEV/stat`.
+    pub device: BlockStat,
+    /// QMP `query-blockstats`.
+    pub disk: DiskStats,
+}
+
+impl Counts {
+    /// Counts now.
+    pub fn take(guest: &Guest, disk: &str, host: &HostFs) -> anyhow::Result<Self> {
+        Ok(Self {
+            device: BlockStat::read(host.device())?,
+            disk: guest.disk_stats(disk)?,
+        })
+    }
+
+    /// Counts since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            device: self.device.since(&earlier.device),
+            disk: self.disk.since(&earlier.disk),
+        }
+    }
+}
+
+/// Nothing was lost, refused at the core or cut.
+pub fn nothing_lost(case: &mut Case, analysis: &Value) -> anyhow::Result<()> {
+    case.equal("trace.lost", number(analysis, "/trace/lost")?, 0);
+    case.holds(
+        "trace.truncated",
+        analysis["trace"]["truncated"] == false,
+        "true, expected false",
+    );
+    case.figure(format!("{} events", number(analysis, "/trace/events")?));
+    Ok(())
+}
+
+/// `devices[]` against `/sys/block/DEV/stat`, and its totals against each other.
+pub fn device(
+    case: &mut Case,
+    analysis: &Value,
+    name: &str,
+    stat: &BlockStat,
+) -> anyhow::Result<()> {
+    let device = entry(analysis, "devices", &[("side", "host"), ("name", name)])?;
+    let count = |key: &str| number(device, &format!("/counts/{key}"));
+    let bytes = |key: &str| number(device, &format!("/bytes/{key}"));
+    case.equal(
+        "devices.completed + flushes against reads + writes + discards of stat",
+        count("completed")? + count("flushes")?,
+        stat.operations(),
+    );
+    case.equal(
+        "devices.device_flushes",
+        count("device_flushes")?,
+        stat.flushes,
+    );
+    case.equal("devices.discards", count("discards")?, stat.discards);
+    let merges = count("back_merges")? + count("front_merges")? + count("request_merges")?;
+    case.equal("devices: merges", merges, stat.merges());
+    case.equal(
+        "devices.bytes.read",
+        bytes("read")?,
+        stat.read_sectors * 512,
+    );
+    case.equal(
+        "devices.bytes.write",
+        bytes("write")?,
+        stat.write_sectors * 512,
+    );
+    case.equal(
+        "devices.bytes.discard",
+        bytes("discard")?,
+        stat.discard_sectors * 512,
+    );
+    case.figure(format!(
+        "{name}: {} requests, {} merges, {} flushes, {} discards, {} KiB",
+        stat.operations(),
+        merges,
+        stat.flushes,
+        stat.discards,
+        (stat.read_sectors + stat.write_sectors) / 2
+    ));
+    totals(case, device)
+}
+
+/// Q + X = G + M + F, bios walked at D, every bio ends once, no pointer across its reuse.
+fn totals(case: &mut Case, device: &Value) -> anyhow::Result<()> {
+    let total = |key: &str| number(device, &format!("/check/{key}"));
+    let began = total("queued")? + total("splits")?;
+    let placed = total("get_requests")?
+        + total("back_merges")?
+        + total("front_merges")?
+        + total("untraced_merges")?;
+    case.equal("check: Q + X against G + M + F", began, placed);
+    let with_data = began - total("empty_flushes")?;
+    case.equal(
+        "check: bios walked at D",
+        total("walked_at_issue")?,
+        with_data,
+    );
+    let whole = total("queued")? - total("empty_flushes")?;
+    case.equal("check: data bios that ended", total("ended")?, whole);
+    case.equal("check: lives of bio pointers", total("generations")?, began);
+    for key in [
+        "ended_twice",
+        "reused_while_live",
+        "reissued_while_live",
+        "open_at_end",
+    ] {
+        case.equal(&format!("check.{key}"), total(key)?, 0);
+    }
+    Ok(())
+}
+
+/// `qemu[]` against QMP.
+pub fn qemu(
+    case: &mut Case,
+    analysis: &Value,
+    guest: &str,
+    disk: &str,
+    stats: &DiskStats,
+) -> anyhow::Result<()> {
+    let qemu = entry(analysis, "qemu", &[("guest", guest), ("disk", disk)])?;
+    let pairs = [
+        ("/reads", stats.reads),
+        ("/writes", stats.writes),
+        ("/flushes", stats.flushes),
+        ("/discards", stats.discards),
+        ("/merged", stats.merged),
+        ("/failed", stats.failed),
+        ("/bytes/read", stats.read_bytes),
+        ("/bytes/write", stats.write_bytes),
+    ];
+    for (pointer, expected) in pairs {
+        case.equal(&format!("qemu{pointer}"), number(qemu, pointer)?, expected);
+    }
+    case.figure(format!(
+        "qemu: {} reads, {} writes, {} merged, {} flushes, {} discards",
+        stats.reads, stats.writes, stats.merged, stats.flushes, stats.discards
+    ));
+    Ok(())
+}

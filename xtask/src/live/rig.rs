@@ -1,0 +1,138 @@
+//! What every live scenario starts from: the programs, a kernel, a folder.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_lab::host_fs::{HostFs, HostFsSpec};
+use nestrace_lab::initramfs::{self, Initramfs};
+use nestrace_lab::kernel_image::{self, KernelImage};
+use nestrace_lab::stack::{DiskStack, HostFsKind};
+use nestrace_lab::{disk_image, packages};
+use tempfile::TempDir;
+
+use crate::cargo_build::{self, Profile};
+use crate::progress::Progress;
+
+/// Loop devices, mounts and probes need root: exit code 4.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("make loop devices and load probes: this needs root; run it under sudo")]
+pub struct NeedsRoot;
+
+/// Fails for an ordinary user.
+pub fn require_root() -> Result<(), NeedsRoot> {
+    if nix::unistd::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(NeedsRoot)
+    }
+}
+
+/// Shared by all scenarios.
+#[derive(Debug)]
+pub struct LiveContext {
+    /// The program under test, built with the dev profile unless one was given.
+    pub nestrace: PathBuf,
+    /// Kernel of the guests.
+    pub kernel: KernelImage,
+    /// User space of the guests.
+    pub initramfs: Initramfs,
+    /// Every combination instead of the covering set.
+    pub full: bool,
+    /// Says what is going on.
+    pub progress: Progress,
+    folder: TempDir,
+    backing_folder: PathBuf,
+}
+
+impl LiveContext {
+    /// Installs, builds and downloads what is missing; `nestrace` is tested instead of a fresh build.
+    pub fn prepare(
+        nestrace: Option<PathBuf>,
+        full: bool,
+        progress: Progress,
+    ) -> anyhow::Result<Self> {
+        require_root()?;
+        packages::install(|line| progress.say(line))?;
+        let nestrace = match nestrace {
+            Some(program) => program,
+            None => cargo_build::build("nestrace", Profile::Dev)?,
+        };
+        let kernel = kernel_image::obtain("6.1")?;
+        let initramfs = initramfs::obtain(&kernel)?;
+        let folder = tempfile::Builder::new()
+            .prefix("nestrace-test-")
+            .tempdir()
+            .context("make a folder for recordings")?;
+        let backing_folder = std::env::temp_dir();
+        Ok(Self {
+            nestrace,
+            kernel,
+            initramfs,
+            full,
+            progress,
+            folder,
+            backing_folder,
+        })
+    }
+
+    /// A path for a recording that does not exist yet; the folder is removed at the end.
+    pub fn bundle(&self, name: &str) -> PathBuf {
+        let name: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let free = |n: &u32| !self.folder.path().join(format!("{name}-{n}.nest")).exists();
+        let n = (0..).find(free).unwrap_or_default();
+        self.folder.path().join(format!("{name}-{n}.nest"))
+    }
+
+    /// A name for a guest that no other run uses.
+    pub fn guest_name(&self, purpose: &str) -> String {
+        format!("nestrace-{purpose}-{}", std::process::id())
+    }
+
+    /// A guest without disks yet.
+    pub fn guest_spec(&self, name: &str) -> GuestSpec {
+        GuestSpec::new(name, &self.kernel, &self.initramfs)
+    }
+
+    /// Boots a guest with these disks.
+    pub fn boot(&self, name: &str, disks: Vec<DiskSpec>) -> anyhow::Result<Guest> {
+        let spec = GuestSpec {
+            disks,
+            ..self.guest_spec(name)
+        };
+        Ok(Guest::boot(spec)?)
+    }
+
+    /// A host file system over a file on disk; with `direct_io` the loop device uses O_DIRECT.
+    pub fn host_fs(
+        &self,
+        kind: HostFsKind,
+        direct_io: bool,
+        options: &str,
+    ) -> anyhow::Result<HostFs> {
+        let spec = HostFsSpec {
+            direct_io,
+            backing_folder: self.backing_folder.clone(),
+            mount_options: options.to_owned(),
+            ..HostFsSpec::new(kind)
+        };
+        Ok(HostFs::create(&spec)?)
+    }
+
+    /// A disk whose image lies on `host`.
+    pub fn disk(
+        &self,
+        host: &HostFs,
+        id: &str,
+        stack: DiskStack,
+        size_bytes: u64,
+        preallocation: &str,
+    ) -> anyhow::Result<DiskSpec> {
+        let image = host.path().join(format!("{id}.{}", stack.format));
+        disk_image::create(&image, stack.format, size_bytes, preallocation)?;
+        Ok(DiskSpec::new(id, image, stack))
+    }
+}

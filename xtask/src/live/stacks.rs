@@ -1,0 +1,255 @@
+//! Every stack against the counts of the kernel and of QEMU.
+//!
+//! A guest carries four disks, each of another stack on a host file system and loop device of its
+//! own, and they are exercised one after another. `--full` runs all 288 stacks and goes on where an
+//! earlier run of the same commit stopped.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use nestrace_lab::guest::DiskSpec;
+use nestrace_lab::host_fs::HostFs;
+use nestrace_lab::stack::{GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
+
+use super::case::{Case, Report};
+use super::measure::{Watched, measure};
+use super::rig::LiveContext;
+use super::{Scenario, ground_truth, image_pattern};
+use crate::cargo_build::workspace;
+
+/// The scenario.
+pub const SCENARIO: Scenario = Scenario {
+    name: "stacks",
+    about: "devices, QEMU requests and image bytes of every kind of stack against independent counts",
+    run,
+};
+
+const DISKS_PER_GUEST: usize = 4;
+/// mkfs.xfs wants 300 MB.
+const IMAGE_BYTES: u64 = 320 << 20;
+const GUEST_FS: [GuestFsKind; 4] = [
+    GuestFsKind::Ext4,
+    GuestFsKind::Xfs,
+    GuestFsKind::Ext3,
+    GuestFsKind::Jfs,
+];
+
+/// Random and sequential, buffered and direct, reads and writes, syncs, a discard.
+const WORKLOAD: &str = "\
+cat > /tmp/work.fio <<EOF
+[global]
+directory=/mnt/work
+size=6m
+runtime=3
+fallocate=none
+stonewall
+[buffered-random]
+rw=randrw
+bs=4k
+fsync=16
+[direct-deep]
+rw=randwrite
+bs=8k
+direct=1
+ioengine=libaio
+iodepth=16
+[sequential-write]
+filename=sequential
+rw=write
+bs=128k
+end_fsync=1
+[sequential-read]
+filename=sequential
+rw=read
+bs=64k
+[direct-read]
+filename=sequential
+rw=randread
+bs=4k
+direct=1
+ioengine=libaio
+iodepth=8
+EOF
+fio /tmp/work.fio > /tmp/fio.log 2>&1 || { tail -5 /tmp/fio.log; exit 1; }
+rm /mnt/work/buffered* && sync
+fstrim /mnt/work 2>/dev/null
+umount /mnt/work";
+
+fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    if !ctx.full {
+        return run_set(ctx, report, &covering_set(), &mut |_| Ok(()));
+    }
+    let mut state = FullState::read()?;
+    let left: Vec<Stack> = every_stack()
+        .into_iter()
+        .filter(|stack| !state.passed.contains(&stack.to_string()))
+        .collect();
+    ctx.progress.say(&format!(
+        "{} stacks passed before, {} are left",
+        state.passed.len(),
+        left.len()
+    ));
+    run_set(ctx, report, &left, &mut |stack| state.add(stack))
+}
+
+fn run_set(
+    ctx: &LiveContext,
+    report: &mut Report,
+    stacks: &[Stack],
+    passed: &mut dyn FnMut(&Stack) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for (n, group) in stacks.chunks(DISKS_PER_GUEST).enumerate() {
+        run_guest(ctx, report, n, group, passed)?;
+    }
+    Ok(())
+}
+
+fn run_guest(
+    ctx: &LiveContext,
+    report: &mut Report,
+    n: usize,
+    stacks: &[Stack],
+    passed: &mut dyn FnMut(&Stack) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    ctx.progress
+        .say(&format!("guest {n}: {} disks", stacks.len()));
+    let (hosts, disks) = make_disks(ctx, stacks)?;
+    let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
+    let guest = ctx.boot(&ctx.guest_name("stacks"), disks)?;
+    ctx.progress.say(&format!("guest {n} is up"));
+    let watched: Vec<Watched<'_>> = ids
+        .iter()
+        .zip(&hosts)
+        .map(|(disk, host)| Watched {
+            guest: &guest,
+            disk,
+            host,
+        })
+        .collect();
+    report.case(&format!("image-bytes/guest-{n}"), |case| {
+        image_bytes(ctx, case, &watched, stacks)
+    })?;
+    for (index, (stack, disk)) in stacks.iter().zip(&watched).enumerate() {
+        let guest_fs = GUEST_FS[(n + index) % GUEST_FS.len()];
+        let name = format!("stacks/{stack} (guest {guest_fs})");
+        if report.case(&name, |case| one_stack(ctx, case, disk, stack, guest_fs))? {
+            passed(stack)?;
+        }
+    }
+    Ok(())
+}
+
+fn make_disks(ctx: &LiveContext, stacks: &[Stack]) -> anyhow::Result<(Vec<HostFs>, Vec<DiskSpec>)> {
+    let mut hosts = Vec::new();
+    let mut disks = Vec::new();
+    for (index, stack) in stacks.iter().enumerate() {
+        // ext4 discards in its commits: then the loop device sees discards too.
+        let options = if stack.host_fs == HostFsKind::Ext4 {
+            "discard"
+        } else {
+            ""
+        };
+        let host = ctx.host_fs(stack.host_fs, index % 2 == 0, options)?;
+        disks.push(ctx.disk(
+            &host,
+            &format!("disk-{index}"),
+            stack.disk,
+            IMAGE_BYTES,
+            "full",
+        )?);
+        hosts.push(host);
+    }
+    Ok((hosts, disks))
+}
+
+/// One recording over all disks of the guest: known bytes on each.
+fn image_bytes(
+    ctx: &LiveContext,
+    case: &mut Case,
+    watched: &[Watched<'_>],
+    stacks: &[Stack],
+) -> anyhow::Result<()> {
+    let measured = measure(ctx, watched, || {
+        watched
+            .iter()
+            .try_for_each(|disk| image_pattern::write_and_read(disk.guest, disk.disk))
+    })?;
+    ground_truth::nothing_lost(case, &measured.analysis)?;
+    for ((disk, stack), truth) in watched.iter().zip(stacks).zip(&measured.truth) {
+        let name = disk.guest.name();
+        image_pattern::compare(case, &measured.analysis, name, disk.disk, stack)?;
+        ground_truth::qemu(case, &measured.analysis, name, disk.disk, &truth.disk)?;
+        ground_truth::device(case, &measured.analysis, disk.host.device(), &truth.device)?;
+    }
+    Ok(())
+}
+
+/// A file system and a mixed load on one disk, the others at rest.
+fn one_stack(
+    ctx: &LiveContext,
+    case: &mut Case,
+    disk: &Watched<'_>,
+    stack: &Stack,
+    guest_fs: GuestFsKind,
+) -> anyhow::Result<()> {
+    disk.guest.make_fs(disk.disk, guest_fs)?;
+    let measured = measure(ctx, std::slice::from_ref(disk), || {
+        disk.guest.mount(disk.disk, guest_fs, "/mnt/work", "")?;
+        disk.guest.run_ok(WORKLOAD, Duration::from_secs(90))?;
+        Ok(())
+    })?;
+    let truth = measured
+        .truth
+        .first()
+        .context("count the disk's requests")?;
+    ground_truth::nothing_lost(case, &measured.analysis)?;
+    ground_truth::device(case, &measured.analysis, disk.host.device(), &truth.device)?;
+    let guest = disk.guest.name();
+    ground_truth::qemu(case, &measured.analysis, guest, disk.disk, &truth.disk)?;
+    image_pattern::compare_load(case, &measured.analysis, guest, disk.disk, stack)?;
+    let _ = std::fs::remove_dir_all(&measured.bundle);
+    Ok(())
+}
+
+/// Which stacks of the full matrix passed, for this commit.
+struct FullState {
+    path: PathBuf,
+    commit: String,
+    passed: BTreeSet<String>,
+}
+
+impl FullState {
+    fn read() -> anyhow::Result<Self> {
+        let path = workspace().join("target/full-matrix.txt");
+        let head = std::process::Command::new("git")
+            .args(["rev-parse", "HEAD"])
+            .current_dir(workspace())
+            .output()
+            .context("ask git for the commit")?;
+        let commit = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let mut lines = text.lines();
+        // Another commit's results say nothing about this one.
+        let passed = match lines.next() {
+            Some(first) if first == commit => lines.map(str::to_owned).collect(),
+            _ => BTreeSet::new(),
+        };
+        Ok(Self {
+            path,
+            commit,
+            passed,
+        })
+    }
+
+    fn add(&mut self, stack: &Stack) -> anyhow::Result<()> {
+        self.passed.insert(stack.to_string());
+        let lines: Vec<&str> = std::iter::once(self.commit.as_str())
+            .chain(self.passed.iter().map(String::as_str))
+            .collect();
+        let unfinished = self.path.with_extension("unfinished");
+        std::fs::write(&unfinished, lines.join("\n") + "\n").context("note what passed")?;
+        std::fs::rename(&unfinished, &self.path).context("note what passed")
+    }
+}

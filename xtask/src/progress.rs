@@ -1,0 +1,23 @@
+//! What is going on, on stderr, with the time since the start.
+
+use std::time::Instant;
+
+/// A clock that speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    start: Instant,
+}
+
+impl Progress {
+    /// Starts now.
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+
+    /// One line.
+    pub fn say(&self, text: &str) {
+        eprintln!("[{:6.1} s] {text}", self.start.elapsed().as_secs_f64());
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs `nestrace` as a user would.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nestrace_lab::external_tool::last_lines;
+use nestrace_lab::interrupt;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// A running `nestrace record`. Dropping it kills it.
+#[derive(Debug)]
+pub struct Recorder {
+    child: Child,
+    stderr: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// How a recording ended.
+#[derive(Clone, Debug)]
+pub struct RecorderEnd {
+    /// Exit status.
+    pub status: ExitStatus,
+    /// Everything it said.
+    pub stderr: String,
+    /// From the signal (or the call) to its end.
+    pub took: Duration,
+}
+
+impl Recorder {
+    /// Starts `nestrace record` with `args`; with `echo` its messages are shown too.
+    pub fn start(nestrace: &Path, args: &[&str], echo: bool) -> anyhow::Result<Self> {
+        let mut command = Command::new(nestrace);
+        command
+            .arg("record")
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // Ctrl-C at a terminal reaches xtask alone, which stops the recorder in order.
+            .process_group(0);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("start {}", nestrace.display()))?;
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let pipe = child
+            .stderr
+            .take()
+            .context("read the recorder's messages")?;
+        let heard = Arc::clone(&stderr);
+        let reader = thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                if echo {
+                    eprintln!("           {line}");
+                }
+                let mut text = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                text.push_str(&line);
+                text.push('\n');
+            }
+        });
+        Ok(Self {
+            child,
+            stderr,
+            reader: Some(reader),
+        })
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it said up to now.
+    pub fn stderr(&self) -> String {
+        self.stderr
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Waits until it says that its sources are live.
+    pub fn wait_live(&mut self, patience: Duration) -> anyhow::Result<()> {
+        self.wait_for_word("live", patience)
+    }
+
+    /// Waits until a word stands in its messages.
+    pub fn wait_for_word(&mut self, word: &str, patience: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience;
+        loop {
+            interrupt::check()?;
+            let stderr = self.stderr();
+            let has_word = |line: &str| {
+                line.split(|c: char| !c.is_alphanumeric())
+                    .any(|w| w == word)
+            };
+            if stderr.lines().any(has_word) {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!(
+                    "record: nestrace ended ({status}): {}",
+                    last_lines(&stderr, 5)
+                );
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "hear {word:?} from nestrace within {patience:?}: {}",
+                    last_lines(&stderr, 5)
+                );
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends a signal and waits for the end.
+    pub fn stop(mut self, signal: Signal, patience: Duration) -> anyhow::Result<RecorderEnd> {
+        self.signal(signal)?;
+        self.wait(patience)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill(Pid::from_raw(self.child.id() as i32), signal).context("signal the recorder")
+    }
+
+    /// Waits for its end by itself.
+    pub fn wait(&mut self, patience: Duration) -> anyhow::Result<RecorderEnd> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                let took = start.elapsed();
+                if let Some(reader) = self.reader.take() {
+                    let _ = reader.join();
+                }
+                return Ok(RecorderEnd {
+                    status,
+                    stderr: self.stderr(),
+                    took,
+                });
+            }
+            interrupt::check()?;
+            if start.elapsed() > patience {
+                bail!(
+                    "see the recorder end within {patience:?}: {}",
+                    last_lines(&self.stderr(), 5)
+                );
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a run of `nestrace` left.
+#[derive(Clone, Debug)]
+pub struct CommandEnd {
+    /// Exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// Its stdout.
+    pub stdout: String,
+    /// Its stderr.
+    pub stderr: String,
+}
+
+/// Runs `nestrace` to its end.
+pub fn nestrace(program: &Path, args: &[&str]) -> io::Result<CommandEnd> {
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()?;
+    Ok(CommandEnd {
+        code: output.status.code(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// The JSON of `nestrace analyze`.
+pub fn analyze(program: &Path, bundle: &Path) -> anyhow::Result<Value> {
+    let path = bundle.to_str().context("name the bundle")?;
+    let end = nestrace(program, &["analyze", path, "--format", "json"])
+        .context("start nestrace analyze")?;
+    if end.code != Some(0) {
+        bail!(
+            "analyze {path} (exit {:?}): {}",
+            end.code,
+            last_lines(&end.stderr, 5)
+        );
+    }
+    serde_json::from_str(&end.stdout).with_context(|| format!("read the analysis of {path}"))
+}

@@ -1,0 +1,112 @@
+//! `cargo xtask test`: the workspace's tests, then the live scenarios.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context;
+use nestrace_lab::{interrupt, packages};
+
+use crate::cargo_build::cargo;
+use crate::live::{self, LiveContext, Report, Scenario};
+use crate::progress::Progress;
+
+/// The name of the stage that is not a live scenario.
+const WORKSPACE: &str = "workspace";
+
+/// Options of `test`.
+#[derive(clap::Args)]
+pub struct TestArgs {
+    /// Every combination of the matrix; goes on where an earlier run of the same commit stopped
+    #[arg(long)]
+    full: bool,
+    /// Only this stage; may be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Names the stages
+    #[arg(long)]
+    list: bool,
+    /// Runs the live scenarios with this nestrace instead of building one
+    #[arg(long, value_name = "PROGRAM")]
+    nestrace: Option<PathBuf>,
+}
+
+/// Runs the stages; the last line of stdout is `N passed, N failed`.
+pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
+    let scenarios = live::scenarios();
+    if args.list {
+        println!("{WORKSPACE:14} unit, property and snapshot tests of every crate");
+        for scenario in &scenarios {
+            println!("{:14} {}", scenario.name, scenario.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    check_names(&args.only, &scenarios)?;
+    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let progress = Progress::new();
+    packages::install(|line| progress.say(line))?;
+    let mut report = Report::default();
+    if wanted(WORKSPACE) {
+        timed(WORKSPACE, || workspace_tests(&mut report))?;
+    }
+    let scenarios: Vec<Scenario> = scenarios
+        .into_iter()
+        .filter(|scenario| wanted(scenario.name))
+        .collect();
+    if !scenarios.is_empty() {
+        let ctx = LiveContext::prepare(args.nestrace.clone(), args.full, progress)?;
+        for scenario in scenarios {
+            timed(scenario.name, || run_scenario(&scenario, &ctx, &mut report))?;
+        }
+    }
+    for name in report.failed() {
+        println!("failed: {name}");
+    }
+    println!(
+        "{} passed, {} failed",
+        report.passed().len(),
+        report.failed().len()
+    );
+    Ok(if report.failed().is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn check_names(only: &[String], scenarios: &[Scenario]) -> anyhow::Result<()> {
+    for name in only {
+        let known = name == WORKSPACE || scenarios.iter().any(|scenario| scenario.name == name);
+        anyhow::ensure!(known, "find the stage {name}: see cargo xtask test --list");
+    }
+    Ok(())
+}
+
+fn timed(name: &str, stage: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let start = Instant::now();
+    println!("== {name}");
+    stage()?;
+    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn workspace_tests(report: &mut Report) -> anyhow::Result<()> {
+    report.case("cargo test --workspace", |_| {
+        let status = cargo()
+            .args(["test", "--workspace"])
+            .status()
+            .context("start cargo")?;
+        anyhow::ensure!(status.success(), "pass cargo test --workspace");
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A group that breaks off counts as one failed case; the next group still runs.
+fn run_scenario(scenario: &Scenario, ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    if let Err(error) = (scenario.run)(ctx, report) {
+        interrupt::check()?;
+        report.case(&format!("{} (whole)", scenario.name), |_| Err(error))?;
+    }
+    Ok(())
+}
