@@ -77,7 +77,8 @@ pub struct Entry {
 }
 
 /// The bytes of the header.
-pub(crate) fn header() -> [u8; HEADER_LEN] {
+#[must_use]
+pub fn header() -> [u8; HEADER_LEN] {
     let mut writer = Fields::default();
     writer.put(&MAGIC);
     writer.put(&MAJOR.to_le_bytes());
@@ -88,7 +89,8 @@ pub(crate) fn header() -> [u8; HEADER_LEN] {
 
 impl Entry {
     /// The bytes of the entry; the last four are the CRC-32 of those before.
-    pub(crate) fn to_bytes(self) -> [u8; ENTRY_LEN] {
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; ENTRY_LEN] {
         let mut writer = Fields::default();
         for field in [self.offset, self.length, self.first_ts_ns, self.last_ts_ns] {
             writer.put(&field.to_le_bytes());
@@ -102,7 +104,8 @@ impl Entry {
     }
 
     /// Reads an entry back; `None` if its checksum does not hold.
-    pub(crate) fn from_bytes(bytes: &[u8; ENTRY_LEN]) -> Option<Self> {
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; ENTRY_LEN]) -> Option<Self> {
         let (body, crc) = bytes.split_last_chunk::<4>()?;
         if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
             return None;

@@ -10,7 +10,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use arrow_ipc::Message;
+use arrow_ipc::{Message, Schema};
 
 use crate::index::{Entry, read_up_to};
 use crate::message::{self, CONTINUATION, PREFIX_LEN, Seal};
@@ -27,6 +27,9 @@ pub(crate) struct Input<R> {
     /// nothing but beginnings of messages would be read once for each of them.
     search_budget: u64,
 }
+
+/// Bytes that are searched at once.
+const SEARCH_CHUNK: usize = 64 << 10;
 
 /// What stands at a place of the stream.
 #[derive(Debug)]
@@ -72,6 +75,21 @@ impl<R: Read + Seek> Input<R> {
         let (metadata, body) = self.message.split_at_checked(self.metadata_len)?;
         let (message, body_len) = message::parse_metadata(metadata)?;
         Some((message, body.get(..usize::try_from(body_len).ok()?)?))
+    }
+
+    /// The message that was last read, if it is a schema.
+    pub(crate) fn schema(&self) -> Option<Schema<'_>> {
+        self.message()
+            .and_then(|(message, _)| message.header_as_schema())
+    }
+
+    /// What the checksum in the message that was last read says.
+    pub(crate) fn seal(&self) -> Seal {
+        self.message
+            .split_at_checked(self.metadata_len)
+            .map_or(Seal::Absent, |(metadata, body)| {
+                message::check_seal(metadata, body)
+            })
     }
 
     /// Whether the stream begins like one, or ends before that can be told.
@@ -130,12 +148,7 @@ impl<R: Read + Seek> Input<R> {
         if length > room || !self.fill_message(metadata_len, body_len)? {
             return Ok(Walked::Short);
         }
-        let seal = self
-            .message
-            .split_at_checked(self.metadata_len)
-            .map_or(Seal::Absent, |(metadata, body)| {
-                message::check_seal(metadata, body)
-            });
+        let seal = self.seal();
         Ok(Walked::Message {
             length: length.saturating_add(PREFIX_LEN as u64),
             seal,
@@ -169,7 +182,7 @@ impl<R: Read + Seek> Input<R> {
     /// The next multiple of 8 where a message may begin.
     fn find_continuation(&mut self, from: u64, limit: u64) -> io::Result<Option<u64>> {
         let mut at = from;
-        let mut chunk = vec![0; 64 << 10];
+        let mut chunk = vec![0; SEARCH_CHUNK];
         while at < limit {
             self.seek(at)?;
             let read = self.read(&mut chunk)?;

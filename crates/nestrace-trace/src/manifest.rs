@@ -5,6 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod read;
+
+pub use read::{MAX_MANIFEST_BYTES, ManifestError};
+
 /// Major version of the format. A newer one is refused.
 pub const FORMAT_MAJOR: u32 = 1;
 /// Minor version: columns, kinds and keys were added.

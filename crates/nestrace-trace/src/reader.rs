@@ -9,9 +9,9 @@
 
 use std::io::{self, Read, Seek};
 
-use crate::Event;
 use crate::batch::{Batch, Decoder};
 use crate::diagnostic::{Diagnostic, DiagnosticKind, Diagnostics};
+use crate::events::Events;
 use crate::index::{Entry, EntryKind, Header, IndexReader, Next};
 use crate::input::{Input, Walked};
 use crate::layout::{Layout, Refusal};
@@ -180,13 +180,7 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
 
     /// The events, in the order in which they were written.
     pub fn events(&mut self) -> Events<'_, R, I> {
-        Events {
-            reader: self,
-            batch: Batch::default(),
-            next_row: 0,
-            block: Vec::new(),
-            next: 0,
-        }
+        Events::new(self)
     }
 
     fn report(
@@ -277,25 +271,35 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
                 reason: "it does not begin like an Arrow IPC stream".to_owned(),
             });
         }
-        let read = self.input.read_message(0, self.input.len()).map_err(io)?;
-        let Walked::Message { length, seal } = read else {
-            return self.assume_schema(entry);
+        let length = match self.input.read_message(0, self.input.len()).map_err(io)? {
+            Walked::Message {
+                seal: Seal::Broken, ..
+            } => return self.assume_schema(entry),
+            Walked::Message { length, .. } => length,
+            _ => return self.assume_schema(entry),
         };
-        if seal == Seal::Broken {
-            return self.assume_schema(entry);
-        }
-        let schema = self
-            .input
-            .message()
-            .and_then(|(message, _)| message.header_as_schema());
-        let Some(schema) = schema else {
+        let Some(schema) = self.input.schema() else {
             return self.assume_schema(entry);
         };
         let layout = Layout::of(schema)?;
+        if !self.is_schema_proved(entry).map_err(io)? {
+            return self.assume_schema(entry);
+        }
         self.next = length;
         self.describe(&layout);
         self.decoder = Decoder::new(layout).map_err(io)?;
         Ok(())
+    }
+
+    /// Whether a checksum holds for the schema that was just read: its own, or that of its entry.
+    fn is_schema_proved(&mut self, entry: Option<Entry>) -> io::Result<bool> {
+        if self.input.seal() == Seal::Intact {
+            return Ok(true);
+        }
+        match entry {
+            Some(entry) if entry.length <= self.input.len() => self.input.read_checked(&entry),
+            _ => Ok(false),
+        }
     }
 
     fn describe(&mut self, layout: &Layout) {
@@ -316,7 +320,7 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
     fn assume_schema(&mut self, entry: Option<Entry>) -> Result<(), OpenError> {
         let length = entry.map_or(0, |entry| entry.length).min(self.input.len());
         self.next = length;
-        let message = "the schema is damaged or cut off; this release's columns are assumed";
+        let message = "the schema has no correct checksum; this release's columns are assumed";
         self.report(DiagnosticKind::SchemaDamaged, 0, length, None, message);
         Ok(())
     }
@@ -324,7 +328,7 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
     /// Looks at the next message; `true` if it was a batch and is in `batch`.
     fn step(&mut self, batch: &mut Batch) -> io::Result<bool> {
         match self.peek_entry() {
-            Some(entry) if entry.offset == self.next => {
+            Some(entry) if entry.offset == self.next || self.next >= self.input.len() => {
                 self.entry = None;
                 self.read_indexed(entry, batch)
             }
@@ -478,55 +482,5 @@ impl<R: Read + Seek, I: Read> Iterator for StreamReader<R, I> {
     fn next(&mut self) -> Option<Batch> {
         let mut batch = Batch::default();
         self.read_into(&mut batch).then_some(batch)
-    }
-}
-
-/// The events of a stream in the order in which they were written; see [`StreamReader::events`].
-pub struct Events<'r, R, I> {
-    reader: &'r mut StreamReader<R, I>,
-    batch: Batch,
-    next_row: usize,
-    /// Rows that were taken from the columns, a block at a time: gathering a row at a time would
-    /// touch nineteen places of memory for each.
-    block: Vec<Event>,
-    next: usize,
-}
-
-/// Rows of a block of [`Events`].
-const BLOCK_ROWS: usize = 256;
-
-impl<R: Read + Seek, I: Read> Events<'_, R, I> {
-    #[inline(never)]
-    fn refill(&mut self) -> bool {
-        if self.next_row >= self.batch.n_rows() {
-            if !self.reader.read_into(&mut self.batch) {
-                return false;
-            }
-            self.next_row = 0;
-        }
-        self.block.clear();
-        let end = self.next_row.saturating_add(BLOCK_ROWS);
-        self.batch
-            .columns()
-            .append_rows(self.next_row..end, &mut self.block);
-        self.next_row = end;
-        self.next = 0;
-        true
-    }
-}
-
-impl<R: Read + Seek, I: Read> Iterator for Events<'_, R, I> {
-    type Item = Event;
-
-    #[inline]
-    fn next(&mut self) -> Option<Event> {
-        if self.next >= self.block.len() && !self.refill() {
-            // A second call at the end must not give the last block again.
-            self.next = self.block.len();
-            return None;
-        }
-        let event = self.block.get(self.next).copied();
-        self.next = self.next.saturating_add(1);
-        event
     }
 }

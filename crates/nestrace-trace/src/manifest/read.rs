@@ -1,0 +1,236 @@
+//! Reads and writes the bytes of a manifest.
+
+use serde_json::{Map, Value};
+
+use super::{FORMAT_MAJOR, Manifest, State};
+use crate::diagnostic::{Diagnostic, DiagnosticKind};
+
+/// A manifest is never longer. One guest with a disk takes about 10 KiB.
+pub const MAX_MANIFEST_BYTES: usize = 16 << 20;
+
+/// Why a manifest cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// It is longer than any manifest.
+    #[error("read the manifest: it has {bytes} bytes, more than {MAX_MANIFEST_BYTES}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// It is not a JSON object.
+    #[error("read the manifest: it is not a JSON object")]
+    Syntax {
+        /// What the parser said, with line and column.
+        source: serde_json::Error,
+    },
+    /// It has no `format`, so it is the manifest of something else.
+    #[error("read the manifest: it has no `format.major`")]
+    NoFormat,
+    /// A newer release wrote the bundle in a way that this one cannot read.
+    #[error(
+        "read the manifest: the bundle has format {found}, this release reads up to {supported}; \
+         nestrace {release} wrote it and can read it"
+    )]
+    NewerFormat {
+        /// Its major version.
+        found: u32,
+        /// The newest major version that can be read.
+        supported: u32,
+        /// The release that wrote it; `?` where it does not say.
+        release: String,
+    },
+}
+
+impl Manifest {
+    /// Reads `manifest.json`. Keys that this release does not know are passed over, and a key whose
+    /// value has not the form that it must have reads as its default; both are told.
+    ///
+    /// # Errors
+    /// If it is no manifest, or one of a newer major version.
+    pub fn from_slice(bytes: &[u8]) -> Result<(Self, Vec<Diagnostic>), ManifestError> {
+        if bytes.len() > MAX_MANIFEST_BYTES {
+            return Err(ManifestError::TooLong { bytes: bytes.len() });
+        }
+        let mut keys: Map<String, Value> =
+            serde_json::from_slice(bytes).map_err(|source| ManifestError::Syntax { source })?;
+        check_version(&keys)?;
+        let mut diagnostics = Vec::new();
+        drop_unusable(&mut keys, &mut diagnostics);
+        // Each key was tried by itself, so together they cannot fail.
+        let manifest: Self = serde_json::from_value(Value::Object(keys))
+            .map_err(|source| ManifestError::Syntax { source })?;
+        if manifest.state == State::Recording {
+            let message = "the recording was not closed".to_owned();
+            diagnostics.push(about(DiagnosticKind::NotClosed, message));
+        }
+        Ok((manifest, diagnostics))
+    }
+
+    /// `manifest.json`, indented, with a line feed at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Only maps with keys that are no strings can fail, and there are none.
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+}
+
+fn check_version(keys: &Map<String, Value>) -> Result<(), ManifestError> {
+    let found = keys
+        .get("format")
+        .and_then(|format| format.get("major"))
+        .and_then(Value::as_u64);
+    let found = found.ok_or(ManifestError::NoFormat)?;
+    if found <= u64::from(FORMAT_MAJOR) {
+        return Ok(());
+    }
+    let release = keys
+        .get("tool_version")
+        .and_then(Value::as_str)
+        .filter(|r| !r.is_empty());
+    Err(ManifestError::NewerFormat {
+        found: u32::try_from(found).unwrap_or(u32::MAX),
+        supported: FORMAT_MAJOR,
+        release: release.unwrap_or("?").chars().take(64).collect(),
+    })
+}
+
+/// Takes away keys that are not known and keys whose value cannot be read.
+fn drop_unusable(keys: &mut Map<String, Value>, diagnostics: &mut Vec<Diagnostic>) {
+    let known = serde_json::to_value(Manifest::default()).unwrap_or_default();
+    let mut usable = Map::new();
+    for (key, value) in std::mem::take(keys) {
+        if known.get(&key).is_none() {
+            let message = format!("key `{}` is not known to this release", shown(&key));
+            diagnostics.push(about(DiagnosticKind::UnknownKey, message));
+            continue;
+        }
+        let mut alone = Map::new();
+        alone.insert(key.clone(), value.clone());
+        match serde_json::from_value::<Manifest>(Value::Object(alone)) {
+            Ok(_) => {
+                usable.insert(key, value);
+            }
+            Err(error) => {
+                let message = format!("key `{}` cannot be read: {error}", shown(&key));
+                diagnostics.push(about(DiagnosticKind::BadValue, message));
+            }
+        }
+    }
+    diagnostics.truncate(MAX_KEY_DIAGNOSTICS);
+    *keys = usable;
+}
+
+/// More keys than this are not told: a hostile file can have a million.
+const MAX_KEY_DIAGNOSTICS: usize = 100;
+
+fn shown(key: &str) -> String {
+    key.chars().take(64).collect()
+}
+
+fn about(kind: DiagnosticKind, message: String) -> Diagnostic {
+    Diagnostic {
+        kind,
+        offset: 0,
+        bytes: 0,
+        rows_lost: None,
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::{Guest, Loss, Topology};
+
+    /// Reads `json`; the kinds of the diagnostics, or the error's text.
+    fn read(json: &str) -> Result<(Manifest, Vec<DiagnosticKind>), String> {
+        Manifest::from_slice(json.as_bytes())
+            .map(|(manifest, d)| (manifest, d.iter().map(|d| d.kind).collect()))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn comes_back_as_it_was() {
+        let manifest = Manifest {
+            state: State::Complete,
+            end_reason: "signal".to_owned(),
+            losses: vec![Loss {
+                source: "block".to_owned(),
+                guest: None,
+                events: 7,
+            }],
+            topology: Topology {
+                guests: vec![Guest {
+                    name: "vm1".to_owned(),
+                    ..Guest::default()
+                }],
+                devices: Vec::new(),
+            },
+            ..Manifest::default()
+        };
+        assert_eq!(read(&manifest.to_json()), Ok((manifest, Vec::new())));
+    }
+
+    #[test]
+    fn tells_what_it_left_out() {
+        use DiagnosticKind::{BadValue, NotClosed, UnknownKey};
+        for (json, kinds) in [
+            (
+                r#"{"format":{"major":1,"minor":0},"state":"complete"}"#,
+                vec![],
+            ),
+            (
+                r#"{"format":{"major":1,"minor":9},"state":"repaired","new":1}"#,
+                vec![UnknownKey],
+            ),
+            (r#"{"format":{"major":1,"minor":0}}"#, vec![NotClosed]),
+            (
+                r#"{"format":{"major":1,"minor":0},"host":7,"state":"complete"}"#,
+                vec![BadValue],
+            ),
+            (
+                r#"{"format":{"major":1,"minor":0},"state":"odd"}"#,
+                vec![BadValue, NotClosed],
+            ),
+        ] {
+            assert_eq!(read(json).map(|(_, kinds)| kinds), Ok(kinds), "{json}");
+        }
+    }
+
+    #[test]
+    fn keeps_the_rest_of_a_manifest_with_a_bad_key() {
+        let json = r#"{"format":{"major":1,"minor":0},"detail":"light","streams":"x"}"#;
+        assert_eq!(
+            read(json).map(|(manifest, _)| manifest.detail),
+            Ok("light".to_owned())
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_manifest() {
+        for (json, message) in [
+            ("", "read the manifest: it is not a JSON object"),
+            ("[]", "read the manifest: it is not a JSON object"),
+            ("{}", "read the manifest: it has no `format.major`"),
+            (
+                r#"{"format":{"major":"1"}}"#,
+                "read the manifest: it has no `format.major`",
+            ),
+            (
+                r#"{"format":{"major":2,"minor":1},"tool_version":"0.9.0","host":[]}"#,
+                "read the manifest: the bundle has format 2, this release reads up to 1; \
+                 nestrace 0.9.0 wrote it and can read it",
+            ),
+        ] {
+            assert_eq!(read(json).map(drop), Err(message.to_owned()), "{json}");
+        }
+        let long = vec![b' '; MAX_MANIFEST_BYTES + 1];
+        assert!(matches!(
+            Manifest::from_slice(&long),
+            Err(ManifestError::TooLong { .. })
+        ));
+    }
+}
