@@ -1,0 +1,161 @@
+//! Completions: which of them the kernel counts, and which bios they end.
+//!
+//! A bio with data and a flush gives up to three requests: a flush, the data (its C has
+//! FLUSH_SEQ), perhaps a flush again, and at last a C of 0 bytes without that flag, which is the
+//! one that the kernel's statistics count and that ends the bio. A zero-length flush has only
+//! such a last C, of a request that was never issued.
+
+use nestrace_abi::flags;
+use nestrace_trace::Event;
+
+use super::issue::Request;
+use super::{Above, BlockLayer};
+use crate::device::Operation;
+use crate::image::Owner;
+
+impl BlockLayer {
+    pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+        let operation = Operation::of(event.op());
+        let request = self.requests.remove(&event.object);
+        if event.op() == flags::OP_FLUSH {
+            return self.device_flush_done(device, request, event);
+        }
+        if operation == Operation::Other {
+            return self.left_device(request.as_ref(), event.ts_ns);
+        }
+        let in_sequence = event.flags & flags::FLUSH_SEQ != 0;
+        let last = event.related == 0;
+        let meter = self.meter(device);
+        meter.transferred(operation, event.bytes);
+        meter.check.counted_completions += u64::from(last && !in_sequence);
+        match request {
+            Some(request) if request.sequence_data_ns.is_some() => self.sequence_done(device, request, event, above),
+            Some(request) if request.at_device => self.data_done(request, in_sequence, event, above),
+            _ if event.bytes == 0 && last && !in_sequence => self.empty_flush_done(device, event, above),
+            _ => self.completed_unseen(device, in_sequence, event, above),
+        }
+    }
+
+    /// Data arrived: bios end in order as far as the bytes go, all of them with the last C.
+    fn data_done(&mut self, mut request: Request, in_sequence: bool, event: &Event, above: &mut Above<'_>) {
+        let last = event.related == 0;
+        if last {
+            self.left_device(Some(&request), event.ts_ns);
+            self.charge(&request, event.ts_ns, above);
+        }
+        if in_sequence {
+            if last {
+                request.at_device = false;
+                request.sequence_data_ns = Some(event.ts_ns);
+            }
+            self.requests.insert(event.object, request);
+            return;
+        }
+        request.covered = request.covered.saturating_add(event.bytes);
+        if !last {
+            self.end_covered(&mut request, event, above);
+            self.requests.insert(event.object, request);
+            return;
+        }
+        self.meter(request.device).request_completed(request.operation);
+        self.end_all(&request, event.ts_ns, event.ts_ns, above);
+    }
+
+    /// The last C of a flush sequence with data.
+    fn sequence_done(&mut self, device: u16, request: Request, event: &Event, above: &mut Above<'_>) {
+        if event.flags & flags::FLUSH_SEQ != 0 {
+            self.requests.insert(event.object, request);
+            return;
+        }
+        let data_ns = request.sequence_data_ns.unwrap_or(event.ts_ns);
+        self.meter(device).request_completed(request.operation);
+        self.end_all(&request, data_ns, event.ts_ns, above);
+    }
+
+    fn end_all(&mut self, request: &Request, completed_ns: u64, ts_ns: u64, above: &mut Above<'_>) {
+        for carried in request.first.iter().chain(&request.others) {
+            let live = self.bios.get(&carried.pointer).is_some_and(|bio| bio.generation == carried.generation);
+            if live {
+                self.end_fragment(carried.pointer, carried.generation, completed_ns, ts_ns, above);
+            } else {
+                self.meter(request.device).check.ended_twice += 1;
+            }
+        }
+    }
+
+    /// A partial completion: the kernel ends each bio that it covers, whose address may be used
+    /// again while the rest of the request is still at the device.
+    fn end_covered(&mut self, request: &mut Request, event: &Event, above: &mut Above<'_>) {
+        let mut carried = request.first.into_iter().chain(request.others.iter().copied()).collect::<Vec<_>>();
+        let mut ended = 0;
+        for bio in &carried {
+            let bytes = self.bios.get(&bio.pointer).map_or(u64::MAX, |bio| bio.bytes);
+            if bytes > request.covered {
+                break;
+            }
+            request.covered -= bytes;
+            ended += 1;
+            self.end_fragment(bio.pointer, bio.generation, event.ts_ns, event.ts_ns, above);
+        }
+        if ended > 0 {
+            carried.drain(..ended);
+            request.first = carried.first().copied();
+            carried.drain(..usize::from(!carried.is_empty()));
+            request.others = carried;
+        }
+    }
+
+    fn left_device(&mut self, request: Option<&Request>, ts_ns: u64) {
+        if let Some(request) = request
+            && request.at_device
+        {
+            self.meter(request.device).depth.leave(ts_ns);
+        }
+    }
+
+    /// The whole request is its first bio's owner's.
+    fn charge(&mut self, request: &Request, ts_ns: u64, above: &Above<'_>) {
+        let first = request.first.or(request.others.first().copied());
+        let owner = first.and_then(|first| self.bios.get(&first.pointer)).map_or(Owner::Thread(0), |bio| bio.owner);
+        let spent = ts_ns.saturating_sub(request.issued_ns);
+        self.meter(request.device).users.charge(owner, request.bytes, spent, above.threads);
+    }
+
+    fn device_flush_done(&mut self, device: u16, request: Option<Request>, event: &Event) {
+        if let Some(request) = request
+            && request.at_device
+        {
+            self.left_device(Some(&request), event.ts_ns);
+            self.meter(device).flush_d2c.record(event.ts_ns.saturating_sub(request.issued_ns));
+        }
+    }
+
+    fn empty_flush_done(&mut self, device: u16, event: &Event, above: &Above<'_>) {
+        let queued_ns = self.flushes[usize::from(device)].pop_front();
+        let meter = self.meter(device);
+        match queued_ns {
+            Some(queued_ns) => {
+                meter.check.empty_flushes_ended += 1;
+                meter.flush.record(event.ts_ns.saturating_sub(queued_ns));
+            }
+            None => meter.unlinked.count(above.reasons.at(event.ts_ns)),
+        }
+    }
+
+    /// A completion of a request whose D was not seen.
+    fn completed_unseen(&mut self, device: u16, in_sequence: bool, event: &Event, above: &Above<'_>) {
+        let operation = Operation::of(event.op());
+        let meter = self.meter(device);
+        meter.unlinked.count(above.reasons.at(event.ts_ns));
+        if event.related != 0 {
+            return;
+        }
+        if in_sequence {
+            let mut request = Request::new(device, operation);
+            request.sequence_data_ns = Some(event.ts_ns);
+            self.requests.insert(event.object, request);
+        } else {
+            meter.request_completed(operation);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! How many requests are at a device, weighted by time.
+
+use std::collections::VecDeque;
+
+use crate::analysis::QueueDepth;
+
+/// Requests between D and C.
+#[derive(Debug, Default)]
+pub(crate) struct DepthMeter {
+    depth: u64,
+    max: u64,
+    since_ns: u64,
+    /// Sum of depth × time.
+    request_ns: u128,
+    busy_ns: u64,
+}
+
+impl DepthMeter {
+    fn advance(&mut self, ts_ns: u64) {
+        let passed = ts_ns.saturating_sub(self.since_ns);
+        if self.depth > 0 {
+            self.request_ns += u128::from(self.depth) * u128::from(passed);
+            self.busy_ns += passed;
+        }
+        self.since_ns = self.since_ns.max(ts_ns);
+    }
+
+    pub(crate) fn enter(&mut self, ts_ns: u64) {
+        self.advance(ts_ns);
+        self.depth += 1;
+        self.max = self.max.max(self.depth);
+    }
+
+    pub(crate) fn leave(&mut self, ts_ns: u64) {
+        self.advance(ts_ns);
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    pub(crate) fn finish(&mut self, end_ns: u64, duration_ns: u64) -> QueueDepth {
+        self.advance(end_ns);
+        if duration_ns == 0 {
+            return QueueDepth { max: self.max, ..QueueDepth::default() };
+        }
+        let duration = duration_ns as f64;
+        QueueDepth {
+            mean: self.request_ns as f64 / duration,
+            max: self.max,
+            busy_share: (self.busy_ns as f64 / duration).min(1.0),
+        }
+    }
+}
+
+/// The depth of requests that are known by their whole interval only (light recordings). They
+/// arrive in the order of their ends, so a late, long one still counts for those it covers.
+#[derive(Debug, Default)]
+pub(crate) struct IntervalDepth {
+    request_ns: u128,
+    max: u64,
+    /// Start, end, and how many requests were there at the start.
+    recent: VecDeque<(u64, u64, u64)>,
+    /// Disjoint busy spans, oldest first; those that fell out are summed in `settled_ns`.
+    spans: VecDeque<(u64, u64)>,
+    settled_ns: u64,
+}
+
+impl IntervalDepth {
+    /// Requests and spans kept to meet a late one: several times the depth of any queue.
+    const KEPT: usize = 512;
+
+    pub(crate) fn interval(&mut self, start_ns: u64, end_ns: u64) {
+        self.request_ns += u128::from(end_ns.saturating_sub(start_ns));
+        self.cover(start_ns, end_ns);
+        let mut depth = 1;
+        for (start, end, there) in &mut self.recent {
+            if *start >= start_ns && *start < end_ns {
+                *there += 1;
+                self.max = self.max.max(*there);
+            } else if *end > start_ns {
+                depth += 1;
+            }
+        }
+        self.max = self.max.max(depth);
+        self.recent.push_back((start_ns, end_ns, depth));
+        if self.recent.len() > Self::KEPT {
+            self.recent.pop_front();
+        }
+    }
+
+    fn cover(&mut self, mut start_ns: u64, end_ns: u64) {
+        while let Some((start, end)) = self.spans.back().copied() {
+            if end < start_ns {
+                break;
+            }
+            start_ns = start_ns.min(start);
+            self.spans.pop_back();
+        }
+        self.spans.push_back((start_ns, end_ns));
+        if self.spans.len() > Self::KEPT
+            && let Some((start, end)) = self.spans.pop_front()
+        {
+            self.settled_ns += end - start;
+        }
+    }
+
+    pub(crate) fn finish(&self, duration_ns: u64) -> QueueDepth {
+        if duration_ns == 0 {
+            return QueueDepth { max: self.max, ..QueueDepth::default() };
+        }
+        let busy_ns = self.settled_ns + self.spans.iter().map(|(start, end)| end - start).sum::<u64>();
+        QueueDepth {
+            mean: self.request_ns as f64 / duration_ns as f64,
+            max: self.max,
+            busy_share: (busy_ns as f64 / duration_ns as f64).min(1.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn intervals_and_edges_agree(ios in prop::collection::vec((0u64..1000, 1u64..200), 1..80)) {
+            let mut edges: Vec<(u64, i8)> = ios.iter().flat_map(|(s, l)| [(*s, 1), (s + l, -1)]).collect();
+            edges.sort_unstable();
+            let mut by_edges = DepthMeter::default();
+            for (ts, step) in edges {
+                if step > 0 { by_edges.enter(ts) } else { by_edges.leave(ts) }
+            }
+            let mut ends: Vec<(u64, u64)> = ios.iter().map(|(s, l)| (s + l, *s)).collect();
+            ends.sort_unstable();
+            let mut by_interval = IntervalDepth::default();
+            ends.iter().for_each(|(end, start)| by_interval.interval(*start, *end));
+            prop_assert_eq!(by_edges.finish(1200, 1200), by_interval.finish(1200));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One block device while it is counted.
+
+use nestrace_abi::flags;
+use nestrace_trace::manifest::Topology;
+
+use crate::analysis::{self, ByOperation, Bytes, Check, Counts, Latency, Parts, Seeks};
+use crate::depth::{DepthMeter, IntervalDepth};
+use crate::histogram::{Dist, Histogram};
+use crate::seek::SeekMeter;
+use crate::unlinked::Unlinked;
+use crate::users::Users;
+
+/// The operations that latencies are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Read,
+    Write,
+    Discard,
+    /// Flushes, zone operations, driver commands: no data I/O.
+    Other,
+}
+
+impl Operation {
+    /// As the kernel's statistics do it: only discards are discards; write-zeroes and secure erase
+    /// count as writes (`op_stat_group`, `blk_types.h`).
+    pub(crate) const fn of(op: u32) -> Self {
+        match op {
+            flags::OP_READ => Self::Read,
+            flags::OP_WRITE | flags::OP_WRITE_ZEROES | flags::OP_SECURE_ERASE => Self::Write,
+            flags::OP_DISCARD => Self::Discard,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Histograms of the parts of the way.
+#[derive(Debug, Default)]
+pub(crate) struct PartMeters {
+    pub q2g: Histogram,
+    pub g2i: Histogram,
+    pub g2d: Histogram,
+    pub i2d: Histogram,
+    pub q2m: Histogram,
+    pub m2d: Histogram,
+    pub d2c: Histogram,
+    pub q2c: Histogram,
+}
+
+impl PartMeters {
+    fn merge(&mut self, other: &Self) {
+        self.q2g.merge(&other.q2g);
+        self.g2i.merge(&other.g2i);
+        self.g2d.merge(&other.g2d);
+        self.i2d.merge(&other.i2d);
+        self.q2m.merge(&other.q2m);
+        self.m2d.merge(&other.m2d);
+        self.d2c.merge(&other.d2c);
+        self.q2c.merge(&other.q2c);
+    }
+
+    /// A part that this recording cannot have is `None`; one that it could have but did not has n = 0.
+    fn parts(&self, bios: bool, requests: bool) -> Parts {
+        let of = |histogram: &Histogram, recorded: bool| recorded.then(|| histogram.dist());
+        let way = bios && requests;
+        Parts {
+            q2g: of(&self.q2g, way),
+            g2i: of(&self.g2i, way),
+            g2d: of(&self.g2d, way),
+            i2d: of(&self.i2d, way),
+            q2m: of(&self.q2m, way),
+            m2d: of(&self.m2d, way),
+            d2c: of(&self.d2c, requests),
+            q2c: of(&self.q2c, bios),
+        }
+    }
+}
+
+/// Everything that is counted on a device.
+#[derive(Debug, Default)]
+pub(crate) struct DeviceMeter {
+    pub dev: u32,
+    /// `MAJOR << 20 | MINOR` of events of whole requests only.
+    pub light: bool,
+    /// It ends bios itself and has no requests (dm, md).
+    pub bio_based: bool,
+    pub queued: u64,
+    pub issued: u64,
+    pub completed: u64,
+    pub discards: u64,
+    pub device_flushes: u64,
+    pub request_merges: u64,
+    pub requeues: u64,
+    pub remaps: u64,
+    pub readahead: u64,
+    pub meta: u64,
+    pub bytes: Bytes,
+    pub check: Check,
+    pub read: PartMeters,
+    pub write: PartMeters,
+    pub discard: PartMeters,
+    pub q2q: Histogram,
+    pub flush: Histogram,
+    pub flush_d2c: Histogram,
+    pub last_queued_ns: Option<u64>,
+    pub seek_q: SeekMeter,
+    pub seek_d: SeekMeter,
+    pub depth: DepthMeter,
+    pub intervals: IntervalDepth,
+    pub users: Users,
+    pub unlinked: Unlinked,
+}
+
+impl DeviceMeter {
+    pub(crate) fn new(dev: u32) -> Self {
+        Self { dev, ..Self::default() }
+    }
+
+    /// The histograms of an operation with data.
+    #[inline]
+    pub(crate) fn parts(&mut self, operation: Operation) -> Option<&mut PartMeters> {
+        match operation {
+            Operation::Read => Some(&mut self.read),
+            Operation::Write => Some(&mut self.write),
+            Operation::Discard => Some(&mut self.discard),
+            Operation::Other => None,
+        }
+    }
+
+    /// Adds completed bytes.
+    pub(crate) fn transferred(&mut self, operation: Operation, bytes: u64) {
+        match operation {
+            Operation::Read => self.bytes.read += bytes,
+            Operation::Write => self.bytes.write += bytes,
+            Operation::Discard => self.bytes.discard += bytes,
+            Operation::Other => {}
+        }
+    }
+
+    /// A request with data has completed for good.
+    pub(crate) fn request_completed(&mut self, operation: Operation) {
+        self.completed += 1;
+        self.discards += u64::from(operation == Operation::Discard);
+    }
+
+    /// Whether anything was done on it.
+    pub(crate) const fn has_io(&self) -> bool {
+        self.completed + self.issued + self.check.queued + self.device_flushes + self.check.empty_flushes > 0
+    }
+
+    fn counts(&self) -> Counts {
+        let bios = |n: u64| (!self.light).then_some(n);
+        Counts {
+            queued: bios(self.queued),
+            issued: self.issued,
+            completed: self.completed,
+            discards: self.discards,
+            flushes: self.check.empty_flushes,
+            device_flushes: self.device_flushes,
+            back_merges: bios(self.check.back_merges + self.check.untraced_merges),
+            front_merges: bios(self.check.front_merges),
+            request_merges: bios(self.request_merges),
+            splits: bios(self.check.splits),
+            requeues: bios(self.requeues),
+            remaps: bios(self.remaps),
+            readahead: self.readahead,
+            meta: self.meta,
+        }
+    }
+
+    fn latency(&self) -> Latency {
+        let mut all = PartMeters::default();
+        [&self.read, &self.write, &self.discard].into_iter().for_each(|parts| all.merge(parts));
+        let (bios, requests) = (!self.light, !self.bio_based);
+        let dist = |histogram: &Histogram, recorded: bool| -> Option<Dist> { recorded.then(|| histogram.dist()) };
+        Latency {
+            q2q: dist(&self.q2q, bios),
+            all: all.parts(bios, requests),
+            flush: dist(&self.flush, bios),
+            flush_d2c: dist(&self.flush_d2c, requests),
+            by_op: ByOperation {
+                read: self.read.parts(bios, requests),
+                write: self.write.parts(bios, requests),
+                discard: self.discard.parts(bios, requests),
+            },
+        }
+    }
+
+    /// `devices[]`, but for the users.
+    pub(crate) fn finish(&mut self, topology: &Topology, end_ns: u64, duration_ns: u64) -> analysis::Device {
+        let known = topology.devices.iter().find(|device| device.dev == self.dev);
+        analysis::Device {
+            side: "host",
+            guest: None,
+            name: known.map_or_else(|| major_minor(self.dev), |device| device.name.clone()),
+            dev: major_minor(self.dev),
+            scheduler: known.map(|device| device.scheduler.clone()).filter(|name| !name.is_empty()),
+            counts: self.counts(),
+            bytes: self.bytes,
+            latency_ns: self.latency(),
+            seek_sectors: Seeks {
+                q2q: (!self.light).then(|| self.seek_q.seek()),
+                d2d: (!self.bio_based).then(|| self.seek_d.seek()),
+            },
+            queue_depth: if self.light {
+                self.intervals.finish(duration_ns)
+            } else {
+                self.depth.finish(end_ns, duration_ns)
+            },
+            users: None,
+            unlinked: self.unlinked.by_reason(),
+            check: (!self.light).then_some(self.check),
+        }
+    }
+}
+
+/// `MAJ:MIN` of a device number as the kernel holds it.
+pub(crate) fn major_minor(dev: u32) -> String {
+    format!("{}:{}", dev >> 20, dev & 0xf_ffff)
+}

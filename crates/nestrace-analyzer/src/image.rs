@@ -1,0 +1,263 @@
+//! Image files: which inode is which disk's, on which devices it lies, and what was read and
+//! written on it.
+
+use std::collections::HashSet;
+
+use nestrace_abi::{end_io, flags};
+use nestrace_trace::Event;
+use nestrace_trace::manifest::{self, Topology};
+
+use crate::analysis::{self, ReadWrite};
+use crate::file_io::FileMeter;
+use crate::pointer::PointerMap;
+
+/// Linux' inode number of btrfs' own metadata (`BTRFS_BTREE_INODE_OBJECTID`).
+const BTRFS_METADATA_INODE: u64 = 1;
+
+/// Whose data a bio carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// An image file: index into [`Images::images`].
+    Image(u32),
+    /// Metadata or journal of a file system: everybody's.
+    FileSystem,
+    /// The file beneath the loop device with this number.
+    Loop(u32),
+    /// Whoever the thread is.
+    Thread(u32),
+}
+
+/// A disk of a guest.
+#[derive(Debug)]
+pub(crate) struct DiskRef {
+    /// Index into the topology's guests.
+    pub guest: u32,
+    /// Index into the guest's disks.
+    pub disk: u32,
+    /// The guest's name.
+    pub guest_name: String,
+    /// The disk's name.
+    pub name: String,
+}
+
+/// An image file and what happened to it.
+#[derive(Debug)]
+pub(crate) struct ImageState {
+    /// Index into [`Images::disks`].
+    pub disk: u32,
+    depth: u32,
+    about: manifest::Image,
+    /// Whole disks right under the file system; empty where the topology does not tell.
+    first_devices: Vec<u32>,
+    host_bytes: ReadWrite,
+    buffered_fallback: u64,
+    buffered_fallback_bytes: u64,
+    shared: bool,
+    /// QEMU's file I/O.
+    pub file: FileMeter,
+}
+
+/// Every image of every guest.
+#[derive(Debug, Default)]
+pub(crate) struct Images {
+    /// The disks, guest by guest.
+    pub disks: Vec<DiskRef>,
+    /// The images, disk by disk, top first.
+    pub images: Vec<ImageState>,
+    by_owner: PointerMap<(u64, u32), Vec<u32>>,
+    /// Raw block devices, by the inode of the device.
+    by_device_inode: PointerMap<u64, u32>,
+    loops: PointerMap<(u64, u32), u32>,
+    super_blocks: HashSet<u32>,
+    /// dm and md devices.
+    stacked: Vec<u32>,
+    /// Whole disk and the disks (of guests) with an image right on it.
+    on_device: Vec<(u32, Vec<u32>)>,
+}
+
+impl Images {
+    pub(crate) fn new(topology: &Topology) -> Self {
+        let mut this = Self::default();
+        for (guest_index, guest) in (0u32..).zip(&topology.guests) {
+            for (disk_index, disk) in (0u32..).zip(&guest.disks) {
+                let number = this.disks.len() as u32;
+                this.disks.push(DiskRef {
+                    guest: guest_index,
+                    disk: disk_index,
+                    guest_name: guest.name.clone(),
+                    name: disk.name.clone(),
+                });
+                for (depth, image) in (0u32..).zip(&disk.images) {
+                    this.add(topology, number, depth, image);
+                }
+            }
+        }
+        for device in &topology.devices {
+            if matches!(device.kind.as_str(), "dm" | "md") {
+                this.stacked.push(device.dev);
+            }
+            if let Some(file) = &device.loop_file {
+                this.loops.insert((file.inode, file.dev), device.dev);
+                this.super_blocks.insert(file.dev);
+            }
+        }
+        this
+    }
+
+    fn add(&mut self, topology: &Topology, disk: u32, depth: u32, image: &manifest::Image) {
+        let number = self.images.len() as u32;
+        let mut first_devices: Vec<u32> =
+            image.devices.iter().filter_map(|name| whole_disk(topology, name)).collect();
+        if image.is_block_device {
+            let inode = if image.inode == 0 { u64::from(image.dev) } else { image.inode };
+            self.by_device_inode.entry(inode).or_insert(number);
+            if first_devices.is_empty() {
+                first_devices.push(image.dev);
+            }
+        } else {
+            self.super_blocks.insert(image.dev);
+        }
+        let same = self.by_owner.entry((image.inode, image.dev)).or_default();
+        same.push(number);
+        let shared = same.len() > 1;
+        for other in same.clone() {
+            if let Some(other) = self.images.get_mut(other as usize) {
+                other.shared = true;
+            }
+        }
+        for device in &first_devices {
+            match self.on_device.iter_mut().find(|(dev, _)| dev == device) {
+                Some((_, disks)) if disks.contains(&disk) => {}
+                Some((_, disks)) => disks.push(disk),
+                None => self.on_device.push((*device, vec![disk])),
+            }
+        }
+        self.images.push(ImageState {
+            disk,
+            depth,
+            about: image.clone(),
+            first_devices,
+            host_bytes: ReadWrite::default(),
+            buffered_fallback: 0,
+            buffered_fallback_bytes: 0,
+            shared,
+            file: FileMeter::default(),
+        });
+    }
+
+    /// The image that a file event of guest `guest` is about.
+    pub(crate) fn of_file(&self, event: &Event, guest: u32) -> Option<u32> {
+        let owned = self.by_owner.get(&(event.inode, event.owner_dev));
+        owned
+            .and_then(|images| {
+                let of_guest = images.iter().find(|image| self.guest_of(**image) == Some(guest));
+                of_guest.or(images.first()).copied()
+            })
+            .or_else(|| self.raw_device(event))
+    }
+
+    fn guest_of(&self, image: u32) -> Option<u32> {
+        let image = self.images.get(image as usize)?;
+        self.disks.get(image.disk as usize).map(|disk| disk.guest)
+    }
+
+    /// Inodes of block devices live in a super block of their own, with an anonymous device number
+    /// (major 0), and are numbered by the device.
+    fn raw_device(&self, event: &Event) -> Option<u32> {
+        if self.by_device_inode.is_empty() {
+            return None;
+        }
+        let image = *self.by_device_inode.get(&event.inode)?;
+        let about = &self.images.get(image as usize)?.about;
+        (event.owner_dev >> 20 == 0 || event.owner_dev == about.dev).then_some(image)
+    }
+
+    /// Whose data a bio carries at Q.
+    pub(crate) fn owner(&self, event: &Event) -> Owner {
+        if event.inode != 0 {
+            if let Some(images) = self.by_owner.get(&(event.inode, event.owner_dev))
+                && let Some(first) = images.first()
+            {
+                return Owner::Image(*first);
+            }
+            if let Some(image) = self.raw_device(event) {
+                return Owner::Image(image);
+            }
+            if let Some(device) = self.loops.get(&(event.inode, event.owner_dev)) {
+                return Owner::Loop(*device);
+            }
+            if event.inode == BTRFS_METADATA_INODE && self.super_blocks.contains(&event.owner_dev) {
+                return Owner::FileSystem;
+            }
+        }
+        match event.end_io {
+            end_io::BUFFER_HEAD | end_io::XFS_LOG | end_io::XFS_BUF => Owner::FileSystem,
+            _ => Owner::Thread(event.tid),
+        }
+    }
+
+    /// Counts a data bio of an image at Q. Says whether the device is the first one under the
+    /// file system (a bio of dm or md carries the same pages again on the devices beneath).
+    pub(crate) fn queued(&mut self, image: u32, event: &Event) -> bool {
+        let Some(state) = self.images.get_mut(image as usize) else { return false };
+        if state.first_devices.is_empty() {
+            state.first_devices.push(event.dev);
+        }
+        if !state.first_devices.contains(&event.dev) {
+            return false;
+        }
+        match event.op() {
+            flags::OP_READ => state.host_bytes.read += event.bytes,
+            flags::OP_WRITE | flags::OP_WRITE_ZEROES => state.host_bytes.write += event.bytes,
+            _ => {}
+        }
+        if state.about.direct == Some(true) && event.sub == flags::OWNER_PAGES {
+            state.buffered_fallback += 1;
+            state.buffered_fallback_bytes += event.bytes;
+        }
+        true
+    }
+
+    /// Whether a device hands bios on to others beneath it (dm, md) and has no requests of its own.
+    pub(crate) fn is_stacked(&self, dev: u32) -> bool {
+        self.stacked.contains(&dev)
+    }
+
+    /// The disks with an image right on this device.
+    pub(crate) fn disks_on(&self, dev: u32) -> &[u32] {
+        self.on_device.iter().find(|(device, _)| *device == dev).map_or(&[], |(_, disks)| disks)
+    }
+
+    /// `images[]`.
+    pub(crate) fn finish(&self, bios_recorded: bool, files_recorded: bool) -> Vec<analysis::Image> {
+        let entry = |state: &ImageState| {
+            let disk = self.disks.get(state.disk as usize);
+            let mut file_io = state.file.finish();
+            file_io.buffered_fallback = state.buffered_fallback;
+            file_io.buffered_fallback_bytes = state.buffered_fallback_bytes;
+            analysis::Image {
+                guest: disk.map(|disk| disk.guest_name.clone()).unwrap_or_default(),
+                disk: disk.map(|disk| disk.name.clone()).unwrap_or_default(),
+                path: state.about.path.clone(),
+                inode: state.about.inode,
+                depth: state.depth,
+                format: state.about.format.clone(),
+                fs_type: state.about.mount.as_ref().map(|mount| mount.fs_type.clone()),
+                file_io: files_recorded.then_some(file_io),
+                host_bytes: bios_recorded.then_some(state.host_bytes),
+                shared: state.shared,
+            }
+        };
+        self.images.iter().map(entry).collect()
+    }
+}
+
+/// The whole disk with (or around) the device of this name.
+fn whole_disk(topology: &Topology, name: &str) -> Option<u32> {
+    let device = topology.devices.iter().find(|device| device.name == name)?;
+    if device.kind != "partition" {
+        return Some(device.dev);
+    }
+    let disk = device.beneath.first()?;
+    topology.devices.iter().find(|device| device.name == *disk).map(|disk| disk.dev)
+}

@@ -1,0 +1,92 @@
+//! Which disk a QEMU address belongs to.
+//!
+//! `blk_aio_*` names the BlockBackend, the accounting names its statistics, which are embedded in
+//! the BlockBackend at an offset that is the same for all of them in one QEMU. The manifest knows
+//! the disks of some BlockBackends.
+
+use nestrace_trace::manifest::Guest;
+
+use crate::pointer::PointerMap;
+
+/// A BlockBackend is smaller than this.
+const MAX_DISTANCE: u64 = 16384;
+
+/// Addresses of one QEMU, and what they are.
+#[derive(Debug, Default)]
+pub(super) struct Backends {
+    backends: Vec<u64>,
+    stats: Vec<u64>,
+    disk_of: PointerMap<u64, u32>,
+    distance: Option<u64>,
+    only_disk: bool,
+}
+
+impl Backends {
+    pub(super) fn new(guest: &Guest) -> Self {
+        let disk_of: PointerMap<u64, u32> =
+            guest.backends.iter().map(|backend| (backend.address, backend.disk)).collect();
+        let backends = guest.backends.iter().map(|backend| backend.address).collect();
+        Self { backends, disk_of, only_disk: guest.disks.len() == 1, ..Self::default() }
+    }
+
+    pub(super) fn saw_backend(&mut self, address: u64) {
+        if address != 0 && !self.backends.contains(&address) {
+            self.backends.push(address);
+            self.learn();
+        }
+    }
+
+    pub(super) fn saw_stats(&mut self, address: u64) {
+        if address != 0 && !self.stats.contains(&address) {
+            self.stats.push(address);
+            self.learn();
+        }
+    }
+
+    /// The distance that explains the most statistics; of several, the smallest.
+    fn learn(&mut self) {
+        let mut votes: Vec<(u64, usize)> = Vec::new();
+        for stats in &self.stats {
+            for backend in &self.backends {
+                let distance = stats.wrapping_sub(*backend);
+                if distance < MAX_DISTANCE {
+                    match votes.iter_mut().find(|(known, _)| *known == distance) {
+                        Some((_, n)) => *n += 1,
+                        None => votes.push((distance, 1)),
+                    }
+                }
+            }
+        }
+        self.distance = votes
+            .into_iter()
+            .max_by(|(a, n), (b, m)| n.cmp(m).then(b.cmp(a)))
+            .map(|(distance, _)| distance);
+    }
+
+    /// The disk, as far as it is known yet.
+    pub(super) fn disk_of_stats(&self, stats: u64) -> Option<u32> {
+        if self.only_disk {
+            return Some(0);
+        }
+        let backend = stats.wrapping_sub(self.distance?);
+        self.disk_of.get(&backend).copied()
+    }
+
+    /// The disk of each statistics address at the end. Where exactly one address and one disk are
+    /// left, they belong together.
+    pub(super) fn assign(
+        &self,
+        guest: &Guest,
+        stats: impl Iterator<Item = u64>,
+    ) -> PointerMap<u64, Option<u32>> {
+        let mut disks: PointerMap<u64, Option<u32>> =
+            stats.map(|stats| (stats, self.disk_of_stats(stats))).collect();
+        let taken: Vec<u32> = disks.values().flatten().copied().collect();
+        let free: Vec<u32> = (0u32..).take(guest.disks.len()).filter(|disk| !taken.contains(disk)).collect();
+        let mut open = disks.values_mut().filter(|disk| disk.is_none());
+        if let ([disk], Some(only), None) = (free.as_slice(), open.next(), open.next()) {
+            *only = Some(*disk);
+        }
+        disks
+    }
+}

@@ -1,0 +1,328 @@
+//! QEMU's requests: from `block_acct_start` to their hand-back, disk by disk.
+//!
+//! Counts are QEMU's own: an I/O counts at `block_acct_done`, with the bytes that it was started
+//! with. Its latency ends when it is handed back to the guest where that was recorded
+//! (`virtqueue_push`, which comes before `block_acct_done`).
+
+mod backend;
+mod opaque;
+
+use nestrace_abi::Kind;
+use nestrace_trace::Event;
+use nestrace_trace::manifest::Guest;
+
+use crate::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged};
+use crate::histogram::Histogram;
+use crate::image::Images;
+use crate::overlap::{Activity, Clocks};
+use crate::pointer::PointerMap;
+
+use backend::Backends;
+use opaque::{AioCalls, Deltas};
+
+/// QEMU's `enum BlockAcctType` (`include/block/accounting.h`).
+const TYPES: usize = 5;
+const READ: usize = 1;
+const WRITE: usize = 2;
+const FLUSH: usize = 3;
+const UNMAP: usize = 4;
+
+/// A request between start and done.
+#[derive(Clone, Debug)]
+struct Request {
+    stats: u64,
+    kind: usize,
+    bytes: u64,
+    tid: u32,
+    start_ns: u64,
+    disk: Option<u32>,
+    clocks: Clocks,
+    /// The hand-back: its time, and the disk's clocks then.
+    handed_back: Option<(u64, Clocks)>,
+    /// Distances to the `blk_aio_*` calls that may be its own.
+    deltas: Deltas,
+}
+
+/// What one `BlockAcctStats` counted.
+#[derive(Debug, Default)]
+struct Meter {
+    done: [u64; TYPES],
+    failed: u64,
+    invalid: u64,
+    bytes: [u64; TYPES],
+    latency: [Histogram; TYPES],
+    ended_by_push: u64,
+    unlinked: u64,
+    /// Requests with a `blk_aio_*` of their own, by the distance that would make it so.
+    own_aio: PointerMap<u64, [u64; TYPES]>,
+}
+
+/// How a disk's requests overlapped the host's work: sums over requests with a known disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Overlap {
+    pub requests: u64,
+    pub latency_ns: u64,
+    pub clocks: Clocks,
+}
+
+/// One QEMU.
+#[derive(Debug, Default)]
+struct QemuProcess {
+    in_flight: PointerMap<u64, Request>,
+    meters: PointerMap<u64, Meter>,
+    backends: Backends,
+    calls: AioCalls,
+    recorded: bool,
+}
+
+/// Every QEMU of the recording.
+#[derive(Debug, Default)]
+pub(crate) struct Qemu {
+    processes: Vec<QemuProcess>,
+    /// By the numbers of [`Images::disks`].
+    pub overlap: Vec<Overlap>,
+}
+
+/// What the requests' overlap is measured with.
+pub(crate) struct Disks<'a> {
+    pub images: &'a Images,
+    pub activity: &'a mut [Activity],
+}
+
+impl Disks<'_> {
+    fn number(&self, guest: usize, disk: u32) -> Option<u32> {
+        let found = self.images.disks.iter().position(|known| known.guest as usize == guest && known.disk == disk);
+        found.and_then(|number| u32::try_from(number).ok())
+    }
+
+    fn of(&mut self, disk: Option<u32>) -> Option<&mut Activity> {
+        self.activity.get_mut(disk? as usize)
+    }
+}
+
+impl Qemu {
+    pub(crate) fn new(guests: &[Guest], n_disks: usize) -> Self {
+        let processes = guests
+            .iter()
+            .map(|guest| QemuProcess { backends: Backends::new(guest), ..QemuProcess::default() })
+            .collect();
+        Self { processes, overlap: vec![Overlap::default(); n_disks] }
+    }
+
+    pub(crate) fn push(&mut self, kind: Kind, event: &Event, disks: &mut Disks<'_>) {
+        let guest = event.dev as usize;
+        let Some(process) = self.processes.get_mut(guest) else { return };
+        process.recorded = true;
+        match kind {
+            Kind::AcctStart => process.start(guest, event, disks),
+            Kind::AcctDone | Kind::AcctFailed => {
+                process.done(kind, event, disks, &mut self.overlap);
+            }
+            Kind::AcctInvalid => process.meters.entry(event.related).or_default().invalid += 1,
+            Kind::AioPreadv => process.aio(READ, event),
+            Kind::AioPwritev | Kind::AioPwriteZeroes => process.aio(WRITE, event),
+            Kind::AioFlush => process.aio(FLUSH, event),
+            Kind::AioPdiscard => process.aio(UNMAP, event),
+            Kind::VirtqueuePush => process.hand_back(event, disks),
+            _ => {}
+        }
+    }
+
+    /// `qemu[]`.
+    pub(crate) fn finish(&self, guests: &[Guest], probed: impl Fn(&str) -> bool) -> Vec<QemuDisk> {
+        let mut disks = Vec::new();
+        for (process, guest) in self.processes.iter().zip(guests) {
+            if process.recorded || probed(&guest.name) {
+                disks.extend(process.finish(guest));
+            }
+        }
+        disks
+    }
+}
+
+impl QemuProcess {
+    fn start(&mut self, guest: usize, event: &Event, disks: &mut Disks<'_>) {
+        self.backends.saw_stats(event.related);
+        let disk = self.backends.disk_of_stats(event.related).and_then(|disk| disks.number(guest, disk));
+        let mut clocks = Clocks::default();
+        if let Some(activity) = disks.of(disk) {
+            clocks = activity.clocks(event.ts_ns);
+            activity.qemu += 1;
+        }
+        let request = Request {
+            stats: event.related,
+            kind: usize::from(event.sub),
+            bytes: event.bytes,
+            tid: event.tid,
+            start_ns: event.ts_ns,
+            disk,
+            clocks,
+            handed_back: None,
+            deltas: Deltas::default(),
+        };
+        self.calls.started(event.tid, event.object);
+        // A request that was stopped by an error and restarted starts again with the same cookie.
+        if let Some(old) = self.in_flight.insert(event.object, request) {
+            self.calls.ended(old.tid, event.object);
+            leave(&old, event.ts_ns, disks);
+        }
+    }
+
+    fn aio(&mut self, kind: usize, event: &Event) {
+        self.backends.saw_backend(event.related);
+        let in_flight = &mut self.in_flight;
+        self.calls.called(event.tid, event.object, |cookie, delta| {
+            if let Some(request) = in_flight.get_mut(&cookie)
+                && request.kind == kind
+            {
+                request.deltas.add(delta);
+                return true;
+            }
+            false
+        });
+    }
+
+    fn hand_back(&mut self, event: &Event, disks: &mut Disks<'_>) {
+        let Some(cookie) = self.calls.cookie_of(event.object) else { return };
+        let Some(request) = self.in_flight.get_mut(&cookie) else { return };
+        if request.handed_back.is_none() {
+            let clocks = disks.of(request.disk).map(|activity| {
+                let clocks = activity.clocks(event.ts_ns);
+                activity.qemu = activity.qemu.saturating_sub(1);
+                clocks
+            });
+            request.handed_back = Some((event.ts_ns, clocks.unwrap_or_default()));
+        }
+    }
+
+    fn done(&mut self, kind: Kind, event: &Event, disks: &mut Disks<'_>, overlap: &mut [Overlap]) {
+        let Some(request) = self.in_flight.remove(&event.object) else {
+            self.meters.entry(event.related).or_default().unlinked += 1;
+            return;
+        };
+        self.calls.ended(request.tid, event.object);
+        leave(&request, event.ts_ns, disks);
+        let meter = self.meters.entry(request.stats).or_default();
+        let kind_index = request.kind;
+        if kind == Kind::AcctFailed {
+            meter.failed += 1;
+            return;
+        }
+        if kind_index >= TYPES {
+            return;
+        }
+        meter.done[kind_index] += 1;
+        meter.bytes[kind_index] += request.bytes;
+        for delta in request.deltas.iter() {
+            meter.own_aio.entry(delta).or_default()[kind_index] += 1;
+        }
+        let (end_ns, end_clocks) = match request.handed_back {
+            Some((ts_ns, clocks)) => {
+                meter.ended_by_push += 1;
+                (ts_ns, clocks)
+            }
+            None => (event.ts_ns, disks.of(request.disk).map(|activity| activity.clocks(event.ts_ns)).unwrap_or_default()),
+        };
+        let latency_ns = end_ns.saturating_sub(request.start_ns);
+        meter.latency[kind_index].record(latency_ns);
+        if let Some(overlap) = request.disk.and_then(|disk| overlap.get_mut(disk as usize)) {
+            let passed = end_clocks.since(request.clocks);
+            overlap.requests += 1;
+            overlap.latency_ns += latency_ns;
+            overlap.clocks.file_ns += passed.file_ns;
+            overlap.clocks.queue_ns += passed.queue_ns;
+            overlap.clocks.device_ns += passed.device_ns;
+        }
+    }
+
+    fn finish(&self, guest: &Guest) -> Vec<QemuDisk> {
+        let delta = self.calls.distance();
+        let stats_disks = self.backends.assign(guest, self.meters.keys().copied());
+        let mut disks = Vec::new();
+        for (index, disk) in guest.disks.iter().enumerate() {
+            let mut sum = Meter::default();
+            for (stats, meter) in &self.meters {
+                if stats_disks.get(stats).copied().flatten() == Some(index as u32) {
+                    sum.merge(meter);
+                }
+            }
+            let merges = self.calls.recorded.then(|| merges(&sum, &disk.bus, delta));
+            disks.push(sum.finish(&guest.name, Some(disk.name.clone()), merges));
+        }
+        let mut strays = Meter::default();
+        for (stats, meter) in &self.meters {
+            if stats_disks.get(stats).copied().flatten().is_none() {
+                strays.merge(meter);
+            }
+        }
+        if strays.has_io() {
+            disks.push(strays.finish(&guest.name, None, None));
+        }
+        disks
+    }
+}
+
+/// Requests without a `blk_aio_*` of their own: QEMU merges on virtio-blk only.
+fn merges(meter: &Meter, bus: &str, delta: Option<u64>) -> [u64; TYPES] {
+    if bus != "virtio-blk" {
+        return [0; TYPES];
+    }
+    let own = delta.and_then(|delta| meter.own_aio.get(&delta)).copied().unwrap_or_default();
+    std::array::from_fn(|kind| meter.done[kind].saturating_sub(own[kind]))
+}
+
+/// A request leaves QEMU, unless it did when it was handed back.
+fn leave(request: &Request, ts_ns: u64, disks: &mut Disks<'_>) {
+    if request.handed_back.is_none()
+        && let Some(activity) = disks.of(request.disk)
+    {
+        activity.advance(ts_ns);
+        activity.qemu = activity.qemu.saturating_sub(1);
+    }
+}
+
+impl Meter {
+    fn merge(&mut self, other: &Self) {
+        for kind in 0..TYPES {
+            self.done[kind] += other.done[kind];
+            self.bytes[kind] += other.bytes[kind];
+            self.latency[kind].merge(&other.latency[kind]);
+        }
+        self.failed += other.failed;
+        self.invalid += other.invalid;
+        self.ended_by_push += other.ended_by_push;
+        self.unlinked += other.unlinked;
+        for (delta, n) in &other.own_aio {
+            let mine = self.own_aio.entry(*delta).or_default();
+            mine.iter_mut().zip(n).for_each(|(mine, n)| *mine += n);
+        }
+    }
+
+    fn has_io(&self) -> bool {
+        self.done.iter().sum::<u64>() + self.failed + self.invalid + self.unlinked > 0
+    }
+
+    fn finish(&self, guest: &str, disk: Option<String>, merged: Option<[u64; TYPES]>) -> QemuDisk {
+        QemuDisk {
+            guest: guest.to_owned(),
+            disk,
+            reads: self.done[READ],
+            writes: self.done[WRITE],
+            flushes: self.done[FLUSH],
+            discards: self.done[UNMAP],
+            merged: merged.map(|merged| merged.iter().sum()),
+            merged_by_type: merged.map(|merged| QemuMerged { read: merged[READ], write: merged[WRITE], discard: merged[UNMAP] }),
+            failed: self.failed,
+            invalid: self.invalid,
+            bytes: QemuBytes { read: self.bytes[READ], write: self.bytes[WRITE], discard: self.bytes[UNMAP] },
+            latency_ns: QemuLatency {
+                read: self.latency[READ].dist(),
+                write: self.latency[WRITE].dist(),
+                flush: self.latency[FLUSH].dist(),
+                discard: self.latency[UNMAP].dist(),
+            },
+            ended_by_push: self.ended_by_push,
+            unlinked: self.unlinked,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Which `blk_aio_*` call belongs to which accounted request.
+//!
+//! On virtio-blk the call's `opaque`, and the element that `virtqueue_push` gets, is the request
+//! that contains the cookie: both lie at one constant distance below it (216 bytes in QEMU 7.2 and
+//! 10.0). The distance is learnt: every call votes for the distances to the cookies that its
+//! thread has started. Adjacent heap objects give other small distances now and then, but only the
+//! true one recurs for every call.
+
+use crate::pointer::PointerMap;
+
+/// The accounting cookie lies within the request, whose head is smaller than this.
+const MAX_DISTANCE: u64 = 1024;
+
+/// Cookies of one thread that may wait for their call; virtio-blk merges at most 32.
+const MAX_WAITING: usize = 256;
+
+/// Distances to calls that may be a request's own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Deltas(Vec<u64>);
+
+impl Deltas {
+    pub(super) fn add(&mut self, delta: u64) {
+        if self.0.len() < 8 && !self.0.contains(&delta) {
+            self.0.push(delta);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().copied()
+    }
+}
+
+/// Cookies by thread, and the votes.
+#[derive(Debug, Default)]
+pub(super) struct AioCalls {
+    waiting: PointerMap<u32, Vec<u64>>,
+    votes: PointerMap<u64, u64>,
+    best: Option<(u64, u64)>,
+    /// `blk_aio_*` was seen.
+    pub recorded: bool,
+}
+
+impl AioCalls {
+    pub(super) fn started(&mut self, tid: u32, cookie: u64) {
+        let waiting = self.waiting.entry(tid).or_default();
+        if waiting.len() == MAX_WAITING {
+            waiting.remove(0);
+        }
+        waiting.push(cookie);
+    }
+
+    pub(super) fn ended(&mut self, tid: u32, cookie: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&tid)
+            && let Some(place) = waiting.iter().rposition(|known| *known == cookie)
+        {
+            waiting.swap_remove(place);
+        }
+    }
+
+    /// A call: `candidate` is asked for each cookie near enough, and says whether it fits.
+    pub(super) fn called(&mut self, tid: u32, opaque: u64, mut candidate: impl FnMut(u64, u64) -> bool) {
+        self.recorded = true;
+        let Some(waiting) = self.waiting.get(&tid) else { return };
+        for cookie in waiting {
+            let delta = cookie.wrapping_sub(opaque);
+            if delta == 0 || delta >= MAX_DISTANCE || !candidate(*cookie, delta) {
+                continue;
+            }
+            let votes = self.votes.entry(delta).or_default();
+            *votes += 1;
+            if self.best.is_none_or(|(best, most)| *votes > most || best == delta) {
+                self.best = Some((delta, *votes));
+            }
+        }
+    }
+
+    /// The cookie of a virtio request, as far as the distance is known yet.
+    pub(super) fn cookie_of(&self, element: u64) -> Option<u64> {
+        self.best.map(|(delta, _)| element.wrapping_add(delta))
+    }
+
+    /// The distance with the most votes.
+    pub(super) fn distance(&self) -> Option<u64> {
+        self.best.map(|(delta, _)| delta)
+    }
+}

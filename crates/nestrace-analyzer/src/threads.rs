@@ -1,0 +1,47 @@
+//! Names of threads and the processes they belong to.
+
+use nestrace_trace::Event;
+
+use crate::pointer::PointerMap;
+
+/// What is known of threads, from [`nestrace_abi::Kind::Thread`] events.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    by_tid: PointerMap<u32, Thread>,
+}
+
+/// One thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Thread {
+    /// The process.
+    pub tgid: u32,
+    /// The thread's own name.
+    pub name: String,
+}
+
+impl Threads {
+    pub(crate) fn name(&mut self, event: &Event) {
+        let tgid = u32::try_from(event.object).unwrap_or(0);
+        self.by_tid.insert(event.tid, Thread { tgid, name: event.thread_name() });
+    }
+
+    pub(crate) fn get(&self, tid: u32) -> Option<&Thread> {
+        self.by_tid.get(&tid)
+    }
+
+    /// What a person calls the process of a thread: the name of its main thread where that was
+    /// seen, and one name for all kernel workers.
+    pub(crate) fn process(&self, tid: u32) -> (u32, String) {
+        let Some(thread) = self.get(tid) else { return (0, String::from("unknown thread")) };
+        if let Some(worker) = kernel_worker(&thread.name) {
+            return (0, worker.to_owned());
+        }
+        let main = self.get(thread.tgid).unwrap_or(thread);
+        (thread.tgid, main.name.clone())
+    }
+}
+
+/// `kworker/u8:3-flush-7:0` is work of anyone: all of them are one.
+fn kernel_worker(name: &str) -> Option<&str> {
+    name.split_once('/').filter(|(head, _)| matches!(*head, "kworker" | "ksoftirqd")).map(|(head, _)| head)
+}
