@@ -45,10 +45,25 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli.chore) {
         Ok(code) => code,
-        Err(error) => {
-            eprintln!("xtask: failed to {error:#}");
-            exit_code(&error)
-        }
+        Err(error) => report(&error),
+    }
+}
+
+/// The same codes as the command's: 4 for what the machine lacks; and a shell's for Ctrl-C.
+fn report(error: &anyhow::Error) -> ExitCode {
+    if interrupt::is_interrupted() || error.chain().any(|cause| cause.is::<Interrupted>()) {
+        eprintln!("xtask: interrupted; what was started is gone");
+        return ExitCode::from(130);
+    }
+    eprintln!("xtask: failed to {error:#}");
+    let lacks = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(PackagesError::Missing { .. }))
+            || cause.is::<live::NeedsRoot>()
+    };
+    if error.chain().any(lacks) {
+        ExitCode::from(4)
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -61,21 +76,5 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Tidy => tidy::run(),
         Chore::Bpf(args) => bpf::run(&args),
         Chore::Bench(args) => bench::run(&args),
-    }
-}
-
-/// The same codes as the command's: 4 for what the machine lacks; and a shell's for Ctrl-C.
-fn exit_code(error: &anyhow::Error) -> ExitCode {
-    if interrupt::is_interrupted() || error.chain().any(|cause| cause.is::<Interrupted>()) {
-        return ExitCode::from(130);
-    }
-    let lacks = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(PackagesError::Missing { .. }))
-            || cause.is::<live::NeedsRoot>()
-    };
-    if error.chain().any(lacks) {
-        ExitCode::from(4)
-    } else {
-        ExitCode::FAILURE
     }
 }

@@ -72,11 +72,6 @@ impl Recorder {
         })
     }
 
-    /// Process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// What it said up to now.
     pub fn stderr(&self) -> String {
         self.stderr

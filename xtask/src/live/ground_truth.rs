@@ -55,6 +55,15 @@ pub fn device(
     name: &str,
     stat: &BlockStat,
 ) -> anyhow::Result<()> {
+    case.figure(format!(
+        "{name}: {} requests, {} merges, {} flushes, {} discards, {} + {} KiB",
+        stat.operations(),
+        stat.merges(),
+        stat.flushes,
+        stat.discards,
+        stat.read_sectors / 2,
+        stat.write_sectors / 2
+    ));
     let device = entry(analysis, "devices", &[("side", "host"), ("name", name)])?;
     let count = |key: &str| number(device, &format!("/counts/{key}"));
     let bytes = |key: &str| number(device, &format!("/bytes/{key}"));
@@ -86,14 +95,6 @@ pub fn device(
         bytes("discard")?,
         stat.discard_sectors * 512,
     );
-    case.figure(format!(
-        "{name}: {} requests, {} merges, {} flushes, {} discards, {} KiB",
-        stat.operations(),
-        merges,
-        stat.flushes,
-        stat.discards,
-        (stat.read_sectors + stat.write_sectors) / 2
-    ));
     totals(case, device)
 }
 
@@ -134,6 +135,10 @@ pub fn qemu(
     disk: &str,
     stats: &DiskStats,
 ) -> anyhow::Result<()> {
+    case.figure(format!(
+        "qemu: {} reads, {} writes, {} merged, {} flushes, {} discards",
+        stats.reads, stats.writes, stats.merged, stats.flushes, stats.discards
+    ));
     let qemu = entry(analysis, "qemu", &[("guest", guest), ("disk", disk)])?;
     let pairs = [
         ("/reads", stats.reads),
@@ -148,9 +153,5 @@ pub fn qemu(
     for (pointer, expected) in pairs {
         case.equal(&format!("qemu{pointer}"), number(qemu, pointer)?, expected);
     }
-    case.figure(format!(
-        "qemu: {} reads, {} writes, {} merged, {} flushes, {} discards",
-        stats.reads, stats.writes, stats.merged, stats.flushes, stats.discards
-    ));
     Ok(())
 }

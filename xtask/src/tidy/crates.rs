@@ -1,0 +1,206 @@
+//! Rules about what a crate may depend on, from `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::cargo_build::cargo;
+
+/// The crates from the ground up; a crate depends only on crates that stand before it.
+const FROM_THE_GROUND: [&str; 10] = [
+    "nestrace-abi",
+    "nestrace-kernel",
+    "nestrace-trace",
+    "nestrace-analyzer",
+    "nestrace-report",
+    "nestrace-record",
+    "nestrace-agent",
+    "nestrace-lab",
+    "nestrace",
+    "xtask",
+];
+
+/// They are built on a guest, in a container, or by every contributor: no polars beneath them.
+const WITHOUT_POLARS: [&str; 4] = ["nestrace-record", "nestrace-agent", "nestrace-lab", "xtask"];
+
+/// Only programs may use anyhow; a library's errors are typed.
+const MAY_USE_ANYHOW: [&str; 3] = ["nestrace", "nestrace-agent", "xtask"];
+
+/// Which crate depends on which, features as they are by default, tests and build scripts included
+/// only where a rule says so.
+#[derive(Debug, Default)]
+pub struct CrateGraph {
+    /// Members of the workspace.
+    members: BTreeSet<String>,
+    /// Crate → crates it needs to run.
+    needs: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl CrateGraph {
+    /// Asks cargo.
+    pub fn read() -> anyhow::Result<Self> {
+        let output = cargo()
+            .args(["metadata", "--format-version", "1", "--locked"])
+            .output()
+            .context("start cargo metadata")?;
+        if !output.status.success() {
+            anyhow::bail!(
+                "run cargo metadata: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        let metadata: Value =
+            serde_json::from_slice(&output.stdout).context("read the answer of cargo metadata")?;
+        Self::from_metadata(&metadata).context("find packages in the answer of cargo metadata")
+    }
+
+    fn from_metadata(metadata: &Value) -> Option<Self> {
+        let mut name_of = BTreeMap::new();
+        for package in metadata["packages"].as_array()? {
+            name_of.insert(
+                package["id"].as_str()?,
+                package["name"].as_str()?.to_owned(),
+            );
+        }
+        let members = metadata["workspace_members"].as_array()?;
+        let members = members
+            .iter()
+            .filter_map(|id| name_of.get(id.as_str()?).cloned())
+            .collect();
+        let mut needs: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in metadata["resolve"]["nodes"].as_array()? {
+            let needed = node["deps"].as_array()?.iter().filter(|dep| is_normal(dep));
+            let names = needed.filter_map(|dep| name_of.get(dep["pkg"].as_str()?).cloned());
+            needs
+                .entry(name_of.get(node["id"].as_str()?)?.clone())
+                .or_default()
+                .extend(names);
+        }
+        Some(Self { members, needs })
+    }
+
+    /// Dependencies point downward only, and every crate has its place.
+    pub fn check_direction(&self) -> Vec<String> {
+        let place = |name: &str| FROM_THE_GROUND.iter().position(|known| *known == name);
+        let mut breaches = Vec::new();
+        for member in &self.members {
+            let Some(own) = place(member) else {
+                breaches.push(format!("{member} has no place in the order of crates"));
+                continue;
+            };
+            for need in self.needs.get(member).into_iter().flatten() {
+                if place(need).is_some_and(|needed| needed >= own) {
+                    breaches.push(format!("{member} depends on {need}, which stands above it"));
+                }
+            }
+        }
+        breaches
+    }
+
+    /// polars takes minutes to build: it stays out of everything that runs on the recording side.
+    pub fn check_polars(&self) -> Vec<String> {
+        let has_polars = |name: &&&str| {
+            self.everything_under(name)
+                .iter()
+                .any(|needed| needed.starts_with("polars"))
+        };
+        WITHOUT_POLARS
+            .iter()
+            .filter(has_polars)
+            .map(|name| format!("{name} pulls polars in"))
+            .collect()
+    }
+
+    /// anyhow in programs only.
+    pub fn check_anyhow(&self) -> Vec<String> {
+        let uses = |name: &&String| {
+            self.needs
+                .get(*name)
+                .is_some_and(|needs| needs.contains("anyhow"))
+        };
+        let libraries = self
+            .members
+            .iter()
+            .filter(|name| !MAY_USE_ANYHOW.contains(&name.as_str()));
+        libraries
+            .filter(uses)
+            .map(|name| format!("{name} is a library and uses anyhow"))
+            .collect()
+    }
+
+    fn everything_under(&self, name: &str) -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        let mut open = vec![name.to_owned()];
+        while let Some(name) = open.pop() {
+            for need in self.needs.get(&name).into_iter().flatten() {
+                if seen.insert(need.clone()) {
+                    open.push(need.clone());
+                }
+            }
+        }
+        seen
+    }
+}
+
+/// Not for tests or build scripts.
+fn is_normal(dep: &Value) -> bool {
+    dep["dep_kinds"]
+        .as_array()
+        .is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(edges: &[(&str, &str)]) -> CrateGraph {
+        let mut graph = CrateGraph::default();
+        for (from, to) in edges {
+            graph
+                .needs
+                .entry((*from).to_owned())
+                .or_default()
+                .insert((*to).to_owned());
+            let ours = [from, to]
+                .into_iter()
+                .filter(|name| name.starts_with("nestrace"));
+            graph.members.extend(ours.map(|name| (*name).to_owned()));
+        }
+        graph
+    }
+
+    #[test]
+    fn upward_dependencies_and_strangers_are_breaches() {
+        assert!(
+            graph(&[("nestrace", "nestrace-abi")])
+                .check_direction()
+                .is_empty()
+        );
+        let breaches = graph(&[("nestrace-trace", "nestrace-record")]).check_direction();
+        assert_eq!(
+            breaches,
+            ["nestrace-trace depends on nestrace-record, which stands above it"]
+        );
+        assert_eq!(
+            graph(&[("nestrace-new", "serde")]).check_direction().len(),
+            1
+        );
+    }
+
+    #[test]
+    fn polars_is_found_beneath_other_crates() {
+        let found = graph(&[("nestrace-record", "a"), ("a", "polars-core")]).check_polars();
+        assert_eq!(found, ["nestrace-record pulls polars in"]);
+        assert!(graph(&[("nestrace", "polars")]).check_polars().is_empty());
+    }
+
+    #[test]
+    fn libraries_have_typed_errors() {
+        assert_eq!(
+            graph(&[("nestrace-trace", "anyhow")]).check_anyhow().len(),
+            1
+        );
+        assert!(graph(&[("nestrace", "anyhow")]).check_anyhow().is_empty());
+    }
+}
