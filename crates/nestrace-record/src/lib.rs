@@ -2,7 +2,10 @@
 //! bundles. The only crate that touches `/proc`, `/sys`, QMP and BPF on the host.
 
 pub mod collect;
+pub mod doctor;
 pub mod guest;
 pub mod probes;
 pub mod qemu_symbols;
 pub mod topology;
+pub mod clock;
+pub mod recording;
