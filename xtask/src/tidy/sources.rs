@@ -116,7 +116,7 @@ impl Source {
                 .strip_prefix(*folder)
                 .is_some_and(|rest| rest.starts_with("src/"))
         };
-        PURE.iter().any(|folder| in_source(folder)) && !self.is_test()
+        PURE.iter().any(in_source) && !self.is_test()
     }
 
     fn check_name(&self) -> Vec<String> {
