@@ -117,7 +117,7 @@ fn merges_at_both_ends() {
     assert_eq!((counts.back_merges, counts.front_merges), (Some(1), Some(1)));
     assert_eq!(device.bytes.write, 12288);
     let all = device.latency_ns.all;
-    assert_eq!((n_mean(all.q2m), n_mean(all.m2d)), ((2, Some((5 + 8 + 1) / 2)), (2, Some((25 + 12 + 1) / 2))));
+    assert_eq!((n_mean(all.q2m), n_mean(all.m2d)), ((2, Some(7)), (2, Some(19))));
     assert_eq!(n_mean(all.d2c), (3, Some(250)));
     assert_eq!(n_mean(device.latency_ns.q2q), (2, Some(15)));
 }

@@ -1,0 +1,101 @@
+//! The table of block devices, and what stands out on each.
+
+use nestrace_analyzer::Analysis;
+use nestrace_analyzer::analysis::{Device, User};
+
+use super::{Page, disk_name};
+use crate::table::Table;
+use crate::units::{count, of, percent, size, time};
+
+/// Users listed for a device.
+const MAX_USERS: usize = 5;
+
+pub(super) fn write(analysis: &Analysis, page: &mut Page) {
+    if analysis.devices.is_empty() {
+        return;
+    }
+    page.section("Block devices of the host");
+    let mut table = Table::new(&["device", "I/Os", "read", "written", "q2c", "p99", "d2c", "p99", "depth"]);
+    for device in &analysis.devices {
+        let latency = device.latency_ns.all;
+        let value = |ns: Option<u64>| ns.map_or_else(|| String::from("–"), time);
+        table.row(vec![
+            device.name.clone(),
+            count(device.counts.completed),
+            size(device.bytes.read),
+            size(device.bytes.write),
+            value(latency.q2c.and_then(|dist| dist.mean)),
+            value(latency.q2c.and_then(|dist| dist.p99)),
+            value(latency.d2c.and_then(|dist| dist.mean)),
+            value(latency.d2c.and_then(|dist| dist.p99)),
+            format!("{:.1}", device.queue_depth.mean),
+        ]);
+    }
+    page.table(&table);
+    for device in &analysis.devices {
+        let also = remarks(device);
+        if !also.is_empty() {
+            page.paragraph(&format!("{}: {}.", device.name, also.join(", ")));
+        }
+    }
+    users(analysis, page);
+}
+
+fn remarks(device: &Device) -> Vec<String> {
+    let counts = &device.counts;
+    let mut also = Vec::new();
+    let mut some = |n: Option<u64>, one: &str, many: &str| {
+        if let Some(n) = n.filter(|n| *n > 0) {
+            also.push(of(n, one, many));
+        }
+    };
+    some(Some(counts.flushes), "empty flush", "empty flushes");
+    some(Some(counts.device_flushes), "flush at the device", "flushes at the device");
+    some(Some(counts.discards), "discard", "discards");
+    let merges = counts.back_merges.unwrap_or(0) + counts.front_merges.unwrap_or(0) + counts.request_merges.unwrap_or(0);
+    some(Some(merges), "merge", "merges");
+    some(counts.splits, "split", "splits");
+    some(counts.requeues, "requeue", "requeues");
+    some(Some(counts.readahead), "read-ahead request", "read-ahead requests");
+    some(Some(counts.meta), "metadata request", "metadata requests");
+    if let Some(mean) = device.latency_ns.flush.and_then(|dist| dist.mean) {
+        also.push(format!("{} for each flush", time(mean)));
+    }
+    if let Some(share) = device.seek_sectors.d2d.and_then(|seek| seek.sequential_share) {
+        also.push(format!("{} sequential", percent(share)));
+    }
+    also.push(format!("busy {}", percent(device.queue_depth.busy_share)));
+    also
+}
+
+fn users(analysis: &Analysis, page: &mut Page) {
+    let mut table = Table::new(&["whose I/O", "on", "requests", "bytes", "device time", "share"]);
+    for device in &analysis.devices {
+        let Some(users) = &device.users else { continue };
+        for user in users.iter().take(MAX_USERS) {
+            table.row(vec![
+                user_name(user),
+                device.name.clone(),
+                count(user.requests),
+                size(user.bytes),
+                time(user.device_ns),
+                percent(user.share),
+            ]);
+        }
+    }
+    if !table.is_empty() {
+        page.section("Who used them");
+        page.table(&table);
+    }
+}
+
+fn user_name(user: &User) -> String {
+    let name = user.name.as_deref().unwrap_or("unknown");
+    match user.kind {
+        "image" => format!("{} (image)", disk_name(user.guest.as_deref().unwrap_or_default(), user.disk.as_deref())),
+        "guest" => format!("{} (other files)", user.guest.as_deref().unwrap_or(name)),
+        "file_system" => String::from("file system (shared)"),
+        "loop" => format!("file beneath {name}"),
+        _ => user.pid.map_or_else(|| name.to_owned(), |pid| format!("{name} [{pid}]")),
+    }
+}

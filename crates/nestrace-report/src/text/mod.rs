@@ -1,0 +1,97 @@
+//! The text of `nestrace analyze`: the answer first, then the numbers it rests on, then what is
+//! missing and what to type next.
+
+mod answer;
+mod devices;
+mod gaps;
+mod guests;
+
+use nestrace_analyzer::Analysis;
+
+use crate::table::{Table, wrap};
+use crate::units;
+
+/// How the text looks.
+#[derive(Clone, Copy, Debug)]
+pub struct TextOptions {
+    /// Columns.
+    pub width: usize,
+    /// Bold headings for a terminal.
+    pub colour: bool,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        Self { width: 80, colour: false }
+    }
+}
+
+/// The whole text, with a final newline.
+#[must_use]
+pub fn render(analysis: &Analysis, options: &TextOptions) -> String {
+    let mut page = Page { text: String::new(), options: *options };
+    page.head(analysis);
+    answer::write(analysis, &mut page);
+    devices::write(analysis, &mut page);
+    guests::write(analysis, &mut page);
+    gaps::write(analysis, &mut page);
+    page.text
+}
+
+/// The text as it grows.
+struct Page {
+    text: String,
+    options: TextOptions,
+}
+
+impl Page {
+    fn head(&mut self, analysis: &Analysis) {
+        let trace = &analysis.trace;
+        let name = if trace.path.is_empty() { "recording" } else { trace.path.as_str() };
+        let kernel = trace.sources.first().map(|source| source.kernel.as_str()).filter(|kernel| !kernel.is_empty());
+        let mut facts = vec![units::time(trace.duration_ns), units::of(trace.events, "event", "events")];
+        facts.push(if trace.lost == 0 { String::from("none lost") } else { format!("{} LOST", units::count(trace.lost)) });
+        facts.extend(kernel.map(|kernel| format!("host kernel {kernel}")));
+        if trace.detail == "light" {
+            facts.push(String::from("light detail"));
+        }
+        self.line(&crate::table::shorten(name, self.options.width));
+        self.paragraph(&facts.join(" · "));
+    }
+
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    /// An empty line and a title.
+    fn section(&mut self, title: &str) {
+        self.text.push('\n');
+        if self.options.colour {
+            self.line(&format!("\x1b[1m{title}\x1b[0m"));
+        } else {
+            self.line(title);
+        }
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        for line in wrap(text, self.options.width, "  ") {
+            self.line(&line);
+        }
+    }
+
+    fn table(&mut self, table: &Table) {
+        for line in table.lines(self.options.width) {
+            self.line(&line);
+        }
+    }
+}
+
+/// `vm1/disk0`, or the guest alone where the disk could not be told.
+fn disk_name(guest: &str, disk: Option<&str>) -> String {
+    match (guest.is_empty(), disk) {
+        (true, disk) => disk.unwrap_or("unknown disk").to_owned(),
+        (false, Some(disk)) => format!("{guest}/{disk}"),
+        (false, None) => format!("{guest}/(unknown disk)"),
+    }
+}
