@@ -1,1 +1,45 @@
-fn main() {}
+//! The command: parses arguments, shows progress, chooses the exit code. Everything else is in the
+//! libraries.
+
+mod analyze;
+mod bundle;
+mod cli;
+mod doctor;
+mod exit;
+mod guests;
+mod record;
+mod shell;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { exit::USAGE } else { exit::DONE };
+            // A closed pipe is success, and there is nowhere left to report anything else.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Guests(args) => guests::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Record(args) => record::run(args),
+        Command::Analyze(args) => analyze::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man => shell::man(),
+    }
+}

@@ -2,3 +2,101 @@
 
 pub mod merge;
 pub mod translate;
+
+use aya::maps::{MapData, RingBuf};
+use nestrace_abi::{OwnedRecord, Owner, Record};
+use nestrace_trace::Event;
+
+use merge::Merge;
+use translate::Translator;
+
+/// How long a record may take from its stamp to its ring before it counts as late. A probe of QEMU
+/// can be preempted between the two.
+const SLACK_NS: u64 = 25_000_000;
+
+/// Drains rings into one ordered sequence of events.
+pub struct Collector {
+    merge: Merge,
+    translator: Translator,
+    malformed: u64,
+}
+
+impl Collector {
+    /// For so many rings.
+    #[must_use]
+    pub fn new(n_rings: usize, translator: Translator) -> Self {
+        Self { merge: Merge::new(n_rings), translator, malformed: 0 }
+    }
+
+    /// Takes everything from the rings, then hands over what is old enough to be in order.
+    /// `now_ns` is `CLOCK_MONOTONIC` read *before* this call.
+    pub fn drain(&mut self, rings: &mut [RingBuf<MapData>], now_ns: u64, sink: impl FnMut(Event)) {
+        self.take(rings);
+        self.hand_over(now_ns.saturating_sub(SLACK_NS), sink);
+    }
+
+    /// Takes everything and hands over everything: the last drain.
+    pub fn drain_all(&mut self, rings: &mut [RingBuf<MapData>], sink: impl FnMut(Event)) {
+        self.take(rings);
+        self.hand_over(u64::MAX, sink);
+    }
+
+    fn take(&mut self, rings: &mut [RingBuf<MapData>]) {
+        for (index, ring) in rings.iter_mut().enumerate() {
+            while let Some(item) = ring.next() {
+                match parse(&item) {
+                    Some(record) => self.merge.push(index, record),
+                    None => self.malformed += 1,
+                }
+            }
+        }
+    }
+
+    fn hand_over(&mut self, horizon_ns: u64, mut sink: impl FnMut(Event)) {
+        let translator = &self.translator;
+        self.merge.drain_until(horizon_ns, |record| sink(translator.event(record)));
+    }
+
+    /// Events that were handed over after a younger one.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.merge.late()
+    }
+
+    /// Ring entries of a length that no record has.
+    #[must_use]
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+}
+
+/// A ring entry is a [`Record`], or a record and its [`Owner`].
+fn parse(bytes: &[u8]) -> Option<OwnedRecord> {
+    match bytes.len() {
+        n if n == size_of::<Record>() => {
+            // SAFETY: the length was checked, every bit pattern is a valid record of integers, and the
+            // read does not assume alignment.
+            let record = unsafe { bytes.as_ptr().cast::<Record>().read_unaligned() };
+            Some(OwnedRecord { record, owner: Owner::default() })
+        }
+        n if n == size_of::<OwnedRecord>() => {
+            // SAFETY: as above.
+            Some(unsafe { bytes.as_ptr().cast::<OwnedRecord>().read_unaligned() })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_records_parse() {
+        for (length, parses) in [(0, false), (55, false), (56, true), (57, false), (112, true), (113, false)] {
+            assert_eq!(parse(&vec![1u8; length]).is_some(), parses, "{length} bytes");
+        }
+        let parsed = parse(&[1u8; 56]).unwrap();
+        assert_eq!((parsed.record.kind, parsed.owner), (1, Owner::default()));
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::File,
     io::BufReader,
 };
 
@@ -13,32 +13,7 @@ use nestrace_abi::{
         URING_COMPLETE_CQE, URING_SUBMIT_ARG,
     },
 };
-use nestrace_kernel::{
-    btf::Btf,
-    kallsyms::Addresses,
-    layout::{KernelTypes, Layout},
-    probes::MODULES,
-};
-
-use super::ProbeError;
-
-/// Reads the types of the kernel and of the modules that matter from `/sys/kernel/btf`.
-///
-/// # Errors
-/// [`ProbeError::NoBtf`] where the kernel was built without, [`ProbeError::BadBtf`] if it does not parse.
-pub fn read_layout() -> Result<Layout, ProbeError> {
-    let bytes = fs::read("/sys/kernel/btf/vmlinux").map_err(ProbeError::NoBtf)?;
-    let mut types = KernelTypes::new(Btf::parse(&bytes).map_err(ProbeError::BadBtf)?);
-    for name in MODULES {
-        let Ok(bytes) = fs::read(format!("/sys/kernel/btf/{name}")) else {
-            continue;
-        };
-        if let Ok(btf) = Btf::parse_split(&bytes, types.vmlinux()) {
-            types.add_module(*name, btf);
-        }
-    }
-    Ok(Layout::read(&types))
-}
+use nestrace_kernel::{kallsyms::Addresses, layout::Layout};
 
 /// Values of all globals of the probes.
 pub struct Globals {

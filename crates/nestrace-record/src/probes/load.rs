@@ -12,8 +12,8 @@ use nestrace_abi::{
     maps::{DEVICES, DROPS, GATE, INODES, InodeKey, PROCESSES, RINGS},
 };
 use nestrace_kernel::{
-    layout::Layout,
-    probes::{How, ProbeRow},
+    plan::{PlannedProbe, ProbePlan},
+    probes::{How, QEMU, TRACEPOINTS},
 };
 use nestrace_trace::manifest::{Probe, Refused};
 
@@ -68,13 +68,7 @@ fn map_error(map: &'static str) -> impl Fn(MapError) -> ProbeError {
 }
 
 fn load_error(error: EbpfError) -> ProbeError {
-    let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-    match &error {
-        EbpfError::MapError(MapError::CreateError { io_error, .. }) if denied(io_error) => {
-            ProbeError::NoPrivilege(Box::new(error))
-        }
-        _ => ProbeError::Load(Box::new(error)),
-    }
+    ProbeError::Load(Box::new(error))
 }
 
 impl Probes {
@@ -84,7 +78,15 @@ impl Probes {
     /// # Errors
     /// [`ProbeError`] where nothing can work.
     pub fn load(globals: &Globals, wanted: &Wanted) -> Result<Self, ProbeError> {
-        let mut ebpf = load_object(globals)?;
+        Self::load_object(PROBES, globals, wanted)
+    }
+
+    /// The same with another build of the probes.
+    ///
+    /// # Errors
+    /// As [`Probes::load`].
+    pub fn load_object(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Self, ProbeError> {
+        let mut ebpf = load_with(object, globals)?;
         let mut take = |name: &'static str| {
             ebpf.take_map(name).ok_or(ProbeError::Map {
                 map: name,
@@ -155,77 +157,59 @@ impl Probes {
         self.inodes.insert(key, 1, 0).map_err(map_error(INODES))
     }
 
-    /// Attaches one tracepoint row; success and refusal are both noted.
-    pub fn attach_tracepoint(&mut self, row: &ProbeRow, layout: &Layout) {
-        let names = [Some(row.target), row.older_target];
-        let Some(target) = names
-            .into_iter()
-            .flatten()
-            .find(|name| layout.tracepoints.contains_key(*name))
-        else {
-            self.refuse(
-                row,
-                row.target,
-                "this kernel has no such tracepoint".to_owned(),
-                None,
-            );
-            return;
-        };
-        match self.try_attach_tracepoint(row, target) {
-            Ok(()) => self.note_attached(target, row.source, row.how, None),
-            Err(reason) => self.refuse(row, target, reason, None),
+    /// Attaches what was planned; success and refusal are both noted.
+    pub fn attach(&mut self, plan: &ProbePlan) {
+        self.refused.extend(plan.refused.iter().map(|probe| Refused {
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
+            reason: probe.reason.clone(),
+            cost: probe.cost.clone(),
+            guest: None,
+        }));
+        for probe in &plan.attach {
+            match self.try_attach(probe) {
+                Ok(()) => self.note_attached(probe, None),
+                Err(reason) => self.note_refused(probe, reason, None),
+            }
         }
     }
 
-    fn try_attach_tracepoint(&mut self, row: &ProbeRow, target: &str) -> Result<(), String> {
-        let program = self
-            .ebpf
-            .program_mut(row.program)
-            .ok_or_else(|| "not in the probe object".to_owned())?;
-        let attached: Result<(), ProgramError> = match row.how {
+    fn try_attach(&mut self, probe: &PlannedProbe) -> Result<(), String> {
+        let program =
+            self.ebpf.program_mut(probe.program).ok_or_else(|| "not in the probe object".to_owned())?;
+        let attached: Result<(), ProgramError> = match probe.how {
             How::TpBtf => (|| {
                 let program: &mut BtfTracePoint = program.try_into()?;
-                program.load(target, &self.kernel_btf)?;
+                program.load(probe.target, &self.kernel_btf)?;
                 program.attach()?;
                 Ok(())
             })(),
             _ => (|| {
                 let program: &mut RawTracePoint = program.try_into()?;
                 program.load()?;
-                program.attach(target)?;
+                program.attach(probe.target)?;
                 Ok(())
             })(),
         };
         attached.map_err(|error| describe(&error))
     }
 
-    pub(super) fn note_attached(
-        &mut self,
-        name: &str,
-        source: Source,
-        how: How,
-        guest: Option<&str>,
-    ) {
+    pub(super) fn note_attached(&mut self, probe: &PlannedProbe, guest: Option<&str>) {
         self.attached.push(Probe {
-            name: name.to_owned(),
-            source: source.name().to_owned(),
-            how: how.name().to_owned(),
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
+            how: probe.how.name().to_owned(),
             guest: guest.map(str::to_owned),
         });
     }
 
-    pub(super) fn refuse(
-        &mut self,
-        row: &ProbeRow,
-        name: &str,
-        reason: String,
-        guest: Option<&str>,
-    ) {
+    pub(super) fn note_refused(&mut self, probe: &PlannedProbe, reason: String, guest: Option<&str>) {
+        let row = TRACEPOINTS.iter().chain(QEMU).find(|row| row.program == probe.program);
         self.refused.push(Refused {
-            name: name.to_owned(),
-            source: row.source.name().to_owned(),
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
             reason,
-            cost: row.cost.to_owned(),
+            cost: row.map(|row| row.cost.to_owned()).unwrap_or_default(),
             guest: guest.map(str::to_owned),
         });
     }
@@ -262,7 +246,7 @@ impl Probes {
     }
 }
 
-fn load_object(globals: &Globals) -> Result<Ebpf, ProbeError> {
+fn load_with(object: &[u8], globals: &Globals) -> Result<Ebpf, ProbeError> {
     let mut loader = EbpfLoader::new();
     for (name, value) in &globals.fields {
         loader.override_global(name, value, false);
@@ -273,7 +257,7 @@ fn load_object(globals: &Globals) -> Result<Ebpf, ProbeError> {
     for (name, value) in &globals.constants {
         loader.override_global(name, value, false);
     }
-    loader.load(PROBES).map_err(load_error)
+    loader.load(object).map_err(load_error)
 }
 
 fn create_rings(

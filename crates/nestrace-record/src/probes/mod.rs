@@ -6,24 +6,18 @@
 pub mod globals;
 pub mod load;
 pub mod object;
-
-use std::io;
-
-use nestrace_kernel::btf::BtfError;
+pub mod qemu;
 
 /// Why the probes could not be loaded at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
     /// The kernel was built without BTF (or sysfs is not mounted).
-    #[error("no kernel type information in /sys/kernel/btf/vmlinux")]
-    NoBtf(#[source] io::Error),
-    /// The type information does not parse.
-    #[error("the kernel's type information does not parse")]
-    BadBtf(#[source] BtfError),
-    /// The kernel refused to create maps or load programs for want of privilege.
-    #[error("loading the probes needs root (CAP_BPF and CAP_PERFMON)")]
-    NoPrivilege(#[source] Box<aya::EbpfError>),
+    #[error("this kernel has no type information (/sys/kernel/btf/vmlinux)")]
+    NoBtf,
+    /// The caller may not load probes.
+    #[error("recording needs root (CAP_BPF and CAP_PERFMON)")]
+    NoPrivilege,
     /// The probe object could not be loaded.
     #[error("the probes do not load on this kernel")]
     Load(#[source] Box<aya::EbpfError>),

@@ -1,50 +1,95 @@
 //! Attaching the entry probes of one QEMU.
 
-use std::{fs, num::NonZeroU32, path::PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
-use aya::programs::{UProbe, uprobe::{UProbeAttachLocation, UProbeScope}};
-use nestrace_abi::Source;
-use nestrace_kernel::probes::{How, ProbeRow, QEMU};
+use aya::programs::{
+    UProbe,
+    uprobe::{UProbeAttachLocation, UProbeScope},
+};
+use nestrace_kernel::{
+    facts::KernelFacts,
+    plan::{PlannedProbe, plan_qemu},
+    probes::{How, QEMU},
+};
+use nestrace_trace::manifest::Refused;
 
 use super::load::{Probes, describe};
+use crate::qemu_symbols::{self, Located};
 
 impl Probes {
     /// Attaches every entry probe to the QEMU with this pid. The executable is reached through
     /// `/proc/PID/exe`, so that neither another mount namespace nor an upgrade of the package matters.
-    pub fn attach_qemu(&mut self, pid: u32, guest: &str) {
+    pub fn attach_qemu(&mut self, facts: &KernelFacts, pid: u32, guest: &str) {
         let path = PathBuf::from(format!("/proc/{pid}/exe"));
-        let located = fs::read(&path)
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))
-            .map(|elf| crate::qemu_symbols::locate(&elf, &QEMU.iter().map(|row| row.program).collect::<Vec<_>>()));
-        for row in QEMU {
-            let offset = match &located {
-                Ok(located) => located
-                    .symbols
-                    .get(row.program)
-                    .copied()
-                    .ok_or_else(|| "this QEMU exports no such function (built without symbols)".to_owned()),
-                Err(reason) => Err(reason.clone()),
-            };
-            match offset.and_then(|offset| self.attach_entry(row, offset, &path, pid)) {
-                Ok(()) => self.note_attached(row.program, Source::Qemu, How::Uprobe, Some(guest)),
-                Err(reason) => self.refuse(row, row.program, reason, Some(guest)),
+        let names: Vec<&str> = QEMU.iter().map(|row| row.target).collect();
+        // An executable that cannot be read has no symbols either; its probes are refused one by one.
+        let located = qemu_symbols::locate_in(&path, &names).unwrap_or_default();
+        let functions = located.symbols.keys().cloned().collect();
+        let usdt = located.usdt.iter().map(|probe| probe.name.clone()).collect();
+        let plan = plan_qemu(facts, &functions, &usdt);
+        self.refused.extend(plan.refused.iter().map(|probe| Refused {
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
+            reason: probe.reason.clone(),
+            cost: probe.cost.clone(),
+            guest: Some(guest.to_owned()),
+        }));
+        for probe in &plan.attach {
+            let offset = file_offset(&located, probe);
+            match offset.and_then(|offset| self.attach_entry(probe, offset, &path, pid)) {
+                Ok(()) => self.note_attached(probe, Some(guest)),
+                Err(reason) => self.note_refused(probe, reason, Some(guest)),
             }
         }
     }
 
-    fn attach_entry(&mut self, row: &ProbeRow, offset: u64, path: &PathBuf, pid: u32) -> Result<(), String> {
+    fn attach_entry(
+        &mut self,
+        probe: &PlannedProbe,
+        offset: u64,
+        path: &Path,
+        pid: u32,
+    ) -> Result<(), String> {
         let pid = NonZeroU32::new(pid).ok_or_else(|| "not a process".to_owned())?;
         let program = self
             .ebpf_mut()
-            .program_mut(row.program)
+            .program_mut(probe.program)
             .ok_or_else(|| "not in the probe object".to_owned())?;
         let program: &mut UProbe = program.try_into().map_err(|error| describe(&error))?;
         if program.fd().is_err() {
             program.load().map_err(|error| describe(&error))?;
         }
+        let location = UProbeAttachLocation::AbsoluteOffset(offset);
         program
-            .attach(UProbeAttachLocation::AbsoluteOffset(offset), path, UProbeScope::OneProcess(pid))
+            .attach(location, path, UProbeScope::OneProcess(pid))
             .map_err(|error| describe(&error))?;
         Ok(())
     }
+}
+
+/// Where in the file a planned probe goes. The programs take their arguments from the registers of a
+/// call, so a USDT probe serves only where its note names just these.
+fn file_offset(located: &Located, probe: &PlannedProbe) -> Result<u64, String> {
+    if probe.how != How::Usdt {
+        return located
+            .symbols
+            .get(probe.target)
+            .copied()
+            .ok_or_else(|| "this QEMU exports no such function".to_owned());
+    }
+    let note = located
+        .usdt
+        .iter()
+        .find(|note| note.provider == "qemu" && note.name == probe.target)
+        .ok_or_else(|| "this QEMU has no such USDT probe".to_owned())?;
+    if note.semaphore.is_some() {
+        return Err("the USDT probe is off until its semaphore is raised, which is not supported".to_owned());
+    }
+    if !note.args.starts_with("8@%rdi 8@%rsi") {
+        return Err(format!("the USDT probe has its arguments elsewhere ({})", note.args));
+    }
+    Ok(note.location)
 }

@@ -1,0 +1,36 @@
+//! Loads and attaches every tracepoint program of a probe object on the running kernel, for a moment,
+//! with the gate shut: `cargo run -p nestrace-record --example load_probes -- OBJECT` (root).
+
+use nestrace_kernel::plan::{Detail, Wanted as PlanWanted, plan};
+use nestrace_record::{
+    doctor,
+    probes::{
+        globals::Globals,
+        load::{Probes, Wanted},
+        object::PROBES,
+    },
+};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let object = match std::env::args_os().nth(1) {
+        Some(path) => std::fs::read(path)?,
+        None => PROBES.to_vec(),
+    };
+    let (facts, layout) = doctor::gather();
+    let globals = Globals::resolve(&layout, false);
+    let mut refused = 0;
+    for detail in [Detail::Full, Detail::Light] {
+        let wanted = Wanted { ring_bytes: 4096, ..Wanted::default() };
+        let mut probes = Probes::load_object(&object, &globals, &wanted)?;
+        probes.attach(&plan(&facts, &layout, PlanWanted { detail, processes: true }));
+        println!("{detail:?}: {} attached", probes.attached.len());
+        for probe in &probes.refused {
+            println!("{detail:?}: {} refused: {}", probe.name, probe.reason);
+            refused += u32::from(probe.reason.contains("verifier"));
+        }
+    }
+    if refused > 0 {
+        return Err(format!("{refused} programs were refused by the verifier").into());
+    }
+    Ok(())
+}

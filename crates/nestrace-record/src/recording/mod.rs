@@ -1,0 +1,511 @@
+//! A recording from attaching the probes to closing the bundle.
+//!
+//! [`Recorder`] is driven from outside: the caller calls [`Recorder::tick`] some twenty times a second
+//! and [`Recorder::finish`] once. It writes facts only and never waits for a guest.
+
+pub mod backends;
+pub mod bundle_dir;
+pub mod privileges;
+pub mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
+
+use nestrace_abi::{Kind, Source};
+use nestrace_kernel::{
+    facts::KernelFacts,
+    layout::Layout,
+    plan::{Detail, Wanted as PlanWanted, plan},
+};
+use nestrace_trace::{
+    Event, Manifest,
+    bundle::HOST_STREAM,
+    manifest::{Loss, Machine, Notice, State, Stream, Topology},
+    writer::WriteError,
+};
+
+use crate::{
+    clock,
+    collect::{Collector, translate::Translator},
+    probes::{
+        ProbeError,
+        globals::Globals,
+        load::{Probes, Wanted},
+    },
+};
+use backends::QemuMemory;
+use bundle_dir::{BundleDir, BundleError, HostStream};
+use watch::Watched;
+
+/// A batch is closed at this age even if it is small, so that a crash costs no more.
+const BATCH_AGE: Duration = Duration::from_millis(250);
+/// How often losses, guests and disks are looked at.
+const LOOK_AROUND: Duration = Duration::from_millis(500);
+/// Room for all rings together, and for one.
+const RINGS_BYTES: u32 = 64 << 20;
+const MAX_RING_BYTES: u32 = 16 << 20;
+const MIN_RING_BYTES: u32 = 512 << 10;
+
+/// Why a recording could not begin or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The probes could not be used.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// The bundle could not be made or written.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+}
+
+/// What to record, and where to.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The bundle's directory.
+    pub output: PathBuf,
+    /// Whether a bundle that is there may be replaced.
+    pub force: bool,
+    /// Level of detail.
+    pub detail: Detail,
+    /// Whether QEMU is probed.
+    pub qemu: bool,
+    /// The recording ends when its stream has this many bytes.
+    pub max_bytes: Option<u64>,
+    /// Bytes of one processor's ring; `None`: by the number of processors.
+    pub ring_bytes: Option<u32>,
+    /// Guests and devices, as found just before.
+    pub topology: Topology,
+}
+
+/// Why a recording has to end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The stream has reached its size.
+    MaxSize,
+    /// The stream could not be written (the file system is full).
+    DiskFull,
+    /// No traced guest runs any more.
+    GuestsGone,
+}
+
+/// Counters for the live line on a terminal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events written or waiting to be.
+    pub events: u64,
+    /// Requests completed by the devices.
+    pub ios: u64,
+    /// Events dropped for want of room.
+    pub lost: u64,
+    /// Bytes of the stream on disk.
+    pub bytes: u64,
+}
+
+/// What a recording came to.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The bundle.
+    pub path: PathBuf,
+    /// Totals.
+    pub counters: Counters,
+    /// From the first event wanted to the last.
+    pub duration: Duration,
+    /// As in the manifest.
+    pub end_reason: String,
+    /// As in the manifest.
+    pub notices: Vec<Notice>,
+    /// Resident memory at the end, in bytes.
+    pub resident_bytes: u64,
+}
+
+/// A running recording.
+pub struct Recorder {
+    probes: Probes,
+    collector: Collector,
+    sink: Sink,
+    dir: BundleDir,
+    manifest: Manifest,
+    guests: Vec<GuestState>,
+    dropped: BTreeMap<Source, u64>,
+    max_bytes: Option<u64>,
+    next_batch_ns: u64,
+    next_look_ns: u64,
+    manifest_changed: bool,
+}
+
+/// What is known of a guest beyond the manifest.
+struct GuestState {
+    watched: Watched,
+    memory: QemuMemory,
+    known: BTreeSet<u64>,
+    gone: bool,
+}
+
+/// Where events go, and what is noticed of them on the way.
+struct Sink {
+    stream: HostStream,
+    events: u64,
+    ios: u64,
+    failed: Option<WriteError>,
+    /// BlockBackends seen for the first time: guest index and address.
+    new_backends: BTreeSet<(u32, u64)>,
+    seen_backends: BTreeSet<(u32, u64)>,
+}
+
+impl Sink {
+    fn take(&mut self, event: &Event) {
+        match event.kind() {
+            Some(Kind::Complete) if event.related == 0 => self.ios += 1,
+            Some(Kind::RequestDone) => self.ios += 1,
+            Some(
+                Kind::AioPreadv
+                | Kind::AioPwritev
+                | Kind::AioPwriteZeroes
+                | Kind::AioFlush
+                | Kind::AioPdiscard,
+            ) if self.seen_backends.insert((event.dev, event.related)) => {
+                self.new_backends.insert((event.dev, event.related));
+            }
+            _ => {}
+        }
+        self.events += 1;
+        if let Err(error) = self.stream.push(event) {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
+
+impl Recorder {
+    /// Loads and attaches everything and begins to record. When this returns, every source is live.
+    ///
+    /// # Errors
+    /// [`RecordError`]; nothing is left behind then but an empty bundle, if it was the stream that failed.
+    pub fn start(options: Options, facts: &KernelFacts, layout: &Layout) -> Result<Self, RecordError> {
+        if !facts.btf {
+            return Err(ProbeError::NoBtf.into());
+        }
+        if !facts.may_trace() {
+            return Err(ProbeError::NoPrivilege.into());
+        }
+        let globals = Globals::resolve(layout, false);
+        let wanted = wanted(&options);
+        let mut probes = Probes::load(&globals, &wanted)?;
+        let plan_wanted =
+            PlanWanted { detail: options.detail, processes: !wanted.processes.is_empty() };
+        probes.attach(&plan(facts, layout, plan_wanted));
+        if options.qemu && options.detail == Detail::Full {
+            for guest in &options.topology.guests {
+                probes.attach_qemu(facts, guest.pid, &guest.name);
+            }
+        }
+        if probes.attached.is_empty() {
+            let reason = probes.refused.first().map(|probe| probe.reason.clone()).unwrap_or_default();
+            return Err(ProbeError::NothingAttached(reason).into());
+        }
+        let translator = Translator::new(layout, globals.end_io);
+        let collector = Collector::new(probes.rings_mut().len(), translator);
+        let (dir, stream) = BundleDir::create(&options.output, options.force)?;
+        let mut recorder = Self {
+            guests: options.topology.guests.iter().map(|guest| GuestState::new(guest.pid)).collect(),
+            manifest: manifest(&options, &probes),
+            probes,
+            collector,
+            sink: Sink {
+                stream,
+                events: 0,
+                ios: 0,
+                failed: None,
+                new_backends: BTreeSet::new(),
+                seen_backends: BTreeSet::new(),
+            },
+            dir,
+            dropped: BTreeMap::new(),
+            max_bytes: options.max_bytes,
+            next_batch_ns: 0,
+            next_look_ns: 0,
+            manifest_changed: false,
+        };
+        if globals.addresses_hidden {
+            recorder.notice(
+                "addresses_hidden",
+                "the kernel hides its symbols (kptr_restrict), so direct I/O cannot be tied to its control block",
+            );
+        }
+        recorder.probes.set_gate(true)?;
+        recorder.manifest.live_mono_ns = clock::monotonic_ns();
+        recorder.dir.write_manifest(&recorder.manifest)?;
+        Ok(recorder)
+    }
+
+    /// What is attached and what was refused, for messages.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Drains the rings and does what is due. Returns why the recording has to end, if it has to.
+    ///
+    /// # Errors
+    /// Only what makes going on pointless; the bundle stays readable.
+    pub fn tick(&mut self) -> Result<Option<End>, RecordError> {
+        let now_ns = clock::monotonic_ns();
+        let sink = &mut self.sink;
+        self.collector.drain(self.probes.rings_mut(), now_ns, |event| sink.take(&event));
+        if now_ns >= self.next_batch_ns {
+            self.next_batch_ns = now_ns + nanoseconds(BATCH_AGE);
+            self.flush();
+        }
+        let mut end = None;
+        if now_ns >= self.next_look_ns {
+            self.next_look_ns = now_ns + nanoseconds(LOOK_AROUND);
+            self.note_losses()?;
+            end = self.look_at_guests();
+        }
+        self.identify_backends();
+        if self.manifest_changed && self.sink.failed.is_none() {
+            self.manifest_changed = false;
+            self.dir.write_manifest(&self.manifest)?;
+        }
+        if self.sink.failed.is_some() {
+            return Ok(Some(End::DiskFull));
+        }
+        let full = self.max_bytes.is_some_and(|max| self.sink.stream.written().stream_bytes >= max);
+        Ok(if full { Some(End::MaxSize) } else { end })
+    }
+
+    fn flush(&mut self) {
+        if let Err(error) = self.sink.stream.flush_batch() {
+            self.sink.failed.get_or_insert(error);
+        }
+    }
+
+    /// Totals so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            events: self.sink.events,
+            ios: self.sink.ios,
+            lost: self.dropped.values().sum::<u64>() + self.sink.stream.rows_lost(),
+            bytes: self.sink.stream.written().stream_bytes,
+        }
+    }
+
+    /// Reads the kernel's loss counters; each change becomes an event, so that even a recording that
+    /// was cut off knows what it lost.
+    fn note_losses(&mut self) -> Result<(), RecordError> {
+        for source in Source::ALL {
+            let total = self.probes.dropped(*source)?;
+            let before = self.dropped.insert(*source, total).unwrap_or(0);
+            if total > before {
+                self.sink.take(&Event {
+                    ts_ns: clock::monotonic_ns(),
+                    kind: Kind::Loss as u8,
+                    sub: *source as u8,
+                    object: total,
+                    ..Event::default()
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at_guests(&mut self) -> Option<End> {
+        let mut notices = Vec::new();
+        for (state, guest) in self.guests.iter_mut().zip(&self.manifest.topology.guests) {
+            if state.gone {
+                continue;
+            }
+            if !state.watched.is_alive() {
+                state.gone = true;
+                notices.push(("guest_exited", format!("guest {} (pid {}) exited", guest.name, guest.pid)));
+                continue;
+            }
+            let (closed, opened) = state.watched.changes();
+            for (_, inode) in closed {
+                if let Some(disk) = guest.disks.iter().find(|disk| disk.images.iter().any(|i| i.inode == inode)) {
+                    let message = format!("guest {} closed an image of disk {}", guest.name, disk.name);
+                    notices.push(("disk_removed", message));
+                }
+            }
+            for (_, inode) in opened {
+                let message = format!("guest {} opened another file (inode {inode})", guest.name);
+                notices.push(("disk_added", message));
+            }
+        }
+        for (what, message) in notices {
+            self.notice(what, &message);
+        }
+        let all_gone = !self.guests.is_empty() && self.guests.iter().all(|guest| guest.gone);
+        all_gone.then_some(End::GuestsGone)
+    }
+
+    /// Asks QEMU's memory which disk a BlockBackend belongs to, once each.
+    fn identify_backends(&mut self) {
+        for (index, address) in std::mem::take(&mut self.sink.new_backends) {
+            let Some(state) = self.guests.get_mut(index as usize) else { continue };
+            let Some(guest) = self.manifest.topology.guests.get_mut(index as usize) else { continue };
+            if state.known.insert(address)
+                && let Some(backend) = state.memory.identify(address, guest)
+            {
+                guest.backends.push(backend);
+                self.manifest_changed = true;
+            }
+        }
+    }
+
+    fn notice(&mut self, what: &str, message: &str) {
+        self.manifest.notices.push(Notice {
+            mono_ns: clock::monotonic_ns(),
+            what: what.to_owned(),
+            message: message.to_owned(),
+        });
+        self.manifest_changed = true;
+    }
+
+    /// Shuts the gate, drains what is left, and closes the bundle.
+    ///
+    /// # Errors
+    /// The bundle's; what was written stays readable in any case.
+    pub fn finish(mut self, reason: &str) -> Result<Summary, RecordError> {
+        self.probes.set_gate(false)?;
+        self.manifest.end_mono_ns = clock::monotonic_ns();
+        let sink = &mut self.sink;
+        self.collector.drain_all(self.probes.rings_mut(), |event| sink.take(&event));
+        self.note_losses()?;
+        self.identify_backends();
+        if let Err(error) = self.sink.stream.finish() {
+            self.sink.failed.get_or_insert(error);
+        }
+        self.note_write_failure();
+        let (late, malformed) = (self.collector.late(), self.collector.malformed());
+        if late > 0 {
+            self.notice("out_of_order", &format!("{late} events came later than the order allows for"));
+        }
+        if malformed > 0 {
+            self.notice("malformed", &format!("{malformed} ring entries were of no known size"));
+        }
+        self.manifest.losses = self.losses();
+        self.manifest.end_reason = reason.to_owned();
+        self.manifest.state = State::Complete;
+        self.dir.close(&self.manifest)?;
+        let live_ns = self.manifest.end_mono_ns.saturating_sub(self.manifest.live_mono_ns);
+        Ok(Summary {
+            path: self.dir.path().to_owned(),
+            counters: self.counters(),
+            duration: Duration::from_nanos(live_ns),
+            end_reason: self.manifest.end_reason,
+            notices: self.manifest.notices,
+            resident_bytes: watch::resident_bytes(),
+        })
+    }
+
+    fn note_write_failure(&mut self) {
+        if let Some(error) = self.sink.failed.take() {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            let lost = self.sink.stream.rows_lost();
+            self.notice("disk_full", &format!("{error}{cause}; {lost} events could not be written"));
+        }
+    }
+
+    fn losses(&self) -> Vec<Loss> {
+        let loss = |source: &str, events| Loss { source: source.to_owned(), guest: None, events };
+        let mut losses: Vec<Loss> =
+            self.dropped.iter().map(|(source, events)| loss(source.name(), *events)).collect();
+        if self.sink.stream.rows_lost() > 0 {
+            losses.push(loss("disk_full", self.sink.stream.rows_lost()));
+        }
+        losses
+    }
+}
+
+impl GuestState {
+    fn new(pid: u32) -> Self {
+        Self {
+            watched: Watched::new(pid),
+            memory: QemuMemory::open(pid),
+            known: BTreeSet::new(),
+            gone: false,
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Filters for the probes, from what was found.
+fn wanted(options: &Options) -> Wanted {
+    let topology = &options.topology;
+    let images = topology.guests.iter().flat_map(|guest| &guest.disks).flat_map(|disk| &disk.images);
+    let loop_files = topology.devices.iter().filter_map(|device| device.loop_file.as_ref());
+    Wanted {
+        devices: topology.devices.iter().map(|device| device.dev).collect(),
+        processes: topology
+            .guests
+            .iter()
+            .zip(0u32..)
+            .map(|(guest, index)| (guest.pid, index))
+            .collect(),
+        inodes: images.chain(loop_files).map(|image| (image.inode, image.dev)).collect(),
+        ring_bytes: options.ring_bytes.unwrap_or_else(default_ring_bytes),
+    }
+}
+
+/// A power of two that lets all rings together stay within [`RINGS_BYTES`].
+fn default_ring_bytes() -> u32 {
+    let n_cpus = aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX));
+    let share = (RINGS_BYTES / n_cpus.max(1)).clamp(MIN_RING_BYTES, MAX_RING_BYTES);
+    1 << share.ilog2()
+}
+
+fn manifest(options: &Options, probes: &Probes) -> Manifest {
+    let host = this_machine();
+    Manifest {
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        state: State::Recording,
+        start_unix_ns: clock::realtime_ns(),
+        start_mono_ns: clock::monotonic_ns(),
+        detail: match options.detail {
+            Detail::Full => "full",
+            Detail::Light => "light",
+        }
+        .to_owned(),
+        streams: vec![Stream {
+            file: HOST_STREAM.to_owned(),
+            side: "host".to_owned(),
+            guest: None,
+            backend: "ebpf".to_owned(),
+            kernel: host.kernel.clone(),
+        }],
+        host,
+        topology: options.topology.clone(),
+        probes: probes.attached.clone(),
+        refused: probes.refused.clone(),
+        losses: Source::ALL
+            .iter()
+            .map(|source| Loss { source: source.name().to_owned(), guest: None, events: 0 })
+            .collect(),
+        ..Manifest::default()
+    }
+}
+
+/// The machine that this runs on.
+#[must_use]
+pub fn this_machine() -> Machine {
+    let name = nix::sys::utsname::uname().ok();
+    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    Machine {
+        hostname: text(name.as_ref().map(|n| n.nodename())),
+        kernel: text(name.as_ref().map(|n| n.release())),
+        arch: text(name.as_ref().map(|n| n.machine())),
+        cpus: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
+        page_size: 4096,
+        boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+    }
+}

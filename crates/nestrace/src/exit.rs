@@ -1,0 +1,87 @@
+//! Exit codes, and what is said on the way out.
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// Done.
+pub const DONE: u8 = 0;
+/// Unexpected failure.
+pub const FAILURE: u8 = 1;
+/// The command line is wrong.
+pub const USAGE: u8 = 2;
+/// Bad or missing input.
+pub const INPUT: u8 = 3;
+/// A privilege, a kernel feature or a package is missing.
+pub const MISSING: u8 = 4;
+/// Done, but events were lost (with `--strict`).
+pub const LOST: u8 = 5;
+
+/// A failure with its exit code, and what to try next.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with this code.
+    pub fn new(code: u8, message: impl Display) -> Self {
+        Self { code, message: message.to_string(), hint: None }
+    }
+
+    /// A failure whose causes are part of the message.
+    pub fn caused(code: u8, error: &dyn std::error::Error) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            source = cause.source();
+        }
+        Self::new(code, message)
+    }
+
+    /// Adds what to type or do next.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says it on stderr. A closed pipe is success: whoever read the output has had enough.
+    pub fn report(&self) -> ExitCode {
+        if self.message == CLOSED_PIPE {
+            return ExitCode::from(DONE);
+        }
+        let mut stderr = io::stderr().lock();
+        let _ = writeln!(stderr, "nestrace: {}", self.message);
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(stderr, "hint: {hint}");
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+const CLOSED_PIPE: &str = "closed pipe";
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(DONE, CLOSED_PIPE);
+        }
+        Self::caused(FAILURE, &error)
+    }
+}
+
+/// Writes a result to stdout.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(())
+}

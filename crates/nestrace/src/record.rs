@@ -1,0 +1,295 @@
+//! `nestrace record`: finds, starts, shows, stops.
+
+use std::{
+    io::{self, IsTerminal},
+    process::ExitStatus,
+    time::Duration,
+};
+
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nestrace_kernel::plan::Detail;
+use nestrace_record::{
+    doctor,
+    probes::ProbeError,
+    recording::{Counters, End, Options, RecordError, Recorder, Summary, bundle_dir::BundleError, privileges},
+};
+use nestrace_trace::{Manifest, manifest::Topology};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{SignalKind, signal},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use crate::{
+    cli::{DetailArg, QemuArg, RecordArgs},
+    exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE},
+    guests,
+};
+
+/// How often the rings are drained.
+const TICK: Duration = Duration::from_millis(50);
+/// How often the live line changes.
+const LIVE_LINE: Duration = Duration::from_millis(500);
+
+/// Records until the duration, the command's end, or a signal.
+pub fn run(args: RecordArgs) -> Result<u8, Failure> {
+    if !args.force && args.output.exists() {
+        return Err(exists(&args.output));
+    }
+    let (facts, layout) = doctor::gather();
+    if !facts.may_trace() {
+        return Err(not_permitted());
+    }
+    let topology = guests::select(&args.guest, &args.device)?;
+    let options = Options {
+        output: args.output.clone(),
+        force: args.force,
+        detail: match args.detail {
+            DetailArg::Full => Detail::Full,
+            DetailArg::Light => Detail::Light,
+        },
+        qemu: args.qemu == QemuArg::Auto,
+        max_bytes: args.max_size,
+        ring_bytes: args.ring_size,
+        topology,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Handlers first: from here on a signal closes the bundle instead of killing the recorder.
+        let stop = Stop::listen()?;
+        let recorder = Recorder::start(options, &facts, &layout).map_err(failure)?;
+        say_live(recorder.manifest());
+        record(recorder, &args, stop).await
+    })
+}
+
+fn exists(path: &std::path::Path) -> Failure {
+    Failure::new(USAGE, format!("{} exists", path.display()))
+        .hint("choose another name with -o, or replace the bundle with --force")
+}
+
+fn not_permitted() -> Failure {
+    Failure::new(MISSING, "recording needs root (CAP_BPF and CAP_PERFMON)")
+        .hint("sudo nestrace record …; nestrace doctor says what this user may do")
+}
+
+fn failure(error: RecordError) -> Failure {
+    match &error {
+        RecordError::Probe(ProbeError::NoPrivilege) => not_permitted(),
+        RecordError::Probe(_) => Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows"),
+        RecordError::Bundle(BundleError::Exists(path)) => exists(path),
+        RecordError::Bundle(BundleError::NotABundle(_)) => Failure::caused(USAGE, &error),
+        RecordError::Bundle(_) => Failure::caused(INPUT, &error),
+        _ => Failure::caused(FAILURE, &error),
+    }
+}
+
+/// Says on stderr which source is live and what is missing.
+fn say_live(manifest: &Manifest) {
+    let count = |source: &str| manifest.probes.iter().filter(|probe| probe.source == source).count();
+    let mut parts = vec![format!("block layer ({} probes)", count("block"))];
+    for (source, name) in [("file", "file I/O"), ("host_fs", "host file system"), ("qemu", "QEMU")] {
+        if count(source) > 0 {
+            parts.push(format!("{name} ({})", count(source)));
+        }
+    }
+    eprintln!("recording {}", subject(&manifest.topology));
+    eprintln!("live: {}", parts.join(", "));
+    if !manifest.refused.is_empty() {
+        eprintln!("without: {} (nestrace doctor says why)", refused_names(manifest));
+    }
+}
+
+fn refused_names(manifest: &Manifest) -> String {
+    let mut names: Vec<&str> = manifest.refused.iter().map(|probe| probe.name.as_str()).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+fn subject(topology: &Topology) -> String {
+    let disks = |n: usize| if n == 1 { "1 disk".to_owned() } else { format!("{n} disks") };
+    let guests: Vec<String> = topology
+        .guests
+        .iter()
+        .map(|guest| format!("guest {} ({})", guest.name, disks(guest.disks.len())))
+        .collect();
+    let devices: Vec<&str> = topology.devices.iter().map(|device| device.name.as_str()).collect();
+    match (guests.is_empty(), devices.is_empty()) {
+        (true, _) => format!("devices {}", devices.join(", ")),
+        (false, true) => guests.join(", "),
+        (false, false) => format!("{} on {}", guests.join(", "), devices.join(", ")),
+    }
+}
+
+/// Signals that end a recording in order.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "interrupted",
+            _ = self.terminate.recv() => "terminated",
+            _ = self.hangup.recv() => "hangup",
+        }
+    }
+}
+
+async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Result<u8, Failure> {
+    let mut child = start_command(&args.command)?;
+    if let Err(error) = privileges::give_up() {
+        eprintln!("note: {error}; going on with all privileges");
+    }
+    let deadline = args.duration.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let live = LiveLine::new();
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let reason = loop {
+        tokio::select! {
+            biased;
+            reason = stop.next() => break reason.to_owned(),
+            status = wait(&mut child), if child.is_some() => break command_ended(status),
+            () = until(deadline), if deadline.is_some() => break "duration".to_owned(),
+            _ = tick.tick() => {
+                let end = recorder.tick().map_err(failure)?;
+                live.show(recorder.counters());
+                if let Some(end) = end {
+                    break end_reason(end).to_owned();
+                }
+            }
+        }
+    };
+    live.clear();
+    let summary = recorder.finish(&reason).map_err(failure)?;
+    stop_command(child).await;
+    report(&summary);
+    Ok(if args.strict && summary.counters.lost > 0 { LOST } else { DONE })
+}
+
+async fn until(deadline: Option<Instant>) {
+    if let Some(deadline) = deadline {
+        sleep_until(deadline).await;
+    }
+}
+
+fn start_command(words: &[String]) -> Result<Option<Child>, Failure> {
+    let Some((program, arguments)) = words.split_first() else { return Ok(None) };
+    let child = Command::new(program)
+        .args(arguments)
+        .spawn()
+        .map_err(|error| Failure::new(INPUT, format!("cannot start {program}: {error}")))?;
+    Ok(Some(child))
+}
+
+async fn wait(child: &mut Option<Child>) -> io::Result<ExitStatus> {
+    match child {
+        Some(running) => {
+            let status = running.wait().await;
+            *child = None;
+            status
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn command_ended(status: io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) if status.success() => "command ended".to_owned(),
+        Ok(status) => format!("command ended ({status})"),
+        Err(error) => format!("command lost ({error})"),
+    }
+}
+
+/// The command outlives neither the duration nor a signal, but is asked, not killed.
+async fn stop_command(child: Option<Child>) {
+    let Some(mut child) = child else { return };
+    if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+    if tokio::time::timeout(Duration::from_secs(2), child.wait()).await.is_err() {
+        eprintln!("note: the command still runs; it was asked to end");
+    }
+}
+
+fn end_reason(end: End) -> &'static str {
+    match end {
+        End::MaxSize => "max_size",
+        End::DiskFull => "disk_full",
+        End::GuestsGone => "guest_exited",
+    }
+}
+
+fn report(summary: &Summary) {
+    for notice in &summary.notices {
+        eprintln!("note: {}", notice.message);
+    }
+    let Counters { events, ios, lost, bytes } = summary.counters;
+    eprintln!(
+        "recorded {:.1} s: {} events, {} I/Os, {} lost, {} in {} (ended: {})",
+        summary.duration.as_secs_f64(),
+        HumanCount(events),
+        HumanCount(ios),
+        HumanCount(lost),
+        HumanBytes(bytes),
+        summary.path.display(),
+        summary.end_reason,
+    );
+    eprintln!("next: nestrace analyze {}", summary.path.display());
+}
+
+/// Counters on a terminal; nothing where stderr is not one.
+struct LiveLine {
+    bar: ProgressBar,
+    shown: std::cell::Cell<Option<(Instant, Counters)>>,
+}
+
+impl LiveLine {
+    fn new() -> Self {
+        let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style = ProgressStyle::with_template("{elapsed:>4}  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        Self { bar, shown: std::cell::Cell::new(None) }
+    }
+
+    fn show(&self, now: Counters) {
+        let time = Instant::now();
+        let (since, before) = self.shown.get().unwrap_or((time, now));
+        let elapsed = time.duration_since(since);
+        if self.shown.get().is_some() && elapsed < LIVE_LINE {
+            return;
+        }
+        let rate = |now: u64, before: u64| {
+            let seconds = elapsed.as_secs_f64();
+            if seconds > 0.0 { HumanCount(((now - before) as f64 / seconds) as u64) } else { HumanCount(0) }
+        };
+        self.bar.set_message(format!(
+            "{} events/s  {} I/O/s  {} lost  {}",
+            rate(now.events, before.events),
+            rate(now.ios, before.ios),
+            HumanCount(now.lost),
+            HumanBytes(now.bytes),
+        ));
+        self.bar.tick();
+        self.shown.set(Some((time, now)));
+    }
+
+    fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
