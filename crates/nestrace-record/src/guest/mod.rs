@@ -4,4 +4,8 @@ pub mod cache_mode;
 pub mod command_line;
 pub mod device_model;
 pub mod drive;
+pub mod executable;
 pub mod options;
+pub mod process;
+pub mod qmp;
+pub mod socket;

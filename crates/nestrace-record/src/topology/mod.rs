@@ -1,1 +1,2 @@
 //! Mapping images.
+pub mod namespace;

@@ -1,0 +1,197 @@
+//! Telling QEMU by its executable, and what the executable says about itself.
+
+use std::fs::File;
+use std::path::Path;
+
+use object::{Object, ObjectSection, ObjectSymbol, ReadCache};
+
+/// Files that are larger are not searched: QEMU's binaries have 10 to 40 MiB.
+const MAX_EXECUTABLE: u64 = 512 << 20;
+/// The largest `.rodata` that is searched for the version.
+const MAX_RODATA: u64 = 64 << 20;
+/// In every QEMU system emulator's `.rodata`, followed by the version.
+const VERSION_TEXT: &[u8] = b"QEMU emulator version ";
+
+/// Whether a program of this name is a QEMU system emulator: `qemu-system-*`, `qemu-kvm`, `kvm`,
+/// and wrappers' names for it (`.qemu-system-x86_64-wrapped`).
+#[must_use]
+pub fn is_qemu_name(name: &str) -> bool {
+    name.contains("qemu-system-") || matches!(name, "qemu-kvm" | "kvm" | "qemu-dm")
+}
+
+/// Whether a program is the dynamic loader, which then runs the program that its arguments name.
+#[must_use]
+pub fn is_loader(name: &str) -> bool {
+    name.starts_with("ld-linux")
+        || name.starts_with("ld-musl")
+        || name.starts_with("ld-2.")
+        || name.starts_with("ld.so")
+        || name == "ld64.so.2"
+}
+
+/// The arguments from the program on that the dynamic loader was told to run.
+#[must_use]
+pub fn behind_loader(argv: &[String]) -> &[String] {
+    let mut at = 1;
+    while let Some(word) = argv.get(at) {
+        match word.as_str() {
+            "--library-path"
+            | "--preload"
+            | "--audit"
+            | "--argv0"
+            | "--inhibit-rpath"
+            | "--glibc-hwcaps-prepend"
+            | "--glibc-hwcaps-mask" => at += 2,
+            option if option.starts_with("--") => at += 1,
+            _ => break,
+        }
+    }
+    argv.get(at..).unwrap_or_default()
+}
+
+/// Whether arguments look enough like QEMU's to look into an executable of another name.
+#[must_use]
+pub fn may_be_qemu(argv: &[String]) -> bool {
+    argv.iter().skip(1).any(|word| {
+        let option = word
+            .strip_prefix("--")
+            .or_else(|| word.strip_prefix('-'))
+            .unwrap_or("");
+        matches!(
+            option,
+            "drive"
+                | "blockdev"
+                | "device"
+                | "machine"
+                | "M"
+                | "hda"
+                | "accel"
+                | "enable-kvm"
+                | "nodefaults"
+        )
+    })
+}
+
+/// Whether an executable has the functions of a QEMU system emulator. `false` where it cannot be read.
+#[must_use]
+pub fn has_qemu_symbols(path: &Path) -> bool {
+    let Some(cache) = open(path) else {
+        return false;
+    };
+    let Ok(elf) = object::File::parse(&cache) else {
+        return false;
+    };
+    let mut accounting = false;
+    let mut system = false;
+    for symbol in elf.dynamic_symbols().chain(elf.symbols()) {
+        match symbol.name_bytes() {
+            Ok(b"block_acct_start") => accounting = true,
+            // qemu-storage-daemon and qemu-nbd have the accounting, but no machine.
+            Ok(b"qemu_init" | b"qemu_main" | b"qemu_main_loop") => system = true,
+            _ => {}
+        }
+        if accounting && system {
+            return true;
+        }
+    }
+    false
+}
+
+/// The version that the executable prints with `--version`, read instead of run: the program of a
+/// container is not to be started with the recorder's rights.
+#[must_use]
+pub fn version(path: &Path) -> Option<String> {
+    let cache = open(path)?;
+    let elf = object::File::parse(&cache).ok()?;
+    let rodata = elf.section_by_name(".rodata")?;
+    if rodata.size() > MAX_RODATA {
+        return None;
+    }
+    version_in(rodata.data().ok()?)
+}
+
+/// The version number behind [`VERSION_TEXT`].
+fn version_in(bytes: &[u8]) -> Option<String> {
+    // Looking for the rare first letter is several times as fast as comparing windows.
+    let mut from = 0;
+    while let Some(found) = bytes.get(from..)?.iter().position(|b| *b == b'Q') {
+        let at = from + found;
+        if let Some(rest) = bytes.get(at..)?.strip_prefix(VERSION_TEXT) {
+            let end = rest
+                .iter()
+                .take(64)
+                .position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-')))?;
+            let version = rest.get(..end)?;
+            return (!version.is_empty()).then(|| String::from_utf8_lossy(version).into_owned());
+        }
+        from = at + 1;
+    }
+    None
+}
+
+fn open(path: &Path) -> Option<ReadCache<File>> {
+    let file = File::open(path).ok()?;
+    let about = file.metadata().ok()?;
+    (about.is_file() && about.len() <= MAX_EXECUTABLE).then(|| ReadCache::new(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in [
+            "qemu-system-x86_64",
+            "qemu-kvm",
+            "kvm",
+            ".qemu-system-x86_64-wrapped",
+            "qemu-system-x86_64-spice",
+        ] {
+            assert!(is_qemu_name(name), "{name}");
+        }
+        for name in [
+            "qemu-img",
+            "qemu-nbd",
+            "qemu-ga",
+            "kvmtool",
+            "bash",
+            "qemu-storage-daemon",
+        ] {
+            assert!(!is_qemu_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn loaders() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line = words(
+            "/lib64/ld-linux-x86-64.so.2 --library-path /l --argv0 x /opt/qemu-system-x86_64 -S",
+        );
+        assert_eq!(behind_loader(&line), ["/opt/qemu-system-x86_64", "-S"]);
+        assert!(behind_loader(&words("/lib64/ld-linux-x86-64.so.2 --list")).is_empty());
+        assert!(behind_loader(&[]).is_empty());
+    }
+
+    #[test]
+    fn versions() {
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(version_in(text.as_bytes()).as_deref(), expected, "{text}");
+        };
+        check(
+            "QQEMU QEMU emulator version 7.2.22 (Debian 1:7.2)\n",
+            Some("7.2.22"),
+        );
+        check("QEMU emulator version 10.0.0-rc1\0", Some("10.0.0-rc1"));
+        check("QEMU emulator version 9", None);
+        check("QEMU", None);
+        check("", None);
+    }
+
+    #[test]
+    fn a_program_that_is_not_qemu() {
+        assert!(!has_qemu_symbols(Path::new("/proc/self/exe")));
+        assert!(!has_qemu_symbols(Path::new("/dev/null")));
+        assert_eq!(version(Path::new("/bin/sh")), None);
+    }
+}

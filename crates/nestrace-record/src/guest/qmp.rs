@@ -1,0 +1,560 @@
+//! Asking QEMU itself, over QMP: connect, ask, leave, all within a second.
+//!
+//! QMP serves one client at a time. Another one waits, without an error, until the first has gone;
+//! so a greeting that does not come soon means that somebody else (libvirt) holds the monitor, and
+//! the command line has to do. What comes back is bounded in time and size, because a QEMU that
+//! serves a hostile guest is itself not to be trusted.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::socket;
+
+/// How long a greeting may take before the monitor counts as busy.
+pub const GREETING: Duration = Duration::from_millis(300);
+/// How long a whole conversation may take.
+pub const CONVERSATION: Duration = Duration::from_millis(900);
+/// How many bytes QEMU may send in one conversation. A guest with 200 disks sends about 1 MiB.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Why QMP gave no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QmpError {
+    /// Nobody listens there, or this user may not.
+    #[error("connect to {path}")]
+    Connect {
+        /// The socket.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another client holds the monitor, or QEMU's main loop is stopped.
+    #[error("get a greeting from {path} within {} ms: another client holds the monitor", GREETING.as_millis())]
+    Busy {
+        /// The socket.
+        path: String,
+    },
+    /// The answer came too late.
+    #[error("get an answer to {command} in time")]
+    Timeout {
+        /// The command that was asked.
+        command: String,
+    },
+    /// The connection broke.
+    #[error("talk to QEMU during {command}")]
+    Broken {
+        /// The command that was asked.
+        command: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// More than [`MAX_BYTES`] came.
+    #[error("read the answer to {command}: it is larger than {} MiB", MAX_BYTES >> 20)]
+    TooLarge {
+        /// The command that was asked.
+        command: String,
+    },
+    /// It is not QMP that is spoken there.
+    #[error("understand the answer to {command}")]
+    NotQmp {
+        /// The command that was asked, or `greeting`.
+        command: String,
+        /// Where the answer is not what it should be, if that is known.
+        source: Option<serde_json::Error>,
+    },
+    /// QEMU refused the command.
+    #[error("run {command}: {description}")]
+    Refused {
+        /// The command that was asked.
+        command: String,
+        /// What QEMU says.
+        description: String,
+    },
+}
+
+/// A connection that has been greeted. Dropping it frees the monitor.
+#[derive(Debug)]
+pub struct Qmp {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    received: usize,
+    deadline: Instant,
+    version: String,
+}
+
+impl Qmp {
+    /// Connects to the socket `path` of the process `pid` and negotiates. The connection works
+    /// until [`CONVERSATION`] has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`QmpError::Busy`] where no greeting comes within [`GREETING`].
+    pub fn connect(pid: u32, path: &str) -> Result<Self, QmpError> {
+        let begin = Instant::now();
+        let busy = || QmpError::Busy {
+            path: path.to_owned(),
+        };
+        let stream =
+            socket::connect(pid, path, begin + GREETING).map_err(|source| match source.kind() {
+                io::ErrorKind::TimedOut => busy(),
+                _ => QmpError::Connect {
+                    path: path.to_owned(),
+                    source,
+                },
+            })?;
+        let mut qmp = Self {
+            stream,
+            buffer: Vec::new(),
+            received: 0,
+            deadline: begin + GREETING,
+            version: String::new(),
+        };
+        let greeting = qmp.message("greeting").map_err(|e| match e {
+            QmpError::Timeout { .. } => busy(),
+            other => other,
+        })?;
+        let hello = greeting.get("QMP").ok_or(QmpError::NotQmp {
+            command: "greeting".to_owned(),
+            source: None,
+        })?;
+        qmp.version = version_text(hello.get("version").unwrap_or(&Value::Null));
+        qmp.deadline = begin + CONVERSATION;
+        qmp.execute("qmp_capabilities", &Value::Null)?;
+        Ok(qmp)
+    }
+
+    /// `7.2.22`, as the greeting has it.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Runs one command and returns what it returns.
+    ///
+    /// # Errors
+    ///
+    /// [`QmpError::Refused`] with QEMU's own words, or why no answer came.
+    pub fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
+        let mut request = json!({ "execute": command });
+        if !arguments.is_null() {
+            request["arguments"] = arguments.clone();
+        }
+        self.arm(command)?;
+        self.stream
+            .write_all(format!("{request}\n").as_bytes())
+            .map_err(|source| broken(command, source))?;
+        loop {
+            let mut message = self.message(command)?;
+            if let Some(error) = message.get("error") {
+                let description = error
+                    .get("desc")
+                    .and_then(Value::as_str)
+                    .unwrap_or("no reason given");
+                return Err(QmpError::Refused {
+                    command: command.to_owned(),
+                    description: description.chars().take(500).collect(),
+                });
+            }
+            // Events come in between.
+            if let Some(answer) = message.get_mut("return") {
+                return Ok(answer.take());
+            }
+        }
+    }
+
+    /// Runs one command and reads the answer into `T`.
+    fn ask<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<T, QmpError> {
+        let answer = self.execute(command, arguments)?;
+        serde_json::from_value(answer).map_err(|source| QmpError::NotQmp {
+            command: command.to_owned(),
+            source: Some(source),
+        })
+    }
+
+    /// `query-blockstats`: QEMU's own count of what the guest asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn block_stats(&mut self) -> Result<Vec<BlockStats>, QmpError> {
+        let rows: Vec<StatsRow> = self.ask("query-blockstats", &Value::Null)?;
+        Ok(rows
+            .into_iter()
+            .map(|row| BlockStats {
+                device: row.device.filter(|d| !d.is_empty()),
+                qdev: row.qdev,
+                node: row.node_name,
+                counts: row.stats,
+            })
+            .collect())
+    }
+
+    /// The next line of JSON.
+    fn message(&mut self, command: &str) -> Result<Value, QmpError> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                if line.iter().all(u8::is_ascii_whitespace) {
+                    continue;
+                }
+                match serde_json::from_slice(&line) {
+                    Ok(message) => return Ok(message),
+                    // `-qmp-pretty` spreads a message over lines: go on until it is whole.
+                    Err(e) if e.is_eof() => self.whole_message(line, command)?,
+                    Err(e) => {
+                        return Err(QmpError::NotQmp {
+                            command: command.to_owned(),
+                            source: Some(e),
+                        });
+                    }
+                }
+                continue;
+            }
+            self.receive(command)?;
+        }
+    }
+
+    /// Collects a message that was spread over lines and puts it back as one line.
+    fn whole_message(&mut self, first: Vec<u8>, command: &str) -> Result<(), QmpError> {
+        let mut text = first;
+        loop {
+            while let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                // QEMU closes a pretty message with a brace in the first column.
+                let closes = line.first() == Some(&b'}');
+                text.extend_from_slice(&line);
+                if closes {
+                    let joined: Vec<u8> = text
+                        .iter()
+                        .map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b })
+                        .collect();
+                    self.buffer.splice(0..0, joined.into_iter().chain([b'\n']));
+                    return Ok(());
+                }
+            }
+            self.receive(command)?;
+        }
+    }
+
+    fn receive(&mut self, command: &str) -> Result<(), QmpError> {
+        self.arm(command)?;
+        let mut chunk = [0; 16 << 10];
+        let n = match self.stream.read(&mut chunk) {
+            Ok(0) => return Err(broken(command, io::ErrorKind::UnexpectedEof.into())),
+            Ok(n) => n,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                return Err(QmpError::Timeout {
+                    command: command.to_owned(),
+                });
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(e) => return Err(broken(command, e)),
+        };
+        self.received += n;
+        if self.received > MAX_BYTES {
+            return Err(QmpError::TooLarge {
+                command: command.to_owned(),
+            });
+        }
+        self.buffer
+            .extend_from_slice(chunk.get(..n).unwrap_or_default());
+        Ok(())
+    }
+
+    /// Gives the next system call what is left of the time.
+    fn arm(&self, command: &str) -> Result<(), QmpError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(QmpError::Timeout {
+                command: command.to_owned(),
+            });
+        }
+        self.stream
+            .set_read_timeout(Some(left))
+            .map_err(|e| broken(command, e))?;
+        self.stream
+            .set_write_timeout(Some(left))
+            .map_err(|e| broken(command, e))
+    }
+}
+
+fn broken(command: &str, source: io::Error) -> QmpError {
+    match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => QmpError::Timeout {
+            command: command.to_owned(),
+        },
+        _ => QmpError::Broken {
+            command: command.to_owned(),
+            source,
+        },
+    }
+}
+
+fn version_text(version: &Value) -> String {
+    let part = |name: &str| {
+        version
+            .get("qemu")
+            .and_then(|q| q.get(name))
+            .and_then(Value::as_u64)
+    };
+    match (part("major"), part("minor"), part("micro")) {
+        (Some(major), Some(minor), Some(micro)) => format!("{major}.{minor}.{micro}"),
+        _ => String::new(),
+    }
+}
+
+/// What QEMU said about itself. Commands that an old QEMU lacks leave their part empty.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// `query-name`.
+    pub name: Option<String>,
+    /// `query-uuid`; all zeroes counts as none.
+    pub uuid: Option<String>,
+    /// `7.2.22`.
+    pub version: String,
+    /// `query-kvm`: whether KVM runs the guest.
+    pub kvm: Option<bool>,
+    /// `query-block`: one per drive or device.
+    pub blocks: Vec<BlockInfo>,
+    /// `query-named-block-nodes`, flat.
+    pub nodes: Vec<BlockDevice>,
+    /// `query-blockstats` at the time of asking.
+    pub stats: Vec<BlockStats>,
+    /// `query-iothreads`: name and thread id.
+    pub iothreads: Vec<IoThread>,
+    /// Driver (`virtio-blk-pci`) of each device that `blocks` names by an id.
+    pub drivers: Vec<(String, String)>,
+}
+
+/// Asks everything, once, and leaves.
+///
+/// # Errors
+///
+/// As [`Qmp::connect`] and [`Qmp::execute`]; only `query-block` is indispensable.
+pub fn ask(pid: u32, path: &str) -> Result<Facts, QmpError> {
+    let mut qmp = Qmp::connect(pid, path)?;
+    let text = |answer: Result<Value, QmpError>, key: &str| {
+        answer
+            .ok()
+            .and_then(|a| a.get(key).and_then(Value::as_str).map(str::to_owned))
+    };
+    let nothing = Value::Null;
+    let mut facts = Facts {
+        blocks: qmp.ask("query-block", &nothing)?,
+        version: qmp.version.clone(),
+        name: text(qmp.execute("query-name", &nothing), "name"),
+        uuid: text(qmp.execute("query-uuid", &nothing), "UUID")
+            .filter(|u| u.chars().any(|c| !matches!(c, '0' | '-'))),
+        kvm: qmp
+            .execute("query-kvm", &nothing)
+            .ok()
+            .and_then(|a| a.get("enabled").and_then(Value::as_bool)),
+        ..Facts::default()
+    };
+    facts.nodes = match qmp.ask("query-named-block-nodes", &json!({ "flat": true })) {
+        Ok(nodes) => nodes,
+        // `flat` came with 5.0.
+        Err(QmpError::Refused { .. }) => qmp
+            .ask("query-named-block-nodes", &nothing)
+            .unwrap_or_default(),
+        Err(_) => Vec::new(),
+    };
+    facts.stats = qmp.block_stats().unwrap_or_default();
+    facts.iothreads = qmp.ask("query-iothreads", &nothing).unwrap_or_default();
+    for id in facts.blocks.iter().filter_map(BlockInfo::qdev_id) {
+        let question = json!({ "path": format!("/machine/peripheral/{id}"), "property": "type" });
+        match qmp.execute("qom-get", &question) {
+            Ok(Value::String(driver)) => facts.drivers.push((id.to_owned(), driver)),
+            Ok(_) | Err(QmpError::Refused { .. }) => {}
+            Err(_) => break,
+        }
+    }
+    Ok(facts)
+}
+
+/// One row of `query-block`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct BlockInfo {
+    /// The drive's id; empty for `-blockdev`.
+    pub device: String,
+    /// The device's id or QOM path.
+    pub qdev: Option<String>,
+    /// The medium.
+    pub inserted: Option<BlockDevice>,
+}
+
+impl BlockInfo {
+    /// The `-device` id; `None` for a device without one.
+    #[must_use]
+    pub fn qdev_id(&self) -> Option<&str> {
+        let qdev = self.qdev.as_deref()?;
+        match qdev.strip_prefix("/machine/peripheral/") {
+            Some(rest) => rest.split('/').next(),
+            None => (!qdev.starts_with('/')).then_some(qdev),
+        }
+    }
+}
+
+/// A block node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct BlockDevice {
+    /// Node name.
+    #[serde(rename = "node-name")]
+    pub node_name: Option<String>,
+    /// File name; may be `json:{…}`.
+    pub file: String,
+    /// Driver.
+    pub drv: String,
+    /// Read-only.
+    pub ro: bool,
+    /// Cache switches.
+    pub cache: Option<CacheInfo>,
+    /// The chain of images.
+    pub image: Option<ImageInfo>,
+}
+
+/// Cache switches of a node and of the backend above it.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct CacheInfo {
+    /// The guest sees a write cache.
+    pub writeback: bool,
+    /// O_DIRECT.
+    pub direct: bool,
+    /// Flushes are dropped.
+    pub no_flush: bool,
+}
+
+/// An image and what lies behind it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct ImageInfo {
+    /// File name; may be `json:{…}`.
+    pub filename: String,
+    /// Driver of the node.
+    pub format: String,
+    /// The backing image.
+    pub backing_image: Option<Box<Self>>,
+    /// Facts of the format.
+    pub format_specific: Option<Value>,
+}
+
+impl ImageInfo {
+    /// qcow2's external data file.
+    #[must_use]
+    pub fn data_file(&self) -> Option<&str> {
+        self.format_specific
+            .as_ref()?
+            .get("data")?
+            .get("data-file")?
+            .as_str()
+    }
+}
+
+/// An iothread.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct IoThread {
+    /// Its id.
+    pub id: String,
+    /// Its thread on the host.
+    pub thread_id: u32,
+}
+
+/// QEMU's count of one backend's requests. `*_operations` contain the merged ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockStats {
+    /// The drive's id, if it has one.
+    pub device: Option<String>,
+    /// The device's QOM path or id.
+    pub qdev: Option<String>,
+    /// The node at the top.
+    pub node: Option<String>,
+    /// The counts.
+    pub counts: BlockCounts,
+}
+
+/// Counts of requests and bytes since QEMU started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct BlockCounts {
+    /// Reads.
+    pub rd_operations: u64,
+    /// Writes, write-zeroes included.
+    pub wr_operations: u64,
+    /// Flushes.
+    pub flush_operations: u64,
+    /// Discards.
+    pub unmap_operations: u64,
+    /// Bytes read.
+    pub rd_bytes: u64,
+    /// Bytes written.
+    pub wr_bytes: u64,
+    /// Bytes discarded.
+    pub unmap_bytes: u64,
+    /// Reads that were merged into others.
+    pub rd_merged: u64,
+    /// Writes that were merged into others.
+    pub wr_merged: u64,
+    /// Discards that were merged into others.
+    pub unmap_merged: u64,
+    /// Nanoseconds in reads.
+    pub rd_total_time_ns: u64,
+    /// Nanoseconds in writes.
+    pub wr_total_time_ns: u64,
+    /// Nanoseconds in flushes.
+    pub flush_total_time_ns: u64,
+    /// Reads that failed.
+    pub failed_rd_operations: u64,
+    /// Writes that failed.
+    pub failed_wr_operations: u64,
+    /// Flushes that failed.
+    pub failed_flush_operations: u64,
+    /// Discards that failed.
+    pub failed_unmap_operations: u64,
+    /// Reads that asked for something impossible.
+    pub invalid_rd_operations: u64,
+    /// Writes that asked for something impossible.
+    pub invalid_wr_operations: u64,
+    /// Flushes that asked for something impossible.
+    pub invalid_flush_operations: u64,
+    /// Discards that asked for something impossible.
+    pub invalid_unmap_operations: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct StatsRow {
+    device: Option<String>,
+    qdev: Option<String>,
+    node_name: Option<String>,
+    stats: BlockCounts,
+}
+
+/// Asks only for [`BlockStats`].
+///
+/// # Errors
+///
+/// As [`Qmp::connect`] and [`Qmp::execute`].
+pub fn block_stats(pid: u32, path: &str) -> Result<Vec<BlockStats>, QmpError> {
+    Qmp::connect(pid, path)?.block_stats()
+}
+
+#[cfg(test)]
+mod tests;
