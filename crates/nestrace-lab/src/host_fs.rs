@@ -13,6 +13,9 @@ use tempfile::TempDir;
 use crate::external_tool::{Tool, ToolError};
 use crate::stack::HostFsKind;
 
+/// Name of the file under the loop device, in a folder of its own.
+const BACKING: &str = "backing";
+
 /// A host file system could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,7 +74,8 @@ pub struct HostFs {
     // In this order: unmount, detach, remove.
     mount: Mounted,
     device: LoopDevice,
-    _folder: TempDir,
+    folder: TempDir,
+    direct_io: bool,
 }
 
 impl HostFs {
@@ -92,7 +96,7 @@ impl HostFs {
             .prefix("nestrace-host-")
             .tempdir_in(&spec.backing_folder)
             .map_err(failed)?;
-        let backing = folder.path().join("backing");
+        let backing = folder.path().join(BACKING);
         File::create(&backing)
             .and_then(|file| file.set_len(spec.size_bytes))
             .map_err(failed)?;
@@ -108,7 +112,8 @@ impl HostFs {
             kind: spec.kind,
             mount,
             device,
-            _folder: folder,
+            folder,
+            direct_io: spec.direct_io,
         })
     }
 
@@ -128,6 +133,18 @@ impl HostFs {
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device.name
+    }
+
+    /// The file under the loop device.
+    #[must_use]
+    pub fn backing_file(&self) -> PathBuf {
+        self.folder.path().join(BACKING)
+    }
+
+    /// Whether the loop device reads and writes its file with O_DIRECT.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct_io
     }
 
     /// Writes back everything of this file system and waits for it.

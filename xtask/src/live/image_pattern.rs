@@ -27,7 +27,7 @@ pub fn write_and_read(guest: &Guest, disk: &str) -> anyhow::Result<()> {
 }
 
 /// Whether direct I/O on the image stays direct: on btrfs and ext3 it may fall back.
-fn stays_direct(stack: &Stack) -> bool {
+pub fn stays_direct(stack: &Stack) -> bool {
     stack.disk.cache.is_direct() && matches!(stack.host_fs, HostFsKind::Xfs | HostFsKind::Ext4)
 }
 

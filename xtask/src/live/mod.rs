@@ -5,6 +5,7 @@
 
 mod analysis;
 mod case;
+mod direct_io_link;
 mod ground_truth;
 mod image_pattern;
 mod measure;

@@ -5,18 +5,18 @@
 //! earlier run of the same commit stopped.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use nestrace_lab::guest::DiskSpec;
 use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::stack::{GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
+use nestrace_lab::stack::{Aio, GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
 
 use super::case::{Case, Report};
 use super::measure::{Watched, measure};
 use super::rig::LiveContext;
-use super::{Scenario, ground_truth, image_pattern};
+use super::{Scenario, direct_io_link, ground_truth, image_pattern};
 use crate::cargo_build::workspace;
 
 /// The scenario.
@@ -209,7 +209,39 @@ fn one_stack(
     let guest = disk.guest.name();
     ground_truth::qemu(case, &measured.analysis, guest, disk.disk, &truth.disk)?;
     image_pattern::compare_load(case, &measured.analysis, guest, disk.disk, stack)?;
+    if image_pattern::stays_direct(stack) {
+        direct_io(case, &measured.bundle, disk, stack)?;
+    }
     let _ = std::fs::remove_dir_all(&measured.bundle);
+    Ok(())
+}
+
+fn direct_io(
+    case: &mut Case,
+    bundle: &Path,
+    disk: &Watched<'_>,
+    stack: &Stack,
+) -> anyhow::Result<()> {
+    let events = direct_io_link::host_events(bundle)?;
+    let spec = disk
+        .guest
+        .spec()
+        .disks
+        .iter()
+        .find(|spec| spec.id == disk.disk);
+    let image = &spec.context("find the disk's image")?.image;
+    direct_io_link::image_bios(case, &events, image, disk.host.device(), stack)?;
+    if stack.disk.aio == Aio::Native {
+        direct_io_link::aio_writes_are_whole(case, &events, image)?;
+    }
+    if disk.host.is_direct() {
+        direct_io_link::loop_requests(
+            case,
+            &events,
+            &disk.host.backing_file(),
+            disk.host.device(),
+        )?;
+    }
     Ok(())
 }
 

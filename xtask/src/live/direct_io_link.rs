@@ -1,0 +1,204 @@
+//! Direct I/O is linked by its control block: every bio of the image names the call, the iocb or
+//! the io_uring request that it came from, and every bio of a loop device's file the request on the
+//! loop device. Read from the recording itself, because the analysis only has the sums.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::Context;
+use nestrace_lab::stack::{Aio, Stack};
+use nestrace_trace::flags::{OP_READ, OP_WRITE, OWNER_DIRECT, op};
+use nestrace_trace::{Event, Kind, StreamReader, bundle};
+
+use super::case::Case;
+
+/// Every event of a recording's host stream, in the order of time.
+pub fn host_events(recording: &Path) -> anyhow::Result<Vec<Event>> {
+    let open = |name: &str| {
+        let path = recording.join(name);
+        File::open(&path)
+            .map(BufReader::new)
+            .with_context(|| format!("open {}", path.display()))
+    };
+    let index = open(&bundle::index_of(bundle::HOST_STREAM))?;
+    let mut reader = StreamReader::new(open(bundle::HOST_STREAM)?, Some(index))?;
+    let mut events: Vec<Event> = reader.events().collect();
+    anyhow::ensure!(
+        reader.diagnostics().is_empty(),
+        "read the stream: {:?}",
+        reader.diagnostics()
+    );
+    events.sort_by_key(|event| event.ts_ns);
+    Ok(events)
+}
+
+/// The image's bios on the device under its file system.
+pub fn image_bios(
+    case: &mut Case,
+    events: &[Event],
+    image: &Path,
+    device: &str,
+    stack: &Stack,
+) -> anyhow::Result<()> {
+    let file = FileId::of(image)?;
+    let dev = device_number(device)?;
+    let is_ours = |event: &&Event| {
+        event.kind() == Some(Kind::Queue) && event.dev == dev && file.owns(event) && event.bytes > 0
+    };
+    let bios: Vec<&Event> = events.iter().filter(is_ours).collect();
+    let direct = bios
+        .iter()
+        .filter(|bio| bio.sub == OWNER_DIRECT && bio.iocb != 0)
+        .count();
+    case.equal(
+        "direct I/O: bios of the image with a control block",
+        direct,
+        bios.len(),
+    );
+    case.holds("direct I/O: bios of the image", !bios.is_empty(), "none");
+    let linked = submitted_before(events, &bios, stack.disk.aio);
+    case.equal(
+        "direct I/O: bios whose origin was submitted before",
+        linked,
+        bios.len(),
+    );
+    case.figure(format!(
+        "{linked} bios of the image linked by control block"
+    ));
+    Ok(())
+}
+
+/// How many bios name a submission that was seen before them.
+fn submitted_before(events: &[Event], bios: &[&Event], aio: Aio) -> usize {
+    let kind = match aio {
+        Aio::Native => Kind::AioSubmit,
+        Aio::IoUring => Kind::UringSubmit,
+        // A thread's kiocb lies on its stack; iomap is where it is seen first.
+        Aio::Threads => Kind::DioBegin,
+    };
+    let mut first_seen: HashMap<u64, u64> = HashMap::new();
+    for event in events.iter().filter(|event| event.kind() == Some(kind)) {
+        first_seen.entry(event.object).or_insert(event.ts_ns);
+    }
+    let seen = |bio: &&&Event| {
+        first_seen
+            .get(&bio.origin)
+            .is_some_and(|at| *at <= bio.ts_ns)
+    };
+    bios.iter().filter(seen).count()
+}
+
+/// With Linux AIO every control block's bytes reach Q under its own name, neither more nor fewer.
+/// Writes only: a read of a hole needs no bio.
+pub fn aio_writes_are_whole(case: &mut Case, events: &[Event], image: &Path) -> anyhow::Result<()> {
+    let file = FileId::of(image)?;
+    let mut left: HashMap<u64, i128> = HashMap::new();
+    let (mut submitted, mut uneven) = (0_u64, 0_u64);
+    for event in events.iter().filter(|event| file.owns(event)) {
+        match event.kind() {
+            Some(Kind::AioSubmit) if event.sub == op::WRITE => {
+                let before = left.insert(event.object, i128::from(event.bytes));
+                uneven += u64::from(before.is_some_and(|left| left != 0));
+                submitted += 1;
+            }
+            Some(Kind::Queue) if event.sub == OWNER_DIRECT && event.op() == OP_WRITE => {
+                *left.entry(event.origin).or_default() -= i128::from(event.bytes);
+            }
+            _ => {}
+        }
+    }
+    uneven += left.values().filter(|left| **left != 0).count() as u64;
+    case.holds("aio: writes submitted", submitted > 0, "none");
+    case.equal(
+        "aio: writes whose bytes at Q differ from their control block's",
+        uneven,
+        0,
+    );
+    Ok(())
+}
+
+/// The bios of a loop device's file each lie within the life of the request that they name, and
+/// every request with data has one (reads of holes excepted).
+pub fn loop_requests(
+    case: &mut Case,
+    events: &[Event],
+    backing: &Path,
+    device: &str,
+) -> anyhow::Result<()> {
+    let file = FileId::of(backing)?;
+    let dev = device_number(device)?;
+    // Request → whether it is in flight and needs a bio that has not come yet.
+    let mut in_flight: HashMap<u64, bool> = HashMap::new();
+    let (mut linked, mut stray, mut without) = (0_u64, 0_u64, 0_u64);
+    for event in events {
+        match event.kind() {
+            Some(Kind::Issue) if event.dev == dev && [OP_READ, OP_WRITE].contains(&event.op()) => {
+                in_flight.insert(event.object, event.op() == OP_WRITE && event.bytes > 0);
+            }
+            Some(Kind::Complete) if event.dev == dev && event.related == 0 => {
+                without += u64::from(in_flight.remove(&event.object) == Some(true));
+            }
+            Some(Kind::Queue) if event.sub == OWNER_DIRECT && file.owns(event) => {
+                match in_flight.get_mut(&event.origin) {
+                    Some(waits) => {
+                        *waits = false;
+                        linked += 1;
+                    }
+                    None => stray += 1,
+                }
+            }
+            _ => {}
+        }
+    }
+    case.holds(
+        "loop: bios linked to a request of the loop device",
+        linked > 0,
+        "none",
+    );
+    case.equal("loop: bios without such a request", stray, 0);
+    case.equal("loop: writes without a bio", without, 0);
+    case.figure(format!("{linked} bios linked to {device}'s requests"));
+    Ok(())
+}
+
+/// Inode and device of a file as the kernel has them (not on btrfs, where `stat` hides the device).
+struct FileId {
+    inode: u64,
+    dev: u32,
+}
+
+impl FileId {
+    fn of(path: &Path) -> anyhow::Result<Self> {
+        let meta = path
+            .metadata()
+            .with_context(|| format!("look at {}", path.display()))?;
+        let number = meta.dev();
+        let (major, minor) = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
+        Ok(Self {
+            inode: meta.ino(),
+            dev: kernel_number(major, minor),
+        })
+    }
+
+    fn owns(&self, event: &Event) -> bool {
+        event.inode == self.inode && event.owner_dev == self.dev
+    }
+}
+
+/// The kernel's number of a block device, as events have it.
+fn device_number(name: &str) -> anyhow::Result<u32> {
+    let path = format!("/sys/block/{name}/dev");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let (major, minor) = text
+        .trim()
+        .split_once(':')
+        .with_context(|| format!("read {path}"))?;
+    Ok(kernel_number(major.parse()?, minor.parse()?))
+}
+
+fn kernel_number(major: u64, minor: u64) -> u32 {
+    (major << 20 | minor) as u32
+}
