@@ -368,6 +368,23 @@ fn a_sync_waits_for_the_file_systems_own_bios() {
 }
 
 #[test]
+fn a_sync_waits_for_the_devices_flush() {
+    let analysis = analyze(
+        "100 acct-flush 0x9000d8 rel=0x10040
+         110 fdatasync 0x5 inode=12 of=7:0 tid=9
+         120 Q b1 Wf 0+0
+         121 G b1
+         125 D fl F
+         190 C fl Fs
+         191 C r1 Wf 0+0
+         200 exit tid=9 result=0
+         210 acct-done 0x9000d8 rel=0x10040",
+    );
+    let disk = &analysis.verdict.disks[0];
+    assert_eq!((disk.host_ns, disk.device_ns, disk.host_fs_ns), (90, Some(65), 25));
+}
+
+#[test]
 fn overlapping_requests_give_a_range() {
     // Two requests, one file I/O at a time: while one is served the other only waits.
     let analysis = analyze(

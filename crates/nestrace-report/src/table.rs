@@ -34,7 +34,7 @@ impl Table {
         let mut widths: Vec<usize> = (0..columns).map(widest).collect();
         let others: usize = widths.iter().skip(1).map(|width| width + 2).sum();
         if let Some(first) = widths.first_mut() {
-            *first = (*first).min(width.saturating_sub(others + 2)).max(8);
+            *first = (*first).min(width.saturating_sub(others + 2).max(8));
         }
         let line = |row: &Vec<String>| {
             let mut line = String::from("  ");

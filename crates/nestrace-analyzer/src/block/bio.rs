@@ -151,8 +151,9 @@ impl Bio {
     }
 }
 
+/// Lets the clocks run for a change of what is in flight.
 #[inline]
-fn for_clocks(
+pub(super) fn for_clocks(
     clocks: Option<ClocksOf>,
     ts_ns: u64,
     above: &mut Above<'_>,

@@ -8,7 +8,7 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::issue::Request;
+use super::issue::{Request, flush_clocks};
 use super::{Above, BlockLayer};
 use crate::device::Operation;
 use crate::image::Owner;
@@ -18,7 +18,7 @@ impl BlockLayer {
         let operation = Operation::of(event.op());
         let request = self.requests.remove(&event.object);
         if event.op() == flags::OP_FLUSH {
-            return self.device_flush_done(device, request, event);
+            return self.device_flush_done(device, request, event, above);
         }
         if operation == Operation::Other {
             return self.left_device(request.as_ref(), event.ts_ns);
@@ -121,11 +121,12 @@ impl BlockLayer {
         self.meter(request.device).users.charge(owner, request.bytes, spent, above.threads);
     }
 
-    fn device_flush_done(&mut self, device: u16, request: Option<Request>, event: &Event) {
+    fn device_flush_done(&mut self, device: u16, request: Option<Request>, event: &Event, above: &mut Above<'_>) {
         if let Some(request) = request
             && request.at_device
         {
             self.left_device(Some(&request), event.ts_ns);
+            flush_clocks(event, above, |stages| stages.issued = stages.issued.saturating_sub(1));
             self.meter(device).flush_d2c.record(event.ts_ns.saturating_sub(request.issued_ns));
         }
     }

@@ -3,9 +3,10 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::bio::{Bio, Way};
+use super::bio::{Bio, ClocksOf, Way, for_clocks};
 use super::{Above, BlockLayer};
 use crate::device::{DeviceMeter, Operation};
+use crate::overlap::Stages;
 
 /// A bio in a request: pointer and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +73,13 @@ impl Request {
     }
 }
 
+/// A flush at the device holds up whoever waits for a sync.
+pub(super) fn flush_clocks(event: &Event, above: &mut Above<'_>, change: impl Fn(&mut Stages)) {
+    if !above.images.disks_on(event.dev).is_empty() {
+        for_clocks(Some(ClocksOf::FileSystemOn(event.dev)), event.ts_ns, above, change);
+    }
+}
+
 impl BlockLayer {
     pub(super) fn insert(&mut self, device: u16, event: &Event) {
         let request = self
@@ -105,6 +113,7 @@ impl BlockLayer {
         request.covered = 0;
         if request.flush {
             meter.device_flushes += 1;
+            flush_clocks(event, above, |stages| stages.issued += 1);
         } else if operation != Operation::Other && event.bytes > 0 {
             meter.issued += 1;
             meter.readahead += u64::from(event.flags & flags::RAHEAD != 0);

@@ -66,9 +66,14 @@ fn images(analysis: &Analysis, page: &mut Page) {
         page.line(&format!("  {path} ({}{place})", image.format));
         let mut facts = Vec::new();
         if let Some(io) = &image.file_io {
-            facts.push(format!("{} ({}, {} each)", of(io.reads, "read", "reads"), size(io.bytes.read), mean(io.latency_ns.read)));
-            facts.push(format!("{} ({}, {} each)", of(io.writes, "write", "writes"), size(io.bytes.write), mean(io.latency_ns.write)));
-            facts.push(format!("{} ({} each)", of(io.syncs, "sync", "syncs"), mean(io.latency_ns.sync)));
+            let data = |n: u64, one: &str, many: &str, bytes: u64, latency: Dist| {
+                (n > 0).then(|| format!("{} ({}, {} each)", of(n, one, many), size(bytes), mean(latency)))
+            };
+            facts.extend(data(io.reads, "read", "reads", io.bytes.read, io.latency_ns.read));
+            facts.extend(data(io.writes, "write", "writes", io.bytes.write, io.latency_ns.write));
+            if io.syncs > 0 {
+                facts.push(format!("{} ({} each)", of(io.syncs, "sync", "syncs"), mean(io.latency_ns.sync)));
+            }
             if io.dsync > 0 {
                 facts.push(format!("{} with DSYNC", of(io.dsync, "write", "writes")));
             }

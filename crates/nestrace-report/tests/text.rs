@@ -1,0 +1,176 @@
+//! The text and the JSON of a synthetic recording with a bit of everything.
+
+#[path = "../../nestrace-analyzer/tests/notation/mod.rs"]
+mod notation;
+
+use nestrace_analyzer::{Analysis, Analyzer, Options};
+use nestrace_report::{json, text};
+use nestrace_trace::manifest::{self, Backend, Device, Disk, Guest, Image, Manifest, Mount, Topology};
+
+/// A guest with one virtio disk on xfs on loop0.
+fn manifest() -> Manifest {
+    let image = Image {
+        path: "/var/lib/libvirt/images/a-rather-long-directory-name/vm1-root.qcow2".into(),
+        format: "qcow2".into(),
+        inode: 12,
+        dev: 7 << 20,
+        direct: Some(true),
+        mount: Some(Mount { fs_type: "xfs".into(), ..Default::default() }),
+        devices: vec!["loop0".into()],
+        ..Default::default()
+    };
+    Manifest {
+        start_unix_ns: 1_700_000_000_000_000_000,
+        detail: "full".into(),
+        state: manifest::State::Complete,
+        topology: Topology {
+            guests: vec![Guest {
+                name: "vm1".into(),
+                pid: 1000,
+                disks: vec![Disk {
+                    name: "root".into(),
+                    bus: "virtio-blk".into(),
+                    images: vec![image],
+                    ..Default::default()
+                }],
+                backends: vec![Backend { address: 0x10000, disk: 0, proof: "only disk".into() }],
+                ..Default::default()
+            }],
+            devices: vec![Device { name: "loop0".into(), dev: 7 << 20, ..Default::default() }],
+        },
+        ..Default::default()
+    }
+}
+
+/// Reads, a flush that fdatasync turns into a journal commit, a merge, a neighbour.
+const WORKLOAD: &str = "
+    1u thread tid=61 tgid=61 name=rsync
+    100u acct-read 0x9000d8 rel=0x10040 bytes=4096
+    105u preadv 0x900000 rel=0x10000 0+4096
+    120u read 0x5 0+4096 inode=12 of=7:0 tid=9
+    130u Q b1 R 0+4096 inode=12 of=7:0 sub=1
+    132u G b1
+    150u D r1 R 0+4096 rel=b1
+    350u C r1 R 0+4096
+    370u exit tid=9 result=4096
+    400u push 0x900000
+    420u acct-done 0x9000d8 rel=0x10040
+    500u acct-flush 0x9000d8 rel=0x10040
+    510u aio-flush 0x900000 rel=0x10000
+    520u fdatasync 0x5 inode=12 of=7:0 tid=9
+    530u Q b2 Wf 65536+4096 end_io=3
+    531u G b2
+    532u D fl F
+    640u C fl Fs
+    641u D r2 Wsf 65536+4096 rel=b2
+    800u C r2 Wsf 65536+4096
+    801u C r2 Wf 0+0
+    810u exit tid=9 result=0
+    820u acct-done 0x9000d8 rel=0x10040
+    900u Q b3 W 200704+4096 inode=77 of=7:0 sub=2 tid=61
+    901u G b3
+    902u Q b4 W 204800+4096 inode=77 of=7:0 sub=2 tid=61
+    903u M b4
+    910u D r3 W 200704+8192 rel=b3 links=b4
+    1m C r3 W 200704+8192";
+
+fn analyze(manifest: &Manifest, events: &str) -> Analysis {
+    let options = Options { path: "vm1.nest".into(), ..Options::default() };
+    Analyzer::analyze(manifest, options, notation::events(events))
+}
+
+fn schema_errors(analysis: &Analysis) -> Vec<String> {
+    let schema = include_str!("../../../docs/analysis.schema.json");
+    let schema = serde_json::from_str(schema).expect("the schema is JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("the schema is a schema");
+    let object = serde_json::from_str(&json::render(analysis)).expect("JSON");
+    validator.iter_errors(&object).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+#[test]
+fn the_text() {
+    let analysis = analyze(&manifest(), WORKLOAD);
+    let text = text::render(&analysis, &text::TextOptions::default());
+    let expected = include_str!("workload.txt");
+    assert_eq!(text, expected, "\n{text}");
+}
+
+#[test]
+fn no_line_is_wider_than_the_page() {
+    let mut manifest = manifest();
+    manifest.topology.guests[0].name = "a-guest-with-a-name-that-does-not-end-for-quite-a-while".into();
+    manifest.refused = vec![manifest::Refused {
+        name: "iomap_dio_complete".into(),
+        source: "file".into(),
+        reason: "this kernel has no such tracepoint".into(),
+        cost: "the end of native aio folds into QEMU's own time".into(),
+        guest: None,
+    }];
+    manifest.losses = vec![manifest::Loss { source: "block".into(), guest: None, events: 1_234_567 }];
+    manifest.state = manifest::State::Recording;
+    for events in [WORKLOAD, "", "1 RD r1 R 0+4096 issued=0"] {
+        let text = text::render(&analyze(&manifest, events), &text::TextOptions::default());
+        for line in text.lines().filter(|line| !line.contains("nestrace ")) {
+            assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_with_its_cost() {
+    let mut manifest = manifest();
+    manifest.state = manifest::State::Recording;
+    manifest.losses = vec![manifest::Loss { source: "qemu".into(), guest: None, events: 3 }];
+    let text = text::render(&analyze(&manifest, WORKLOAD), &text::TextOptions::default());
+    assert!(text.contains("3 LOST"), "{text}");
+    assert!(text.contains("3 events of source qemu lost: QEMU's requests are incomplete."), "{text}");
+    assert!(text.contains("The recording was not closed"), "{text}");
+}
+
+#[test]
+fn colour_only_where_asked_for() {
+    let analysis = analyze(&manifest(), WORKLOAD);
+    assert!(!text::render(&analysis, &text::TextOptions::default()).contains('\x1b'));
+    let colour = text::TextOptions { colour: true, ..Default::default() };
+    assert!(text::render(&analysis, &colour).contains("\x1b[1mIn short\x1b[0m"));
+}
+
+#[test]
+fn the_json_fits_its_schema() {
+    let mut light = manifest();
+    light.detail = "light".into();
+    let unnamed = "1 acct-read 0x1 rel=0x2 bytes=4096\n2 acct-done 0x1 rel=0x2";
+    let mut two_disks = manifest();
+    two_disks.topology.guests[0].disks.push(Disk::default());
+    let cases = [
+        (manifest(), WORKLOAD),
+        (manifest(), ""),
+        (Manifest::default(), ""),
+        (light, "1 RD r1 R 0+4096 issued=0"),
+        (two_disks, unnamed),
+        (manifest(), "1 Q b1 W 0+8192 dev=253:0\n2 BC b1 W dev=253:0\n9 C r9 W 0+512 dev=8:0"),
+    ];
+    for (manifest, events) in cases {
+        let errors = schema_errors(&analyze(&manifest, events));
+        assert!(errors.is_empty(), "{events}\n{}", errors.join("\n"));
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_is_wrong() {
+    let schema = serde_json::from_str(include_str!("../../../docs/analysis.schema.json")).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("schema");
+    let good: serde_json::Value =
+        serde_json::from_str(&json::render(&analyze(&manifest(), WORKLOAD))).expect("JSON");
+    assert!(validator.is_valid(&good));
+    for key in ["schema", "trace", "clocks", "devices", "qemu", "images", "chains", "amplification", "findings"] {
+        let mut bad = good.clone();
+        bad.as_object_mut().expect("object").remove(key);
+        assert!(!validator.is_valid(&bad), "without {key}");
+    }
+    for path in ["/devices/0/counts/queued", "/devices/0/latency_ns/q2c/n", "/qemu/0/reads", "/images/0/file_io/dsync"] {
+        let mut bad = good.clone();
+        *bad.pointer_mut(path).expect(path) = serde_json::json!("many");
+        assert!(!validator.is_valid(&bad), "{path}");
+    }
+}
