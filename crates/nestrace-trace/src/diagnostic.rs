@@ -15,6 +15,20 @@ pub struct Diagnostic {
     pub message: String,
 }
 
+impl std::fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)?;
+        if self.bytes > 0 {
+            write!(f, " (byte {}, {} bytes)", self.offset, self.bytes)?;
+        }
+        match self.rows_lost {
+            Some(1) => f.write_str(", 1 event lost"),
+            Some(rows) if rows > 0 => write!(f, ", {rows} events lost"),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The kind of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -1,6 +1,9 @@
 //! Cut and damaged streams give every whole batch and no other row.
 
+use std::io::Cursor;
+
 use nestrace_trace::DiagnosticKind::{self, IndexMissing, NotClosed, TrailingBytes};
+use nestrace_trace::StreamReader;
 use nestrace_trace::index::{ENTRY_LEN, HEADER_LEN};
 use proptest::prelude::*;
 
@@ -168,6 +171,25 @@ fn a_recording_that_was_killed_says_so() {
     let reading = read(stream, Some(index)).unwrap();
     assert_eq!(reading.kinds, [NotClosed]);
     assert_eq!(reading.rows(), recording.batches.concat());
+}
+
+#[test]
+fn a_loss_is_told_in_words() {
+    let recording = Recording::small();
+    let mut stream = recording.stream.clone();
+    let (entry, _) = recording.placed()[1];
+    stream[entry.offset as usize + 50] ^= 1;
+    let index = recording.index.as_slice();
+    let mut reader = StreamReader::new(Cursor::new(stream), Some(index)).unwrap();
+    assert_eq!(reader.events().count(), 53 - 40);
+    let told: Vec<String> = reader
+        .diagnostics()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let place = format!("(byte {}, {} bytes)", entry.offset, entry.length);
+    let expected = format!("a batch has a wrong checksum and was left out {place}, 40 events lost");
+    assert_eq!(told, [expected]);
 }
 
 /// A stream made of nothing but beginnings must not be searched once for each of them.

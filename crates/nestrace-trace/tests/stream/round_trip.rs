@@ -119,3 +119,12 @@ fn the_index_has_its_layout() {
         (200_000, 239_000)
     );
 }
+
+/// The recorder writes in one thread what it drains in another.
+#[test]
+fn writers_and_readers_move_between_threads() {
+    fn moves<T: Send>() {}
+    moves::<StreamWriter<Vec<u8>, Vec<u8>>>();
+    moves::<StreamReader<Cursor<Vec<u8>>, Cursor<Vec<u8>>>>();
+    moves::<Batch>();
+}
