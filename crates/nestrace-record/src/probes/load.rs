@@ -1,6 +1,13 @@
 //! Loading and attaching the host's probes.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::FileExt,
+    },
+};
 
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, Endianness,
@@ -9,7 +16,7 @@ use aya::{
 };
 use nestrace_abi::{
     Source,
-    maps::{DEVICES, DROPS, GATE, INODES, InodeKey, PROCESSES, RINGS},
+    maps::{DEVICES, DROPS, GATE, INODES, InodeKey, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS},
 };
 use nestrace_kernel::{
     plan::{PlannedProbe, ProbePlan},
@@ -42,11 +49,14 @@ pub struct Probes {
     _rings_by_cpu: ArrayOfMaps<MapData, MapData>,
     rings: Vec<RingBuf<MapData>>,
     drops: PerCpuArray<MapData, u64>,
+    rescued: PerCpuArray<MapData, u64>,
     gate: Array<MapData, u32>,
     devices: HashMap<MapData, u32, u32>,
     processes: HashMap<MapData, u32, u32>,
     inodes: HashMap<MapData, InodeBytes, u32>,
     kernel_btf: Btf,
+    /// `fdinfo` of every loaded program, with its source: the kernel counts there what it skipped.
+    programs: Vec<(Source, File)>,
     /// What is attached.
     pub attached: Vec<Probe>,
     /// What is not, and why.
@@ -98,6 +108,7 @@ impl Probes {
         let mut outer: ArrayOfMaps<MapData, MapData> =
             ArrayOfMaps::try_from(take(RINGS)?).map_err(map_error(RINGS))?;
         let drops = PerCpuArray::try_from(take(DROPS)?).map_err(map_error(DROPS))?;
+        let rescued = PerCpuArray::try_from(take(RESCUED)?).map_err(map_error(RESCUED))?;
         let gate = Array::try_from(take(GATE)?).map_err(map_error(GATE))?;
         let devices = HashMap::try_from(take(DEVICES)?).map_err(map_error(DEVICES))?;
         let processes = HashMap::try_from(take(PROCESSES)?).map_err(map_error(PROCESSES))?;
@@ -110,11 +121,13 @@ impl Probes {
             _rings_by_cpu: outer,
             rings,
             drops,
+            rescued,
             gate,
             devices,
             processes,
             inodes,
             kernel_btf,
+            programs: Vec::new(),
             attached: Vec::new(),
             refused: Vec::new(),
         };
@@ -168,7 +181,10 @@ impl Probes {
         }));
         for probe in &plan.attach {
             match self.try_attach(probe) {
-                Ok(()) => self.note_attached(probe, None),
+                Ok(()) => {
+                    self.note_attached(probe, None);
+                    self.watch_misses(probe.program, probe.source);
+                }
                 Err(reason) => self.note_refused(probe, reason, None),
             }
         }
@@ -233,17 +249,44 @@ impl Probes {
         &mut self.rings
     }
 
-    /// Events of a source that found no room, so far.
+    /// Events of a source that were lost so far: records that found no room, and events for which the
+    /// kernel skipped a program because the same one was already running on that processor (an interrupt
+    /// within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337) unless another took over. What is
+    /// skipped can be an event of another device, so this is an upper bound.
     ///
     /// # Errors
     /// The map's.
-    pub fn dropped(&self, source: Source) -> Result<u64, ProbeError> {
-        let per_cpu = self
-            .drops
-            .get(&(source as u32), 0)
-            .map_err(map_error(DROPS))?;
-        Ok(per_cpu.iter().sum())
+    pub fn lost(&self, source: Source) -> Result<u64, ProbeError> {
+        let no_room: u64 = self.drops.get(&(source as u32), 0).map_err(map_error(DROPS))?.iter().sum();
+        let programs = self.programs.iter().filter(|(of, _)| *of == source);
+        let skipped: u64 = programs.map(|(_, fdinfo)| recursion_misses(fdinfo)).sum();
+        let rescued: u64 = match source {
+            Source::Block => self.rescued.get(&0, 0).map_err(map_error(RESCUED))?.iter().sum(),
+            _ => 0,
+        };
+        Ok(no_room + skipped.saturating_sub(rescued))
     }
+
+    /// Keeps an eye on what the kernel skips of this program. A second program misses only what the
+    /// first one took.
+    pub(super) fn watch_misses(&mut self, program: &str, source: Source) {
+        if program.ends_with(NESTED_PROGRAM) {
+            return;
+        }
+        let Some(fd) = self.ebpf.program(program).and_then(|program| program.fd().ok()) else { return };
+        if let Ok(fdinfo) = File::open(format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd())) {
+            self.programs.push((source, fdinfo));
+        }
+    }
+}
+
+fn recursion_misses(fdinfo: &File) -> u64 {
+    let mut buffer = [0u8; 1024];
+    let n = fdinfo.read_at(&mut buffer, 0).unwrap_or(0);
+    String::from_utf8_lossy(&buffer[..n])
+        .lines()
+        .find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 fn load_with(object: &[u8], globals: &Globals) -> Result<Ebpf, ProbeError> {

@@ -59,13 +59,17 @@ impl Probes {
             .program_mut(probe.program)
             .ok_or_else(|| "not in the probe object".to_owned())?;
         let program: &mut UProbe = program.try_into().map_err(|error| describe(&error))?;
-        if program.fd().is_err() {
+        let is_new = program.fd().is_err();
+        if is_new {
             program.load().map_err(|error| describe(&error))?;
         }
         let location = UProbeAttachLocation::AbsoluteOffset(offset);
         program
             .attach(location, path, UProbeScope::OneProcess(pid))
             .map_err(|error| describe(&error))?;
+        if is_new {
+            self.watch_misses(probe.program, probe.source);
+        }
         Ok(())
     }
 }

@@ -297,7 +297,7 @@ impl Recorder {
     /// was cut off knows what it lost.
     fn note_losses(&mut self) -> Result<(), RecordError> {
         for source in Source::ALL {
-            let total = self.probes.dropped(*source)?;
+            let total = self.probes.lost(*source)?;
             let before = self.dropped.insert(*source, total).unwrap_or(0);
             if total > before {
                 self.sink.take(&Event {
