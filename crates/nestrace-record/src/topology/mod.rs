@@ -1,2 +1,28 @@
-//! Mapping images.
+//! From a disk's image to the devices at the bottom: image → host file system → block devices →
+//! (through loop devices) the next file system, and so on.
+//!
+//! Everything is read from `/proc`, sysfs and the images' first bytes; nothing is written, and
+//! access times stay as they are where the system allows that.
+
+pub mod block_device;
+pub mod ext_features;
+pub mod image_chain;
+pub mod image_file;
+pub mod image_header;
+pub mod loop_status;
+pub mod mountinfo;
 pub mod namespace;
+pub mod survey;
+
+pub use survey::Survey;
+
+/// Something that could not be found out, and why.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Diagnostic {
+    /// Guest's name, if it concerns one.
+    pub guest: Option<String>,
+    /// What it is about: a path, a device, an option.
+    pub subject: String,
+    /// For a person.
+    pub message: String,
+}

@@ -19,7 +19,11 @@ pub fn open_in_root(pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
         .open(format!("/proc/{pid}/root"))?;
     // openat2 refuses flags that O_PATH ignores.
-    let wait = if flags.contains(OFlag::O_PATH) { OFlag::empty() } else { OFlag::O_NONBLOCK };
+    let wait = if flags.contains(OFlag::O_PATH) {
+        OFlag::empty()
+    } else {
+        OFlag::O_NONBLOCK
+    };
     let how = OpenHow::new()
         .flags(flags | OFlag::O_CLOEXEC | wait)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT);

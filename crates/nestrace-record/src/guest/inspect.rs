@@ -1,0 +1,204 @@
+//! Everything about one guest, from its process, its monitor and its images.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use nestrace_trace::manifest::{Disk, Guest};
+
+use super::cache_mode::CacheMode;
+use super::command_line::CommandLine;
+use super::disks::{self, PlannedDisk};
+use super::process::{self, OpenFiles, Process};
+use super::qmp::{self, Facts};
+use super::select::Identity;
+use super::{executable, socket};
+use crate::topology::image_file::Viewer;
+use crate::topology::{Survey, image_chain};
+
+/// What only asking the process can tell; collected for all guests at the same time.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    open: Option<OpenFiles>,
+    facts: Option<Facts>,
+    monitor: Option<String>,
+    version: String,
+    notes: Vec<(String, String)>,
+}
+
+/// Asks one process: descriptors, monitor, version.
+pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
+    let mut look = Look::default();
+    match process::open_files(process.pid) {
+        Ok(open) => look.open = Some(open),
+        Err(error) => {
+            let what = if error.kind() == io::ErrorKind::PermissionDenied {
+                "cannot be read by this user, so deleted images, O_DIRECT and sockets by descriptor stay unknown"
+                    .to_owned()
+            } else {
+                format!("cannot be read: {error}")
+            };
+            look.notes.push((format!("/proc/{}/fd", process.pid), what));
+        }
+    }
+    let nothing = OpenFiles::default();
+    let open = look.open.as_ref().unwrap_or(&nothing);
+    for endpoint in &line.monitors {
+        let Some(path) = socket::path_of(endpoint, process, open) else {
+            continue;
+        };
+        match qmp::ask(process.pid, &path) {
+            Ok(facts) => {
+                look.facts = Some(facts);
+                look.monitor = Some(path);
+                break;
+            }
+            Err(error) => look.notes.push((path, with_cause(&error))),
+        }
+    }
+    look.version = match &look.facts {
+        Some(facts) if !facts.version.is_empty() => facts.version.clone(),
+        _ => version_of(process),
+    };
+    look
+}
+
+/// The version in the binary, also where the dynamic loader runs it.
+fn version_of(process: &Process) -> String {
+    let program = process
+        .argv
+        .first()
+        .map(|p| process.proc_path(&format!("root/{p}")));
+    executable::version(&process.proc_path("exe"))
+        .or_else(|| executable::version(&program?))
+        .unwrap_or_default()
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("failed to {error}: {cause}"),
+        None => format!("failed to {error}"),
+    }
+}
+
+/// Puts the guest together and follows its disks.
+pub(super) fn guest(
+    survey: &mut Survey,
+    process: &Process,
+    line: &CommandLine,
+    identity: &Identity,
+    look: Look,
+) -> Guest {
+    for (subject, message) in &look.notes {
+        survey.note(subject, message.clone());
+    }
+    for note in &line.notes {
+        survey.note("command line", note.clone());
+    }
+    let nothing = OpenFiles::default();
+    let open = look.open.as_ref().unwrap_or(&nothing);
+    let agent = line
+        .agent
+        .as_ref()
+        .and_then(|endpoint| socket::path_of(endpoint, process, open));
+    if line.agent.is_some() && agent.is_none() {
+        survey.note("agent channel", "its socket cannot be found".to_owned());
+    }
+    let mut sources = Vec::new();
+    sources.extend(look.facts.is_some().then(|| "qmp".to_owned()));
+    sources.push("command line".to_owned());
+    sources.extend(look.open.is_some().then(|| "proc".to_owned()));
+    let planned = disks::plan(line, look.facts.as_ref());
+    Guest {
+        name: identity.name.clone(),
+        uuid: line
+            .uuid
+            .clone()
+            .or_else(|| look.facts.as_ref()?.uuid.clone()),
+        pid: process.pid,
+        executable: process.executable.clone(),
+        qemu_version: look.version.clone(),
+        accel: accel(line, &look),
+        sources,
+        qmp: look.monitor.clone(),
+        agent,
+        disks: planned
+            .into_iter()
+            .filter_map(|disk| follow(survey, process, look.open.as_ref(), disk))
+            .collect(),
+        backends: Vec::new(),
+    }
+}
+
+/// Which accelerator runs the guest: QMP and an open virtual machine of KVM are proof, options are wishes.
+fn accel(line: &CommandLine, look: &Look) -> String {
+    let kvm = look
+        .facts
+        .as_ref()
+        .and_then(|f| f.kvm)
+        .or_else(|| look.open.as_ref().map(|o| o.kvm));
+    match (kvm, line.accel.as_str()) {
+        (Some(true), _) => "kvm".to_owned(),
+        (Some(false), "" | "kvm") => "tcg".to_owned(),
+        (_, asked) => asked.to_owned(),
+    }
+}
+
+/// Finds a disk's images; `None` for a PCI device that is no disk.
+fn follow(
+    survey: &mut Survey,
+    process: &Process,
+    open: Option<&OpenFiles>,
+    planned: PlannedDisk,
+) -> Option<Disk> {
+    let mut disk = planned.disk;
+    if let Some(place) = planned.host_pci {
+        disk.not_followed = Some(host_pci_reason(&place)?);
+    }
+    let Some(chain) = planned.chain else {
+        return Some(disk);
+    };
+    let viewer = Viewer {
+        pid: process.pid,
+        open,
+    };
+    let followed = image_chain::follow(survey, process, viewer, &chain);
+    disk.not_followed = followed.not_followed;
+    if let Some(top) = followed.images.first() {
+        if disk.format.is_empty() {
+            disk.format.clone_from(&top.format);
+        }
+        disk.cache = disk.cache.map(|name| corrected(name, top.direct));
+    }
+    disk.images = followed.images;
+    Some(disk)
+}
+
+/// The descriptor's own O_DIRECT overrules what options and QMP say.
+fn corrected(cache: String, direct: Option<bool>) -> String {
+    match (CacheMode::from_name(&cache), direct) {
+        (Some(mode), Some(direct)) => CacheMode { direct, ..mode }.name().to_owned(),
+        _ => cache,
+    }
+}
+
+/// Why a PCI device of the host cannot be followed; `None` if it is not a disk controller.
+fn host_pci_reason(place: &str) -> Option<String> {
+    let path = if place.starts_with('/') {
+        place.to_owned()
+    } else if place.matches(':').count() < 2 {
+        format!("/sys/bus/pci/devices/0000:{place}")
+    } else {
+        format!("/sys/bus/pci/devices/{place}")
+    };
+    let class = fs::read_to_string(Path::new(&path).join("class")).ok();
+    let kind = match class.as_deref().and_then(|c| c.trim().strip_prefix("0x")) {
+        Some(class) if class.starts_with("0108") => "an NVMe controller",
+        Some(class) if class.starts_with("01") => "a storage controller",
+        Some(_) => return None,
+        None => "a PCI device",
+    };
+    Some(format!(
+        "vfio: the guest drives {kind} of the host itself ({place}); neither QEMU nor the host's block layer sees the requests"
+    ))
+}

@@ -1,0 +1,150 @@
+//! Choosing guests by what a user types: QEMU's name, UUID, or `pid:N`.
+
+use super::DiscoverError;
+
+/// Which guests to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// All that run.
+    #[default]
+    All,
+    /// Those that are named, in this order.
+    Named(Vec<String>),
+}
+
+/// What a guest can be called by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Process id.
+    pub pid: u32,
+    /// `-name`, or `pid:N`.
+    pub name: String,
+    /// `-uuid`.
+    pub uuid: Option<String>,
+}
+
+/// The process id that `pid:N` names.
+#[must_use]
+pub fn pid_of(wanted: &str) -> Option<u32> {
+    wanted.strip_prefix("pid:")?.parse().ok()
+}
+
+/// Indexes of the chosen guests, in the order of the selection, each once.
+///
+/// # Errors
+///
+/// [`DiscoverError::UnknownGuest`] and [`DiscoverError::AmbiguousGuest`].
+pub fn select(selection: &Selection, running: &[Identity]) -> Result<Vec<usize>, DiscoverError> {
+    let Selection::Named(names) = selection else {
+        return Ok((0..running.len()).collect());
+    };
+    let mut chosen = Vec::new();
+    for wanted in names {
+        let index = one(wanted, running)?;
+        if !chosen.contains(&index) {
+            chosen.push(index);
+        }
+    }
+    Ok(chosen)
+}
+
+fn one(wanted: &str, running: &[Identity]) -> Result<usize, DiscoverError> {
+    let matching = |test: &dyn Fn(&Identity) -> bool| -> Vec<usize> {
+        running
+            .iter()
+            .enumerate()
+            .filter(|(_, guest)| test(guest))
+            .map(|(index, _)| index)
+            .collect()
+    };
+    let mut found = match pid_of(wanted) {
+        Some(pid) => matching(&|guest| guest.pid == pid),
+        None => matching(&|guest| guest.name == wanted),
+    };
+    if found.is_empty() {
+        found = matching(&|guest| {
+            guest
+                .uuid
+                .as_deref()
+                .is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted))
+        });
+    }
+    match found.as_slice() {
+        [index] => Ok(*index),
+        [] => Err(DiscoverError::UnknownGuest {
+            wanted: wanted.to_owned(),
+            running: running.iter().map(|guest| guest.name.clone()).collect(),
+        }),
+        several => Err(DiscoverError::AmbiguousGuest {
+            wanted: wanted.to_owned(),
+            pids: several
+                .iter()
+                .filter_map(|index| running.get(*index))
+                .map(|guest| guest.pid)
+                .collect(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: &[&str], expected: &str) {
+        let guest = |pid, name: &str, uuid: Option<&str>| Identity {
+            pid,
+            name: name.to_owned(),
+            uuid: uuid.map(str::to_owned),
+        };
+        let running = [
+            guest(10, "vm1", Some("c7a5fdbd-edaf-9455-926a-d65c16db1809")),
+            guest(11, "twin", None),
+            guest(12, "twin", None),
+            guest(13, "pid:13", None),
+        ];
+        let selection = Selection::Named(names.iter().map(|n| (*n).to_owned()).collect());
+        let got = match select(&selection, &running) {
+            Ok(chosen) => format!("{chosen:?}"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(got, expected, "{names:?}");
+    }
+
+    #[test]
+    fn names_uuids_and_pids() {
+        check(&["vm1"], "[0]");
+        check(&["C7A5FDBD-edaf-9455-926a-d65c16db1809"], "[0]");
+        check(&["pid:12", "pid:13", "vm1", "pid:10"], "[2, 3, 0]");
+        check(
+            &["twin"],
+            "find one guest \"twin\": several have that name; use pid:11 or pid:12",
+        );
+        check(
+            &["vm2"],
+            "find guest \"vm2\": running are vm1, twin, twin, pid:13",
+        );
+        check(
+            &["pid:99"],
+            "find guest \"pid:99\": running are vm1, twin, twin, pid:13",
+        );
+        check(
+            &["pid:x"],
+            "find guest \"pid:x\": running are vm1, twin, twin, pid:13",
+        );
+        check(&[], "[]");
+    }
+
+    #[test]
+    fn nobody_runs() {
+        let error =
+            select(&Selection::Named(vec!["vm1".to_owned()]), &[]).expect_err("nothing to find");
+        assert_eq!(
+            error.to_string(),
+            "find guest \"vm1\": no QEMU guest is running"
+        );
+        assert_eq!(
+            select(&Selection::All, &[]).expect("nothing is fine"),
+            Vec::<usize>::new()
+        );
+    }
+}

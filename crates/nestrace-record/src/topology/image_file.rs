@@ -1,0 +1,217 @@
+//! Finding the file that QEMU has open for an image's path, and looking at it without touching it.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
+
+use super::image_header::{self, HeaderError, ImageHeader, MAX_HEADER};
+use super::namespace;
+use crate::guest::process::{OpenFile, OpenFiles};
+
+/// Whose file it is: the eyes through which a path is looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct Viewer<'a> {
+    /// Process id; the caller's own for loop devices' files.
+    pub pid: u32,
+    /// Its open files, where they could be read.
+    pub open: Option<&'a OpenFiles>,
+}
+
+/// A file that was found.
+#[derive(Debug)]
+pub struct ImageFile {
+    /// What `stat` says.
+    pub about: Metadata,
+    /// Open with O_DIRECT by the process; `None` if it is not open there, or with both.
+    pub direct: Option<bool>,
+    /// The mount it was reached through.
+    pub mount_id: Option<u64>,
+    /// The path leads to a file that the process does not have open.
+    pub not_open: bool,
+    /// A way to open it that no rename or mount can divert.
+    handle: PathBuf,
+    /// Keeps `handle` alive.
+    _file: Option<File>,
+}
+
+impl ImageFile {
+    /// A block device.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.about.mode() & libc::S_IFMT == libc::S_IFBLK
+    }
+
+    /// `st_dev` and inode, or (0, device number) for a block device: equal for the same file only.
+    #[must_use]
+    pub fn identity(&self) -> (u64, u64) {
+        identity(&self.about)
+    }
+
+    /// Reads the format's header.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be read. A header that is not understood is the inner error.
+    pub fn header(&self) -> io::Result<Result<ImageHeader, HeaderError>> {
+        let file = self.open_for_reading()?;
+        // No read-ahead on QEMU's image for the sake of one block.
+        let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM);
+        let mut wanted = 4096;
+        loop {
+            let bytes = read_start(&file, wanted)?;
+            match image_header::parse(&bytes) {
+                Err(HeaderError::NeedsMore { needed, .. })
+                    if needed > wanted && needed <= MAX_HEADER && bytes.len() == wanted =>
+                {
+                    wanted = needed;
+                }
+                result => return Ok(result),
+            }
+        }
+    }
+
+    /// Read-only, and without a new access time where this user may ask for that.
+    fn open_for_reading(&self) -> io::Result<File> {
+        let open = |extra| {
+            OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | extra)
+                .open(&self.handle)
+        };
+        if !self.about.is_file() && !self.is_block_device() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "neither a regular file nor a block device",
+            ));
+        }
+        open(libc::O_NOATIME).or_else(|_| open(0))
+    }
+}
+
+fn identity(about: &Metadata) -> (u64, u64) {
+    if about.mode() & libc::S_IFMT == libc::S_IFBLK {
+        (0, about.rdev())
+    } else {
+        (about.dev(), about.ino())
+    }
+}
+
+/// Up to `len` bytes from the start.
+fn read_start(file: &File, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|r| !r.is_empty()) {
+        match file.read_at(rest, filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Finds the file that `path` means to `viewer`. What it has open counts more than what the path
+/// leads to by now: an image that was deleted, renamed or replaced is still the one it uses.
+///
+/// # Errors
+///
+/// Where the path leads nowhere and no open file has it.
+pub fn find(viewer: Viewer<'_>, path: &str) -> io::Result<ImageFile> {
+    if let Some(fd) = path.strip_prefix("/proc/self/fd/") {
+        let open = viewer
+            .open
+            .and_then(|o| o.files.iter().find(|f| f.fd.to_string() == fd));
+        return open.map_or_else(
+            || Err(io::ErrorKind::NotFound.into()),
+            |f| from_open(viewer, f),
+        );
+    }
+    let at_path = by_path(viewer.pid, path);
+    let Some(open) = viewer.open else {
+        return at_path;
+    };
+    if let Ok(file) = &at_path
+        && let Some(open) = open.files.iter().find(|f| f.identity == file.identity())
+    {
+        return from_open(viewer, open);
+    }
+    let real = real_path(viewer.pid, path);
+    if let Some(deleted) = open
+        .files
+        .iter()
+        .find(|f| f.deleted && (f.path == path || Some(&f.path) == real.as_ref()))
+    {
+        return from_open(viewer, deleted);
+    }
+    at_path.map(|file| ImageFile {
+        not_open: true,
+        ..file
+    })
+}
+
+/// By a descriptor of the process.
+fn from_open(viewer: Viewer<'_>, open: &OpenFile) -> io::Result<ImageFile> {
+    let handle = PathBuf::from(format!("/proc/{}/fd/{}", viewer.pid, open.fd));
+    let about = fs::metadata(&handle)?;
+    let same: Vec<bool> = viewer
+        .open
+        .into_iter()
+        .flat_map(|o| &o.files)
+        .filter(|f| f.identity == open.identity)
+        .map(|f| f.direct)
+        .collect();
+    let direct = same
+        .iter()
+        .all(|d| *d == open.direct)
+        .then_some(open.direct);
+    Ok(ImageFile {
+        about,
+        direct,
+        mount_id: open.mount_id,
+        not_open: false,
+        handle,
+        _file: None,
+    })
+}
+
+/// By the path, below the process' root; for a process that may not be looked into, below our own.
+fn by_path(pid: u32, path: &str) -> io::Result<ImageFile> {
+    let file = match namespace::open_in_root(pid, Path::new(path), OFlag::O_PATH) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
+            .open(path)?,
+        result => result?,
+    };
+    let handle = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let info =
+        fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
+    let mount_id = info
+        .lines()
+        .find_map(|l| l.strip_prefix("mnt_id:"))
+        .and_then(|v| v.trim().parse().ok());
+    Ok(ImageFile {
+        about: file.metadata()?,
+        direct: None,
+        mount_id,
+        not_open: false,
+        handle,
+        _file: Some(file),
+    })
+}
+
+/// The path with the symbolic links of its directory resolved, as `/proc/PID/fd` shows it.
+fn real_path(pid: u32, path: &str) -> Option<String> {
+    let (parent, name) = path.rsplit_once('/')?;
+    let parent = if parent.is_empty() { "/" } else { parent };
+    let directory =
+        namespace::open_in_root(pid, Path::new(parent), OFlag::O_PATH | OFlag::O_DIRECTORY).ok()?;
+    let real = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()?;
+    Some(real.join(name).to_string_lossy().into_owned())
+}

@@ -1,0 +1,275 @@
+//! Collects devices and file systems while image after image is looked at; each is read once.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use nestrace_trace::manifest::{Device, Image, Mount};
+
+use super::block_device::{self, LoopBacking};
+use super::image_file::{self, ImageFile, Viewer};
+use super::mountinfo::{self, MountEntry};
+use super::{Diagnostic, ext_features};
+
+/// How deep loop devices may lie in files on loop devices: the kernel itself has no limit.
+const MAX_DEPTH: usize = 32;
+
+/// The state of one look at the machine.
+#[derive(Debug, Default)]
+pub struct Survey {
+    devices: BTreeMap<u32, Device>,
+    order: Vec<u32>,
+    mounts: BTreeMap<u32, Vec<MountEntry>>,
+    /// What could not be found out.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The guest that is being looked at, for diagnostics.
+    pub guest: Option<String>,
+    depth: usize,
+}
+
+impl Survey {
+    /// Notes what could not be found out; the same thing once.
+    pub fn note(&mut self, subject: &str, message: String) {
+        let note = Diagnostic {
+            guest: self.guest.clone(),
+            subject: subject.to_owned(),
+            message,
+        };
+        if !self.diagnostics.contains(&note) {
+            self.diagnostics.push(note);
+        }
+    }
+
+    /// Every device that was met, upper ones first.
+    #[must_use]
+    pub fn into_devices(mut self) -> (Vec<Device>, Vec<Diagnostic>) {
+        let devices = self
+            .order
+            .iter()
+            .filter_map(|dev| self.devices.remove(dev))
+            .collect();
+        (devices, self.diagnostics)
+    }
+
+    /// Describes a file or block device, and adds the devices beneath it.
+    pub fn image(
+        &mut self,
+        viewer: Viewer<'_>,
+        path: &str,
+        format: &str,
+        file: &ImageFile,
+    ) -> Image {
+        let mut image = Image {
+            path: path.to_owned(),
+            format: format.to_owned(),
+            is_block_device: file.is_block_device(),
+            direct: file.direct,
+            ..Image::default()
+        };
+        if image.is_block_device {
+            image.dev = block_device::from_stat(file.about.rdev());
+            // `bdev_add()` numbers the inode by the device (5.11 and later).
+            image.inode = u64::from(image.dev);
+            image.devices.extend(self.device(image.dev));
+            image.size = self.devices.get(&image.dev).map_or(0, |d| d.size);
+            image.allocated = image.size;
+            return image;
+        }
+        image.inode = file.about.ino();
+        image.size = file.about.size();
+        image.allocated = file.about.blocks().saturating_mul(512);
+        match self.mount_of(viewer.pid, file) {
+            Some(entry) => {
+                image.dev = entry.dev;
+                image.devices = self.under(&entry, path);
+                image.mount = Some(self.mount(&entry));
+            }
+            None => {
+                image.dev = block_device::from_stat(file.about.dev());
+                image.devices.extend(self.device(image.dev));
+                self.note(
+                    path,
+                    "its mount is in none of the mount tables that can be read".to_owned(),
+                );
+            }
+        }
+        image
+    }
+
+    /// The mount that a file was opened through: in the process' own table, else in ours (a file may
+    /// be handed over from another namespace), else any mount of the same super block.
+    fn mount_of(&mut self, pid: u32, file: &ImageFile) -> Option<MountEntry> {
+        let dev = block_device::from_stat(file.about.dev());
+        let tables = [pid, 0, 1];
+        let by_id = |entry: &&MountEntry| file.mount_id == Some(entry.id);
+        let by_dev = |entry: &&MountEntry| entry.dev == dev;
+        for pid in tables {
+            if let Some(entry) = self.table(pid).iter().find(by_id) {
+                return Some(entry.clone());
+            }
+        }
+        for pid in tables {
+            if let Some(entry) = self.table(pid).iter().find(by_dev) {
+                return Some(entry.clone());
+            }
+        }
+        None
+    }
+
+    fn table(&mut self, pid: u32) -> &[MountEntry] {
+        self.mounts
+            .entry(pid)
+            .or_insert_with(|| mountinfo::read(pid).unwrap_or_default())
+    }
+
+    /// A mount for the manifest, with ext2 and ext3 told from ext4 by the super block.
+    fn mount(&mut self, entry: &MountEntry) -> Mount {
+        let mut mount = entry.to_mount();
+        if mount.fs_type == "ext4"
+            && let Some(generation) = self.devices.get(&entry.dev).and_then(ext_generation)
+        {
+            generation.clone_into(&mut mount.fs_type);
+        }
+        mount
+    }
+
+    /// Devices right under a file system, by name.
+    fn under(&mut self, entry: &MountEntry, path: &str) -> Vec<String> {
+        let members = match entry.fs_type.as_str() {
+            "btrfs" => block_device::btrfs_members(&entry.source),
+            _ if entry.dev >> 20 != 0 => vec![entry.dev],
+            _ => Vec::new(),
+        };
+        if members.is_empty() {
+            let message = match entry.fs_type.as_str() {
+                "tmpfs" | "ramfs" | "hugetlbfs" => "is in memory: there is no block device beneath",
+                "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs"
+                | "glusterfs" => {
+                    "is on another machine: the host's block layer does not see its I/O"
+                }
+                "overlay" => {
+                    "is on overlayfs: the file that holds the data is in one of its layers and is not followed"
+                }
+                "zfs" => "is on zfs, which does not say which devices it uses",
+                _ => "is on a file system that does not say which devices it uses",
+            };
+            self.note(
+                path,
+                format!("{message} ({} on {})", entry.fs_type, entry.mount_point),
+            );
+        }
+        members
+            .into_iter()
+            .filter_map(|dev| self.device(dev))
+            .collect()
+    }
+
+    /// Adds a device and everything beneath it; its name. Each device is entered before what lies
+    /// beneath is followed, so a loop device on a file on itself ends.
+    pub fn device(&mut self, dev: u32) -> Option<String> {
+        if let Some(known) = self.devices.get(&dev) {
+            return Some(known.name.clone());
+        }
+        let found = match block_device::read(dev) {
+            Ok(found) => found,
+            Err(error) => {
+                self.note(
+                    &format!("device {}:{}", dev >> 20, dev & 0xf_ffff),
+                    format!("is not in sysfs: {error}"),
+                );
+                return None;
+            }
+        };
+        let name = found.device.name.clone();
+        self.devices.insert(dev, found.device);
+        self.order.push(dev);
+        if self.depth >= MAX_DEPTH {
+            self.note(
+                &name,
+                format!("what lies beneath is not followed beyond {MAX_DEPTH} layers"),
+            );
+            return Some(name);
+        }
+        self.depth += 1;
+        for beneath in found.beneath {
+            self.device(beneath);
+        }
+        if let Some(backing) = found.loop_backing {
+            let image = self.loop_file(&name, &backing);
+            if let Some(device) = self.devices.get_mut(&dev) {
+                device.beneath.extend(image.devices.iter().cloned());
+                device.loop_file = Some(image);
+            }
+        }
+        self.depth -= 1;
+        Some(name)
+    }
+
+    /// The file of a loop device and what it lies on.
+    fn loop_file(&mut self, name: &str, backing: &LoopBacking) -> Image {
+        let viewer = Viewer {
+            pid: std::process::id(),
+            open: None,
+        };
+        let unknown = Image {
+            path: backing.path.clone(),
+            direct: backing.direct,
+            ..Image::default()
+        };
+        let found = if backing.deleted {
+            Err(io::Error::new(io::ErrorKind::NotFound, "it was deleted"))
+        } else {
+            image_file::find(viewer, &backing.path)
+        };
+        let reason = match found {
+            Ok(file) => match backing.identity {
+                Some(identity) if !file.is_block_device() && identity != file.identity() => {
+                    "another file has that path here by now".to_owned()
+                }
+                _ => {
+                    let mut image = self.image(viewer, &backing.path, "raw", &file);
+                    image.direct = backing.direct;
+                    return image;
+                }
+            },
+            Err(error) => error.to_string(),
+        };
+        self.note(
+            &backing.path,
+            format!("the file of {name} cannot be looked at: {reason}"),
+        );
+        self.loop_file_by_identity(backing, unknown)
+    }
+
+    /// A file without a usable path: the kernel still says inode and device, which is enough to find
+    /// the file system wherever `st_dev` is the super block's number.
+    fn loop_file_by_identity(&mut self, backing: &LoopBacking, mut image: Image) -> Image {
+        let Some((dev, inode)) = backing.identity else {
+            return image;
+        };
+        image.inode = inode;
+        image.dev = block_device::from_stat(dev);
+        let entry = self.table(0).iter().find(|e| e.dev == image.dev).cloned();
+        match entry {
+            Some(entry) => {
+                image.devices = self.under(&entry, &backing.path);
+                image.mount = Some(self.mount(&entry));
+            }
+            None if image.dev >> 20 != 0 => image.devices.extend(self.device(image.dev)),
+            None => {}
+        }
+        image
+    }
+}
+
+/// Reads the ext super block of a device.
+fn ext_generation(device: &Device) -> Option<&'static str> {
+    let (at, len) = ext_features::SUPERBLOCK;
+    let mut block = vec![0; len];
+    File::open(block_device::node(device)?)
+        .ok()?
+        .read_exact_at(&mut block, at)
+        .ok()?;
+    ext_features::generation(&block)
+}
