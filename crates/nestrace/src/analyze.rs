@@ -36,7 +36,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
         eprintln!("note: {diagnostic}");
     }
     let text = match args.format {
-        FormatArg::Text => nestrace_report::text::render(&analysis, nestrace_report::text::Style::detect_none()),
+        FormatArg::Text => nestrace_report::text::render(&analysis, &Default::default()),
         FormatArg::Json => nestrace_report::json::render(&analysis),
     };
     print(&text)?;

@@ -1,0 +1,122 @@
+//! `nestrace guests`, and finding what `record` is to record.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+use nestrace_record::{
+    guest::{self, DiscoverError, Discovery, Selection},
+    topology::{Survey, block_device},
+};
+use nestrace_trace::manifest::{Guest, Topology};
+
+use crate::{
+    cli::GuestsArgs,
+    exit::{DONE, FAILURE, Failure, INPUT, print},
+};
+
+/// Prints every running guest with its disks and what they lie on.
+pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
+    let found = guest::discover(&Selection::All).map_err(|error| failure(&error))?;
+    say_diagnostics(&found);
+    if args.json {
+        let json =
+            serde_json::to_string_pretty(&found.topology).map_err(|error| Failure::caused(FAILURE, &error))?;
+        print(&format!("{json}\n"))?;
+    } else if found.topology.guests.is_empty() {
+        eprintln!("no QEMU guest is running");
+    } else {
+        print(&guest::tree::render(&found.topology))?;
+    }
+    Ok(DONE)
+}
+
+fn say_diagnostics(found: &Discovery) {
+    for diagnostic in &found.diagnostics {
+        let guest = diagnostic.guest.as_ref().map(|name| format!("guest {name}: ")).unwrap_or_default();
+        eprintln!("note: {guest}{}: {}", diagnostic.subject, diagnostic.message);
+    }
+}
+
+fn failure(error: &DiscoverError) -> Failure {
+    let code = match error {
+        DiscoverError::UnknownGuest { .. } | DiscoverError::AmbiguousGuest { .. } => INPUT,
+        _ => FAILURE,
+    };
+    Failure::caused(code, error).hint("nestrace guests shows what runs here")
+}
+
+/// The guests and devices that a recording is about.
+///
+/// # Errors
+/// An unknown guest or device, a guest without disks that could be followed.
+pub fn select(guests: &[String], devices: &[String]) -> Result<Topology, Failure> {
+    let mut topology = Topology::default();
+    if !guests.is_empty() {
+        let found = guest::discover(&Selection::Named(guests.to_vec())).map_err(|error| failure(&error))?;
+        say_diagnostics(&found);
+        topology = found.topology;
+        for guest in &topology.guests {
+            check_disks(guest, !devices.is_empty())?;
+        }
+    }
+    for name in devices {
+        add_device(&mut topology, name)?;
+    }
+    Ok(topology)
+}
+
+/// Says which disks cannot be followed; an error if that is all of them.
+fn check_disks(guest: &Guest, has_devices: bool) -> Result<(), Failure> {
+    for disk in &guest.disks {
+        if let Some(reason) = &disk.not_followed {
+            eprintln!("note: disk {} of guest {} cannot be followed here: {reason}", disk.name, guest.name);
+        }
+    }
+    let followed = guest.disks.iter().any(|disk| disk.not_followed.is_none());
+    if followed || has_devices {
+        return Ok(());
+    }
+    let why = if guest.disks.is_empty() { "has no disks" } else { "has no disk that can be followed on this host" };
+    Err(Failure::new(INPUT, format!("guest {} {why}", guest.name))
+        .hint("nestrace guests shows its disks; --device NAME records a block device of the host"))
+}
+
+/// Adds a block device, by kernel name or path, and what lies beneath it.
+fn add_device(topology: &mut Topology, name: &str) -> Result<(), Failure> {
+    let unknown = |why: String| {
+        Failure::new(INPUT, format!("device {name}: {why}")).hint(format!("block devices here: {}", device_names()))
+    };
+    let dev = if name.contains('/') {
+        let meta = fs::metadata(name).map_err(|error| unknown(error.to_string()))?;
+        block_device::from_stat(meta.rdev())
+    } else {
+        let text = fs::read_to_string(Path::new("/sys/class/block").join(name).join("dev"))
+            .map_err(|_| unknown("there is no such block device".to_owned()))?;
+        parse_number(text.trim()).ok_or_else(|| unknown(format!("odd device number {text:?}")))?
+    };
+    let mut survey = Survey::default();
+    survey.device(dev).ok_or_else(|| unknown("it is not a block device".to_owned()))?;
+    for device in survey.into_devices().0 {
+        if topology.devices.iter().all(|known| known.dev != device.dev) {
+            topology.devices.push(device);
+        }
+    }
+    Ok(())
+}
+
+fn parse_number(text: &str) -> Option<u32> {
+    let (major, minor) = text.split_once(':')?;
+    Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
+}
+
+fn device_names() -> String {
+    let Ok(entries) = fs::read_dir("/sys/class/block") else { return "unknown".to_owned() };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter(|entry| {
+            fs::read_to_string(entry.path().join("size")).is_ok_and(|size| size.trim() != "0")
+        })
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names.join(", ")
+}
