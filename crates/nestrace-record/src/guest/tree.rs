@@ -183,14 +183,12 @@ fn mount_text(mount: &Mount) -> String {
         .iter()
         .any(|prefix| option.starts_with(prefix))
     };
-    let mut options: Vec<&str> = mount.options.split(',').filter(telling).collect();
-    options.dedup();
-    let seen: Vec<&str> = options
-        .iter()
-        .enumerate()
-        .filter(|(i, o)| !options[..*i].contains(o))
-        .map(|(_, o)| *o)
-        .collect();
+    let mut seen: Vec<&str> = Vec::new();
+    for option in mount.options.split(',').filter(telling) {
+        if !seen.contains(&option) {
+            seen.push(option);
+        }
+    }
     format!(
         "{} on {} ({})",
         mount.fs_type,
