@@ -1,8 +1,8 @@
 //! The single pass: each event goes to the layer that it is about.
 
 use nestrace_abi::{Kind, Source};
-use nestrace_trace::manifest::{Manifest, State};
 use nestrace_trace::Event;
+use nestrace_trace::manifest::{Manifest, State};
 
 use crate::analysis::{Analysis, Device, RefusedProbe, SCHEMA, SourceLoss, Trace, TraceSource};
 use crate::block::{Above, BlockLayer};
@@ -65,7 +65,12 @@ impl Analyzer {
     pub fn new(manifest: &Manifest, options: Options) -> Self {
         let images = Images::new(&manifest.topology);
         let n_disks = images.disks.len();
-        let lost = |source: &str| manifest.losses.iter().any(|loss| loss.source == source && loss.events > 0);
+        let lost = |source: &str| {
+            manifest
+                .losses
+                .iter()
+                .any(|loss| loss.source == source && loss.events > 0)
+        };
         Self {
             qemu: Qemu::new(&manifest.topology.guests, n_disks),
             activity: vec![Activity::default(); n_disks],
@@ -91,7 +96,11 @@ impl Analyzer {
 
     /// Takes all of `events` and returns the result.
     #[must_use]
-    pub fn analyze(manifest: &Manifest, options: Options, events: impl IntoIterator<Item = Event>) -> Analysis {
+    pub fn analyze(
+        manifest: &Manifest,
+        options: Options,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Analysis {
         let mut analyzer = Self::new(manifest, options);
         events.into_iter().for_each(|event| analyzer.push(&event));
         analyzer.finish()
@@ -129,9 +138,14 @@ impl Analyzer {
                 };
                 self.block.push(kind, event, &mut above);
             }
-            Source::File => self.files.push(kind, event, &mut self.images, &mut self.activity),
+            Source::File => self
+                .files
+                .push(kind, event, &mut self.images, &mut self.activity),
             Source::Qemu => {
-                let mut disks = Disks { images: &self.images, activity: &mut self.activity };
+                let mut disks = Disks {
+                    images: &self.images,
+                    activity: &mut self.activity,
+                };
                 self.qemu.push(kind, event, &mut disks);
             }
             // Read-ahead, page cache, journal and write-back explain chains and findings.
@@ -141,12 +155,19 @@ impl Analyzer {
 
     fn outside(&self, ts_ns: u64) -> bool {
         let start = self.start_ns();
-        self.options.from_ns.is_some_and(|from| ts_ns < start.saturating_add(from))
-            || self.options.to_ns.is_some_and(|to| ts_ns > start.saturating_add(to))
+        self.options
+            .from_ns
+            .is_some_and(|from| ts_ns < start.saturating_add(from))
+            || self
+                .options
+                .to_ns
+                .is_some_and(|to| ts_ns > start.saturating_add(to))
     }
 
     fn loss(&mut self, event: &Event) {
-        let Some(total) = self.losses.get_mut(usize::from(event.sub)) else { return };
+        let Some(total) = self.losses.get_mut(usize::from(event.sub)) else {
+            return;
+        };
         let more = event.object > *total;
         *total = (*total).max(event.object);
         if more && [Source::Block as u8, Source::Walk as u8].contains(&event.sub) {
@@ -157,13 +178,23 @@ impl Analyzer {
 
     /// The start on the clock of the events.
     fn start_ns(&self) -> u64 {
-        if self.manifest.start_mono_ns > 0 { self.manifest.start_mono_ns } else { self.first_ns.unwrap_or(0) }
+        if self.manifest.start_mono_ns > 0 {
+            self.manifest.start_mono_ns
+        } else {
+            self.first_ns.unwrap_or(0)
+        }
     }
 
     fn end_ns(&self) -> u64 {
-        let end = if self.manifest.end_mono_ns > 0 { self.manifest.end_mono_ns } else { self.last_ns };
+        let end = if self.manifest.end_mono_ns > 0 {
+            self.manifest.end_mono_ns
+        } else {
+            self.last_ns
+        };
         let end = end.max(self.last_ns).max(self.start_ns());
-        self.options.to_ns.map_or(end, |to| end.min(self.start_ns().saturating_add(to)))
+        self.options
+            .to_ns
+            .map_or(end, |to| end.min(self.start_ns().saturating_add(to)))
     }
 
     fn duration_ns(&self) -> u64 {
@@ -174,8 +205,11 @@ impl Analyzer {
     #[must_use]
     pub fn finish(mut self) -> Analysis {
         let end_ns = self.end_ns();
-        self.files.finish(end_ns, &mut self.images, &mut self.activity);
-        self.activity.iter_mut().for_each(|activity| activity.advance(end_ns));
+        self.files
+            .finish(end_ns, &mut self.images, &mut self.activity);
+        self.activity
+            .iter_mut()
+            .for_each(|activity| activity.advance(end_ns));
         self.block.finish();
         let devices = self.devices();
         let verdict = self.verdict(&devices);
@@ -183,11 +217,16 @@ impl Analyzer {
         let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
         let probes = &self.manifest.probes;
         let probed = |name: &str| {
-            probes.iter().any(|probe| probe.source == Source::Qemu.name() && probe.guest.as_deref() == Some(name))
+            probes.iter().any(|probe| {
+                probe.source == Source::Qemu.name() && probe.guest.as_deref() == Some(name)
+            })
         };
         let mut qemu = self.qemu.finish(&self.manifest.topology.guests, probed);
         qemu.retain(|disk| of_guest(&disk.guest));
-        let files_recorded = self.files.recorded || probes.iter().any(|probe| probe.source == Source::File.name());
+        let files_recorded = self.files.recorded
+            || probes
+                .iter()
+                .any(|probe| probe.source == Source::File.name());
         let mut images = self.images.finish(self.bios_recorded, files_recorded);
         images.retain(|image| of_guest(&image.guest));
         Analysis {
@@ -207,11 +246,17 @@ impl Analyzer {
     fn devices(&mut self) -> Vec<Device> {
         let (end_ns, duration_ns) = (self.end_ns(), self.duration_ns());
         let topology = &self.manifest.topology;
-        let guest_pids: Vec<(u32, String)> =
-            topology.guests.iter().map(|guest| (guest.pid, guest.name.clone())).collect();
+        let guest_pids: Vec<(u32, String)> = topology
+            .guests
+            .iter()
+            .map(|guest| (guest.pid, guest.name.clone()))
+            .collect();
         let device_name = |dev: u32| {
             let known = topology.devices.iter().find(|device| device.dev == dev);
-            known.map_or_else(|| crate::device::major_minor(dev), |device| device.name.clone())
+            known.map_or_else(
+                || crate::device::major_minor(dev),
+                |device| device.name.clone(),
+            )
         };
         let mut devices = Vec::new();
         for meter in self.block.devices.iter_mut().filter(|meter| meter.has_io()) {
@@ -221,8 +266,18 @@ impl Analyzer {
             }
             devices.push(device);
         }
-        devices.retain(|device| self.options.device.as_ref().is_none_or(|name| *name == device.name || *name == device.dev));
-        devices.sort_by(|a, b| b.bytes.total().cmp(&a.bytes.total()).then(a.name.cmp(&b.name)));
+        devices.retain(|device| {
+            self.options
+                .device
+                .as_ref()
+                .is_none_or(|name| *name == device.name || *name == device.dev)
+        });
+        devices.sort_by(|a, b| {
+            b.bytes
+                .total()
+                .cmp(&a.bytes.total())
+                .then(a.name.cmp(&b.name))
+        });
         devices
     }
 
@@ -234,16 +289,36 @@ impl Analyzer {
             }
             verdict::disk(&self.images, number, overlap, activity, self.bios_recorded)
         };
-        let mut disks: Vec<_> = self.qemu.overlap.iter().enumerate().filter_map(of_disk).collect();
-        disks.retain(|disk| self.options.guest.as_ref().is_none_or(|guest| *guest == disk.guest));
-        Verdict { method: "overlap", disks, devices: devices.iter().filter_map(verdict::device).collect() }
+        let mut disks: Vec<_> = self
+            .qemu
+            .overlap
+            .iter()
+            .enumerate()
+            .filter_map(of_disk)
+            .collect();
+        disks.retain(|disk| {
+            self.options
+                .guest
+                .as_ref()
+                .is_none_or(|guest| *guest == disk.guest)
+        });
+        Verdict {
+            method: "overlap",
+            disks,
+            devices: devices.iter().filter_map(verdict::device).collect(),
+        }
     }
 
     fn trace(&self) -> Trace {
         let losses = self.source_losses();
         let lost = |guest: Option<&str>| -> u64 {
-            let counted = losses.iter().filter(|loss| loss.source != Source::Walk.name());
-            counted.filter(|loss| loss.guest.as_deref() == guest).map(|loss| loss.events).sum()
+            let counted = losses
+                .iter()
+                .filter(|loss| loss.source != Source::Walk.name());
+            counted
+                .filter(|loss| loss.guest.as_deref() == guest)
+                .map(|loss| loss.events)
+                .sum()
         };
         let manifest = &self.manifest;
         let refused = |probe: &nestrace_trace::manifest::Refused| RefusedProbe {
@@ -262,7 +337,11 @@ impl Analyzer {
                 guest: stream.guest.clone(),
                 backend: stream.backend.clone(),
                 kernel: stream.kernel.clone(),
-                events: if stream.side == "host" { self.events } else { 0 },
+                events: if stream.side == "host" {
+                    self.events
+                } else {
+                    0
+                },
                 lost: lost(stream.guest.as_deref()),
             })
             .collect();
@@ -282,13 +361,21 @@ impl Analyzer {
             start_unix_ns: manifest.start_unix_ns,
             duration_ns: self.duration_ns(),
             events: self.events,
-            lost: losses.iter().filter(|loss| loss.source != Source::Walk.name()).map(|loss| loss.events).sum(),
+            lost: losses
+                .iter()
+                .filter(|loss| loss.source != Source::Walk.name())
+                .map(|loss| loss.events)
+                .sum(),
             truncated: self.options.truncated || manifest.state == State::Recording,
             sources,
             detail: manifest.detail.clone(),
             end_reason: manifest.end_reason.clone(),
             refused: manifest.refused.iter().map(refused).collect(),
-            notices: manifest.notices.iter().map(|notice| notice.message.clone()).collect(),
+            notices: manifest
+                .notices
+                .iter()
+                .map(|notice| notice.message.clone())
+                .collect(),
             unknown_events: self.unknown_events,
             losses,
         }
@@ -300,12 +387,23 @@ impl Analyzer {
             .manifest
             .losses
             .iter()
-            .map(|loss| SourceLoss { source: loss.source.clone(), guest: loss.guest.clone(), events: loss.events })
+            .map(|loss| SourceLoss {
+                source: loss.source.clone(),
+                guest: loss.guest.clone(),
+                events: loss.events,
+            })
             .collect();
         for (source, total) in Source::ALL.iter().zip(self.losses) {
-            match losses.iter_mut().find(|loss| loss.source == source.name() && loss.guest.is_none()) {
+            match losses
+                .iter_mut()
+                .find(|loss| loss.source == source.name() && loss.guest.is_none())
+            {
                 Some(loss) => loss.events = loss.events.max(total),
-                None => losses.push(SourceLoss { source: source.name().to_owned(), guest: None, events: total }),
+                None => losses.push(SourceLoss {
+                    source: source.name().to_owned(),
+                    guest: None,
+                    events: total,
+                }),
             }
         }
         losses.retain(|loss| loss.events > 0);

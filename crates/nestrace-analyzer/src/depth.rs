@@ -39,7 +39,10 @@ impl DepthMeter {
     pub(crate) fn finish(&mut self, end_ns: u64, duration_ns: u64) -> QueueDepth {
         self.advance(end_ns);
         if duration_ns == 0 {
-            return QueueDepth { max: self.max, ..QueueDepth::default() };
+            return QueueDepth {
+                max: self.max,
+                ..QueueDepth::default()
+            };
         }
         let duration = duration_ns as f64;
         QueueDepth {
@@ -104,9 +107,17 @@ impl IntervalDepth {
 
     pub(crate) fn finish(&self, duration_ns: u64) -> QueueDepth {
         if duration_ns == 0 {
-            return QueueDepth { max: self.max, ..QueueDepth::default() };
+            return QueueDepth {
+                max: self.max,
+                ..QueueDepth::default()
+            };
         }
-        let busy_ns = self.settled_ns + self.spans.iter().map(|(start, end)| end - start).sum::<u64>();
+        let busy_ns = self.settled_ns
+            + self
+                .spans
+                .iter()
+                .map(|(start, end)| end - start)
+                .sum::<u64>();
         QueueDepth {
             mean: self.request_ns as f64 / duration_ns as f64,
             max: self.max,

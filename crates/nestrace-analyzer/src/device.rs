@@ -78,8 +78,9 @@ impl PartMeters {
 /// Everything that is counted on a device.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceMeter {
+    /// `MAJOR << 20 | MINOR`.
     pub dev: u32,
-    /// `MAJOR << 20 | MINOR` of events of whole requests only.
+    /// Only whole requests are recorded, no bios.
     pub light: bool,
     /// It ends bios itself and has no requests (dm, md).
     pub bio_based: bool,
@@ -112,7 +113,10 @@ pub(crate) struct DeviceMeter {
 
 impl DeviceMeter {
     pub(crate) fn new(dev: u32) -> Self {
-        Self { dev, ..Self::default() }
+        Self {
+            dev,
+            ..Self::default()
+        }
     }
 
     /// The histograms of an operation with data.
@@ -144,7 +148,12 @@ impl DeviceMeter {
 
     /// Whether anything was done on it.
     pub(crate) const fn has_io(&self) -> bool {
-        self.completed + self.issued + self.check.queued + self.device_flushes + self.check.empty_flushes > 0
+        self.completed
+            + self.issued
+            + self.check.queued
+            + self.device_flushes
+            + self.check.empty_flushes
+            > 0
     }
 
     fn counts(&self) -> Counts {
@@ -169,9 +178,13 @@ impl DeviceMeter {
 
     fn latency(&self) -> Latency {
         let mut all = PartMeters::default();
-        [&self.read, &self.write, &self.discard].into_iter().for_each(|parts| all.merge(parts));
+        [&self.read, &self.write, &self.discard]
+            .into_iter()
+            .for_each(|parts| all.merge(parts));
         let (bios, requests) = (!self.light, !self.bio_based);
-        let dist = |histogram: &Histogram, recorded: bool| -> Option<Dist> { recorded.then(|| histogram.dist()) };
+        let dist = |histogram: &Histogram, recorded: bool| -> Option<Dist> {
+            recorded.then(|| histogram.dist())
+        };
         Latency {
             q2q: dist(&self.q2q, bios),
             all: all.parts(bios, requests),
@@ -186,14 +199,24 @@ impl DeviceMeter {
     }
 
     /// `devices[]`, but for the users.
-    pub(crate) fn finish(&mut self, topology: &Topology, end_ns: u64, duration_ns: u64) -> analysis::Device {
-        let known = topology.devices.iter().find(|device| device.dev == self.dev);
+    pub(crate) fn finish(
+        &mut self,
+        topology: &Topology,
+        end_ns: u64,
+        duration_ns: u64,
+    ) -> analysis::Device {
+        let known = topology
+            .devices
+            .iter()
+            .find(|device| device.dev == self.dev);
         analysis::Device {
             side: "host",
             guest: None,
             name: known.map_or_else(|| major_minor(self.dev), |device| device.name.clone()),
             dev: major_minor(self.dev),
-            scheduler: known.map(|device| device.scheduler.clone()).filter(|name| !name.is_empty()),
+            scheduler: known
+                .map(|device| device.scheduler.clone())
+                .filter(|name| !name.is_empty()),
             counts: self.counts(),
             bytes: self.bytes,
             latency_ns: self.latency(),

@@ -56,9 +56,15 @@ impl FileMeter {
 
     /// Counts and latencies; what is known from bios is added by the caller.
     pub(crate) fn finish(&self) -> ImageFileIo {
-        let latency_ns =
-            FileLatency { read: self.read.dist(), write: self.write.dist(), sync: self.sync.dist() };
-        ImageFileIo { latency_ns, ..self.counts.clone() }
+        let latency_ns = FileLatency {
+            read: self.read.dist(),
+            write: self.write.dist(),
+            sync: self.sync.dist(),
+        };
+        ImageFileIo {
+            latency_ns,
+            ..self.counts.clone()
+        }
     }
 }
 
@@ -81,10 +87,14 @@ impl Call {
 /// How a call ended.
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
-    Done { bytes: u64 },
+    Done {
+        bytes: u64,
+    },
     Failed,
     /// It ended, but nothing tells when.
-    DoneSometime { bytes: u64 },
+    DoneSometime {
+        bytes: u64,
+    },
     /// The kernel did not take it.
     Refused,
 }
@@ -122,7 +132,13 @@ pub(crate) struct FileIo {
 }
 
 impl FileIo {
-    pub(crate) fn push(&mut self, kind: Kind, event: &Event, images: &mut Images, activity: &mut [Activity]) {
+    pub(crate) fn push(
+        &mut self,
+        kind: Kind,
+        event: &Event,
+        images: &mut Images,
+        activity: &mut [Activity],
+    ) {
         self.recorded = true;
         let mut host = Host { images, activity };
         match kind {
@@ -151,7 +167,9 @@ impl FileIo {
             self.batches.insert(event.tid, Vec::new());
             return;
         }
-        let Some(call) = host.begin(event) else { return };
+        let Some(call) = host.begin(event) else {
+            return;
+        };
         if let Some(unended) = self.by_thread.insert(event.tid, call) {
             // A thread is in one call at a time: the return of the last one was lost.
             host.end(&unended, Outcome::Refused, event.ts_ns);
@@ -175,9 +193,19 @@ impl FileIo {
             return;
         };
         let key = (event.inode, event.object);
-        let aio = Aio { call, direct: false, left: call.bytes };
+        let aio = Aio {
+            call,
+            direct: false,
+            left: call.bytes,
+        };
         if let Some(old) = self.aio.insert(key, aio) {
-            host.end(&old.call, Outcome::DoneSometime { bytes: old.call.bytes }, event.ts_ns);
+            host.end(
+                &old.call,
+                Outcome::DoneSometime {
+                    bytes: old.call.bytes,
+                },
+                event.ts_ns,
+            );
         }
         if let Some(batch) = self.batches.get_mut(&event.tid) {
             batch.push(key);
@@ -186,23 +214,35 @@ impl FileIo {
 
     /// `io_submit` returned: the kernel took the first `result` control blocks.
     fn submitted(&mut self, event: &Event, host: &mut Host<'_>) {
-        let Some(batch) = self.batches.remove(&event.tid) else { return };
+        let Some(batch) = self.batches.remove(&event.tid) else {
+            return;
+        };
         let taken = usize::try_from(event.result()).unwrap_or(0);
         for (i, key) in batch.iter().enumerate() {
-            let Some(aio) = self.aio.get(key).copied() else { continue };
+            let Some(aio) = self.aio.get(key).copied() else {
+                continue;
+            };
             if i >= taken {
                 self.aio.remove(key);
                 host.end(&aio.call, Outcome::Refused, event.ts_ns);
             } else if !aio.direct && matches!(aio.call.op, op::READ | op::WRITE) {
                 // Buffered: the work was done inside the call.
                 self.aio.remove(key);
-                host.end(&aio.call, Outcome::Done { bytes: aio.call.bytes }, event.ts_ns);
+                host.end(
+                    &aio.call,
+                    Outcome::Done {
+                        bytes: aio.call.bytes,
+                    },
+                    event.ts_ns,
+                );
             }
         }
     }
 
     fn uring_submit(&mut self, event: &Event, host: &mut Host<'_>) {
-        let Some(call) = host.begin(event) else { return };
+        let Some(call) = host.begin(event) else {
+            return;
+        };
         if let Some(old) = self.uring.insert(event.object, call) {
             host.end(&old, Outcome::Refused, event.ts_ns);
         }
@@ -213,8 +253,14 @@ impl FileIo {
         if event.origin == 0 {
             return;
         }
-        let Some(aio) = self.aio.remove(&(event.inode, event.origin)) else { return };
-        let outcome = if event.aux == 0 { Outcome::Done { bytes: event.bytes } } else { Outcome::Failed };
+        let Some(aio) = self.aio.remove(&(event.inode, event.origin)) else {
+            return;
+        };
+        let outcome = if event.aux == 0 {
+            Outcome::Done { bytes: event.bytes }
+        } else {
+            Outcome::Failed
+        };
         host.end(&aio.call, outcome, event.ts_ns);
     }
 
@@ -223,7 +269,9 @@ impl FileIo {
         let waiting = self
             .aio
             .iter()
-            .filter(|((inode, _), aio)| *inode == event.inode && matches!(aio.call.op, op::FSYNC | op::FDATASYNC))
+            .filter(|((inode, _), aio)| {
+                *inode == event.inode && matches!(aio.call.op, op::FSYNC | op::FDATASYNC)
+            })
             .min_by_key(|(_, aio)| aio.call.start_ns)
             .map(|(key, _)| *key);
         if let Some(key) = waiting
@@ -256,12 +304,20 @@ impl FileIo {
         if self.dio_end_recorded || self.aio.is_empty() {
             return;
         }
-        let Some(aio) = self.aio.get_mut(&key) else { return };
+        let Some(aio) = self.aio.get_mut(&key) else {
+            return;
+        };
         aio.left = aio.left.saturating_sub(bytes);
         if aio.left == 0
             && let Some(aio) = self.aio.remove(&key)
         {
-            Host { images, activity }.end(&aio.call, Outcome::Done { bytes: aio.call.bytes }, ts_ns);
+            Host { images, activity }.end(
+                &aio.call,
+                Outcome::Done {
+                    bytes: aio.call.bytes,
+                },
+                ts_ns,
+            );
         }
     }
 
@@ -269,7 +325,13 @@ impl FileIo {
     pub(crate) fn finish(&mut self, ts_ns: u64, images: &mut Images, activity: &mut [Activity]) {
         let mut host = Host { images, activity };
         for (_, aio) in self.aio.drain() {
-            host.end(&aio.call, Outcome::DoneSometime { bytes: aio.call.bytes }, ts_ns);
+            host.end(
+                &aio.call,
+                Outcome::DoneSometime {
+                    bytes: aio.call.bytes,
+                },
+                ts_ns,
+            );
         }
     }
 }
@@ -308,11 +370,15 @@ impl Host<'_> {
             activity.file = activity.file.saturating_sub(1);
             activity.sync = activity.sync.saturating_sub(u64::from(call.syncs()));
         }
-        let Some(image) = self.images.images.get_mut(call.image as usize) else { return };
+        let Some(image) = self.images.images.get_mut(call.image as usize) else {
+            return;
+        };
         match outcome {
             Outcome::Done { bytes } => {
                 image.file.count(call, bytes);
-                image.file.took(call.op, ts_ns.saturating_sub(call.start_ns));
+                image
+                    .file
+                    .took(call.op, ts_ns.saturating_sub(call.start_ns));
             }
             Outcome::DoneSometime { bytes } => image.file.count(call, bytes),
             Outcome::Failed => image.file.counts.failed += 1,

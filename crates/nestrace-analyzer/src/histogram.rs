@@ -55,7 +55,11 @@ impl Histogram {
         }
         let buckets = self.blocks[block].get_or_insert_with(|| Box::new([0; BUCKETS]));
         buckets[bucket] += 1;
-        self.min = if self.n == 0 { value } else { self.min.min(value) };
+        self.min = if self.n == 0 {
+            value
+        } else {
+            self.min.min(value)
+        };
         self.max = self.max.max(value);
         self.n += 1;
         self.sum += u128::from(value);
@@ -76,7 +80,11 @@ impl Histogram {
                 *to += from;
             }
         }
-        self.min = if self.n == 0 { other.min } else { self.min.min(other.min) };
+        self.min = if self.n == 0 {
+            other.min
+        } else {
+            self.min.min(other.min)
+        };
         self.max = self.max.max(other.max);
         self.n += other.n;
         self.sum += other.sum;
@@ -97,7 +105,10 @@ impl Histogram {
     /// Number of samples that were exactly 0.
     #[must_use]
     pub fn zeros(&self) -> u64 {
-        self.blocks.first().and_then(Option::as_ref).map_or(0, |block| block[0])
+        self.blocks
+            .first()
+            .and_then(Option::as_ref)
+            .map_or(0, |block| block[0])
     }
 
     /// The value at quantile `q` (0 to 1) by nearest rank, within 0.1 %; `None` without samples.
@@ -149,7 +160,10 @@ const fn place(value: u64) -> (usize, usize) {
     }
     let top_bit = value.ilog2();
     let shift = top_bit - BUCKET_BITS;
-    ((top_bit - BUCKET_BITS + 1) as usize, (value >> shift) as usize & (BUCKETS - 1))
+    (
+        (top_bit - BUCKET_BITS + 1) as usize,
+        (value >> shift) as usize & (BUCKETS - 1),
+    )
 }
 
 /// The middle of a bucket.
@@ -177,8 +191,14 @@ mod tests {
         let mut histogram = Histogram::default();
         (0..=1000).for_each(|value| histogram.record(value));
         let dist = histogram.dist();
-        assert_eq!((dist.n, dist.min, dist.mean, dist.max), (1001, Some(0), Some(500), Some(1000)));
-        assert_eq!((dist.p50, dist.p90, dist.p99), (Some(500), Some(900), Some(990)));
+        assert_eq!(
+            (dist.n, dist.min, dist.mean, dist.max),
+            (1001, Some(0), Some(500), Some(1000))
+        );
+        assert_eq!(
+            (dist.p50, dist.p90, dist.p99),
+            (Some(500), Some(900), Some(990))
+        );
         assert_eq!(histogram.zeros(), 1);
     }
 

@@ -106,10 +106,17 @@ impl Images {
 
     fn add(&mut self, topology: &Topology, disk: u32, depth: u32, image: &manifest::Image) {
         let number = self.images.len() as u32;
-        let mut first_devices: Vec<u32> =
-            image.devices.iter().filter_map(|name| whole_disk(topology, name)).collect();
+        let mut first_devices: Vec<u32> = image
+            .devices
+            .iter()
+            .filter_map(|name| whole_disk(topology, name))
+            .collect();
         if image.is_block_device {
-            let inode = if image.inode == 0 { u64::from(image.dev) } else { image.inode };
+            let inode = if image.inode == 0 {
+                u64::from(image.dev)
+            } else {
+                image.inode
+            };
             self.by_device_inode.entry(inode).or_insert(number);
             if first_devices.is_empty() {
                 first_devices.push(image.dev);
@@ -150,7 +157,9 @@ impl Images {
         let owned = self.by_owner.get(&(event.inode, event.owner_dev));
         owned
             .and_then(|images| {
-                let of_guest = images.iter().find(|image| self.guest_of(**image) == Some(guest));
+                let of_guest = images
+                    .iter()
+                    .find(|image| self.guest_of(**image) == Some(guest));
                 of_guest.or(images.first()).copied()
             })
             .or_else(|| self.raw_device(event))
@@ -199,7 +208,9 @@ impl Images {
     /// Counts a data bio of an image at Q. Says whether the device is the first one under the
     /// file system (a bio of dm or md carries the same pages again on the devices beneath).
     pub(crate) fn queued(&mut self, image: u32, event: &Event) -> bool {
-        let Some(state) = self.images.get_mut(image as usize) else { return false };
+        let Some(state) = self.images.get_mut(image as usize) else {
+            return false;
+        };
         if state.first_devices.is_empty() {
             state.first_devices.push(event.dev);
         }
@@ -225,7 +236,10 @@ impl Images {
 
     /// The disks with an image right on this device.
     pub(crate) fn disks_on(&self, dev: u32) -> &[u32] {
-        self.on_device.iter().find(|(device, _)| *device == dev).map_or(&[], |(_, disks)| disks)
+        self.on_device
+            .iter()
+            .find(|(device, _)| *device == dev)
+            .map_or(&[], |(_, disks)| disks)
     }
 
     /// `images[]`.
@@ -242,7 +256,11 @@ impl Images {
                 inode: state.about.inode,
                 depth: state.depth,
                 format: state.about.format.clone(),
-                fs_type: state.about.mount.as_ref().map(|mount| mount.fs_type.clone()),
+                fs_type: state
+                    .about
+                    .mount
+                    .as_ref()
+                    .map(|mount| mount.fs_type.clone()),
                 file_io: files_recorded.then_some(file_io),
                 host_bytes: bios_recorded.then_some(state.host_bytes),
                 shared: state.shared,
@@ -259,5 +277,9 @@ fn whole_disk(topology: &Topology, name: &str) -> Option<u32> {
         return Some(device.dev);
     }
     let disk = device.beneath.first()?;
-    topology.devices.iter().find(|device| device.name == *disk).map(|disk| disk.dev)
+    topology
+        .devices
+        .iter()
+        .find(|device| device.name == *disk)
+        .map(|disk| disk.dev)
 }

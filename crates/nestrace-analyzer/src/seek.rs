@@ -50,7 +50,8 @@ mod tests {
 
     fn distances(ios: &[(u64, u64)]) -> Seek {
         let mut meter = SeekMeter::default();
-        ios.iter().for_each(|(sector, sectors)| meter.io(sector * SECTOR, sectors * SECTOR));
+        ios.iter()
+            .for_each(|(sector, sectors)| meter.io(sector * SECTOR, sectors * SECTOR));
         meter.seek()
     }
 
@@ -62,7 +63,10 @@ mod tests {
     #[test]
     fn sequential_forward_backward_overlap() {
         let seek = distances(&[(100, 8), (108, 8), (216, 8), (100, 8), (104, 8)]);
-        assert_eq!((seek.n, seek.mean, seek.median), (4, Some((100 + 116) / 4), Some(0)));
+        assert_eq!(
+            (seek.n, seek.mean, seek.median),
+            (4, Some((100 + 116) / 4), Some(0))
+        );
         assert_eq!(seek.sequential_share, Some(0.5));
     }
 }

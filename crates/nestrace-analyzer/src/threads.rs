@@ -22,7 +22,13 @@ pub(crate) struct Thread {
 impl Threads {
     pub(crate) fn name(&mut self, event: &Event) {
         let tgid = u32::try_from(event.object).unwrap_or(0);
-        self.by_tid.insert(event.tid, Thread { tgid, name: event.thread_name() });
+        self.by_tid.insert(
+            event.tid,
+            Thread {
+                tgid,
+                name: event.thread_name(),
+            },
+        );
     }
 
     pub(crate) fn get(&self, tid: u32) -> Option<&Thread> {
@@ -32,7 +38,9 @@ impl Threads {
     /// What a person calls the process of a thread: the name of its main thread where that was
     /// seen, and one name for all kernel workers.
     pub(crate) fn process(&self, tid: u32) -> (u32, String) {
-        let Some(thread) = self.get(tid) else { return (0, String::from("unknown thread")) };
+        let Some(thread) = self.get(tid) else {
+            return (0, String::from("unknown thread"));
+        };
         if let Some(worker) = kernel_worker(&thread.name) {
             return (0, worker.to_owned());
         }
@@ -43,5 +51,7 @@ impl Threads {
 
 /// `kworker/u8:3-flush-7:0` is work of anyone: all of them are one.
 fn kernel_worker(name: &str) -> Option<&str> {
-    name.split_once('/').filter(|(head, _)| matches!(*head, "kworker" | "ksoftirqd")).map(|(head, _)| head)
+    name.split_once('/')
+        .filter(|(head, _)| matches!(*head, "kworker" | "ksoftirqd"))
+        .map(|(head, _)| head)
 }

@@ -56,9 +56,13 @@ impl Unlinked {
     }
 
     pub(crate) fn by_reason(self) -> BTreeMap<&'static str, u64> {
-        [("lost_events", self.lost_events), ("before_start", self.before_start), ("no_match", self.no_match)]
-            .into_iter()
-            .filter(|(_, n)| *n > 0)
-            .collect()
+        [
+            ("lost_events", self.lost_events),
+            ("before_start", self.before_start),
+            ("no_match", self.no_match),
+        ]
+        .into_iter()
+        .filter(|(_, n)| *n > 0)
+        .collect()
     }
 }

@@ -59,11 +59,15 @@ impl Users {
         if self.keys.len() >= MAX_USERS && !self.keys.contains(&key) {
             key = Key::Process(0, String::from("others"));
         }
-        let slot = self.keys.iter().position(|known| *known == key).unwrap_or_else(|| {
-            self.keys.push(key);
-            self.totals.push(Totals::default());
-            self.keys.len() - 1
-        });
+        let slot = self
+            .keys
+            .iter()
+            .position(|known| *known == key)
+            .unwrap_or_else(|| {
+                self.keys.push(key);
+                self.totals.push(Totals::default());
+                self.keys.len() - 1
+            });
         // Threads without a name yet are asked for again; ids of threads are reused, so the map
         // is only a shortcut that starts afresh when it has grown.
         if self.by_owner.len() > 16 * MAX_USERS {
@@ -77,7 +81,12 @@ impl Users {
     }
 
     /// `devices[].users`, most device time first.
-    pub(crate) fn finish(&self, images: &Images, guest_pids: &[(u32, String)], device_name: &dyn Fn(u32) -> String) -> Vec<User> {
+    pub(crate) fn finish(
+        &self,
+        images: &Images,
+        guest_pids: &[(u32, String)],
+        device_name: &dyn Fn(u32) -> String,
+    ) -> Vec<User> {
         let all_ns: u64 = self.totals.iter().map(|totals| totals.device_ns).sum();
         let mut users: Vec<User> = Vec::new();
         for (key, totals) in self.keys.iter().zip(&self.totals) {
@@ -86,8 +95,13 @@ impl Users {
             user.bytes = totals.bytes;
             user.device_ns = totals.device_ns;
             let same = |other: &&mut User| {
-                (other.kind, &other.guest, &other.disk, &other.name, other.pid)
-                    == (user.kind, &user.guest, &user.disk, &user.name, user.pid)
+                (
+                    other.kind,
+                    &other.guest,
+                    &other.disk,
+                    &other.name,
+                    other.pid,
+                ) == (user.kind, &user.guest, &user.disk, &user.name, user.pid)
             };
             match users.iter_mut().find(same) {
                 Some(other) => {
@@ -99,9 +113,18 @@ impl Users {
             }
         }
         for user in &mut users {
-            user.share = if all_ns == 0 { 0.0 } else { user.device_ns as f64 / all_ns as f64 };
+            user.share = if all_ns == 0 {
+                0.0
+            } else {
+                user.device_ns as f64 / all_ns as f64
+            };
         }
-        users.sort_by(|a, b| b.device_ns.cmp(&a.device_ns).then(b.bytes.cmp(&a.bytes)).then(a.name.cmp(&b.name)));
+        users.sort_by(|a, b| {
+            b.device_ns
+                .cmp(&a.device_ns)
+                .then(b.bytes.cmp(&a.bytes))
+                .then(a.name.cmp(&b.name))
+        });
         users
     }
 }
@@ -115,12 +138,20 @@ fn packed(owner: Owner) -> u64 {
     }
 }
 
-fn name(key: &Key, images: &Images, guest_pids: &[(u32, String)], device_name: &dyn Fn(u32) -> String) -> User {
+fn name(
+    key: &Key,
+    images: &Images,
+    guest_pids: &[(u32, String)],
+    device_name: &dyn Fn(u32) -> String,
+) -> User {
     let mut user = User::default();
     match key {
         Key::Image(image) => {
             user.kind = "image";
-            let disk = images.images.get(*image as usize).and_then(|image| images.disks.get(image.disk as usize));
+            let disk = images
+                .images
+                .get(*image as usize)
+                .and_then(|image| images.disks.get(image.disk as usize));
             user.guest = disk.map(|disk| disk.guest_name.clone());
             user.disk = disk.map(|disk| disk.name.clone());
         }
@@ -130,7 +161,9 @@ fn name(key: &Key, images: &Images, guest_pids: &[(u32, String)], device_name: &
             user.name = Some(device_name(*device));
         }
         Key::Process(pid, name) => {
-            let guest = guest_pids.iter().find(|(guest_pid, _)| guest_pid == pid && *pid != 0);
+            let guest = guest_pids
+                .iter()
+                .find(|(guest_pid, _)| guest_pid == pid && *pid != 0);
             user.kind = if guest.is_some() { "guest" } else { "process" };
             user.guest = guest.map(|(_, name)| name.clone());
             user.name = Some(name.clone());

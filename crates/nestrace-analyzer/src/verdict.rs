@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::analysis::Device;
-use crate::image::{Images, ImageState};
+use crate::image::{ImageState, Images};
 use crate::overlap::Activity;
 use crate::qemu::Overlap;
 
@@ -42,9 +42,9 @@ pub struct DiskVerdict {
     pub host_ns: u64,
     /// The host's part at least: at each instant no more requests than file I/Os in flight.
     pub host_at_least_ns: u64,
-    /// Requests in flight on average, while there was any.
+    /// Requests in flight on average while there was any, × 1,000.
     pub in_flight_millis: u64,
-    /// The disk was never idle for the estimate to be exact: true where at most one request was in flight.
+    /// At most one request was in flight at any time: the split is exact.
     pub serial: bool,
 }
 
@@ -68,7 +68,13 @@ pub struct DeviceVerdict {
 }
 
 /// Sums one disk up.
-pub(crate) fn disk(images: &Images, number: usize, overlap: &Overlap, activity: &Activity, bios: bool) -> Option<DiskVerdict> {
+pub(crate) fn disk(
+    images: &Images,
+    number: usize,
+    overlap: &Overlap,
+    activity: &Activity,
+    bios: bool,
+) -> Option<DiskVerdict> {
     let disk = images.disks.get(number)?;
     if overlap.requests == 0 {
         return None;
@@ -89,8 +95,11 @@ pub(crate) fn disk(images: &Images, number: usize, overlap: &Overlap, activity: 
         host_queue_ns: bios.then_some(queue),
         device_ns: bios.then_some(device),
         host_ns: host,
-        host_at_least_ns: u64::try_from(activity.file_at_least_ns).unwrap_or(u64::MAX).min(host),
-        in_flight_millis: u64::try_from(activity.qemu_ns * 1000 / u128::from(busy.max(1))).unwrap_or(u64::MAX),
+        host_at_least_ns: u64::try_from(activity.file_at_least_ns)
+            .unwrap_or(u64::MAX)
+            .min(host),
+        in_flight_millis: u64::try_from(activity.qemu_ns * 1000 / u128::from(busy.max(1)))
+            .unwrap_or(u64::MAX),
         serial: activity.qemu_max <= 1,
     })
 }
@@ -99,7 +108,11 @@ pub(crate) fn disk(images: &Images, number: usize, overlap: &Overlap, activity: 
 pub(crate) fn device(device: &Device) -> Option<DeviceVerdict> {
     let users = device.users.as_ref()?;
     let share = |kinds: &[&str]| -> f64 {
-        users.iter().filter(|user| kinds.contains(&user.kind)).map(|user| user.share).sum()
+        users
+            .iter()
+            .filter(|user| kinds.contains(&user.kind))
+            .map(|user| user.share)
+            .sum()
     };
     let others = users.iter().filter(|user| user.kind == "process");
     Some(DeviceVerdict {
@@ -109,7 +122,9 @@ pub(crate) fn device(device: &Device) -> Option<DeviceVerdict> {
         file_system_share: share(&["file_system"]),
         others_share: share(&["process"]),
         others_bytes: others.clone().map(|user| user.bytes).sum(),
-        largest_other: others.max_by_key(|user| user.device_ns).and_then(|user| user.name.clone()),
+        largest_other: others
+            .max_by_key(|user| user.device_ns)
+            .and_then(|user| user.name.clone()),
     })
 }
 

@@ -1,57 +1,13 @@
 //! The block layer: tiny lists of events and what follows from them.
 
 mod notation;
+mod one_device;
 
-use nestrace_analyzer::analysis::{Check, Device};
-use nestrace_analyzer::{Analysis, Analyzer, Dist, Options};
+use nestrace_analyzer::{Analyzer, Options};
 use nestrace_trace::Manifest;
 use nestrace_trace::manifest::{self, Topology};
 
-fn analyze(text: &str) -> Analysis {
-    Analyzer::analyze(&Manifest::default(), Options::default(), notation::events(text))
-}
-
-/// The only device.
-fn device(text: &str) -> Device {
-    let analysis = analyze(text);
-    assert_eq!(analysis.devices.len(), 1, "one device expected");
-    analysis.devices.into_iter().next().expect("a device")
-}
-
-/// The identities that hold when nothing was lost and nothing is in flight at the ends.
-fn conserved(device: &Device) -> Check {
-    let check = device.check.expect("a full recording");
-    assert_eq!(
-        check.queued + check.splits,
-        check.get_requests + check.back_merges + check.front_merges + check.untraced_merges,
-        "Q + X = G + M + F: {check:?}"
-    );
-    assert_eq!(check.walked_at_issue, check.queued + check.splits - check.empty_flushes, "{check:?}");
-    assert_eq!(check.ended, check.queued - check.empty_flushes, "every data bio ends once: {check:?}");
-    assert_eq!(check.counted_completions, device.counts.completed + check.empty_flushes, "{check:?}");
-    assert_eq!(check.empty_flushes_ended, check.empty_flushes, "{check:?}");
-    assert_eq!(
-        (check.ended_twice, check.reused_while_live, check.reissued_while_live, check.open_at_end),
-        (0, 0, 0, 0)
-    );
-    assert!(device.unlinked.is_empty(), "{:?}", device.unlinked);
-    check
-}
-
-fn sum(dist: Option<Dist>) -> u64 {
-    dist.map_or(0, |dist| dist.sum)
-}
-
-fn n_mean(dist: Option<Dist>) -> (u64, Option<u64>) {
-    dist.map(|dist| (dist.n, dist.mean)).expect("recorded")
-}
-
-/// The parts sum to q2c.
-fn parts_sum(device: &Device) {
-    let all = device.latency_ns.all;
-    let parts = [all.q2g, all.g2i, all.g2d, all.i2d, all.q2m, all.m2d, all.d2c];
-    assert_eq!(parts.into_iter().map(sum).sum::<u64>(), sum(all.q2c));
-}
+use one_device::{analyze, conserved, device, n_mean, parts_sum};
 
 #[test]
 fn a_read_without_scheduler() {
@@ -66,7 +22,15 @@ fn a_read_without_scheduler() {
     assert_eq!(device.dev, "7:0");
     assert_eq!(device.name, "7:0");
     let counts = device.counts;
-    assert_eq!((counts.queued, counts.issued, counts.completed, counts.flushes), (Some(1), 1, 1, 0));
+    assert_eq!(
+        (
+            counts.queued,
+            counts.issued,
+            counts.completed,
+            counts.flushes
+        ),
+        (Some(1), 1, 1, 0)
+    );
     assert_eq!(device.bytes.read, 8192);
     let all = device.latency_ns.all;
     assert_eq!(n_mean(all.q2g), (1, Some(10)));
@@ -92,7 +56,10 @@ fn a_write_with_scheduler() {
     conserved(&device);
     parts_sum(&device);
     let all = device.latency_ns.all;
-    assert_eq!((n_mean(all.g2i), n_mean(all.i2d)), ((1, Some(40)), (1, Some(30))));
+    assert_eq!(
+        (n_mean(all.g2i), n_mean(all.i2d)),
+        ((1, Some(40)), (1, Some(30)))
+    );
     assert_eq!(n_mean(all.g2d).0, 0);
     assert_eq!((device.counts.meta, device.counts.readahead), (1, 1));
 }
@@ -111,13 +78,25 @@ fn merges_at_both_ends() {
     );
     let check = conserved(&device);
     parts_sum(&device);
-    assert_eq!((check.back_merges, check.front_merges, check.get_requests), (1, 1, 1));
+    assert_eq!(
+        (check.back_merges, check.front_merges, check.get_requests),
+        (1, 1, 1)
+    );
     let counts = device.counts;
-    assert_eq!((counts.queued, counts.issued, counts.completed), (Some(3), 1, 1));
-    assert_eq!((counts.back_merges, counts.front_merges), (Some(1), Some(1)));
+    assert_eq!(
+        (counts.queued, counts.issued, counts.completed),
+        (Some(3), 1, 1)
+    );
+    assert_eq!(
+        (counts.back_merges, counts.front_merges),
+        (Some(1), Some(1))
+    );
     assert_eq!(device.bytes.write, 12288);
     let all = device.latency_ns.all;
-    assert_eq!((n_mean(all.q2m), n_mean(all.m2d)), ((2, Some(7)), (2, Some(19))));
+    assert_eq!(
+        (n_mean(all.q2m), n_mean(all.m2d)),
+        ((2, Some(7)), (2, Some(19)))
+    );
     assert_eq!(n_mean(all.d2c), (3, Some(250)));
     assert_eq!(n_mean(device.latency_ns.q2q), (2, Some(15)));
 }
@@ -161,74 +140,26 @@ fn a_split_ends_with_its_last_fragment() {
     let check = conserved(&device);
     assert_eq!((check.queued, check.splits, check.generations), (1, 2, 3));
     let all = device.latency_ns.all;
-    assert_eq!(n_mean(all.q2g), (3, Some((4 + 8 + 10 + 1) / 3)), "one for each fragment");
+    assert_eq!(
+        n_mean(all.q2g),
+        (3, Some((4 + 8 + 10 + 1) / 3)),
+        "one for each fragment"
+    );
     assert_eq!(n_mean(all.q2c), (1, Some(250)), "one for the bio");
-    assert_eq!((n_mean(all.g2d), n_mean(all.d2c)), ((1, Some(14)), (1, Some(228))), "of its last fragment");
-    assert_eq!((device.counts.queued, device.counts.completed, device.counts.splits), (Some(1), 3, Some(2)));
+    assert_eq!(
+        (n_mean(all.g2d), n_mean(all.d2c)),
+        ((1, Some(14)), (1, Some(228))),
+        "of its last fragment"
+    );
+    assert_eq!(
+        (
+            device.counts.queued,
+            device.counts.completed,
+            device.counts.splits
+        ),
+        (Some(1), 3, Some(2))
+    );
     assert_eq!(device.bytes.read, 12288);
-}
-
-#[test]
-fn a_journal_commit_on_a_device_without_fua() {
-    // Flush, data with FLUSH_SEQ, flush, and a last C of nothing.
-    let device = device(
-        "100 Q b1 Wfu 0+4096
-         101 G b1
-         102 D fl F
-         200 C fl Fs
-         210 D r1 Wsfu 0+4096 rel=b1
-         260 C r1 Wsfu 0+4096
-         262 D fl F
-         300 C fl Fs
-         301 C r1 Wfu 0+0",
-    );
-    conserved(&device);
-    parts_sum(&device);
-    let counts = device.counts;
-    assert_eq!((counts.queued, counts.issued, counts.completed), (Some(1), 1, 1));
-    assert_eq!((counts.flushes, counts.device_flushes), (0, 2));
-    assert_eq!(device.bytes.write, 4096);
-    assert_eq!(n_mean(device.latency_ns.all.q2c), (1, Some(160)), "zero-length events never enter");
-    assert_eq!(n_mean(device.latency_ns.flush_d2c), (2, Some((98 + 38) / 2)));
-    assert_eq!(device.queue_depth.max, 1);
-}
-
-#[test]
-fn an_empty_flush() {
-    let device = device(
-        "100 Q b1 Wf 0+0
-         101 G b1
-         102 D fl F
-         200 C fl Fs
-         201 C r1 Wf 0+0",
-    );
-    conserved(&device);
-    let counts = device.counts;
-    assert_eq!((counts.queued, counts.completed, counts.flushes, counts.device_flushes), (Some(0), 0, 1, 1));
-    assert_eq!(n_mean(device.latency_ns.flush), (1, Some(101)));
-    assert_eq!(n_mean(device.latency_ns.all.q2c), (0, None));
-}
-
-#[test]
-fn empty_flushes_at_a_reused_address_are_no_confusion() {
-    // On-stack bios: the same address again, while an older flush still waits in the order.
-    let device = device(
-        "100 Q s1 Wf 0+0
-         101 G s1
-         110 Q s2 Wf 0+0
-         111 G s2
-         112 D fl F
-         200 C fl Fs
-         201 C r2 Wf 0+0
-         202 Q s2 W 0+512
-         203 G s2
-         204 D r9 W 0+512 rel=s2
-         205 C r1 Wf 0+0
-         300 C r9 W 0+512",
-    );
-    conserved(&device);
-    assert_eq!((device.counts.flushes, device.counts.completed), (2, 1));
-    assert_eq!(n_mean(device.latency_ns.flush), (2, Some((101 + 95) / 2)), "count and mean are exact");
 }
 
 #[test]
@@ -246,11 +177,21 @@ fn a_requeue_walks_its_bios_once() {
     conserved(&device);
     parts_sum(&device);
     let counts = device.counts;
-    assert_eq!((counts.issued, counts.completed, counts.requeues), (2, 1, Some(1)));
+    assert_eq!(
+        (counts.issued, counts.completed, counts.requeues),
+        (2, 1, Some(1))
+    );
     let all = device.latency_ns.all;
-    assert_eq!((n_mean(all.i2d), n_mean(all.d2c)), ((1, Some(45)), (1, Some(40))), "the last D counts");
+    assert_eq!(
+        (n_mean(all.i2d), n_mean(all.d2c)),
+        ((1, Some(45)), (1, Some(40))),
+        "the last D counts"
+    );
     assert_eq!(device.queue_depth.max, 1);
-    assert!((device.queue_depth.mean - 0.6).abs() < 1e-9, "not while it was put back");
+    assert!(
+        (device.queue_depth.mean - 0.6).abs() < 1e-9,
+        "not while it was put back"
+    );
 }
 
 #[test]
@@ -309,7 +250,10 @@ fn discards_merge_without_a_trace() {
     let check = conserved(&device);
     assert_eq!(check.untraced_merges, 1);
     let counts = device.counts;
-    assert_eq!((counts.discards, counts.completed, counts.back_merges), (1, 1, Some(1)));
+    assert_eq!(
+        (counts.discards, counts.completed, counts.back_merges),
+        (1, 1, Some(1))
+    );
     assert_eq!((device.bytes.discard, device.bytes.write), (8192, 0));
     assert_eq!(n_mean(device.latency_ns.by_op.discard.q2c).0, 2);
 }
@@ -337,8 +281,15 @@ fn request_merge_keeps_every_bio() {
     );
     conserved(&device);
     parts_sum(&device);
-    assert_eq!((device.counts.request_merges, device.counts.completed), (Some(1), 1));
-    assert_eq!(n_mean(device.latency_ns.all.g2i).0, 1, "b2 came after the insert");
+    assert_eq!(
+        (device.counts.request_merges, device.counts.completed),
+        (Some(1), 1)
+    );
+    assert_eq!(
+        n_mean(device.latency_ns.all.g2i).0,
+        1,
+        "b2 came after the insert"
+    );
 }
 
 #[test]
@@ -346,7 +297,12 @@ fn dm_over_a_disk() {
     // A bio-based device: the bio ends itself; its clone is another bio on the disk beneath.
     let manifest = Manifest {
         topology: Topology {
-            devices: vec![manifest::Device { name: "dm-0".into(), dev: 253 << 20, kind: "dm".into(), ..Default::default() }],
+            devices: vec![manifest::Device {
+                name: "dm-0".into(),
+                dev: 253 << 20,
+                kind: "dm".into(),
+                ..Default::default()
+            }],
             ..Default::default()
         },
         ..Default::default()
@@ -365,94 +321,26 @@ fn dm_over_a_disk() {
              210 BC b1 W 8192+0 dev=253:0",
         ),
     );
-    let [disk, dm] = &analysis.devices[..] else { panic!("two devices") };
+    let [disk, dm] = &analysis.devices[..] else {
+        panic!("two devices")
+    };
     assert_eq!((disk.name.as_str(), dm.name.as_str()), ("7:0", "dm-0"));
     conserved(disk);
     assert_eq!(disk.counts.remaps, Some(1));
-    assert_eq!((dm.counts.queued, dm.counts.completed, dm.counts.issued), (Some(1), 1, 0));
+    assert_eq!(
+        (dm.counts.queued, dm.counts.completed, dm.counts.issued),
+        (Some(1), 1, 0)
+    );
     assert_eq!(dm.counts.splits, Some(1));
     assert_eq!(dm.bytes.write, 8192);
     assert_eq!(n_mean(dm.latency_ns.all.q2c), (1, Some(110)));
     assert_eq!(dm.latency_ns.all.d2c, None, "it has no requests");
     let check = dm.check.expect("full");
-    assert_eq!((check.ended, check.generations, check.reused_while_live), (1, 1, 0));
-    assert!(dm.unlinked.is_empty());
-}
-
-#[test]
-fn a_lost_q_leaves_d2c() {
-    // Long after the start, and no loss was reported: no match.
-    let text = "1 Q b1 R 0+512
-         2 G b1
-         3 D r1 R 0+512 rel=b1
-         4 C r1 R 0+512
-         20000000000 G b2
-         20000000010 D r2 R 512+512 rel=b2
-         20000000050 C r2 R 512+512";
-    let no_match = device(text);
-    assert_eq!(no_match.unlinked.into_iter().collect::<Vec<_>>(), [("no_match", 2)]);
-    let all = no_match.latency_ns.all;
-    assert_eq!((n_mean(all.q2c).0, n_mean(all.d2c).0), (1, 2));
-    assert_eq!((no_match.counts.completed, no_match.bytes.read), (2, 1024));
-    let lost = device(&format!("5 loss total=3 sub=0\n{text}"));
-    assert_eq!(lost.unlinked.into_iter().collect::<Vec<_>>(), [("lost_events", 2)]);
-}
-
-#[test]
-fn in_flight_at_the_start() {
-    let device = device(
-        "100 C r0 W 0+4096
-         110 D r1 R 0+512 rel=b2
-         150 C r1 R 0+512",
+    assert_eq!(
+        (check.ended, check.generations, check.reused_while_live),
+        (1, 1, 0)
     );
-    assert_eq!(device.unlinked.iter().collect::<Vec<_>>(), [(&"before_start", &2)]);
-    assert_eq!((device.counts.completed, device.bytes.write), (2, 4096));
-    assert_eq!(n_mean(device.latency_ns.all.d2c), (1, Some(40)));
-}
-
-#[test]
-fn in_flight_at_the_end() {
-    let check = device(
-        "100 Q b1 W 0+4096
-         101 G b1
-         102 Q b2 W 0+4096
-         103 D r1 W 0+4096 rel=b1",
-    )
-    .check
-    .expect("full");
-    assert_eq!((check.open_at_end, check.ended), (2, 0));
-}
-
-#[test]
-fn a_lost_completion_is_seen_at_the_reuse() {
-    let check = device(
-        "100 Q b1 W 0+4096
-         101 G b1
-         103 D r1 W 0+4096 rel=b1
-         200 Q b1 W 4096+4096
-         201 G b1
-         202 D r1 W 4096+4096 rel=b1
-         300 C r1 W 4096+4096",
-    )
-    .check
-    .expect("full");
-    assert_eq!((check.reused_while_live, check.reissued_while_live, check.ended), (1, 1, 1));
-    assert_eq!((check.ended_twice, check.generations), (0, 2));
-}
-
-#[test]
-fn two_requests_with_one_bio_end_it_twice() {
-    let check = device(
-        "100 Q b1 W 0+4096
-         101 G b1
-         103 D r1 W 0+4096 rel=b1
-         104 D r2 W 0+4096 rel=b1
-         200 C r1 W 0+4096
-         300 C r2 W 0+4096",
-    )
-    .check
-    .expect("full");
-    assert_eq!((check.ended, check.ended_twice, check.walked_at_issue), (1, 1, 1));
+    assert!(dm.unlinked.is_empty());
 }
 
 #[test]
@@ -467,13 +355,28 @@ fn light_recordings_know_requests_only() {
          400 RD r5 D 0+65536 issued=310",
     );
     let counts = device.counts;
-    assert_eq!((counts.issued, counts.completed, counts.discards), (4, 4, 1));
+    assert_eq!(
+        (counts.issued, counts.completed, counts.discards),
+        (4, 4, 1)
+    );
     assert_eq!((counts.flushes, counts.device_flushes), (1, 1));
-    assert_eq!((counts.queued, counts.back_merges, counts.splits), (None, None, None));
-    assert_eq!((device.bytes.read, device.bytes.write, device.bytes.discard), (4096, 4608, 65536));
+    assert_eq!(
+        (counts.queued, counts.back_merges, counts.splits),
+        (None, None, None)
+    );
+    assert_eq!(
+        (device.bytes.read, device.bytes.write, device.bytes.discard),
+        (4096, 4608, 65536)
+    );
     let latency = device.latency_ns;
-    assert_eq!((latency.all.q2c, latency.all.q2g, latency.q2q, latency.flush), (None, None, None, None));
-    assert_eq!(n_mean(latency.all.d2c), (4, Some((100 + 100 + 40 + 90 + 2) / 4)));
+    assert_eq!(
+        (latency.all.q2c, latency.all.q2g, latency.q2q, latency.flush),
+        (None, None, None, None)
+    );
+    assert_eq!(
+        n_mean(latency.all.d2c),
+        (4, Some((100 + 100 + 40 + 90 + 2) / 4))
+    );
     assert_eq!(device.queue_depth.max, 2);
     assert!(device.check.is_none() && device.users.is_none());
 }
@@ -498,7 +401,11 @@ fn devices_are_sorted_by_bytes_and_named() {
          3 RQ r7 R 0+8192 dev=8:0",
     );
     let analysis = Analyzer::analyze(&manifest, Options::default(), events);
-    let names: Vec<&str> = analysis.devices.iter().map(|device| device.name.as_str()).collect();
+    let names: Vec<&str> = analysis
+        .devices
+        .iter()
+        .map(|device| device.name.as_str())
+        .collect();
     assert_eq!(names, ["vda", "7:0"], "8:0 had no I/O");
     assert_eq!(analysis.devices[0].scheduler.as_deref(), Some("none"));
 }

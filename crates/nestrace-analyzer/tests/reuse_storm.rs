@@ -88,7 +88,12 @@ const PLACES: u64 = 12;
 impl Machine {
     fn emit(&mut self, kind: Kind, event: Event) -> u64 {
         self.now += 7;
-        self.events.push(Event { ts_ns: self.now, kind: kind as u8, dev: 7 << 20, ..event });
+        self.events.push(Event {
+            ts_ns: self.now,
+            kind: kind as u8,
+            dev: 7 << 20,
+            ..event
+        });
         self.now
     }
 
@@ -98,7 +103,10 @@ impl Machine {
 
     /// A free address for a bio (even) or request (odd), most recently freed ones included.
     fn allocate(&mut self, place: usize, base: u64) -> Option<u64> {
-        let free: Vec<u64> = (0..PLACES).map(|i| base + i * 64).filter(|p| !self.used.contains(p)).collect();
+        let free: Vec<u64> = (0..PLACES)
+            .map(|i| base + i * 64)
+            .filter(|p| !self.used.contains(p))
+            .collect();
         let pointer = *free.get(place % free.len().max(1))?;
         self.used.push(pointer);
         Some(pointer)
@@ -112,10 +120,29 @@ impl Machine {
         let pointer = self.allocate(place, 0xb000_0000)?;
         let offset = self.next_offset;
         self.next_offset += bytes;
-        let queued_ns = self.emit(Kind::Queue, Event { object: pointer, offset, bytes, flags, ..Event::default() });
-        self.bios.push(Bio { pointer, queued_ns, open: 1, empty: bytes == 0 });
+        let queued_ns = self.emit(
+            Kind::Queue,
+            Event {
+                object: pointer,
+                offset,
+                bytes,
+                flags,
+                ..Event::default()
+            },
+        );
+        self.bios.push(Bio {
+            pointer,
+            queued_ns,
+            open: 1,
+            empty: bytes == 0,
+        });
         self.count("queued", 1);
-        Some(Fragment { bio: self.bios.len() - 1, pointer, bytes, offset })
+        Some(Fragment {
+            bio: self.bios.len() - 1,
+            pointer,
+            bytes,
+            offset,
+        })
     }
 
     fn step(&mut self, step: Step) {
@@ -138,7 +165,9 @@ impl Machine {
             }
             Step::Part { of } => {
                 let parts = |request: &Request| {
-                    request.issued_ns.is_some() && request.fragments.len() > 1 && request.flags & flags::PREFLUSH == 0
+                    request.issued_ns.is_some()
+                        && request.fragments.len() > 1
+                        && request.flags & flags::PREFLUSH == 0
                 };
                 if let Some(i) = self.pick(of, parts) {
                     self.part(i);
@@ -153,7 +182,9 @@ impl Machine {
     }
 
     fn pick(&self, of: usize, possible: impl Fn(&Request) -> bool) -> Option<usize> {
-        let all: Vec<usize> = (0..self.requests.len()).filter(|i| possible(&self.requests[*i])).collect();
+        let all: Vec<usize> = (0..self.requests.len())
+            .filter(|i| possible(&self.requests[*i]))
+            .collect();
         all.get(of % all.len().max(1)).copied()
     }
 
@@ -164,59 +195,135 @@ impl Machine {
             2..5 => (bytes, flags::OP_READ),
             _ => (bytes, flags::OP_WRITE),
         };
-        let Some(pointer) = self.allocate(place / 16, 0xc000_0000) else { return };
-        let Some(fragment) = self.queue(place, bytes, flags) else { return self.free(pointer) };
-        self.emit(Kind::GetRequest, Event { object: fragment.pointer, ..Event::default() });
-        let request = Request { pointer, fragments: vec![fragment], issued_ns: None, flags };
+        let Some(pointer) = self.allocate(place / 16, 0xc000_0000) else {
+            return;
+        };
+        let Some(fragment) = self.queue(place, bytes, flags) else {
+            return self.free(pointer);
+        };
+        self.emit(
+            Kind::GetRequest,
+            Event {
+                object: fragment.pointer,
+                ..Event::default()
+            },
+        );
+        let request = Request {
+            pointer,
+            fragments: vec![fragment],
+            issued_ns: None,
+            flags,
+        };
         if bytes > 0 {
             return self.requests.push(request);
         }
         // An empty flush: a flush request at the device, then the C of a request that had no D.
         self.count("flushes", 1);
-        let flush = Event { object: 0xf1, flags: flags::OP_FLUSH, ..Event::default() };
+        let flush = Event {
+            object: 0xf1,
+            flags: flags::OP_FLUSH,
+            ..Event::default()
+        };
         self.emit(Kind::Issue, flush);
-        self.emit(Kind::Complete, Event { flags: flags::OP_FLUSH | flags::FLUSH_SEQ, ..flush });
-        self.emit(Kind::Complete, event_of(&Request { fragments: Vec::new(), ..request }));
+        self.emit(
+            Kind::Complete,
+            Event {
+                flags: flags::OP_FLUSH | flags::FLUSH_SEQ,
+                ..flush
+            },
+        );
+        self.emit(
+            Kind::Complete,
+            event_of(&Request {
+                fragments: Vec::new(),
+                ..request
+            }),
+        );
         self.free(pointer);
         self.free(fragment.pointer);
     }
 
     fn merge(&mut self, place: usize, into: usize, bytes: u64) {
-        let open = |request: &Request| request.issued_ns.is_none() && request.flags & flags::PREFLUSH == 0;
-        let Some(i) = self.pick(into, open) else { return };
-        let Some(fragment) = self.queue(place, bytes, self.requests[i].flags) else { return };
-        self.emit(Kind::BackMerge, Event { object: fragment.pointer, ..Event::default() });
+        let open =
+            |request: &Request| request.issued_ns.is_none() && request.flags & flags::PREFLUSH == 0;
+        let Some(i) = self.pick(into, open) else {
+            return;
+        };
+        let Some(fragment) = self.queue(place, bytes, self.requests[i].flags) else {
+            return;
+        };
+        self.emit(
+            Kind::BackMerge,
+            Event {
+                object: fragment.pointer,
+                ..Event::default()
+            },
+        );
         self.requests[i].fragments.push(fragment);
     }
 
     /// The kernel splits before G; here the parent's G came first, which changes no identity.
     fn split(&mut self, place: usize, of: usize) {
         let splits = |request: &Request| {
-            request.issued_ns.is_none() && request.fragments[0].bytes >= 1024 && request.flags & flags::PREFLUSH == 0
+            request.issued_ns.is_none()
+                && request.fragments[0].bytes >= 1024
+                && request.flags & flags::PREFLUSH == 0
         };
-        let Some(i) = self.pick(of, splits) else { return };
-        let Some(request) = self.allocate(place / 16, 0xc000_0000) else { return };
-        let Some(pointer) = self.allocate(place, 0xb000_0000) else { return self.free(request) };
+        let Some(i) = self.pick(of, splits) else {
+            return;
+        };
+        let Some(request) = self.allocate(place / 16, 0xc000_0000) else {
+            return;
+        };
+        let Some(pointer) = self.allocate(place, 0xb000_0000) else {
+            return self.free(request);
+        };
         let parent = self.requests[i].fragments[0];
         let bytes = parent.bytes / 1024 * 512;
-        let front = Fragment { pointer, bytes, ..parent };
+        let front = Fragment {
+            pointer,
+            bytes,
+            ..parent
+        };
         let flags = self.requests[i].flags;
         self.emit(
             Kind::Split,
-            Event { object: pointer, related: parent.pointer, offset: parent.offset, bytes, flags, ..Event::default() },
+            Event {
+                object: pointer,
+                related: parent.pointer,
+                offset: parent.offset,
+                bytes,
+                flags,
+                ..Event::default()
+            },
         );
-        self.emit(Kind::GetRequest, Event { object: pointer, ..Event::default() });
+        self.emit(
+            Kind::GetRequest,
+            Event {
+                object: pointer,
+                ..Event::default()
+            },
+        );
         self.count("splits", 1);
         self.bios[parent.bio].open += 1;
         let tail = &mut self.requests[i].fragments[0];
         tail.bytes -= bytes;
         tail.offset += bytes;
-        self.requests.push(Request { pointer: request, fragments: vec![front], issued_ns: None, flags });
+        self.requests.push(Request {
+            pointer: request,
+            fragments: vec![front],
+            issued_ns: None,
+            flags,
+        });
     }
 
     fn issue(&mut self, i: usize) {
         let request = self.requests[i].clone();
-        let in_sequence = if request.flags & flags::PREFLUSH != 0 { flags::FLUSH_SEQ } else { 0 };
+        let in_sequence = if request.flags & flags::PREFLUSH != 0 {
+            flags::FLUSH_SEQ
+        } else {
+            0
+        };
         let mut event = event_of(&request);
         event.flags |= in_sequence;
         event.related = request.fragments[0].pointer;
@@ -224,7 +331,13 @@ impl Machine {
         let issued_ns = self.emit(Kind::Issue, event);
         for three in request.fragments[1..].chunks(3) {
             let at = |i: usize| three.get(i).map_or(0, |fragment| fragment.pointer);
-            let link = Event { related: at(0), offset: at(1), bytes: at(2), object: request.pointer, ..Event::default() };
+            let link = Event {
+                related: at(0),
+                offset: at(1),
+                bytes: at(2),
+                object: request.pointer,
+                ..Event::default()
+            };
             self.emit(Kind::Link, link);
         }
         self.requests[i].issued_ns = Some(issued_ns);
@@ -233,8 +346,17 @@ impl Machine {
     fn part(&mut self, i: usize) {
         let fragment = self.requests[i].fragments.remove(0);
         let request = self.requests[i].clone();
-        let left = request.fragments.iter().map(|fragment| fragment.bytes).sum();
-        let event = Event { bytes: fragment.bytes, related: left, offset: fragment.offset, ..event_of(&request) };
+        let left = request
+            .fragments
+            .iter()
+            .map(|fragment| fragment.bytes)
+            .sum();
+        let event = Event {
+            bytes: fragment.bytes,
+            related: left,
+            offset: fragment.offset,
+            ..event_of(&request)
+        };
         let ts_ns = self.emit(Kind::Complete, event);
         self.count("bytes", fragment.bytes);
         self.end(fragment, request.issued_ns.expect("issued"), ts_ns);
@@ -247,7 +369,13 @@ impl Machine {
         self.count("completed", 1);
         let mut done_ns = 0;
         if request.flags & flags::PREFLUSH != 0 {
-            done_ns = self.emit(Kind::Complete, Event { flags: event.flags | flags::FLUSH_SEQ, ..event });
+            done_ns = self.emit(
+                Kind::Complete,
+                Event {
+                    flags: event.flags | flags::FLUSH_SEQ,
+                    ..event
+                },
+            );
             self.emit(Kind::Complete, Event { bytes: 0, ..event });
         } else {
             done_ns = done_ns.max(self.emit(Kind::Complete, event));
@@ -287,8 +415,15 @@ impl Machine {
 fn event_of(request: &Request) -> Event {
     Event {
         object: request.pointer,
-        offset: request.fragments.first().map_or(0, |fragment| fragment.offset),
-        bytes: request.fragments.iter().map(|fragment| fragment.bytes).sum(),
+        offset: request
+            .fragments
+            .first()
+            .map_or(0, |fragment| fragment.offset),
+        bytes: request
+            .fragments
+            .iter()
+            .map(|fragment| fragment.bytes)
+            .sum(),
         flags: request.flags,
         ..Event::default()
     }

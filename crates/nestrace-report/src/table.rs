@@ -10,7 +10,9 @@ impl Table {
     /// A table with its header.
     #[must_use]
     pub fn new(header: &[&str]) -> Self {
-        Self { rows: vec![header.iter().map(|cell| (*cell).to_owned()).collect()] }
+        Self {
+            rows: vec![header.iter().map(|cell| (*cell).to_owned()).collect()],
+        }
     }
 
     /// Adds a row.
@@ -29,7 +31,12 @@ impl Table {
     pub fn lines(&self, width: usize) -> Vec<String> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..columns).map(widest).collect();
         let others: usize = widths.iter().skip(1).map(|width| width + 2).sum();
@@ -91,12 +98,17 @@ pub fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
 
 /// Words, with a unit left at its number: `1.2 ms` is one word.
 fn words(text: &str) -> Vec<String> {
-    const UNITS: [&str; 12] = ["%", "ns", "µs", "ms", "s", "B", "KiB", "MiB", "GiB", "TiB", "MiB/s", "KiB/s"];
+    const UNITS: [&str; 12] = [
+        "%", "ns", "µs", "ms", "s", "B", "KiB", "MiB", "GiB", "TiB", "MiB/s", "KiB/s",
+    ];
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let bare = word.trim_end_matches([',', '.', ';', ':', ')']);
         match words.last_mut() {
-            Some(number) if UNITS.contains(&bare) && number.ends_with(|last: char| last.is_ascii_digit()) => {
+            Some(number)
+                if UNITS.contains(&bare)
+                    && number.ends_with(|last: char| last.is_ascii_digit()) =>
+            {
                 number.push(' ');
                 number.push_str(word);
             }
@@ -121,15 +133,26 @@ mod tests {
     #[test]
     fn long_names_are_cut() {
         assert_eq!(shorten("abcdefghij", 10), "abcdefghij");
-        assert_eq!(shorten("/var/lib/libvirt/images/disk.qcow2", 16), "/var/…disk.qcow2");
+        assert_eq!(
+            shorten("/var/lib/libvirt/images/disk.qcow2", 16),
+            "/var/…disk.qcow2"
+        );
         let mut table = Table::new(&["image", "n"]);
         table.row(vec!["x".repeat(200), String::from("1")]);
-        assert!(table.lines(80).iter().all(|line| line.chars().count() <= 80));
+        assert!(
+            table
+                .lines(80)
+                .iter()
+                .all(|line| line.chars().count() <= 80)
+        );
     }
 
     #[test]
     fn paragraphs_keep_units() {
-        assert_eq!(wrap("took 1.2 ms, then", 9, " "), [" took", " 1.2 ms,", " then"]);
+        assert_eq!(
+            wrap("took 1.2 ms, then", 9, " "),
+            [" took", " 1.2 ms,", " then"]
+        );
         assert!(wrap("", 80, "").is_empty());
     }
 }

@@ -63,7 +63,7 @@ pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
         p if !p.is_finite() => String::from("–"),
-        p if p == 0.0 => String::from("0 %"),
+        0.0 => String::from("0 %"),
         p if p < 0.1 => String::from("< 0.1 %"),
         p if p < 9.95 => format!("{p:.1} %"),
         p => format!("{p:.0} %"),
@@ -73,7 +73,11 @@ pub fn percent(share: f64) -> String {
 /// Part of a whole, 0 where there is no whole.
 #[must_use]
 pub fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 /// Two or three digits that count.

@@ -5,7 +5,9 @@ mod notation;
 
 use nestrace_analyzer::{Analysis, Analyzer, Options};
 use nestrace_report::{json, text};
-use nestrace_trace::manifest::{self, Backend, Device, Disk, Guest, Image, Manifest, Mount, Topology};
+use nestrace_trace::manifest::{
+    self, Backend, Device, Disk, Guest, Image, Manifest, Mount, Topology,
+};
 
 /// A guest with one virtio disk on xfs on loop0.
 fn manifest() -> Manifest {
@@ -15,7 +17,10 @@ fn manifest() -> Manifest {
         inode: 12,
         dev: 7 << 20,
         direct: Some(true),
-        mount: Some(Mount { fs_type: "xfs".into(), ..Default::default() }),
+        mount: Some(Mount {
+            fs_type: "xfs".into(),
+            ..Default::default()
+        }),
         devices: vec!["loop0".into()],
         ..Default::default()
     };
@@ -33,10 +38,18 @@ fn manifest() -> Manifest {
                     images: vec![image],
                     ..Default::default()
                 }],
-                backends: vec![Backend { address: 0x10000, disk: 0, proof: "only disk".into() }],
+                backends: vec![Backend {
+                    address: 0x10000,
+                    disk: 0,
+                    proof: "only disk".into(),
+                }],
                 ..Default::default()
             }],
-            devices: vec![Device { name: "loop0".into(), dev: 7 << 20, ..Default::default() }],
+            devices: vec![Device {
+                name: "loop0".into(),
+                dev: 7 << 20,
+                ..Default::default()
+            }],
         },
         ..Default::default()
     }
@@ -75,7 +88,10 @@ const WORKLOAD: &str = "
     1m C r3 W 200704+8192";
 
 fn analyze(manifest: &Manifest, events: &str) -> Analysis {
-    let options = Options { path: "vm1.nest".into(), ..Options::default() };
+    let options = Options {
+        path: "vm1.nest".into(),
+        ..Options::default()
+    };
     Analyzer::analyze(manifest, options, notation::events(events))
 }
 
@@ -84,7 +100,10 @@ fn schema_errors(analysis: &Analysis) -> Vec<String> {
     let schema = serde_json::from_str(schema).expect("the schema is JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("the schema is a schema");
     let object = serde_json::from_str(&json::render(analysis)).expect("JSON");
-    validator.iter_errors(&object).map(|error| format!("{}: {error}", error.instance_path())).collect()
+    validator
+        .iter_errors(&object)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
 }
 
 #[test]
@@ -98,7 +117,8 @@ fn the_text() {
 #[test]
 fn no_line_is_wider_than_the_page() {
     let mut manifest = manifest();
-    manifest.topology.guests[0].name = "a-guest-with-a-name-that-does-not-end-for-quite-a-while".into();
+    manifest.topology.guests[0].name =
+        "a-guest-with-a-name-that-does-not-end-for-quite-a-while".into();
     manifest.refused = vec![manifest::Refused {
         name: "iomap_dio_complete".into(),
         source: "file".into(),
@@ -106,12 +126,20 @@ fn no_line_is_wider_than_the_page() {
         cost: "the end of native aio folds into QEMU's own time".into(),
         guest: None,
     }];
-    manifest.losses = vec![manifest::Loss { source: "block".into(), guest: None, events: 1_234_567 }];
+    manifest.losses = vec![manifest::Loss {
+        source: "block".into(),
+        guest: None,
+        events: 1_234_567,
+    }];
     manifest.state = manifest::State::Recording;
     for events in [WORKLOAD, "", "1 RD r1 R 0+4096 issued=0"] {
         let text = text::render(&analyze(&manifest, events), &text::TextOptions::default());
         for line in text.lines().filter(|line| !line.contains("nestrace ")) {
-            assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+            assert!(
+                line.chars().count() <= 80,
+                "{} columns: {line}",
+                line.chars().count()
+            );
         }
     }
 }
@@ -120,10 +148,17 @@ fn no_line_is_wider_than_the_page() {
 fn what_is_missing_is_said_with_its_cost() {
     let mut manifest = manifest();
     manifest.state = manifest::State::Recording;
-    manifest.losses = vec![manifest::Loss { source: "qemu".into(), guest: None, events: 3 }];
+    manifest.losses = vec![manifest::Loss {
+        source: "qemu".into(),
+        guest: None,
+        events: 3,
+    }];
     let text = text::render(&analyze(&manifest, WORKLOAD), &text::TextOptions::default());
     assert!(text.contains("3 LOST"), "{text}");
-    assert!(text.contains("3 events of source qemu lost: QEMU's requests are incomplete."), "{text}");
+    assert!(
+        text.contains("3 events of source qemu lost: QEMU's requests are incomplete."),
+        "{text}"
+    );
     assert!(text.contains("The recording was not closed"), "{text}");
 }
 
@@ -131,7 +166,10 @@ fn what_is_missing_is_said_with_its_cost() {
 fn colour_only_where_asked_for() {
     let analysis = analyze(&manifest(), WORKLOAD);
     assert!(!text::render(&analysis, &text::TextOptions::default()).contains('\x1b'));
-    let colour = text::TextOptions { colour: true, ..Default::default() };
+    let colour = text::TextOptions {
+        colour: true,
+        ..Default::default()
+    };
     assert!(text::render(&analysis, &colour).contains("\x1b[1mIn short\x1b[0m"));
 }
 
@@ -148,7 +186,10 @@ fn the_json_fits_its_schema() {
         (Manifest::default(), ""),
         (light, "1 RD r1 R 0+4096 issued=0"),
         (two_disks, unnamed),
-        (manifest(), "1 Q b1 W 0+8192 dev=253:0\n2 BC b1 W dev=253:0\n9 C r9 W 0+512 dev=8:0"),
+        (
+            manifest(),
+            "1 Q b1 W 0+8192 dev=253:0\n2 BC b1 W dev=253:0\n9 C r9 W 0+512 dev=8:0",
+        ),
     ];
     for (manifest, events) in cases {
         let errors = schema_errors(&analyze(&manifest, events));
@@ -158,17 +199,33 @@ fn the_json_fits_its_schema() {
 
 #[test]
 fn the_schema_refuses_what_is_wrong() {
-    let schema = serde_json::from_str(include_str!("../../../docs/analysis.schema.json")).expect("JSON");
+    let schema =
+        serde_json::from_str(include_str!("../../../docs/analysis.schema.json")).expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("schema");
     let good: serde_json::Value =
         serde_json::from_str(&json::render(&analyze(&manifest(), WORKLOAD))).expect("JSON");
     assert!(validator.is_valid(&good));
-    for key in ["schema", "trace", "clocks", "devices", "qemu", "images", "chains", "amplification", "findings"] {
+    for key in [
+        "schema",
+        "trace",
+        "clocks",
+        "devices",
+        "qemu",
+        "images",
+        "chains",
+        "amplification",
+        "findings",
+    ] {
         let mut bad = good.clone();
         bad.as_object_mut().expect("object").remove(key);
         assert!(!validator.is_valid(&bad), "without {key}");
     }
-    for path in ["/devices/0/counts/queued", "/devices/0/latency_ns/q2c/n", "/qemu/0/reads", "/images/0/file_io/dsync"] {
+    for path in [
+        "/devices/0/counts/queued",
+        "/devices/0/latency_ns/q2c/n",
+        "/qemu/0/reads",
+        "/images/0/file_io/dsync",
+    ] {
         let mut bad = good.clone();
         *bad.pointer_mut(path).expect(path) = serde_json::json!("many");
         assert!(!validator.is_valid(&bad), "{path}");

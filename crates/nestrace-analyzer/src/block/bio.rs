@@ -95,8 +95,19 @@ impl Bio {
     }
 
     /// A bio that is first met in a request at D: in flight before the recording, or its Q was lost.
-    pub(super) fn unseen(generation: u32, device: u16, operation: Operation, event: &Event, bytes: u64) -> Self {
-        Self { queued_ns: None, bytes, aio: (0, 0), ..Self::new(generation, device, operation, event) }
+    pub(super) fn unseen(
+        generation: u32,
+        device: u16,
+        operation: Operation,
+        event: &Event,
+        bytes: u64,
+    ) -> Self {
+        Self {
+            queued_ns: None,
+            bytes,
+            aio: (0, 0),
+            ..Self::new(generation, device, operation, event)
+        }
     }
 
     /// The time of Q, if Q was on this very device.
@@ -112,8 +123,12 @@ impl Bio {
 
     pub(super) fn enter_queue(&self, ts_ns: u64, above: &mut Above<'_>) {
         match self.stage {
-            Some(Stage::Queued) => for_clocks(self.clocks, ts_ns, above, |stages| stages.queued += 1),
-            Some(Stage::Issued) => for_clocks(self.clocks, ts_ns, above, |stages| stages.issued += 1),
+            Some(Stage::Queued) => {
+                for_clocks(self.clocks, ts_ns, above, |stages| stages.queued += 1)
+            }
+            Some(Stage::Issued) => {
+                for_clocks(self.clocks, ts_ns, above, |stages| stages.issued += 1)
+            }
             None => {}
         }
     }
@@ -135,10 +150,14 @@ impl Bio {
     pub(super) fn leave(&self, ts_ns: u64, above: &mut Above<'_>) {
         match self.stage {
             Some(Stage::Queued) => {
-                for_clocks(self.clocks, ts_ns, above, |stages| stages.queued = stages.queued.saturating_sub(1));
+                for_clocks(self.clocks, ts_ns, above, |stages| {
+                    stages.queued = stages.queued.saturating_sub(1)
+                });
             }
             Some(Stage::Issued) => {
-                for_clocks(self.clocks, ts_ns, above, |stages| stages.issued = stages.issued.saturating_sub(1));
+                for_clocks(self.clocks, ts_ns, above, |stages| {
+                    stages.issued = stages.issued.saturating_sub(1)
+                });
             }
             None => {}
         }
@@ -186,9 +205,8 @@ pub(super) fn clocks_of(owner: Owner, event: &Event, above: &mut Above<'_>) -> O
             let disk = above.images.images.get(image as usize)?.disk;
             first.then_some(ClocksOf::Disk(disk))
         }
-        Owner::FileSystem => {
-            (!above.images.disks_on(event.dev).is_empty()).then_some(ClocksOf::FileSystemOn(event.dev))
-        }
+        Owner::FileSystem => (!above.images.disks_on(event.dev).is_empty())
+            .then_some(ClocksOf::FileSystemOn(event.dev)),
         Owner::Loop(_) | Owner::Thread(_) => None,
     }
 }
@@ -197,16 +215,36 @@ impl BlockLayer {
     /// X: the front half gets a pointer of its own, the parent keeps the tail and gets no second Q.
     pub(super) fn split(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         self.meter(device).check.splits += 1;
-        let parent = self.bios.get_mut(&event.related).filter(|parent| parent.device == device && event.related != event.object);
+        let parent = self
+            .bios
+            .get_mut(&event.related)
+            .filter(|parent| parent.device == device && event.related != event.object);
         let Some(parent) = parent else {
             // dm splits by trimming: the bio itself is the argument, and it lives on.
-            let trims_itself = self.bios.get(&event.object).is_some_and(|bio| bio.device == device);
+            let trims_itself = self
+                .bios
+                .get(&event.object)
+                .is_some_and(|bio| bio.device == device);
             if !trims_itself {
                 let reason = above.reasons.at(event.ts_ns);
                 self.meter(device).unlinked.count(reason);
                 let generation = self.new_generation(device);
-                let front = Bio::unseen(generation, device, Operation::of(event.op()), event, event.bytes);
-                self.begin_life(event.object, Bio { stage: None, ..front }, event.ts_ns, above);
+                let front = Bio::unseen(
+                    generation,
+                    device,
+                    Operation::of(event.op()),
+                    event,
+                    event.bytes,
+                );
+                self.begin_life(
+                    event.object,
+                    Bio {
+                        stage: None,
+                        ..front
+                    },
+                    event.ts_ns,
+                    above,
+                );
             }
             return;
         };
@@ -232,8 +270,19 @@ impl BlockLayer {
     }
 
     /// A fragment, carried by a request, has ended: `completed_ns` is the time of the data's C.
-    pub(super) fn end_fragment(&mut self, pointer: u64, generation: u32, completed_ns: u64, ts_ns: u64, above: &mut Above<'_>) {
-        let Some(bio) = self.bios.get_mut(&pointer).filter(|bio| bio.generation == generation) else {
+    pub(super) fn end_fragment(
+        &mut self,
+        pointer: u64,
+        generation: u32,
+        completed_ns: u64,
+        ts_ns: u64,
+        above: &mut Above<'_>,
+    ) {
+        let Some(bio) = self
+            .bios
+            .get_mut(&pointer)
+            .filter(|bio| bio.generation == generation)
+        else {
             return;
         };
         bio.open = bio.open.saturating_sub(1);
@@ -247,7 +296,11 @@ impl BlockLayer {
             self.end_bio(&bio, &bio, completed_ns, ts_ns, above);
             return;
         };
-        let Some(root) = self.bios.get_mut(&root_pointer).filter(|root| root.generation == root_generation) else {
+        let Some(root) = self
+            .bios
+            .get_mut(&root_pointer)
+            .filter(|root| root.generation == root_generation)
+        else {
             return;
         };
         root.open = root.open.saturating_sub(1);
@@ -259,20 +312,41 @@ impl BlockLayer {
     }
 
     /// A whole bio has ended with `last`, its last fragment.
-    fn end_bio(&mut self, whole: &Bio, last: &Bio, completed_ns: u64, ts_ns: u64, above: &mut Above<'_>) {
+    fn end_bio(
+        &mut self,
+        whole: &Bio,
+        last: &Bio,
+        completed_ns: u64,
+        ts_ns: u64,
+        above: &mut Above<'_>,
+    ) {
         if whole.aio.1 != 0 {
-            above.files.bio_ended(whole.aio, whole.whole_bytes, ts_ns, above.images, above.activity);
+            above.files.bio_ended(
+                whole.aio,
+                whole.whole_bytes,
+                ts_ns,
+                above.images,
+                above.activity,
+            );
         }
         let here = whole.home == last.device;
         let meter = self.meter(last.device);
         if let Some(parts) = meter.parts(whole.operation) {
-            parts.d2c.record(completed_ns.saturating_sub(last.issued_ns));
+            parts
+                .d2c
+                .record(completed_ns.saturating_sub(last.issued_ns));
             if here && let Some(queued_ns) = whole.queued_ns {
                 parts.q2c.record(completed_ns.saturating_sub(queued_ns));
                 match (last.way, last.inserted_ns) {
-                    (Way::Got, Some(inserted_ns)) => parts.i2d.record(last.issued_ns.saturating_sub(inserted_ns)),
-                    (Way::Got, None) => parts.g2d.record(last.issued_ns.saturating_sub(last.entered_ns)),
-                    (Way::Merged, _) => parts.m2d.record(last.issued_ns.saturating_sub(last.entered_ns)),
+                    (Way::Got, Some(inserted_ns)) => {
+                        parts.i2d.record(last.issued_ns.saturating_sub(inserted_ns))
+                    }
+                    (Way::Got, None) => parts
+                        .g2d
+                        .record(last.issued_ns.saturating_sub(last.entered_ns)),
+                    (Way::Merged, _) => parts
+                        .m2d
+                        .record(last.issued_ns.saturating_sub(last.entered_ns)),
                     (Way::Unknown, _) => {}
                 }
             }
@@ -297,7 +371,9 @@ impl BlockLayer {
             return;
         };
         bio.leave(event.ts_ns, above);
-        let Some(queued_ns) = bio.queued_ns else { return };
+        let Some(queued_ns) = bio.queued_ns else {
+            return;
+        };
         if bio.empty_flush {
             let waiting = &mut self.flushes[usize::from(bio.home)];
             if let Some(place) = waiting.iter().position(|queued| *queued == queued_ns) {
@@ -309,7 +385,13 @@ impl BlockLayer {
             return;
         }
         if bio.aio.1 != 0 {
-            above.files.bio_ended(bio.aio, bio.whole_bytes, event.ts_ns, above.images, above.activity);
+            above.files.bio_ended(
+                bio.aio,
+                bio.whole_bytes,
+                event.ts_ns,
+                above.images,
+                above.activity,
+            );
         }
         if let Some(request) = self.requests.get_mut(&bio.request) {
             request.forget(event.object, bio.generation);
@@ -326,6 +408,7 @@ impl BlockLayer {
         if let Some(parts) = home.parts(bio.operation) {
             parts.q2c.record(spent);
         }
-        home.users.charge(bio.owner, bio.whole_bytes, spent, above.threads);
+        home.users
+            .charge(bio.owner, bio.whole_bytes, spent, above.threads);
     }
 }

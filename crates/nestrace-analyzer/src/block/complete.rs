@@ -29,15 +29,27 @@ impl BlockLayer {
         meter.transferred(operation, event.bytes);
         meter.check.counted_completions += u64::from(last && !in_sequence);
         match request {
-            Some(request) if request.sequence_data_ns.is_some() => self.sequence_done(device, request, event, above),
-            Some(request) if request.at_device => self.data_done(request, in_sequence, event, above),
-            _ if event.bytes == 0 && last && !in_sequence => self.empty_flush_done(device, event, above),
+            Some(request) if request.sequence_data_ns.is_some() => {
+                self.sequence_done(device, request, event, above)
+            }
+            Some(request) if request.at_device => {
+                self.data_done(request, in_sequence, event, above)
+            }
+            _ if event.bytes == 0 && last && !in_sequence => {
+                self.empty_flush_done(device, event, above)
+            }
             _ => self.completed_unseen(device, in_sequence, event, above),
         }
     }
 
     /// Data arrived: bios end in order as far as the bytes go, all of them with the last C.
-    fn data_done(&mut self, mut request: Request, in_sequence: bool, event: &Event, above: &mut Above<'_>) {
+    fn data_done(
+        &mut self,
+        mut request: Request,
+        in_sequence: bool,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) {
         let last = event.related == 0;
         if last {
             self.left_device(Some(&request), event.ts_ns);
@@ -57,12 +69,19 @@ impl BlockLayer {
             self.requests.insert(event.object, request);
             return;
         }
-        self.meter(request.device).request_completed(request.operation);
+        self.meter(request.device)
+            .request_completed(request.operation);
         self.end_all(&request, event.ts_ns, event.ts_ns, above);
     }
 
     /// The last C of a flush sequence with data.
-    fn sequence_done(&mut self, device: u16, request: Request, event: &Event, above: &mut Above<'_>) {
+    fn sequence_done(
+        &mut self,
+        device: u16,
+        request: Request,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) {
         if event.flags & flags::FLUSH_SEQ != 0 {
             self.requests.insert(event.object, request);
             return;
@@ -74,9 +93,18 @@ impl BlockLayer {
 
     fn end_all(&mut self, request: &Request, completed_ns: u64, ts_ns: u64, above: &mut Above<'_>) {
         for carried in request.first.iter().chain(&request.others) {
-            let live = self.bios.get(&carried.pointer).is_some_and(|bio| bio.generation == carried.generation);
+            let live = self
+                .bios
+                .get(&carried.pointer)
+                .is_some_and(|bio| bio.generation == carried.generation);
             if live {
-                self.end_fragment(carried.pointer, carried.generation, completed_ns, ts_ns, above);
+                self.end_fragment(
+                    carried.pointer,
+                    carried.generation,
+                    completed_ns,
+                    ts_ns,
+                    above,
+                );
             } else {
                 self.meter(request.device).check.ended_twice += 1;
             }
@@ -86,10 +114,17 @@ impl BlockLayer {
     /// A partial completion: the kernel ends each bio that it covers, whose address may be used
     /// again while the rest of the request is still at the device.
     fn end_covered(&mut self, request: &mut Request, event: &Event, above: &mut Above<'_>) {
-        let mut carried = request.first.into_iter().chain(request.others.iter().copied()).collect::<Vec<_>>();
+        let mut carried = request
+            .first
+            .into_iter()
+            .chain(request.others.iter().copied())
+            .collect::<Vec<_>>();
         let mut ended = 0;
         for bio in &carried {
-            let bytes = self.bios.get(&bio.pointer).map_or(u64::MAX, |bio| bio.bytes);
+            let bytes = self
+                .bios
+                .get(&bio.pointer)
+                .map_or(u64::MAX, |bio| bio.bytes);
             if bytes > request.covered {
                 break;
             }
@@ -116,18 +151,32 @@ impl BlockLayer {
     /// The whole request is its first bio's owner's.
     fn charge(&mut self, request: &Request, ts_ns: u64, above: &Above<'_>) {
         let first = request.first.or(request.others.first().copied());
-        let owner = first.and_then(|first| self.bios.get(&first.pointer)).map_or(Owner::Thread(0), |bio| bio.owner);
+        let owner = first
+            .and_then(|first| self.bios.get(&first.pointer))
+            .map_or(Owner::Thread(0), |bio| bio.owner);
         let spent = ts_ns.saturating_sub(request.issued_ns);
-        self.meter(request.device).users.charge(owner, request.bytes, spent, above.threads);
+        self.meter(request.device)
+            .users
+            .charge(owner, request.bytes, spent, above.threads);
     }
 
-    fn device_flush_done(&mut self, device: u16, request: Option<Request>, event: &Event, above: &mut Above<'_>) {
+    fn device_flush_done(
+        &mut self,
+        device: u16,
+        request: Option<Request>,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) {
         if let Some(request) = request
             && request.at_device
         {
             self.left_device(Some(&request), event.ts_ns);
-            flush_clocks(event, above, |stages| stages.issued = stages.issued.saturating_sub(1));
-            self.meter(device).flush_d2c.record(event.ts_ns.saturating_sub(request.issued_ns));
+            flush_clocks(event, above, |stages| {
+                stages.issued = stages.issued.saturating_sub(1)
+            });
+            self.meter(device)
+                .flush_d2c
+                .record(event.ts_ns.saturating_sub(request.issued_ns));
         }
     }
 
@@ -144,7 +193,13 @@ impl BlockLayer {
     }
 
     /// A completion of a request whose D was not seen.
-    fn completed_unseen(&mut self, device: u16, in_sequence: bool, event: &Event, above: &Above<'_>) {
+    fn completed_unseen(
+        &mut self,
+        device: u16,
+        in_sequence: bool,
+        event: &Event,
+        above: &Above<'_>,
+    ) {
         let operation = Operation::of(event.op());
         let meter = self.meter(device);
         meter.unlinked.count(above.reasons.at(event.ts_ns));

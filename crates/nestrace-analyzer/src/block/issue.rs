@@ -57,7 +57,10 @@ impl Request {
 
     /// The pointer began another life: whatever ends now is not this request's bio.
     pub(super) fn forget(&mut self, pointer: u64, generation: u32) {
-        let gone = Carried { pointer, generation };
+        let gone = Carried {
+            pointer,
+            generation,
+        };
         self.others.retain(|carried| *carried != gone);
         if self.first == Some(gone) {
             self.first = None;
@@ -76,7 +79,12 @@ impl Request {
 /// A flush at the device holds up whoever waits for a sync.
 pub(super) fn flush_clocks(event: &Event, above: &mut Above<'_>, change: impl Fn(&mut Stages)) {
     if !above.images.disks_on(event.dev).is_empty() {
-        for_clocks(Some(ClocksOf::FileSystemOn(event.dev)), event.ts_ns, above, change);
+        for_clocks(
+            Some(ClocksOf::FileSystemOn(event.dev)),
+            event.ts_ns,
+            above,
+            change,
+        );
     }
 }
 
@@ -96,7 +104,10 @@ impl BlockLayer {
 
     pub(super) fn issue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
-        let mut request = self.requests.remove(&event.object).unwrap_or_else(|| Request::new(device, operation));
+        let mut request = self
+            .requests
+            .remove(&event.object)
+            .unwrap_or_else(|| Request::new(device, operation));
         if request.at_device {
             request = self.issued_again(request, device, event);
         }
@@ -136,14 +147,26 @@ impl BlockLayer {
         meter.check.reissued_while_live += 1;
         let same = old.first.is_some_and(|first| {
             first.pointer == event.related
-                && self.bios.get(&first.pointer).is_some_and(|bio| bio.generation == first.generation)
+                && self
+                    .bios
+                    .get(&first.pointer)
+                    .is_some_and(|bio| bio.generation == first.generation)
         });
-        if same { Request { requeued: true, ..old } } else { Request::new(device, Operation::of(event.op())) }
+        if same {
+            Request {
+                requeued: true,
+                ..old
+            }
+        } else {
+            Request::new(device, Operation::of(event.op()))
+        }
     }
 
     /// Further bios of a request.
     pub(super) fn link(&mut self, _device: u16, event: &Event, above: &mut Above<'_>) {
-        let Some(mut request) = self.requests.remove(&event.object) else { return };
+        let Some(mut request) = self.requests.remove(&event.object) else {
+            return;
+        };
         for pointer in [event.related, event.offset, event.bytes] {
             if pointer != 0 {
                 self.walk(&mut request, pointer, event, false, above);
@@ -153,9 +176,19 @@ impl BlockLayer {
     }
 
     /// One bio of the request's list at D.
-    fn walk(&mut self, request: &mut Request, pointer: u64, event: &Event, alone: bool, above: &mut Above<'_>) {
+    fn walk(
+        &mut self,
+        request: &mut Request,
+        pointer: u64,
+        event: &Event,
+        alone: bool,
+        above: &mut Above<'_>,
+    ) {
         let device = request.device;
-        let live = self.bios.get(&pointer).is_some_and(|bio| bio.device == device && !bio.empty_flush);
+        let live = self
+            .bios
+            .get(&pointer)
+            .is_some_and(|bio| bio.device == device && !bio.empty_flush);
         if !live {
             let reason = above.reasons.at(event.ts_ns);
             self.meter(device).unlinked.count(reason);
@@ -164,22 +197,30 @@ impl BlockLayer {
             let bio = Bio::unseen(generation, device, request.operation, event, bytes);
             self.begin_life(pointer, bio, event.ts_ns, above);
         }
-        let Some(bio) = self.bios.get_mut(&pointer) else { return };
+        let Some(bio) = self.bios.get_mut(&pointer) else {
+            return;
+        };
         bio.issued_ns = request.issued_ns;
         bio.request = event.object;
-        request.carry(Carried { pointer, generation: bio.generation });
+        request.carry(Carried {
+            pointer,
+            generation: bio.generation,
+        });
         if bio.walked {
             return;
         }
         bio.walked = true;
         // A bio that was merged after the insert, or whose request swallowed another, was not
         // inserted at that time: for it the scheduler's event does not exist.
-        bio.inserted_ns = request.inserted_ns.filter(|inserted| bio.way == Way::Got && *inserted >= bio.entered_ns);
+        bio.inserted_ns = request
+            .inserted_ns
+            .filter(|inserted| bio.way == Way::Got && *inserted >= bio.entered_ns);
         bio.reach_device(request.issued_ns, above);
         let bio = *bio;
         let meter = self.meter(device);
         meter.check.walked_at_issue += 1;
-        if bio.way == Way::Unknown && bio.operation == Operation::Discard && bio.queued_ns.is_some() {
+        if bio.way == Way::Unknown && bio.operation == Operation::Discard && bio.queued_ns.is_some()
+        {
             meter.check.untraced_merges += 1;
         }
         if let Some(inserted_ns) = bio.inserted_ns
@@ -192,7 +233,9 @@ impl BlockLayer {
     pub(super) fn requeue(&mut self, device: u16, event: &Event) {
         let meter = self.meter(device);
         meter.requeues += 1;
-        let Some(request) = self.requests.get_mut(&event.object) else { return };
+        let Some(request) = self.requests.get_mut(&event.object) else {
+            return;
+        };
         if request.at_device {
             leave_device(&mut self.devices, request.device, event.ts_ns);
         }

@@ -60,7 +60,9 @@ impl BlockLayer {
         let device = self.device(event.dev);
         match kind {
             Kind::Queue => self.queue(device, event, above),
-            Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge => self.enter_request(kind, device, event, above),
+            Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge => {
+                self.enter_request(kind, device, event, above)
+            }
             Kind::Split => self.split(device, event, above),
             Kind::BioRemap => self.remap(device, event),
             Kind::BioComplete => self.bio_complete(device, event, above),
@@ -152,7 +154,9 @@ impl BlockLayer {
     /// Puts a new life in the place of an old one.
     fn begin_life(&mut self, pointer: u64, bio: Bio, ts_ns: u64, above: &mut Above<'_>) {
         bio.enter_queue(ts_ns, above);
-        let Some(old) = self.bios.insert(pointer, bio) else { return };
+        let Some(old) = self.bios.insert(pointer, bio) else {
+            return;
+        };
         // Zero-length flushes end by order, not by address, so an old one may still stand here.
         if old.empty_flush || old.queued_ns.is_none() {
             return;
@@ -209,7 +213,10 @@ impl BlockLayer {
             && bio.way == Way::Unknown
             && !bio.empty_flush
         {
-            let dev = self.devices.get(usize::from(bio.device)).map(|meter| meter.dev);
+            let dev = self
+                .devices
+                .get(usize::from(bio.device))
+                .map(|meter| meter.dev);
             if dev == Some(event.owner_dev) {
                 bio.device = device;
             }

@@ -23,10 +23,22 @@ pub(super) struct Backends {
 
 impl Backends {
     pub(super) fn new(guest: &Guest) -> Self {
-        let disk_of: PointerMap<u64, u32> =
-            guest.backends.iter().map(|backend| (backend.address, backend.disk)).collect();
-        let backends = guest.backends.iter().map(|backend| backend.address).collect();
-        Self { backends, disk_of, only_disk: guest.disks.len() == 1, ..Self::default() }
+        let disk_of: PointerMap<u64, u32> = guest
+            .backends
+            .iter()
+            .map(|backend| (backend.address, backend.disk))
+            .collect();
+        let backends = guest
+            .backends
+            .iter()
+            .map(|backend| backend.address)
+            .collect();
+        Self {
+            backends,
+            disk_of,
+            only_disk: guest.disks.len() == 1,
+            ..Self::default()
+        }
     }
 
     pub(super) fn saw_backend(&mut self, address: u64) {
@@ -79,10 +91,14 @@ impl Backends {
         guest: &Guest,
         stats: impl Iterator<Item = u64>,
     ) -> PointerMap<u64, Option<u32>> {
-        let mut disks: PointerMap<u64, Option<u32>> =
-            stats.map(|stats| (stats, self.disk_of_stats(stats))).collect();
+        let mut disks: PointerMap<u64, Option<u32>> = stats
+            .map(|stats| (stats, self.disk_of_stats(stats)))
+            .collect();
         let taken: Vec<u32> = disks.values().flatten().copied().collect();
-        let free: Vec<u32> = (0u32..).take(guest.disks.len()).filter(|disk| !taken.contains(disk)).collect();
+        let free: Vec<u32> = (0u32..)
+            .take(guest.disks.len())
+            .filter(|disk| !taken.contains(disk))
+            .collect();
         let mut open = disks.values_mut().filter(|disk| disk.is_none());
         if let ([disk], Some(only), None) = (free.as_slice(), open.next(), open.next()) {
             *only = Some(*disk);

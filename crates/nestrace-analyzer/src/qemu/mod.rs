@@ -91,7 +91,11 @@ pub(crate) struct Disks<'a> {
 
 impl Disks<'_> {
     fn number(&self, guest: usize, disk: u32) -> Option<u32> {
-        let found = self.images.disks.iter().position(|known| known.guest as usize == guest && known.disk == disk);
+        let found = self
+            .images
+            .disks
+            .iter()
+            .position(|known| known.guest as usize == guest && known.disk == disk);
         found.and_then(|number| u32::try_from(number).ok())
     }
 
@@ -104,14 +108,22 @@ impl Qemu {
     pub(crate) fn new(guests: &[Guest], n_disks: usize) -> Self {
         let processes = guests
             .iter()
-            .map(|guest| QemuProcess { backends: Backends::new(guest), ..QemuProcess::default() })
+            .map(|guest| QemuProcess {
+                backends: Backends::new(guest),
+                ..QemuProcess::default()
+            })
             .collect();
-        Self { processes, overlap: vec![Overlap::default(); n_disks] }
+        Self {
+            processes,
+            overlap: vec![Overlap::default(); n_disks],
+        }
     }
 
     pub(crate) fn push(&mut self, kind: Kind, event: &Event, disks: &mut Disks<'_>) {
         let guest = event.dev as usize;
-        let Some(process) = self.processes.get_mut(guest) else { return };
+        let Some(process) = self.processes.get_mut(guest) else {
+            return;
+        };
         process.recorded = true;
         match kind {
             Kind::AcctStart => process.start(guest, event, disks),
@@ -143,7 +155,10 @@ impl Qemu {
 impl QemuProcess {
     fn start(&mut self, guest: usize, event: &Event, disks: &mut Disks<'_>) {
         self.backends.saw_stats(event.related);
-        let disk = self.backends.disk_of_stats(event.related).and_then(|disk| disks.number(guest, disk));
+        let disk = self
+            .backends
+            .disk_of_stats(event.related)
+            .and_then(|disk| disks.number(guest, disk));
         let mut clocks = Clocks::default();
         if let Some(activity) = disks.of(disk) {
             clocks = activity.clocks(event.ts_ns);
@@ -183,8 +198,12 @@ impl QemuProcess {
     }
 
     fn hand_back(&mut self, event: &Event, disks: &mut Disks<'_>) {
-        let Some(cookie) = self.calls.cookie_of(event.object) else { return };
-        let Some(request) = self.in_flight.get_mut(&cookie) else { return };
+        let Some(cookie) = self.calls.cookie_of(event.object) else {
+            return;
+        };
+        let Some(request) = self.in_flight.get_mut(&cookie) else {
+            return;
+        };
         if request.handed_back.is_none() {
             let clocks = disks.of(request.disk).map(|activity| {
                 let clocks = activity.clocks(event.ts_ns);
@@ -221,7 +240,13 @@ impl QemuProcess {
                 meter.ended_by_push += 1;
                 (ts_ns, clocks)
             }
-            None => (event.ts_ns, disks.of(request.disk).map(|activity| activity.clocks(event.ts_ns)).unwrap_or_default()),
+            None => (
+                event.ts_ns,
+                disks
+                    .of(request.disk)
+                    .map(|activity| activity.clocks(event.ts_ns))
+                    .unwrap_or_default(),
+            ),
         };
         let latency_ns = end_ns.saturating_sub(request.start_ns);
         meter.latency[kind_index].record(latency_ns);
@@ -267,7 +292,10 @@ fn merges(meter: &Meter, bus: &str, delta: Option<u64>) -> [u64; TYPES] {
     if bus != "virtio-blk" {
         return [0; TYPES];
     }
-    let own = delta.and_then(|delta| meter.own_aio.get(&delta)).copied().unwrap_or_default();
+    let own = delta
+        .and_then(|delta| meter.own_aio.get(&delta))
+        .copied()
+        .unwrap_or_default();
     std::array::from_fn(|kind| meter.done[kind].saturating_sub(own[kind]))
 }
 
@@ -311,10 +339,18 @@ impl Meter {
             flushes: self.done[FLUSH],
             discards: self.done[UNMAP],
             merged: merged.map(|merged| merged.iter().sum()),
-            merged_by_type: merged.map(|merged| QemuMerged { read: merged[READ], write: merged[WRITE], discard: merged[UNMAP] }),
+            merged_by_type: merged.map(|merged| QemuMerged {
+                read: merged[READ],
+                write: merged[WRITE],
+                discard: merged[UNMAP],
+            }),
             failed: self.failed,
             invalid: self.invalid,
-            bytes: QemuBytes { read: self.bytes[READ], write: self.bytes[WRITE], discard: self.bytes[UNMAP] },
+            bytes: QemuBytes {
+                read: self.bytes[READ],
+                write: self.bytes[WRITE],
+                discard: self.bytes[UNMAP],
+            },
             latency_ns: QemuLatency {
                 read: self.latency[READ].dist(),
                 write: self.latency[WRITE].dist(),

@@ -58,9 +58,16 @@ impl AioCalls {
     }
 
     /// A call: `candidate` is asked for each cookie near enough, and says whether it fits.
-    pub(super) fn called(&mut self, tid: u32, opaque: u64, mut candidate: impl FnMut(u64, u64) -> bool) {
+    pub(super) fn called(
+        &mut self,
+        tid: u32,
+        opaque: u64,
+        mut candidate: impl FnMut(u64, u64) -> bool,
+    ) {
         self.recorded = true;
-        let Some(waiting) = self.waiting.get(&tid) else { return };
+        let Some(waiting) = self.waiting.get(&tid) else {
+            return;
+        };
         for cookie in waiting {
             let delta = cookie.wrapping_sub(opaque);
             if delta == 0 || delta >= MAX_DISTANCE || !candidate(*cookie, delta) {
@@ -68,7 +75,10 @@ impl AioCalls {
             }
             let votes = self.votes.entry(delta).or_default();
             *votes += 1;
-            if self.best.is_none_or(|(best, most)| *votes > most || best == delta) {
+            if self
+                .best
+                .is_none_or(|(best, most)| *votes > most || best == delta)
+            {
                 self.best = Some((delta, *votes));
             }
         }

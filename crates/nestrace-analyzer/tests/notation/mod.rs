@@ -26,9 +26,18 @@ fn event(line: &str) -> Vec<Event> {
     let mut words = line.split_whitespace();
     let ts_ns = time(words.next().expect("time"));
     let (kind, sub) = kind(words.next().expect("what"));
-    let file = matches!(kind.source(), nestrace_trace::Source::File | nestrace_trace::Source::Qemu);
-    let mut event =
-        Event { ts_ns, kind: kind as u8, sub, dev: if file { 0 } else { DEV }, tid: 100, ..Event::default() };
+    let file = matches!(
+        kind.source(),
+        nestrace_trace::Source::File | nestrace_trace::Source::Qemu
+    );
+    let mut event = Event {
+        ts_ns,
+        kind: kind as u8,
+        sub,
+        dev: if file { 0 } else { DEV },
+        tid: 100,
+        ..Event::default()
+    };
     let mut links = Vec::new();
     for word in words {
         if let Some((key, value)) = word.split_once('=') {
@@ -125,7 +134,9 @@ fn kind(word: &str) -> (Kind, u8) {
 
 /// Only block events have an operation, in capital letters first: objects begin with a small letter.
 fn operation(word: &str, kind: Kind) -> Option<u32> {
-    if kind.source() != nestrace_trace::Source::Block || !word.starts_with(['R', 'W', 'D', 'F', 'O']) {
+    if kind.source() != nestrace_trace::Source::Block
+        || !word.starts_with(['R', 'W', 'D', 'F', 'O'])
+    {
         return None;
     }
     let mut bits = match word.as_bytes()[0] {
@@ -191,6 +202,8 @@ pub fn address(word: &str) -> u64 {
     if word.starts_with(|first: char| first.is_ascii_digit()) {
         return time(word);
     }
-    let letters = word.bytes().fold(0u64, |address, byte| (address * 37 + u64::from(byte)) & 0xff_ffff_ffff);
+    let letters = word.bytes().fold(0u64, |address, byte| {
+        (address * 37 + u64::from(byte)) & 0xff_ffff_ffff
+    });
     0xffff_0000_0000_0000 | letters << 6
 }

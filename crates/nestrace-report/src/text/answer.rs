@@ -15,7 +15,12 @@ const ALONE: f64 = 0.02;
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     page.section("In short");
-    if analysis.devices.is_empty() && analysis.qemu.iter().all(|disk| disk.reads + disk.writes + disk.flushes == 0) {
+    if analysis.devices.is_empty()
+        && analysis
+            .qemu
+            .iter()
+            .all(|disk| disk.reads + disk.writes + disk.flushes == 0)
+    {
         page.paragraph("No I/O was recorded.");
         return;
     }
@@ -25,7 +30,10 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
         page.paragraph(&of_disk(disk));
     }
     if disks.len() > MAX_DISKS {
-        page.paragraph(&format!("({} more disks: see --format json.)", disks.len() - MAX_DISKS));
+        page.paragraph(&format!(
+            "({} more disks: see --format json.)",
+            disks.len() - MAX_DISKS
+        ));
     }
     if disks.is_empty() {
         page.paragraph(why_no_disk(analysis));
@@ -44,7 +52,10 @@ fn of_disk(disk: &DiskVerdict) -> String {
         time(mean),
         of(disk.requests, "request", "requests"),
     );
-    text.push_str(&format!("{} of that passed while the host worked on the image", part(disk.host_ns)));
+    text.push_str(&format!(
+        "{} of that passed while the host worked on the image",
+        part(disk.host_ns)
+    ));
     match (disk.device_ns, disk.host_queue_ns) {
         (Some(device), Some(queue)) => text.push_str(&format!(
             " ({} at the device, {} in the host's queue, {} in its file system and page cache)",
@@ -52,7 +63,9 @@ fn of_disk(disk: &DiskVerdict) -> String {
             part(queue),
             part(disk.host_fs_ns)
         )),
-        _ => text.push_str(" (bios were not recorded, so device and file system are not told apart)"),
+        _ => {
+            text.push_str(" (bios were not recorded, so device and file system are not told apart)")
+        }
     }
     text.push_str(&format!("; {} was QEMU's own.", part(disk.qemu_own_ns)));
     if !disk.serial && disk.host_at_least_ns < disk.host_ns {
@@ -67,14 +80,27 @@ fn of_disk(disk: &DiskVerdict) -> String {
 }
 
 fn of_device(device: &DeviceVerdict) -> String {
-    let mut text = format!("{} was busy {} of the time", device.device, percent(device.busy_share));
+    let mut text = format!(
+        "{} was busy {} of the time",
+        device.device,
+        percent(device.busy_share)
+    );
     let mut parts = Vec::new();
     if device.file_system_share >= ALONE {
-        parts.push(format!("{} of its work was metadata and journal of the file system", percent(device.file_system_share)));
+        parts.push(format!(
+            "{} of its work was metadata and journal of the file system",
+            percent(device.file_system_share)
+        ));
     }
     if device.others_share >= ALONE {
-        let most = device.largest_other.as_ref().map_or_else(String::new, |name| format!(" (most: {name})"));
-        parts.push(format!("{} was for others{most}", percent(device.others_share)));
+        let most = device
+            .largest_other
+            .as_ref()
+            .map_or_else(String::new, |name| format!(" (most: {name})"));
+        parts.push(format!(
+            "{} was for others{most}",
+            percent(device.others_share)
+        ));
     } else {
         parts.push(String::from("others hardly used it"));
     }
@@ -89,7 +115,11 @@ fn why_no_disk(analysis: &Analysis) -> &'static str {
     if analysis.images.is_empty() {
         return "The recording names no image that could be followed, so only the devices can be shown.";
     }
-    if analysis.qemu.iter().all(|disk| disk.reads + disk.writes + disk.flushes + disk.discards == 0) {
+    if analysis
+        .qemu
+        .iter()
+        .all(|disk| disk.reads + disk.writes + disk.flushes + disk.discards == 0)
+    {
         return "No request of QEMU was recorded on a disk, so its latency cannot be split; the devices below are complete.";
     }
     "File I/O of QEMU was not recorded, so its latency cannot be split between QEMU and the host."

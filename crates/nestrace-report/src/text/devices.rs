@@ -5,7 +5,7 @@ use nestrace_analyzer::analysis::{Device, User};
 
 use super::{Page, disk_name};
 use crate::table::Table;
-use crate::units::{count, of, percent, size, time};
+use crate::units::{count, of, percent, rate, size, time};
 
 /// Users listed for a device.
 const MAX_USERS: usize = 5;
@@ -15,7 +15,9 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
         return;
     }
     page.section("Block devices of the host");
-    let mut table = Table::new(&["device", "I/Os", "read", "written", "q2c", "p99", "d2c", "p99", "depth"]);
+    let mut table = Table::new(&[
+        "device", "I/Os", "read", "written", "q2c", "p99", "d2c", "p99", "depth",
+    ]);
     for device in &analysis.devices {
         let latency = device.latency_ns.all;
         let value = |ns: Option<u64>| ns.map_or_else(|| String::from("–"), time);
@@ -32,8 +34,9 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
         ]);
     }
     page.table(&table);
+    page.paragraph("(q2c: queued to completed, d2c: at the device; mean and 99th percentile)");
     for device in &analysis.devices {
-        let also = remarks(device);
+        let also = remarks(device, analysis.trace.duration_ns);
         if !also.is_empty() {
             page.paragraph(&format!("{}: {}.", device.name, also.join(", ")));
         }
@@ -41,27 +44,46 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     users(analysis, page);
 }
 
-fn remarks(device: &Device) -> Vec<String> {
+fn remarks(device: &Device, duration_ns: u64) -> Vec<String> {
     let counts = &device.counts;
     let mut also = Vec::new();
+    for (bytes, verb) in [(device.bytes.read, "read"), (device.bytes.write, "written")] {
+        if bytes > 0 && duration_ns > 0 {
+            also.push(format!("{} {verb}", rate(bytes, duration_ns)));
+        }
+    }
     let mut some = |n: Option<u64>, one: &str, many: &str| {
         if let Some(n) = n.filter(|n| *n > 0) {
             also.push(of(n, one, many));
         }
     };
     some(Some(counts.flushes), "empty flush", "empty flushes");
-    some(Some(counts.device_flushes), "flush at the device", "flushes at the device");
+    some(
+        Some(counts.device_flushes),
+        "flush at the device",
+        "flushes at the device",
+    );
     some(Some(counts.discards), "discard", "discards");
-    let merges = counts.back_merges.unwrap_or(0) + counts.front_merges.unwrap_or(0) + counts.request_merges.unwrap_or(0);
+    let merges = counts.back_merges.unwrap_or(0)
+        + counts.front_merges.unwrap_or(0)
+        + counts.request_merges.unwrap_or(0);
     some(Some(merges), "merge", "merges");
     some(counts.splits, "split", "splits");
     some(counts.requeues, "requeue", "requeues");
-    some(Some(counts.readahead), "read-ahead request", "read-ahead requests");
+    some(
+        Some(counts.readahead),
+        "read-ahead request",
+        "read-ahead requests",
+    );
     some(Some(counts.meta), "metadata request", "metadata requests");
     if let Some(mean) = device.latency_ns.flush.and_then(|dist| dist.mean) {
         also.push(format!("{} for each flush", time(mean)));
     }
-    if let Some(share) = device.seek_sectors.d2d.and_then(|seek| seek.sequential_share) {
+    if let Some(share) = device
+        .seek_sectors
+        .d2d
+        .and_then(|seek| seek.sequential_share)
+    {
         also.push(format!("{} sequential", percent(share)));
     }
     also.push(format!("busy {}", percent(device.queue_depth.busy_share)));
@@ -69,7 +91,14 @@ fn remarks(device: &Device) -> Vec<String> {
 }
 
 fn users(analysis: &Analysis, page: &mut Page) {
-    let mut table = Table::new(&["whose I/O", "on", "requests", "bytes", "device time", "share"]);
+    let mut table = Table::new(&[
+        "whose I/O",
+        "on",
+        "requests",
+        "bytes",
+        "device time",
+        "share",
+    ]);
     for device in &analysis.devices {
         let Some(users) = &device.users else { continue };
         for user in users.iter().take(MAX_USERS) {
@@ -92,10 +121,18 @@ fn users(analysis: &Analysis, page: &mut Page) {
 fn user_name(user: &User) -> String {
     let name = user.name.as_deref().unwrap_or("unknown");
     match user.kind {
-        "image" => format!("{} (image)", disk_name(user.guest.as_deref().unwrap_or_default(), user.disk.as_deref())),
+        "image" => format!(
+            "{} (image)",
+            disk_name(
+                user.guest.as_deref().unwrap_or_default(),
+                user.disk.as_deref()
+            )
+        ),
         "guest" => format!("{} (other files)", user.guest.as_deref().unwrap_or(name)),
         "file_system" => String::from("file system (shared)"),
         "loop" => format!("file beneath {name}"),
-        _ => user.pid.map_or_else(|| name.to_owned(), |pid| format!("{name} [{pid}]")),
+        _ => user
+            .pid
+            .map_or_else(|| name.to_owned(), |pid| format!("{name} [{pid}]")),
     }
 }

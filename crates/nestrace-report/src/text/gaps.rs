@@ -11,18 +11,36 @@ const MAX_REFUSED: usize = 8;
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     let mut gaps = losses(analysis);
     gaps.extend(unlinked(analysis));
-    gaps.extend(analysis.trace.notices.iter().map(|notice| format!("Note: {}", notice.trim_end_matches('.'))));
+    gaps.extend(
+        analysis
+            .trace
+            .notices
+            .iter()
+            .map(|notice| format!("Note: {}", notice.trim_end_matches('.'))),
+    );
     let refused = &analysis.trace.refused;
     for probe in refused.iter().take(MAX_REFUSED) {
-        let guest = probe.guest.as_ref().map_or_else(String::new, |guest| format!(" of {guest}"));
-        gaps.push(format!("Not attached: {}{guest} ({}). Without it: {}", probe.name, probe.reason, probe.cost.trim_end_matches('.')));
+        let guest = probe
+            .guest
+            .as_ref()
+            .map_or_else(String::new, |guest| format!(" of {guest}"));
+        gaps.push(format!(
+            "Not attached: {}{guest} ({}). Without it: {}",
+            probe.name,
+            probe.reason,
+            probe.cost.trim_end_matches('.')
+        ));
     }
     if refused.len() > MAX_REFUSED {
-        gaps.push(format!("{} more probes were not attached; `nestrace doctor` lists them", refused.len() - MAX_REFUSED));
+        gaps.push(format!(
+            "{} more probes were not attached; `nestrace doctor` lists them",
+            refused.len() - MAX_REFUSED
+        ));
     }
     if !gaps.is_empty() {
         page.section("What is missing");
-        gaps.iter().for_each(|gap| page.paragraph(&format!("{gap}.")));
+        gaps.iter()
+            .for_each(|gap| page.paragraph(&format!("{gap}.")));
     }
     next(analysis, page);
 }
@@ -35,24 +53,42 @@ fn losses(analysis: &Analysis) -> Vec<String> {
             "block" => "counts and bytes of the devices are too low, some requests have no latency",
             "file" => "file I/O on the images is incomplete, and with it the split of QEMU's time",
             "qemu" => "QEMU's requests are incomplete",
-            "host_fs" => "read-ahead, journal and write-back are incomplete; devices and images are not affected",
+            "host_fs" => {
+                "read-ahead, journal and write-back are incomplete; devices and images are not affected"
+            }
             "meta" => "some threads have no name",
             "walk" => "requests had more bios than the probe follows; those bios have no end",
             _ => "what came after is not in the recording",
         };
         let what = if loss.source == "walk" {
-            format!("{} too long to follow", of(loss.events, "request was", "requests were"))
+            format!(
+                "{} too long to follow",
+                of(loss.events, "request was", "requests were")
+            )
         } else {
-            format!("{} of source {} lost", of(loss.events, "event", "events"), loss.source)
+            format!(
+                "{} of source {} lost",
+                of(loss.events, "event", "events"),
+                loss.source
+            )
         };
         lines.push(format!("{what}: {cost}"));
     }
     if trace.truncated {
-        let reason = if trace.end_reason.is_empty() { String::from("the recorder was killed or still runs") } else { trace.end_reason.clone() };
-        lines.push(format!("The recording was not closed ({reason}): up to half a second at its end may be missing"));
+        let reason = if trace.end_reason.is_empty() {
+            String::from("the recorder was killed or still runs")
+        } else {
+            trace.end_reason.clone()
+        };
+        lines.push(format!(
+            "The recording was not closed ({reason}): up to half a second at its end may be missing"
+        ));
     }
     if trace.unknown_events > 0 {
-        lines.push(format!("{} of kinds that this release does not know", of(trace.unknown_events, "event", "events")));
+        lines.push(format!(
+            "{} of kinds that this release does not know",
+            of(trace.unknown_events, "event", "events")
+        ));
     }
     lines
 }
@@ -73,7 +109,11 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
             })
             .collect();
         if !reasons.is_empty() {
-            lines.push(format!("{}: events without a beginning: {}", device.name, reasons.join(", ")));
+            lines.push(format!(
+                "{}: events without a beginning: {}",
+                device.name,
+                reasons.join(", ")
+            ));
         }
         if let Some(check) = device.check
             && check.reused_while_live + check.ended_twice > 0
@@ -81,7 +121,11 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
             lines.push(format!(
                 "{}: {} not seen to end",
                 device.name,
-                of(check.reused_while_live + check.ended_twice, "bio was", "bios were")
+                of(
+                    check.reused_while_live + check.ended_twice,
+                    "bio was",
+                    "bios were"
+                )
             ));
         }
     }
@@ -89,9 +133,15 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
 }
 
 fn next(analysis: &Analysis, page: &mut Page) {
-    let path = if analysis.trace.path.is_empty() { "INPUT" } else { analysis.trace.path.as_str() };
+    let path = if analysis.trace.path.is_empty() {
+        "INPUT"
+    } else {
+        analysis.trace.path.as_str()
+    };
     page.section("Next");
-    page.line(&format!("  nestrace analyze {path} --format json    every number, for scripts"));
+    page.line(&format!(
+        "  nestrace analyze {path} --format json    every number, for scripts"
+    ));
     if !analysis.trace.refused.is_empty() {
         page.line("  nestrace doctor    what this machine allows, and how to get the rest");
     }

@@ -16,18 +16,30 @@ fn mean(dist: Dist) -> String {
 }
 
 fn qemu(analysis: &Analysis, page: &mut Page) {
-    let mut table = Table::new(&["disk", "reads", "writes", "flushes", "merged", "read", "write", "flush", "p99"]);
+    let mut table = Table::new(&[
+        "disk", "reads", "writes", "flushes", "merged", "read", "write", "flush", "p99",
+    ]);
     let mut failed = Vec::new();
     for disk in &analysis.qemu {
         let name = disk_name(&disk.guest, disk.disk.as_deref());
         if disk.failed + disk.invalid > 0 {
-            failed.push(format!("{name}: {}", of(disk.failed + disk.invalid, "request failed", "requests failed")));
+            failed.push(format!(
+                "{name}: {}",
+                of(
+                    disk.failed + disk.invalid,
+                    "request failed",
+                    "requests failed"
+                )
+            ));
         }
         if disk.reads + disk.writes + disk.flushes + disk.discards == 0 {
             continue;
         }
         let latency = disk.latency_ns;
-        let p99 = [latency.read.p99, latency.write.p99, latency.flush.p99].into_iter().flatten().max();
+        let p99 = [latency.read.p99, latency.write.p99, latency.flush.p99]
+            .into_iter()
+            .flatten()
+            .max();
         table.row(vec![
             name,
             count(disk.reads),
@@ -43,7 +55,9 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
     if !table.is_empty() || !failed.is_empty() {
         page.section("Requests of the guests, as QEMU accounts them (mean latency, worst p99)");
         page.table(&table);
-        failed.iter().for_each(|line| page.paragraph(&format!("{line}.")));
+        failed
+            .iter()
+            .for_each(|line| page.paragraph(&format!("{line}.")));
     }
 }
 
@@ -52,8 +66,14 @@ fn images(analysis: &Analysis, page: &mut Page) {
         .images
         .iter()
         .filter(|image| {
-            let files = image.file_io.as_ref().is_some_and(|io| io.reads + io.writes + io.syncs + io.failed > 0);
-            files || image.host_bytes.is_some_and(|bytes| bytes.read + bytes.write > 0)
+            let files = image
+                .file_io
+                .as_ref()
+                .is_some_and(|io| io.reads + io.writes + io.syncs + io.failed > 0);
+            files
+                || image
+                    .host_bytes
+                    .is_some_and(|bytes| bytes.read + bytes.write > 0)
         })
         .collect();
     if used.is_empty() {
@@ -61,18 +81,44 @@ fn images(analysis: &Analysis, page: &mut Page) {
     }
     page.section("Image files: QEMU's file I/O, and what reached the first device");
     for image in used {
-        let place = image.fs_type.as_deref().map_or_else(String::new, |fs| format!(" on {fs}"));
+        let place = image
+            .fs_type
+            .as_deref()
+            .map_or_else(String::new, |fs| format!(" on {fs}"));
         let path = shorten(&image.path, page.options.width.saturating_sub(30));
         page.line(&format!("  {path} ({}{place})", image.format));
         let mut facts = Vec::new();
         if let Some(io) = &image.file_io {
             let data = |n: u64, one: &str, many: &str, bytes: u64, latency: Dist| {
-                (n > 0).then(|| format!("{} ({}, {} each)", of(n, one, many), size(bytes), mean(latency)))
+                (n > 0).then(|| {
+                    format!(
+                        "{} ({}, {} each)",
+                        of(n, one, many),
+                        size(bytes),
+                        mean(latency)
+                    )
+                })
             };
-            facts.extend(data(io.reads, "read", "reads", io.bytes.read, io.latency_ns.read));
-            facts.extend(data(io.writes, "write", "writes", io.bytes.write, io.latency_ns.write));
+            facts.extend(data(
+                io.reads,
+                "read",
+                "reads",
+                io.bytes.read,
+                io.latency_ns.read,
+            ));
+            facts.extend(data(
+                io.writes,
+                "write",
+                "writes",
+                io.bytes.write,
+                io.latency_ns.write,
+            ));
             if io.syncs > 0 {
-                facts.push(format!("{} ({} each)", of(io.syncs, "sync", "syncs"), mean(io.latency_ns.sync)));
+                facts.push(format!(
+                    "{} ({} each)",
+                    of(io.syncs, "sync", "syncs"),
+                    mean(io.latency_ns.sync)
+                ));
             }
             if io.dsync > 0 {
                 facts.push(format!("{} with DSYNC", of(io.dsync, "write", "writes")));
@@ -89,9 +135,17 @@ fn images(analysis: &Analysis, page: &mut Page) {
             }
         }
         if let Some(bytes) = image.host_bytes {
-            facts.push(format!("to the device {} read, {} written", size(bytes.read), size(bytes.write)));
+            facts.push(format!(
+                "to the device {} read, {} written",
+                size(bytes.read),
+                size(bytes.write)
+            ));
         }
-        for line in crate::table::wrap(&format!("{}.", facts.join("; ")), page.options.width, "    ") {
+        for line in crate::table::wrap(
+            &format!("{}.", facts.join("; ")),
+            page.options.width,
+            "    ",
+        ) {
             page.line(&line);
         }
     }

@@ -22,14 +22,20 @@ pub struct TextOptions {
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { width: 80, colour: false }
+        Self {
+            width: 80,
+            colour: false,
+        }
     }
 }
 
 /// The whole text, with a final newline.
 #[must_use]
 pub fn render(analysis: &Analysis, options: &TextOptions) -> String {
-    let mut page = Page { text: String::new(), options: *options };
+    let mut page = Page {
+        text: String::new(),
+        options: *options,
+    };
     page.head(analysis);
     answer::write(analysis, &mut page);
     devices::write(analysis, &mut page);
@@ -47,10 +53,25 @@ struct Page {
 impl Page {
     fn head(&mut self, analysis: &Analysis) {
         let trace = &analysis.trace;
-        let name = if trace.path.is_empty() { "recording" } else { trace.path.as_str() };
-        let kernel = trace.sources.first().map(|source| source.kernel.as_str()).filter(|kernel| !kernel.is_empty());
-        let mut facts = vec![units::time(trace.duration_ns), units::of(trace.events, "event", "events")];
-        facts.push(if trace.lost == 0 { String::from("none lost") } else { format!("{} LOST", units::count(trace.lost)) });
+        let name = if trace.path.is_empty() {
+            "recording"
+        } else {
+            trace.path.as_str()
+        };
+        let kernel = trace
+            .sources
+            .first()
+            .map(|source| source.kernel.as_str())
+            .filter(|kernel| !kernel.is_empty());
+        let mut facts = vec![
+            units::time(trace.duration_ns),
+            units::of(trace.events, "event", "events"),
+        ];
+        facts.push(if trace.lost == 0 {
+            String::from("none lost")
+        } else {
+            format!("{} LOST", units::count(trace.lost))
+        });
         facts.extend(kernel.map(|kernel| format!("host kernel {kernel}")));
         if trace.detail == "light" {
             facts.push(String::from("light detail"));

@@ -1,0 +1,120 @@
+//! QEMU's file I/O on image files, by system call, native aio and io_uring.
+
+mod notation;
+mod stack;
+
+use nestrace_analyzer::analysis::ReadWrite;
+
+use stack::{analyze, image_of};
+
+#[test]
+fn system_calls_count_when_they_succeed() {
+    let analysis = analyze(
+        "100 read 0x5 0+4096 inode=12 of=7:0 tid=7
+         110 exit tid=7 result=4096
+         120 write 0x5 0+0 inode=12 of=7:0 tid=7 flags=2
+         140 exit tid=7 result=512
+         150 write 0x5 0+512 inode=12 of=7:0 tid=7
+         160 exit tid=7 result=-5
+         170 fdatasync 0x5 inode=12 of=7:0 tid=8
+         171 read 0x6 0+512 inode=555 of=7:0 tid=7
+         172 exit tid=7 result=512
+         190 exit tid=8 result=0",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!(
+        (io.reads, io.writes, io.syncs, io.dsync, io.failed),
+        (1, 1, 1, 1, 1)
+    );
+    assert_eq!(
+        io.bytes,
+        ReadWrite {
+            read: 4096,
+            write: 512
+        },
+        "bytes are those that the call returned"
+    );
+    assert_eq!(
+        (io.latency_ns.write.mean, io.latency_ns.sync.mean),
+        (Some(20), Some(20))
+    );
+    assert_eq!(image_of(&analysis, 13).file_io.expect("recorded").reads, 0);
+}
+
+#[test]
+fn io_submit_may_take_fewer_than_it_is_given() {
+    let analysis = analyze(
+        "100 io_submit bytes=3 tid=7
+         101 aio-submit-write 0xa1 0+4096 inode=12 of=7:0 tid=7
+         102 aio-submit-write 0xa2 4096+4096 inode=12 of=7:0 tid=7
+         103 aio-submit-write 0xa3 8192+4096 inode=12 of=7:0 tid=7
+         104 dio-begin 0x5500 0+4096 inode=12 of=7:0 origin=0xa1
+         105 dio-begin 0x5600 4096+4096 inode=12 of=7:0 origin=0xa2
+         108 dio-done 0x5600 bytes=4096 inode=12 of=7:0 origin=0xa2
+         110 io_submit-exit tid=7 result=2
+         200 dio-done 0x5500 bytes=4096 inode=12 of=7:0 origin=0xa1",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!((io.writes, io.bytes.write), (2, 8192));
+    assert_eq!(
+        (io.latency_ns.write.min, io.latency_ns.write.max),
+        (Some(6), Some(99))
+    );
+}
+
+#[test]
+fn buffered_aio_ends_with_io_submit() {
+    let analysis = analyze(
+        "100 io_submit bytes=1 tid=7
+         101 aio-submit-read 0xa1 0+4096 inode=12 of=7:0 tid=7
+         150 io_submit-exit tid=7 result=1",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!((io.reads, io.latency_ns.read.mean), (1, Some(49)));
+}
+
+#[test]
+fn aio_without_an_iomap_tracepoint_ends_with_its_bios() {
+    let analysis = analyze(
+        "100 io_submit bytes=1 tid=7
+         101 aio-submit-read 0xa1 0+8192 inode=12 of=7:0 tid=7
+         102 Q b1 R 0+4096 inode=12 of=7:0 sub=1 origin=0xa1 end_io=1
+         103 G b1
+         104 Q b2 R 8192+4096 inode=12 of=7:0 sub=1 origin=0xa1 end_io=1
+         105 G b2
+         106 io_submit-exit tid=7 result=1
+         110 D r1 R 0+4096 rel=b1
+         111 D r2 R 8192+4096 rel=b2
+         200 C r1 R 0+4096
+         300 C r2 R 8192+4096",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!(
+        (io.reads, io.bytes.read, io.latency_ns.read.mean),
+        (1, 8192, Some(199))
+    );
+}
+
+#[test]
+fn io_uring_counts_at_its_end() {
+    let analysis = analyze(
+        "100 uring-read 0xffff01 0+0 inode=14 of=7:0 dev=1
+         101 uring-write 0xffff02 0+4096 inode=14 of=7:0 dev=1 flags=2
+         102 uring-fdatasync 0xffff03 inode=14 of=7:0 dev=1
+         150 uring-done 0xffff01 result=16384 dev=1
+         160 uring-done 0xffff02 result=4096 dev=1
+         170 uring-done 0xffff03 result=-5 dev=1",
+    );
+    let io = image_of(&analysis, 14).file_io.expect("recorded");
+    assert_eq!(
+        (io.reads, io.writes, io.syncs, io.dsync, io.failed),
+        (1, 1, 0, 1, 1)
+    );
+    assert_eq!(
+        io.bytes,
+        ReadWrite {
+            read: 16384,
+            write: 4096
+        }
+    );
+}

@@ -1,0 +1,107 @@
+//! Whose bios they are.
+
+mod notation;
+mod stack;
+
+use nestrace_analyzer::analysis::ReadWrite;
+
+use stack::{analyze, image_of};
+
+#[test]
+fn bios_belong_to_images_and_count_on_the_first_device_only() {
+    // The loop device's own file lies on sda; a bio of the image's pages there would be a clone.
+    let analysis = analyze(
+        "10 thread tid=50 tgid=50 name=kworker/u4:1
+         10 thread tid=60 tgid=61 name=fio-job
+         10 thread tid=61 tgid=61 name=fio
+         100 Q b1 W 0+4096 inode=12 of=7:0 sub=2 tid=50
+         101 G b1
+         102 Q b2 R 8192+8192 inode=12 of=7:0 sub=1
+         103 G b2
+         104 Q b3 W 65536+4096 end_io=2 tid=70
+         105 G b3
+         106 Q b4 W 100000+4096 inode=777 of=7:0 sub=2 tid=60
+         107 G b4
+         108 Q b5 W 0+4096 inode=99 of=8:0 dev=8:0 tid=50
+         109 G b5 dev=8:0
+         110 Q b6 W 8192+4096 inode=12 of=7:0 sub=2 dev=8:0 tid=50
+         111 G b6 dev=8:0
+         120 D r1 W 0+4096 rel=b1
+         121 D r2 R 8192+8192 rel=b2
+         122 D r3 W 65536+4096 rel=b3
+         123 D r4 W 100000+4096 rel=b4
+         124 D r5 W 0+4096 rel=b5 dev=8:0
+         125 D r6 W 8192+4096 rel=b6 dev=8:0
+         220 C r1 W 0+4096
+         221 C r2 R 8192+8192
+         222 C r3 W 65536+4096
+         223 C r4 W 100000+4096
+         224 C r5 W 0+4096 dev=8:0
+         225 C r6 W 8192+4096 dev=8:0",
+    );
+    let image = image_of(&analysis, 12);
+    assert_eq!(
+        image.host_bytes,
+        Some(ReadWrite {
+            read: 8192,
+            write: 4096
+        })
+    );
+    assert_eq!(image.file_io, None, "file I/O was not recorded");
+    let device = |name: &str| {
+        analysis
+            .devices
+            .iter()
+            .find(|device| device.name == name)
+            .expect("device")
+    };
+    let users = |name: &str| -> Vec<(&str, String, u64)> {
+        let users = device(name).users.as_ref().expect("full");
+        let mut all: Vec<_> = users
+            .iter()
+            .map(|user| {
+                (
+                    user.kind,
+                    user.disk.clone().or(user.name.clone()).unwrap_or_default(),
+                    user.requests,
+                )
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    assert_eq!(
+        users("loop0"),
+        [
+            ("file_system", String::new(), 1),
+            ("image", "vd".into(), 2),
+            ("process", "fio".into(), 1)
+        ]
+    );
+    assert_eq!(
+        users("sda"),
+        [("image", "vd".into(), 1), ("loop", "loop0".into(), 1)]
+    );
+    let verdict = &analysis
+        .verdict
+        .devices
+        .iter()
+        .find(|verdict| verdict.device == "loop0")
+        .expect("verdict");
+    assert!((verdict.others_share - 0.25).abs() < 1e-9, "{verdict:?}");
+    assert_eq!(verdict.largest_other.as_deref(), Some("fio"));
+}
+
+#[test]
+fn o_direct_that_reached_the_device_as_pages() {
+    let analysis = analyze(
+        "100 Q b1 W 0+4096 inode=12 of=7:0 sub=2
+         101 Q b2 W 4096+8192 inode=12 of=7:0 sub=1
+         105 read 0x5 0+512 inode=12 of=7:0",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!(
+        (io.buffered_fallback, io.buffered_fallback_bytes),
+        (1, 4096)
+    );
+}

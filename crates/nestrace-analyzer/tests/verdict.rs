@@ -1,0 +1,112 @@
+//! Where QEMU's time passed, by overlap.
+
+mod notation;
+mod stack;
+
+use stack::analyze;
+
+#[test]
+fn a_serial_request_is_split_exactly() {
+    // start 100 … pread 120 … Q 130, D 150, C 350, return 370 … push 400.
+    let analysis = analyze(
+        "100 acct-read 0x9000d8 rel=0x10040 bytes=4096
+         105 preadv 0x900000 rel=0x10000 0+4096
+         120 read 0x5 0+4096 inode=12 of=7:0 tid=9
+         130 Q b1 R 0+4096 inode=12 of=7:0 sub=1
+         132 G b1
+         150 D r1 R 0+4096 rel=b1
+         350 C r1 R 0+4096
+         370 exit tid=9 result=4096
+         400 push 0x900000
+         420 acct-done 0x9000d8 rel=0x10040",
+    );
+    let [disk] = &analysis.verdict.disks[..] else {
+        panic!("one disk: {:?}", analysis.verdict.disks)
+    };
+    assert_eq!(
+        (disk.guest.as_str(), disk.disk.as_str(), disk.requests),
+        ("vm1", "vd", 1)
+    );
+    assert_eq!((disk.qemu_ns, disk.qemu_own_ns), (300, 50));
+    assert_eq!(
+        (disk.host_fs_ns, disk.host_queue_ns, disk.device_ns),
+        (30, Some(20), Some(200))
+    );
+    assert_eq!(
+        (disk.host_ns, disk.host_at_least_ns, disk.serial),
+        (250, 250, true)
+    );
+    assert_eq!(disk.in_flight_millis, 1000);
+}
+
+#[test]
+fn a_sync_waits_for_the_file_systems_own_bios() {
+    let analysis = analyze(
+        "100 acct-flush 0x9000d8 rel=0x10040
+         110 fdatasync 0x5 inode=12 of=7:0 tid=9
+         120 Q b1 W 0+4096 end_io=2
+         121 G b1
+         140 D r1 W 0+4096 rel=b1
+         190 C r1 W 0+4096
+         200 exit tid=9 result=0
+         210 acct-done 0x9000d8 rel=0x10040
+         300 Q b1 W 0+4096 end_io=2
+         400 read 0x5 inode=12 of=7:0 tid=9",
+    );
+    let disk = &analysis.verdict.disks[0];
+    assert_eq!(
+        (
+            disk.qemu_ns,
+            disk.host_ns,
+            disk.host_queue_ns,
+            disk.device_ns
+        ),
+        (110, 90, Some(20), Some(50))
+    );
+}
+
+#[test]
+fn a_sync_waits_for_the_devices_flush() {
+    let analysis = analyze(
+        "100 acct-flush 0x9000d8 rel=0x10040
+         110 fdatasync 0x5 inode=12 of=7:0 tid=9
+         120 Q b1 Wf 0+0
+         121 G b1
+         125 D fl F
+         190 C fl Fs
+         191 C r1 Wf 0+0
+         200 exit tid=9 result=0
+         210 acct-done 0x9000d8 rel=0x10040",
+    );
+    let disk = &analysis.verdict.disks[0];
+    assert_eq!(
+        (disk.host_ns, disk.device_ns, disk.host_fs_ns),
+        (90, Some(65), 25)
+    );
+}
+
+#[test]
+fn overlapping_requests_give_a_range() {
+    // Two requests, one file I/O at a time: while one is served the other only waits.
+    let analysis = analyze(
+        "100 acct-read 0x9000d8 rel=0x10040 bytes=512
+         100 acct-read 0x9100d8 rel=0x10040 bytes=512
+         100 read 0x5 0+512 inode=12 of=7:0 tid=9
+         200 exit tid=9 result=512
+         200 acct-done 0x9000d8 rel=0x10040
+         200 read 0x5 0+512 inode=12 of=7:0 tid=9
+         300 exit tid=9 result=512
+         300 acct-done 0x9100d8 rel=0x10040",
+    );
+    let disk = &analysis.verdict.disks[0];
+    assert_eq!(
+        (
+            disk.qemu_ns,
+            disk.host_ns,
+            disk.host_at_least_ns,
+            disk.serial
+        ),
+        (300, 300, 200, false)
+    );
+    assert_eq!(disk.device_ns, None, "bios were not recorded");
+}
