@@ -1,4 +1,5 @@
-//! The bundle format of nestrace: what a recording is, as values and as bytes.
+//! The bundle format of nestrace: what a recording is, as values and as bytes. And blktrace's files,
+//! which other tools recorded ([`blktrace`]).
 //!
 //! Sits above `nestrace-abi` (what an event means) and below everything that reads or writes a
 //! recording. It takes bytes (`Read`, `Write`, `Seek`) and never opens a path or reads a clock.
@@ -30,6 +31,7 @@
 //! - One batch in memory at a time; an index is read as the stream is.
 
 mod batch;
+pub mod blktrace;
 pub mod bundle;
 pub mod columns;
 pub mod diagnostic;
