@@ -119,10 +119,13 @@ impl BlockGraph {
         }
     }
 
-    /// Whether a node of this name was defined.
-    #[must_use]
-    pub fn contains(&self, name: &str) -> bool {
-        self.nodes.contains_key(name)
+    /// File names of all nodes, inline ones included.
+    pub fn files(&self) -> impl Iterator<Item = String> + '_ {
+        let mut names = Vec::new();
+        for node in self.nodes.values() {
+            file_names(node, &mut names, 0);
+        }
+        names.into_iter()
     }
 
     /// The chain that begins at the node `name`.
@@ -294,6 +297,22 @@ impl BlockGraph {
                 Backing::Node(Box::new(node))
             }
         }
+    }
+}
+
+/// Every `filename` in a node and the children that it defines inline.
+pub fn file_names(node: &Map<String, Value>, names: &mut Vec<String>, depth: usize) {
+    if let Some(name) = options::text_at(node, &["filename"])
+        && let Storage::Path(path) = node_of_name(&name).storage
+    {
+        names.push(path);
+    }
+    for child in node
+        .values()
+        .filter_map(Value::as_object)
+        .filter(|_| depth < MAX_DEPTH)
+    {
+        file_names(child, names, depth + 1);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Pure: takes the arguments, opens nothing. Options that say nothing about these are stepped over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -31,6 +31,8 @@ pub struct CommandLine {
     pub agent: Option<Endpoint>,
     /// Disks in the order of the options that attach them.
     pub disks: Vec<DiskOption>,
+    /// Every image path that is named anywhere, attached to the guest or not (firmware, say).
+    pub files: BTreeSet<String>,
     /// What the command line holds that could not be understood or followed.
     pub notes: Vec<String>,
 }
@@ -390,10 +392,11 @@ impl Reader {
                 self.read.disks.push(disk);
             }
         }
+        self.read.files = self.graph.files().chain(self.drives.files()).collect();
         for disk in &mut self.read.disks {
             disk.snapshot |= self.snapshot && disk.drive.is_some();
             if disk.snapshot {
-                // The temporary overlay is always opened so.
+                // The temporary overlay is always opened so. Which file it is, only QMP knows.
                 disk.cache = Some("unsafe".to_owned());
             }
             if let DiskSource::Node(node) = &mut disk.source {

@@ -18,6 +18,8 @@ pub struct PlannedDisk {
     pub chain: Option<BlockNode>,
     /// A PCI device of the host that was handed to the guest; a disk only if its class says so.
     pub host_pci: Option<String>,
+    /// Something about it that a person should know.
+    pub note: Option<String>,
 }
 
 /// The disks of a guest, in the order of the command line; those plugged in later follow.
@@ -95,6 +97,10 @@ fn from_option(index: usize, option: &DiskOption) -> PlannedDisk {
         },
         ..PlannedDisk::default()
     };
+    if option.snapshot {
+        planned.note =
+            Some("snapshot=on: writes go to a temporary file, which only QMP can name".to_owned());
+    }
     match &option.source {
         DiskSource::Node(node) => {
             planned.disk.format = node.format.clone().unwrap_or_default();
@@ -159,6 +165,9 @@ fn with_facts(mut planned: PlannedDisk, block: &BlockInfo, facts: &Facts) -> Opt
     if known.is_none() {
         planned.disk.aio = None;
     }
+    planned.note = known
+        .as_ref()
+        .and_then(|_| switched_write_cache(&planned.disk, inserted));
     planned.disk.cache = cache_of(inserted, &chain, facts);
     let mut chain = chain;
     if chain.format.is_none() {
@@ -167,6 +176,19 @@ fn with_facts(mut planned: PlannedDisk, block: &BlockInfo, facts: &Facts) -> Opt
     planned.disk.format = chain.format.clone().unwrap_or_default();
     planned.chain = Some(chain);
     Some(planned)
+}
+
+/// The guest decides about the write cache too: firmware, and drivers that cannot flush, switch it off.
+fn switched_write_cache(configured: &Disk, inserted: &BlockDevice) -> Option<String> {
+    let configured = CacheMode::from_name(configured.cache.as_deref()?)?;
+    let now = inserted.cache?.writeback;
+    (configured.writeback != now).then(|| {
+        format!(
+            "the guest has switched the disk's write cache {} (configured: {}); firmware does that while booting",
+            if now { "on" } else { "off" },
+            configured.name()
+        )
+    })
 }
 
 /// The backend says whether the guest sees a write cache; O_DIRECT and dropped flushes are those of

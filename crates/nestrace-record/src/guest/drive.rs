@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::block_node::{BlockGraph, BlockNode, Storage};
+use super::block_node::{self, BlockGraph, BlockNode, Storage};
 use super::cache_mode::CacheMode;
 use super::command_line::{DiskOption, DiskSource};
 use super::options;
@@ -218,6 +218,15 @@ impl Drives {
             ("index".to_owned(), index.to_string()),
         ];
         self.add(&pairs, interface);
+    }
+
+    /// File names of all drives, firmware and unattached ones included.
+    pub fn files(&self) -> impl Iterator<Item = String> + '_ {
+        let mut names = Vec::new();
+        for node in self.drives.iter().filter_map(|d| d.node.as_ref()) {
+            block_node::file_names(node, &mut names, 0);
+        }
+        names.into_iter()
     }
 
     /// The unit that a drive gets, counted over all buses of its interface.

@@ -13,7 +13,7 @@ use super::process::{self, OpenFiles, Process};
 use super::qmp::{self, Facts};
 use super::select::Identity;
 use super::{executable, socket};
-use crate::topology::image_file::Viewer;
+use crate::topology::image_file::{self, Viewer};
 use crate::topology::{Survey, image_chain};
 
 /// What only asking the process can tell; collected for all guests at the same time.
@@ -109,6 +109,14 @@ pub(super) fn guest(
     sources.push("command line".to_owned());
     sources.extend(look.open.is_some().then(|| "proc".to_owned()));
     let planned = disks::plan(line, look.facts.as_ref());
+    let mut disks: Vec<Disk> = planned
+        .into_iter()
+        .filter_map(|disk| follow(survey, process, look.open.as_ref(), disk))
+        .collect();
+    if look.facts.is_none() {
+        let later = plugged_later(survey, process, line, open, &disks);
+        disks.extend(later);
+    }
     Guest {
         name: identity.name.clone(),
         uuid: line
@@ -122,10 +130,7 @@ pub(super) fn guest(
         sources,
         qmp: look.monitor.clone(),
         agent,
-        disks: planned
-            .into_iter()
-            .filter_map(|disk| follow(survey, process, look.open.as_ref(), disk))
-            .collect(),
+        disks,
         backends: Vec::new(),
     }
 }
@@ -152,6 +157,9 @@ fn follow(
     planned: PlannedDisk,
 ) -> Option<Disk> {
     let mut disk = planned.disk;
+    if let Some(note) = planned.note {
+        survey.note(&disk.name, note);
+    }
     if let Some(place) = planned.host_pci {
         disk.not_followed = Some(host_pci_reason(&place)?);
     }
@@ -172,6 +180,59 @@ fn follow(
     }
     disk.images = followed.images;
     Some(disk)
+}
+
+/// Disks that were plugged in after the start, while QMP cannot be asked: files that carry QEMU's
+/// image locks and that the command line does not name. Their format is not looked for: the guest
+/// may have written it, and what a header names would be followed.
+fn plugged_later(
+    survey: &mut Survey,
+    process: &Process,
+    line: &CommandLine,
+    open: &OpenFiles,
+    known: &[Disk],
+) -> Vec<Disk> {
+    let viewer = Viewer {
+        pid: process.pid,
+        open: Some(open),
+    };
+    let named: Vec<(u64, u64)> = line
+        .files
+        .iter()
+        .filter_map(|path| image_file::find(viewer, &process.absolute(path)).ok())
+        .map(|file| file.identity())
+        .collect();
+    let images: Vec<&str> = known
+        .iter()
+        .flat_map(|d| &d.images)
+        .map(|i| i.path.as_str())
+        .collect();
+    let mut seen = Vec::new();
+    let mut disks = Vec::new();
+    for file in open.files.iter().filter(|f| f.image_locked && f.writable) {
+        if named.contains(&file.identity)
+            || seen.contains(&file.identity)
+            || images.contains(&file.path.as_str())
+        {
+            continue;
+        }
+        seen.push(file.identity);
+        let Ok(found) = image_file::find(viewer, &format!("/proc/self/fd/{}", file.fd)) else {
+            continue;
+        };
+        let image = survey.image(viewer, &file.path, "", &found);
+        let name = format!("disk{}", known.len() + disks.len());
+        survey.note(
+            &name,
+            format!("{} was plugged in after the start; its bus, format and cache mode are known to QMP alone", file.path),
+        );
+        disks.push(Disk {
+            name,
+            images: vec![image],
+            ..Disk::default()
+        });
+    }
+    disks
 }
 
 /// The descriptor's own O_DIRECT overrules what options and QMP say.

@@ -183,6 +183,10 @@ pub struct OpenFile {
     pub is_block_device: bool,
     /// Open with O_DIRECT.
     pub direct: bool,
+    /// QEMU's image locks are on it: it is a block node's file.
+    pub image_locked: bool,
+    /// Open for writing.
+    pub writable: bool,
     /// `mnt_id` of `fdinfo`: the mount it was opened through.
     pub mount_id: Option<u64>,
 }
@@ -251,6 +255,8 @@ fn open_file(pid: u32, fd: u32, link: &str) -> Option<OpenFile> {
             (about.dev(), about.ino())
         },
         is_block_device,
+        image_locked: has_image_locks(&info),
+        writable: flags & 0o3 != 0,
         direct: flags & u64::from(libc::O_DIRECT.cast_unsigned()) != 0,
         mount_id,
     })
@@ -267,6 +273,23 @@ fn parse_fdinfo(text: &str) -> (u64, Option<u64>) {
         .and_then(|v| u64::from_str_radix(v, 8).ok())
         .unwrap_or(0);
     (flags, field("mnt_id:").and_then(|v| v.parse().ok()))
+}
+
+/// QEMU locks single bytes of an image: 100 and up for what it does, 200 and up for what it allows
+/// others to do (`RAW_LOCK_PERM_BASE` and `RAW_LOCK_SHARED_BASE`, since 2.10), with locks that belong to the open file.
+fn has_image_locks(info: &str) -> bool {
+    info.lines()
+        .filter_map(|line| line.strip_prefix("lock:"))
+        .any(|lock| {
+            let mut fields = lock.split_whitespace().rev();
+            let (end, start) = (fields.next(), fields.next());
+            let image_byte = |field: Option<&str>| {
+                field
+                    .and_then(|f| f.parse::<u64>().ok())
+                    .is_some_and(|byte| (100..300).contains(&byte))
+            };
+            lock.contains("OFDLCK") && image_byte(start) && image_byte(end)
+        })
 }
 
 #[cfg(test)]
@@ -290,6 +313,20 @@ mod tests {
         );
         assert_eq!(parse_fdinfo(""), (0, None));
         assert_eq!(parse_fdinfo("flags:\t9\nmnt_id:\tx\n"), (0, None));
+    }
+
+    #[test]
+    fn image_locks() {
+        assert!(has_image_locks(
+            "flags:\t02\nlock:\t1: OFDLCK ADVISORY  READ -1 fe:00:9977970 100 101\n"
+        ));
+        assert!(!has_image_locks(
+            "lock:\t1: POSIX  ADVISORY  WRITE 3015 00:27:33 100 100\n"
+        ));
+        assert!(!has_image_locks(
+            "lock:\t1: OFDLCK ADVISORY  READ -1 fe:00:9977970 0 EOF\n"
+        ));
+        assert!(!has_image_locks("flags:\t02\n"));
     }
 
     #[test]

@@ -89,6 +89,12 @@ impl Walk<'_, '_> {
             Ok(file) => file,
             Err(error) => return Some(format!("{path} cannot be looked at: {error}")),
         };
+        if file.not_open && above.is_none() {
+            // Whatever has that name by now is not what the guest uses.
+            return Some(format!(
+                "QEMU does not have {path} open: it was unplugged, ejected or renamed"
+            ));
+        }
         if file.not_open {
             self.survey.note(
                 &path,

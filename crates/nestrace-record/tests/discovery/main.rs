@@ -465,6 +465,90 @@ fn deleted_and_renamed_images() {
 }
 
 #[test]
+fn disks_that_are_plugged_in_and_out() {
+    if !ready(TOOLS) {
+        return;
+    }
+    let dir = directory();
+    let base = dir.path();
+    let path = |name: &str| base.join(name).to_str().expect("UTF-8").to_owned();
+    for name in ["first.img", "hot.img", "vars.img"] {
+        sparse(&base.join(name), 4);
+    }
+    let socket = path("q");
+    let qemu = Qemu::start(
+        base,
+        &[
+            "-device",
+            "virtio-scsi-pci,id=scsi0",
+            "-drive",
+            &format!("file={},format=raw,if=none,id=first", path("first.img")),
+            "-device",
+            "scsi-hd,drive=first,id=first-disk",
+            "-blockdev",
+            &format!(
+                "raw,node-name=vars,file.driver=file,file.filename={}",
+                path("vars.img")
+            ),
+            "-qmp",
+            &format!("unix:{socket},server=on,wait=off"),
+        ],
+    );
+    let mut monitor = qmp::Qmp::connect(qemu.pid, &socket).expect("QMP");
+    let node = serde_json::json!({"driver": "raw", "node-name": "hot", "cache": {"direct": true}, "file": {"driver": "file", "filename": path("hot.img")}});
+    monitor
+        .execute("blockdev-add", &node)
+        .expect("blockdev-add");
+    let device = serde_json::json!({"driver": "scsi-hd", "drive": "hot", "id": "hot-disk"});
+    monitor.execute("device_add", &device).expect("device_add");
+    monitor
+        .execute("device_del", &serde_json::json!({"id": "first-disk"}))
+        .expect("device_del");
+    drop(monitor);
+
+    let names = |found: &nestrace_record::guest::Discovery| -> Vec<String> {
+        guest(found).disks.iter().map(|d| d.name.clone()).collect()
+    };
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let free = loop {
+        let found = qemu.discover();
+        if names(&found) == ["hot-disk"] {
+            break found;
+        }
+        assert!(Instant::now() < deadline, "{:?}", names(&found));
+        thread::sleep(Duration::from_millis(50));
+    };
+    let hot = disk(&free, "hot-disk");
+    assert_eq!(
+        (
+            hot.bus.as_str(),
+            hot.format.as_str(),
+            hot.cache.as_deref(),
+            hot.aio.as_deref()
+        ),
+        ("scsi", "raw", Some("none"), None)
+    );
+    assert_eq!(hot.images[0].path, path("hot.img"));
+
+    let _holder = UnixStream::connect(&socket).expect("connect");
+    thread::sleep(Duration::from_millis(50));
+    let busy = qemu.discover();
+    assert_eq!(names(&busy), ["first", "disk1"], "firmware is no disk");
+    assert!(
+        disk(&busy, "first")
+            .not_followed
+            .as_deref()
+            .is_some_and(|r| r.contains("does not have")),
+        "{busy:#?}"
+    );
+    let found = &disk(&busy, "disk1").images[0];
+    assert_eq!(
+        (found.path.as_str(), found.inode, found.direct),
+        (path("hot.img").as_str(), hot.images[0].inode, Some(true))
+    );
+}
+
+#[test]
 fn another_mount_namespace() {
     if !ready(&[TOOLS, &["unshare", "mkfs.ext4"]].concat()) {
         return;

@@ -389,8 +389,8 @@ fn identity_and_sockets() {
     assert_eq!(read("-readconfig /x").notes.len(), 1);
 }
 
-/// One disk on a qcow2 chain, one on a raw block device, one CD-ROM without a medium and one with,
-/// as libvirt 9.0 writes them.
+/// One disk on a qcow2 chain, one on a raw block device, one CD-ROM without a medium and one with.
+/// `libvirt.args` is `/proc/PID/cmdline` of a domain that libvirt 9.0 (Debian 12) started here.
 #[test]
 fn libvirt() {
     let argv: Vec<String> = include_str!("libvirt.args")
@@ -398,22 +398,32 @@ fn libvirt() {
         .map(str::to_owned)
         .collect();
     let read = parse(&argv);
-    assert_eq!(read.name.as_deref(), Some("vm1"));
+    assert_eq!(read.name.as_deref(), Some("lv-nestrace"));
     assert_eq!(
         read.uuid.as_deref(),
-        Some("c7a5fdbd-edaf-9455-926a-d65c16db1809")
+        Some("a53cafef-b03e-4068-89a0-76b2e0d5a737")
     );
     assert_eq!(read.accel, "tcg");
-    assert_eq!(read.monitors, [Endpoint::Fd(27)]);
+    assert_eq!(read.monitors, [Endpoint::Fd(30)]);
     assert_eq!(read.agent, Some(Endpoint::Fd(29)));
     assert_eq!(read.notes, Vec::<String>::new());
     let disks: Vec<String> = read.disks.iter().map(show).collect();
     assert_eq!(
         disks,
         [
-            "virtio-blk qcow2:/images/vm1.qcow2 <- raw:/images/base.img qdev=virtio-disk0 node=libvirt-3-format cache=none aio=io_uring iothread=iothread1",
-            "virtio-scsi raw:/dev/loop7 qdev=scsi0-0-0-0 node=libvirt-2-format cache=directsync aio=native",
-            "ide raw:/images/debian.iso qdev=ide0-0-1 node=libvirt-1-format cache=writeback aio=threads ro",
+            "virtio-blk qcow2:/tmp/lv/top.qcow2 <- raw:/tmp/lv/base.img qdev=virtio-disk0 node=libvirt-4-format cache=none aio=io_uring iothread=iothread1",
+            "virtio-scsi raw:/dev/loop4 qdev=scsi0-0-0-0 node=libvirt-3-format cache=directsync aio=native",
+            "ide raw:/tmp/lv/cd.iso qdev=ide0-0-1 node=libvirt-1-format cache=writeback aio=threads ro",
         ]
     );
+}
+
+#[test]
+fn files_that_are_no_disk_of_the_guest_are_known_too() {
+    let read = parse(&words(
+        "q -drive file=/vars,if=pflash -drive file=/loose,if=none -blockdev file,node-name=n,filename=/code -blockdev qcow2,node-name=x,file.driver=file,file.filename=/in",
+    ));
+    assert!(read.disks.is_empty());
+    let files: Vec<&str> = read.files.iter().map(String::as_str).collect();
+    assert_eq!(files, ["/code", "/in", "/loose", "/vars"]);
 }
