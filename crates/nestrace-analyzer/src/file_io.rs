@@ -11,16 +11,23 @@ use nestrace_trace::Event;
 
 use crate::analysis::{FileLatency, ImageFileIo};
 use crate::histogram::Histogram;
-use crate::image::Images;
+use crate::image::{ImageState, Images};
 use crate::overlap::Activity;
 use crate::pointer::PointerMap;
 
 /// RWF_DSYNC and RWF_SYNC of `linux/fs.h`.
 const RWF_ANY_SYNC: u32 = 0x2 | 0x4;
 
+/// Errno of iomap where direct I/O cannot be: the file system goes on with buffered I/O.
+const ENOTBLK: u32 = 15;
+
 /// What was done to one image.
 #[derive(Debug, Default)]
 pub(crate) struct FileMeter {
+    /// The kernel tells the end of direct I/O on it (iomap; not a raw block device).
+    dio_end_recorded: bool,
+    /// The file system tells the end of a sync (ext4 does, xfs does not).
+    sync_end_recorded: bool,
     counts: ImageFileIo,
     read: Histogram,
     write: Histogram,
@@ -76,6 +83,8 @@ struct Call {
     dsync: bool,
     bytes: u64,
     start_ns: u64,
+    /// Its end will be known, so the disk's clocks may run for it.
+    timed: bool,
 }
 
 impl Call {
@@ -125,8 +134,6 @@ pub(crate) struct FileIo {
     batches: PointerMap<u32, Vec<AioKey>>,
     aio: PointerMap<AioKey, Aio>,
     uring: PointerMap<u64, Call>,
-    /// This kernel tells the end of direct I/O.
-    dio_end_recorded: bool,
     /// Events were seen.
     pub recorded: bool,
 }
@@ -225,7 +232,10 @@ impl FileIo {
             if i >= taken {
                 self.aio.remove(key);
                 host.end(&aio.call, Outcome::Refused, event.ts_ns);
-            } else if !aio.direct && matches!(aio.call.op, op::READ | op::WRITE) {
+            } else if !aio.direct
+                && matches!(aio.call.op, op::READ | op::WRITE)
+                && !host.always_direct(aio.call.image)
+            {
                 // Buffered: the work was done inside the call.
                 self.aio.remove(key);
                 host.end(
@@ -249,11 +259,16 @@ impl FileIo {
     }
 
     fn dio_complete(&mut self, event: &Event, host: &mut Host<'_>) {
-        self.dio_end_recorded = true;
-        if event.origin == 0 {
+        let key = (event.inode, event.origin);
+        let Some(aio) = self.aio.get_mut(&key) else {
+            return;
+        };
+        host.meter(aio.call.image, |file| file.dio_end_recorded = true);
+        if event.aux == ENOTBLK {
+            aio.direct = false;
             return;
         }
-        let Some(aio) = self.aio.remove(&(event.inode, event.origin)) else {
+        let Some(aio) = self.aio.remove(&key) else {
             return;
         };
         let outcome = if event.aux == 0 {
@@ -266,6 +281,9 @@ impl FileIo {
 
     /// Native aio's fsync runs in a kernel worker; the file system's own tracepoint tells its end.
     fn sync_exit(&mut self, event: &Event, host: &mut Host<'_>) {
+        if let Some(image) = host.images.of_inode(event) {
+            host.meter(image, |file| file.sync_end_recorded = true);
+        }
         let waiting = self
             .aio
             .iter()
@@ -301,12 +319,13 @@ impl FileIo {
         images: &mut Images,
         activity: &mut [Activity],
     ) {
-        if self.dio_end_recorded || self.aio.is_empty() {
-            return;
-        }
         let Some(aio) = self.aio.get_mut(&key) else {
             return;
         };
+        let image = images.images.get(aio.call.image as usize);
+        if image.is_some_and(|image| image.file.dio_end_recorded) {
+            return;
+        }
         aio.left = aio.left.saturating_sub(bytes);
         if aio.left == 0
             && let Some(aio) = self.aio.remove(&key)
@@ -355,8 +374,11 @@ impl Host<'_> {
             dsync: event.sub == op::WRITE && event.flags & RWF_ANY_SYNC != 0,
             bytes: event.bytes,
             start_ns: event.ts_ns,
+            timed: self.end_will_be_known(event, image),
         };
-        if let Some(activity) = self.activity_of(image) {
+        if call.timed
+            && let Some(activity) = self.activity_of(image)
+        {
             activity.advance(event.ts_ns);
             activity.file += 1;
             activity.sync += u64::from(call.syncs());
@@ -365,7 +387,9 @@ impl Host<'_> {
     }
 
     fn end(&mut self, call: &Call, outcome: Outcome, ts_ns: u64) {
-        if let Some(activity) = self.activity_of(call.image) {
+        if call.timed
+            && let Some(activity) = self.activity_of(call.image)
+        {
             activity.advance(ts_ns);
             activity.file = activity.file.saturating_sub(1);
             activity.sync = activity.sync.saturating_sub(u64::from(call.syncs()));
@@ -383,6 +407,29 @@ impl Host<'_> {
             Outcome::DoneSometime { bytes } => image.file.count(call, bytes),
             Outcome::Failed => image.file.counts.failed += 1,
             Outcome::Refused => {}
+        }
+    }
+
+    /// Direct I/O on a raw block device never falls back to the page cache, even where no bio tells
+    /// whose it is (those of several pages name no kiocb).
+    fn always_direct(&self, image: u32) -> bool {
+        self.images
+            .images
+            .get(image as usize)
+            .is_some_and(ImageState::always_direct)
+    }
+
+    /// Native aio's sync ends in a kernel worker, which not every file system tells.
+    fn end_will_be_known(&self, event: &Event, image: u32) -> bool {
+        let aio_sync =
+            event.kind == Kind::AioSubmit as u8 && matches!(event.sub, op::FSYNC | op::FDATASYNC);
+        let image = self.images.images.get(image as usize);
+        !aio_sync || image.is_some_and(|image| image.file.sync_end_recorded)
+    }
+
+    fn meter(&mut self, image: u32, change: impl FnOnce(&mut FileMeter)) {
+        if let Some(image) = self.images.images.get_mut(image as usize) {
+            change(&mut image.file);
         }
     }
 

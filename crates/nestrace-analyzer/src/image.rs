@@ -57,6 +57,13 @@ pub(crate) struct ImageState {
     pub file: FileMeter,
 }
 
+impl ImageState {
+    /// A block device opened with O_DIRECT.
+    pub(crate) fn always_direct(&self) -> bool {
+        self.about.is_block_device && self.about.direct == Some(true)
+    }
+}
+
 /// Every image of every guest.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
@@ -163,6 +170,14 @@ impl Images {
                 of_guest.or(images.first()).copied()
             })
             .or_else(|| self.raw_device(event))
+    }
+
+    /// The image with this inode, whoever's guest.
+    pub(crate) fn of_inode(&self, event: &Event) -> Option<u32> {
+        self.by_owner
+            .get(&(event.inode, event.owner_dev))?
+            .first()
+            .copied()
     }
 
     fn guest_of(&self, image: u32) -> Option<u32> {

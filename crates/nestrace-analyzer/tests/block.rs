@@ -382,6 +382,17 @@ fn light_recordings_know_requests_only() {
 }
 
 #[test]
+fn a_light_request_from_before_the_start_has_no_latency() {
+    let device = device("1 RD r2 R 0+512 issued=1\n200 RD r1 R 0+4096 issued=0");
+    assert_eq!((device.counts.completed, device.bytes.read), (2, 4608));
+    assert_eq!(device.latency_ns.all.d2c.map(|dist| dist.n), Some(1));
+    assert_eq!(
+        device.unlinked.into_iter().collect::<Vec<_>>(),
+        [("before_start", 1)]
+    );
+}
+
+#[test]
 fn devices_are_sorted_by_bytes_and_named() {
     let manifest = Manifest {
         topology: Topology {
@@ -396,9 +407,9 @@ fn devices_are_sorted_by_bytes_and_named() {
         ..Default::default()
     };
     let events = notation::events(
-        "1 RD r1 R 0+4096 issued=0
-         2 RD r1 R 0+8192 issued=1 dev=254:0
-         3 RQ r7 R 0+8192 dev=8:0",
+        "2 RD r1 R 0+4096 issued=1
+         3 RD r1 R 0+8192 issued=1 dev=254:0
+         4 RQ r7 R 0+8192 dev=8:0",
     );
     let analysis = Analyzer::analyze(&manifest, Options::default(), events);
     let names: Vec<&str> = analysis

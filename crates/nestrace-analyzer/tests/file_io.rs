@@ -118,3 +118,41 @@ fn io_uring_counts_at_its_end() {
         }
     );
 }
+
+#[test]
+fn direct_io_that_iomap_declines_goes_on_as_buffered_io() {
+    let analysis = analyze(
+        "100 io_submit bytes=1 tid=7
+         101 aio-submit-write 0xa1 0+4096 inode=12 of=7:0 tid=7
+         102 dio-begin 0x5500 0+4096 inode=12 of=7:0 origin=0xa1
+         103 dio-done 0x5500 bytes=0 aux=15 inode=12 of=7:0 origin=0xa1
+         150 io_submit-exit tid=7 result=1",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!(
+        (
+            io.writes,
+            io.failed,
+            io.bytes.write,
+            io.latency_ns.write.mean
+        ),
+        (1, 0, 4096, Some(49))
+    );
+}
+
+#[test]
+fn a_sync_by_native_aio_ends_where_the_file_system_tells() {
+    let analysis = analyze(
+        "90 io_submit bytes=1 tid=7
+         91 aio-submit-fdsync 0xa1 inode=12 of=7:0 tid=7
+         92 io_submit-exit tid=7 result=1
+         150 sync-exit inode=12 of=7:0 tid=70 result=0
+         200 io_submit bytes=1 tid=7
+         201 aio-submit-fdsync 0xa1 inode=13 of=7:0 tid=7
+         202 io_submit-exit tid=7 result=1",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!((io.syncs, io.latency_ns.sync.mean), (1, Some(59)));
+    let untold = image_of(&analysis, 13).file_io.expect("recorded");
+    assert_eq!((untold.syncs, untold.latency_ns.sync.n), (1, 0));
+}

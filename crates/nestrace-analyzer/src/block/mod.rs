@@ -76,7 +76,7 @@ impl BlockLayer {
                 self.requests.remove(&event.object);
             }
             Kind::RequestRemap => self.meter(device).remaps += 1,
-            Kind::RequestDone => self.request_done(device, event),
+            Kind::RequestDone => self.request_done(device, event, above.reasons.at(event.ts_ns)),
             _ => {}
         }
     }
