@@ -13,6 +13,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::socket;
+use answers::StatsRow;
+pub use answers::{
+    BlockCounts, BlockDevice, BlockInfo, BlockStats, CacheInfo, ImageInfo, IoThread,
+};
+
+mod answers;
 
 /// How long a greeting may take before the monitor counts as busy.
 pub const GREETING: Duration = Duration::from_millis(300);
@@ -384,167 +390,6 @@ pub fn ask(pid: u32, path: &str) -> Result<Facts, QmpError> {
         }
     }
     Ok(facts)
-}
-
-/// One row of `query-block`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub struct BlockInfo {
-    /// The drive's id; empty for `-blockdev`.
-    pub device: String,
-    /// The device's id or QOM path.
-    pub qdev: Option<String>,
-    /// The medium.
-    pub inserted: Option<BlockDevice>,
-}
-
-impl BlockInfo {
-    /// The `-device` id; `None` for a device without one.
-    #[must_use]
-    pub fn qdev_id(&self) -> Option<&str> {
-        let qdev = self.qdev.as_deref()?;
-        match qdev.strip_prefix("/machine/peripheral/") {
-            Some(rest) => rest.split('/').next(),
-            None => (!qdev.starts_with('/')).then_some(qdev),
-        }
-    }
-}
-
-/// A block node.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct BlockDevice {
-    /// Node name.
-    #[serde(rename = "node-name")]
-    pub node_name: Option<String>,
-    /// File name; may be `json:{…}`.
-    pub file: String,
-    /// Driver.
-    pub drv: String,
-    /// Read-only.
-    pub ro: bool,
-    /// Cache switches.
-    pub cache: Option<CacheInfo>,
-    /// The chain of images.
-    pub image: Option<ImageInfo>,
-}
-
-/// Cache switches of a node and of the backend above it.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub struct CacheInfo {
-    /// The guest sees a write cache.
-    pub writeback: bool,
-    /// O_DIRECT.
-    pub direct: bool,
-    /// Flushes are dropped.
-    pub no_flush: bool,
-}
-
-/// An image and what lies behind it.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub struct ImageInfo {
-    /// File name; may be `json:{…}`.
-    pub filename: String,
-    /// Driver of the node.
-    pub format: String,
-    /// The backing image.
-    pub backing_image: Option<Box<Self>>,
-    /// Facts of the format.
-    pub format_specific: Option<Value>,
-}
-
-impl ImageInfo {
-    /// qcow2's external data file.
-    #[must_use]
-    pub fn data_file(&self) -> Option<&str> {
-        self.format_specific
-            .as_ref()?
-            .get("data")?
-            .get("data-file")?
-            .as_str()
-    }
-}
-
-/// An iothread.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub struct IoThread {
-    /// Its id.
-    pub id: String,
-    /// Its thread on the host.
-    pub thread_id: u32,
-}
-
-/// QEMU's count of one backend's requests. `*_operations` contain the merged ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BlockStats {
-    /// The drive's id, if it has one.
-    pub device: Option<String>,
-    /// The device's QOM path or id.
-    pub qdev: Option<String>,
-    /// The node at the top.
-    pub node: Option<String>,
-    /// The counts.
-    pub counts: BlockCounts,
-}
-
-/// Counts of requests and bytes since QEMU started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct BlockCounts {
-    /// Reads.
-    pub rd_operations: u64,
-    /// Writes, write-zeroes included.
-    pub wr_operations: u64,
-    /// Flushes.
-    pub flush_operations: u64,
-    /// Discards.
-    pub unmap_operations: u64,
-    /// Bytes read.
-    pub rd_bytes: u64,
-    /// Bytes written.
-    pub wr_bytes: u64,
-    /// Bytes discarded.
-    pub unmap_bytes: u64,
-    /// Reads that were merged into others.
-    pub rd_merged: u64,
-    /// Writes that were merged into others.
-    pub wr_merged: u64,
-    /// Discards that were merged into others.
-    pub unmap_merged: u64,
-    /// Nanoseconds in reads.
-    pub rd_total_time_ns: u64,
-    /// Nanoseconds in writes.
-    pub wr_total_time_ns: u64,
-    /// Nanoseconds in flushes.
-    pub flush_total_time_ns: u64,
-    /// Reads that failed.
-    pub failed_rd_operations: u64,
-    /// Writes that failed.
-    pub failed_wr_operations: u64,
-    /// Flushes that failed.
-    pub failed_flush_operations: u64,
-    /// Discards that failed.
-    pub failed_unmap_operations: u64,
-    /// Reads that asked for something impossible.
-    pub invalid_rd_operations: u64,
-    /// Writes that asked for something impossible.
-    pub invalid_wr_operations: u64,
-    /// Flushes that asked for something impossible.
-    pub invalid_flush_operations: u64,
-    /// Discards that asked for something impossible.
-    pub invalid_unmap_operations: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct StatsRow {
-    device: Option<String>,
-    qdev: Option<String>,
-    node_name: Option<String>,
-    stats: BlockCounts,
 }
 
 /// Asks only for [`BlockStats`].

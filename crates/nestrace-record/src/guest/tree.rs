@@ -20,7 +20,7 @@ struct Node {
 pub fn render(topology: &Topology) -> String {
     let mut out = String::new();
     for guest in &topology.guests {
-        let _ = writeln!(out, "{}", guest_line(guest));
+        let _ = writeln!(out, "{}", printable(&guest_line(guest)));
         let mut children: Vec<Node> = guest
             .disks
             .iter()
@@ -35,7 +35,7 @@ pub fn render(topology: &Topology) -> String {
         draw(&mut out, &children, "");
     }
     for line in shared(topology) {
-        let _ = writeln!(out, "{line}");
+        let _ = writeln!(out, "{}", printable(&line));
     }
     out
 }
@@ -55,6 +55,13 @@ fn draw(out: &mut String, nodes: &[Node], indent: &str) {
             &format!("{indent}{}", if last { "   " } else { "│  " }),
         );
     }
+}
+
+/// Names come from other users: none may move the cursor or begin a line.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 fn guest_line(guest: &Guest) -> String {

@@ -51,6 +51,14 @@ impl ImageFile {
         identity(&self.about)
     }
 
+    /// The path as the kernel has it, symbolic links resolved; `None` for a file without a name.
+    #[must_use]
+    pub fn real_path(&self) -> Option<PathBuf> {
+        (self.about.nlink() > 0)
+            .then(|| fs::read_link(&self.handle).ok())
+            .flatten()
+    }
+
     /// Reads the format's header.
     ///
     /// # Errors

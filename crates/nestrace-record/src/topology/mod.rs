@@ -12,6 +12,7 @@ pub mod image_header;
 pub mod loop_status;
 pub mod mountinfo;
 pub mod namespace;
+pub mod overlay;
 pub mod survey;
 
 pub use survey::Survey;

@@ -10,7 +10,7 @@ use nestrace_trace::manifest::{Device, Image, Mount};
 use super::block_device::{self, LoopBacking};
 use super::image_file::{self, ImageFile, Viewer};
 use super::mountinfo::{self, MountEntry};
-use super::{Diagnostic, ext_features};
+use super::{Diagnostic, ext_features, overlay};
 
 /// How deep loop devices may lie in files on loop devices: the kernel itself has no limit.
 const MAX_DEPTH: usize = 32;
@@ -80,6 +80,8 @@ impl Survey {
         image.size = file.about.size();
         image.allocated = file.about.blocks().saturating_mul(512);
         match self.mount_of(viewer.pid, file) {
+            Some(entry)
+                if entry.fs_type == "overlay" && self.in_layer(&entry, file, &mut image) => {}
             Some(entry) => {
                 image.dev = entry.dev;
                 image.devices = self.under(&entry, path);
@@ -95,6 +97,48 @@ impl Survey {
             }
         }
         image
+    }
+
+    /// Describes a file of an overlay by the layer that holds it; `false` where that is not found.
+    fn in_layer(&mut self, entry: &MountEntry, file: &ImageFile, image: &mut Image) -> bool {
+        let viewer = Viewer {
+            pid: std::process::id(),
+            open: None,
+        };
+        let Some(path) = file.real_path() else {
+            return false;
+        };
+        let found = overlay::candidates(entry, &path)
+            .into_iter()
+            .find_map(|candidate| {
+                let candidate = candidate.to_string_lossy().into_owned();
+                image_file::find(viewer, &candidate)
+                    .ok()
+                    .map(|file| (candidate, file))
+            });
+        let Some((layer, held)) = found else {
+            return false;
+        };
+        // overlayfs shows size and time of the file that holds the data; the guest may have written
+        // between the two looks.
+        let same = held.about.size() >= file.about.size()
+            && held.about.mtime().abs_diff(file.about.mtime()) <= 2;
+        if !same || held.mount_id == file.mount_id || self.depth >= MAX_DEPTH {
+            return false;
+        }
+        self.depth += 1;
+        let below = self.image(viewer, &layer, &image.format, &held);
+        self.depth -= 1;
+        self.note(
+            &image.path,
+            format!("is on overlayfs; its data is in {layer}"),
+        );
+        *image = Image {
+            path: image.path.clone(),
+            direct: image.direct,
+            ..below
+        };
+        true
     }
 
     /// The mount that a file was opened through: in the process' own table, else in ours (a file may
@@ -149,7 +193,7 @@ impl Survey {
                     "is on another machine: the host's block layer does not see its I/O"
                 }
                 "overlay" => {
-                    "is on overlayfs: the file that holds the data is in one of its layers and is not followed"
+                    "is on overlayfs: which of its layers holds the data cannot be seen from here"
                 }
                 "zfs" => "is on zfs, which does not say which devices it uses",
                 _ => "is on a file system that does not say which devices it uses",

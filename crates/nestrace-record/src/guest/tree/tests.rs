@@ -201,3 +201,13 @@ fn sizes() {
     assert_eq!(size_text(u64::MAX), "16384.0 PiB");
     assert_eq!(render(&Topology::default()), "");
 }
+
+#[test]
+fn names_cannot_write_on_the_terminal() {
+    let topology = Topology {
+        guests: vec![guest("a\u{1b}[2J\nb", Vec::new())],
+        ..Topology::default()
+    };
+    let text = render(&topology);
+    assert!(text.starts_with("a\u{fffd}[2J\u{fffd}b  (pid"), "{text:?}");
+}
