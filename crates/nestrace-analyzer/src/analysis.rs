@@ -319,7 +319,7 @@ pub struct User {
 /// Raw totals of the block layer. With nothing lost and a quiet device at both ends:
 /// `queued + splits = get_requests + back_merges + front_merges + untraced_merges`,
 /// `walked_at_issue = queued + splits − empty_flushes`, `ended = queued − empty_flushes`,
-/// `counted_completions = completed + empty_flushes`, and the last four are 0.
+/// `counted_completions = completed + empty_flushes`, and the last five are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// Q, with and without data.
@@ -353,6 +353,8 @@ pub struct Check {
     pub reused_while_live: u64,
     /// Requests issued again without a completion or requeue in between.
     pub reissued_while_live: u64,
+    /// Requests that must have completed although no completion was seen.
+    pub completions_missed: u64,
     /// Data bios still in flight at the end.
     pub open_at_end: u64,
 }

@@ -134,6 +134,8 @@ pub(crate) struct FileIo {
     batches: PointerMap<u32, Vec<AioKey>>,
     aio: PointerMap<AioKey, Aio>,
     uring: PointerMap<u64, Call>,
+    /// Submissions whose file the kernel had not looked up yet; direct I/O tells it.
+    uring_without_file: PointerMap<u64, Event>,
     /// Events were seen.
     pub recorded: bool,
 }
@@ -154,15 +156,12 @@ impl FileIo {
             Kind::AioSubmit => self.aio_submit(event, &mut host),
             Kind::UringSubmit => self.uring_submit(event, &mut host),
             Kind::UringComplete => {
+                self.uring_without_file.remove(&event.object);
                 if let Some(call) = self.uring.remove(&event.object) {
                     host.end(&call, Outcome::of(event.result()), event.ts_ns);
                 }
             }
-            Kind::DioBegin => {
-                if let Some(aio) = self.aio.get_mut(&(event.inode, event.origin)) {
-                    aio.direct = true;
-                }
-            }
+            Kind::DioBegin => self.dio_begin(event, &mut host),
             Kind::DioComplete => self.dio_complete(event, &mut host),
             Kind::SyncExit => self.sync_exit(event, &mut host),
             _ => {}
@@ -249,7 +248,27 @@ impl FileIo {
         }
     }
 
+    fn dio_begin(&mut self, event: &Event, host: &mut Host<'_>) {
+        if let Some(aio) = self.aio.get_mut(&(event.inode, event.origin)) {
+            aio.direct = true;
+        } else if let Some(submit) = self.uring_without_file.remove(&event.object) {
+            let (inode, owner_dev) = (event.inode, event.owner_dev);
+            self.uring_submit(
+                &Event {
+                    inode,
+                    owner_dev,
+                    ..submit
+                },
+                host,
+            );
+        }
+    }
+
     fn uring_submit(&mut self, event: &Event, host: &mut Host<'_>) {
+        if event.inode == 0 && matches!(event.sub, op::READ | op::WRITE) {
+            self.uring_without_file.insert(event.object, *event);
+            return;
+        }
         let Some(call) = host.begin(event) else {
             return;
         };

@@ -38,8 +38,10 @@ pub(crate) struct Activity {
     pub file: u64,
     /// Those that wait for the file system to sync: fsync, fdatasync, RWF_DSYNC writes.
     pub sync: u64,
-    /// The image's bios between Q and D, and between D and C.
-    pub image: Stages,
+    /// The image's bios from the page cache (read-ahead, write-back).
+    pub cached: Stages,
+    /// The image's bios of direct I/O, each of which is within a file I/O.
+    pub direct: Stages,
     /// The file system's own bios on the image's devices.
     pub file_system: Stages,
     clocks: Clocks,
@@ -53,7 +55,7 @@ pub(crate) struct Activity {
     pub file_at_least_ns: u128,
 }
 
-/// Bios by stage.
+/// Bios between Q and D, and between D and C.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stages {
     pub queued: u64,
@@ -74,15 +76,20 @@ impl Activity {
             self.qemu_busy_ns += passed;
             self.qemu_max = self.qemu_max.max(self.qemu);
         }
-        if self.file == 0 {
+        // Direct I/O under way is file I/O under way, also where its call was not recorded.
+        let direct = u64::from(self.direct.queued + self.direct.issued > 0);
+        let file = self.file.max(direct);
+        if file == 0 {
             return;
         }
-        self.file_at_least_ns += u128::from(self.file.min(self.qemu)) * u128::from(passed);
+        self.file_at_least_ns += u128::from(file.min(self.qemu)) * u128::from(passed);
         self.clocks.file_ns += passed;
         let syncing = self.sync > 0;
-        if self.image.issued > 0 || (syncing && self.file_system.issued > 0) {
+        if self.direct.issued + self.cached.issued > 0 || (syncing && self.file_system.issued > 0) {
             self.clocks.device_ns += passed;
-        } else if self.image.queued > 0 || (syncing && self.file_system.queued > 0) {
+        } else if self.direct.queued + self.cached.queued > 0
+            || (syncing && self.file_system.queued > 0)
+        {
             self.clocks.queue_ns += passed;
         }
     }

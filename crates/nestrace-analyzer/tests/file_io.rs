@@ -156,3 +156,20 @@ fn a_sync_by_native_aio_ends_where_the_file_system_tells() {
     let untold = image_of(&analysis, 13).file_io.expect("recorded");
     assert_eq!((untold.syncs, untold.latency_ns.sync.n), (1, 0));
 }
+
+#[test]
+fn direct_io_tells_the_file_that_io_uring_had_not_looked_up() {
+    let analysis = analyze(
+        "100 uring-read 0xffff01 0+0
+         101 uring-read 0xffff02 0+0
+         110 dio-begin 0xffff01 0+4096 inode=12 of=7:0 origin=0xffff01
+         150 uring-done 0xffff01 result=4096
+         151 uring-done 0xffff02 result=4096
+         160 dio-begin 0xffff02 0+4096 inode=12 of=7:0 origin=0xffff02",
+    );
+    let io = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!(
+        (io.reads, io.bytes.read, io.latency_ns.read.mean),
+        (1, 4096, Some(50))
+    );
+}

@@ -77,9 +77,16 @@ fn a_lost_completion_is_seen_at_the_reuse() {
             check.reissued_while_live,
             check.ended
         ),
-        (1, 1, 1)
+        (1, 0, 1)
     );
-    assert_eq!((check.ended_twice, check.generations), (0, 2));
+    assert_eq!(
+        (
+            check.ended_twice,
+            check.generations,
+            check.completions_missed
+        ),
+        (0, 2, 1)
+    );
 }
 
 #[test]
@@ -98,4 +105,35 @@ fn two_requests_with_one_bio_end_it_twice() {
         (check.ended, check.ended_twice, check.walked_at_issue),
         (1, 1, 1)
     );
+}
+
+#[test]
+fn a_request_with_a_lost_completion_does_not_stay_at_the_device() {
+    // Its address serves a zero-length flush next, whose end has 0 bytes and is not the data's.
+    let device = device(
+        "100 Q b1 W 0+4096
+         101 G b1
+         102 D r1 W 0+4096 rel=b1
+         200 Q b2 Wf 0+0
+         201 G b2
+         210 C r1 Wf 0+0
+         300 Q b1 R 0+512
+         301 G b1
+         302 D r2 R 0+512 rel=b1
+         303 C r2 R 0+512",
+    );
+    let check = device.check.expect("full");
+    assert_eq!(
+        (check.completions_missed, check.empty_flushes_ended),
+        (1, 1)
+    );
+    assert_eq!(
+        (
+            device.counts.completed,
+            check.reused_while_live,
+            device.queue_depth.max
+        ),
+        (1, 1, 1)
+    );
+    assert_eq!(device.latency_ns.all.d2c.expect("full").max, Some(1));
 }

@@ -1,5 +1,6 @@
 //! A bio's life, splits included.
 
+use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::{Above, BlockLayer};
@@ -20,8 +21,10 @@ pub(super) enum Way {
 /// Which clocks of [`crate::overlap`] run for a bio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClocksOf {
-    /// Those of one disk: the bio carries its image's data.
-    Disk(u32),
+    /// Those of one disk: direct I/O on its image.
+    Direct(u32),
+    /// Those of one disk: pages of its image.
+    Cached(u32),
     /// Those of every disk on the device: metadata and journal.
     FileSystemOn(u32),
 }
@@ -180,10 +183,16 @@ pub(super) fn for_clocks(
 ) {
     match clocks {
         None => {}
-        Some(ClocksOf::Disk(disk)) => {
+        Some(ClocksOf::Direct(disk)) => {
             if let Some(activity) = above.activity.get_mut(disk as usize) {
                 activity.advance(ts_ns);
-                change(&mut activity.image);
+                change(&mut activity.direct);
+            }
+        }
+        Some(ClocksOf::Cached(disk)) => {
+            if let Some(activity) = above.activity.get_mut(disk as usize) {
+                activity.advance(ts_ns);
+                change(&mut activity.cached);
             }
         }
         Some(ClocksOf::FileSystemOn(dev)) => {
@@ -203,7 +212,12 @@ pub(super) fn clocks_of(owner: Owner, event: &Event, above: &mut Above<'_>) -> O
         Owner::Image(image) => {
             let first = above.images.queued(image, event);
             let disk = above.images.images.get(image as usize)?.disk;
-            first.then_some(ClocksOf::Disk(disk))
+            let direct = event.sub == flags::OWNER_DIRECT;
+            first.then_some(if direct {
+                ClocksOf::Direct(disk)
+            } else {
+                ClocksOf::Cached(disk)
+            })
         }
         Owner::FileSystem => (!above.images.disks_on(event.dev).is_empty())
             .then_some(ClocksOf::FileSystemOn(event.dev)),

@@ -32,6 +32,9 @@ impl BlockLayer {
             Some(request) if request.sequence_data_ns.is_some() => {
                 self.sequence_done(device, request, event, above)
             }
+            Some(request) if request.at_device && event.bytes == 0 && last && !in_sequence => {
+                self.end_without_data(device, &request, event, above)
+            }
             Some(request) if request.at_device => {
                 self.data_done(request, in_sequence, event, above)
             }
@@ -72,6 +75,31 @@ impl BlockLayer {
         self.meter(request.device)
             .request_completed(request.operation);
         self.end_all(&request, event.ts_ns, event.ts_ns, above);
+    }
+
+    /// A C of 0 bytes where data was expected: the C of that data was lost. Of a flush sequence
+    /// this is the last one; else the address serves a zero-length flush by now.
+    fn end_without_data(
+        &mut self,
+        device: u16,
+        request: &Request,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) {
+        self.completion_missed(request, event.ts_ns);
+        if request.in_sequence {
+            self.meter(device).request_completed(request.operation);
+            self.end_all(request, event.ts_ns, event.ts_ns, above);
+        } else {
+            self.empty_flush_done(device, event, above);
+        }
+    }
+
+    /// A request has left the device without being seen to.
+    pub(super) fn completion_missed(&mut self, request: &Request, ts_ns: u64) {
+        let meter = self.meter(request.device);
+        meter.check.completions_missed += 1;
+        meter.depth.leave(ts_ns);
     }
 
     /// The last C of a flush sequence with data.

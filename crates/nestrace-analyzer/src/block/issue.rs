@@ -23,6 +23,8 @@ pub(super) struct Request {
     pub flush: bool,
     /// Between D and C.
     pub at_device: bool,
+    /// Its D was the data part of a flush sequence.
+    pub in_sequence: bool,
     /// Put back by the driver, so that the next D is no new request.
     pub requeued: bool,
     /// The data part of a flush sequence has completed at this time; the last C is still to come.
@@ -44,6 +46,7 @@ impl Request {
             operation,
             flush: false,
             at_device: false,
+            in_sequence: false,
             requeued: false,
             sequence_data_ns: None,
             inserted_ns: None,
@@ -55,16 +58,20 @@ impl Request {
         }
     }
 
-    /// The pointer began another life: whatever ends now is not this request's bio.
-    pub(super) fn forget(&mut self, pointer: u64, generation: u32) {
+    /// The pointer began another life: whatever ends now is not this request's bio. Says whether it
+    /// was.
+    pub(super) fn forget(&mut self, pointer: u64, generation: u32) -> bool {
         let gone = Carried {
             pointer,
             generation,
         };
+        let carried = self.others.len();
         self.others.retain(|carried| *carried != gone);
-        if self.first == Some(gone) {
+        let was_first = self.first == Some(gone);
+        if was_first {
             self.first = None;
         }
+        was_first || self.others.len() < carried
     }
 
     fn carry(&mut self, carried: Carried) {
@@ -117,6 +124,7 @@ impl BlockLayer {
         request.operation = operation;
         request.flush = event.op() == flags::OP_FLUSH;
         request.at_device = true;
+        request.in_sequence = event.flags & flags::FLUSH_SEQ != 0;
         request.issued_ns = event.ts_ns;
         request.bytes = event.bytes;
         request.first = None;
@@ -142,9 +150,8 @@ impl BlockLayer {
     /// D of a request that is at the device already: either its R was lost, and it carries the same
     /// bio as before, or its C was, and it is another request at the same address.
     fn issued_again(&mut self, old: Request, device: u16, event: &Event) -> Request {
-        let meter = self.meter(old.device);
-        meter.depth.leave(event.ts_ns);
-        meter.check.reissued_while_live += 1;
+        self.completion_missed(&old, event.ts_ns);
+        self.meter(old.device).check.reissued_while_live += 1;
         let same = old.first.is_some_and(|first| {
             first.pointer == event.related
                 && self

@@ -163,8 +163,14 @@ impl BlockLayer {
         }
         self.meter(old.device).check.reused_while_live += 1;
         old.leave(ts_ns, above);
-        if let Some(request) = self.requests.get_mut(&old.request) {
-            request.forget(pointer, old.generation);
+        let Some(request) = self.requests.get_mut(&old.request) else {
+            return;
+        };
+        if request.forget(pointer, old.generation)
+            && request.at_device
+            && let Some(request) = self.requests.remove(&old.request)
+        {
+            self.completion_missed(&request, ts_ns);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is missing: losses, refused probes, events without a partner; and what to type next.
 
 use nestrace_analyzer::Analysis;
+use nestrace_analyzer::analysis::Check;
 
 use super::Page;
 use crate::units::{count, of};
@@ -115,21 +116,26 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
                 reasons.join(", ")
             ));
         }
-        if let Some(check) = device.check
-            && check.reused_while_live + check.ended_twice > 0
-        {
-            lines.push(format!(
-                "{}: {} not seen to end",
-                device.name,
-                of(
-                    check.reused_while_live + check.ended_twice,
-                    "bio was",
-                    "bios were"
-                )
-            ));
-        }
+        lines.extend(
+            device
+                .check
+                .and_then(|check| missing_ends(&device.name, &check)),
+        );
     }
     lines
+}
+
+/// Lives of bios and requests whose end was not recorded, and what that does to the numbers.
+fn missing_ends(device: &str, check: &Check) -> Option<String> {
+    let bios = check.reused_while_live + check.ended_twice;
+    if bios + check.completions_missed == 0 {
+        return None;
+    }
+    Some(format!(
+        "{device}: {} and {} have no recorded end: completed I/Os, bytes and latencies are short of them",
+        of(check.completions_missed, "request", "requests"),
+        of(bios, "bio", "bios"),
+    ))
 }
 
 fn next(analysis: &Analysis, page: &mut Page) {
