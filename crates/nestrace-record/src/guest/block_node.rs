@@ -1,6 +1,8 @@
 //! QEMU's block graph as the command line (or a `json:` file name) describes it, walked down to the
 //! files that hold the data.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 

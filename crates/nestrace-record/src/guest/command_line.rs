@@ -2,6 +2,8 @@
 //!
 //! Pure: takes the arguments, opens nothing. Options that say nothing about these are stepped over.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};

@@ -1,5 +1,7 @@
 //! Which emulated device a `-device` is: its bus, the drive it shows, the iothread that serves it.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};

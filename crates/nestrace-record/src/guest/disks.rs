@@ -1,6 +1,8 @@
 //! One list of disks from two witnesses: QMP knows what is attached now, the command line knows how
 //! it was meant (aio, iothread, bus, what lies past QEMU's block layer).
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use nestrace_trace::manifest::Disk;
 
 use super::block_node::{self, Backing, BlockNode, Storage};

@@ -1,6 +1,8 @@
 //! `-drive`, `-hda`, `-cdrom` and their kin: the old way to define a disk, where one option makes the
 //! image, its cache mode and (unless `if=none`) the device.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};

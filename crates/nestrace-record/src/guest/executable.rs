@@ -1,5 +1,7 @@
 //! Telling QEMU by its executable, and what the executable says about itself.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::fs::File;
 use std::path::Path;
 

@@ -2,6 +2,8 @@
 //!
 //! Both end as the same [`Value`], so that whoever reads a `-blockdev` does not care who wrote it.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use serde_json::{Map, Value};
 
 /// Splits `key=value,…` as QEMU does: `,,` in a value is a comma, the first part without `=` is the
@@ -12,19 +14,22 @@ pub fn split(text: &str, implied: Option<&str>) -> Vec<(String, String)> {
     let mut rest = text;
     let mut first = true;
     while !rest.is_empty() {
-        let key_end = rest.find(['=', ',']).unwrap_or(rest.len());
-        let bare = !rest[key_end..].starts_with('=');
-        if let (true, true, Some(implied)) = (first, bare, implied) {
-            let (value, tail) = take_value(rest);
-            pairs.push((implied.to_owned(), value));
-            rest = tail;
-        } else if bare {
-            pairs.push(bare_word(&rest[..key_end]));
-            rest = rest[key_end..].strip_prefix(',').unwrap_or("");
-        } else {
-            let (value, tail) = take_value(&rest[key_end + 1..]);
-            pairs.push((rest[..key_end].to_owned(), value));
-            rest = tail;
+        let (key, tail) = rest.split_at(rest.find(['=', ',']).unwrap_or(rest.len()));
+        match (tail.strip_prefix('='), implied.filter(|_| first)) {
+            (Some(value), _) => {
+                let (value, tail) = take_value(value);
+                pairs.push((key.to_owned(), value));
+                rest = tail;
+            }
+            (None, Some(implied)) => {
+                let (value, tail) = take_value(rest);
+                pairs.push((implied.to_owned(), value));
+                rest = tail;
+            }
+            (None, None) => {
+                pairs.push(bare_word(key));
+                rest = tail.strip_prefix(',').unwrap_or("");
+            }
         }
         first = false;
     }
@@ -43,9 +48,9 @@ fn bare_word(word: &str) -> (String, String) {
 fn take_value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut rest = text;
-    while let Some(comma) = rest.find(',') {
-        value.push_str(&rest[..comma]);
-        rest = &rest[comma + 1..];
+    while let Some((before, after)) = rest.split_once(',') {
+        value.push_str(before);
+        rest = after;
         match rest.strip_prefix(',') {
             Some(tail) => {
                 value.push(',');

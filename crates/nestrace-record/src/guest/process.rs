@@ -3,6 +3,8 @@
 //! Everything here may vanish between two reads; a process that does is left out, silently where it
 //! was never listed. What an ordinary user may not see is said in [`Census::hidden`].
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

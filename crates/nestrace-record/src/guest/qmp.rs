@@ -5,6 +5,8 @@
 //! the command line has to do. What comes back is bounded in time and size, because a QEMU that
 //! serves a hostile guest is itself not to be trusted.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -146,10 +148,11 @@ impl Qmp {
     ///
     /// [`QmpError::Refused`] with QEMU's own words, or why no answer came.
     pub fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
-        let mut request = json!({ "execute": command });
-        if !arguments.is_null() {
-            request["arguments"] = arguments.clone();
-        }
+        let request = if arguments.is_null() {
+            json!({ "execute": command })
+        } else {
+            json!({ "execute": command, "arguments": arguments })
+        };
         self.arm(command)?;
         self.stream
             .write_all(format!("{request}\n").as_bytes())

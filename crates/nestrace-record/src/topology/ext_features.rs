@@ -1,5 +1,7 @@
 //! ext2, ext3 or ext4? The ext4 driver mounts all three; the super block tells them apart.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 /// Where the super block lies on the device, and how much of it is needed.
 pub const SUPERBLOCK: (u64, usize) = (1024, 1024);
 

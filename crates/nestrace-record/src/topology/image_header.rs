@@ -4,6 +4,8 @@
 //! A guest that writes a qcow2 header into a raw disk is why QEMU warns of probing; here a format
 //! that QMP or the command line names always wins.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 /// What a header says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageHeader {

@@ -3,6 +3,8 @@
 //! Its `major:minor` is the kernel's `s_dev` of the super block, which on btrfs is *not* what `stat`
 //! shows (there every subvolume has an anonymous number of its own).
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::fs;
 use std::io;
 

@@ -1,6 +1,8 @@
 //! overlayfs (a container's root): the layer that holds a file's data. Its inode, not overlayfs' own,
 //! is what the kernel reads and writes.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use std::path::{Path, PathBuf};
 
 use super::mountinfo::MountEntry;
