@@ -98,10 +98,12 @@ impl Recorder {
             if stderr.lines().any(has_word) {
                 return Ok(());
             }
-            if let Some(status) = self.child.try_wait()? {
+            if self.child.try_wait()?.is_some() {
+                let end = self.wait(patience)?;
                 bail!(
-                    "record: nestrace ended ({status}): {}",
-                    last_lines(&stderr, 5)
+                    "record: nestrace ended ({}): {}",
+                    end.status,
+                    last_lines(&end.stderr, 5)
                 );
             }
             if Instant::now() > deadline {

@@ -20,7 +20,7 @@ pub struct TestArgs {
     /// Every combination of the matrix; goes on where an earlier run of the same commit stopped
     #[arg(long)]
     full: bool,
-    /// Only this stage; may be given several times
+    /// Only this stage, or (STAGE/PREFIX) those of its cases; may be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Names the stages
@@ -29,6 +29,9 @@ pub struct TestArgs {
     /// Runs the live scenarios with this nestrace instead of building one
     #[arg(long, value_name = "PROGRAM")]
     nestrace: Option<PathBuf>,
+    /// Keeps the recordings of the live scenarios and says where they are
+    #[arg(long)]
+    keep: bool,
 }
 
 /// Runs the stages; the last line of stdout is `N passed, N failed`.
@@ -42,7 +45,8 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check_names(&args.only, &scenarios)?;
-    let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let wanted =
+        |name: &str| args.only.is_empty() || args.only.iter().any(|only| stage_of(only) == name);
     let progress = Progress::new();
     packages::install(|line| progress.say(line))?;
     let mut report = Report::default();
@@ -54,9 +58,14 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
         .filter(|scenario| wanted(scenario.name))
         .collect();
     if !scenarios.is_empty() {
-        let ctx = LiveContext::prepare(args.nestrace.clone(), args.full, progress)?;
+        let ctx = LiveContext::prepare(args.nestrace.clone(), args.full, progress)?
+            .only(&args.only)
+            .keeping(args.keep);
         for scenario in scenarios {
             timed(scenario.name, || run_scenario(&scenario, &ctx, &mut report))?;
+        }
+        if args.keep {
+            println!("the recordings are in {}", ctx.keep_folder().display());
         }
     }
     for name in report.failed() {
@@ -74,8 +83,14 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// `stacks/xfs/raw` → `stacks`.
+fn stage_of(only: &str) -> &str {
+    only.split('/').next().unwrap_or(only)
+}
+
 fn check_names(only: &[String], scenarios: &[Scenario]) -> anyhow::Result<()> {
     for name in only {
+        let name = stage_of(name);
         let known = name == WORKSPACE || scenarios.iter().any(|scenario| scenario.name == name);
         anyhow::ensure!(known, "find the stage {name}: see cargo xtask test --list");
     }

@@ -47,7 +47,9 @@ impl BlockStat {
         Self::parse(&text).ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Takes the counts from the file's text, which may be another machine's.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let fields: Vec<u64> = text
             .split_whitespace()
             .map_while(|word| word.parse().ok())

@@ -129,7 +129,12 @@ pub fn loop_requests(
     device: &str,
 ) -> anyhow::Result<()> {
     let file = FileId::of(backing)?;
-    let dev = device_number(device)?;
+    loop_requests_of(case, events, &file, device_number(device)?, device);
+    Ok(())
+}
+
+/// The same for a file and a device of another machine, by their numbers.
+pub fn loop_requests_of(case: &mut Case, events: &[Event], file: &FileId, dev: u32, device: &str) {
     // Request → whether it is in flight and needs a bio that has not come yet.
     let mut in_flight: HashMap<u64, bool> = HashMap::new();
     let (mut linked, mut stray, mut without) = (0_u64, 0_u64, 0_u64);
@@ -161,13 +166,15 @@ pub fn loop_requests(
     case.equal("loop: bios without such a request", stray, 0);
     case.equal("loop: writes without a bio", without, 0);
     case.figure(format!("{linked} bios linked to {device}'s requests"));
-    Ok(())
 }
 
 /// Inode and device of a file as the kernel has them (not on btrfs, where `stat` hides the device).
-struct FileId {
-    inode: u64,
-    dev: u32,
+#[derive(Clone, Copy, Debug)]
+pub struct FileId {
+    /// Inode number.
+    pub inode: u64,
+    /// Device of the super block.
+    pub dev: u32,
 }
 
 impl FileId {
@@ -199,6 +206,7 @@ fn device_number(name: &str) -> anyhow::Result<u32> {
     Ok(kernel_number(major.parse()?, minor.parse()?))
 }
 
-fn kernel_number(major: u64, minor: u64) -> u32 {
+/// A device number as events have it.
+pub fn kernel_number(major: u64, minor: u64) -> u32 {
     (major << 20 | minor) as u32
 }

@@ -78,12 +78,7 @@ fn measure_once(
     for name in names {
         args.extend(["--guest", name]);
     }
-    args.extend([
-        "--agent",
-        "off",
-        "-o",
-        bundle.to_str().context("name the recording")?,
-    ]);
+    args.extend(["-o", bundle.to_str().context("name the recording")?]);
 
     let before = counts(watched)?;
     let mut recorder = Recorder::start(&ctx.nestrace, &args, false)?;

@@ -8,6 +8,7 @@ mod case;
 mod direct_io_link;
 mod ground_truth;
 mod image_pattern;
+mod kernels;
 mod measure;
 mod rig;
 mod stacks;
@@ -30,5 +31,10 @@ pub struct Scenario {
 
 /// Every scenario, in the order of running.
 pub fn scenarios() -> Vec<Scenario> {
-    vec![stacks::SCENARIO, two_guests::SCENARIO]
+    vec![
+        stacks::SCENARIO,
+        two_guests::SCENARIO,
+        kernels::SCENARIO_6_1,
+        kernels::SCENARIO_6_12,
+    ]
 }

@@ -1,6 +1,6 @@
 //! What every live scenario starts from: the programs, a kernel, a folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
@@ -41,6 +41,8 @@ pub struct LiveContext {
     pub full: bool,
     /// Says what is going on.
     pub progress: Progress,
+    only: Vec<String>,
+    keep: bool,
     folder: TempDir,
     backing_folder: PathBuf,
 }
@@ -71,9 +73,36 @@ impl LiveContext {
             initramfs,
             full,
             progress,
+            only: Vec::new(),
+            keep: false,
             folder,
             backing_folder,
         })
+    }
+
+    /// Restricts the cases of stages to those with these prefixes (`stacks/xfs/raw`).
+    pub fn only(mut self, prefixes: &[String]) -> Self {
+        self.only = prefixes.to_vec();
+        self
+    }
+
+    /// Keeps the recordings of the cases too.
+    pub fn keeping(mut self, keep: bool) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// Leaves the folder with the recordings behind.
+    pub fn keep_folder(self) -> PathBuf {
+        self.folder.keep()
+    }
+
+    /// Whether a case is wanted; `case` begins with its stage.
+    pub fn wants(&self, case: &str) -> bool {
+        let stage = case.split('/').next().unwrap_or(case);
+        let about_this = |only: &&String| only.split('/').next() == Some(stage);
+        let mut prefixes = self.only.iter().filter(about_this).peekable();
+        prefixes.peek().is_none() || prefixes.any(|prefix| case.starts_with(prefix.as_str()))
     }
 
     /// A path for a recording that does not exist yet; the folder is removed at the end.
@@ -85,6 +114,13 @@ impl LiveContext {
         let free = |n: &u32| !self.folder.path().join(format!("{name}-{n}.nest")).exists();
         let n = (0..).find(free).unwrap_or_default();
         self.folder.path().join(format!("{name}-{n}.nest"))
+    }
+
+    /// Removes a recording that has told everything, unless recordings are kept.
+    pub fn discard(&self, bundle: &Path) {
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(bundle);
+        }
     }
 
     /// A name for a guest that no other run uses.

@@ -1,0 +1,135 @@
+//! The recorder in the host's role on other kernels: a guest of Debian's kernel plays the host, with
+//! block devices of its own and without a QEMU in it. blktrace records beside nestrace, and both have
+//! to have seen the same events, one by one.
+
+mod compare;
+mod machine;
+mod probes;
+mod recording;
+mod vocabulary;
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::case::{Case, Report};
+use super::direct_io_link::{self, FileId};
+use super::rig::LiveContext;
+use super::{Scenario, ground_truth};
+use compare::Comparison;
+use machine::{Machine, WATCHED};
+use recording::Recording;
+
+/// Debian 12's own kernel.
+pub const SCENARIO_6_1: Scenario = Scenario {
+    name: "kernel-6.1",
+    about: "the recorder on Debian's kernel 6.1 in a guest, event by event against blktrace",
+    run: |ctx, report| run(ctx, report, "6.1"),
+};
+
+/// The kernel of Debian 12's backports.
+pub const SCENARIO_6_12: Scenario = Scenario {
+    name: "kernel-6.12",
+    about: "the recorder on Debian's kernel 6.12 in a guest, event by event against blktrace",
+    run: |ctx, report| run(ctx, report, "6.12"),
+};
+
+/// How far the clock of one recorder may be from the other's at the same event. Both read
+/// CLOCK_MONOTONIC, one after the other; in between, an interrupt may come, or the machine may take
+/// the processor away from the guest.
+const MEDIAN_APART: Duration = Duration::from_micros(200);
+const MOST_APART: Duration = Duration::from_millis(200);
+
+fn run(ctx: &LiveContext, report: &mut Report, series: &str) -> anyhow::Result<()> {
+    let stage = format!("kernel-{series}");
+    let machine = Machine::boot(ctx, series)?;
+    report.case(&format!("{stage}/doctor"), |case| {
+        probes::doctor(case, &machine)
+    })?;
+    let recording = Recording::make(ctx, &machine)?;
+    report.case(&format!("{stage}/probes"), |case| {
+        probes::attached(case, &recording, series)
+    })?;
+    report.case(&format!("{stage}/blktrace"), |case| {
+        same_events(case, &recording)
+    })?;
+    report.case(&format!("{stage}/counts"), |case| {
+        counts(case, &machine, &recording)
+    })?;
+    report.case(&format!("{stage}/loop-links"), |case| {
+        loop_links(case, &machine, &recording)
+    })?;
+    ctx.discard(recording.bundle());
+    Ok(())
+}
+
+/// Every event of blktrace is one of nestrace and the other way round.
+fn same_events(case: &mut Case, recording: &Recording) -> anyhow::Result<()> {
+    let ours = vocabulary::of_recording(recording.events());
+    let theirs = vocabulary::of_blktrace(recording.traces());
+    let comparison = Comparison::new(&ours, &theirs);
+    case.figure(format!("{} events alike", comparison.n_matched()));
+    case.figure(comparison.by_action());
+    for difference in comparison.differences() {
+        case.holds("an event that only one has", false, &difference);
+    }
+    for action in vocabulary::EXPECTED {
+        let n = comparison.n_of(*action);
+        case.holds(&format!("events {}", action.letter()), n > 0, "none");
+    }
+    case.equal(
+        "bios and requests whose events come in another order",
+        comparison.n_misordered(),
+        0,
+    );
+    let apart = comparison.time_apart();
+    case.figure(format!(
+        "stamps {} µs apart (median), {} µs at most",
+        apart.median_ns / 1000,
+        apart.max_ns / 1000
+    ));
+    let within = |ns: u64, most: Duration| u128::from(ns) <= most.as_nanos();
+    case.holds(
+        "median of the time between the stamps",
+        within(apart.median_ns, MEDIAN_APART),
+        &format!("{} ns", apart.median_ns),
+    );
+    case.holds(
+        "most time between the stamps",
+        within(apart.max_ns, MOST_APART),
+        &format!("{} ns", apart.max_ns),
+    );
+    Ok(())
+}
+
+/// The analysis against `/sys/block/DEV/stat`, as on the host.
+fn counts(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::Result<()> {
+    let analysis = recording.analysis();
+    ground_truth::nothing_lost(case, analysis)?;
+    for name in WATCHED {
+        let device = machine.device(name)?;
+        let stat = recording.stat(&device.kernel_name)?;
+        ground_truth::device(case, analysis, &device.kernel_name, &stat)?;
+    }
+    Ok(())
+}
+
+/// Bios of a loop device's file name the request of the loop device that they are made for.
+fn loop_links(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::Result<()> {
+    for name in ["direct", "partition"] {
+        let (inode, dev) = *machine
+            .files
+            .get(name)
+            .context("find the loop device's file")?;
+        let device = machine.device(name)?;
+        let file = FileId { inode, dev };
+        direct_io_link::loop_requests_of(
+            case,
+            recording.events(),
+            &file,
+            device.dev,
+            &device.kernel_name,
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! The guest that plays the host: its disks, and the block devices that it makes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nestrace_lab::external_tool::Tool;
+use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, ImageFormat};
+use nestrace_lab::{initramfs, kernel_image};
+use tempfile::TempDir;
+
+use crate::live::direct_io_link::kernel_number;
+use crate::live::rig::LiveContext;
+
+/// Names of `setup.sh` for the devices that are recorded.
+pub const WATCHED: [&str; 7] = [
+    "virtio",
+    "second",
+    "direct",
+    "partition",
+    "cached",
+    "scsi",
+    "ram",
+];
+
+/// Where the program and its libraries are in the guest.
+const PLACE: &str = "/opt/nestrace";
+/// Room for the program in the initramfs, for the ring buffers, and for the recordings.
+const MEMORY_MIB: u32 = 1536;
+const SCRIPTS: [(&str, &str); 3] = [
+    ("setup.sh", include_str!("setup.sh")),
+    ("workload.sh", include_str!("workload.sh")),
+    ("record.sh", include_str!("record.sh")),
+];
+/// Two disks; mkfs.xfs wants 300 MB.
+const DISKS: [(&str, u64); 2] = [("ext4-disk", 256 << 20), ("xfs-disk", 384 << 20)];
+
+/// A block device of the guest.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// `loop0`.
+    pub kernel_name: String,
+    /// As events have it.
+    pub dev: u32,
+}
+
+/// The guest, and what it made.
+#[derive(Debug)]
+pub struct Machine {
+    /// The guest.
+    pub guest: Guest,
+    /// Loop devices' files by the device's name in `setup.sh`: inode and device number.
+    pub files: BTreeMap<String, (u64, u32)>,
+    devices: BTreeMap<String, Device>,
+    _folder: TempDir,
+}
+
+impl Machine {
+    /// Boots a guest with the newest Debian kernel of a series and makes its devices.
+    pub fn boot(ctx: &LiveContext, series: &str) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("nestrace-kernel-")
+            .tempdir()
+            .context("make a folder for the guest's disks")?;
+        let kernel = kernel_image::obtain(series)?;
+        let initramfs = initramfs::obtain(&kernel)?;
+        let mut spec = GuestSpec::new(ctx.guest_name("kernel"), &kernel, &initramfs);
+        spec.memory_mib = MEMORY_MIB;
+        spec.disks = disks(folder.path())?;
+        spec.files = files(&ctx.nestrace, folder.path())?;
+        ctx.progress.say(&format!("booting {}", kernel.release));
+        let guest = Guest::boot(spec)?;
+        ctx.progress.say("making the guest's devices");
+        let output = guest.run_ok(&format!("sh {PLACE}/setup.sh"), Duration::from_secs(120))?;
+        let mut machine = Self {
+            guest,
+            files: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            _folder: folder,
+        };
+        for line in output.stdout.lines() {
+            machine
+                .note(line)
+                .with_context(|| format!("read setup.sh's line {line:?}"))?;
+        }
+        Ok(machine)
+    }
+
+    /// A device by its name in `setup.sh`.
+    pub fn device(&self, name: &str) -> anyhow::Result<&Device> {
+        self.devices
+            .get(name)
+            .with_context(|| format!("find the guest's device {name}"))
+    }
+
+    /// Runs one of the scripts.
+    pub fn run_script(&self, script: &str, timeout: Duration) -> anyhow::Result<String> {
+        Ok(self
+            .guest
+            .run_ok(&format!("sh {PLACE}/{script}"), timeout)?
+            .stdout)
+    }
+
+    /// Runs nestrace in the guest; its stdout.
+    pub fn nestrace(&self, arguments: &str, timeout: Duration) -> anyhow::Result<String> {
+        let command = format!("LD_LIBRARY_PATH={PLACE} {PLACE}/nestrace {arguments}");
+        Ok(self.guest.run_ok(&command, timeout)?.stdout)
+    }
+
+    fn note(&mut self, line: &str) -> anyhow::Result<()> {
+        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["device", name, kernel_name, number] => {
+                let device = Device {
+                    kernel_name: (*kernel_name).to_owned(),
+                    dev: device_number(number)?,
+                };
+                self.devices.insert((*name).to_owned(), device);
+            }
+            ["file", name, inode, number] => {
+                self.files
+                    .insert((*name).to_owned(), (inode.parse()?, device_number(number)?));
+            }
+            _ => bail!("find a device or a file in it"),
+        }
+        Ok(())
+    }
+}
+
+/// `MAJOR:MINOR` as events have it.
+fn device_number(text: &str) -> anyhow::Result<u32> {
+    let (major, minor) = text
+        .split_once(':')
+        .with_context(|| format!("read {text:?} as a device number"))?;
+    Ok(kernel_number(major.parse()?, minor.parse()?))
+}
+
+fn disks(folder: &Path) -> anyhow::Result<Vec<DiskSpec>> {
+    let stack = DiskStack {
+        format: ImageFormat::Raw,
+        cache: CacheMode::Writeback,
+        aio: Aio::Threads,
+        bus: Bus::Virtio,
+        iothread: false,
+    };
+    let disk = |(id, bytes): (&str, u64)| {
+        let image = folder.join(id);
+        File::create(&image)
+            .and_then(|file| file.set_len(bytes))
+            .with_context(|| format!("make {}", image.display()))?;
+        Ok(DiskSpec::new(id, image, stack))
+    };
+    DISKS.into_iter().map(disk).collect()
+}
+
+/// The program under test with its libraries, and the scripts: place in the guest and file here.
+fn files(nestrace: &Path, folder: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let mut files = vec![(format!("{PLACE}/nestrace"), nestrace.to_owned())];
+    let listing = Tool::new("ldd").arg(nestrace).run()?;
+    // The loader and libc are in the initramfs for the other programs already.
+    let libraries = listing
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    for library in libraries.map(PathBuf::from) {
+        let name = library
+            .file_name()
+            .context("name a library")?
+            .to_string_lossy()
+            .into_owned();
+        files.push((format!("{PLACE}/{name}"), library));
+    }
+    for (name, text) in SCRIPTS {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        files.push((format!("{PLACE}/{name}"), path));
+    }
+    Ok(files)
+}

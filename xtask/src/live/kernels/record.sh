@@ -1,0 +1,34 @@
+# Records the workload with nestrace and with blktrace at once; leaves everything in /tmp/recorded.tar.
+cd /tmp
+. /tmp/devices
+rm -rf blktrace host.nest recorded.tar before after
+mkdir blktrace
+watched= traced=
+for device in $virtio $second $direct $partition $cached $scsi $ram; do
+  watched="$watched --device $device"
+  traced="$traced -d /dev/$device"
+done
+blktrace -b 512 -n 16 $traced -D /tmp/blktrace > blktrace.log 2>&1 &
+blktrace=$!
+for device in $virtio $second $direct $partition $cached $scsi $ram; do
+  tries=0
+  until [ -e /sys/kernel/debug/block/$device/trace0 ]; do
+    tries=$((tries + 1))
+    [ $tries -gt 100 ] && { cat blktrace.log >&2; exit 1; }
+    sleep 0.1
+  done
+done
+cut -d' ' -f1 /proc/uptime > /tmp/started
+LD_LIBRARY_PATH=/opt/nestrace /opt/nestrace/nestrace record $watched -o host.nest -- sh /opt/nestrace/workload.sh > record.log 2>&1
+status=$?
+for device in $virtio $second $direct $partition $cached $scsi $ram; do
+  echo "dropped $device $(cat /sys/kernel/debug/block/$device/dropped)"
+done
+kill -INT $blktrace
+wait $blktrace
+[ $status = 0 ] && [ -s after ] || { cat record.log >&2; exit 1; }
+tar -cf recorded.tar host.nest blktrace
+echo "started $(cat started) $(cat begun)"
+sed 's/^/before /' before
+sed 's/^/after /' after
+sed 's/^/said /' record.log
