@@ -108,11 +108,11 @@ pub(crate) fn disk(
 pub(crate) fn device(device: &Device) -> Option<DeviceVerdict> {
     let users = device.users.as_ref()?;
     let share = |kinds: &[&str]| -> f64 {
+        // Not `sum`: that of nothing is −0.
         users
             .iter()
             .filter(|user| kinds.contains(&user.kind))
-            .map(|user| user.share)
-            .sum()
+            .fold(0.0, |sum, user| sum + user.share)
     };
     let others = users.iter().filter(|user| user.kind == "process");
     Some(DeviceVerdict {

@@ -458,5 +458,9 @@ proptest! {
         prop_assert_eq!((q2c.n, q2c.sum), (machine.q2c.len() as u64, machine.q2c.iter().sum::<u64>()));
         prop_assert_eq!((q2c.min, q2c.max), (machine.q2c.iter().min().copied(), machine.q2c.iter().max().copied()));
         prop_assert_eq!((d2c.n, d2c.sum), (machine.d2c.len() as u64, machine.d2c.iter().sum::<u64>()));
+        if n("splits") == 0 {
+            let parts = [all.q2g, all.g2i, all.g2d, all.i2d, all.q2m, all.m2d, all.d2c];
+            prop_assert_eq!(parts.iter().flatten().map(|part| part.sum).sum::<u64>(), q2c.sum);
+        }
     }
 }

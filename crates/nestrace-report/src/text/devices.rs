@@ -3,7 +3,7 @@
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Device, User};
 
-use super::{Page, disk_name};
+use super::{Page, disk_name, only_guest};
 use crate::table::Table;
 use crate::units::{count, of, percent, rate, size, time};
 
@@ -103,7 +103,7 @@ fn users(analysis: &Analysis, page: &mut Page) {
         let Some(users) = &device.users else { continue };
         for user in users.iter().take(MAX_USERS) {
             table.row(vec![
-                user_name(user),
+                user_name(user, only_guest(analysis).is_some()),
                 device.name.clone(),
                 count(user.requests),
                 size(user.bytes),
@@ -118,13 +118,16 @@ fn users(analysis: &Analysis, page: &mut Page) {
     }
 }
 
-fn user_name(user: &User) -> String {
+fn user_name(user: &User, one_guest: bool) -> String {
     let name = user.name.as_deref().unwrap_or("unknown");
     match user.kind {
         "image" => format!(
             "{} (image)",
             disk_name(
-                user.guest.as_deref().unwrap_or_default(),
+                user.guest
+                    .as_deref()
+                    .filter(|_| !one_guest)
+                    .unwrap_or_default(),
                 user.disk.as_deref()
             )
         ),

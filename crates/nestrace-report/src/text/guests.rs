@@ -2,7 +2,7 @@
 
 use nestrace_analyzer::{Analysis, Dist};
 
-use super::{Page, disk_name};
+use super::{Page, disk_name, only_guest};
 use crate::table::{Table, shorten};
 use crate::units::{count, of, size, time};
 
@@ -19,9 +19,11 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
     let mut table = Table::new(&[
         "disk", "reads", "writes", "flushes", "merged", "read", "write", "flush", "p99",
     ]);
+    let only = only_guest(analysis);
     let mut failed = Vec::new();
     for disk in &analysis.qemu {
-        let name = disk_name(&disk.guest, disk.disk.as_deref());
+        let guest = only.map_or(disk.guest.as_str(), |_| "");
+        let name = disk_name(guest, disk.disk.as_deref());
         if disk.failed + disk.invalid > 0 {
             failed.push(format!(
                 "{name}: {}",
@@ -53,7 +55,10 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
         ]);
     }
     if !table.is_empty() || !failed.is_empty() {
-        page.section("Requests of the guests, as QEMU accounts them (mean latency, worst p99)");
+        let whose = shorten(only.unwrap_or("the guests"), 18);
+        page.section(&format!(
+            "Requests of {whose}, as QEMU accounts them (mean latency, worst p99)"
+        ));
         page.table(&table);
         failed
             .iter()

@@ -108,6 +108,14 @@ impl Page {
     }
 }
 
+/// The guest of every disk and image, if there is only one: its name need not be repeated.
+fn only_guest(analysis: &Analysis) -> Option<&str> {
+    let disks = analysis.qemu.iter().map(|disk| disk.guest.as_str());
+    let mut guests = disks.chain(analysis.images.iter().map(|image| image.guest.as_str()));
+    let first = guests.next()?;
+    guests.all(|guest| guest == first).then_some(first)
+}
+
 /// `vm1/disk0`, or the guest alone where the disk could not be told.
 fn disk_name(guest: &str, disk: Option<&str>) -> String {
     match (guest.is_empty(), disk) {
