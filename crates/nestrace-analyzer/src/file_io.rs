@@ -134,6 +134,8 @@ pub(crate) struct FileIo {
     batches: PointerMap<u32, Vec<AioKey>>,
     aio: PointerMap<AioKey, Aio>,
     uring: PointerMap<u64, Call>,
+    /// The image of each thread's last submission or direct I/O.
+    submitting: PointerMap<u32, u32>,
     /// Submissions whose file the kernel had not looked up yet; direct I/O tells it.
     uring_without_file: PointerMap<u64, Event>,
     /// Events were seen.
@@ -149,6 +151,7 @@ impl FileIo {
         activity: &mut [Activity],
     ) {
         self.recorded = true;
+        self.note_submitter(kind, event, images);
         let mut host = Host { images, activity };
         match kind {
             Kind::SyscallEnter => self.enter(event, &mut host),
@@ -166,6 +169,29 @@ impl FileIo {
             Kind::SyncExit => self.sync_exit(event, &mut host),
             _ => {}
         }
+    }
+
+    /// Remembers on which image a thread works now: until it returns, its direct I/O is that image's.
+    fn note_submitter(&mut self, kind: Kind, event: &Event, images: &Images) {
+        let image = match kind {
+            Kind::SyscallEnter | Kind::AioSubmit | Kind::UringSubmit => {
+                images.of_file(event, event.dev)
+            }
+            Kind::DioBegin => images.of_inode(event),
+            Kind::SyscallExit => None,
+            _ => return,
+        };
+        match image {
+            Some(image) => self.submitting.insert(event.tid, image),
+            // io_uring may not have looked up the file yet; direct I/O follows.
+            None => self.submitting.remove(&event.tid),
+        };
+    }
+
+    /// The image that the thread of a bio is submitting direct I/O on. For bios that carry anonymous
+    /// memory and name no kiocb (btrfs, block devices): the thread that queues them is in the call.
+    pub(crate) fn submitting(&self, tid: u32) -> Option<u32> {
+        self.submitting.get(&tid).copied()
     }
 
     fn enter(&mut self, event: &Event, host: &mut Host<'_>) {

@@ -214,6 +214,11 @@ impl Images {
                 return Owner::FileSystem;
             }
         }
+        // Inodes of block devices are numbered by the device: pages of the one beneath a file system
+        // are its metadata (super blocks of btrfs, ext4's and jbd2's blocks).
+        if event.sub == flags::OWNER_PAGES && event.inode == u64::from(event.dev) {
+            return Owner::FileSystem;
+        }
         match event.end_io {
             end_io::BUFFER_HEAD | end_io::XFS_LOG | end_io::XFS_BUF => Owner::FileSystem,
             _ => Owner::Thread(event.tid),
@@ -242,6 +247,13 @@ impl Images {
             state.buffered_fallback_bytes += event.bytes;
         }
         true
+    }
+
+    /// Whether the device is one of those right under the image.
+    pub(crate) fn lies_on(&self, image: u32, dev: u32) -> bool {
+        self.images
+            .get(image as usize)
+            .is_some_and(|image| image.first_devices.contains(&dev))
     }
 
     /// Whether a device hands bios on to others beneath it (dm, md) and has no requests of its own.

@@ -93,6 +93,21 @@ fn bios_belong_to_images_and_count_on_the_first_device_only() {
 }
 
 #[test]
+fn pages_of_the_device_itself_are_metadata() {
+    let analysis = analyze(
+        "100 Q b1 W 0+4096 inode=7340032 of=0:5 sub=2
+         101 G b1
+         102 D r1 W 0+4096 rel=b1
+         200 C r1 W 0+4096",
+    );
+    let users = analysis.devices[0].users.as_ref().expect("full");
+    assert_eq!(
+        users.iter().map(|user| user.kind).collect::<Vec<_>>(),
+        ["file_system"]
+    );
+}
+
+#[test]
 fn o_direct_that_reached_the_device_as_pages() {
     let analysis = analyze(
         "100 Q b1 W 0+4096 inode=12 of=7:0 sub=2
@@ -104,4 +119,24 @@ fn o_direct_that_reached_the_device_as_pages() {
         (io.buffered_fallback, io.buffered_fallback_bytes),
         (1, 4096)
     );
+}
+
+#[test]
+fn anonymous_direct_io_belongs_to_the_image_that_its_thread_works_on() {
+    // btrfs ends its own bios: they name no kiocb. Thread 9 is in a pread, thread 8 in io_submit,
+    // thread 7 has returned.
+    let analysis = analyze(
+        "90 read 0x5 0+4096 inode=12 of=7:0 tid=7
+         95 exit tid=7 result=4096
+         100 read 0x5 0+4096 inode=12 of=7:0 tid=9
+         101 Q b1 R 0+4096 sub=3 tid=9
+         102 dio-begin 0x5500 0+8192 inode=13 of=7:0 origin=0xa1 tid=8
+         103 Q b2 W 4096+8192 sub=3 tid=8
+         104 Q b3 W 65536+512 sub=3 tid=7
+         105 Q b4 R 0+512 sub=3 tid=9 dev=8:0
+         200 exit tid=9 result=4096",
+    );
+    let bytes = |inode| image_of(&analysis, inode).host_bytes.expect("recorded");
+    assert_eq!((bytes(12).read, bytes(12).write), (4096, 0));
+    assert_eq!((bytes(13).read, bytes(13).write), (0, 8192));
 }

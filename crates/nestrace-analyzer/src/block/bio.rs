@@ -212,7 +212,7 @@ pub(super) fn clocks_of(owner: Owner, event: &Event, above: &mut Above<'_>) -> O
         Owner::Image(image) => {
             let first = above.images.queued(image, event);
             let disk = above.images.images.get(image as usize)?.disk;
-            let direct = event.sub == flags::OWNER_DIRECT;
+            let direct = matches!(event.sub, flags::OWNER_DIRECT | flags::OWNER_ANONYMOUS);
             first.then_some(if direct {
                 ClocksOf::Direct(disk)
             } else {

@@ -137,6 +137,12 @@ impl BlockLayer {
             }
             meter.seek_q.io(event.offset, event.bytes);
             owner = above.images.owner(event);
+            if event.sub == flags::OWNER_ANONYMOUS
+                && let Some(image) = above.files.submitting(event.tid)
+                && above.images.lies_on(image, event.dev)
+            {
+                owner = Owner::Image(image);
+            }
             counts_for = bio::clocks_of(owner, event, above);
             above.files.bio_queued(event);
         }

@@ -7,8 +7,8 @@ use super::{Page, disk_name, only_guest};
 use crate::table::Table;
 use crate::units::{count, of, percent, rate, size, time};
 
-/// Users listed for a device.
-const MAX_USERS: usize = 5;
+/// Processes listed for a device, beside guests, file system and loop devices.
+const MAX_PROCESSES: usize = 3;
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     if analysis.devices.is_empty() {
@@ -30,7 +30,7 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
             value(latency.q2c.and_then(|dist| dist.p99)),
             value(latency.d2c.and_then(|dist| dist.mean)),
             value(latency.d2c.and_then(|dist| dist.p99)),
-            format!("{:.1}", device.queue_depth.mean),
+            depth(device.queue_depth.mean),
         ]);
     }
     page.table(&table);
@@ -42,6 +42,13 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
         }
     }
     users(analysis, page);
+}
+
+fn depth(mean: f64) -> String {
+    if mean > 0.0 && mean < 0.05 {
+        return String::from("< 0.1");
+    }
+    format!("{mean:.1}")
 }
 
 fn remarks(device: &Device, duration_ns: u64) -> Vec<String> {
@@ -101,7 +108,12 @@ fn users(analysis: &Analysis, page: &mut Page) {
     ]);
     for device in &analysis.devices {
         let Some(users) = &device.users else { continue };
-        for user in users.iter().take(MAX_USERS) {
+        let mut processes = 0;
+        for user in users {
+            processes += usize::from(user.kind == "process");
+            if user.kind == "process" && processes > MAX_PROCESSES {
+                continue;
+            }
             table.row(vec![
                 user_name(user, only_guest(analysis).is_some()),
                 device.name.clone(),

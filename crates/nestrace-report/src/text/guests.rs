@@ -20,18 +20,26 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
         "disk", "reads", "writes", "flushes", "merged", "read", "write", "flush", "p99",
     ]);
     let only = only_guest(analysis);
-    let mut failed = Vec::new();
+    let mut remarks = Vec::new();
     for disk in &analysis.qemu {
         let guest = only.map_or(disk.guest.as_str(), |_| "");
         let name = disk_name(guest, disk.disk.as_deref());
         if disk.failed + disk.invalid > 0 {
-            failed.push(format!(
+            remarks.push(format!(
                 "{name}: {}",
                 of(
                     disk.failed + disk.invalid,
                     "request failed",
                     "requests failed"
                 )
+            ));
+        }
+        if disk.discards > 0 {
+            remarks.push(format!(
+                "{name}: {} ({}, {} each)",
+                of(disk.discards, "discard", "discards"),
+                size(disk.bytes.discard),
+                mean(disk.latency_ns.discard)
             ));
         }
         if disk.reads + disk.writes + disk.flushes + disk.discards == 0 {
@@ -54,13 +62,13 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
             p99.map_or_else(|| String::from("–"), time),
         ]);
     }
-    if !table.is_empty() || !failed.is_empty() {
+    if !table.is_empty() || !remarks.is_empty() {
         let whose = shorten(only.unwrap_or("the guests"), 18);
         page.section(&format!(
             "Requests of {whose}, as QEMU accounts them (mean latency, worst p99)"
         ));
         page.table(&table);
-        failed
+        remarks
             .iter()
             .for_each(|line| page.paragraph(&format!("{line}.")));
     }
