@@ -17,7 +17,7 @@ use super::direct_io_link::{self, FileId};
 use super::rig::LiveContext;
 use super::{Scenario, ground_truth};
 use compare::Comparison;
-use machine::{Machine, WATCHED};
+use machine::{COUNTED, Machine};
 use recording::Recording;
 
 /// Debian 12's own kernel.
@@ -77,6 +77,11 @@ fn same_events(case: &mut Case, recording: &Recording) -> anyhow::Result<()> {
         let n = comparison.n_of(*action);
         case.holds(&format!("events {}", action.letter()), n > 0, "none");
     }
+    for (mark, name) in vocabulary::EXPECTED_MARKS {
+        let n = comparison.n_marked(*mark);
+        case.holds(&format!("events marked {name}"), n > 0, "none");
+        case.figure(format!("{n} {name}"));
+    }
     case.equal(
         "bios and requests whose events come in another order",
         comparison.n_misordered(),
@@ -106,7 +111,7 @@ fn same_events(case: &mut Case, recording: &Recording) -> anyhow::Result<()> {
 fn counts(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::Result<()> {
     let analysis = recording.analysis();
     ground_truth::nothing_lost(case, analysis)?;
-    for name in WATCHED {
+    for name in COUNTED {
         let device = machine.device(name)?;
         let stat = recording.stat(&device.kernel_name)?;
         ground_truth::device(case, analysis, &device.kernel_name, &stat)?;

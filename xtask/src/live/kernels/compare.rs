@@ -13,6 +13,8 @@ const TOLD: usize = 12;
 #[derive(Debug, Default)]
 pub struct Comparison {
     matched: BTreeMap<Action, u64>,
+    /// Matched events by their marks.
+    marked: BTreeMap<u16, u64>,
     only_ours: Vec<Seen>,
     only_theirs: Vec<Seen>,
     apart_ns: Vec<u64>,
@@ -52,6 +54,7 @@ impl Comparison {
 
     fn pair(&mut self, ours: &Seen, theirs: &Seen, last_of_object: &mut HashMap<u64, u64>) {
         *self.matched.entry(ours.facts.action).or_default() += 1;
+        *self.marked.entry(ours.facts.marks).or_default() += 1;
         self.apart_ns.push(ours.time_ns.abs_diff(theirs.time_ns));
         if ours.object != 0 {
             let last_ns = last_of_object.entry(ours.object).or_default();
@@ -68,6 +71,15 @@ impl Comparison {
     /// Events of one action that both have.
     pub fn n_of(&self, action: Action) -> u64 {
         self.matched.get(&action).copied().unwrap_or(0)
+    }
+
+    /// Events with a mark that both have.
+    pub fn n_marked(&self, mark: u16) -> u64 {
+        self.marked
+            .iter()
+            .filter(|(marks, _)| **marks & mark != 0)
+            .map(|(_, n)| n)
+            .sum()
     }
 
     /// Events of a bio or request that the other recorder has before the bio's or request's last one.

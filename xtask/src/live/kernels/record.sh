@@ -1,6 +1,7 @@
 # Records the workload with nestrace and with blktrace at once; leaves everything in /tmp/recorded.tar.
 cd /tmp
 . /tmp/devices
+. /opt/nestrace/quiet.sh
 rm -rf blktrace host.nest recorded.tar before after
 mkdir blktrace
 watched= traced=
@@ -18,15 +19,20 @@ for device in $virtio $second $direct $partition $cached $scsi $ram; do
     sleep 0.1
   done
 done
+settle
+look > rest-before
 cut -d' ' -f1 /proc/uptime > /tmp/started
 LD_LIBRARY_PATH=/opt/nestrace /opt/nestrace/nestrace record $watched -o host.nest -- sh /opt/nestrace/workload.sh > record.log 2>&1
 status=$?
+look > rest-after
 for device in $virtio $second $direct $partition $cached $scsi $ram; do
   echo "dropped $device $(cat /sys/kernel/debug/block/$device/dropped)"
 done
 kill -INT $blktrace
 wait $blktrace
 [ $status = 0 ] && [ -s after ] || { cat record.log >&2; exit 1; }
+# Whatever moved while nestrace came up or went down, one of the two may have seen and the other not.
+cmp -s rest-before before && cmp -s rest-after after || echo moved
 tar -cf recorded.tar host.nest blktrace
 echo "started $(cat started) $(cat begun)"
 sed 's/^/before /' before

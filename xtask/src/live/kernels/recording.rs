@@ -18,7 +18,8 @@ use crate::live::direct_io_link::host_events;
 use crate::live::rig::LiveContext;
 use crate::recorder;
 
-/// How often a recording is made again because one of the two recorders dropped an event.
+/// How often a recording is made because one of the two recorders dropped an event, or something
+/// wrote at an edge.
 const TRIES: u32 = 3;
 /// The workload takes 20 s on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -37,7 +38,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Records the workload until neither of the two has dropped an event.
+    /// Records the workload until neither of the two has dropped an event, with quiet edges.
     pub fn make(ctx: &LiveContext, machine: &Machine) -> anyhow::Result<Self> {
         for attempt in 1..=TRIES {
             ctx.progress.say("recording with nestrace and blktrace");
@@ -50,15 +51,17 @@ impl Recording {
                 .iter()
                 .map(|loss| loss.events)
                 .sum();
-            if dropped + lost == 0 {
+            let moved = said.lines().any(|line| line == "moved");
+            if dropped + lost == 0 && !moved {
                 return Ok(recording);
             }
+            let edges = if moved { "not quiet" } else { "quiet" };
             ctx.progress.say(&format!(
-                "blktrace dropped {dropped} events, nestrace {lost} (try {attempt})"
+                "blktrace dropped {dropped} events, nestrace {lost}; the edges were {edges} (try {attempt})"
             ));
             ctx.discard(&recording.bundle);
         }
-        bail!("record without loss: events were dropped in each of {TRIES} tries")
+        bail!("record without loss and with quiet edges: it failed in each of {TRIES} tries")
     }
 
     fn fetch(ctx: &LiveContext, machine: &Machine, said: &str) -> anyhow::Result<Self> {

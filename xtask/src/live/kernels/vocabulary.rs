@@ -22,6 +22,16 @@ pub const EXPECTED: &[Action] = &[
     Action::UnplugTimer,
 ];
 
+/// And the marks that have to be among them; with flushes and FUA, the flush machinery has run.
+pub const EXPECTED_MARKS: &[(u16, &str)] = &[
+    (category::SYNC, "sync"),
+    (category::META, "meta"),
+    (category::FUA, "FUA"),
+    (category::FLUSH, "flush"),
+    (category::AHEAD, "read-ahead"),
+    (category::DISCARD, "discard"),
+];
+
 /// Marks that both recorders have.
 const MARKS: [(u16, u32); 5] = [
     (category::SYNC, flags::SYNC),

@@ -1,26 +1,8 @@
-# What the recorded devices do. Between the two looks at the counts, nothing else uses them.
+# What the recorded devices do. Nothing else uses them meanwhile; they are at rest before and after.
 . /tmp/devices
 cut -d' ' -f1 /proc/uptime > /tmp/begun
 
-look() {
-  for device in $virtio $second $direct $partition $cached $scsi $ram; do
-    echo "$device $(cat /sys/block/$device/stat)"
-  done
-}
-
-# A sync is I/O itself (ext4 flushes the device at each), so one, and then a wait.
-settle() {
-  sync
-  last=
-  for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    now=$(look)
-    [ "$now" = "$last" ] && return
-    last=$now
-    sleep 0.4
-  done
-  echo "the devices do not come to rest" >&2
-  exit 1
-}
+. /opt/nestrace/quiet.sh
 
 run_fio() {
   fio /tmp/work.fio > /tmp/fio.log 2>&1 || { tail -5 /tmp/fio.log >&2; exit 1; }
@@ -99,7 +81,6 @@ END
   run_fio
 }
 
-settle
 look > /tmp/before
 in_folder /mnt/ext4
 mount -t ext4 /dev/$direct /mnt/work && in_folder /mnt/work && umount /mnt/work
