@@ -342,9 +342,23 @@ fn uring_submit(request: u64) -> i32 {
         _ => {}
     }
     let mut file = Owner::default();
-    describe_open_file(&mut file, copy_field(request, &URING_FILE));
+    describe_uring_file(&mut file, request);
     ring::send_owned(record, file, Source::File);
     0
+}
+
+/// IOSQE_FIXED_FILE: the descriptor is an index into the ring's registered files.
+const FIXED_FILE: u32 = 1;
+
+/// Fills inode, device and open flags of a request's file, which may not have been looked up yet.
+#[inline(always)]
+fn describe_uring_file(file: &mut Owner, request: u64) {
+    let address: u64 = copy_field(request, &URING_FILE);
+    if address != 0 {
+        describe_open_file(file, address);
+    } else if has(&URING_FD) && copy_field::<u32>(request, &URING_FLAGS) & FIXED_FILE == 0 {
+        describe_descriptor(file, u64::from(copy_field::<u32>(request, &URING_FD)));
+    }
 }
 
 #[raw_tracepoint(tracepoint = "io_uring_submit_req")]

@@ -30,19 +30,7 @@ pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    ring::first(|| complete(&ctx));
-    0
-}
-
-#[btf_tracepoint(function = "block_rq_complete")]
-pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    ring::nested(|| complete(&ctx));
-    0
-}
-
-#[inline(always)]
-fn complete(ctx: &BtfTracePointContext) {
-    let Some(mut record) = block::completion(Kind::RequestDone, ctx) else { return };
+    let Some(mut record) = block::completion(Kind::RequestDone, &ctx) else { return 0 };
     let remaining = record.related;
     let request = record.object;
     record.related = 0;
@@ -60,5 +48,5 @@ fn complete(ctx: &BtfTracePointContext) {
     if remaining == 0 {
         let _ = IN_FLIGHT.remove(&request);
         ring::send(record, Source::Block);
-    }
+    }    0
 }

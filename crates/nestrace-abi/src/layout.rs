@@ -75,6 +75,9 @@ macro_rules! fields {
             AIO_USER_IOCB = "aio_kiocb.ki_res.obj";
             LOOP_IOCB = "loop_cmd.iocb";
             URING_FILE = "io_kiocb.file";
+            // The file is looked up at issue since 5.18 (6bf9c47a3989): until then its descriptor is here.
+            URING_FD = "io_kiocb.cqe.fd";
+            URING_FLAGS = "io_kiocb.flags";
             URING_OPCODE = "io_kiocb.opcode";
             URING_USER_DATA = "io_kiocb.cqe.user_data";
             URING_CQE_USER_DATA = "io_uring_cqe.user_data";
