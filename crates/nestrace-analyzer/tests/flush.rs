@@ -65,6 +65,26 @@ fn an_empty_flush() {
 }
 
 #[test]
+fn a_flush_that_the_driver_puts_back_is_one() {
+    let device = device(
+        "100 Q b1 Wf 0+0
+         101 G b1
+         102 D fl F
+         110 RQ fl F
+         150 D fl F
+         200 C fl Fs
+         201 C r1 Wf 0+0",
+    );
+    conserved(&device);
+    let counts = device.counts;
+    assert_eq!(
+        (counts.flushes, counts.device_flushes, counts.requeues),
+        (1, 1, Some(1))
+    );
+    assert_eq!(n_mean(device.latency_ns.flush_d2c), (1, Some(50)));
+}
+
+#[test]
 fn empty_flushes_at_a_reused_address_are_no_confusion() {
     // On-stack bios: the same address again, while an older flush still waits in the order.
     let device = device(

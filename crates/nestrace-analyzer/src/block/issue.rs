@@ -118,6 +118,8 @@ impl BlockLayer {
         if request.at_device {
             request = self.issued_again(request, device, event);
         }
+        // The kernel counts a flush once, however often the driver puts it back.
+        let again = request.requeued && request.issued_ns != 0;
         let meter = self.meter(device);
         meter.depth.enter(event.ts_ns);
         request.device = device;
@@ -131,8 +133,10 @@ impl BlockLayer {
         request.others.clear();
         request.covered = 0;
         if request.flush {
-            meter.device_flushes += 1;
-            flush_clocks(event, above, |stages| stages.issued += 1);
+            if !again {
+                meter.device_flushes += 1;
+                flush_clocks(event, above, |stages| stages.issued += 1);
+            }
         } else if operation != Operation::Other && event.bytes > 0 {
             meter.issued += 1;
             meter.readahead += u64::from(event.flags & flags::RAHEAD != 0);
