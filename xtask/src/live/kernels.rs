@@ -3,6 +3,7 @@
 //! to have seen the same events, one by one.
 
 mod compare;
+mod file_io;
 mod machine;
 mod probes;
 mod recording;
@@ -10,10 +11,8 @@ mod vocabulary;
 
 use std::time::Duration;
 
-use anyhow::Context;
-
 use super::case::{Case, Report};
-use super::direct_io_link::{self, FileId};
+use super::direct_io_link;
 use super::rig::LiveContext;
 use super::{Scenario, ground_truth};
 use compare::Comparison;
@@ -60,6 +59,12 @@ fn run(ctx: &LiveContext, report: &mut Report, series: &str) -> anyhow::Result<(
         loop_links(case, &machine, &recording)
     })?;
     ctx.discard(recording.bundle());
+    report.case(&format!("{stage}/file-io"), |case| {
+        file_io::full(case, ctx, &machine)
+    })?;
+    report.case(&format!("{stage}/light"), |case| {
+        file_io::light(case, ctx, &machine)
+    })?;
     Ok(())
 }
 
@@ -122,16 +127,12 @@ fn counts(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::
 /// Bios of a loop device's file name the request of the loop device that they are made for.
 fn loop_links(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::Result<()> {
     for name in ["direct", "partition"] {
-        let (inode, dev) = *machine
-            .files
-            .get(name)
-            .context("find the loop device's file")?;
         let device = machine.device(name)?;
-        let file = FileId { inode, dev };
+        let file = machine.file(name)?;
         direct_io_link::loop_requests_of(
             case,
             recording.events(),
-            &file,
+            file,
             device.dev,
             &device.kernel_name,
         );

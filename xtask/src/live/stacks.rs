@@ -5,7 +5,7 @@
 //! earlier run of the same commit stopped.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,8 +13,10 @@ use nestrace_lab::guest::DiskSpec;
 use nestrace_lab::host_fs::HostFs;
 use nestrace_lab::stack::{Aio, GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
 
+use super::analysis::{entry, number};
 use super::case::{Case, Report};
-use super::measure::{Watched, measure};
+use super::direct_io_link::Subject;
+use super::measure::{Measured, Watched, measure};
 use super::rig::LiveContext;
 use super::{Scenario, direct_io_link, ground_truth, image_pattern};
 use crate::cargo_build::workspace;
@@ -216,21 +218,24 @@ fn one_stack(
     ground_truth::device(case, &measured.analysis, disk.host.device(), &truth.device)?;
     let guest = disk.guest.name();
     ground_truth::qemu(case, &measured.analysis, guest, disk.disk, &truth.disk)?;
-    image_pattern::compare_load(case, &measured.analysis, guest, disk.disk, stack, guest_fs)?;
     if image_pattern::stays_direct(stack) {
-        direct_io(case, &measured.bundle, disk, stack)?;
+        direct_io(case, &measured, disk, stack, guest_fs)?;
+    } else {
+        image_pattern::compare_load(case, &measured.analysis, guest, disk.disk)?;
     }
     ctx.discard(&measured.bundle);
     Ok(())
 }
 
+/// Every bio of the image by its control block, and what QEMU wrote against what reached Q.
 fn direct_io(
     case: &mut Case,
-    bundle: &Path,
+    measured: &Measured,
     disk: &Watched<'_>,
     stack: &Stack,
+    guest_fs: GuestFsKind,
 ) -> anyhow::Result<()> {
-    let events = direct_io_link::host_events(bundle)?;
+    let events = direct_io_link::host_events(&measured.bundle)?;
     let spec = disk
         .guest
         .spec()
@@ -238,17 +243,39 @@ fn direct_io(
         .iter()
         .find(|spec| spec.id == disk.disk);
     let image = &spec.context("find the disk's image")?.image;
-    direct_io_link::image_bios(case, &events, image, disk.host.device(), stack)?;
-    if stack.disk.aio == Aio::Native {
+    // XFS writes its log in blocks of 512 bytes, which the host pads with zeros.
+    let whole_blocks = guest_fs != GuestFsKind::Xfs;
+    let device = disk.host.device();
+    let subject = Subject {
+        image,
+        device,
+        stack,
+    };
+    let bytes = direct_io_link::image_bios(case, &events, &subject)?;
+    let keys = [("guest", disk.guest.name()), ("disk", disk.disk)];
+    let written = number(
+        entry(&measured.analysis, "images", &keys)?,
+        "/file_io/bytes/write",
+    )?;
+    if whole_blocks {
+        case.equal(
+            "direct I/O: bytes written at Q",
+            bytes.direct_written,
+            written,
+        );
+    } else {
+        let figures = format!("{} at Q, {written} by QEMU", bytes.direct_written);
+        case.holds(
+            "direct I/O: bytes written at Q",
+            bytes.direct_written >= written,
+            &figures,
+        );
+    }
+    if stack.disk.aio == Aio::Native && whole_blocks {
         direct_io_link::aio_writes_are_whole(case, &events, image)?;
     }
     if disk.host.is_direct() {
-        direct_io_link::loop_requests(
-            case,
-            &events,
-            &disk.host.backing_file(),
-            disk.host.device(),
-        )?;
+        direct_io_link::loop_requests(case, &events, &disk.host.backing_file(), device)?;
     }
     Ok(())
 }

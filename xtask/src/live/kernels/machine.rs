@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use nestrace_lab::external_tool::Tool;
+use nestrace_lab::external_tool::{Tool, find_program};
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, ImageFormat};
 use nestrace_lab::{initramfs, kernel_image};
 use tempfile::TempDir;
 
-use crate::live::direct_io_link::kernel_number;
+use crate::live::direct_io_link::{FileId, kernel_number};
 use crate::live::rig::LiveContext;
 
 /// Names of `setup.sh` for the recorded devices that the kernel counts the I/O of. It does not for
@@ -23,11 +23,12 @@ pub const COUNTED: [&str; 6] = ["virtio", "second", "direct", "partition", "cach
 const PLACE: &str = "/opt/nestrace";
 /// Room for the program in the initramfs, for the ring buffers, and for the recordings.
 const MEMORY_MIB: u32 = 1536;
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("quiet.sh", include_str!("quiet.sh")),
     ("setup.sh", include_str!("setup.sh")),
     ("workload.sh", include_str!("workload.sh")),
     ("record.sh", include_str!("record.sh")),
+    ("file_io.sh", include_str!("file_io.sh")),
 ];
 /// Two disks; mkfs.xfs wants 300 MB.
 const DISKS: [(&str, u64); 2] = [("ext4-disk", 256 << 20), ("xfs-disk", 384 << 20)];
@@ -45,9 +46,9 @@ pub struct Device {
 #[derive(Debug)]
 pub struct Machine {
     /// The guest.
-    pub guest: Guest,
-    /// Loop devices' files by the device's name in `setup.sh`: inode and device number.
-    pub files: BTreeMap<String, (u64, u32)>,
+    guest: Guest,
+    /// Files by their name in `setup.sh` (loop devices' ones have the device's).
+    files: BTreeMap<String, FileId>,
     devices: BTreeMap<String, Device>,
     _folder: TempDir,
 }
@@ -90,7 +91,29 @@ impl Machine {
             .with_context(|| format!("find the guest's device {name}"))
     }
 
-    /// Runs one of the scripts.
+    /// A file by its name in `setup.sh`.
+    pub fn file(&self, name: &str) -> anyhow::Result<&FileId> {
+        self.files
+            .get(name)
+            .with_context(|| format!("find the guest's file {name}"))
+    }
+
+    /// Copies an archive out of the guest and unpacks it in a folder of its own.
+    pub fn fetch(&self, ctx: &LiveContext, archive_in_guest: &str) -> anyhow::Result<PathBuf> {
+        let folder = ctx.bundle("kernel");
+        std::fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
+        let archive = folder.join("recorded.tar");
+        self.guest.get_file(archive_in_guest, &archive)?;
+        Tool::new("tar")
+            .arg("-xf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&folder)
+            .run()?;
+        Ok(folder)
+    }
+
+    /// Runs one of the scripts, perhaps with an argument.
     pub fn run_script(&self, script: &str, timeout: Duration) -> anyhow::Result<String> {
         Ok(self
             .guest
@@ -114,8 +137,11 @@ impl Machine {
                 self.devices.insert((*name).to_owned(), device);
             }
             ["file", name, inode, number] => {
-                self.files
-                    .insert((*name).to_owned(), (inode.parse()?, device_number(number)?));
+                let file = FileId {
+                    inode: inode.parse()?,
+                    dev: device_number(number)?,
+                };
+                self.files.insert((*name).to_owned(), file);
             }
             _ => bail!("find a device or a file in it"),
         }
@@ -165,6 +191,8 @@ fn files(nestrace: &Path, folder: &Path) -> anyhow::Result<Vec<(String, PathBuf)
             .into_owned();
         files.push((format!("{PLACE}/{name}"), library));
     }
+    let fio = find_program("fio").context("find fio")?;
+    files.push((format!("{PLACE}/qemu-system-x86_64"), fio));
     for (name, text) in SCRIPTS {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;

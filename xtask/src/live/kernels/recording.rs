@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::external_tool::Tool;
 use nestrace_trace::blktrace::{Reader, Trace};
 use nestrace_trace::{Event, Manifest, bundle};
 use serde_json::Value;
@@ -65,16 +64,7 @@ impl Recording {
     }
 
     fn fetch(ctx: &LiveContext, machine: &Machine, said: &str) -> anyhow::Result<Self> {
-        let folder = ctx.bundle("kernel");
-        std::fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
-        let archive = folder.join("recorded.tar");
-        machine.guest.get_file("/tmp/recorded.tar", &archive)?;
-        Tool::new("tar")
-            .arg("-xf")
-            .arg(&archive)
-            .arg("-C")
-            .arg(&folder)
-            .run()?;
+        let folder = machine.fetch(ctx, "/tmp/recorded.tar")?;
         let bundle = folder.join("host.nest");
         let manifest_file = bundle.join(bundle::MANIFEST);
         let text = std::fs::read(&manifest_file)
@@ -154,7 +144,7 @@ fn dropped_by_blktrace(said: &str) -> anyhow::Result<u64> {
 }
 
 /// `before DEVICE COUNTS…` and `after DEVICE COUNTS…`.
-fn stats(said: &str) -> anyhow::Result<BTreeMap<String, BlockStat>> {
+pub fn stats(said: &str) -> anyhow::Result<BTreeMap<String, BlockStat>> {
     let look = |when: &str| -> BTreeMap<String, BlockStat> {
         let lines = said.lines().filter_map(|line| line.strip_prefix(when));
         let counts = lines.filter_map(|line| line.split_once(' '));

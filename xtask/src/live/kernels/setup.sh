@@ -11,7 +11,10 @@ echo mq-deadline > /sys/block/$virtio/queue/scheduler
 echo 512 > /sys/block/$virtio/queue/max_sectors_kb
 mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$virtio
 mkfs.xfs -q -K /dev/$second
-mount -t ext4 -o noatime /dev/$virtio /mnt/ext4
+# Nothing writes by itself while the counts are looked at: no timer of a journal, a log or write-back.
+echo 0 > /proc/sys/vm/dirty_writeback_centisecs
+echo 720000 > /proc/sys/fs/xfs/xfssyncd_centisecs
+mount -t ext4 -o noatime,commit=600 /dev/$virtio /mnt/ext4
 mount -t xfs -o noatime /dev/$second /mnt/xfs
 
 # A loop device with direct I/O on ext4; another on XFS with a partition, whose bios are remapped; a
@@ -19,6 +22,8 @@ mount -t xfs -o noatime /dev/$second /mnt/xfs
 fallocate -l 67108864 /mnt/ext4/direct.img
 fallocate -l 67108864 /mnt/xfs/partition.img
 fallocate -l 33554432 /mnt/xfs/cached.img
+# What a process uses as QEMU uses an image.
+fallocate -l 1048576 /mnt/xfs/image.img
 printf '\0\0\2\0\203\0\0\0\0\10\0\0\0\370\1\0' | dd of=/mnt/xfs/partition.img bs=1 seek=446 conv=notrunc 2> /dev/null
 printf '\125\252' | dd of=/mnt/xfs/partition.img bs=1 seek=510 conv=notrunc 2> /dev/null
 direct=$(/usr/bin/losetup --find --show --direct-io=on /mnt/ext4/direct.img)
@@ -51,3 +56,4 @@ for name in virtio second direct partition cached scsi ram; do
 done
 echo "file direct $(stat -c '%i' /mnt/ext4/direct.img) $(cat /sys/block/$virtio/dev)"
 echo "file partition $(stat -c '%i' /mnt/xfs/partition.img) $(cat /sys/block/$second/dev)"
+echo "file image $(stat -c '%i' /mnt/xfs/image.img) $(cat /sys/block/$second/dev)"
