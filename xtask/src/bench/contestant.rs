@@ -1,0 +1,304 @@
+//! Who takes part, and how each is started, watched and stopped.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use nestrace_lab::external_tool::{find_program, last_lines};
+use nestrace_lab::{interrupt, packages};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+use serde::Serialize;
+use tempfile::TempDir;
+
+use super::load::LoadedDevice;
+use super::machine;
+use super::trace_size::{self, TraceSize};
+use crate::cargo_build::workspace;
+
+/// bpftrace compiles its script first; a busy machine gets more.
+const LIVE: Duration = Duration::from_secs(30);
+/// How long a contestant may take to write what it still has.
+const STOP: Duration = Duration::from_secs(60);
+/// bpftrace leaves in its buffers what it has not read when it is stopped.
+const DRAIN: Duration = Duration::from_millis(300);
+/// Pages of bpftrace's buffer for each processor: as much memory as a ring of nestrace.
+const BPFTRACE_PAGES: &str = "4096";
+/// Mounts tracefs where perf and bpftrace look for it, for this process alone.
+const WITH_TRACEFS: &str = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\"";
+
+/// One way to record the block layer, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contestant {
+    /// Nobody records: what the others are held against.
+    Untraced,
+    /// `nestrace record --detail full`.
+    Full,
+    /// `nestrace record --detail light`.
+    Light,
+    /// `perf record -e 'block:*' -a`.
+    Perf,
+    /// `benches/record/full.bt`.
+    Bpftrace,
+}
+
+impl Contestant {
+    /// Everyone, in the order of a round.
+    pub const ALL: [Self; 5] = [
+        Self::Untraced,
+        Self::Full,
+        Self::Light,
+        Self::Perf,
+        Self::Bpftrace,
+    ];
+
+    /// For a table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Untraced => "untraced",
+            Self::Full => "nestrace full",
+            Self::Light => "nestrace light",
+            Self::Perf => "perf record -e 'block:*'",
+            Self::Bpftrace => "bpftrace, same stamps",
+        }
+    }
+}
+
+/// Installs what a peer needs and is missing.
+pub fn install_peers(progress: impl Fn(&str)) -> anyhow::Result<()> {
+    let peers = [
+        ("fio", "fio"),
+        ("perf", "linux-perf"),
+        ("bpftrace", "bpftrace"),
+    ];
+    let missing: Vec<String> = peers
+        .iter()
+        .filter(|(program, _)| find_program(program).is_none())
+        .map(|(_, package)| (*package).to_owned())
+        .collect();
+    if !missing.is_empty() {
+        packages::install_named(missing, progress)?;
+    }
+    Ok(())
+}
+
+/// A contestant that records. Dropping it kills it; its folder goes with it.
+#[derive(Debug)]
+pub struct Running {
+    contestant: Contestant,
+    child: Child,
+    folder: TempDir,
+}
+
+/// What a contestant has cost while the load ran, and what it left.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Recorded {
+    /// Most resident memory, bytes.
+    pub peak_resident_bytes: u64,
+    /// The trace.
+    #[serde(flatten)]
+    pub trace: TraceSize,
+}
+
+impl Running {
+    /// Starts it and waits until it records.
+    ///
+    /// Its trace goes to memory, so that no disk takes part.
+    pub fn start(
+        contestant: Contestant,
+        nestrace: &Path,
+        device: &LoadedDevice,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("nestrace-bench-")
+            .tempdir_in("/dev/shm")
+            .context("make a folder for the trace")?;
+        let at = |name: &str| folder.path().join(name);
+        let mut command = match contestant {
+            Contestant::Untraced => bail!("start nobody"),
+            Contestant::Full => nestrace_command(nestrace, device, "full", &at("trace.nest")),
+            Contestant::Light => nestrace_command(nestrace, device, "light", &at("trace.nest")),
+            Contestant::Perf => perf_command(folder.path())?,
+            Contestant::Bpftrace => bpftrace_command(device.number()?, &at("trace.txt")),
+        };
+        let stderr = File::create(at("stderr")).context("keep its messages")?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            // Ctrl-C at a terminal reaches xtask alone, which stops everything in order.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {}", contestant.name()))?;
+        let mut running = Self {
+            contestant,
+            child,
+            folder,
+        };
+        running.wait_live()?;
+        Ok(running)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where a nestrace records to.
+    pub fn bundle(&self) -> PathBuf {
+        self.folder.path().join("trace.nest")
+    }
+
+    fn wait_live(&mut self) -> anyhow::Result<()> {
+        let said = |file: &str, line_start: &str| {
+            let text = std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default();
+            text.lines().any(|line| line.starts_with(line_start))
+        };
+        match self.contestant {
+            Contestant::Untraced => {}
+            Contestant::Full | Contestant::Light => {
+                self.wait_for("live", || said("stderr", "live:"))?
+            }
+            Contestant::Bpftrace => self.wait_for("live", || said("trace.txt", "live"))?,
+            Contestant::Perf => self.enable_perf()?,
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, what: &str, reached: impl Fn() -> bool) -> anyhow::Result<()> {
+        let deadline = Instant::now() + LIVE;
+        while !reached() {
+            interrupt::check()?;
+            let gone = machine::process_s(self.pid()).is_err();
+            if gone || Instant::now() > deadline {
+                let name = self.contestant.name();
+                bail!("see {name} {what}: {}", last_lines(&self.stderr(), 5));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// perf is started disabled and says when it has enabled its events.
+    fn enable_perf(&mut self) -> anyhow::Result<()> {
+        let open = |name: &str| {
+            let mut options = File::options();
+            // Both ways, so that opening does not wait for perf.
+            options
+                .read(true)
+                .write(true)
+                .open(self.folder.path().join(name))
+        };
+        let (mut control, answer) = (open("control")?, open("answer")?);
+        control.write_all(b"enable\n").context("command perf")?;
+        let heard = thread::spawn(move || (&answer).read(&mut [0; 8]).is_ok());
+        self.wait_for("enabled", || heard.is_finished())?;
+        Ok(())
+    }
+
+    fn stderr(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
+    }
+
+    /// Stops it and looks at what it left. `look` sees the finished trace before it is removed.
+    pub fn stop(
+        mut self,
+        look: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Recorded> {
+        thread::sleep(DRAIN);
+        let peak_resident_bytes = machine::peak_resident_bytes(self.pid())?;
+        kill(Pid::from_raw(self.pid() as i32), Signal::SIGINT).context("stop the recorder")?;
+        let deadline = Instant::now() + STOP;
+        while self.child.try_wait()?.is_none() {
+            interrupt::check()?;
+            ensure!(
+                Instant::now() < deadline,
+                "see {} end",
+                self.contestant.name()
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+        let at = |name: &str| self.folder.path().join(name);
+        let trace = match self.contestant {
+            Contestant::Untraced => TraceSize::default(),
+            Contestant::Full | Contestant::Light => trace_size::of_bundle(&self.bundle())?,
+            Contestant::Perf => trace_size::of_perf_data(&at("perf.data"))?,
+            Contestant::Bpftrace => trace_size::of_bpftrace(&at("trace.txt"), &self.stderr())?,
+        };
+        look(&self.bundle())?;
+        Ok(Recorded {
+            peak_resident_bytes,
+            trace,
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn nestrace_command(
+    nestrace: &Path,
+    device: &LoadedDevice,
+    detail: &str,
+    bundle: &Path,
+) -> Command {
+    let mut command = Command::new(nestrace);
+    command
+        .args([
+            "record",
+            "--device",
+            device.name(),
+            "--detail",
+            detail,
+            "-o",
+        ])
+        .arg(bundle);
+    command
+}
+
+fn perf_command(folder: &Path) -> anyhow::Result<Command> {
+    for name in ["control", "answer"] {
+        mkfifo(&folder.join(name), Mode::S_IRWXU).context("make perf's control")?;
+    }
+    let [control, answer] = ["control", "answer"].map(|name| folder.join(name));
+    let mut command = with_tracefs("perf");
+    command
+        .args(["record", "-D", "-1"])
+        .arg(format!(
+            "--control=fifo:{},{}",
+            control.display(),
+            answer.display()
+        ))
+        .args(["-e", "block:*", "-a", "-o"])
+        .arg(folder.join("perf.data"));
+    Ok(command)
+}
+
+fn bpftrace_command(device: u32, output: &Path) -> Command {
+    let mut command = with_tracefs("bpftrace");
+    command
+        .env("BPFTRACE_PERF_RB_PAGES", BPFTRACE_PAGES)
+        .arg("-o")
+        .arg(output)
+        .arg(workspace().join("benches/record/full.bt"))
+        .arg(device.to_string());
+    command
+}
+
+/// A program in a mount namespace of its own, in which tracefs is mounted.
+fn with_tracefs(program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", WITH_TRACEFS, program]);
+    command
+}

@@ -1,0 +1,129 @@
+//! What recording costs a guest: its own IOPS with and without nestrace.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_lab::host_fs::{HostFs, HostFsSpec};
+use nestrace_lab::interrupt;
+use nestrace_lab::stack::{DiskStack, HostFsKind, Stack};
+use nestrace_lab::{disk_image, initramfs, kernel_image};
+use nix::sys::signal::Signal;
+
+use super::RecordCostArgs;
+use super::figures::Spread;
+use super::load;
+use crate::progress::Progress;
+use crate::recorder::Recorder;
+
+const DISK: &str = "disk-a";
+const LIVE: Duration = Duration::from_secs(20);
+/// Levels of detail, without a recording first.
+const DETAILS: [Option<&str>; 3] = [None, Some("full"), Some("light")];
+
+/// Boots a guest, alternates, and gives a table.
+pub fn run(args: &RecordCostArgs, nestrace: &Path, progress: &Progress) -> anyhow::Result<String> {
+    progress.say("booting a guest");
+    let host = HostFs::create(&HostFsSpec {
+        backing_folder: "/dev/shm".into(),
+        ..HostFsSpec::new(HostFsKind::Xfs)
+    })?;
+    let stack = Stack {
+        host_fs: host.kind(),
+        disk: DiskStack::default(),
+    };
+    let guest = boot(&host, stack.disk)?;
+    let mut iops: [Vec<f64>; DETAILS.len()] = Default::default();
+    for round in 0..args.rounds {
+        for (detail, iops) in DETAILS.iter().zip(&mut iops) {
+            interrupt::check()?;
+            let measured = phase(&guest, nestrace, *detail, args.seconds)?;
+            progress.say(&format!(
+                "guest, round {}: {:.2} k IOPS, {}",
+                round + 1,
+                measured / 1e3,
+                detail.unwrap_or("untraced")
+            ));
+            iops.push(measured);
+        }
+    }
+    Ok(table(&iops, &stack.to_string()))
+}
+
+fn boot(host: &HostFs, stack: DiskStack) -> anyhow::Result<Guest> {
+    let kernel = kernel_image::obtain("6.1")?;
+    let initramfs = initramfs::obtain(&kernel)?;
+    let image = host.path().join(format!("disk.{}", stack.format));
+    disk_image::create(&image, stack.format, 512 << 20, "full")?;
+    let name = format!("nestrace-bench-{}", std::process::id());
+    let mut spec = GuestSpec::new(&name, &kernel, &initramfs);
+    spec.disks = vec![DiskSpec::new(DISK, image, stack)];
+    Ok(Guest::boot(spec)?)
+}
+
+/// One run of fio in the guest; its reads per second.
+fn phase(
+    guest: &Guest,
+    nestrace: &Path,
+    detail: Option<&str>,
+    seconds: u32,
+) -> anyhow::Result<f64> {
+    let folder = tempfile::Builder::new()
+        .prefix("nestrace-bench-")
+        .tempdir_in("/dev/shm")
+        .context("make a folder for the trace")?;
+    let bundle = folder.path().join("trace.nest");
+    let bundle = bundle.to_str().context("name the recording")?;
+    let recorder = match detail {
+        None => None,
+        Some(detail) => {
+            let args = ["--guest", guest.name(), "--detail", detail, "-o", bundle];
+            let mut recorder = Recorder::start(nestrace, &args, false)?;
+            recorder.wait_live(LIVE)?;
+            Some(recorder)
+        }
+    };
+    let script = format!(
+        "fio --name=read --filename={} --rw=randread --bs=4k --ioengine=libaio --direct=1 --iodepth=32 \
+         --randrepeat=0 --time_based --runtime={seconds} --ramp_time=1s --output-format=json",
+        guest.device_of(DISK)?
+    );
+    let limit = Duration::from_secs(u64::from(seconds) + 60);
+    let output = guest.run_ok(&script, limit)?;
+    if let Some(recorder) = recorder {
+        let end = recorder.stop(Signal::SIGINT, Duration::from_secs(20))?;
+        if !end.status.success() {
+            bail!("record the guest: {}", end.stderr);
+        }
+    }
+    Ok(load::read_report(&output.stdout)?.iops)
+}
+
+fn table(iops: &[Vec<f64>; DETAILS.len()], stack: &str) -> String {
+    let mut text = format!(
+        "\n### guest: 4 KiB random reads at depth 32 in a guest, {stack}, loop device over memory\n\n\
+         | recorder | guest IOPS | IOPS lost |\n|---|---|---|\n"
+    );
+    let [untraced, traced @ ..] = iops;
+    if let Some(spread) = Spread::of(untraced.iter().copied()) {
+        text += &format!("| untraced | {:.2} k | |\n", spread.median / 1e3);
+    }
+    for (detail, values) in DETAILS.iter().flatten().zip(traced) {
+        let lost = values
+            .iter()
+            .zip(untraced)
+            .map(|(with, without)| 1.0 - with / without);
+        let spreads = Spread::of(values.iter().copied()).zip(Spread::of(lost));
+        if let Some((iops, lost)) = spreads {
+            text += &format!(
+                "| nestrace {detail} | {:.2} k | **{:.1} %** ({:.1} … {:.1}) |\n",
+                iops.median / 1e3,
+                lost.median * 100.0,
+                lost.min * 100.0,
+                lost.max * 100.0
+            );
+        }
+    }
+    text
+}

@@ -1,0 +1,66 @@
+//! `cargo xtask bench`: what recording costs, beside what its peers cost, in the same run.
+
+mod contestant;
+mod figures;
+mod guest_cost;
+mod load;
+mod machine;
+mod perf_data;
+mod phase;
+mod record_cost;
+mod table;
+mod trace_size;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use load::Load;
+
+/// Options of `bench`.
+#[derive(clap::Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// IOPS, processor time, losses and bytes of `nestrace record` and of its peers
+    Record(RecordCostArgs),
+}
+
+/// Options of `bench record`.
+#[derive(clap::Args)]
+pub struct RecordCostArgs {
+    /// Half a minute: one short round of one load, checked instead of measured
+    #[arg(long)]
+    smoke: bool,
+    /// Seconds of fio that are measured in each phase
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Rounds, each of one phase for every contestant
+    #[arg(long, default_value_t = 7)]
+    rounds: u32,
+    /// Only these loads: paced, disk, memory
+    #[arg(long, value_delimiter = ',', default_values_t = Load::ALL)]
+    loads: Vec<Load>,
+    /// Also boots a guest and measures its IOPS with and without nestrace
+    #[arg(long)]
+    guest: bool,
+    /// Measures this nestrace instead of building one for release
+    #[arg(long, value_name = "PROGRAM")]
+    nestrace: Option<PathBuf>,
+    /// Writes every phase to this file, as JSON lines
+    #[arg(long, value_name = "FILE")]
+    phases: Option<PathBuf>,
+}
+
+/// Runs a bench.
+pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    match &args.what {
+        What::Record(args) if args.smoke => record_cost::smoke(args),
+        What::Record(args) => record_cost::run(args),
+    }
+}

@@ -1,0 +1,57 @@
+//! Figures as the Markdown of `benches/RESULTS.md`.
+
+use super::figures::{Figures, Spread};
+
+const HEAD: &str = "\
+| recorder | IOPS | IOPS lost | p99 µs | CPU µs per I/O | added | its own process | events/s | lost | bytes/event | memory |
+|---|---|---|---|---|---|---|---|---|---|---|
+";
+
+/// A table of one load.
+pub fn markdown(figures: &[Figures]) -> String {
+    let rows: String = figures.iter().map(row).collect();
+    format!("{HEAD}{rows}")
+}
+
+fn row(figures: &Figures) -> String {
+    let iops = format!("{:.1} k", figures.iops.median / 1e3);
+    let name = figures.contestant.name();
+    let Some(trace) = &figures.trace else {
+        let (p99, cpu) = (figures.p99_us.median, figures.cpu_us.median);
+        return format!("| {name} | {iops} | | {p99:.0} | {cpu:.2} | | | | | | |\n");
+    };
+    let lost = match trace.lost {
+        0 => "0".to_owned(),
+        lost => {
+            let share = lost as f64 / (lost + trace.events) as f64;
+            format!("{lost} ({:.1} %)", share * 100.0)
+        }
+    };
+    format!(
+        "| {name} | {iops} | {} | {:.0} | {:.2} | {} | {:.2} | {} | {lost} | {:.1} | {:.0} MiB |\n",
+        percent(figures.iops_lost),
+        figures.p99_us.median,
+        figures.cpu_us.median,
+        micros(figures.cpu_added_us),
+        figures.own_us.median,
+        rate(trace.events_per_s.median),
+        trace.bytes_per_event.median,
+        trace.peak_resident_bytes as f64 / f64::from(1 << 20),
+    )
+}
+
+fn rate(per_s: f64) -> String {
+    format!("{:.0} k", per_s / 1e3)
+}
+
+fn percent(spread: Spread) -> String {
+    let [median, min, max] = [spread.median, spread.min, spread.max].map(|share| share * 100.0);
+    format!("**{median:.1} %** ({min:.1} … {max:.1})")
+}
+
+fn micros(spread: Spread) -> String {
+    format!(
+        "**{:.2}** ({:.2} … {:.2})",
+        spread.median, spread.min, spread.max
+    )
+}
