@@ -1,6 +1,12 @@
 //! `nestrace analyze`.
 
-use nestrace_analyzer::{Analyzer, Options};
+use std::io::{self, IsTerminal};
+
+use nestrace_analyzer::{Analysis, Analyzer, Options};
+use nestrace_report::{
+    json,
+    text::{TextOptions, render},
+};
 use nestrace_trace::{manifest::State, order::TimeOrdered};
 
 use crate::{
@@ -28,7 +34,13 @@ pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let late = ordered.late();
     let analysis = analyzer.finish();
     let mut diagnostics = bundle.diagnostics;
-    diagnostics.extend(bundle.host.diagnostics().iter().map(|diagnostic| diagnostic.message.clone()));
+    diagnostics.extend(
+        bundle
+            .host
+            .diagnostics()
+            .iter()
+            .map(|diagnostic| diagnostic.message.clone()),
+    );
     if late > 0 {
         diagnostics.push(format!("{late} events are out of order"));
     }
@@ -36,12 +48,36 @@ pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
         eprintln!("note: {diagnostic}");
     }
     let text = match args.format {
-        FormatArg::Text => nestrace_report::text::render(&analysis, &Default::default()),
-        FormatArg::Json => nestrace_report::json::render(&analysis),
+        FormatArg::Text => render(&analysis, &text_options()),
+        FormatArg::Json => json::render(&analysis),
     };
     print(&text)?;
-    let lost = analysis.trace.lost > 0;
-    Ok(if args.strict && lost { LOST } else { DONE })
+    Ok(if args.strict && lost_any(&analysis) {
+        LOST
+    } else {
+        DONE
+    })
+}
+
+/// Whether anything is missing: counted by the kernel, or found missing by what should have followed.
+fn lost_any(analysis: &Analysis) -> bool {
+    analysis.trace.lost > 0
+        || analysis.devices.iter().any(|device| {
+            device
+                .check
+                .as_ref()
+                .is_some_and(|check| check.completions_missed > 0)
+        })
+}
+
+/// 80 columns; bold headings on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+fn text_options() -> TextOptions {
+    let colour = io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    TextOptions {
+        colour,
+        ..TextOptions::default()
+    }
 }
 
 fn nanoseconds(seconds: f64) -> u64 {

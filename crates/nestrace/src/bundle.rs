@@ -44,12 +44,19 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
     let manifest = read_manifest(path, &mut diagnostics)?;
     let stream_path = path.join(HOST_STREAM);
     let stream = File::open(&stream_path).map_err(|error| {
-        bad(&stream_path, error).hint("a bundle holds host.arrows and manifest.json; was it copied as a whole?")
+        bad(&stream_path, error)
+            .hint("a bundle holds host.arrows and manifest.json; was it copied as a whole?")
     })?;
-    let index = File::open(path.join(index_of(HOST_STREAM))).ok().map(BufReader::new);
-    let host =
-        StreamReader::new(stream, index).map_err(|error| bad(&stream_path, failure_text(&error)))?;
-    Ok(Bundle { manifest, host, diagnostics })
+    let index = File::open(path.join(index_of(HOST_STREAM)))
+        .ok()
+        .map(BufReader::new);
+    let host = StreamReader::new(stream, index)
+        .map_err(|error| bad(&stream_path, failure_text(&error)))?;
+    Ok(Bundle {
+        manifest,
+        host,
+        diagnostics,
+    })
 }
 
 fn failure_text(error: &dyn std::error::Error) -> String {
@@ -62,14 +69,21 @@ fn failure_text(error: &dyn std::error::Error) -> String {
 fn read_manifest(path: &Path, diagnostics: &mut Vec<String>) -> Result<Manifest, Failure> {
     let path = path.join(MANIFEST);
     let Ok(file) = File::open(&path) else {
-        diagnostics.push(format!("{MANIFEST} is missing: guests, disks and devices have no names"));
+        diagnostics.push(format!(
+            "{MANIFEST} is missing: guests, disks and devices have no names"
+        ));
         return Ok(Manifest::default());
     };
     let mut bytes = Vec::new();
-    file.take(MAX_MANIFEST).read_to_end(&mut bytes).map_err(|error| bad(&path, error))?;
+    file.take(MAX_MANIFEST)
+        .read_to_end(&mut bytes)
+        .map_err(|error| bad(&path, error))?;
     match Manifest::from_slice(&bytes) {
         Ok((manifest, odd)) => {
-            diagnostics.extend(odd.into_iter().map(|diagnostic| format!("{MANIFEST}: {}", diagnostic.message)));
+            diagnostics.extend(
+                odd.into_iter()
+                    .map(|diagnostic| format!("{MANIFEST}: {}", diagnostic.message)),
+            );
             Ok(manifest)
         }
         Err(error) => Err(bad(&path, failure_text(&error))),

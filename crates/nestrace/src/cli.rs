@@ -167,7 +167,12 @@ fn size(text: &str) -> Result<u64, String> {
     let wrong = || "give a size such as 500M or 2G".to_owned();
     let text = text.trim_end_matches("iB").trim_end_matches('B');
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text.get(digits.len()..).unwrap_or_default().to_ascii_uppercase().as_str() {
+    let shift = match text
+        .get(digits.len()..)
+        .unwrap_or_default()
+        .to_ascii_uppercase()
+        .as_str()
+    {
         "" => 0,
         "K" => 10,
         "M" => 20,
@@ -176,7 +181,10 @@ fn size(text: &str) -> Result<u64, String> {
         _ => return Err(wrong()),
     };
     let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+    number
+        .checked_mul(1 << shift)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(wrong)
 }
 
 fn ring_size(text: &str) -> Result<u32, String> {
@@ -213,8 +221,19 @@ mod tests {
         ] {
             assert_eq!(size(text).ok(), expected, "{text}");
         }
-        assert_eq!((ring_size("4K").ok(), ring_size("5000").ok(), ring_size("2K").ok()), (Some(4096), None, None));
+        assert_eq!(
+            (
+                ring_size("4K").ok(),
+                ring_size("5000").ok(),
+                ring_size("2K").ok()
+            ),
+            (Some(4096), None, None)
+        );
         assert_eq!((seconds("2.5"), seconds("3s")), (Ok(2.5), Ok(3.0)));
-        assert!(["-1", "nan", "inf", "x", ""].iter().all(|text| seconds(text).is_err()));
+        assert!(
+            ["-1", "nan", "inf", "x", ""]
+                .iter()
+                .all(|text| seconds(text).is_err())
+        );
     }
 }

@@ -11,7 +11,8 @@ use crate::{
 pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     let report = DoctorReport::of_this_machine();
     if args.json {
-        let json = serde_json::to_string_pretty(&report).map_err(|error| Failure::caused(FAILURE, &error))?;
+        let json = serde_json::to_string_pretty(&report)
+            .map_err(|error| Failure::caused(FAILURE, &error))?;
         print(&format!("{json}\n"))?;
     } else {
         print(&report.to_text())?;
@@ -20,5 +21,8 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
         return Ok(DONE);
     }
     let why = report.obstacle.unwrap_or_default();
-    Err(Failure::new(MISSING, format!("this user cannot record on this machine: {why}")))
+    Err(Failure::new(
+        MISSING,
+        format!("this user cannot record on this machine: {why}"),
+    ))
 }

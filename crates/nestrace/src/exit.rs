@@ -30,7 +30,11 @@ pub struct Failure {
 impl Failure {
     /// A failure with this code.
     pub fn new(code: u8, message: impl Display) -> Self {
-        Self { code, message: message.to_string(), hint: None }
+        Self {
+            code,
+            message: message.to_string(),
+            hint: None,
+        }
     }
 
     /// A failure whose causes are part of the message.

@@ -18,8 +18,8 @@ pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
     let found = guest::discover(&Selection::All).map_err(|error| failure(&error))?;
     say_diagnostics(&found);
     if args.json {
-        let json =
-            serde_json::to_string_pretty(&found.topology).map_err(|error| Failure::caused(FAILURE, &error))?;
+        let json = serde_json::to_string_pretty(&found.topology)
+            .map_err(|error| Failure::caused(FAILURE, &error))?;
         print(&format!("{json}\n"))?;
     } else if found.topology.guests.is_empty() {
         eprintln!("no QEMU guest is running");
@@ -31,8 +31,15 @@ pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
 
 fn say_diagnostics(found: &Discovery) {
     for diagnostic in &found.diagnostics {
-        let guest = diagnostic.guest.as_ref().map(|name| format!("guest {name}: ")).unwrap_or_default();
-        eprintln!("note: {guest}{}: {}", diagnostic.subject, diagnostic.message);
+        let guest = diagnostic
+            .guest
+            .as_ref()
+            .map(|name| format!("guest {name}: "))
+            .unwrap_or_default();
+        eprintln!(
+            "note: {guest}{}: {}",
+            diagnostic.subject, diagnostic.message
+        );
     }
 }
 
@@ -51,7 +58,8 @@ fn failure(error: &DiscoverError) -> Failure {
 pub fn select(guests: &[String], devices: &[String]) -> Result<Topology, Failure> {
     let mut topology = Topology::default();
     if !guests.is_empty() {
-        let found = guest::discover(&Selection::Named(guests.to_vec())).map_err(|error| failure(&error))?;
+        let found =
+            guest::discover(&Selection::Named(guests.to_vec())).map_err(|error| failure(&error))?;
         say_diagnostics(&found);
         topology = found.topology;
         for guest in &topology.guests {
@@ -68,14 +76,21 @@ pub fn select(guests: &[String], devices: &[String]) -> Result<Topology, Failure
 fn check_disks(guest: &Guest, has_devices: bool) -> Result<(), Failure> {
     for disk in &guest.disks {
         if let Some(reason) = &disk.not_followed {
-            eprintln!("note: disk {} of guest {} cannot be followed here: {reason}", disk.name, guest.name);
+            eprintln!(
+                "note: disk {} of guest {} cannot be followed here: {reason}",
+                disk.name, guest.name
+            );
         }
     }
     let followed = guest.disks.iter().any(|disk| disk.not_followed.is_none());
     if followed || has_devices {
         return Ok(());
     }
-    let why = if guest.disks.is_empty() { "has no disks" } else { "has no disk that can be followed on this host" };
+    let why = if guest.disks.is_empty() {
+        "has no disks"
+    } else {
+        "has no disk that can be followed on this host"
+    };
     Err(Failure::new(INPUT, format!("guest {} {why}", guest.name))
         .hint("nestrace guests shows its disks; --device NAME records a block device of the host"))
 }
@@ -83,7 +98,8 @@ fn check_disks(guest: &Guest, has_devices: bool) -> Result<(), Failure> {
 /// Adds a block device, by kernel name or path, and what lies beneath it.
 fn add_device(topology: &mut Topology, name: &str) -> Result<(), Failure> {
     let unknown = |why: String| {
-        Failure::new(INPUT, format!("device {name}: {why}")).hint(format!("block devices here: {}", device_names()))
+        Failure::new(INPUT, format!("device {name}: {why}"))
+            .hint(format!("block devices here: {}", device_names()))
     };
     let dev = if name.contains('/') {
         let meta = fs::metadata(name).map_err(|error| unknown(error.to_string()))?;
@@ -94,7 +110,9 @@ fn add_device(topology: &mut Topology, name: &str) -> Result<(), Failure> {
         parse_number(text.trim()).ok_or_else(|| unknown(format!("odd device number {text:?}")))?
     };
     let mut survey = Survey::default();
-    survey.device(dev).ok_or_else(|| unknown("it is not a block device".to_owned()))?;
+    survey
+        .device(dev)
+        .ok_or_else(|| unknown("it is not a block device".to_owned()))?;
     for device in survey.into_devices().0 {
         if topology.devices.iter().all(|known| known.dev != device.dev) {
             topology.devices.push(device);
@@ -109,7 +127,9 @@ fn parse_number(text: &str) -> Option<u32> {
 }
 
 fn device_names() -> String {
-    let Ok(entries) = fs::read_dir("/sys/class/block") else { return "unknown".to_owned() };
+    let Ok(entries) = fs::read_dir("/sys/class/block") else {
+        return "unknown".to_owned();
+    };
     let mut names: Vec<String> = entries
         .flatten()
         .filter(|entry| {

@@ -21,7 +21,11 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let code = if error.use_stderr() { exit::USAGE } else { exit::DONE };
+            let code = if error.use_stderr() {
+                exit::USAGE
+            } else {
+                exit::DONE
+            };
             // A closed pipe is success, and there is nowhere left to report anything else.
             let _ = error.print();
             return ExitCode::from(code);

@@ -11,7 +11,9 @@ use nestrace_kernel::plan::Detail;
 use nestrace_record::{
     doctor,
     probes::ProbeError,
-    recording::{Counters, End, Options, RecordError, Recorder, Summary, bundle_dir::BundleError, privileges},
+    recording::{
+        Counters, End, Options, RecordError, Recorder, Summary, bundle_dir::BundleError, privileges,
+    },
 };
 use nestrace_trace::{Manifest, manifest::Topology};
 use nix::{
@@ -57,7 +59,9 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         ring_bytes: args.ring_size,
         topology,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         // Handlers first: from here on a signal closes the bundle instead of killing the recorder.
         let stop = Stop::listen()?;
@@ -80,7 +84,9 @@ fn not_permitted() -> Failure {
 fn failure(error: RecordError) -> Failure {
     match &error {
         RecordError::Probe(ProbeError::NoPrivilege) => not_permitted(),
-        RecordError::Probe(_) => Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows"),
+        RecordError::Probe(_) => {
+            Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows")
+        }
         RecordError::Bundle(BundleError::Exists(path)) => exists(path),
         RecordError::Bundle(BundleError::NotABundle(_)) => Failure::caused(USAGE, &error),
         RecordError::Bundle(_) => Failure::caused(INPUT, &error),
@@ -90,9 +96,19 @@ fn failure(error: RecordError) -> Failure {
 
 /// Says on stderr which source is live and what is missing.
 fn say_live(manifest: &Manifest) {
-    let count = |source: &str| manifest.probes.iter().filter(|probe| probe.source == source).count();
+    let count = |source: &str| {
+        manifest
+            .probes
+            .iter()
+            .filter(|probe| probe.source == source)
+            .count()
+    };
     let mut parts = vec![format!("block layer ({} probes)", count("block"))];
-    for (source, name) in [("file", "file I/O"), ("host_fs", "host file system"), ("qemu", "QEMU")] {
+    for (source, name) in [
+        ("file", "file I/O"),
+        ("host_fs", "host file system"),
+        ("qemu", "QEMU"),
+    ] {
         if count(source) > 0 {
             parts.push(format!("{name} ({})", count(source)));
         }
@@ -100,24 +116,41 @@ fn say_live(manifest: &Manifest) {
     eprintln!("recording {}", subject(&manifest.topology));
     eprintln!("live: {}", parts.join(", "));
     if !manifest.refused.is_empty() {
-        eprintln!("without: {} (nestrace doctor says why)", refused_names(manifest));
+        eprintln!(
+            "without: {} (nestrace doctor says why)",
+            refused_names(manifest)
+        );
     }
 }
 
 fn refused_names(manifest: &Manifest) -> String {
-    let mut names: Vec<&str> = manifest.refused.iter().map(|probe| probe.name.as_str()).collect();
+    let mut names: Vec<&str> = manifest
+        .refused
+        .iter()
+        .map(|probe| probe.name.as_str())
+        .collect();
     names.dedup();
     names.join(", ")
 }
 
 fn subject(topology: &Topology) -> String {
-    let disks = |n: usize| if n == 1 { "1 disk".to_owned() } else { format!("{n} disks") };
+    let disks = |n: usize| {
+        if n == 1 {
+            "1 disk".to_owned()
+        } else {
+            format!("{n} disks")
+        }
+    };
     let guests: Vec<String> = topology
         .guests
         .iter()
         .map(|guest| format!("guest {} ({})", guest.name, disks(guest.disks.len())))
         .collect();
-    let devices: Vec<&str> = topology.devices.iter().map(|device| device.name.as_str()).collect();
+    let devices: Vec<&str> = topology
+        .devices
+        .iter()
+        .map(|device| device.name.as_str())
+        .collect();
     match (guests.is_empty(), devices.is_empty()) {
         (true, _) => format!("devices {}", devices.join(", ")),
         (false, true) => guests.join(", "),
@@ -155,7 +188,9 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
     if let Err(error) = privileges::give_up() {
         eprintln!("note: {error}; going on with all privileges");
     }
-    let deadline = args.duration.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let deadline = args
+        .duration
+        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let live = LiveLine::new();
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -178,7 +213,11 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
     let summary = recorder.finish(&reason).map_err(failure)?;
     stop_command(child).await;
     report(&summary);
-    Ok(if args.strict && summary.counters.lost > 0 { LOST } else { DONE })
+    Ok(if args.strict && summary.counters.lost > 0 {
+        LOST
+    } else {
+        DONE
+    })
 }
 
 async fn until(deadline: Option<Instant>) {
@@ -188,7 +227,9 @@ async fn until(deadline: Option<Instant>) {
 }
 
 fn start_command(words: &[String]) -> Result<Option<Child>, Failure> {
-    let Some((program, arguments)) = words.split_first() else { return Ok(None) };
+    let Some((program, arguments)) = words.split_first() else {
+        return Ok(None);
+    };
     let child = Command::new(program)
         .args(arguments)
         .spawn()
@@ -221,7 +262,10 @@ async fn stop_command(child: Option<Child>) {
     if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
-    if tokio::time::timeout(Duration::from_secs(2), child.wait()).await.is_err() {
+    if tokio::time::timeout(Duration::from_secs(2), child.wait())
+        .await
+        .is_err()
+    {
         eprintln!("note: the command still runs; it was asked to end");
     }
 }
@@ -238,7 +282,12 @@ fn report(summary: &Summary) {
     for notice in &summary.notices {
         eprintln!("note: {}", notice.message);
     }
-    let Counters { events, ios, lost, bytes } = summary.counters;
+    let Counters {
+        events,
+        ios,
+        lost,
+        bytes,
+    } = summary.counters;
     eprintln!(
         "recorded {:.1} s: {} events, {} I/Os, {} lost, {} in {} (ended: {})",
         summary.duration.as_secs_f64(),
@@ -260,11 +309,18 @@ struct LiveLine {
 
 impl LiveLine {
     fn new() -> Self {
-        let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(None, target);
         let style = ProgressStyle::with_template("{elapsed:>4}  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        Self { bar, shown: std::cell::Cell::new(None) }
+        Self {
+            bar,
+            shown: std::cell::Cell::new(None),
+        }
     }
 
     fn show(&self, now: Counters) {
@@ -276,7 +332,11 @@ impl LiveLine {
         }
         let rate = |now: u64, before: u64| {
             let seconds = elapsed.as_secs_f64();
-            if seconds > 0.0 { HumanCount(((now - before) as f64 / seconds) as u64) } else { HumanCount(0) }
+            if seconds > 0.0 {
+                HumanCount(((now - before) as f64 / seconds) as u64)
+            } else {
+                HumanCount(0)
+            }
         };
         self.bar.set_message(format!(
             "{} events/s  {} I/O/s  {} lost  {}",
