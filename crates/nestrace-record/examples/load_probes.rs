@@ -20,9 +20,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let globals = Globals::resolve(&layout, false);
     let mut refused = 0;
     for detail in [Detail::Full, Detail::Light] {
-        let wanted = Wanted { ring_bytes: 4096, ..Wanted::default() };
+        let wanted = Wanted {
+            ring_bytes: 4096,
+            ..Wanted::default()
+        };
         let mut probes = Probes::load_object(&object, &globals, &wanted)?;
-        probes.attach(&plan(&facts, &layout, PlanWanted { detail, processes: true }));
+        probes.attach(&plan(
+            &facts,
+            &layout,
+            PlanWanted {
+                detail,
+                processes: true,
+            },
+        ));
         println!("{detail:?}: {} attached", probes.attached.len());
         for probe in &probes.refused {
             println!("{detail:?}: {} refused: {}", probe.name, probe.reason);

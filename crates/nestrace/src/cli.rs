@@ -158,7 +158,7 @@ pub struct CompletionsArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('s').unwrap_or(text);
     match number.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 && value <= 1e9 => Ok(value),
+        Ok(value) if (0.0..=1e9).contains(&value) => Ok(value),
         _ => Err("give seconds, such as 10 or 2.5".to_owned()),
     }
 }

@@ -25,7 +25,11 @@ impl Collector {
     /// For so many rings.
     #[must_use]
     pub fn new(n_rings: usize, translator: Translator) -> Self {
-        Self { merge: Merge::new(n_rings), translator, malformed: 0 }
+        Self {
+            merge: Merge::new(n_rings),
+            translator,
+            malformed: 0,
+        }
     }
 
     /// Takes everything from the rings, then hands over what is old enough to be in order.
@@ -54,7 +58,8 @@ impl Collector {
 
     fn hand_over(&mut self, horizon_ns: u64, mut sink: impl FnMut(Event)) {
         let translator = &self.translator;
-        self.merge.drain_until(horizon_ns, |record| sink(translator.event(record)));
+        self.merge
+            .drain_until(horizon_ns, |record| sink(translator.event(record)));
     }
 
     /// Events that were handed over after a younger one.
@@ -77,7 +82,10 @@ fn parse(bytes: &[u8]) -> Option<OwnedRecord> {
             // SAFETY: the length was checked, every bit pattern is a valid record of integers, and the
             // read does not assume alignment.
             let record = unsafe { bytes.as_ptr().cast::<Record>().read_unaligned() };
-            Some(OwnedRecord { record, owner: Owner::default() })
+            Some(OwnedRecord {
+                record,
+                owner: Owner::default(),
+            })
         }
         n if n == size_of::<OwnedRecord>() => {
             // SAFETY: as above.
@@ -93,8 +101,19 @@ mod tests {
 
     #[test]
     fn only_whole_records_parse() {
-        for (length, parses) in [(0, false), (55, false), (56, true), (57, false), (112, true), (113, false)] {
-            assert_eq!(parse(&vec![1u8; length]).is_some(), parses, "{length} bytes");
+        for (length, parses) in [
+            (0, false),
+            (55, false),
+            (56, true),
+            (57, false),
+            (112, true),
+            (113, false),
+        ] {
+            assert_eq!(
+                parse(&vec![1u8; length]).is_some(),
+                parses,
+                "{length} bytes"
+            );
         }
         let parsed = parse(&[1u8; 56]).unwrap();
         assert_eq!((parsed.record.kind, parsed.owner), (1, Owner::default()));

@@ -1,10 +1,6 @@
 //! What the probes are told about the running kernel: offsets from BTF, addresses from kallsyms.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::BufReader,
-};
+use std::{collections::HashMap, fs::File, io::BufReader};
 
 use nestrace_abi::{
     end_io,

@@ -94,7 +94,11 @@ impl Probes {
     ///
     /// # Errors
     /// As [`Probes::load`].
-    pub fn load_object(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Self, ProbeError> {
+    pub fn load_object(
+        object: &[u8],
+        globals: &Globals,
+        wanted: &Wanted,
+    ) -> Result<Self, ProbeError> {
         let mut ebpf = load_with(object, globals)?;
         let mut take = |name: &'static str| {
             ebpf.take_map(name).ok_or(ProbeError::Map {
@@ -169,13 +173,14 @@ impl Probes {
 
     /// Attaches what was planned; success and refusal are both noted.
     pub fn attach(&mut self, plan: &ProbePlan) {
-        self.refused.extend(plan.refused.iter().map(|probe| Refused {
-            name: probe.target.to_owned(),
-            source: probe.source.name().to_owned(),
-            reason: probe.reason.clone(),
-            cost: probe.cost.clone(),
-            guest: None,
-        }));
+        self.refused
+            .extend(plan.refused.iter().map(|probe| Refused {
+                name: probe.target.to_owned(),
+                source: probe.source.name().to_owned(),
+                reason: probe.reason.clone(),
+                cost: probe.cost.clone(),
+                guest: None,
+            }));
         for probe in &plan.attach {
             match self.try_attach(probe) {
                 Ok(()) => {
@@ -188,8 +193,10 @@ impl Probes {
     }
 
     fn try_attach(&mut self, probe: &PlannedProbe) -> Result<(), String> {
-        let program =
-            self.ebpf.program_mut(probe.program).ok_or_else(|| "not in the probe object".to_owned())?;
+        let program = self
+            .ebpf
+            .program_mut(probe.program)
+            .ok_or_else(|| "not in the probe object".to_owned())?;
         let attached: Result<(), ProgramError> = match probe.how {
             How::TpBtf => (|| {
                 let program: &mut BtfTracePoint = program.try_into()?;
@@ -216,8 +223,16 @@ impl Probes {
         });
     }
 
-    pub(super) fn note_refused(&mut self, probe: &PlannedProbe, reason: String, guest: Option<&str>) {
-        let row = TRACEPOINTS.iter().chain(QEMU).find(|row| row.program == probe.program);
+    pub(super) fn note_refused(
+        &mut self,
+        probe: &PlannedProbe,
+        reason: String,
+        guest: Option<&str>,
+    ) {
+        let row = TRACEPOINTS
+            .iter()
+            .chain(QEMU)
+            .find(|row| row.program == probe.program);
         self.refused.push(Refused {
             name: probe.target.to_owned(),
             source: probe.source.name().to_owned(),
@@ -254,7 +269,12 @@ impl Probes {
     /// # Errors
     /// The map's.
     pub fn lost(&self, source: Source) -> Result<u64, ProbeError> {
-        let no_room: u64 = self.drops.get(&(source as u32), 0).map_err(map_error(DROPS))?.iter().sum();
+        let no_room: u64 = self
+            .drops
+            .get(&(source as u32), 0)
+            .map_err(map_error(DROPS))?
+            .iter()
+            .sum();
         let programs = self.programs.iter().filter(|(of, _)| *of == source);
         let skipped: u64 = programs.map(|(_, fdinfo)| recursion_misses(fdinfo)).sum();
         Ok(no_room + skipped)
@@ -262,7 +282,13 @@ impl Probes {
 
     /// Keeps an eye on what the kernel skips of this program.
     pub(super) fn watch_misses(&mut self, program: &str, source: Source) {
-        let Some(fd) = self.ebpf.program(program).and_then(|program| program.fd().ok()) else { return };
+        let Some(fd) = self
+            .ebpf
+            .program(program)
+            .and_then(|program| program.fd().ok())
+        else {
+            return;
+        };
         if let Ok(fdinfo) = File::open(format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd())) {
             self.programs.push((source, fdinfo));
         }

@@ -28,15 +28,20 @@ impl Probes {
         // An executable that cannot be read has no symbols either; its probes are refused one by one.
         let located = qemu_symbols::locate_in(&path, &names).unwrap_or_default();
         let functions = located.symbols.keys().cloned().collect();
-        let usdt = located.usdt.iter().map(|probe| probe.name.clone()).collect();
+        let usdt = located
+            .usdt
+            .iter()
+            .map(|probe| probe.name.clone())
+            .collect();
         let plan = plan_qemu(facts, &functions, &usdt);
-        self.refused.extend(plan.refused.iter().map(|probe| Refused {
-            name: probe.target.to_owned(),
-            source: probe.source.name().to_owned(),
-            reason: probe.reason.clone(),
-            cost: probe.cost.clone(),
-            guest: Some(guest.to_owned()),
-        }));
+        self.refused
+            .extend(plan.refused.iter().map(|probe| Refused {
+                name: probe.target.to_owned(),
+                source: probe.source.name().to_owned(),
+                reason: probe.reason.clone(),
+                cost: probe.cost.clone(),
+                guest: Some(guest.to_owned()),
+            }));
         for probe in &plan.attach {
             let offset = file_offset(&located, probe);
             match offset.and_then(|offset| self.attach_entry(probe, offset, &path, pid)) {
@@ -90,10 +95,16 @@ fn file_offset(located: &Located, probe: &PlannedProbe) -> Result<u64, String> {
         .find(|note| note.provider == "qemu" && note.name == probe.target)
         .ok_or_else(|| "this QEMU has no such USDT probe".to_owned())?;
     if note.semaphore.is_some() {
-        return Err("the USDT probe is off until its semaphore is raised, which is not supported".to_owned());
+        return Err(
+            "the USDT probe is off until its semaphore is raised, which is not supported"
+                .to_owned(),
+        );
     }
     if !note.args.starts_with("8@%rdi 8@%rsi") {
-        return Err(format!("the USDT probe has its arguments elsewhere ({})", note.args));
+        return Err(format!(
+            "the USDT probe has its arguments elsewhere ({})",
+            note.args
+        ));
     }
     Ok(note.location)
 }

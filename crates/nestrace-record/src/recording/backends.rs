@@ -5,10 +5,7 @@
 //! node name and the file name *inline*. No offset is assumed beyond "first member": the strings are
 //! searched for, and an answer counts only if exactly one disk's strings are found.
 
-use std::{
-    fs::File,
-    os::unix::fs::FileExt,
-};
+use std::{fs::File, os::unix::fs::FileExt};
 
 use nestrace_trace::manifest::{Backend, Disk, Guest};
 
@@ -29,14 +26,20 @@ impl QemuMemory {
     /// Opens `/proc/PID/mem`; without permission nothing will be identified but by elimination.
     #[must_use]
     pub fn open(pid: u32) -> Self {
-        Self { memory: File::open(format!("/proc/{pid}/mem")).ok() }
+        Self {
+            memory: File::open(format!("/proc/{pid}/mem")).ok(),
+        }
     }
 
     /// The disk that the BlockBackend at `address` belongs to, with the proof.
     #[must_use]
     pub fn identify(&self, address: u64, guest: &Guest) -> Option<Backend> {
         let found = |disk: usize, proof: &str| {
-            Some(Backend { address, disk: u32::try_from(disk).ok()?, proof: proof.to_owned() })
+            Some(Backend {
+                address,
+                disk: u32::try_from(disk).ok()?,
+                proof: proof.to_owned(),
+            })
         };
         if let [_] = guest.disks.as_slice() {
             return found(0, "only disk");
@@ -47,15 +50,22 @@ impl QemuMemory {
             .chunks_exact(8)
             .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
             .collect();
-        let name = pointers.first().map(|at| self.string(*at)).unwrap_or_default();
+        let name = pointers
+            .first()
+            .map(|at| self.string(*at))
+            .unwrap_or_default();
         if !name.is_empty()
             && let Some(disk) = only(&guest.disks, |disk| disk.name.as_bytes() == name)
         {
             return found(disk, "drive name");
         }
         for child in pointers.iter().skip(1).filter(|at| is_heap(**at)) {
-            let Some(state) = self.word(*child).filter(|at| is_heap(*at)) else { continue };
-            let Some(bytes) = self.block(state) else { continue };
+            let Some(state) = self.word(*child).filter(|at| is_heap(*at)) else {
+                continue;
+            };
+            let Some(bytes) = self.block(state) else {
+                continue;
+            };
             if let Some(disk) = only(&guest.disks, |disk| names_node(disk, &bytes)) {
                 return found(disk, "node name");
             }
@@ -86,7 +96,9 @@ impl QemuMemory {
 
     fn string(&self, address: u64) -> Vec<u8> {
         let mut bytes = vec![0u8; MAX_NAME];
-        let Some(memory) = self.memory.as_ref().filter(|_| is_heap(address)) else { return Vec::new() };
+        let Some(memory) = self.memory.as_ref().filter(|_| is_heap(address)) else {
+            return Vec::new();
+        };
         let n = memory.read_at(&mut bytes, address).unwrap_or(0);
         bytes.truncate(n);
         match bytes.iter().position(|byte| *byte == 0) {
@@ -98,22 +110,30 @@ impl QemuMemory {
 
 /// A plausible address of user space on x86-64.
 fn is_heap(address: u64) -> bool {
-    address % 8 == 0 && (0x1_0000..0x7fff_ffff_f000).contains(&address)
+    address.is_multiple_of(8) && (0x1_0000..0x7fff_ffff_f000).contains(&address)
 }
 
 /// Index of the one disk that satisfies `test`; none if several do.
 fn only(disks: &[Disk], test: impl Fn(&Disk) -> bool) -> Option<usize> {
-    let mut matching = disks.iter().enumerate().filter(|(_, disk)| test(disk)).map(|(index, _)| index);
+    let mut matching = disks
+        .iter()
+        .enumerate()
+        .filter(|(_, disk)| test(disk))
+        .map(|(index, _)| index);
     let first = matching.next()?;
     matching.next().is_none().then_some(first)
 }
 
 fn names_node(disk: &Disk, bytes: &[u8]) -> bool {
-    disk.node.as_ref().is_some_and(|node| contains_string(bytes, node.as_bytes()))
+    disk.node
+        .as_ref()
+        .is_some_and(|node| contains_string(bytes, node.as_bytes()))
 }
 
 fn names_file(disk: &Disk, bytes: &[u8]) -> bool {
-    disk.images.first().is_some_and(|image| contains_string(bytes, image.path.as_bytes()))
+    disk.images
+        .first()
+        .is_some_and(|image| contains_string(bytes, image.path.as_bytes()))
 }
 
 /// Whether `bytes` holds `text` as a whole NUL-terminated string.
@@ -121,11 +141,14 @@ fn contains_string(bytes: &[u8], text: &[u8]) -> bool {
     if text.is_empty() {
         return false;
     }
-    bytes.windows(text.len() + 1).enumerate().any(|(at, window)| {
-        window.last() == Some(&0)
-            && window.starts_with(text)
-            && (at == 0 || bytes.get(at - 1) == Some(&0))
-    })
+    bytes
+        .windows(text.len() + 1)
+        .enumerate()
+        .any(|(at, window)| {
+            window.last() == Some(&0)
+                && window.starts_with(text)
+                && (at == 0 || bytes.get(at - 1) == Some(&0))
+        })
 }
 
 #[cfg(test)]
@@ -142,7 +165,11 @@ mod tests {
             (b"\0disk1", b"disk1", false),
             (b"\0\0", b"", false),
         ] {
-            assert_eq!(contains_string(bytes, text), expected, "{text:?} in {bytes:?}");
+            assert_eq!(
+                contains_string(bytes, text),
+                expected,
+                "{text:?} in {bytes:?}"
+            );
         }
     }
 
@@ -157,12 +184,22 @@ mod tests {
         let mut backend = vec![0u64; 512];
         backend[0] = empty.as_ptr() as u64;
         backend[2] = child.as_ptr() as u64;
-        let disk = |node: &str| Disk { name: node.into(), node: Some(node.into()), ..Disk::default() };
-        let guest = Guest { disks: vec![disk("node-a"), disk("node-b")], ..Guest::default() };
+        let disk = |node: &str| Disk {
+            name: node.into(),
+            node: Some(node.into()),
+            ..Disk::default()
+        };
+        let guest = Guest {
+            disks: vec![disk("node-a"), disk("node-b")],
+            ..Guest::default()
+        };
         let memory = QemuMemory::open(std::process::id());
         let found = memory.identify(backend.as_ptr() as u64, &guest).unwrap();
         assert_eq!((found.disk, found.proof.as_str()), (1, "node name"));
-        let unknown = Guest { disks: vec![disk("x"), disk("y")], ..Guest::default() };
+        let unknown = Guest {
+            disks: vec![disk("x"), disk("y")],
+            ..Guest::default()
+        };
         assert_eq!(memory.identify(backend.as_ptr() as u64, &unknown), None);
         drop((empty, child));
     }

@@ -53,7 +53,11 @@ pub enum BundleError {
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BundleError {
-    move |source| BundleError::Io { action, path: path.to_owned(), source }
+    move |source| BundleError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// The writer of the host's stream.
@@ -72,20 +76,30 @@ impl BundleDir {
     /// [`BundleError`].
     pub fn create(path: &Path, force: bool) -> Result<(Self, HostStream), BundleError> {
         make_room(path, force)?;
-        fs::DirBuilder::new().mode(0o755).create(path).map_err(|error| {
-            if error.kind() == io::ErrorKind::AlreadyExists {
-                BundleError::Exists(path.to_owned())
-            } else {
-                io_error("create", path)(error)
-            }
-        })?;
-        let dir = Self { path: path.to_owned() };
+        fs::DirBuilder::new()
+            .mode(0o755)
+            .create(path)
+            .map_err(|error| {
+                if error.kind() == io::ErrorKind::AlreadyExists {
+                    BundleError::Exists(path.to_owned())
+                } else {
+                    io_error("create", path)(error)
+                }
+            })?;
+        let dir = Self {
+            path: path.to_owned(),
+        };
         let stream = dir.new_file(HOST_STREAM)?;
         let index = dir.new_file(&index_of(HOST_STREAM))?;
         dir.new_file(MANIFEST)?;
         let next = dir.new_file(NEXT_MANIFEST)?;
         // Best effort: a file system without fallocate (NFS, 9p) records all the same.
-        let _ = fallocate(&next, FallocateFlags::empty(), 0, MANIFEST_RESERVE.cast_signed());
+        let _ = fallocate(
+            &next,
+            FallocateFlags::empty(),
+            0,
+            MANIFEST_RESERVE.cast_signed(),
+        );
         dir.give_to_user(path);
         let writer = StreamWriter::new(stream, index)
             .map_err(|error| BundleError::Stream(path.join(HOST_STREAM), error))?;
@@ -112,8 +126,14 @@ impl BundleDir {
 
     /// Under sudo: the user who typed the command owns what it made.
     fn give_to_user(&self, path: &Path) {
-        let id = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
-        if let (true, Some(uid), Some(gid)) = (Uid::effective().is_root(), id("SUDO_UID"), id("SUDO_GID")) {
+        let id = |name| {
+            std::env::var(name)
+                .ok()
+                .and_then(|text| text.parse::<u32>().ok())
+        };
+        if let (true, Some(uid), Some(gid)) =
+            (Uid::effective().is_root(), id("SUDO_UID"), id("SUDO_GID"))
+        {
             let _ = chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
         }
     }
@@ -125,7 +145,12 @@ impl BundleDir {
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), BundleError> {
         let next = self.path.join(NEXT_MANIFEST);
         let failed = io_error("write", &next);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(&next).map_err(&failed)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&next)
+            .map_err(&failed)?;
         file.seek(SeekFrom::Start(0)).map_err(&failed)?;
         let text = manifest.to_json();
         file.write_all(text.as_bytes()).map_err(&failed)?;
@@ -147,7 +172,9 @@ impl BundleDir {
         self.write_manifest(manifest)?;
         let next = self.path.join(NEXT_MANIFEST);
         match fs::remove_file(&next) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &next)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(io_error("remove", &next)(error))
+            }
             _ => Ok(()),
         }
     }
@@ -155,7 +182,9 @@ impl BundleDir {
 
 /// Removes an older bundle where the user allowed it. Only the files of a bundle are removed.
 fn make_room(path: &Path, force: bool) -> Result<(), BundleError> {
-    let Ok(meta) = fs::symlink_metadata(path) else { return Ok(()) };
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
     if !force {
         return Err(BundleError::Exists(path.to_owned()));
     }
@@ -166,10 +195,16 @@ fn make_room(path: &Path, force: bool) -> Result<(), BundleError> {
     if !is_bundle {
         return Err(BundleError::NotABundle(path.to_owned()));
     }
-    for entry in fs::read_dir(path).map_err(io_error("read", path))?.flatten() {
+    for entry in fs::read_dir(path)
+        .map_err(io_error("read", path))?
+        .flatten()
+    {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with("manifest.json") || name.ends_with(".arrows") || name.ends_with(".arrows.idx") {
+        if name.starts_with("manifest.json")
+            || name.ends_with(".arrows")
+            || name.ends_with(".arrows.idx")
+        {
             fs::remove_file(entry.path()).map_err(io_error("remove", &entry.path()))?;
         }
     }
@@ -186,11 +221,22 @@ mod tests {
         let path = root.path().join("a.nest");
         let (dir, _) = BundleDir::create(&path, false).unwrap();
         dir.write_manifest(&Manifest::default()).unwrap();
-        dir.write_manifest(&Manifest { tool_version: "x".into(), ..Manifest::default() }).unwrap();
-        dir.close(&Manifest { tool_version: "y".into(), ..Manifest::default() }).unwrap();
+        dir.write_manifest(&Manifest {
+            tool_version: "x".into(),
+            ..Manifest::default()
+        })
+        .unwrap();
+        dir.close(&Manifest {
+            tool_version: "y".into(),
+            ..Manifest::default()
+        })
+        .unwrap();
         let text = fs::read_to_string(path.join(MANIFEST)).unwrap();
         assert!(text.contains("\"y\"") && !path.join(NEXT_MANIFEST).exists());
-        assert!(matches!(BundleDir::create(&path, false), Err(BundleError::Exists(_))));
+        assert!(matches!(
+            BundleDir::create(&path, false),
+            Err(BundleError::Exists(_))
+        ));
         assert!(BundleDir::create(&path, true).is_ok());
     }
 
@@ -200,9 +246,15 @@ mod tests {
         let precious = root.path().join("precious");
         fs::create_dir(&precious).unwrap();
         fs::write(precious.join("data"), "x").unwrap();
-        assert!(matches!(BundleDir::create(&precious, true), Err(BundleError::NotABundle(_))));
+        assert!(matches!(
+            BundleDir::create(&precious, true),
+            Err(BundleError::NotABundle(_))
+        ));
         fs::write(precious.join(MANIFEST), "{}").unwrap();
-        assert!(BundleDir::create(&precious, true).is_err(), "foreign files keep the folder");
+        assert!(
+            BundleDir::create(&precious, true).is_err(),
+            "foreign files keep the folder"
+        );
         assert!(precious.join("data").exists());
     }
 }

@@ -6,6 +6,8 @@
 pub mod backends;
 pub mod bundle_dir;
 pub mod privileges;
+mod setup;
+mod sink;
 pub mod watch;
 
 use std::{
@@ -22,32 +24,24 @@ use nestrace_kernel::{
 };
 use nestrace_trace::{
     Event, Manifest,
-    bundle::HOST_STREAM,
-    manifest::{Loss, Machine, Notice, State, Stream, Topology},
-    writer::WriteError,
+    manifest::{Loss, Notice, State, Topology},
 };
 
 use crate::{
     clock,
     collect::{Collector, translate::Translator},
-    probes::{
-        ProbeError,
-        globals::Globals,
-        load::{Probes, Wanted},
-    },
+    probes::{ProbeError, globals::Globals, load::Probes},
 };
 use backends::QemuMemory;
-use bundle_dir::{BundleDir, BundleError, HostStream};
+use bundle_dir::{BundleDir, BundleError};
+use setup::{manifest, wanted};
+use sink::Sink;
 use watch::Watched;
 
 /// A batch is closed at this age even if it is small, so that a crash costs no more.
 const BATCH_AGE: Duration = Duration::from_millis(250);
 /// How often losses, guests and disks are looked at.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
-/// Room for all rings together, and for one.
-const RINGS_BYTES: u32 = 64 << 20;
-const MAX_RING_BYTES: u32 = 16 << 20;
-const MIN_RING_BYTES: u32 = 512 << 10;
 
 /// Why a recording could not begin or go on.
 #[derive(Debug, thiserror::Error)]
@@ -144,46 +138,16 @@ struct GuestState {
     gone: bool,
 }
 
-/// Where events go, and what is noticed of them on the way.
-struct Sink {
-    stream: HostStream,
-    events: u64,
-    ios: u64,
-    failed: Option<WriteError>,
-    /// BlockBackends seen for the first time: guest index and address.
-    new_backends: BTreeSet<(u32, u64)>,
-    seen_backends: BTreeSet<(u32, u64)>,
-}
-
-impl Sink {
-    fn take(&mut self, event: &Event) {
-        match event.kind() {
-            Some(Kind::Complete) if event.related == 0 => self.ios += 1,
-            Some(Kind::RequestDone) => self.ios += 1,
-            Some(
-                Kind::AioPreadv
-                | Kind::AioPwritev
-                | Kind::AioPwriteZeroes
-                | Kind::AioFlush
-                | Kind::AioPdiscard,
-            ) if self.seen_backends.insert((event.dev, event.related)) => {
-                self.new_backends.insert((event.dev, event.related));
-            }
-            _ => {}
-        }
-        self.events += 1;
-        if let Err(error) = self.stream.push(event) {
-            self.failed.get_or_insert(error);
-        }
-    }
-}
-
 impl Recorder {
     /// Loads and attaches everything and begins to record. When this returns, every source is live.
     ///
     /// # Errors
     /// [`RecordError`]; nothing is left behind then but an empty bundle, if it was the stream that failed.
-    pub fn start(options: Options, facts: &KernelFacts, layout: &Layout) -> Result<Self, RecordError> {
+    pub fn start(
+        options: Options,
+        facts: &KernelFacts,
+        layout: &Layout,
+    ) -> Result<Self, RecordError> {
         if !facts.btf {
             return Err(ProbeError::NoBtf.into());
         }
@@ -193,8 +157,10 @@ impl Recorder {
         let globals = Globals::resolve(layout, false);
         let wanted = wanted(&options);
         let mut probes = Probes::load(&globals, &wanted)?;
-        let plan_wanted =
-            PlanWanted { detail: options.detail, processes: !wanted.processes.is_empty() };
+        let plan_wanted = PlanWanted {
+            detail: options.detail,
+            processes: !wanted.processes.is_empty(),
+        };
         probes.attach(&plan(facts, layout, plan_wanted));
         if options.qemu && options.detail == Detail::Full {
             for guest in &options.topology.guests {
@@ -202,25 +168,27 @@ impl Recorder {
             }
         }
         if probes.attached.is_empty() {
-            let reason = probes.refused.first().map(|probe| probe.reason.clone()).unwrap_or_default();
+            let reason = probes
+                .refused
+                .first()
+                .map(|probe| probe.reason.clone())
+                .unwrap_or_default();
             return Err(ProbeError::NothingAttached(reason).into());
         }
         let translator = Translator::new(layout, globals.end_io);
         let collector = Collector::new(probes.rings_mut().len(), translator);
         let (dir, stream) = BundleDir::create(&options.output, options.force)?;
         let mut recorder = Self {
-            guests: options.topology.guests.iter().map(|guest| GuestState::new(guest.pid)).collect(),
+            guests: options
+                .topology
+                .guests
+                .iter()
+                .map(|guest| GuestState::new(guest.pid))
+                .collect(),
             manifest: manifest(&options, &probes),
             probes,
             collector,
-            sink: Sink {
-                stream,
-                events: 0,
-                ios: 0,
-                failed: None,
-                new_backends: BTreeSet::new(),
-                seen_backends: BTreeSet::new(),
-            },
+            sink: Sink::new(stream),
             dir,
             dropped: BTreeMap::new(),
             max_bytes: options.max_bytes,
@@ -253,7 +221,8 @@ impl Recorder {
     pub fn tick(&mut self) -> Result<Option<End>, RecordError> {
         let now_ns = clock::monotonic_ns();
         let sink = &mut self.sink;
-        self.collector.drain(self.probes.rings_mut(), now_ns, |event| sink.take(&event));
+        self.collector
+            .drain(self.probes.rings_mut(), now_ns, |event| sink.take(&event));
         if now_ns >= self.next_batch_ns {
             self.next_batch_ns = now_ns + nanoseconds(BATCH_AGE);
             self.flush();
@@ -272,7 +241,9 @@ impl Recorder {
         if self.sink.failed.is_some() {
             return Ok(Some(End::DiskFull));
         }
-        let full = self.max_bytes.is_some_and(|max| self.sink.stream.written().stream_bytes >= max);
+        let full = self
+            .max_bytes
+            .is_some_and(|max| self.sink.stream.written().stream_bytes >= max);
         Ok(if full { Some(End::MaxSize) } else { end })
     }
 
@@ -320,13 +291,21 @@ impl Recorder {
             }
             if !state.watched.is_alive() {
                 state.gone = true;
-                notices.push(("guest_exited", format!("guest {} (pid {}) exited", guest.name, guest.pid)));
+                notices.push((
+                    "guest_exited",
+                    format!("guest {} (pid {}) exited", guest.name, guest.pid),
+                ));
                 continue;
             }
-            let (closed, opened) = state.watched.changes();
+            let watch::Changes { closed, opened } = state.watched.changes();
             for (_, inode) in closed {
-                if let Some(disk) = guest.disks.iter().find(|disk| disk.images.iter().any(|i| i.inode == inode)) {
-                    let message = format!("guest {} closed an image of disk {}", guest.name, disk.name);
+                if let Some(disk) = guest
+                    .disks
+                    .iter()
+                    .find(|disk| disk.images.iter().any(|i| i.inode == inode))
+                {
+                    let message =
+                        format!("guest {} closed an image of disk {}", guest.name, disk.name);
                     notices.push(("disk_removed", message));
                 }
             }
@@ -345,8 +324,12 @@ impl Recorder {
     /// Asks QEMU's memory which disk a BlockBackend belongs to, once each.
     fn identify_backends(&mut self) {
         for (index, address) in std::mem::take(&mut self.sink.new_backends) {
-            let Some(state) = self.guests.get_mut(index as usize) else { continue };
-            let Some(guest) = self.manifest.topology.guests.get_mut(index as usize) else { continue };
+            let Some(state) = self.guests.get_mut(index as usize) else {
+                continue;
+            };
+            let Some(guest) = self.manifest.topology.guests.get_mut(index as usize) else {
+                continue;
+            };
             if state.known.insert(address)
                 && let Some(backend) = state.memory.identify(address, guest)
             {
@@ -373,7 +356,8 @@ impl Recorder {
         self.probes.set_gate(false)?;
         self.manifest.end_mono_ns = clock::monotonic_ns();
         let sink = &mut self.sink;
-        self.collector.drain_all(self.probes.rings_mut(), |event| sink.take(&event));
+        self.collector
+            .drain_all(self.probes.rings_mut(), |event| sink.take(&event));
         self.note_losses()?;
         self.identify_backends();
         if let Err(error) = self.sink.stream.finish() {
@@ -382,16 +366,25 @@ impl Recorder {
         self.note_write_failure();
         let (late, malformed) = (self.collector.late(), self.collector.malformed());
         if late > 0 {
-            self.notice("out_of_order", &format!("{late} events came later than the order allows for"));
+            self.notice(
+                "out_of_order",
+                &format!("{late} events came later than the order allows for"),
+            );
         }
         if malformed > 0 {
-            self.notice("malformed", &format!("{malformed} ring entries were of no known size"));
+            self.notice(
+                "malformed",
+                &format!("{malformed} ring entries were of no known size"),
+            );
         }
         self.manifest.losses = self.losses();
         self.manifest.end_reason = reason.to_owned();
         self.manifest.state = State::Complete;
         self.dir.close(&self.manifest)?;
-        let live_ns = self.manifest.end_mono_ns.saturating_sub(self.manifest.live_mono_ns);
+        let live_ns = self
+            .manifest
+            .end_mono_ns
+            .saturating_sub(self.manifest.live_mono_ns);
         Ok(Summary {
             path: self.dir.path().to_owned(),
             counters: self.counters(),
@@ -404,16 +397,28 @@ impl Recorder {
 
     fn note_write_failure(&mut self) {
         if let Some(error) = self.sink.failed.take() {
-            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            let cause = std::error::Error::source(&error)
+                .map(|cause| format!(": {cause}"))
+                .unwrap_or_default();
             let lost = self.sink.stream.rows_lost();
-            self.notice("disk_full", &format!("{error}{cause}; {lost} events could not be written"));
+            self.notice(
+                "disk_full",
+                &format!("{error}{cause}; {lost} events could not be written"),
+            );
         }
     }
 
     fn losses(&self) -> Vec<Loss> {
-        let loss = |source: &str, events| Loss { source: source.to_owned(), guest: None, events };
-        let mut losses: Vec<Loss> =
-            self.dropped.iter().map(|(source, events)| loss(source.name(), *events)).collect();
+        let loss = |source: &str, events| Loss {
+            source: source.to_owned(),
+            guest: None,
+            events,
+        };
+        let mut losses: Vec<Loss> = self
+            .dropped
+            .iter()
+            .map(|(source, events)| loss(source.name(), *events))
+            .collect();
         if self.sink.stream.rows_lost() > 0 {
             losses.push(loss("disk_full", self.sink.stream.rows_lost()));
         }
@@ -434,78 +439,4 @@ impl GuestState {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Filters for the probes, from what was found.
-fn wanted(options: &Options) -> Wanted {
-    let topology = &options.topology;
-    let images = topology.guests.iter().flat_map(|guest| &guest.disks).flat_map(|disk| &disk.images);
-    let loop_files = topology.devices.iter().filter_map(|device| device.loop_file.as_ref());
-    Wanted {
-        devices: topology.devices.iter().map(|device| device.dev).collect(),
-        processes: topology
-            .guests
-            .iter()
-            .zip(0u32..)
-            .map(|(guest, index)| (guest.pid, index))
-            .collect(),
-        inodes: images.chain(loop_files).map(|image| (image.inode, image.dev)).collect(),
-        ring_bytes: options.ring_bytes.unwrap_or_else(default_ring_bytes),
-    }
-}
-
-/// A power of two that lets all rings together stay within [`RINGS_BYTES`].
-fn default_ring_bytes() -> u32 {
-    let n_cpus = aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX));
-    let share = (RINGS_BYTES / n_cpus.max(1)).clamp(MIN_RING_BYTES, MAX_RING_BYTES);
-    1 << share.ilog2()
-}
-
-fn manifest(options: &Options, probes: &Probes) -> Manifest {
-    let host = this_machine();
-    Manifest {
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        state: State::Recording,
-        start_unix_ns: clock::realtime_ns(),
-        start_mono_ns: clock::monotonic_ns(),
-        detail: match options.detail {
-            Detail::Full => "full",
-            Detail::Light => "light",
-        }
-        .to_owned(),
-        streams: vec![Stream {
-            file: HOST_STREAM.to_owned(),
-            side: "host".to_owned(),
-            guest: None,
-            backend: "ebpf".to_owned(),
-            kernel: host.kernel.clone(),
-        }],
-        host,
-        topology: options.topology.clone(),
-        probes: probes.attached.clone(),
-        refused: probes.refused.clone(),
-        losses: Source::ALL
-            .iter()
-            .map(|source| Loss { source: source.name().to_owned(), guest: None, events: 0 })
-            .collect(),
-        ..Manifest::default()
-    }
-}
-
-/// The machine that this runs on.
-#[must_use]
-pub fn this_machine() -> Machine {
-    let name = nix::sys::utsname::uname().ok();
-    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
-    Machine {
-        hostname: text(name.as_ref().map(|n| n.nodename())),
-        kernel: text(name.as_ref().map(|n| n.release())),
-        arch: text(name.as_ref().map(|n| n.machine())),
-        cpus: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)),
-        page_size: 4096,
-        boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
-    }
 }

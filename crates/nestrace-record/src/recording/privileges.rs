@@ -24,8 +24,11 @@ pub enum PrivilegeError {
 }
 
 /// What stays.
-const KEPT: &[Capability] =
-    &[Capability::CAP_SYS_PTRACE, Capability::CAP_DAC_READ_SEARCH, Capability::CAP_BPF];
+const KEPT: &[Capability] = &[
+    Capability::CAP_SYS_PTRACE,
+    Capability::CAP_DAC_READ_SEARCH,
+    Capability::CAP_BPF,
+];
 
 /// System calls that fail with EPERM from now on: starting programs, changing the system, writing
 /// into other processes, loading code into the kernel.
@@ -93,9 +96,13 @@ fn install_filter() -> Result<(), PrivilegeError> {
     let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
         REFUSED.iter().map(|number| (*number, Vec::new())).collect();
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let architecture = std::env::consts::ARCH.try_into().map_err(|e| failed(Box::new(e)))?;
+    let architecture = std::env::consts::ARCH
+        .try_into()
+        .map_err(|e| failed(Box::new(e)))?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)
         .map_err(|e| failed(Box::new(e)))?;
-    let program: BpfProgram = filter.try_into().map_err(|e: seccompiler::BackendError| failed(Box::new(e)))?;
+    let program: BpfProgram = filter
+        .try_into()
+        .map_err(|e: seccompiler::BackendError| failed(Box::new(e)))?;
     seccompiler::apply_filter_all_threads(&program).map_err(|e| failed(Box::new(e)))
 }

@@ -7,12 +7,23 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
 };
 
+/// Device and inode as `stat` shows them.
+pub type FileIdentity = (u64, u64);
+
+/// What a process closed and opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Files that it no longer has open.
+    pub closed: Vec<FileIdentity>,
+    /// Files that it had not open before.
+    pub opened: Vec<FileIdentity>,
+}
+
 /// A process that is watched through an open file of its own, so that a reused pid is not taken for it.
 pub struct Watched {
     pid: u32,
     stat: Option<File>,
-    /// Inodes (as `stat` shows them) that it had open.
-    open: BTreeSet<(u64, u64)>,
+    open: BTreeSet<FileIdentity>,
 }
 
 impl Watched {
@@ -20,7 +31,11 @@ impl Watched {
     #[must_use]
     pub fn new(pid: u32) -> Self {
         let stat = File::open(format!("/proc/{pid}/stat")).ok();
-        let mut watched = Self { pid, stat, open: BTreeSet::new() };
+        let mut watched = Self {
+            pid,
+            stat,
+            open: BTreeSet::new(),
+        };
         watched.open = watched.open_files();
         watched
     }
@@ -30,24 +45,31 @@ impl Watched {
     pub fn is_alive(&self) -> bool {
         let Some(stat) = &self.stat else { return false };
         let mut buffer = [0u8; 512];
-        let Ok(n) = stat.read_at(&mut buffer, 0) else { return false };
+        let Ok(n) = stat.read_at(&mut buffer, 0) else {
+            return false;
+        };
         // The name in parentheses may hold anything; the state follows the last one.
         let line = &buffer[..n];
-        let state = line.iter().rposition(|byte| *byte == b')').and_then(|at| line.get(at + 2));
+        let state = line
+            .iter()
+            .rposition(|byte| *byte == b')')
+            .and_then(|at| line.get(at + 2));
         !matches!(state, None | Some(b'Z' | b'X'))
     }
 
-    /// Files that were closed and opened since the last call: `(device, inode)` pairs of `stat`.
-    pub fn changes(&mut self) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+    /// Files that were closed and opened since the last call.
+    pub fn changes(&mut self) -> Changes {
         let now = self.open_files();
         let closed = self.open.difference(&now).copied().collect();
         let opened = now.difference(&self.open).copied().collect();
         self.open = now;
-        (closed, opened)
+        Changes { closed, opened }
     }
 
-    fn open_files(&self) -> BTreeSet<(u64, u64)> {
-        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else { return BTreeSet::new() };
+    fn open_files(&self) -> BTreeSet<FileIdentity> {
+        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else {
+            return BTreeSet::new();
+        };
         entries
             .flatten()
             .filter_map(|entry| fs::metadata(entry.path()).ok())
@@ -91,9 +113,12 @@ mod tests {
     fn files_that_are_opened_and_closed_are_noticed() {
         let mut watched = Watched::new(std::process::id());
         let file = tempfile::tempfile().unwrap();
-        let identity = file.metadata().map(|meta| (meta.dev(), meta.ino())).unwrap();
-        assert!(watched.changes().1.contains(&identity));
+        let identity = file
+            .metadata()
+            .map(|meta| (meta.dev(), meta.ino()))
+            .unwrap();
+        assert!(watched.changes().opened.contains(&identity));
         drop(file);
-        assert!(watched.changes().0.contains(&identity));
+        assert!(watched.changes().closed.contains(&identity));
     }
 }

@@ -1,0 +1,55 @@
+//! Where events go, and what is noticed of them on the way.
+
+use std::collections::BTreeSet;
+
+use nestrace_abi::Kind;
+use nestrace_trace::{Event, writer::WriteError};
+
+use super::bundle_dir::HostStream;
+
+/// Where events go, and what is noticed of them on the way.
+pub(super) struct Sink {
+    pub stream: HostStream,
+    pub events: u64,
+    pub ios: u64,
+    pub failed: Option<WriteError>,
+    /// BlockBackends seen for the first time: guest index and address.
+    pub new_backends: BTreeSet<(u32, u64)>,
+    seen_backends: BTreeSet<(u32, u64)>,
+}
+
+impl Sink {
+    /// An empty one.
+    pub fn new(stream: HostStream) -> Self {
+        Self {
+            stream,
+            events: 0,
+            ios: 0,
+            failed: None,
+            new_backends: BTreeSet::new(),
+            seen_backends: BTreeSet::new(),
+        }
+    }
+
+    /// Writes an event; the first failure is kept.
+    pub fn take(&mut self, event: &Event) {
+        match event.kind() {
+            Some(Kind::Complete) if event.related == 0 => self.ios += 1,
+            Some(Kind::RequestDone) => self.ios += 1,
+            Some(
+                Kind::AioPreadv
+                | Kind::AioPwritev
+                | Kind::AioPwriteZeroes
+                | Kind::AioFlush
+                | Kind::AioPdiscard,
+            ) if self.seen_backends.insert((event.dev, event.related)) => {
+                self.new_backends.insert((event.dev, event.related));
+            }
+            _ => {}
+        }
+        self.events += 1;
+        if let Err(error) = self.stream.push(event) {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
