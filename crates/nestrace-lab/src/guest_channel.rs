@@ -2,6 +2,8 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::interrupt::{self, Interrupted};
@@ -39,6 +41,35 @@ pub struct GuestOutput {
     pub stdout: String,
     /// Its stderr.
     pub stderr: String,
+}
+
+/// A shell in a guest that somebody else started (libvirt), over its port `org.nestrace.lab.0`.
+#[derive(Debug)]
+pub struct GuestShell {
+    channel: Mutex<Channel>,
+}
+
+impl GuestShell {
+    /// Connects to the host side of the port and waits until the guest obeys.
+    ///
+    /// # Errors
+    /// There is no such socket, or the guest does not come up within `patience`.
+    pub fn connect(socket: &Path, patience: Duration) -> Result<Self, ChannelError> {
+        let mut channel = Channel::new(UnixStream::connect(socket)?)?;
+        channel.wait_ready(patience)?;
+        let channel = Mutex::new(channel);
+        Ok(Self { channel })
+    }
+
+    /// Runs a shell script in the guest; it is killed (status 137) after `timeout`.
+    ///
+    /// # Errors
+    /// The channel broke or the guest does not answer; the script's own failure is its status.
+    pub fn run(&self, script: &str, timeout: Duration) -> Result<GuestOutput, ChannelError> {
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = channel.start(script, timeout)?;
+        channel.finish(id, timeout)
+    }
 }
 
 /// The host's end.

@@ -42,5 +42,6 @@ pub mod kernel_image;
 pub mod kernel_modules;
 pub mod packages;
 pub mod qemu_command;
+pub mod qemu_package;
 pub mod qmp;
 pub mod stack;

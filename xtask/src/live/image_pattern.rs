@@ -16,14 +16,18 @@ pub const PATTERN_BYTES: u64 = 8 << 20;
 /// Writes the pattern past the first megabyte with O_DIRECT and reads it back.
 pub fn write_and_read(guest: &Guest, disk: &str) -> anyhow::Result<()> {
     let device = guest.device_of(disk)?;
+    guest.run_ok(&script(&device), Duration::from_secs(60))?;
+    Ok(())
+}
+
+/// What [`write_and_read`] has the guest do on its block device.
+pub fn script(device: &str) -> String {
     let blocks = PATTERN_BYTES >> 16;
-    let script = format!(
+    format!(
         "fio --name=p --filename={device} --direct=1 --ioengine=libaio --iodepth=4 --bs=64k \
              --offset=1m --size={PATTERN_BYTES} --rw=write --end_fsync=1 && \
          dd if={device} of=/dev/null bs=64k skip=16 count={blocks} iflag=direct"
-    );
-    guest.run_ok(&script, Duration::from_secs(60))?;
-    Ok(())
+    )
 }
 
 /// Whether direct I/O on the image stays direct: on btrfs and ext3 it may fall back.

@@ -4,14 +4,19 @@
 //! A new scenario is a file here with `pub const SCENARIO: Scenario` and a line in [`scenarios`].
 
 mod analysis;
+mod block_device;
 mod case;
 mod direct_io_link;
 mod ground_truth;
 mod image_pattern;
 mod kernels;
+mod libvirt;
 mod measure;
+mod namespaces;
+mod qemu_10;
 mod rig;
 mod stacks;
+mod topology;
 mod two_guests;
 
 pub use case::Report;
@@ -34,6 +39,10 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         stacks::SCENARIO,
         two_guests::SCENARIO,
+        block_device::SCENARIO,
+        namespaces::SCENARIO,
+        libvirt::SCENARIO,
+        qemu_10::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
     ]

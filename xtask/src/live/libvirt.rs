@@ -1,0 +1,149 @@
+//! A domain of a real libvirt: found by its name, followed although libvirt holds the monitor.
+
+mod daemon;
+mod domain;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use nestrace_lab::block_stat::BlockStat;
+use nestrace_lab::disk_image;
+use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat, Stack};
+
+use self::daemon::Libvirt;
+use self::domain::{Domain, DomainDisk};
+use super::case::{Case, Report};
+use super::ground_truth::Counts;
+use super::measure::{Measured, Observed, measure_observed};
+use super::rig::LiveContext;
+use super::topology::{self, Facts};
+use super::{Scenario, ground_truth, image_pattern};
+
+/// The scenario.
+pub const SCENARIO: Scenario = Scenario {
+    name: "libvirt",
+    about: "a domain of a private libvirtd, by name, while libvirt holds its monitor",
+    run,
+};
+
+const QCOW2: DiskStack = DiskStack {
+    format: ImageFormat::Qcow2,
+    cache: CacheMode::None,
+    aio: Aio::IoUring,
+    bus: Bus::Virtio,
+    iothread: false,
+};
+const RAW: DiskStack = DiskStack {
+    format: ImageFormat::Raw,
+    cache: CacheMode::None,
+    aio: Aio::Native,
+    bus: Bus::VirtioScsi,
+    iothread: false,
+};
+
+fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
+    let images = [host.path().join("a.qcow2"), host.path().join("b.raw")];
+    let [first, second] = &images;
+    disk_image::create(first, QCOW2.format, 64 << 20, "falloc")?;
+    disk_image::create(second, RAW.format, 64 << 20, "falloc")?;
+    let disks = [
+        DomainDisk {
+            target: "vda",
+            alias: "virtio-disk0",
+            image: first,
+            stack: QCOW2,
+        },
+        DomainDisk {
+            target: "sda",
+            alias: "scsi0-0-0-0",
+            image: second,
+            stack: RAW,
+        },
+    ];
+    // Declared after the file system: its namespace holds the mount until it has ended.
+    let libvirt = Libvirt::start(&ctx.progress)?;
+    ctx.progress.say("libvirtd answers");
+    let name = ctx.guest_name("libvirt");
+    let domain = Domain::start(ctx, &libvirt, &name, &disks)?;
+    ctx.progress.say("the domain is up");
+    report.case("libvirt/guests", |case| {
+        for disk in &disks {
+            shown(case, ctx, &name, disk, host.device())?;
+        }
+        Ok(())
+    })?;
+    report.case("libvirt/record", |case| {
+        let counts = || {
+            let take = |disk: &DomainDisk<'_>| {
+                anyhow::Ok(Counts {
+                    device: BlockStat::read(host.device())?,
+                    disk: domain.disk_stats(disk.alias)?,
+                })
+            };
+            disks.iter().map(take).collect()
+        };
+        let observed = Observed {
+            guests: vec![&name],
+            counts: &counts,
+            sync: &|| host.sync().context("write back the host file system"),
+        };
+        let measured = measure_observed(ctx, &observed, || {
+            for disk in &disks {
+                let device = domain.device_of(disk.target)?;
+                domain.run_ok(&image_pattern::script(&device), Duration::from_secs(60))?;
+            }
+            Ok(())
+        })?;
+        compare(case, &measured, &name, &disks, host.device())
+    })?;
+    Ok(())
+}
+
+/// `nestrace guests` has the disk with its image and the device beneath.
+fn shown(
+    case: &mut Case,
+    ctx: &LiveContext,
+    guest: &str,
+    disk: &DomainDisk<'_>,
+    device: &str,
+) -> anyhow::Result<()> {
+    let found = topology::guests(ctx)?;
+    let facts = Facts {
+        guest,
+        disk: disk.alias,
+        image: &disk.image.display().to_string(),
+        stack: disk.stack,
+        device,
+    };
+    topology::disk_is(case, &found, &facts)?;
+    let agent = &topology::guest(&found, guest)?["agent"];
+    let expected = agent.as_str().is_some_and(|path| {
+        path.ends_with("/org.nestrace.agent.0") || path.ends_with("org.nestrace.agent.0.sock")
+    });
+    case.holds("agent's channel", expected, &agent.to_string());
+    Ok(())
+}
+
+fn compare(
+    case: &mut Case,
+    measured: &Measured,
+    guest: &str,
+    disks: &[DomainDisk<'_>],
+    device: &str,
+) -> anyhow::Result<()> {
+    let analysis = &measured.analysis;
+    ground_truth::nothing_lost(case, analysis)?;
+    let truth = measured.truth.first().context("count the requests")?;
+    ground_truth::device(case, analysis, device, &truth.device)?;
+    for (disk, truth) in disks.iter().zip(&measured.truth) {
+        ground_truth::qemu(case, analysis, guest, disk.alias, &truth.disk)?;
+        let stack = Stack {
+            host_fs: HostFsKind::Xfs,
+            disk: disk.stack,
+        };
+        image_pattern::compare(case, analysis, guest, disk.alias, &stack)?;
+    }
+    let found = topology::recorded(&measured.bundle)?;
+    topology::backends_of(case, &found, guest, disks.len())
+}
