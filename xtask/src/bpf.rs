@@ -28,7 +28,10 @@ const SOURCES: &[&str] = &[
 /// is there, and the package.
 const PACKAGES: &[(&str, &str)] = &[
     (RUSTC, "rustc-web"),
-    ("/usr/lib/rustlib/bpfel-unknown-none", "libstd-rust-web-dev-bpf"),
+    (
+        "/usr/lib/rustlib/bpfel-unknown-none",
+        "libstd-rust-web-dev-bpf",
+    ),
     ("/usr/lib/llvm-22/bin/llvm-strip", "llvm-22"),
     ("/usr/lib/llvm-22/bin/llvm-config", "llvm-22-dev"),
     ("/usr/lib/llvm-22/lib/libPolly.a", "libpolly-22-dev"),

@@ -91,12 +91,12 @@ pub fn measure_observed(
             ));
             continue;
         };
-        let missed = completions_missed(&measured.analysis);
+        let missed = completions_missed(&measured.analysis) + lost(&measured.analysis);
         if missed == 0 || attempt == TRIES {
             return Ok(measured);
         }
         ctx.progress.say(&format!(
-            "the kernel did not show {missed} completions to the probes: recording again (try {attempt})"
+            "the kernel did not show {missed} events to the probes: recording again (try {attempt})"
         ));
         ctx.discard(&measured.bundle);
     }
@@ -118,6 +118,14 @@ fn completions_missed(analysis: &Value) -> u64 {
         })
         .filter_map(|device| device.pointer("/check/completions_missed")?.as_u64())
         .sum()
+}
+
+/// Events that were counted as lost: the kernel skips a program that already runs on the processor.
+fn lost(analysis: &Value) -> u64 {
+    analysis
+        .pointer("/trace/lost")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
 }
 
 fn measure_once(
