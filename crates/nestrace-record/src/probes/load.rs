@@ -337,6 +337,13 @@ fn create_rings(
     Ok(rings)
 }
 
+/// What the verifier says at the end of every log.
+fn is_statistics(line: &str) -> bool {
+    ["processed ", "verification time ", "stack depth "]
+        .iter()
+        .any(|start| line.starts_with(start))
+}
+
 /// One line of a program error: the last line of the verifier's log says why.
 pub(super) fn describe(error: &ProgramError) -> String {
     match error {
@@ -351,7 +358,7 @@ pub(super) fn describe(error: &ProgramError) -> String {
             let reason = log
                 .lines()
                 .rev()
-                .find(|line| !line.is_empty() && !line.starts_with("processed "))
+                .find(|line| !line.is_empty() && !is_statistics(line))
                 .unwrap_or("no verifier log");
             format!("refused by the verifier ({io_error}): {reason}")
         }
