@@ -127,12 +127,7 @@ fn submitted_before(events: &[Event], bios: &[&Event], aio: Aio) -> usize {
 /// With Linux AIO every control block's bytes reach Q under its own name, neither more nor fewer.
 /// Writes only: a read of a hole needs no bio.
 pub fn aio_writes_are_whole(case: &mut Case, events: &[Event], image: &Path) -> anyhow::Result<()> {
-    aio_writes_are_whole_of(case, events, &FileId::of(image)?);
-    Ok(())
-}
-
-/// The same for a file of another machine, by its numbers.
-pub fn aio_writes_are_whole_of(case: &mut Case, events: &[Event], file: &FileId) {
+    let file = FileId::of(image)?;
     let mut left: HashMap<u64, i128> = HashMap::new();
     let (mut submitted, mut uneven) = (0_u64, 0_u64);
     for event in events.iter().filter(|event| file.owns(event)) {
@@ -155,6 +150,7 @@ pub fn aio_writes_are_whole_of(case: &mut Case, events: &[Event], file: &FileId)
         uneven,
         0,
     );
+    Ok(())
 }
 
 /// The bios of a loop device's file each lie within the life of the request that they name, and
@@ -234,7 +230,7 @@ impl FileId {
 }
 
 /// The kernel's number of a block device, as events have it.
-fn device_number(name: &str) -> anyhow::Result<u32> {
+pub fn device_number(name: &str) -> anyhow::Result<u32> {
     let path = format!("/sys/block/{name}/dev");
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     let (major, minor) = text

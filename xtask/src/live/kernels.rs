@@ -47,7 +47,10 @@ fn run(ctx: &LiveContext, report: &mut Report, series: &str) -> anyhow::Result<(
     })?;
     let recording = Recording::make(ctx, &machine)?;
     report.case(&format!("{stage}/probes"), |case| {
-        probes::attached(case, &recording, series)
+        probes::attached(case, recording.manifest(), series);
+        let live = recording.until_live.as_secs_f64();
+        case.figure(format!("live after {live:.1} s"));
+        Ok(())
     })?;
     report.case(&format!("{stage}/blktrace"), |case| {
         same_events(case, &recording)

@@ -9,9 +9,10 @@ use nestrace_trace::flags::{OWNER_DIRECT, op};
 use nestrace_trace::{Event, Kind};
 
 use super::machine::Machine;
-use super::recording::stats;
+use super::probes;
+use super::recording::{read_manifest, stats};
 use crate::live::case::Case;
-use crate::live::direct_io_link::{self, FileId, host_events};
+use crate::live::direct_io_link::{FileId, host_events};
 use crate::live::ground_truth;
 use crate::live::rig::LiveContext;
 use crate::recorder;
@@ -24,11 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Full detail: every call with its file, and every bio of the file with its control block.
 pub fn full(case: &mut Case, ctx: &LiveContext, machine: &Machine) -> anyhow::Result<()> {
     let (folder, _) = record(ctx, machine, "full")?;
-    let events = host_events(&folder.join("full.nest"))?;
+    let bundle = folder.join("full.nest");
+    probes::attached(case, &read_manifest(&bundle)?, &machine.series);
+    let events = host_events(&bundle)?;
     let file = machine.file("image")?;
     calls(case, &events, file);
-    direct_io_link::aio_writes_are_whole_of(case, &events, file);
-    uring_bios(case, &events, file);
+    named_bytes(case, &events, file, Kind::AioSubmit);
+    named_bytes(case, &events, file, Kind::UringSubmit);
     let bios: Vec<&Event> = bios(&events, file).collect();
     let linked = bios
         .iter()
@@ -192,23 +195,23 @@ fn uring_ends(case: &mut Case, events: &[Event]) {
     );
 }
 
-/// As many writes through io_uring as there were have bios under their own name.
-fn uring_bios(case: &mut Case, events: &[Event], file: &FileId) {
-    let mut written: HashMap<u64, u64> = HashMap::new();
+/// The bytes that were written through io_uring, or by native aio, reach Q under the name of a request
+/// or control block that was submitted before.
+fn named_bytes(case: &mut Case, events: &[Event], file: &FileId, kind: Kind) {
+    let mut submitted: BTreeSet<u64> = BTreeSet::new();
     let mut bytes = 0;
-    for event in events {
-        match event.kind() {
-            Some(Kind::UringSubmit) if event.sub == op::WRITE => {
-                written.insert(event.object, event.ts_ns);
-            }
-            Some(Kind::Queue) if file.owns(event) && written.contains_key(&event.origin) => {
-                bytes += event.bytes
-            }
-            _ => {}
+    for event in events.iter().filter(|event| file.owns(event)) {
+        if event.kind() == Some(kind) && event.sub == op::WRITE {
+            submitted.insert(event.object);
+        } else if event.kind() == Some(Kind::Queue) && submitted.contains(&event.origin) {
+            bytes += event.bytes;
         }
     }
     case.equal(
-        "io_uring: bytes at Q under the name of a request",
+        &format!(
+            "{}: bytes at Q under the name of what was submitted",
+            kind.name()
+        ),
         bytes,
         BLOCKS * BLOCK,
     );

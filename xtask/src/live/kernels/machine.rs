@@ -45,6 +45,8 @@ pub struct Device {
 /// The guest, and what it made.
 #[derive(Debug)]
 pub struct Machine {
+    /// Series of the kernel: `6.1`.
+    pub series: String,
     /// The guest.
     guest: Guest,
     /// Files by their name in `setup.sh` (loop devices' ones have the device's).
@@ -71,6 +73,7 @@ impl Machine {
         ctx.progress.say("making the guest's devices");
         let output = guest.run_ok(&format!("sh {PLACE}/setup.sh"), Duration::from_secs(120))?;
         let mut machine = Self {
+            series: series.to_owned(),
             guest,
             files: BTreeMap::new(),
             devices: BTreeMap::new(),

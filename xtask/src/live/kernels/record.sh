@@ -32,7 +32,9 @@ kill -INT $blktrace
 wait $blktrace
 [ $status = 0 ] && [ -s after ] || { cat record.log >&2; exit 1; }
 # Whatever moved while nestrace came up or went down, one of the two may have seen and the other not.
-cmp -s rest-before before && cmp -s rest-after after || echo moved
+for edge in before after; do
+  diff rest-$edge $edge | sed -n 's/^[+]\([a-z]\)/moved \1/p'
+done
 tar -cf recorded.tar host.nest blktrace
 echo "started $(cat started) $(cat begun)"
 sed 's/^/before /' before

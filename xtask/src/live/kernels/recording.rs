@@ -44,20 +44,15 @@ impl Recording {
             let said = machine.run_script("record.sh", PATIENCE)?;
             let dropped = dropped_by_blktrace(&said)?;
             let recording = Self::fetch(ctx, machine, &said)?;
-            let lost: u64 = recording
-                .manifest
-                .losses
-                .iter()
-                .map(|loss| loss.events)
-                .sum();
-            let moved = said.lines().any(|line| line == "moved");
-            if dropped + lost == 0 && !moved {
+            let mut obstacles = recording.lost();
+            obstacles.extend((dropped > 0).then(|| format!("blktrace dropped {dropped} events")));
+            let moved = said.lines().filter(|line| line.starts_with("moved "));
+            obstacles.extend(moved.map(|line| format!("at an edge, {line}")));
+            if obstacles.is_empty() {
                 return Ok(recording);
             }
-            let edges = if moved { "not quiet" } else { "quiet" };
-            ctx.progress.say(&format!(
-                "blktrace dropped {dropped} events, nestrace {lost}; the edges were {edges} (try {attempt})"
-            ));
+            let obstacles = obstacles.join("; ");
+            ctx.progress.say(&format!("try {attempt}: {obstacles}"));
             ctx.discard(&recording.bundle);
         }
         bail!("record without loss and with quiet edges: it failed in each of {TRIES} tries")
@@ -66,10 +61,7 @@ impl Recording {
     fn fetch(ctx: &LiveContext, machine: &Machine, said: &str) -> anyhow::Result<Self> {
         let folder = machine.fetch(ctx, "/tmp/recorded.tar")?;
         let bundle = folder.join("host.nest");
-        let manifest_file = bundle.join(bundle::MANIFEST);
-        let text = std::fs::read(&manifest_file)
-            .with_context(|| format!("read {}", manifest_file.display()))?;
-        let (manifest, _) = Manifest::from_slice(&text)?;
+        let manifest = read_manifest(&bundle)?;
         let live_ns = manifest.live_mono_ns..=manifest.end_mono_ns;
         let mut traces = read_traces(&folder.join("blktrace"))?;
         // blktrace begins before nestrace and ends after it.
@@ -83,6 +75,14 @@ impl Recording {
             manifest,
             traces,
         })
+    }
+
+    /// What nestrace lost, by source.
+    fn lost(&self) -> Vec<String> {
+        let losses = self.manifest.losses.iter().filter(|loss| loss.events > 0);
+        losses
+            .map(|loss| format!("nestrace lost {} of {}", loss.events, loss.source))
+            .collect()
     }
 
     /// The folder with everything that was fetched.
@@ -117,6 +117,13 @@ impl Recording {
             .copied()
             .with_context(|| format!("find the counts of {device}"))
     }
+}
+
+/// A bundle's manifest.
+pub fn read_manifest(bundle: &Path) -> anyhow::Result<Manifest> {
+    let path = bundle.join(bundle::MANIFEST);
+    let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    Ok(Manifest::from_slice(&text)?.0)
 }
 
 /// The sum of `dropped DEVICE N`.

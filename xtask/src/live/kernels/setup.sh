@@ -11,10 +11,11 @@ echo mq-deadline > /sys/block/$virtio/queue/scheduler
 echo 512 > /sys/block/$virtio/queue/max_sectors_kb
 mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$virtio
 mkfs.xfs -q -K /dev/$second
-# Nothing writes by itself while the counts are looked at: no timer of a journal, a log or write-back.
+# Nothing does I/O by itself while the counts are looked at: no timer of a journal, a log or write-back,
+# no bitmaps read ahead.
 echo 0 > /proc/sys/vm/dirty_writeback_centisecs
 echo 720000 > /proc/sys/fs/xfs/xfssyncd_centisecs
-mount -t ext4 -o noatime,commit=600 /dev/$virtio /mnt/ext4
+mount -t ext4 -o noatime,commit=600,no_prefetch_block_bitmaps /dev/$virtio /mnt/ext4
 mount -t xfs -o noatime /dev/$second /mnt/xfs
 
 # A loop device with direct I/O on ext4; another on XFS with a partition, whose bios are remapped; a
