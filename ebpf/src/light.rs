@@ -9,11 +9,15 @@ use crate::{block, ring};
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct InFlight {
+    /// 0: not in flight.
     issued_ns: u64,
     offset: u64,
     done_bytes: u64,
 }
 
+/// Requests by address. An entry stays when its request has ended, because a driver uses the same
+/// requests again and again: writing into an entry costs a tenth of adding and removing it. Those of a device that
+/// is gone are the least recently used.
 #[btf_map]
 static IN_FLIGHT: LruHashMap<u64, InFlight, 65536> = LruHashMap::new();
 
@@ -23,7 +27,14 @@ pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
         let started = InFlight { issued_ns: record.ts_ns, offset: record.offset, done_bytes: 0 };
         // A copy: a key taken from within the record would make the compiler keep the record's parts apart.
         let request = record.object;
-        let _ = IN_FLIGHT.insert(&request, &started, 0);
+        match IN_FLIGHT.get_ptr_mut(&request) {
+            // SAFETY: one request is issued or completes on one processor at a time, and no other
+            // program of ours touches its entry.
+            Some(entry) => unsafe { *entry = started },
+            None => {
+                let _ = IN_FLIGHT.insert(&request, &started, 0);
+            }
+        }
     }
     0
 }
@@ -34,19 +45,21 @@ pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
     let remaining = record.related;
     let request = record.object;
     record.related = 0;
-    if let Some(started) = IN_FLIGHT.get_ptr_mut(&request) {
-        // SAFETY: one request completes on one processor at a time, and no other program of ours
-        // touches the entry between its D and its last C.
-        let started = unsafe { &mut *started };
-        started.done_bytes += record.bytes;
-        if remaining == 0 {
-            record.related = started.issued_ns;
-            record.offset = started.offset;
-            record.bytes = started.done_bytes;
+    if let Some(entry) = IN_FLIGHT.get_ptr_mut(&request) {
+        // SAFETY: as above.
+        let entry = unsafe { &mut *entry };
+        if entry.issued_ns != 0 {
+            entry.done_bytes += record.bytes;
+            if remaining == 0 {
+                record.related = entry.issued_ns;
+                record.offset = entry.offset;
+                record.bytes = entry.done_bytes;
+                entry.issued_ns = 0;
+            }
         }
     }
     if remaining == 0 {
-        let _ = IN_FLIGHT.remove(&request);
         ring::send(record, Source::Block);
-    }    0
+    }
+    0
 }
