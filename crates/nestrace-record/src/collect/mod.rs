@@ -13,6 +13,9 @@ use translate::Translator;
 /// How long a record may take from its stamp to its ring before it counts as late. A probe of QEMU
 /// can be preempted between the two.
 const SLACK_NS: u64 = 25_000_000;
+/// Records taken from a ring before the others have their turn. After a pause the rings are full; taken
+/// as a whole, they would need their size twice over, and no cache would hold what is put in order.
+const PORTION: usize = 8192;
 
 /// Drains rings into one ordered sequence of events.
 pub struct Collector {
@@ -32,28 +35,55 @@ impl Collector {
         }
     }
 
-    /// Takes everything from the rings, then hands over what is old enough to be in order.
-    /// `now_ns` is `CLOCK_MONOTONIC` read *before* this call.
+    /// Takes what the rings hold, and hands over what is old enough to be in order. `now_ns` is
+    /// `CLOCK_MONOTONIC` read *before* this call; what is stamped later may wait for the next one.
     pub fn drain(&mut self, rings: &mut [RingBuf<MapData>], now_ns: u64, sink: impl FnMut(Event)) {
-        self.take(rings);
-        self.hand_over(now_ns.saturating_sub(SLACK_NS), sink);
+        self.drain_portions(rings, now_ns, now_ns.saturating_sub(SLACK_NS), sink);
     }
 
     /// Takes everything and hands over everything: the last drain.
     pub fn drain_all(&mut self, rings: &mut [RingBuf<MapData>], sink: impl FnMut(Event)) {
-        self.take(rings);
-        self.hand_over(u64::MAX, sink);
+        self.drain_portions(rings, u64::MAX, u64::MAX, sink);
     }
 
-    fn take(&mut self, rings: &mut [RingBuf<MapData>]) {
+    fn drain_portions(
+        &mut self,
+        rings: &mut [RingBuf<MapData>],
+        until_ns: u64,
+        horizon_ns: u64,
+        mut sink: impl FnMut(Event),
+    ) {
+        while let Some(last_ns) = self.take(rings, until_ns) {
+            let in_order_ns = last_ns.saturating_sub(SLACK_NS);
+            self.hand_over(in_order_ns.min(horizon_ns), &mut sink);
+        }
+        self.hand_over(horizon_ns, sink);
+    }
+
+    /// Takes at most [`PORTION`] records from each ring, none after the first that is stamped
+    /// `until_ns` or later. `None`: that was all. Otherwise the stamp that all rings with more have
+    /// come to.
+    fn take(&mut self, rings: &mut [RingBuf<MapData>], until_ns: u64) -> Option<u64> {
+        let mut come_to = None;
         for (index, ring) in rings.iter_mut().enumerate() {
-            while let Some(item) = ring.next() {
+            let mut last_ns = 0;
+            let mut n_taken = 0;
+            while n_taken < PORTION && last_ns < until_ns {
+                let Some(item) = ring.next() else { break };
+                n_taken += 1;
                 match parse(&item) {
-                    Some(record) => self.merge.push(index, record),
+                    Some(record) => {
+                        last_ns = last_ns.max(record.record.ts_ns);
+                        self.merge.push(index, record);
+                    }
                     None => self.malformed += 1,
                 }
             }
+            if n_taken == PORTION && last_ns < until_ns {
+                come_to = Some(come_to.map_or(last_ns, |other: u64| other.min(last_ns)));
+            }
         }
+        come_to
     }
 
     fn hand_over(&mut self, horizon_ns: u64, mut sink: impl FnMut(Event)) {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Room for all rings together, and for one.
-const RINGS_BYTES: u32 = 64 << 20;
+const RINGS_BYTES: u32 = 32 << 20;
 const MAX_RING_BYTES: u32 = 16 << 20;
 const MIN_RING_BYTES: u32 = 512 << 10;
 
