@@ -1,8 +1,9 @@
 //! The bundle's directory while it is written.
 //!
 //! Everything that the end of a recording needs is made at its beginning, so that neither a full
-//! file system nor given-up privileges stand in the way: the manifest's second copy has its space
-//! reserved and its owner set, and an update exchanges the two.
+//! file system nor given-up privileges stand in the way: both copies of the manifest have their space
+//! reserved and their owner set, and an update exchanges the two. The directory takes its name when all
+//! of that is in it, so that a bundle is readable from the moment that it is there.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,14 +12,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::privileges::sudo_user;
 use nestrace_trace::{
     Manifest,
     bundle::{HOST_STREAM, MANIFEST, index_of},
     writer::StreamWriter,
 };
 use nix::{
-    fcntl::{FallocateFlags, RenameFlags, fallocate, renameat2},
-    unistd::{Gid, Uid, chown},
+    errno::Errno,
+    fcntl::{AT_FDCWD, FallocateFlags, RenameFlags, fallocate, renameat2},
+    unistd::chown,
 };
 
 /// Name of the manifest's second copy while recording.
@@ -69,41 +72,82 @@ pub struct BundleDir {
 }
 
 impl BundleDir {
-    /// Creates the directory and its files. Under sudo they belong to the user who typed the command.
-    /// `force` replaces a *bundle* that is there.
+    /// Creates the directory with the start of its stream and this manifest. Under sudo all of it belongs
+    /// to the user who typed the command. `force` replaces a *bundle* that is there.
     ///
     /// # Errors
-    /// [`BundleError`].
-    pub fn create(path: &Path, force: bool) -> Result<(Self, HostStream), BundleError> {
-        make_room(path, force)?;
+    /// [`BundleError`]; nothing is left behind then.
+    pub fn create(
+        path: &Path,
+        force: bool,
+        manifest: &Manifest,
+    ) -> Result<(Self, HostStream), BundleError> {
+        check_room(path, force)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let unfinished = path.with_file_name(format!(".{name}.{}", std::process::id()));
         fs::DirBuilder::new()
             .mode(0o755)
-            .create(path)
-            .map_err(|error| {
-                if error.kind() == io::ErrorKind::AlreadyExists {
-                    BundleError::Exists(path.to_owned())
-                } else {
-                    io_error("create", path)(error)
-                }
-            })?;
-        let dir = Self {
-            path: path.to_owned(),
-        };
-        let stream = dir.new_file(HOST_STREAM)?;
-        let index = dir.new_file(&index_of(HOST_STREAM))?;
-        dir.new_file(MANIFEST)?;
-        let next = dir.new_file(NEXT_MANIFEST)?;
-        // Best effort: a file system without fallocate (NFS, 9p) records all the same.
-        let _ = fallocate(
-            &next,
-            FallocateFlags::empty(),
-            0,
-            MANIFEST_RESERVE.cast_signed(),
+            .create(&unfinished)
+            .map_err(io_error("create", path))?;
+        let mut dir = Self { path: unfinished };
+        let made = dir.fill(manifest).and_then(|writer| {
+            remove_bundle(path)?;
+            dir.take_name(path)?;
+            Ok(writer)
+        });
+        match made {
+            Ok(writer) => Ok((dir, writer)),
+            Err(error) => {
+                dir.discard();
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, manifest: &Manifest) -> Result<HostStream, BundleError> {
+        let stream = self.new_file(HOST_STREAM)?;
+        let index = self.new_file(&index_of(HOST_STREAM))?;
+        for name in [MANIFEST, NEXT_MANIFEST] {
+            let file = self.new_file(name)?;
+            // Best effort: a file system without fallocate (NFS, 9p) records all the same.
+            let _ = fallocate(
+                &file,
+                FallocateFlags::FALLOC_FL_KEEP_SIZE,
+                0,
+                MANIFEST_RESERVE.cast_signed(),
+            );
+        }
+        give_to_user(&self.path);
+        self.write_manifest(manifest)?;
+        StreamWriter::new(stream, index)
+            .map_err(|error| BundleError::Stream(self.path.join(HOST_STREAM), error))
+    }
+
+    /// Moves to the final name, never over something that has appeared there meanwhile.
+    fn take_name(&mut self, path: &Path) -> Result<(), BundleError> {
+        let renamed = renameat2(
+            AT_FDCWD,
+            &self.path,
+            AT_FDCWD,
+            path,
+            RenameFlags::RENAME_NOREPLACE,
         );
-        dir.give_to_user(path);
-        let writer = StreamWriter::new(stream, index)
-            .map_err(|error| BundleError::Stream(path.join(HOST_STREAM), error))?;
-        Ok((dir, writer))
+        let renamed = match renamed {
+            // A file system without that flag: a directory replaces an empty one at most.
+            Err(Errno::EINVAL | Errno::ENOSYS) => fs::rename(&self.path, path),
+            other => other.map_err(io::Error::from),
+        };
+        renamed.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => BundleError::Exists(path.to_owned()),
+            _ => io_error("create", path)(error),
+        })?;
+        path.clone_into(&mut self.path);
+        Ok(())
+    }
+
+    /// Removes what was created: the recording did not begin.
+    pub fn discard(&self) {
+        let _ = remove_bundle(&self.path);
     }
 
     /// Where it is.
@@ -120,29 +164,20 @@ impl BundleDir {
             .mode(0o644)
             .open(&path)
             .map_err(io_error("create", &path))?;
-        self.give_to_user(&path);
+        give_to_user(&path);
         Ok(file)
     }
 
-    /// Under sudo: the user who typed the command owns what it made.
-    fn give_to_user(&self, path: &Path) {
-        let id = |name| {
-            std::env::var(name)
-                .ok()
-                .and_then(|text| text.parse::<u32>().ok())
-        };
-        if let (true, Some(uid), Some(gid)) =
-            (Uid::effective().is_root(), id("SUDO_UID"), id("SUDO_GID"))
-        {
-            let _ = chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-        }
-    }
-
     /// Writes the manifest as a whole: into the second copy, which then changes places with the first.
+    /// An older, longer text is overwritten with spaces: cutting it would give its space back.
     ///
     /// # Errors
     /// [`BundleError::Io`].
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), BundleError> {
+        self.exchange_manifest(manifest, false)
+    }
+
+    fn exchange_manifest(&self, manifest: &Manifest, last: bool) -> Result<(), BundleError> {
         let next = self.path.join(NEXT_MANIFEST);
         let failed = io_error("write", &next);
         let mut file = OpenOptions::new()
@@ -152,16 +187,26 @@ impl BundleDir {
             .open(&next)
             .map_err(&failed)?;
         file.seek(SeekFrom::Start(0)).map_err(&failed)?;
-        let text = manifest.to_json();
-        file.write_all(text.as_bytes()).map_err(&failed)?;
-        file.set_len(text.len() as u64).map_err(&failed)?;
+        let mut text = manifest.to_json().into_bytes();
+        let length = text.len();
+        let before = file.metadata().map_err(&failed)?.len();
+        text.resize(length.max(usize::try_from(before).unwrap_or(0)), b' ');
+        file.write_all(&text).map_err(&failed)?;
+        if last {
+            file.set_len(length as u64).map_err(&failed)?;
+        }
         drop(file);
         let place = self.path.join(MANIFEST);
-        let here = nix::fcntl::AT_FDCWD;
-        renameat2(here, &next, here, &place, RenameFlags::RENAME_EXCHANGE)
-            .map_err(io::Error::from)
-            .or_else(|_| fs::rename(&next, &place))
-            .map_err(&failed)
+        renameat2(
+            AT_FDCWD,
+            &next,
+            AT_FDCWD,
+            &place,
+            RenameFlags::RENAME_EXCHANGE,
+        )
+        .map_err(io::Error::from)
+        .or_else(|_| fs::rename(&next, &place))
+        .map_err(&failed)
     }
 
     /// Writes the manifest for the last time and removes the second copy.
@@ -169,7 +214,7 @@ impl BundleDir {
     /// # Errors
     /// [`BundleError::Io`].
     pub fn close(&self, manifest: &Manifest) -> Result<(), BundleError> {
-        self.write_manifest(manifest)?;
+        self.exchange_manifest(manifest, true)?;
         let next = self.path.join(NEXT_MANIFEST);
         match fs::remove_file(&next) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -180,31 +225,48 @@ impl BundleDir {
     }
 }
 
-/// Removes an older bundle where the user allowed it. Only the files of a bundle are removed.
-fn make_room(path: &Path, force: bool) -> Result<(), BundleError> {
+/// Under sudo: the user who typed the command owns what it made.
+fn give_to_user(path: &Path) {
+    if let Some((uid, gid)) = sudo_user() {
+        let _ = chown(path, Some(uid), Some(gid));
+    }
+}
+
+/// Whether the bundle may be created: nothing is there, or an older bundle that the user gives up, with
+/// nothing in it but its own files.
+fn check_room(path: &Path, force: bool) -> Result<(), BundleError> {
     let Ok(meta) = fs::symlink_metadata(path) else {
         return Ok(());
     };
     if !force {
         return Err(BundleError::Exists(path.to_owned()));
     }
-    let is_bundle = meta.is_dir()
-        && (path.join(HOST_STREAM).exists()
-            || path.join(MANIFEST).exists()
-            || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()));
-    if !is_bundle {
-        return Err(BundleError::NotABundle(path.to_owned()));
+    let foreign = || BundleError::NotABundle(path.to_owned());
+    if !meta.is_dir() {
+        return Err(foreign());
     }
-    for entry in fs::read_dir(path)
-        .map_err(io_error("read", path))?
+    let entries = fs::read_dir(path).map_err(io_error("read", path))?;
+    if entries
         .flatten()
+        .all(|entry| is_bundle_file(&entry.file_name().to_string_lossy()))
     {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("manifest.json")
-            || name.ends_with(".arrows")
-            || name.ends_with(".arrows.idx")
-        {
+        Ok(())
+    } else {
+        Err(foreign())
+    }
+}
+
+fn is_bundle_file(name: &str) -> bool {
+    name.starts_with("manifest.json") || name.ends_with(".arrows") || name.ends_with(".arrows.idx")
+}
+
+/// Removes the files of a bundle, and the directory if nothing else is in it.
+fn remove_bundle(path: &Path) -> Result<(), BundleError> {
+    let Ok(entries) = fs::read_dir(path) else {
+        return Ok(());
+    };
+    for entry in entries.flatten() {
+        if is_bundle_file(&entry.file_name().to_string_lossy()) {
             fs::remove_file(entry.path()).map_err(io_error("remove", &entry.path()))?;
         }
     }
@@ -219,8 +281,7 @@ mod tests {
     fn a_bundle_is_created_once_and_replaced_only_by_force() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("a.nest");
-        let (dir, _) = BundleDir::create(&path, false).unwrap();
-        dir.write_manifest(&Manifest::default()).unwrap();
+        let (dir, _) = BundleDir::create(&path, false, &Manifest::default()).unwrap();
         dir.write_manifest(&Manifest {
             tool_version: "x".into(),
             ..Manifest::default()
@@ -233,11 +294,32 @@ mod tests {
         .unwrap();
         let text = fs::read_to_string(path.join(MANIFEST)).unwrap();
         assert!(text.contains("\"y\"") && !path.join(NEXT_MANIFEST).exists());
-        assert!(matches!(
-            BundleDir::create(&path, false),
-            Err(BundleError::Exists(_))
-        ));
-        assert!(BundleDir::create(&path, true).is_ok());
+        let again = |force| BundleDir::create(&path, force, &Manifest::default());
+        assert!(matches!(again(false), Err(BundleError::Exists(_))));
+        assert!(again(true).is_ok());
+        assert_eq!(
+            fs::read_dir(root.path()).unwrap().count(),
+            1,
+            "no unfinished directory is left"
+        );
+    }
+
+    #[test]
+    fn a_shorter_manifest_replaces_a_longer_one() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a.nest");
+        let named = |name: &str| Manifest {
+            tool_version: name.into(),
+            ..Manifest::default()
+        };
+        let (dir, _) = BundleDir::create(&path, false, &named(&"x".repeat(5000))).unwrap();
+        let read = || fs::read(path.join(MANIFEST)).unwrap();
+        for name in ["long".repeat(1000), "short".to_owned(), "tiny".to_owned()] {
+            dir.write_manifest(&named(&name)).unwrap();
+            assert_eq!(Manifest::from_slice(&read()).unwrap().0.tool_version, name);
+        }
+        dir.close(&named("last")).unwrap();
+        assert_eq!(String::from_utf8(read()).unwrap(), named("last").to_json());
     }
 
     #[test]
@@ -246,15 +328,28 @@ mod tests {
         let precious = root.path().join("precious");
         fs::create_dir(&precious).unwrap();
         fs::write(precious.join("data"), "x").unwrap();
+        fs::write(precious.join(MANIFEST), "{}").unwrap();
+        let created = BundleDir::create(&precious, true, &Manifest::default());
+        assert!(matches!(created, Err(BundleError::NotABundle(_))));
+        assert!(precious.join("data").exists() && precious.join(MANIFEST).exists());
+        let file = precious.join("data");
         assert!(matches!(
-            BundleDir::create(&precious, true),
+            BundleDir::create(&file, true, &Manifest::default()),
             Err(BundleError::NotABundle(_))
         ));
-        fs::write(precious.join(MANIFEST), "{}").unwrap();
-        assert!(
-            BundleDir::create(&precious, true).is_err(),
-            "foreign files keep the folder"
-        );
-        assert!(precious.join("data").exists());
+    }
+
+    #[test]
+    fn what_cannot_be_created_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("missing/a.nest");
+        assert!(matches!(
+            BundleDir::create(&path, false, &Manifest::default()),
+            Err(BundleError::Io { .. })
+        ));
+        let path = root.path().join("a.nest");
+        let (dir, _) = BundleDir::create(&path, false, &Manifest::default()).unwrap();
+        dir.discard();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 }

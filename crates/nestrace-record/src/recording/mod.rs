@@ -142,7 +142,7 @@ impl Recorder {
     /// Loads and attaches everything and begins to record. When this returns, every source is live.
     ///
     /// # Errors
-    /// [`RecordError`]; nothing is left behind then but an empty bundle, if it was the stream that failed.
+    /// [`RecordError`]; nothing is left behind then.
     pub fn start(
         options: Options,
         facts: &KernelFacts,
@@ -177,7 +177,8 @@ impl Recorder {
         }
         let translator = Translator::new(layout, globals.end_io);
         let collector = Collector::new(probes.rings_mut().len(), translator);
-        let (dir, stream) = BundleDir::create(&options.output, options.force)?;
+        let manifest = manifest(&options, &probes);
+        let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
         let mut recorder = Self {
             guests: options
                 .topology
@@ -185,7 +186,7 @@ impl Recorder {
                 .iter()
                 .map(|guest| GuestState::new(guest.pid))
                 .collect(),
-            manifest: manifest(&options, &probes),
+            manifest,
             probes,
             collector,
             sink: Sink::new(stream),
@@ -202,10 +203,25 @@ impl Recorder {
                 "the kernel hides its symbols (kptr_restrict), so direct I/O cannot be tied to its control block",
             );
         }
-        recorder.probes.set_gate(true)?;
-        recorder.manifest.live_mono_ns = clock::monotonic_ns();
-        recorder.dir.write_manifest(&recorder.manifest)?;
-        Ok(recorder)
+        match recorder.go_live() {
+            Ok(()) => Ok(recorder),
+            Err(error) => {
+                recorder.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn go_live(&mut self) -> Result<(), RecordError> {
+        self.probes.set_gate(true)?;
+        self.manifest.live_mono_ns = clock::monotonic_ns();
+        self.dir.write_manifest(&self.manifest)?;
+        Ok(())
+    }
+
+    /// Ends a recording of which nothing is wanted, and removes its bundle.
+    pub fn abandon(self) {
+        self.dir.discard();
     }
 
     /// What is attached and what was refused, for messages.
@@ -235,8 +251,8 @@ impl Recorder {
         }
         self.identify_backends();
         if self.manifest_changed && self.sink.failed.is_none() {
-            self.manifest_changed = false;
-            self.dir.write_manifest(&self.manifest)?;
+            // A full disk must not end the recording before its stream does: the next tick tries again.
+            self.manifest_changed = self.dir.write_manifest(&self.manifest).is_err();
         }
         if self.sink.failed.is_some() {
             return Ok(Some(End::DiskFull));

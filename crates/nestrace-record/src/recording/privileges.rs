@@ -5,10 +5,13 @@
 //! for hot-plugged disks and the closing look at the images. So every capability but
 //! `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH` and `CAP_BPF` (kernels before 5.19 ask for it at every
 //! map access) goes, and a seccomp filter refuses what a tracer of system calls has no business with.
+//! Under sudo the bundle belongs to the user who typed the command; without the capability to write
+//! into anybody's files the recorder does so as that user.
 
 use std::collections::BTreeMap;
 
 use caps::{CapSet, Capability, CapsHashSet};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 /// Why privileges could not be given up.
@@ -81,6 +84,11 @@ pub fn give_up() -> Result<(), PrivilegeError> {
     let kept: CapsHashSet = KEPT.iter().copied().collect();
     let had = caps::read(None, CapSet::Permitted).map_err(PrivilegeError::Capabilities)?;
     let left: CapsHashSet = had.intersection(&kept).copied().collect();
+    // Takes the capabilities about files out of the effective set; what is kept of them comes back below.
+    if let Some((uid, gid)) = sudo_user() {
+        setfsgid(gid);
+        setfsuid(uid);
+    }
     // What execve would give back: a child could otherwise regain everything.
     for capability in had.difference(&kept) {
         caps::drop(None, CapSet::Bounding, *capability).map_err(PrivilegeError::Capabilities)?;
@@ -89,6 +97,17 @@ pub fn give_up() -> Result<(), PrivilegeError> {
     caps::set(None, CapSet::Effective, &left).map_err(PrivilegeError::Capabilities)?;
     caps::set(None, CapSet::Permitted, &left).map_err(PrivilegeError::Capabilities)?;
     install_filter()
+}
+
+/// The user who typed the command, where this is root by way of sudo.
+#[must_use]
+pub fn sudo_user() -> Option<(Uid, Gid)> {
+    let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    let user = (
+        Uid::from_raw(id("SUDO_UID")?),
+        Gid::from_raw(id("SUDO_GID")?),
+    );
+    Uid::effective().is_root().then_some(user)
 }
 
 fn install_filter() -> Result<(), PrivilegeError> {
