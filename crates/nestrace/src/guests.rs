@@ -6,7 +6,7 @@ use nestrace_record::{
     guest::{self, DiscoverError, Discovery, Selection},
     topology::{Survey, block_device},
 };
-use nestrace_trace::manifest::{Guest, Topology};
+use nestrace_trace::manifest::{Disk, Guest, Topology};
 
 use crate::{
     cli::GuestsArgs,
@@ -30,17 +30,20 @@ pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
 }
 
 fn say_diagnostics(found: &Discovery) {
-    for diagnostic in &found.diagnostics {
+    for line in diagnostics(found) {
+        eprintln!("note: {line}");
+    }
+}
+
+fn diagnostics(found: &Discovery) -> impl Iterator<Item = String> {
+    found.diagnostics.iter().map(|diagnostic| {
         let guest = diagnostic
             .guest
             .as_ref()
             .map(|name| format!("guest {name}: "))
             .unwrap_or_default();
-        eprintln!(
-            "note: {guest}{}: {}",
-            diagnostic.subject, diagnostic.message
-        );
-    }
+        format!("{guest}{}: {}", diagnostic.subject, diagnostic.message)
+    })
 }
 
 fn failure(error: &DiscoverError) -> Failure {
@@ -51,45 +54,63 @@ fn failure(error: &DiscoverError) -> Failure {
     Failure::caused(code, error).hint("nestrace guests shows what runs here")
 }
 
-/// The guests and devices that a recording is about.
+/// What a recording is about, and what the user should know of it before.
+#[derive(Default)]
+pub struct Selected {
+    /// The guests and devices.
+    pub topology: Topology,
+    /// For a person, one line each. They are said when recording begins: where it does not, the
+    /// failure is the first line.
+    pub notes: Vec<String>,
+}
+
+/// Finds the guests and devices that a recording is about.
 ///
 /// # Errors
 /// An unknown guest or device, a guest without disks that could be followed.
-pub fn select(guests: &[String], devices: &[String]) -> Result<Topology, Failure> {
-    let mut topology = Topology::default();
+pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure> {
+    let mut selected = Selected::default();
     if !guests.is_empty() {
         let found =
             guest::discover(&Selection::Named(guests.to_vec())).map_err(|error| failure(&error))?;
-        say_diagnostics(&found);
-        topology = found.topology;
-        for guest in &topology.guests {
-            check_disks(guest, !devices.is_empty())?;
+        selected.notes.extend(diagnostics(&found));
+        for guest in &found.topology.guests {
+            let not_followed = not_followed(guest);
+            check_disks(guest, &not_followed, !devices.is_empty())?;
+            selected.notes.extend(not_followed);
         }
+        selected.topology = found.topology;
     }
     for name in devices {
-        add_device(&mut topology, name)?;
+        add_device(&mut selected.topology, name)?;
     }
-    Ok(topology)
+    Ok(selected)
 }
 
-/// Says which disks cannot be followed; an error if that is all of them.
-fn check_disks(guest: &Guest, has_devices: bool) -> Result<(), Failure> {
-    for disk in &guest.disks {
-        if let Some(reason) = &disk.not_followed {
-            eprintln!(
-                "note: disk {} of guest {} cannot be followed here: {reason}",
-                disk.name, guest.name
-            );
-        }
-    }
-    let followed = guest.disks.iter().any(|disk| disk.not_followed.is_none());
-    if followed || has_devices {
+/// One line for each disk that cannot be followed on this host.
+fn not_followed(guest: &Guest) -> Vec<String> {
+    let line = |disk: &Disk| {
+        let reason = disk.not_followed.as_ref()?;
+        Some(format!(
+            "disk {} of guest {} cannot be followed here: {reason}",
+            disk.name, guest.name
+        ))
+    };
+    guest.disks.iter().filter_map(line).collect()
+}
+
+/// An error if the guest has no disk that can be followed, and no device was named instead.
+fn check_disks(guest: &Guest, not_followed: &[String], has_devices: bool) -> Result<(), Failure> {
+    if guest.disks.len() > not_followed.len() || has_devices {
         return Ok(());
     }
     let why = if guest.disks.is_empty() {
-        "has no disks"
+        "has no disks".to_owned()
     } else {
-        "has no disk that can be followed on this host"
+        format!(
+            "has no disk that can be followed on this host ({})",
+            not_followed.join("; ")
+        )
     };
     Err(Failure::new(INPUT, format!("guest {} {why}", guest.name))
         .hint("nestrace guests shows its disks; --device NAME records a block device of the host"))

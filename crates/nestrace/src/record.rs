@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal},
+    path::Path,
     process::ExitStatus,
     time::Duration,
 };
@@ -29,7 +30,7 @@ use tokio::{
 use crate::{
     cli::{DetailArg, QemuArg, RecordArgs},
     exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE},
-    guests,
+    guests::{self, Selected},
 };
 
 /// How often the rings are drained.
@@ -46,7 +47,11 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     if !facts.may_trace() {
         return Err(not_permitted());
     }
-    let topology = guests::select(&args.guest, &args.device)?;
+    if !facts.btf {
+        return Err(failure(ProbeError::NoBtf.into()));
+    }
+    check_command(&args.command)?;
+    let Selected { topology, notes } = guests::select(&args.guest, &args.device)?;
     let options = Options {
         output: args.output.clone(),
         force: args.force,
@@ -66,12 +71,15 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         // Handlers first: from here on a signal closes the bundle instead of killing the recorder.
         let stop = Stop::listen()?;
         let recorder = Recorder::start(options, &facts, &layout).map_err(failure)?;
+        for note in notes {
+            eprintln!("note: {note}");
+        }
         say_live(recorder.manifest());
         record(recorder, &args, stop).await
     })
 }
 
-fn exists(path: &std::path::Path) -> Failure {
+fn exists(path: &Path) -> Failure {
     Failure::new(USAGE, format!("{} exists", path.display()))
         .hint("choose another name with -o, or replace the bundle with --force")
 }
@@ -184,7 +192,13 @@ impl Stop {
 }
 
 async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Result<u8, Failure> {
-    let mut child = start_command(&args.command)?;
+    let mut child = match start_command(&args.command) {
+        Ok(child) => child,
+        Err(failure) => {
+            recorder.abandon();
+            return Err(failure);
+        }
+    };
     if let Err(error) = privileges::give_up() {
         eprintln!("note: {error}; going on with all privileges");
     }
@@ -224,6 +238,27 @@ async fn until(deadline: Option<Instant>) {
     if let Some(deadline) = deadline {
         sleep_until(deadline).await;
     }
+}
+
+/// Looks for the command before anything is attached; only `exec` knows whether it will really start.
+fn check_command(words: &[String]) -> Result<(), Failure> {
+    let Some(program) = words.first() else {
+        return Ok(());
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = if program.contains('/') {
+        Path::new(program).is_file()
+    } else {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    };
+    if is_there {
+        return Ok(());
+    }
+    Err(
+        Failure::new(INPUT, format!("cannot start {program}: no such program")).hint(
+            "give the command's name or path after --, and each argument as a word of its own",
+        ),
+    )
 }
 
 fn start_command(words: &[String]) -> Result<Option<Child>, Failure> {
