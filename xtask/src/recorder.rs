@@ -38,9 +38,14 @@ impl Recorder {
     /// Starts `nestrace record` with `args`; with `echo` its messages are shown too.
     pub fn start(nestrace: &Path, args: &[&str], echo: bool) -> anyhow::Result<Self> {
         let mut command = Command::new(nestrace);
+        command.arg("record").args(args);
+        Self::spawn(command, echo)
+    }
+
+    /// Starts a whole command line that ends in `nestrace record`: under another environment, or
+    /// through a program that changes user or mounts and then becomes the recorder.
+    pub fn spawn(mut command: Command, echo: bool) -> anyhow::Result<Self> {
         command
-            .arg("record")
-            .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -48,7 +53,7 @@ impl Recorder {
             .process_group(0);
         let mut child = command
             .spawn()
-            .with_context(|| format!("start {}", nestrace.display()))?;
+            .with_context(|| format!("start {}", command.get_program().display()))?;
         let stderr = Arc::new(Mutex::new(String::new()));
         let pipe = child
             .stderr
@@ -70,6 +75,11 @@ impl Recorder {
             stderr,
             reader: Some(reader),
         })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it said up to now.

@@ -16,6 +16,7 @@ mod namespaces;
 mod qemu_10;
 mod rig;
 mod stacks;
+mod survival;
 mod topology;
 mod two_guests;
 
@@ -39,6 +40,7 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         stacks::SCENARIO,
         two_guests::SCENARIO,
+        survival::SCENARIO,
         block_device::SCENARIO,
         namespaces::SCENARIO,
         libvirt::SCENARIO,

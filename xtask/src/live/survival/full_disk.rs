@@ -1,0 +1,119 @@
+//! The file system with the bundle fills up.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use nestrace_lab::external_tool::Tool;
+use nestrace_lab::host_fs::{HostFs, HostFsSpec};
+use nestrace_lab::stack::HostFsKind;
+use nix::mount::{MntFlags, umount2};
+use tempfile::TempDir;
+
+use super::refusals::nothing_left;
+use super::stage::{Stage, has_notice, manifest};
+use crate::live::analysis::number;
+use crate::live::case::Case;
+
+/// What is left for the bundle.
+const FREE_BYTES: u64 = 1 << 20;
+/// The recorder has to notice by itself.
+const FILLED: Duration = Duration::from_secs(60);
+
+/// A small ext4.
+pub fn ext4(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    let small = HostFs::create(&HostFsSpec {
+        size_bytes: 16 << 20,
+        backing_folder: PathBuf::from("/dev/shm"),
+        ..HostFsSpec::new(HostFsKind::Ext4)
+    })?;
+    fill(small.path())?;
+    fills_up(stage, case, small.path())?;
+    is_full(stage, case, small.path())
+}
+
+/// A tiny tmpfs.
+pub fn tmpfs(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    let small = Tmpfs::mount()?;
+    fills_up(stage, case, small.0.path())?;
+    is_full(stage, case, small.0.path())
+}
+
+/// There is no room from the start: the recording does not begin, and leaves nothing.
+fn is_full(stage: &Stage<'_>, case: &mut Case, folder: &Path) -> anyhow::Result<()> {
+    let mut filler = File::create(folder.join("rest"))?;
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    drop(filler);
+    let bundle = folder.join("late.nest");
+    let ended = stage.start(&[], &bundle, &[])?.wait(FILLED)?;
+    let stderr = &ended.end.stderr;
+    let first = stderr.lines().next().unwrap_or_default();
+    case.holds(
+        "on a full file system: exit code 3 and why",
+        ended.end.status.code() == Some(3)
+            && first.starts_with("nestrace: ")
+            && first.contains("No space left"),
+        &format!("{}: {stderr}", ended.end.status),
+    );
+    nothing_left(case, &ended);
+    Ok(())
+}
+
+/// Leaves [`FREE_BYTES`].
+fn fill(folder: &Path) -> anyhow::Result<()> {
+    let free = nix::sys::statvfs::statvfs(folder)?;
+    let bytes = (free.blocks_free() * free.fragment_size()).saturating_sub(FREE_BYTES);
+    let mut file = File::create(folder.join("filler"))?;
+    file.write_all(&vec![1; usize::try_from(bytes)?])?;
+    file.sync_all().context("fill the file system")
+}
+
+fn fills_up(stage: &Stage<'_>, case: &mut Case, folder: &Path) -> anyhow::Result<()> {
+    stage.load()?;
+    let bundle = folder.join("small.nest");
+    let ended = stage.start(&[], &bundle, &[])?.wait(FILLED)?;
+    let analysis = stage.ended_well(case, &ended, "disk_full")?;
+    let manifest = manifest(&bundle)?;
+    case.holds(
+        "a notice says that the disk was full",
+        has_notice(&manifest, "disk_full"),
+        &ended.end.stderr,
+    );
+    let lost = number(&analysis, "/trace/lost")?;
+    case.holds(
+        "what could not be written is counted",
+        lost > 0,
+        "0 events lost",
+    );
+    let stderr = &ended.end.stderr;
+    case.holds("stderr says so", stderr.contains("No space left"), stderr);
+    case.figure(format!("{lost} lost"));
+    let path = bundle.to_str().context("name the recording")?;
+    let strict = stage.nestrace(&["analyze", "--strict", path])?;
+    case.equal("analyze --strict", strict.code.unwrap_or(-1), 5);
+    Ok(())
+}
+
+/// A tmpfs of [`FREE_BYTES`]; unmounted when dropped.
+struct Tmpfs(TempDir);
+
+impl Tmpfs {
+    fn mount() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        Tool::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={FREE_BYTES}"), "none"])
+            .arg(folder.path())
+            .run()?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        if let Err(error) = umount2(self.0.path(), MntFlags::MNT_DETACH) {
+            eprintln!("failed to unmount {}: {error}", self.0.path().display());
+        }
+    }
+}
