@@ -12,7 +12,7 @@ use nestrace_trace::{manifest::State, order::TimeOrdered};
 use crate::{
     bundle,
     cli::{AnalyzeArgs, FormatArg},
-    exit::{DONE, Failure, LOST, print},
+    exit::{DONE, Failure, LOST, print, say},
 };
 
 /// Reads a bundle once and prints what it says.
@@ -45,7 +45,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
         diagnostics.push(format!("{late} events are out of order"));
     }
     for diagnostic in &diagnostics {
-        eprintln!("note: {diagnostic}");
+        say(format_args!("note: {diagnostic}"));
     }
     let text = match args.format {
         FormatArg::Text => render(&analysis, &text_options()),

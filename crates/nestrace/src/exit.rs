@@ -82,6 +82,11 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// One line on stderr. A terminal that is gone must not end a recording, so nothing comes of an error.
+pub fn say(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
 /// Writes a result to stdout.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();

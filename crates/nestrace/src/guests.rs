@@ -10,7 +10,7 @@ use nestrace_trace::manifest::{Disk, Guest, Topology};
 
 use crate::{
     cli::GuestsArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, print},
+    exit::{DONE, FAILURE, Failure, INPUT, print, say},
 };
 
 /// Prints every running guest with its disks and what they lie on.
@@ -22,7 +22,7 @@ pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
             .map_err(|error| Failure::caused(FAILURE, &error))?;
         print(&format!("{json}\n"))?;
     } else if found.topology.guests.is_empty() {
-        eprintln!("no QEMU guest is running");
+        say("no QEMU guest is running");
     } else {
         print(&guest::tree::render(&found.topology))?;
     }
@@ -31,7 +31,7 @@ pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
 
 fn say_diagnostics(found: &Discovery) {
     for line in diagnostics(found) {
-        eprintln!("note: {line}");
+        say(format_args!("note: {line}"));
     }
 }
 

@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::{
     cli::{DetailArg, QemuArg, RecordArgs},
-    exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE},
+    exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE, say},
     guests::{self, Selected},
 };
 
@@ -72,7 +72,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         let stop = Stop::listen()?;
         let recorder = Recorder::start(options, &facts, &layout).map_err(failure)?;
         for note in notes {
-            eprintln!("note: {note}");
+            say(format_args!("note: {note}"));
         }
         say_live(recorder.manifest());
         record(recorder, &args, stop).await
@@ -121,13 +121,13 @@ fn say_live(manifest: &Manifest) {
             parts.push(format!("{name} ({})", count(source)));
         }
     }
-    eprintln!("recording {}", subject(&manifest.topology));
-    eprintln!("live: {}", parts.join(", "));
+    say(format_args!("recording {}", subject(&manifest.topology)));
+    say(format_args!("live: {}", parts.join(", ")));
     if !manifest.refused.is_empty() {
-        eprintln!(
+        say(format_args!(
             "without: {} (nestrace doctor says why)",
             refused_names(manifest)
-        );
+        ));
     }
 }
 
@@ -200,7 +200,7 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
         }
     };
     if let Err(error) = privileges::give_up() {
-        eprintln!("note: {error}; going on with all privileges");
+        say(format_args!("note: {error}; going on with all privileges"));
     }
     let deadline = args
         .duration
@@ -301,7 +301,7 @@ async fn stop_command(child: Option<Child>) {
         .await
         .is_err()
     {
-        eprintln!("note: the command still runs; it was asked to end");
+        say("note: the command still runs; it was asked to end");
     }
 }
 
@@ -315,7 +315,7 @@ fn end_reason(end: End) -> &'static str {
 
 fn report(summary: &Summary) {
     for notice in &summary.notices {
-        eprintln!("note: {}", notice.message);
+        say(format_args!("note: {}", notice.message));
     }
     let Counters {
         events,
@@ -323,7 +323,7 @@ fn report(summary: &Summary) {
         lost,
         bytes,
     } = summary.counters;
-    eprintln!(
+    say(format_args!(
         "recorded {:.1} s: {} events, {} I/Os, {} lost, {} in {} (ended: {})",
         summary.duration.as_secs_f64(),
         HumanCount(events),
@@ -332,8 +332,11 @@ fn report(summary: &Summary) {
         HumanBytes(bytes),
         summary.path.display(),
         summary.end_reason,
-    );
-    eprintln!("next: nestrace analyze {}", summary.path.display());
+    ));
+    say(format_args!(
+        "next: nestrace analyze {}",
+        summary.path.display()
+    ));
 }
 
 /// Counters on a terminal; nothing where stderr is not one.
