@@ -59,6 +59,9 @@ impl Contestant {
         Self::Bpftrace,
     ];
 
+    /// Those whose probes are BPF programs.
+    pub const WITH_BPF: [Self; 3] = [Self::Full, Self::Light, Self::Bpftrace];
+
     /// For a table.
     pub fn name(self) -> &'static str {
         match self {

@@ -40,7 +40,7 @@ pub struct Figures {
     pub iops_lost: Spread,
     /// 99th percentile of fio's completion latency, microseconds.
     pub p99_us: Spread,
-    /// Processor time of the machine per I/O, microseconds.
+    /// Processor time per I/O of fio, the kernel's threads and the recorder, microseconds.
     pub cpu_us: Spread,
     /// The same above the same round's untraced.
     pub cpu_added_us: Spread,
@@ -142,7 +142,8 @@ mod tests {
             p99_us: 1.0,
             ios: 1_000_000,
             seconds: 2.0,
-            busy_s,
+            fio_s: busy_s,
+            kernel_s: 0.0,
             own_s: 0.0,
             load_average: 0.0,
             recorded: None,

@@ -1,28 +1,52 @@
 //! What runs the bench, and how busy it is.
 
-use anyhow::Context;
+use std::collections::HashMap;
 
-/// Ticks of `/proc/stat` and `/proc/PID/stat` in a second (USER_HZ, the same on every x86 and arm).
+use anyhow::Context;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+
+/// The parent of the kernel's threads.
+const KTHREADD: u32 = 2;
+/// Ticks of `/proc/PID/stat` in a second (USER_HZ, the same on every x86 and arm).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Seconds of processor time that this machine has spent working, over all processors.
-///
-/// Interrupts count, waiting for I/O and time stolen by a hypervisor do not.
-pub fn busy_s() -> anyhow::Result<f64> {
-    let text = std::fs::read_to_string("/proc/stat").context("read /proc/stat")?;
-    parse_busy(&text).context("understand /proc/stat")
+/// Processor time of the kernel's own threads: block and loop workers, soft interrupts.
+#[derive(Clone, Debug)]
+pub struct KernelThreads {
+    by_pid: HashMap<u32, f64>,
 }
 
-fn parse_busy(stat: &str) -> Option<f64> {
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line
-        .split_whitespace()
-        .map_while(|word| word.parse().ok())
-        .collect();
-    // user nice system idle iowait irq softirq
-    let busy = [0, 1, 2, 5, 6].map(|index| ticks.get(index).copied());
-    let busy = busy.into_iter().sum::<Option<u64>>()?;
-    Some(busy as f64 / TICKS_PER_SECOND)
+impl KernelThreads {
+    /// Looks at all of them.
+    pub fn look() -> anyhow::Result<Self> {
+        let mut by_pid = HashMap::new();
+        for entry in std::fs::read_dir("/proc").context("list /proc")?.flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            // One that ends while we look is left out.
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            if parse_parent(&stat) == Some(KTHREADD) {
+                by_pid.insert(pid, parse_process(&stat).unwrap_or(0.0));
+            }
+        }
+        Ok(Self { by_pid })
+    }
+
+    /// Seconds that they have worked since `before`.
+    pub fn seconds_since(&self, before: &Self) -> f64 {
+        let worked = |(pid, now): (&u32, &f64)| now - before.by_pid.get(pid).unwrap_or(&0.0);
+        self.by_pid.iter().map(worked).sum()
+    }
+}
+
+/// Seconds of processor time of all programs that ended and were waited for.
+pub fn ended_children_s() -> anyhow::Result<f64> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("read the children's time")?;
+    let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
 /// Seconds of processor time that a process has used, all its threads together.
@@ -30,6 +54,11 @@ pub fn process_s(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
     parse_process(&text).with_context(|| format!("understand {path}"))
+}
+
+fn parse_parent(stat: &str) -> Option<u32> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(1)?.parse().ok()
 }
 
 fn parse_process(stat: &str) -> Option<f64> {
@@ -91,15 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_and_stolen_time_is_not_work() {
-        let stat = "cpu  100 20 3 4000 500 60 7 80000 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
-        assert_eq!(parse_busy(stat), Some(1.9));
-        assert_eq!(parse_busy("cpu0 1 2 3"), None);
-    }
-
-    #[test]
     fn a_name_with_parentheses_does_not_move_the_fields() {
         let stat = "42 (a) b) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 1 0 100 0 0";
         assert_eq!(parse_process(stat), Some(2.0));
+        assert_eq!(parse_parent(stat), Some(1));
     }
 }

@@ -7,6 +7,7 @@ mod load;
 mod machine;
 mod perf_data;
 mod phase;
+mod probe_time;
 mod record_cost;
 mod table;
 mod trace_size;

@@ -39,8 +39,13 @@ pub fn run(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
         machine::load_average()
     );
     for load in &args.loads {
-        let phases = rounds(*load, args, &nestrace, length, &progress)?;
+        let device = LoadedDevice::create(*load)?;
+        let phases = rounds(args, &nestrace, &device, length, &progress)?;
         print_load(*load, &phases);
+        for contestant in Contestant::WITH_BPF {
+            let cost = phase::measure_probes(contestant, &nestrace, &device, length)?;
+            println!("{}", table::probe_line(&cost));
+        }
         if let Some(file) = &args.phases {
             append(file, &phases)?;
         }
@@ -66,18 +71,18 @@ fn prepare(
 
 /// Round after round, each with a phase of every contestant.
 fn rounds(
-    load: Load,
     args: &RecordCostArgs,
     nestrace: &Path,
+    device: &LoadedDevice,
     length: Length,
     progress: &Progress,
 ) -> anyhow::Result<Vec<Phase>> {
-    let device = LoadedDevice::create(load)?;
+    let load = device.load();
     let mut phases = Vec::new();
     for round in 0..args.rounds {
         for contestant in Contestant::ALL {
             interrupt::check()?;
-            let phase = phase::run(contestant, nestrace, &device, length, |_, _| Ok(()))?;
+            let phase = phase::run(contestant, nestrace, device, length, |_, _| Ok(()))?;
             progress.say(&format!(
                 "{load}, round {}: {:.1} k IOPS, {:.2} µs per I/O, {}",
                 round + 1,

@@ -1,6 +1,7 @@
 //! Figures as the Markdown of `benches/RESULTS.md`.
 
 use super::figures::{Figures, Spread};
+use super::phase::ProbeCost;
 
 const HEAD: &str = "\
 | recorder | IOPS | IOPS lost | p99 µs | CPU µs per I/O | added | its own process | events/s | lost | bytes/event | memory |
@@ -37,6 +38,17 @@ fn row(figures: &Figures) -> String {
         rate(trace.events_per_s.median),
         trace.bytes_per_event.median,
         trace.peak_resident_bytes as f64 / f64::from(1 << 20),
+    )
+}
+
+/// What the probes alone take.
+pub fn probe_line(cost: &ProbeCost) -> String {
+    format!(
+        "Probes of {}: {:.2} µs per I/O in {:.1} runs, {:.0} ns each.",
+        cost.contestant.name(),
+        cost.us_per_io,
+        cost.runs_per_io,
+        cost.us_per_io * 1e3 / cost.runs_per_io
     )
 }
 
