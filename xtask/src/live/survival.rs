@@ -45,6 +45,7 @@ const CASES: &[(&str, Body)] = &[
     ("kill-9/while-recording", kills::while_recording),
     ("stop/sigterm", endings::sigterm),
     ("stop/sighup", endings::sighup),
+    ("stop/terminal-gone", endings::terminal_gone),
     ("stop/sigint-silent-guest", endings::silent_guest),
     ("stop/duration", endings::duration),
     ("stop/max-size", limits::max_size),

@@ -3,23 +3,57 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::stage::{CLOSED, LIVE, Stage, manifest, monotonic_ns};
+use super::stage::{CLOSED, Ended, LIVE, Stage, manifest, monotonic_ns};
 use crate::live::case::Case;
+use crate::recorder::RecorderEnd;
 
 /// SIGTERM under load.
 pub fn sigterm(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stopped_by(stage, case, Signal::SIGTERM, "terminated")
 }
 
-/// SIGHUP under load: the terminal is gone.
+/// SIGHUP under load.
 pub fn sighup(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stopped_by(stage, case, Signal::SIGHUP, "hangup")
+}
+
+/// Nobody listens to the recorder's messages any more, before the first one and at the end.
+pub fn terminal_gone(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    stage.load()?;
+    let bundle = stage.ctx.bundle("terminal-gone");
+    let mut recorder = Command::new(&stage.ctx.nestrace)
+        .args(["record", "--guest", stage.guest.name(), "-o"])
+        .arg(&bundle)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("start nestrace record")?;
+    drop(recorder.stderr.take());
+    let deadline = Instant::now() + LIVE;
+    while !bundle.exists() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_millis(700));
+    kill(Pid::from_raw(recorder.id() as i32), Signal::SIGHUP).context("signal the recorder")?;
+    let asked = Instant::now();
+    let status = recorder.wait()?;
+    let end = RecorderEnd {
+        status,
+        stderr: String::new(),
+        took: asked.elapsed(),
+    };
+    let ended = Ended { end, bundle };
+    stage.ended_well(case, &ended, "hangup")?;
+    stage.ctx.discard(&ended.bundle);
+    Ok(())
 }
 
 fn stopped_by(

@@ -13,7 +13,7 @@ use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
 use super::refusals::nothing_left;
-use super::stage::{Stage, has_notice, manifest};
+use super::stage::{Stage, events_so_far, has_notice, manifest};
 use crate::live::analysis::number;
 use crate::live::case::Case;
 
@@ -90,10 +90,30 @@ fn fills_up(stage: &Stage<'_>, case: &mut Case, folder: &Path) -> anyhow::Result
     let stderr = &ended.end.stderr;
     case.holds("stderr says so", stderr.contains("No space left"), stderr);
     case.figure(format!("{lost} lost"));
+    let losses = manifest.losses.iter();
+    let unwritten: u64 = losses
+        .filter(|loss| loss.source == "disk_full")
+        .map(|loss| loss.events)
+        .sum();
+    let readable = events_so_far(&bundle)?.len() as u64;
+    let said = events_said(stderr).context("find the number of events on stderr")?;
+    case.equal(
+        "events read + events not written",
+        readable + unwritten,
+        said,
+    );
     let path = bundle.to_str().context("name the recording")?;
     let strict = stage.nestrace(&["analyze", "--strict", path])?;
     case.equal("analyze --strict", strict.code.unwrap_or(-1), 5);
     Ok(())
+}
+
+/// `recorded 3.8 s: 15,666 events, …`.
+fn events_said(stderr: &str) -> Option<u64> {
+    let line = stderr.lines().find(|line| line.starts_with("recorded "))?;
+    let (_, counts) = line.split_once(": ")?;
+    let (events, _) = counts.split_once(" events")?;
+    events.replace(',', "").parse().ok()
 }
 
 /// A tmpfs of [`FREE_BYTES`]; unmounted when dropped.

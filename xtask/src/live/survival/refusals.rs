@@ -105,28 +105,40 @@ pub fn unknown_guest(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A QEMU without any disk, and one whose only disk cannot be followed on this host.
+/// A QEMU without any disk, and one whose only disk is nowhere on this host.
 pub fn guest_without_disks(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
-    let name = stage.ctx.guest_name("diskless");
-    let qemu = Diskless::start(&name)?;
-    let bundle = stage.ctx.bundle("diskless");
-    let mut command = Command::new(&stage.ctx.nestrace);
-    command
-        .args(["record", "--guest", &name, "-o"])
-        .arg(&bundle);
-    let end = crate::recorder::Recorder::spawn(command, false)?.wait(LIVE)?;
-    drop(qemu);
-    let ended = Ended { end, bundle };
-    refused(case, &ended, 3, &[&name, "no disks"]);
-    nothing_left(case, &ended);
+    let null = [
+        "-blockdev",
+        "null-co,node-name=null",
+        "-device",
+        "virtio-blk-pci,drive=null,id=nothing",
+    ];
+    let kinds: [(&[&str], &[&str]); 2] = [
+        (&[], &["has no disks"]),
+        (&null, &["no disk that can be followed", "nothing"]),
+    ];
+    for (disks, words) in kinds {
+        let name = stage.ctx.guest_name("diskless");
+        let qemu = Diskless::start(&name, disks)?;
+        let bundle = stage.ctx.bundle("diskless");
+        let mut command = Command::new(&stage.ctx.nestrace);
+        command
+            .args(["record", "--guest", &name, "-o"])
+            .arg(&bundle);
+        let end = crate::recorder::Recorder::spawn(command, false)?.wait(LIVE)?;
+        drop(qemu);
+        let ended = Ended { end, bundle };
+        refused(case, &ended, 3, words);
+        nothing_left(case, &ended);
+    }
     Ok(())
 }
 
-/// A stopped QEMU with nothing in it; killed when dropped.
+/// A QEMU that has not begun to run; killed when dropped.
 struct Diskless(Child);
 
 impl Diskless {
-    fn start(name: &str) -> anyhow::Result<Self> {
+    fn start(name: &str, disks: &[&str]) -> anyhow::Result<Self> {
         let qemu = find_program("qemu-system-x86_64").context("find QEMU")?;
         let child = Command::new(qemu)
             .args([
@@ -139,6 +151,7 @@ impl Diskless {
                 "none",
                 "-S",
             ])
+            .args(disks)
             .stdin(Stdio::null())
             .spawn()
             .context("start QEMU")?;
