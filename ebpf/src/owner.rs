@@ -12,6 +12,8 @@ const MAPPING_FLAGS: u64 = 3;
 /// Set in `page->mapping` of anonymous memory.
 const MAPPING_ANON: u64 = 1;
 const PAGE_SHIFT: u64 = 12;
+/// DIO_IS_SYNC of block/fops.c, as in 6.1, 6.12 and 6.18.
+const BLKDEV_DIO_IS_SYNC: u32 = 2;
 
 /// Owner of a bio; sets `sub` (how it is known) and `related` (the head page) of its record.
 #[inline(always)]
@@ -44,6 +46,13 @@ fn iocb_of(bio: *const u8, end_io: u64) -> u64 {
     if FN_BLKDEV_END_IO_ASYNC.load() != 0 && end_io == FN_BLKDEV_END_IO_ASYNC.load() {
         // The bio is embedded in its blkdev_dio.
         return copy((bio as u64) - u64::from(BLKDEV_DIO_BIO.load()) + u64::from(BLKDEV_DIO_IOCB.load()));
+    }
+    if has(&BLKDEV_DIO_FLAGS) && FN_BLKDEV_END_IO.load() != 0 && end_io == FN_BLKDEV_END_IO.load() {
+        // One of several bios. Where the caller waits, its task stands in the place of the kiocb.
+        let dio: u64 = follow(bio, &BIO_PRIVATE);
+        if copy_field::<u32>(dio, &BLKDEV_DIO_FLAGS) & BLKDEV_DIO_IS_SYNC == 0 {
+            return copy_field(dio, &BLKDEV_DIO_IOCB);
+        }
     }
     0
 }

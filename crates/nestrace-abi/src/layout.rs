@@ -67,6 +67,7 @@ macro_rules! fields {
             DIO_IOCB = "iomap_dio.iocb";
             BLKDEV_DIO_BIO = "blkdev_dio.bio";
             BLKDEV_DIO_IOCB = "blkdev_dio.iocb";
+            BLKDEV_DIO_FLAGS = "blkdev_dio.flags";
             KIOCB_FILE = "kiocb.ki_filp";
             KIOCB_POS = "kiocb.ki_pos";
             KIOCB_COMPLETE = "kiocb.ki_complete";
