@@ -357,6 +357,9 @@ pub struct Check {
     pub completions_missed: u64,
     /// Data bios still in flight at the end.
     pub open_at_end: u64,
+    /// Bios that were given back at once, because they were not to wait (REQ_NOWAIT) and would have had
+    /// to; in no other count. Whoever made them queues them again.
+    pub refused: u64,
 }
 
 /// QEMU's accounting of one disk.

@@ -8,6 +8,7 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Topology};
 
 use crate::analysis::{self, ReadWrite};
+use crate::device::Operation;
 use crate::file_io::FileMeter;
 use crate::pointer::PointerMap;
 
@@ -247,6 +248,23 @@ impl Images {
             state.buffered_fallback_bytes += event.bytes;
         }
         true
+    }
+
+    /// Takes back what [`Self::queued`] counted: the bio was refused at once.
+    pub(crate) fn refused(&mut self, image: u32, operation: Operation, bytes: u64, paged: bool) {
+        let Some(state) = self.images.get_mut(image as usize) else {
+            return;
+        };
+        let total = match operation {
+            Operation::Read => &mut state.host_bytes.read,
+            Operation::Write => &mut state.host_bytes.write,
+            _ => return,
+        };
+        *total = total.saturating_sub(bytes);
+        if state.about.direct == Some(true) && paged {
+            state.buffered_fallback = state.buffered_fallback.saturating_sub(1);
+            state.buffered_fallback_bytes = state.buffered_fallback_bytes.saturating_sub(bytes);
+        }
     }
 
     /// Whether the device is one of those right under the image.

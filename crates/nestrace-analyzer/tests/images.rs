@@ -140,3 +140,29 @@ fn anonymous_direct_io_belongs_to_the_image_that_its_thread_works_on() {
     assert_eq!((bytes(12).read, bytes(12).write), (4096, 0));
     assert_eq!((bytes(13).read, bytes(13).write), (0, 8192));
 }
+
+#[test]
+fn a_bio_that_was_given_back_at_once_counts_for_nothing() {
+    // As io_uring does it: first without waiting, then again by a worker. 12 is BLK_STS_AGAIN.
+    let analysis = analyze(
+        "100 Q b1 R 0+8192 inode=12 of=7:0 sub=1
+         101 BC b1 R 0+8192 aux=12
+         200 Q b1 R 0+8192 inode=12 of=7:0 sub=1 tid=101
+         201 G b1
+         202 D r1 R 0+8192 rel=b1
+         300 C r1 R 0+8192",
+    );
+    let device = &analysis.devices[0];
+    let check = device.check.expect("full");
+    assert_eq!(
+        (check.refused, check.queued, check.get_requests, check.ended),
+        (1, 1, 1, 1)
+    );
+    assert_eq!(
+        (device.counts.queued, device.counts.completed),
+        (Some(1), 1)
+    );
+    assert_eq!(device.bytes.read, 8192);
+    let image = image_of(&analysis, 12).host_bytes.expect("recorded");
+    assert_eq!((image.read, image.write), (8192, 0));
+}

@@ -377,6 +377,27 @@ impl BlockLayer {
         }
     }
 
+    /// A bio that a device with requests gave back before it had one: it was to be done without
+    /// waiting (REQ_NOWAIT) and would have had to wait or to be split. io_uring has a worker queue it
+    /// again, so only that one counts, as in the kernel's own counts.
+    fn refused(&mut self, bio: &Bio, above: &mut Above<'_>) {
+        let home = self.meter(bio.home);
+        let check = &mut home.check;
+        check.refused += 1;
+        check.queued = check.queued.saturating_sub(1);
+        check.generations = check.generations.saturating_sub(1);
+        if bio.operation == Operation::Other {
+            return;
+        }
+        home.queued = home.queued.saturating_sub(1);
+        if let (Owner::Image(image), Some(clocks)) = (bio.owner, bio.clocks) {
+            let paged = matches!(clocks, ClocksOf::Cached(_));
+            above
+                .images
+                .refused(image, bio.operation, bio.whole_bytes, paged);
+        }
+    }
+
     /// The end of a bio on a device without requests, or of one that failed before it had one.
     pub(super) fn bio_complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let Some(bio) = self.bios.remove(&event.object) else {
@@ -396,6 +417,10 @@ impl BlockLayer {
             let home = self.meter(bio.home);
             home.check.empty_flushes_ended += 1;
             home.flush.record(event.ts_ns.saturating_sub(queued_ns));
+            return;
+        }
+        if event.aux != 0 && bio.way == Way::Unknown && !above.images.is_stacked(event.dev) {
+            self.refused(&bio, above);
             return;
         }
         if bio.aio.1 != 0 {
