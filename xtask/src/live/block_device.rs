@@ -15,6 +15,8 @@ use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_lab::host_fs::LoopDevice;
 use nestrace_lab::interrupt;
 use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, ImageFormat};
+use nestrace_trace::flags::{OWNER_DIRECT, OWNER_PAGES};
+use nestrace_trace::{Event, Kind};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -25,7 +27,7 @@ use super::image_pattern::PATTERN_BYTES;
 use super::measure::{Measured, Observed, measure_observed};
 use super::rig::LiveContext;
 use super::topology::{self, Facts};
-use super::{Scenario, ground_truth, image_pattern};
+use super::{Scenario, direct_io_link, ground_truth, image_pattern};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -36,6 +38,9 @@ pub const SCENARIO: Scenario = Scenario {
 
 const NBD: &str = "disk-nbd";
 const DISK_BYTES: u64 = 64 << 20;
+/// What a disk is written and read: the pattern, and as much in large requests.
+const LOAD_BYTES: u64 = PATTERN_BYTES + (8 << 20);
+const LOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// A recording that has to be made again costs less the fewer disks it has.
 const DISKS_AT_ONCE: usize = 2;
 
@@ -121,9 +126,19 @@ fn measure_devices(
         let ids = disks.iter().map(|(disk, _)| disk.id.as_str());
         for id in ids.chain([NBD]) {
             image_pattern::write_and_read(guest, id)?;
+            guest.run_ok(&large_requests(&guest.device_of(id)?), LOAD_PATIENCE)?;
         }
         Ok(())
     })
+}
+
+/// Requests of more than 256 pages: the kernel makes them another way, and a bio of theirs that has
+/// to be split is given back to io_uring, which queues it again.
+fn large_requests(device: &str) -> String {
+    format!(
+        "dd if=/dev/zero of={device} bs=4M seek=8 count=2 oflag=direct && \
+         dd if={device} of=/dev/null bs=4M skip=8 count=2 iflag=direct"
+    )
 }
 
 fn compare(
@@ -154,14 +169,14 @@ fn compare(
     let image = entry(analysis, "images", &[("guest", guest), ("disk", &disk.id)])?;
     // Through the page cache nothing has to be read again.
     let read_at_q = if disk.stack.cache.is_direct() {
-        PATTERN_BYTES
+        LOAD_BYTES
     } else {
         0
     };
     let pairs = [
-        ("/file_io/bytes/write", PATTERN_BYTES),
-        ("/file_io/bytes/read", PATTERN_BYTES),
-        ("/host_bytes/write", PATTERN_BYTES),
+        ("/file_io/bytes/write", LOAD_BYTES),
+        ("/file_io/bytes/read", LOAD_BYTES),
+        ("/host_bytes/write", LOAD_BYTES),
         ("/host_bytes/read", read_at_q),
         ("/file_io/buffered_fallback", 0),
     ];
@@ -170,6 +185,34 @@ fn compare(
         let what = format!("{} ({cache}, {aio}): images{pointer}", disk.id);
         case.equal(&what, number(image, pointer)?, expected);
     }
+    owners(case, measured, disk, name)
+}
+
+/// Direct I/O names its kiocb in each bio, unless its thread waits for it; what went through the page
+/// cache lies in pages of the device's own inode, whose number is the device's.
+fn owners(
+    case: &mut Case,
+    measured: &Measured,
+    disk: &DiskSpec,
+    device: &str,
+) -> anyhow::Result<()> {
+    let events = direct_io_link::host_events(&measured.bundle)?;
+    let dev = direct_io_link::device_number(device)?;
+    let is_ours =
+        |event: &&Event| event.kind() == Some(Kind::Queue) && event.dev == dev && event.bytes > 0;
+    let bios: Vec<&Event> = events.iter().filter(is_ours).collect();
+    let count = |owner: u8| bios.iter().filter(|bio| bio.sub == owner).count();
+    let (direct, pages) = (count(OWNER_DIRECT), count(OWNER_PAGES));
+    let figures = format!("{direct} by kiocb, {pages} by page, of {} bios", bios.len());
+    case.figure(format!("{}: {figures}", disk.id));
+    let DiskStack { cache, aio, .. } = disk.stack;
+    let what = format!("{} ({cache}, {aio}): owners at Q", disk.id);
+    let good = match (cache.is_direct(), aio) {
+        (true, Aio::Threads) => pages == 0,
+        (true, _) => direct == bios.len(),
+        (false, _) => pages == bios.len() && bios.iter().all(|bio| bio.inode == u64::from(dev)),
+    };
+    case.holds(&what, good, &figures);
     Ok(())
 }
 
@@ -194,7 +237,7 @@ fn nbd(case: &mut Case, measured: &Measured, guest: &str) -> anyhow::Result<()> 
     case.equal(
         "nbd: qemu.bytes.write",
         number(qemu, "/bytes/write")?,
-        PATTERN_BYTES,
+        LOAD_BYTES,
     );
     Ok(())
 }

@@ -117,11 +117,16 @@ fn shown(
         device,
     };
     topology::disk_is(case, &found, &facts)?;
-    let agent = &topology::guest(&found, guest)?["agent"];
-    let expected = agent.as_str().is_some_and(|path| {
-        path.ends_with("/org.nestrace.agent.0") || path.ends_with("org.nestrace.agent.0.sock")
-    });
-    case.holds("agent's channel", expected, &agent.to_string());
+    let about = topology::guest(&found, guest)?;
+    case.holds(
+        "libvirt holds the monitor",
+        about["qmp"].is_null(),
+        &about["qmp"].to_string(),
+    );
+    let agent = &about["agent"];
+    let is_channel = |path: &str| path.ends_with("/org.nestrace.agent.0");
+    let found = agent.as_str().is_some_and(is_channel);
+    case.holds("agent's channel", found, &agent.to_string());
     Ok(())
 }
 
