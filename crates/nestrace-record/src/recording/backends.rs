@@ -178,7 +178,8 @@ mod tests {
         // A BlockBackend with an empty name, whose third word leads to a child, whose first word leads
         // to a state with the node name inline.
         let empty = Box::new([0u8; 8]);
-        let mut state = vec![0u64; 1024];
+        // As long as what is read of it: behind it lie the names of both disks.
+        let mut state = vec![0u64; STATE_BYTES / 8];
         state[17] = u64::from_le_bytes(*b"node-b\0\0");
         let child = Box::new([state.as_ptr() as u64, 0]);
         let mut backend = vec![0u64; 512];
