@@ -263,10 +263,21 @@ fn link_bios(issue: Record, mut bio: *const u8) {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn block_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    if let Some(record) = completion(Kind::Complete, &ctx) {
+    ring::first(|| send_completion(&ctx));
+    0
+}
+
+#[btf_tracepoint(function = "block_rq_complete")]
+pub fn block_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
+    ring::nested(|| send_completion(&ctx));
+    0
+}
+
+#[inline(always)]
+fn send_completion(ctx: &BtfTracePointContext) {
+    if let Some(record) = completion(Kind::Complete, ctx) {
         ring::send(record, Source::Block);
     }
-    0
 }
 
 /// A completion: this part's bytes, and in `related` what remains of the request.

@@ -41,7 +41,19 @@ pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    let Some(mut record) = block::completion(Kind::RequestDone, &ctx) else { return 0 };
+    ring::first(|| complete(&ctx));
+    0
+}
+
+#[btf_tracepoint(function = "block_rq_complete")]
+pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
+    ring::nested(|| complete(&ctx));
+    0
+}
+
+#[inline(always)]
+fn complete(ctx: &BtfTracePointContext) {
+    let Some(mut record) = block::completion(Kind::RequestDone, ctx) else { return };
     let remaining = record.related;
     let request = record.object;
     record.related = 0;
@@ -61,5 +73,4 @@ pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
     if remaining == 0 {
         ring::send(record, Source::Block);
     }
-    0
 }

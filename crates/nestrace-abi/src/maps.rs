@@ -11,6 +11,11 @@ pub const INODES: &str = "INODES";
 /// Per-CPU array indexed by [`crate::Source`]: events that found no room.
 pub const DROPS: &str = "DROPS";
 
+/// Per-CPU array of one: completions that the second program on `block_rq_complete` took over from the
+/// first, which the kernel had skipped.
+pub const RESCUED: &str = "RESCUED";
+/// What the name of such a second program ends with.
+pub const NESTED_PROGRAM: &str = "_nested";
 /// Array of one: nonzero while the probes send events.
 pub const GATE: &str = "GATE";
 

@@ -105,6 +105,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "block_rq_complete",
         "There is no device latency: nothing says when a request ended.",
     ),
+    nested("block_rq_complete_nested", At::Full),
     block(
         "block_rq_merge",
         "Merges of two requests are not counted; the swallowed one never ends.",
@@ -123,6 +124,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     ),
     light("light_rq_issue", "block_rq_issue"),
     light("light_rq_complete", "block_rq_complete"),
+    nested("light_rq_complete_nested", At::Light),
     file(
         "sys_enter",
         "QEMU's system calls on its images are not seen: host file I/O folds into QEMU's own time.",
@@ -311,6 +313,15 @@ const fn light(program: &'static str, target: &'static str) -> ProbeRow {
     ProbeRow {
         program,
         ..row(Source::Block, How::TpBtf, At::Light, target, cost)
+    }
+}
+
+/// The second program on `block_rq_complete`, which takes the completions that interrupt the first.
+const fn nested(program: &'static str, at: At) -> ProbeRow {
+    let cost = "Completions that interrupt the program for another one are lost (and counted).";
+    ProbeRow {
+        program,
+        ..row(Source::Block, How::TpBtf, at, "block_rq_complete", cost)
     }
 }
 

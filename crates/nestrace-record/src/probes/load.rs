@@ -16,7 +16,7 @@ use aya::{
 };
 use nestrace_abi::{
     Source,
-    maps::{DEVICES, DROPS, GATE, INODES, InodeKey, PROCESSES, RINGS},
+    maps::{DEVICES, DROPS, GATE, INODES, InodeKey, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS},
 };
 use nestrace_kernel::{
     plan::{PlannedProbe, ProbePlan},
@@ -49,6 +49,7 @@ pub struct Probes {
     _rings_by_cpu: ArrayOfMaps<MapData, MapData>,
     rings: Vec<RingBuf<MapData>>,
     drops: PerCpuArray<MapData, u64>,
+    rescued: PerCpuArray<MapData, u64>,
     gate: Array<MapData, u32>,
     devices: HashMap<MapData, u32, u32>,
     processes: HashMap<MapData, u32, u32>,
@@ -111,6 +112,7 @@ impl Probes {
         let mut outer: ArrayOfMaps<MapData, MapData> =
             ArrayOfMaps::try_from(take(RINGS)?).map_err(map_error(RINGS))?;
         let drops = PerCpuArray::try_from(take(DROPS)?).map_err(map_error(DROPS))?;
+        let rescued = PerCpuArray::try_from(take(RESCUED)?).map_err(map_error(RESCUED))?;
         let gate = Array::try_from(take(GATE)?).map_err(map_error(GATE))?;
         let devices = HashMap::try_from(take(DEVICES)?).map_err(map_error(DEVICES))?;
         let processes = HashMap::try_from(take(PROCESSES)?).map_err(map_error(PROCESSES))?;
@@ -123,6 +125,7 @@ impl Probes {
             _rings_by_cpu: outer,
             rings,
             drops,
+            rescued,
             gate,
             devices,
             processes,
@@ -263,8 +266,8 @@ impl Probes {
 
     /// Events of a source that were lost so far: records that found no room, and events for which the
     /// kernel skipped a program because the same one was already running on that processor (an interrupt
-    /// within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337). What is skipped can be an event of
-    /// another device, so this is an upper bound.
+    /// within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337) unless another took over. What is
+    /// skipped can be an event of another device, so this is an upper bound.
     ///
     /// # Errors
     /// The map's.
@@ -277,11 +280,19 @@ impl Probes {
             .sum();
         let programs = self.programs.iter().filter(|(of, _)| *of == source);
         let skipped: u64 = programs.map(|(_, fdinfo)| recursion_misses(fdinfo)).sum();
-        Ok(no_room + skipped)
+        let rescued: u64 = match source {
+            Source::Block => self.rescued.get(&0, 0).map_err(map_error(RESCUED))?.iter().sum(),
+            _ => 0,
+        };
+        Ok(no_room + skipped.saturating_sub(rescued))
     }
 
-    /// Keeps an eye on what the kernel skips of this program.
+    /// Keeps an eye on what the kernel skips of this program. A second program misses only what the
+    /// first one took.
     pub(super) fn watch_misses(&mut self, program: &str, source: Source) {
+        if program.ends_with(NESTED_PROGRAM) {
+            return;
+        }
         let Some(fd) = self
             .ebpf
             .program(program)

@@ -19,6 +19,8 @@ for device in $virtio $second $direct $partition $cached $scsi $ram; do
     sleep 0.1
   done
 done
+# The recorder reads the super blocks of ext4 and of what loop devices lie on before it is live.
+dd if=/dev/$virtio of=/dev/null bs=4k count=1 2> /dev/null
 settle
 look > rest-before
 cut -d' ' -f1 /proc/uptime > /tmp/started
@@ -33,7 +35,7 @@ wait $blktrace
 [ $status = 0 ] && [ -s after ] || { cat record.log >&2; exit 1; }
 # Whatever moved while nestrace came up or went down, one of the two may have seen and the other not.
 for edge in before after; do
-  diff rest-$edge $edge | sed -n 's/^[+]\([a-z]\)/moved \1/p'
+  diff rest-$edge $edge | sed -n 's/^\([-+][a-z]\)/moved \1/p'
 done
 tar -cf recorded.tar host.nest blktrace
 echo "started $(cat started) $(cat begun)"
