@@ -13,7 +13,7 @@ use crate::{ring, thread};
 
 /// `QEMUIOVector.size`, the same since QEMU 2.12: pointer, count, and a union whose second arm puts
 /// the size where the local iovec's length is.
-const QIOV_SIZE: u64 = 24;
+const QIOV_SIZE: u64 = 32;
 
 /// A pointer in one of the traced processes.
 #[repr(C)]

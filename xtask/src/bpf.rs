@@ -32,7 +32,7 @@ const PACKAGES: &[(&str, &str)] = &[
         "/usr/lib/rustlib/bpfel-unknown-none",
         "libstd-rust-web-dev-bpf",
     ),
-    ("/usr/lib/llvm-22/bin/llvm-strip", "llvm-22"),
+    ("/usr/lib/llvm-22/bin/llvm-objcopy", "llvm-22"),
     ("/usr/lib/llvm-22/bin/llvm-config", "llvm-22-dev"),
     ("/usr/lib/llvm-22/lib/libPolly.a", "libpolly-22-dev"),
     ("/usr/include/zstd.h", "libzstd-dev"),
@@ -177,16 +177,37 @@ fn build(root: &Path) -> anyhow::Result<Vec<u8>> {
         .context("run cargo for the probes")?;
     ensure!(status.success(), "build the probes");
     let built = target.join("bpfel-unknown-none/release/nestrace-probes");
-    let stripped = tempfile::NamedTempFile::new()?;
-    let status = Command::new(format!("{LLVM}/bin/llvm-strip"))
-        .arg("-g")
-        .arg("-o")
-        .arg(stripped.path())
+    let object = tempfile::NamedTempFile::new()?;
+    let symbols = output(
+        &llvm("llvm-nm"),
+        &["--format=just-symbols", &built.display().to_string()],
+    )?;
+    let mut strip = Command::new(llvm("llvm-objcopy"));
+    strip.arg("--strip-debug");
+    for symbol in symbols.lines() {
+        if let Some(plain) = without_crate_hash(symbol) {
+            strip.arg(format!("--redefine-sym={symbol}={plain}"));
+        }
+    }
+    let status = strip
         .arg(&built)
+        .arg(object.path())
         .status()
-        .context("run llvm-strip")?;
+        .context("run llvm-objcopy")?;
     ensure!(status.success(), "strip {}", built.display());
-    fs::read(stripped.path()).context("read the stripped object")
+    fs::read(object.path()).context("read the stripped object")
+}
+
+fn llvm(program: &str) -> String {
+    format!("{LLVM}/bin/{program}")
+}
+
+/// A mangled name (`_RNvNtCs4gl4UWREvYUG_15nestrace_probes…`) without the crate's hash, which depends
+/// on the checkout's path.
+fn without_crate_hash(symbol: &str) -> Option<String> {
+    let (before, rest) = symbol.strip_prefix("_R")?.split_once("Cs")?;
+    let (_, after) = rest.split_once('_')?;
+    Some(format!("_R{before}C{after}"))
 }
 
 /// Installs the BPF toolchain where it is missing.
