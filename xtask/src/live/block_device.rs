@@ -27,7 +27,7 @@ use super::image_pattern::PATTERN_BYTES;
 use super::measure::{Measured, Observed, measure_observed};
 use super::rig::LiveContext;
 use super::topology::{self, Facts};
-use super::{Scenario, direct_io_link, ground_truth, image_pattern};
+use super::{Scenario, backend_calls, direct_io_link, ground_truth, image_pattern};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -95,6 +95,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
                 compare(case, &measured, guest.name(), disk, device, truth)?;
             }
             nbd(case, &measured, guest.name())?;
+            let events = direct_io_link::host_events(&measured.bundle)?;
+            backend_calls::bytes_are_accounted(case, &events);
             ctx.discard(&measured.bundle);
             Ok(())
         })?;

@@ -4,6 +4,7 @@
 //! A new scenario is a file here with `pub const SCENARIO: Scenario` and a line in [`scenarios`].
 
 mod analysis;
+mod backend_calls;
 mod block_device;
 mod case;
 mod direct_io_link;

@@ -11,7 +11,7 @@ use super::analysis::{entry, number};
 use super::case::{Case, Report};
 use super::measure::{Watched, measure};
 use super::rig::LiveContext;
-use super::{Scenario, ground_truth, image_pattern, topology};
+use super::{Scenario, backend_calls, direct_io_link, ground_truth, image_pattern, topology};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -122,6 +122,7 @@ fn compare(
         ground_truth::device(case, analysis, disk.host.device(), &truth.device)?;
         synchronous_writes(case, analysis, disk, stack)?;
     }
+    backend_calls::bytes_are_accounted(case, &direct_io_link::host_events(&measured.bundle)?);
     ctx.discard(&measured.bundle);
     Ok(())
 }
