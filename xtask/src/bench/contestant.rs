@@ -25,7 +25,7 @@ use crate::cargo_build::workspace;
 /// bpftrace compiles its script first; a busy machine gets more.
 const LIVE: Duration = Duration::from_secs(30);
 /// How long a contestant may take to write what it still has.
-const STOP: Duration = Duration::from_secs(60);
+const STOP: Duration = Duration::from_secs(20);
 /// bpftrace leaves in its buffers what it has not read when it is stopped.
 const DRAIN: Duration = Duration::from_millis(300);
 /// Pages of bpftrace's buffer for each processor: as much memory as a ring of nestrace.
@@ -217,17 +217,7 @@ impl Running {
     ) -> anyhow::Result<Recorded> {
         thread::sleep(DRAIN);
         let peak_resident_bytes = machine::peak_resident_bytes(self.pid())?;
-        kill(Pid::from_raw(self.pid() as i32), Signal::SIGINT).context("stop the recorder")?;
-        let deadline = Instant::now() + STOP;
-        while self.child.try_wait()?.is_none() {
-            interrupt::check()?;
-            ensure!(
-                Instant::now() < deadline,
-                "see {} end",
-                self.contestant.name()
-            );
-            thread::sleep(Duration::from_millis(10));
-        }
+        self.end()?;
         let at = |name: &str| self.folder.path().join(name);
         let trace = match self.contestant {
             Contestant::Untraced => TraceSize::default(),
@@ -240,6 +230,26 @@ impl Running {
             peak_resident_bytes,
             trace,
         })
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        kill(Pid::from_raw(self.pid() as i32), Signal::SIGINT).context("stop the recorder")?;
+        let deadline = Instant::now() + STOP;
+        while self.child.try_wait()?.is_none() {
+            interrupt::check()?;
+            thread::sleep(Duration::from_millis(10));
+            if Instant::now() < deadline {
+                continue;
+            }
+            // bpftrace 0.17 hangs at times; what it has written is whole lines.
+            ensure!(
+                self.contestant == Contestant::Bpftrace,
+                "see {} end",
+                self.contestant.name()
+            );
+            self.child.kill().context("kill bpftrace")?;
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ mod perf_data;
 mod phase;
 mod probe_time;
 mod record_cost;
+mod smoke;
 mod table;
 mod trace_size;
 
@@ -18,6 +19,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use load::Load;
+
+pub use smoke::SCENARIO;
 
 /// Options of `bench`.
 #[derive(clap::Args)]
@@ -47,15 +50,26 @@ pub struct RecordCostArgs {
     /// Only these loads: paced, disk, memory
     #[arg(long, value_delimiter = ',', default_values_t = Load::ALL)]
     loads: Vec<Load>,
-    /// Also boots a guest and measures its IOPS with and without nestrace
-    #[arg(long)]
-    guest: bool,
+    /// Whether a guest is booted and its IOPS measured with and without nestrace
+    #[arg(long, value_enum, default_value = "also")]
+    guest: GuestPart,
     /// Measures this nestrace instead of building one for release
     #[arg(long, value_name = "PROGRAM")]
     nestrace: Option<PathBuf>,
     /// Writes every phase to this file, as JSON lines
     #[arg(long, value_name = "FILE")]
     phases: Option<PathBuf>,
+}
+
+/// `--guest`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum GuestPart {
+    /// After the loads
+    Also,
+    /// Instead of the loads
+    Only,
+    /// Not at all
+    Off,
 }
 
 /// Runs a bench.

@@ -21,7 +21,7 @@ mod survival;
 mod topology;
 mod two_guests;
 
-pub use case::Report;
+pub use case::{Case, Report};
 pub use rig::{LiveContext, NeedsRoot, require_root};
 
 /// One group of live tests.
@@ -48,5 +48,6 @@ pub fn scenarios() -> Vec<Scenario> {
         qemu_10::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
+        crate::bench::SCENARIO,
     ]
 }
