@@ -281,7 +281,12 @@ impl Probes {
         let programs = self.programs.iter().filter(|(of, _)| *of == source);
         let skipped: u64 = programs.map(|(_, fdinfo)| recursion_misses(fdinfo)).sum();
         let rescued: u64 = match source {
-            Source::Block => self.rescued.get(&0, 0).map_err(map_error(RESCUED))?.iter().sum(),
+            Source::Block => self
+                .rescued
+                .get(&0, 0)
+                .map_err(map_error(RESCUED))?
+                .iter()
+                .sum(),
             _ => 0,
         };
         Ok(no_room + skipped.saturating_sub(rescued))
