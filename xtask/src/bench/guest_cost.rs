@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use super::RecordCostArgs;
 use super::figures::Spread;
 use super::load;
+use super::trace_size::{self, TraceSize};
 use crate::progress::Progress;
 use crate::recorder::Recorder;
 
@@ -34,21 +35,21 @@ pub fn run(args: &RecordCostArgs, nestrace: &Path, progress: &Progress) -> anyho
         disk: DiskStack::default(),
     };
     let guest = boot(&host, stack.disk)?;
-    let mut iops: [Vec<f64>; DETAILS.len()] = Default::default();
+    let mut results: [Vec<GuestPhase>; DETAILS.len()] = Default::default();
     for round in 0..args.rounds {
-        for (detail, iops) in DETAILS.iter().zip(&mut iops) {
+        for (detail, results) in DETAILS.iter().zip(&mut results) {
             interrupt::check()?;
             let measured = phase(&guest, nestrace, *detail, args.seconds)?;
             progress.say(&format!(
                 "guest, round {}: {:.2} k IOPS, {}",
                 round + 1,
-                measured / 1e3,
+                measured.iops / 1e3,
                 detail.unwrap_or("untraced")
             ));
-            iops.push(measured);
+            results.push(measured);
         }
     }
-    Ok(table(&iops, &stack.to_string()))
+    Ok(table(&results, &stack.to_string()))
 }
 
 fn boot(host: &HostFs, stack: DiskStack) -> anyhow::Result<Guest> {
@@ -62,13 +63,23 @@ fn boot(host: &HostFs, stack: DiskStack) -> anyhow::Result<Guest> {
     Ok(Guest::boot(spec)?)
 }
 
-/// One run of fio in the guest; its reads per second.
+/// One run of fio in the guest.
+#[derive(Clone, Copy, Debug)]
+struct GuestPhase {
+    /// Reads per second, by the guest's fio.
+    iops: f64,
+    /// Reads that QEMU counted.
+    reads: u64,
+    /// What nestrace left.
+    trace: TraceSize,
+}
+
 fn phase(
     guest: &Guest,
     nestrace: &Path,
     detail: Option<&str>,
     seconds: u32,
-) -> anyhow::Result<f64> {
+) -> anyhow::Result<GuestPhase> {
     let folder = tempfile::Builder::new()
         .prefix("nestrace-bench-")
         .tempdir_in("/dev/shm")
@@ -90,40 +101,54 @@ fn phase(
         guest.device_of(DISK)?
     );
     let limit = Duration::from_secs(u64::from(seconds) + 60);
+    let before = guest.disk_stats(DISK)?.reads;
     let output = guest.run_ok(&script, limit)?;
+    let reads = guest.disk_stats(DISK)?.reads - before;
+    let mut trace = TraceSize::default();
     if let Some(recorder) = recorder {
         let end = recorder.stop(Signal::SIGINT, Duration::from_secs(20))?;
         if !end.status.success() {
             bail!("record the guest: {}", end.stderr);
         }
+        trace = trace_size::of_bundle(Path::new(bundle))?;
     }
-    Ok(load::read_report(&output.stdout)?.iops)
+    Ok(GuestPhase {
+        iops: load::read_report(&output.stdout)?.iops,
+        reads,
+        trace,
+    })
 }
 
-fn table(iops: &[Vec<f64>; DETAILS.len()], stack: &str) -> String {
+fn table(results: &[Vec<GuestPhase>; DETAILS.len()], stack: &str) -> String {
     let mut text = format!(
         "\n### guest: 4 KiB random reads at depth 32 in a guest, {stack}, loop device over memory\n\n\
-         | recorder | guest IOPS | IOPS lost |\n|---|---|---|\n"
+         | recorder | guest IOPS | IOPS lost | events/read | lost | bytes/event |\n|---|---|---|---|---|---|\n"
     );
-    let [untraced, traced @ ..] = iops;
-    if let Some(spread) = Spread::of(untraced.iter().copied()) {
-        text += &format!("| untraced | {:.2} k | |\n", spread.median / 1e3);
+    let [untraced, traced @ ..] = results;
+    if let Some(spread) = Spread::of(untraced.iter().map(|phase| phase.iops)) {
+        text += &format!("| untraced | {:.2} k | | | | |\n", spread.median / 1e3);
     }
-    for (detail, values) in DETAILS.iter().flatten().zip(traced) {
-        let lost = values
+    for (detail, phases) in DETAILS.iter().flatten().zip(traced) {
+        let lost = phases
             .iter()
             .zip(untraced)
-            .map(|(with, without)| 1.0 - with / without);
-        let spreads = Spread::of(values.iter().copied()).zip(Spread::of(lost));
-        if let Some((iops, lost)) = spreads {
-            text += &format!(
-                "| nestrace {detail} | {:.2} k | **{:.1} %** ({:.1} … {:.1}) |\n",
-                iops.median / 1e3,
-                lost.median * 100.0,
-                lost.min * 100.0,
-                lost.max * 100.0
-            );
-        }
+            .map(|(with, without)| 1.0 - with.iops / without.iops);
+        let iops = Spread::of(phases.iter().map(|phase| phase.iops));
+        let Some((iops, lost)) = iops.zip(Spread::of(lost)) else {
+            continue;
+        };
+        let sum = |part: fn(&GuestPhase) -> u64| phases.iter().map(part).sum::<u64>();
+        let events = sum(|phase| phase.trace.events) as f64;
+        text += &format!(
+            "| nestrace {detail} | {:.2} k | **{:.1} %** ({:.1} … {:.1}) | {:.1} | {} | {:.1} |\n",
+            iops.median / 1e3,
+            lost.median * 100.0,
+            lost.min * 100.0,
+            lost.max * 100.0,
+            events / sum(|phase| phase.reads) as f64,
+            sum(|phase| phase.trace.lost),
+            sum(|phase| phase.trace.bytes) as f64 / events
+        );
     }
     text
 }
