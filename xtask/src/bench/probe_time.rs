@@ -6,7 +6,8 @@ use anyhow::Context;
 
 const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-/// The kernel measures every run of every BPF program while this lives. It costs a program some 40 ns.
+/// The kernel measures every run of every BPF program while this lives. It costs a run two
+/// readings of a clock.
 #[derive(Debug)]
 pub struct Measuring {
     before: String,
