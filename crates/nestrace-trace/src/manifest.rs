@@ -147,7 +147,7 @@ pub struct Backend {
     pub address: u64,
     /// Index into [`Guest::disks`].
     pub disk: u32,
-    /// How it was proved: `node name`, `file name`, `only disk`.
+    /// How it was proved: `drive name`, `node name`, `file name`, `only disk`.
     pub proof: String,
 }
 
@@ -312,7 +312,7 @@ pub struct Loss {
 pub struct Notice {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub mono_ns: u64,
-    /// Short stable word: `guest_exited`, `disk_full`, `disk_removed`, `disk_added`, `max_size`, `out_of_order`, …
+    /// Short stable word: `guest_exited`, `disk_full`, `disk_removed`, `disk_added`, `out_of_order`, …
     pub what: String,
     /// For a person.
     pub message: String,

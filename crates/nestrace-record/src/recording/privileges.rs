@@ -2,7 +2,7 @@
 //!
 //! Attaching needs nearly all of root. Afterwards only three things are left: the rings and maps,
 //! whose descriptors are open; the bundle's files, which exist; and looking at the guests' processes,
-//! for hot-plugged disks and the closing look at the images. So every capability but
+//! for images that they open and close. So every capability but
 //! `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH` and `CAP_BPF` (kernels before 5.19 ask for it at every
 //! map access) goes, and a seccomp filter refuses what a tracer of system calls has no business with.
 //! Under sudo the bundle belongs to the user who typed the command; without the capability to write
