@@ -312,7 +312,7 @@ pub struct Loss {
 pub struct Notice {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub mono_ns: u64,
-    /// Short stable word: `guest_exited`, `disk_full`, `disk_removed`, `disk_added`, `out_of_order`, …
+    /// Short stable word: `guest_exited`, `disk_full`, `disk_removed`, `file_opened`, `out_of_order`, …
     pub what: String,
     /// For a person.
     pub message: String,

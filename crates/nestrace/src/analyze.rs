@@ -2,22 +2,26 @@
 
 use std::io::{self, IsTerminal};
 
-use nestrace_analyzer::{Analysis, Analyzer, Options};
+use nestrace_analyzer::{Analysis, Analyzer, Options, analysis::SourceLoss};
 use nestrace_report::{
     json,
     text::{TextOptions, render},
 };
-use nestrace_trace::{manifest::State, order::TimeOrdered};
+use nestrace_trace::{
+    Diagnostic, DiagnosticKind, TimeOrdered,
+    manifest::{State, Topology},
+};
 
 use crate::{
     bundle,
     cli::{AnalyzeArgs, FormatArg},
-    exit::{DONE, Failure, LOST, print, say},
+    exit::{DONE, Failure, INPUT, LOST, print, say},
 };
 
 /// Reads a bundle once and prints what it says.
 pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
+    check_names(args, &bundle.manifest.topology)?;
     let options = Options {
         path: args.input.display().to_string(),
         truncated: bundle.manifest.state == State::Recording,
@@ -32,20 +36,16 @@ pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
         analyzer.push(&event);
     }
     let late = ordered.late();
-    let analysis = analyzer.finish();
-    let mut diagnostics = bundle.diagnostics;
-    diagnostics.extend(
-        bundle
-            .host
-            .diagnostics()
-            .iter()
-            .map(|diagnostic| diagnostic.message.clone()),
-    );
-    if late > 0 {
-        diagnostics.push(format!("{late} events are out of order"));
-    }
-    for diagnostic in &diagnostics {
+    let mut analysis = analyzer.finish();
+    note_damage(&mut analysis, bundle.host.diagnostics());
+    for diagnostic in &bundle.diagnostics {
         say(format_args!("note: {diagnostic}"));
+    }
+    for diagnostic in bundle.host.diagnostics() {
+        say(format_args!("note: {diagnostic}"));
+    }
+    if late > 0 {
+        say(format_args!("note: {late} events are out of order"));
     }
     let text = match args.format {
         FormatArg::Text => render(&analysis, &text_options()),
@@ -59,9 +59,65 @@ pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     })
 }
 
+/// A filter that names nothing in the recording is a mistake, not an empty result.
+fn check_names(args: &AnalyzeArgs, topology: &Topology) -> Result<(), Failure> {
+    let guests: Vec<&str> = topology
+        .guests
+        .iter()
+        .map(|guest| guest.name.as_str())
+        .collect();
+    let devices: Vec<&str> = topology
+        .devices
+        .iter()
+        .map(|device| device.name.as_str())
+        .collect();
+    for (what, wanted, known) in [
+        ("guest", &args.guest, guests),
+        ("device", &args.device, devices),
+    ] {
+        if let Some(name) = wanted
+            // Without a manifest nothing has a name.
+            && !known.is_empty()
+            && !known.contains(&name.as_str())
+        {
+            return Err(
+                Failure::new(INPUT, format!("{}: no {what} {name}", args.input.display()))
+                    .hint(format!("the recording has: {}", known.join(", "))),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What the reader found damaged or cut belongs beside the numbers, like any other loss.
+fn note_damage(analysis: &mut Analysis, diagnostics: &[Diagnostic]) {
+    let rows: u64 = diagnostics
+        .iter()
+        .filter_map(|diagnostic| diagnostic.rows_lost)
+        .sum();
+    if rows > 0 {
+        analysis.trace.lost += rows;
+        analysis.trace.losses.push(SourceLoss {
+            source: "damaged".to_owned(),
+            guest: None,
+            events: rows,
+        });
+    }
+    analysis.trace.truncated |= diagnostics.iter().any(|diagnostic| {
+        matches!(
+            diagnostic.kind,
+            DiagnosticKind::Truncated
+                | DiagnosticKind::NotClosed
+                | DiagnosticKind::Unreadable
+                | DiagnosticKind::BatchDamaged
+        )
+    });
+}
+
 /// Whether anything is missing: counted by the kernel, or found missing by what should have followed.
 fn lost_any(analysis: &Analysis) -> bool {
-    analysis.trace.lost > 0
+    analysis.trace.losses.iter().any(|loss| loss.events > 0)
+        || analysis.trace.lost > 0
         || analysis.devices.iter().any(|device| {
             device
                 .check

@@ -19,7 +19,7 @@ use nestrace_record::{
 use nestrace_trace::{Manifest, manifest::Topology};
 use nix::{
     sys::signal::{Signal, kill},
-    unistd::Pid,
+    unistd::{AccessFlags, Pid, access},
 };
 use tokio::{
     process::{Child, Command},
@@ -215,7 +215,7 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
             status = wait(&mut child), if child.is_some() => break command_ended(status),
             () = until(deadline), if deadline.is_some() => break "duration".to_owned(),
             _ = tick.tick() => {
-                let end = recorder.tick().map_err(failure)?;
+                let end = recorder.tick();
                 live.show(recorder.counters());
                 if let Some(end) = end {
                     break end_reason(end).to_owned();
@@ -246,19 +246,20 @@ fn check_command(words: &[String]) -> Result<(), Failure> {
         return Ok(());
     };
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let runs = |file: &Path| file.is_file() && access(file, AccessFlags::X_OK).is_ok();
     let is_there = if program.contains('/') {
-        Path::new(program).is_file()
+        runs(Path::new(program))
     } else {
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+        std::env::split_paths(&path).any(|folder| runs(&folder.join(program)))
     };
     if is_there {
         return Ok(());
     }
-    Err(
-        Failure::new(INPUT, format!("cannot start {program}: no such program")).hint(
-            "give the command's name or path after --, and each argument as a word of its own",
-        ),
+    Err(Failure::new(
+        INPUT,
+        format!("cannot start {program}: there is no such program, or it may not be run"),
     )
+    .hint("give the command's name or path after --, and each argument as a word of its own"))
 }
 
 fn start_command(words: &[String]) -> Result<Option<Child>, Failure> {

@@ -246,10 +246,12 @@ fn check_room(path: &Path, force: bool) -> Result<(), BundleError> {
         return Err(foreign());
     }
     let entries = fs::read_dir(path).map_err(io_error("read", path))?;
-    if entries
+    let names: Vec<String> = entries
         .flatten()
-        .all(|entry| is_bundle_file(&entry.file_name().to_string_lossy()))
-    {
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let is_bundle = names.is_empty() || names.iter().any(|name| name == MANIFEST);
+    if is_bundle && names.iter().all(|name| is_bundle_file(name)) {
         Ok(())
     } else {
         Err(foreign())

@@ -40,6 +40,10 @@ use watch::Watched;
 
 /// A batch is closed at this age even if it is small, so that a crash costs no more.
 const BATCH_AGE: Duration = Duration::from_millis(250);
+/// How long a probe may take that was running when the gate was shut.
+const LAST_PROBE: Duration = Duration::from_millis(10);
+/// More notices than this are not kept, so that the manifest stays within its reserve.
+const MAX_NOTICES: usize = 500;
 /// How often losses, guests and disks are looked at.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
@@ -231,10 +235,7 @@ impl Recorder {
     }
 
     /// Drains the rings and does what is due. Returns why the recording has to end, if it has to.
-    ///
-    /// # Errors
-    /// Only what makes going on pointless; the bundle stays readable.
-    pub fn tick(&mut self) -> Result<Option<End>, RecordError> {
+    pub fn tick(&mut self) -> Option<End> {
         let now_ns = clock::monotonic_ns();
         let sink = &mut self.sink;
         self.collector
@@ -246,7 +247,7 @@ impl Recorder {
         let mut end = None;
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + nanoseconds(LOOK_AROUND);
-            self.note_losses()?;
+            self.note_losses();
             end = self.look_at_guests();
         }
         self.identify_backends();
@@ -255,12 +256,12 @@ impl Recorder {
             self.manifest_changed = self.dir.write_manifest(&self.manifest).is_err();
         }
         if self.sink.failed.is_some() {
-            return Ok(Some(End::DiskFull));
+            return Some(End::DiskFull);
         }
         let full = self
             .max_bytes
             .is_some_and(|max| self.sink.stream.written().stream_bytes >= max);
-        Ok(if full { Some(End::MaxSize) } else { end })
+        if full { Some(End::MaxSize) } else { end }
     }
 
     fn flush(&mut self) {
@@ -281,10 +282,23 @@ impl Recorder {
     }
 
     /// Reads the kernel's loss counters; each change becomes an event, so that even a recording that
-    /// was cut off knows what it lost.
-    fn note_losses(&mut self) -> Result<(), RecordError> {
+    /// was cut off knows what it lost. A counter that cannot be read is no reason to stop.
+    fn note_losses(&mut self) {
         for source in Source::ALL {
-            let total = self.probes.lost(*source)?;
+            let Ok(total) = self.probes.lost(*source) else {
+                if !self
+                    .manifest
+                    .notices
+                    .iter()
+                    .any(|notice| notice.what == "losses_unknown")
+                {
+                    self.notice(
+                        "losses_unknown",
+                        "the kernel's loss counters cannot be read",
+                    );
+                }
+                return;
+            };
             let before = self.dropped.insert(*source, total).unwrap_or(0);
             if total > before {
                 self.sink.take(&Event {
@@ -296,7 +310,6 @@ impl Recorder {
                 });
             }
         }
-        Ok(())
     }
 
     fn look_at_guests(&mut self) -> Option<End> {
@@ -326,8 +339,11 @@ impl Recorder {
                 }
             }
             for (_, inode) in opened {
-                let message = format!("guest {} opened another file (inode {inode})", guest.name);
-                notices.push(("disk_added", message));
+                let message = format!(
+                    "guest {} opened another file (inode {inode}); if that is a new disk, its image is not followed",
+                    guest.name
+                );
+                notices.push(("file_opened", message));
             }
         }
         for (what, message) in notices {
@@ -356,6 +372,9 @@ impl Recorder {
     }
 
     fn notice(&mut self, what: &str, message: &str) {
+        if self.manifest.notices.len() >= MAX_NOTICES {
+            return;
+        }
         self.manifest.notices.push(Notice {
             mono_ns: clock::monotonic_ns(),
             what: what.to_owned(),
@@ -369,12 +388,19 @@ impl Recorder {
     /// # Errors
     /// The bundle's; what was written stays readable in any case.
     pub fn finish(mut self, reason: &str) -> Result<Summary, RecordError> {
-        self.probes.set_gate(false)?;
+        if let Err(error) = self.probes.set_gate(false) {
+            self.notice(
+                "gate",
+                &format!("{error}; events of the last moments may be missing"),
+            );
+        }
         self.manifest.end_mono_ns = clock::monotonic_ns();
+        // A probe that passed the gate may still be writing; what stands behind its record comes after it.
+        std::thread::sleep(LAST_PROBE);
         let sink = &mut self.sink;
         self.collector
             .drain_all(self.probes.rings_mut(), |event| sink.take(&event));
-        self.note_losses()?;
+        self.note_losses();
         self.identify_backends();
         if let Err(error) = self.sink.stream.finish() {
             self.sink.failed.get_or_insert(error);

@@ -36,7 +36,7 @@ impl Watched {
             stat,
             open: BTreeSet::new(),
         };
-        watched.open = watched.open_files();
+        watched.open = watched.open_files().unwrap_or_default();
         watched
     }
 
@@ -57,25 +57,24 @@ impl Watched {
         !matches!(state, None | Some(b'Z' | b'X'))
     }
 
-    /// Files that were closed and opened since the last call.
+    /// Files that were closed and opened since the last call; none where they cannot be listed.
     pub fn changes(&mut self) -> Changes {
-        let now = self.open_files();
+        let Some(now) = self.open_files() else {
+            return Changes::default();
+        };
         let closed = self.open.difference(&now).copied().collect();
         let opened = now.difference(&self.open).copied().collect();
         self.open = now;
         Changes { closed, opened }
     }
 
-    fn open_files(&self) -> BTreeSet<FileIdentity> {
-        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else {
-            return BTreeSet::new();
-        };
-        entries
+    fn open_files(&self) -> Option<BTreeSet<FileIdentity>> {
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
+        let files = entries
             .flatten()
             .filter_map(|entry| fs::metadata(entry.path()).ok())
-            .filter(|meta| meta.file_type().is_file() || is_block_device(meta))
-            .map(|meta| (meta.dev(), meta.ino()))
-            .collect()
+            .filter(|meta| meta.file_type().is_file() || is_block_device(meta));
+        Some(files.map(|meta| (meta.dev(), meta.ino())).collect())
     }
 }
 
