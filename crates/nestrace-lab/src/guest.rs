@@ -91,9 +91,6 @@ pub enum GuestError {
     /// QMP failed.
     #[error(transparent)]
     Qmp(#[from] QmpError),
-    /// QMP knows no such disk.
-    #[error("find the disk {0} in QMP's answer")]
-    NoDisk(String),
     /// Ctrl-C.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
@@ -329,10 +326,10 @@ impl Guest {
     /// QEMU's own count of a disk's requests.
     ///
     /// # Errors
-    /// QMP failed, or there is no such disk.
+    /// QMP failed, or there is no such disk, or one of its counts is missing.
     pub fn disk_stats(&self, disk: &str) -> Result<DiskStats, GuestError> {
         let stats = self.qmp("query-blockstats", Value::Null)?;
-        qmp::disk_stats(&stats, disk).ok_or_else(|| GuestError::NoDisk(disk.to_owned()))
+        Ok(qmp::disk_stats(&stats, disk)?)
     }
 
     /// Waits until a guest that was reset obeys again (see [`GuestSpec::allow_reboot`]).

@@ -36,6 +36,20 @@ pub enum QmpError {
         /// QEMU's words.
         message: String,
     },
+    /// `query-blockstats` knows no such disk.
+    #[error("find the disk {disk} in QMP's answer")]
+    NoDisk {
+        /// The disk.
+        disk: String,
+    },
+    /// `query-blockstats` has no such count.
+    #[error("find the count {key} of the disk {disk} in QMP's answer")]
+    NoCount {
+        /// The disk.
+        disk: String,
+        /// QEMU's name of the count.
+        key: &'static str,
+    },
 }
 
 /// An open QMP connection; dropping it closes it.
@@ -122,14 +136,22 @@ pub struct DiskStats {
     pub flushes: u64,
     /// Discards (unmaps).
     pub discards: u64,
-    /// How many reads, writes and discards were merged into another request.
-    pub merged: u64,
+    /// How many of the reads were merged into another request.
+    pub reads_merged: u64,
+    /// How many of the writes were.
+    pub writes_merged: u64,
+    /// How many of the discards were.
+    pub discards_merged: u64,
     /// Failed requests of every kind.
     pub failed: u64,
+    /// Requests of every kind that were refused before they began.
+    pub invalid: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
 }
 
 impl DiskStats {
@@ -141,41 +163,120 @@ impl DiskStats {
             writes: self.writes - earlier.writes,
             flushes: self.flushes - earlier.flushes,
             discards: self.discards - earlier.discards,
-            merged: self.merged - earlier.merged,
+            reads_merged: self.reads_merged - earlier.reads_merged,
+            writes_merged: self.writes_merged - earlier.writes_merged,
+            discards_merged: self.discards_merged - earlier.discards_merged,
             failed: self.failed - earlier.failed,
+            invalid: self.invalid - earlier.invalid,
             read_bytes: self.read_bytes - earlier.read_bytes,
             write_bytes: self.write_bytes - earlier.write_bytes,
+            discard_bytes: self.discard_bytes - earlier.discard_bytes,
         }
     }
 }
 
 /// `query-blockstats` for the drive `id`, from QMP's answer.
-#[must_use]
-pub fn disk_stats(blockstats: &Value, id: &str) -> Option<DiskStats> {
-    let drives = blockstats.as_array()?;
+///
+/// Every QEMU since 4.2 sends all of these counts, so none of them may be missing.
+///
+/// # Errors
+/// There is no such drive, or one of its counts is missing.
+pub fn disk_stats(blockstats: &Value, id: &str) -> Result<DiskStats, QmpError> {
     let is_ours = |drive: &&Value| {
         let qdev = drive["qdev"].as_str().unwrap_or_default();
         drive["device"] == id || qdev.split('/').any(|part| part == id)
     };
-    let stats = &drives.iter().find(is_ours)?["stats"];
-    let sum = |keys: &[&str]| {
-        keys.iter()
-            .map(|key| stats[*key].as_u64().unwrap_or(0))
-            .sum()
+    let drives = blockstats.as_array();
+    let drive = drives.and_then(|drives| drives.iter().find(is_ours));
+    let stats = &drive.ok_or_else(|| QmpError::NoDisk {
+        disk: id.to_owned(),
+    })?["stats"];
+    let count = |key: &'static str| {
+        stats[key].as_u64().ok_or_else(|| QmpError::NoCount {
+            disk: id.to_owned(),
+            key,
+        })
     };
-    Some(DiskStats {
-        reads: sum(&["rd_operations"]),
-        writes: sum(&["wr_operations"]),
-        flushes: sum(&["flush_operations"]),
-        discards: sum(&["unmap_operations"]),
-        merged: sum(&["rd_merged", "wr_merged", "unmap_merged"]),
-        failed: sum(&[
-            "failed_rd_operations",
-            "failed_wr_operations",
-            "failed_flush_operations",
-            "failed_unmap_operations",
-        ]),
-        read_bytes: sum(&["rd_bytes"]),
-        write_bytes: sum(&["wr_bytes"]),
+    Ok(DiskStats {
+        reads: count("rd_operations")?,
+        writes: count("wr_operations")?,
+        flushes: count("flush_operations")?,
+        discards: count("unmap_operations")?,
+        reads_merged: count("rd_merged")?,
+        writes_merged: count("wr_merged")?,
+        discards_merged: count("unmap_merged")?,
+        failed: count("failed_rd_operations")?
+            + count("failed_wr_operations")?
+            + count("failed_flush_operations")?
+            + count("failed_unmap_operations")?,
+        invalid: count("invalid_rd_operations")?
+            + count("invalid_wr_operations")?
+            + count("invalid_flush_operations")?
+            + count("invalid_unmap_operations")?,
+        read_bytes: count("rd_bytes")?,
+        write_bytes: count("wr_bytes")?,
+        discard_bytes: count("unmap_bytes")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each count has a value of its own, so that none can stand in for another.
+    fn answer() -> Value {
+        json!([{
+            "device": "",
+            "qdev": "/machine/peripheral/disk-a/virtio-backend",
+            "stats": {
+                "rd_operations": 1, "wr_operations": 2, "flush_operations": 3, "unmap_operations": 4,
+                "rd_merged": 5, "wr_merged": 6, "unmap_merged": 7,
+                "failed_rd_operations": 10, "failed_wr_operations": 20,
+                "failed_flush_operations": 40, "failed_unmap_operations": 80,
+                "invalid_rd_operations": 100, "invalid_wr_operations": 200,
+                "invalid_flush_operations": 400, "invalid_unmap_operations": 800,
+                "rd_bytes": 8, "wr_bytes": 9, "unmap_bytes": 11
+            }
+        }])
+    }
+
+    #[test]
+    fn every_count_is_its_own() {
+        let expected = DiskStats {
+            reads: 1,
+            writes: 2,
+            flushes: 3,
+            discards: 4,
+            reads_merged: 5,
+            writes_merged: 6,
+            discards_merged: 7,
+            failed: 150,
+            invalid: 1500,
+            read_bytes: 8,
+            write_bytes: 9,
+            discard_bytes: 11,
+        };
+        assert_eq!(disk_stats(&answer(), "disk-a").unwrap(), expected);
+        assert_eq!(expected.since(&expected), DiskStats::default());
+    }
+
+    #[test]
+    fn what_is_missing_is_an_error() {
+        let keys: Vec<String> = answer()[0]["stats"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
+        for missing in keys {
+            let mut answer = answer();
+            answer[0]["stats"].as_object_mut().unwrap().remove(&missing);
+            match disk_stats(&answer, "disk-a") {
+                Err(QmpError::NoCount { key, .. }) => assert_eq!(key, missing),
+                other => panic!("{missing}: {other:?}"),
+            }
+        }
+        let other = disk_stats(&answer(), "disk");
+        assert!(matches!(other, Err(QmpError::NoDisk { .. })), "{other:?}");
+    }
 }

@@ -136,8 +136,13 @@ pub fn qemu(
     stats: &DiskStats,
 ) -> anyhow::Result<()> {
     case.figure(format!(
-        "qemu: {} reads, {} writes, {} merged, {} flushes, {} discards",
-        stats.reads, stats.writes, stats.merged, stats.flushes, stats.discards
+        "qemu: {} reads ({} merged), {} writes ({} merged), {} flushes, {} discards",
+        stats.reads,
+        stats.reads_merged,
+        stats.writes,
+        stats.writes_merged,
+        stats.flushes,
+        stats.discards
     ));
     let qemu = entry(analysis, "qemu", &[("guest", guest), ("disk", disk)])?;
     let pairs = [
@@ -145,10 +150,18 @@ pub fn qemu(
         ("/writes", stats.writes),
         ("/flushes", stats.flushes),
         ("/discards", stats.discards),
-        ("/merged", stats.merged),
+        ("/merged_by_type/read", stats.reads_merged),
+        ("/merged_by_type/write", stats.writes_merged),
+        ("/merged_by_type/discard", stats.discards_merged),
+        (
+            "/merged",
+            stats.reads_merged + stats.writes_merged + stats.discards_merged,
+        ),
         ("/failed", stats.failed),
+        ("/invalid", stats.invalid),
         ("/bytes/read", stats.read_bytes),
         ("/bytes/write", stats.write_bytes),
+        ("/bytes/discard", stats.discard_bytes),
     ];
     for (pointer, expected) in pairs {
         case.equal(&format!("qemu{pointer}"), number(qemu, pointer)?, expected);

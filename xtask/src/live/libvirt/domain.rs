@@ -80,8 +80,7 @@ impl<'a> Domain<'a> {
             .libvirt
             .virsh(&["qemu-monitor-command", self.name, question])?;
         let answer: Value = serde_json::from_str(&text).context("read the monitor's answer")?;
-        qmp::disk_stats(&answer["return"], alias)
-            .with_context(|| format!("find {alias} in the monitor's answer"))
+        Ok(qmp::disk_stats(&answer["return"], alias)?)
     }
 }
 
