@@ -98,7 +98,8 @@ pub fn device(
     totals(case, device)
 }
 
-/// Q + X = G + M + F, bios walked at D, every bio ends once, no pointer across its reuse.
+/// Q + X = G + M + F, bios walked at D, every bio ends once, no pointer across its reuse, every
+/// completion seen.
 fn totals(case: &mut Case, device: &Value) -> anyhow::Result<()> {
     let total = |key: &str| number(device, &format!("/check/{key}"));
     let began = total("queued")? + total("splits")?;
@@ -120,6 +121,7 @@ fn totals(case: &mut Case, device: &Value) -> anyhow::Result<()> {
         "ended_twice",
         "reused_while_live",
         "reissued_while_live",
+        "completions_missed",
         "open_at_end",
     ] {
         case.equal(&format!("check.{key}"), total(key)?, 0);
