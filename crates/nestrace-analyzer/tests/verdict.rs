@@ -86,6 +86,30 @@ fn a_sync_waits_for_the_devices_flush() {
 }
 
 #[test]
+fn a_flush_with_a_lost_completion_does_not_stay_at_the_device() {
+    // The C of the flush at 125 is missing: only the next D at its address shows that it has ended.
+    let analysis = analyze(
+        "100 acct-flush 0x9000d8 rel=0x10040
+         110 fdatasync 0x5 inode=12 of=7:0 tid=9
+         120 Q b1 Wf 0+0
+         121 G b1
+         125 D fl F
+         200 exit tid=9 result=0
+         210 acct-done 0x9000d8 rel=0x10040
+         300 D fl F
+         350 C fl Fs
+         390 acct-flush 0x9000d8 rel=0x10040
+         400 fdatasync 0x5 inode=12 of=7:0 tid=9
+         500 exit tid=9 result=0
+         510 acct-done 0x9000d8 rel=0x10040",
+    );
+    let check = analysis.devices[0].check.expect("full");
+    assert_eq!(check.completions_missed, 1);
+    let disk = &analysis.verdict.disks[0];
+    assert_eq!((disk.host_ns, disk.device_ns), (90 + 100, Some(75)));
+}
+
+#[test]
 fn overlapping_requests_give_a_range() {
     // Two requests, one file I/O at a time: while one is served the other only waits.
     let analysis = analyze(

@@ -21,7 +21,10 @@ impl BlockLayer {
             return self.device_flush_done(device, request, event, above);
         }
         if operation == Operation::Other {
-            return self.left_device(request.as_ref(), event.ts_ns);
+            if let Some(request) = request {
+                self.left_device(&request, event.ts_ns, above);
+            }
+            return;
         }
         let in_sequence = event.flags & flags::FLUSH_SEQ != 0;
         let last = event.related == 0;
@@ -55,7 +58,7 @@ impl BlockLayer {
     ) {
         let last = event.related == 0;
         if last {
-            self.left_device(Some(&request), event.ts_ns);
+            self.left_device(&request, event.ts_ns, above);
             self.charge(&request, event.ts_ns, above);
         }
         if in_sequence {
@@ -86,7 +89,7 @@ impl BlockLayer {
         event: &Event,
         above: &mut Above<'_>,
     ) {
-        self.completion_missed(request, event.ts_ns);
+        self.completion_missed(request, event.ts_ns, above);
         if request.in_sequence {
             self.meter(device).request_completed(request.operation);
             self.end_all(request, event.ts_ns, event.ts_ns, above);
@@ -96,10 +99,14 @@ impl BlockLayer {
     }
 
     /// A request has left the device without being seen to.
-    pub(super) fn completion_missed(&mut self, request: &Request, ts_ns: u64) {
-        let meter = self.meter(request.device);
-        meter.check.completions_missed += 1;
-        meter.depth.leave(ts_ns);
+    pub(super) fn completion_missed(
+        &mut self,
+        request: &Request,
+        ts_ns: u64,
+        above: &mut Above<'_>,
+    ) {
+        self.meter(request.device).check.completions_missed += 1;
+        self.left_device(request, ts_ns, above);
     }
 
     /// The last C of a flush sequence with data.
@@ -168,11 +175,17 @@ impl BlockLayer {
         }
     }
 
-    fn left_device(&mut self, request: Option<&Request>, ts_ns: u64) {
-        if let Some(request) = request
-            && request.at_device
-        {
-            self.meter(request.device).depth.leave(ts_ns);
+    /// Ends what D began: the depth, and for a flush the wait of those who sync.
+    fn left_device(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
+        if !request.at_device {
+            return;
+        }
+        let meter = self.meter(request.device);
+        meter.depth.leave(ts_ns);
+        if request.flush {
+            flush_clocks(meter.dev, ts_ns, above, |stages| {
+                stages.issued = stages.issued.saturating_sub(1)
+            });
         }
     }
 
@@ -198,10 +211,7 @@ impl BlockLayer {
         if let Some(request) = request
             && request.at_device
         {
-            self.left_device(Some(&request), event.ts_ns);
-            flush_clocks(event, above, |stages| {
-                stages.issued = stages.issued.saturating_sub(1)
-            });
+            self.left_device(&request, event.ts_ns, above);
             self.meter(device)
                 .flush_d2c
                 .record(event.ts_ns.saturating_sub(request.issued_ns));

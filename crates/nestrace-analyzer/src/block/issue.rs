@@ -84,14 +84,14 @@ impl Request {
 }
 
 /// A flush at the device holds up whoever waits for a sync.
-pub(super) fn flush_clocks(event: &Event, above: &mut Above<'_>, change: impl Fn(&mut Stages)) {
-    if !above.images.disks_on(event.dev).is_empty() {
-        for_clocks(
-            Some(ClocksOf::FileSystemOn(event.dev)),
-            event.ts_ns,
-            above,
-            change,
-        );
+pub(super) fn flush_clocks(
+    dev: u32,
+    ts_ns: u64,
+    above: &mut Above<'_>,
+    change: impl Fn(&mut Stages),
+) {
+    if !above.images.disks_on(dev).is_empty() {
+        for_clocks(Some(ClocksOf::FileSystemOn(dev)), ts_ns, above, change);
     }
 }
 
@@ -116,7 +116,7 @@ impl BlockLayer {
             .remove(&event.object)
             .unwrap_or_else(|| Request::new(device, operation));
         if request.at_device {
-            request = self.issued_again(request, device, event);
+            request = self.issued_again(request, device, event, above);
         }
         // The kernel counts a flush once, however often the driver puts it back.
         let again = request.requeued && request.issued_ns != 0;
@@ -135,7 +135,7 @@ impl BlockLayer {
         if request.flush {
             if !again {
                 meter.device_flushes += 1;
-                flush_clocks(event, above, |stages| stages.issued += 1);
+                flush_clocks(event.dev, event.ts_ns, above, |stages| stages.issued += 1);
             }
         } else if operation != Operation::Other && event.bytes > 0 {
             meter.issued += 1;
@@ -153,8 +153,14 @@ impl BlockLayer {
 
     /// D of a request that is at the device already: either its R was lost, and it carries the same
     /// bio as before, or its C was, and it is another request at the same address.
-    fn issued_again(&mut self, old: Request, device: u16, event: &Event) -> Request {
-        self.completion_missed(&old, event.ts_ns);
+    fn issued_again(
+        &mut self,
+        old: Request,
+        device: u16,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) -> Request {
+        self.completion_missed(&old, event.ts_ns, above);
         self.meter(old.device).check.reissued_while_live += 1;
         let same = old.first.is_some_and(|first| {
             first.pointer == event.related

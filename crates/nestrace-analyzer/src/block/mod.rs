@@ -176,7 +176,7 @@ impl BlockLayer {
             && request.at_device
             && let Some(request) = self.requests.remove(&old.request)
         {
-            self.completion_missed(&request, ts_ns);
+            self.completion_missed(&request, ts_ns, above);
         }
     }
 
