@@ -9,6 +9,7 @@
 use nestrace_abi::{Kind, flags::op};
 use nestrace_trace::Event;
 
+use crate::aio_key::AioKey;
 use crate::analysis::{FileLatency, ImageFileIo};
 use crate::histogram::Histogram;
 use crate::image::{ImageState, Images};
@@ -124,9 +125,6 @@ struct Aio {
     left: u64,
 }
 
-/// The user's iocb in its file: addresses alone may repeat between two QEMUs.
-type AioKey = (u64, u64);
-
 /// File I/O in flight.
 #[derive(Debug, Default)]
 pub(crate) struct FileIo {
@@ -220,11 +218,11 @@ impl FileIo {
         let Some(call) = host.begin(event) else {
             // It still takes a place in the batch.
             if let Some(batch) = self.batches.get_mut(&event.tid) {
-                batch.push((0, 0));
+                batch.push(AioKey::default());
             }
             return;
         };
-        let key = (event.inode, event.object);
+        let key = AioKey::of_submission(event);
         let aio = Aio {
             call,
             direct: false,
@@ -275,7 +273,7 @@ impl FileIo {
     }
 
     fn dio_begin(&mut self, event: &Event, host: &mut Host<'_>) {
-        if let Some(aio) = self.aio.get_mut(&(event.inode, event.origin)) {
+        if let Some(aio) = self.aio.get_mut(&AioKey::of_direct_io(event)) {
             aio.direct = true;
         } else if let Some(submit) = self.uring_without_file.remove(&event.object) {
             let (inode, owner_dev) = (event.inode, event.owner_dev);
@@ -304,7 +302,7 @@ impl FileIo {
     }
 
     fn dio_complete(&mut self, event: &Event, host: &mut Host<'_>) {
-        let key = (event.inode, event.origin);
+        let key = AioKey::of_direct_io(event);
         let Some(aio) = self.aio.get_mut(&key) else {
             return;
         };
@@ -332,8 +330,8 @@ impl FileIo {
         let waiting = self
             .aio
             .iter()
-            .filter(|((inode, _), aio)| {
-                *inode == event.inode && matches!(aio.call.op, op::FSYNC | op::FDATASYNC)
+            .filter(|(key, aio)| {
+                key.is_on_file_of(event) && matches!(aio.call.op, op::FSYNC | op::FDATASYNC)
             })
             .min_by_key(|(_, aio)| aio.call.start_ns)
             .map(|(key, _)| *key);
@@ -349,7 +347,7 @@ impl FileIo {
     pub(crate) fn bio_queued(&mut self, event: &Event) {
         if !self.aio.is_empty()
             && event.origin != 0
-            && let Some(aio) = self.aio.get_mut(&(event.inode, event.origin))
+            && let Some(aio) = self.aio.get_mut(&AioKey::of_direct_io(event))
         {
             aio.direct = true;
         }

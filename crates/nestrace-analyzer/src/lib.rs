@@ -19,6 +19,7 @@
 //! QEMU's time passes. Chains, clocks and findings will stand beside them: each layer already hands
 //! over its beginnings and ends in one place ([`Analyzer::push`]).
 
+mod aio_key;
 pub mod analysis;
 mod analyzer;
 mod block;

@@ -4,8 +4,9 @@ mod notation;
 mod stack;
 
 use nestrace_analyzer::analysis::ReadWrite;
+use nestrace_analyzer::{Analyzer, Options};
 
-use stack::{analyze, image_of};
+use stack::{analyze, image_of, manifest};
 
 #[test]
 fn system_calls_count_when_they_succeed() {
@@ -171,5 +172,47 @@ fn direct_io_tells_the_file_that_io_uring_had_not_looked_up() {
     assert_eq!(
         (io.reads, io.bytes.read, io.latency_ns.read.mean),
         (1, 4096, Some(50))
+    );
+}
+
+#[test]
+fn two_file_systems_may_use_the_same_inode_number_and_iocb() {
+    // Image 13 lies on 8:16 as inode 12 too, and its QEMU has its iocb at the same address.
+    let mut manifest = manifest();
+    let other = &mut manifest.topology.guests[0].disks[1].images[0];
+    (other.inode, other.dev) = (12, 8 << 20 | 16);
+    let events = notation::events(
+        "10 sync-exit inode=12 of=7:0 tid=70 result=0
+         11 sync-exit inode=12 of=8:16 tid=71 result=0
+         100 aio-submit-write 0xa1 0+4096 inode=12 of=7:0
+         110 aio-submit-write 0xa1 0+512 inode=12 of=8:16
+         120 dio-begin 0x5500 0+4096 inode=12 of=7:0 origin=0xa1
+         121 dio-begin 0x5600 0+512 inode=12 of=8:16 origin=0xa1
+         130 dio-done 0x5600 bytes=512 inode=12 of=8:16 origin=0xa1
+         150 dio-done 0x5500 bytes=4096 inode=12 of=7:0 origin=0xa1
+         200 aio-submit-fdsync 0xa2 inode=12 of=7:0
+         210 aio-submit-fdsync 0xa3 inode=12 of=8:16
+         240 sync-exit inode=12 of=8:16 tid=71 result=0
+         290 sync-exit inode=12 of=7:0 tid=70 result=0",
+    );
+    let analysis = Analyzer::analyze(&manifest, Options::default(), events);
+    let latency = |disk: &str| {
+        let image = analysis.images.iter().find(|image| image.disk == disk);
+        let io = image.and_then(|image| image.file_io.clone()).expect(disk);
+        (
+            io.bytes.write,
+            io.latency_ns.write.sum,
+            io.latency_ns.sync.sum,
+        )
+    };
+    assert_eq!(latency("sd"), (512, 20, 30));
+    let vm1 = image_of(&analysis, 12).file_io.expect("recorded");
+    assert_eq!(
+        (
+            vm1.bytes.write,
+            vm1.latency_ns.write.sum,
+            vm1.latency_ns.sync.sum
+        ),
+        (4096, 50, 90)
     );
 }

@@ -4,6 +4,7 @@ use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::{Above, BlockLayer};
+use crate::aio_key::AioKey;
 use crate::device::Operation;
 use crate::image::Owner;
 
@@ -67,8 +68,8 @@ pub(super) struct Bio {
     pub open: u32,
     pub owner: Owner,
     pub clocks: Option<ClocksOf>,
-    /// Native aio that it belongs to: inode and the user's iocb.
-    pub aio: (u64, u64),
+    /// Native aio that it belongs to.
+    pub aio: AioKey,
 }
 
 impl Bio {
@@ -93,7 +94,7 @@ impl Bio {
             open: 1,
             owner: Owner::Thread(event.tid),
             clocks: None,
-            aio: (event.inode, event.origin),
+            aio: AioKey::of_direct_io(event),
         }
     }
 
@@ -108,7 +109,7 @@ impl Bio {
         Self {
             queued_ns: None,
             bytes,
-            aio: (0, 0),
+            aio: AioKey::default(),
             ..Self::new(generation, device, operation, event)
         }
     }
@@ -334,7 +335,7 @@ impl BlockLayer {
         ts_ns: u64,
         above: &mut Above<'_>,
     ) {
-        if whole.aio.1 != 0 {
+        if whole.aio.names_iocb() {
             above.files.bio_ended(
                 whole.aio,
                 whole.whole_bytes,
@@ -423,7 +424,7 @@ impl BlockLayer {
             self.refused(&bio, above);
             return;
         }
-        if bio.aio.1 != 0 {
+        if bio.aio.names_iocb() {
             above.files.bio_ended(
                 bio.aio,
                 bio.whole_bytes,
