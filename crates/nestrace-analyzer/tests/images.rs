@@ -145,8 +145,8 @@ fn anonymous_direct_io_belongs_to_the_image_that_its_thread_works_on() {
 fn a_bio_that_was_given_back_at_once_counts_for_nothing() {
     // As io_uring does it: first without waiting, then again by a worker. 12 is BLK_STS_AGAIN.
     let analysis = analyze(
-        "100 Q b1 R 0+8192 inode=12 of=7:0 sub=1
-         101 BC b1 R 0+8192 aux=12
+        "100 Q b1 Rn 0+8192 inode=12 of=7:0 sub=1
+         101 BC b1 Rn 0+8192 aux=12
          200 Q b1 R 0+8192 inode=12 of=7:0 sub=1 tid=101
          201 G b1
          202 D r1 R 0+8192 rel=b1
@@ -165,4 +165,28 @@ fn a_bio_that_was_given_back_at_once_counts_for_nothing() {
     assert_eq!(device.bytes.read, 8192);
     let image = image_of(&analysis, 12).host_bytes.expect("recorded");
     assert_eq!((image.read, image.write), (8192, 0));
+}
+
+#[test]
+fn a_bio_that_may_wait_and_fails_early_is_one_that_ended() {
+    // 10 is BLK_STS_IOERR: the device is going away. Nobody queues it again.
+    let analysis = analyze(
+        "100 Q b1 R 0+8192 inode=12 of=7:0 sub=1
+         101 BC b1 R 0+8192 aux=10
+         200 Q b2 R 0+4096 inode=12 of=7:0 sub=1
+         201 G b2
+         202 D r2 R 0+4096 rel=b2
+         300 C r2 R 0+4096",
+    );
+    let device = &analysis.devices[0];
+    let check = device.check.expect("full");
+    assert_eq!((check.refused, check.queued, check.ended), (0, 2, 2));
+    assert_eq!(
+        (device.counts.queued, device.counts.completed),
+        (Some(2), 1),
+        "it never was a request"
+    );
+    assert_eq!(device.bytes.read, 4096);
+    let d2c = device.latency_ns.all.d2c.expect("a device with requests");
+    assert_eq!((d2c.n, d2c.mean), (1, Some(98)));
 }

@@ -47,6 +47,8 @@ pub(super) struct Bio {
     pub home: u16,
     pub operation: Operation,
     pub empty_flush: bool,
+    /// Rather to be given back than to wait (REQ_NOWAIT).
+    pub nowait: bool,
     pub way: Way,
     /// A request carried it at a D.
     pub walked: bool,
@@ -80,6 +82,7 @@ impl Bio {
             home: device,
             operation,
             empty_flush: false,
+            nowait: event.flags & flags::NOWAIT != 0,
             way: Way::Unknown,
             walked: false,
             stage: Some(Stage::Queued),
@@ -420,7 +423,9 @@ impl BlockLayer {
             home.flush.record(event.ts_ns.saturating_sub(queued_ns));
             return;
         }
-        if event.aux != 0 && bio.way == Way::Unknown && !above.images.is_stacked(event.dev) {
+        let failed_early =
+            event.aux != 0 && bio.way == Way::Unknown && !above.images.is_stacked(event.dev);
+        if failed_early && bio.nowait {
             self.refused(&bio, above);
             return;
         }
@@ -438,7 +443,9 @@ impl BlockLayer {
         }
         let home = self.meter(bio.home);
         home.check.ended += 1;
-        if bio.way != Way::Unknown {
+        // A device that has shown no bio done without a request is taken for one that has requests:
+        // a bio that fails before it has one completes none, as in the kernel's own counts.
+        if bio.way != Way::Unknown || failed_early && !home.bio_based {
             return;
         }
         home.bio_based = true;

@@ -3,7 +3,7 @@
 //! `TIME WHAT OBJECT [OPERATION] [OFFSET+BYTES] [KEY=VALUE …]`, where TIME is in ns or with the
 //! suffix `u` or `m`, WHAT is btt's letter or a short word of [`kind`], OBJECT a name (each name is
 //! one address) or a hexadecimal number, OPERATION letters as blktrace prints them (`R` `W` `D` `F`,
-//! `f` preflush, `u` FUA, `m` metadata, `r` read-ahead, `s` flush sequence), OFFSET and BYTES in
+//! `f` preflush, `u` FUA, `m` metadata, `r` read-ahead, `s` flush sequence, `n` not to wait), OFFSET and BYTES in
 //! bytes. Keys are columns; `links=b2,b3` adds `Link` events to a D.
 #![allow(dead_code)] // Each test binary uses its part.
 
@@ -153,6 +153,7 @@ fn operation(word: &str, kind: Kind) -> Option<u32> {
             'm' => flags::META,
             'r' => flags::RAHEAD,
             's' => flags::FLUSH_SEQ,
+            'n' => flags::NOWAIT,
             other => panic!("no such flag: {other}"),
         };
     }
