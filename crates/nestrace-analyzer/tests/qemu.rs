@@ -4,6 +4,7 @@ mod notation;
 mod stack;
 
 use nestrace_analyzer::{Analyzer, Options};
+use nestrace_trace::manifest::Backend;
 
 use stack::{analyze, manifest, qemu};
 
@@ -141,4 +142,43 @@ fn the_last_disk_belongs_to_the_last_backend() {
     manifest.topology.guests[0].backends.clear();
     let analysis = Analyzer::analyze(&manifest, Options::default(), events);
     assert_eq!(qemu(&analysis, "vm1/?").writes, 2);
+}
+
+#[test]
+fn a_disk_that_was_plugged_in_later_is_not_the_only_disk() {
+    // vm2 had one disk when recording began.
+    let text = "100 acct-write 0x1 rel=0x10040 bytes=512 dev=1
+         200 acct-done 0x1 rel=0x10040 dev=1
+         300 acct-write 0x1 rel=0x10040 bytes=512 dev=1
+         301 acct-write 0x2 rel=0x80040 bytes=4096 dev=1
+         400 acct-done 0x1 rel=0x10040 dev=1
+         401 acct-done 0x2 rel=0x80040 dev=1";
+    let events = notation::events(text);
+    let mut manifest = manifest();
+    let analysis = Analyzer::analyze(&manifest, Options::default(), events.clone());
+    let written = |analysis, disk| qemu(analysis, disk).bytes.write;
+    assert_eq!(
+        (written(&analysis, "vm2/vd"), written(&analysis, "vm2/?")),
+        (1024, 4096)
+    );
+    // Two BlockBackends of one disk are known from the beginning, each only by elimination.
+    manifest.topology.guests[1].backends = [0x10000, 0x80000]
+        .map(|address| Backend {
+            address,
+            disk: 0,
+            proof: "only disk".into(),
+        })
+        .to_vec();
+    let analysis = Analyzer::analyze(&manifest, Options::default(), events.clone());
+    assert_eq!(written(&analysis, "vm2/?"), 1024 + 4096);
+    let idle = events.iter().filter(|event| event.related == 0x80040);
+    let analysis = Analyzer::analyze(&manifest, Options::default(), idle.copied());
+    assert_eq!(written(&analysis, "vm2/?"), 4096, "the other one may be vd");
+    // A name tells which is which.
+    manifest.topology.guests[1].backends[0].proof = "node name".into();
+    let analysis = Analyzer::analyze(&manifest, Options::default(), events);
+    assert_eq!(
+        (written(&analysis, "vm2/vd"), written(&analysis, "vm2/?")),
+        (1024, 4096)
+    );
 }

@@ -8,6 +8,10 @@ use nestrace_trace::manifest::Guest;
 
 use crate::pointer::PointerMap;
 
+/// The proof of a BlockBackend that was given the guest's only disk whatever it was called: a disk
+/// that was plugged in later is given the same.
+const BY_ELIMINATION: &str = "only disk";
+
 /// A BlockBackend is smaller than this.
 const MAX_DISTANCE: u64 = 16384;
 
@@ -18,7 +22,10 @@ pub(super) struct Backends {
     stats: Vec<u64>,
     disk_of: PointerMap<u64, u32>,
     distance: Option<u64>,
+    /// The guest had one disk when recording began.
     only_disk: bool,
+    /// The statistics that were seen while nothing spoke for a second disk.
+    of_only_disk: Option<u64>,
 }
 
 impl Backends {
@@ -26,6 +33,7 @@ impl Backends {
         let disk_of: PointerMap<u64, u32> = guest
             .backends
             .iter()
+            .filter(|backend| backend.proof != BY_ELIMINATION)
             .map(|backend| (backend.address, backend.disk))
             .collect();
         let backends = guest
@@ -50,6 +58,9 @@ impl Backends {
 
     pub(super) fn saw_stats(&mut self, address: u64) {
         if address != 0 && !self.stats.contains(&address) {
+            if self.only_disk && self.stats.is_empty() && self.backends.len() <= 1 {
+                self.of_only_disk = Some(address);
+            }
             self.stats.push(address);
             self.learn();
         }
@@ -77,7 +88,7 @@ impl Backends {
 
     /// The disk, as far as it is known yet.
     pub(super) fn disk_of_stats(&self, stats: u64) -> Option<u32> {
-        if self.only_disk {
+        if self.of_only_disk == Some(stats) {
             return Some(0);
         }
         let backend = stats.wrapping_sub(self.distance?);
@@ -85,7 +96,8 @@ impl Backends {
     }
 
     /// The disk of each statistics address at the end. Where exactly one address and one disk are
-    /// left, they belong together.
+    /// left, they belong together, unless there are more BlockBackends than disks. An address without a
+    /// disk is that of one that was plugged in later, or nobody can tell.
     pub(super) fn assign(
         &self,
         guest: &Guest,
@@ -99,6 +111,9 @@ impl Backends {
             .take(guest.disks.len())
             .filter(|disk| !taken.contains(disk))
             .collect();
+        if self.backends.len() > guest.disks.len() {
+            return disks;
+        }
         let mut open = disks.values_mut().filter(|disk| disk.is_none());
         if let ([disk], Some(only), None) = (free.as_slice(), open.next(), open.next()) {
             *only = Some(*disk);
