@@ -91,6 +91,15 @@ fn check_names(args: &AnalyzeArgs, topology: &Topology) -> Result<(), Failure> {
 
 /// What the reader found damaged or cut belongs beside the numbers, like any other loss.
 fn note_damage(analysis: &mut Analysis, diagnostics: &[Diagnostic]) {
+    // A recorder that ran out of space has closed the bundle and counted what it could not finish.
+    if analysis
+        .trace
+        .losses
+        .iter()
+        .any(|loss| loss.source == "disk_full")
+    {
+        return;
+    }
     let rows: u64 = diagnostics
         .iter()
         .filter_map(|diagnostic| diagnostic.rows_lost)
