@@ -33,7 +33,21 @@ impl QemuMemory {
 
     /// The disk that the BlockBackend at `address` belongs to, with the proof.
     #[must_use]
-    pub fn identify(&self, address: u64, guest: &Guest) -> Option<Backend> {
+    ///
+    /// Where no name is found, the only disk is taken for the first BlockBackend that is seen, and for
+    /// no other: a second one is a disk that was plugged in meanwhile.
+    pub fn identify(&self, address: u64, guest: &Guest, is_first: bool) -> Option<Backend> {
+        self.by_name(address, guest).or_else(|| {
+            let only = is_first && guest.disks.len() == 1;
+            only.then(|| Backend {
+                address,
+                disk: 0,
+                proof: "only disk".to_owned(),
+            })
+        })
+    }
+
+    fn by_name(&self, address: u64, guest: &Guest) -> Option<Backend> {
         let found = |disk: usize, proof: &str| {
             Some(Backend {
                 address,
@@ -41,9 +55,6 @@ impl QemuMemory {
                 proof: proof.to_owned(),
             })
         };
-        if let [_] = guest.disks.as_slice() {
-            return found(0, "only disk");
-        }
         let mut words = [0u8; BACKEND_WORDS * 8];
         self.read(address, &mut words)?;
         let pointers: Vec<u64> = words
@@ -195,13 +206,18 @@ mod tests {
             ..Guest::default()
         };
         let memory = QemuMemory::open(std::process::id());
-        let found = memory.identify(backend.as_ptr() as u64, &guest).unwrap();
+        let found = memory
+            .identify(backend.as_ptr() as u64, &guest, true)
+            .unwrap();
         assert_eq!((found.disk, found.proof.as_str()), (1, "node name"));
         let unknown = Guest {
             disks: vec![disk("x"), disk("y")],
             ..Guest::default()
         };
-        assert_eq!(memory.identify(backend.as_ptr() as u64, &unknown), None);
+        assert_eq!(
+            memory.identify(backend.as_ptr() as u64, &unknown, true),
+            None
+        );
         drop((empty, child));
     }
 }

@@ -362,8 +362,9 @@ impl Recorder {
             let Some(guest) = self.manifest.topology.guests.get_mut(index as usize) else {
                 continue;
             };
+            let is_first = state.known.is_empty();
             if state.known.insert(address)
-                && let Some(backend) = state.memory.identify(address, guest)
+                && let Some(backend) = state.memory.identify(address, guest, is_first)
             {
                 guest.backends.push(backend);
                 self.manifest_changed = true;
