@@ -176,14 +176,7 @@ impl Probes {
 
     /// Attaches what was planned; success and refusal are both noted.
     pub fn attach(&mut self, plan: &ProbePlan) {
-        self.refused
-            .extend(plan.refused.iter().map(|probe| Refused {
-                name: probe.target.to_owned(),
-                source: probe.source.name().to_owned(),
-                reason: probe.reason.clone(),
-                cost: probe.cost.clone(),
-                guest: None,
-            }));
+        self.note_planned_refusals(plan, None);
         for probe in &plan.attach {
             match self.try_attach(probe) {
                 Ok(()) => {
@@ -215,6 +208,18 @@ impl Probes {
             })(),
         };
         attached.map_err(|error| describe(&error))
+    }
+
+    /// What the plan does without.
+    pub(super) fn note_planned_refusals(&mut self, plan: &ProbePlan, guest: Option<&str>) {
+        let refused = plan.refused.iter().map(|probe| Refused {
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
+            reason: probe.reason.clone(),
+            cost: probe.cost.clone(),
+            guest: guest.map(str::to_owned),
+        });
+        self.refused.extend(refused);
     }
 
     pub(super) fn note_attached(&mut self, probe: &PlannedProbe, guest: Option<&str>) {

@@ -14,7 +14,6 @@ use nestrace_kernel::{
     plan::{PlannedProbe, plan_qemu},
     probes::{How, QEMU},
 };
-use nestrace_trace::manifest::Refused;
 
 use super::load::{Probes, describe};
 use crate::qemu_symbols::{self, Located};
@@ -34,14 +33,7 @@ impl Probes {
             .map(|probe| probe.name.clone())
             .collect();
         let plan = plan_qemu(facts, &functions, &usdt);
-        self.refused
-            .extend(plan.refused.iter().map(|probe| Refused {
-                name: probe.target.to_owned(),
-                source: probe.source.name().to_owned(),
-                reason: probe.reason.clone(),
-                cost: probe.cost.clone(),
-                guest: Some(guest.to_owned()),
-            }));
+        self.note_planned_refusals(&plan, Some(guest));
         for probe in &plan.attach {
             let offset = file_offset(&located, probe);
             match offset.and_then(|offset| self.attach_entry(probe, offset, &path, pid)) {

@@ -115,8 +115,6 @@ pub struct Summary {
     pub end_reason: String,
     /// As in the manifest.
     pub notices: Vec<Notice>,
-    /// Resident memory at the end, in bytes.
-    pub resident_bytes: u64,
 }
 
 /// A running recording.
@@ -434,7 +432,6 @@ impl Recorder {
             duration: Duration::from_nanos(live_ns),
             end_reason: self.manifest.end_reason,
             notices: self.manifest.notices,
-            resident_bytes: watch::resident_bytes(),
         })
     }
 

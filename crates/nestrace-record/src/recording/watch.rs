@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::Read,
     os::unix::fs::{FileExt, MetadataExt},
 };
 
@@ -80,16 +79,6 @@ impl Watched {
 
 fn is_block_device(meta: &fs::Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type())
-}
-
-/// Resident memory of this process in bytes; 0 if unknown.
-#[must_use]
-pub fn resident_bytes() -> u64 {
-    let mut text = String::new();
-    let read = File::open("/proc/self/statm").and_then(|mut file| file.read_to_string(&mut text));
-    read.ok()
-        .and_then(|_| text.split_whitespace().nth(1)?.parse::<u64>().ok())
-        .map_or(0, |pages| pages * 4096)
 }
 
 #[cfg(test)]
