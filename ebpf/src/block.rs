@@ -263,13 +263,13 @@ fn link_bios(issue: Record, mut bio: *const u8) {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn block_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    ring::first(|| send_completion(&ctx));
+    ring::first(Source::Block, || send_completion(&ctx));
     0
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn block_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    ring::nested(|| send_completion(&ctx));
+    ring::nested(Source::Block, || send_completion(&ctx));
     0
 }
 

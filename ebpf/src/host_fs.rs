@@ -148,7 +148,9 @@ pub fn xfs_log_force(ctx: RawTracePointContext) -> i32 {
 pub fn writeback_single_inode_start(ctx: RawTracePointContext) -> i32 {
     if let Some((mut record, owner)) = inode_record(Kind::WritebackStart, ctx.arg(0)) {
         thread::introduce();
-        record.bytes = ctx.arg::<u64>(2) << PAGE_SHIFT;
+        // Whoever wants all of it asks for LONG_MAX pages.
+        let pages: u64 = ctx.arg(2);
+        record.bytes = if pages > u64::MAX >> PAGE_SHIFT { u64::MAX } else { pages << PAGE_SHIFT };
         ring::send_owned(record, owner, Source::HostFs);
     }
     0

@@ -41,13 +41,13 @@ pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    ring::first(|| complete(&ctx));
+    ring::first(Source::Block, || complete(&ctx));
     0
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    ring::nested(|| complete(&ctx));
+    ring::nested(Source::Block, || complete(&ctx));
     0
 }
 

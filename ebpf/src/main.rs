@@ -11,6 +11,7 @@
 #![allow(internal_features)]
 
 mod block;
+mod caller;
 mod file_io;
 mod host_fs;
 mod layout;

@@ -12,6 +12,7 @@ const MAPPING_FLAGS: u64 = 3;
 /// Set in `page->mapping` of anonymous memory.
 const MAPPING_ANON: u64 = 1;
 const PAGE_SHIFT: u64 = 12;
+const PAGE_MASK: u64 = (1 << PAGE_SHIFT) - 1;
 /// DIO_IS_SYNC of block/fops.c, as in 6.1, 6.12 and 6.18.
 const BLKDEV_DIO_IS_SYNC: u32 = 2;
 
@@ -105,17 +106,25 @@ pub fn describe_inode(owner: &mut Owner, inode: u64) {
     owner.owner_dev = copy_field(super_block, &SB_DEV);
 }
 
-/// Fills the owner from the bio's first page. Tail pages of a large folio lead to its head.
+/// Fills the owner from the first page that the bio still has to carry: a clone shares its vector with the
+/// bio that it was split from and begins within it. Tail pages of a large folio lead to its head.
 #[inline(always)]
 fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 {
-    let vector: u64 = copy_field(bio as u64, &BIO_VEC);
-    if vector == 0 {
+    // Copied: of a pointer that it follows, the verifier allows no arithmetic with what it does not know.
+    let vectors: u64 = copy_field(bio as u64, &BIO_VEC);
+    if vectors == 0 {
         return OWNER_NONE;
     }
-    let page: u64 = copy_field(vector, &BVEC_PAGE);
-    if page == 0 {
+    let index: u32 = follow(bio, &BIO_IDX);
+    let vector = vectors + u64::from(index) * u64::from(BVEC_SIZE.load());
+    let start: u64 = copy_field(vector, &BVEC_PAGE);
+    if start == 0 {
         return OWNER_NONE;
     }
+    let begin: u32 = copy_field(vector, &BVEC_OFFSET);
+    let within_vector = u64::from(begin) + u64::from(follow::<u32>(bio, &BIO_BVEC_DONE));
+    // A vector of several pages may leave one folio for the next.
+    let page = start + (within_vector >> PAGE_SHIFT) * u64::from(PAGE_SIZEOF.load());
     let tail: u64 = copy_field(page, &PAGE_HEAD);
     let head = if tail & 1 != 0 { tail - 1 } else { page };
     record.related = head;
@@ -127,10 +136,9 @@ fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 
         return OWNER_NONE;
     }
     describe_inode(owner, copy_field(mapping, &MAPPING_HOST));
-    let index: u64 = copy_field(head, &PAGE_INDEX);
-    let within = page.wrapping_sub(head) / u64::from(PAGE_SIZEOF.load().max(1));
-    let offset: u32 = copy_field(vector, &BVEC_OFFSET);
-    owner.file_offset = ((index + within) << PAGE_SHIFT) + u64::from(offset);
+    let first: u64 = copy_field(head, &PAGE_INDEX);
+    let further = page.wrapping_sub(head) / u64::from(PAGE_SIZEOF.load().max(1));
+    owner.file_offset = ((first + further) << PAGE_SHIFT) + (within_vector & PAGE_MASK);
     OWNER_PAGES
 }
 

@@ -3,13 +3,15 @@
 
 use aya_ebpf::{
     btf_maps::{HashMap, LruHashMap},
-    helpers::bpf_probe_read_user,
     macros::{btf_map, uprobe},
     programs::ProbeContext,
 };
-use nestrace_abi::{Kind, Record, Source};
+use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{ring, thread};
+use crate::{
+    file_io::{copy_user, first_buffer},
+    ring, thread,
+};
 
 /// `QEMUIOVector.size`, the same since QEMU 2.12: pointer, count, and a union whose second arm puts
 /// the size where the local iovec's length is.
@@ -25,7 +27,8 @@ struct GuestPointer {
 }
 
 /// `opaque` of block requests in flight: on virtio-blk that is the request, whose first member is the
-/// element that `virtqueue_push` gets.
+/// element that `virtqueue_push` gets. Gone with the push, because the memory may be a network's element
+/// next.
 #[btf_map]
 static OPAQUES: LruHashMap<GuestPointer, u8, 8192> = LruHashMap::new();
 
@@ -95,26 +98,28 @@ pub fn block_acct_invalid(ctx: ProbeContext) -> u32 {
 
 /// A call of `blk_aio_*`: its BlockBackend and the caller's `opaque`.
 #[inline(always)]
-fn backend_call(kind: Kind, backend: u64, opaque: u64, offset: u64, bytes: u64, flags: u32) -> u32 {
-    if let Some(mut record) = record(kind) {
-        record.object = opaque;
-        record.related = backend;
-        record.offset = offset;
-        record.bytes = bytes;
-        record.flags = flags;
-        let key = GuestPointer { address: opaque, guest: record.dev, pad: 0 };
-        let _ = OPAQUES.insert(&key, &1, 0);
-        ring::send(record, Source::Qemu);
-    }
-    0
+fn backend_call(kind: Kind, backend: u64, opaque: u64) -> Option<Record> {
+    let mut record = record(kind)?;
+    record.object = opaque;
+    record.related = backend;
+    let key = GuestPointer { address: opaque, guest: record.dev, pad: 0 };
+    let _ = OPAQUES.insert(&key, &1, 0);
+    Some(record)
 }
 
 #[inline(always)]
 fn vector_call(kind: Kind, ctx: &ProbeContext) -> u32 {
-    let vector = argument(ctx, 2);
-    // SAFETY: the helper checks the address and never faults.
-    let bytes = unsafe { bpf_probe_read_user((vector + QIOV_SIZE) as *const u64) }.unwrap_or_default();
-    backend_call(kind, argument(ctx, 0), argument(ctx, 5), argument(ctx, 1), bytes, argument(ctx, 3) as u32)
+    if let Some(mut record) = backend_call(kind, argument(ctx, 0), argument(ctx, 5)) {
+        let vector = argument(ctx, 2);
+        record.offset = argument(ctx, 1);
+        record.bytes = copy_user(vector + QIOV_SIZE).unwrap_or_default();
+        record.flags = argument(ctx, 3) as u32;
+        // The first member of a QEMUIOVector points to its iovec.
+        let iovec = copy_user(vector).unwrap_or_default();
+        let buffers = Owner { iocb: first_buffer(iovec), ..Owner::default() };
+        ring::send_owned(record, buffers, Source::Qemu);
+    }
+    0
 }
 
 #[uprobe]
@@ -129,20 +134,31 @@ pub fn blk_aio_pwritev(ctx: ProbeContext) -> u32 {
 
 #[uprobe]
 pub fn blk_aio_pwrite_zeroes(ctx: ProbeContext) -> u32 {
-    let (backend, offset, bytes, flags) =
-        (argument(&ctx, 0), argument(&ctx, 1), argument(&ctx, 2), argument(&ctx, 3) as u32);
-    backend_call(Kind::AioPwriteZeroes, backend, argument(&ctx, 5), offset, bytes, flags)
+    if let Some(mut record) = backend_call(Kind::AioPwriteZeroes, argument(&ctx, 0), argument(&ctx, 5)) {
+        record.offset = argument(&ctx, 1);
+        record.bytes = argument(&ctx, 2);
+        record.flags = argument(&ctx, 3) as u32;
+        ring::send(record, Source::Qemu);
+    }
+    0
 }
 
 #[uprobe]
 pub fn blk_aio_flush(ctx: ProbeContext) -> u32 {
-    backend_call(Kind::AioFlush, argument(&ctx, 0), argument(&ctx, 2), 0, 0, 0)
+    if let Some(record) = backend_call(Kind::AioFlush, argument(&ctx, 0), argument(&ctx, 2)) {
+        ring::send(record, Source::Qemu);
+    }
+    0
 }
 
 #[uprobe]
 pub fn blk_aio_pdiscard(ctx: ProbeContext) -> u32 {
-    let (backend, offset, bytes) = (argument(&ctx, 0), argument(&ctx, 1), argument(&ctx, 2));
-    backend_call(Kind::AioPdiscard, backend, argument(&ctx, 4), offset, bytes, 0)
+    if let Some(mut record) = backend_call(Kind::AioPdiscard, argument(&ctx, 0), argument(&ctx, 4)) {
+        record.offset = argument(&ctx, 1);
+        record.bytes = argument(&ctx, 2);
+        ring::send(record, Source::Qemu);
+    }
+    0
 }
 
 #[uprobe]
@@ -150,16 +166,37 @@ pub fn virtqueue_push(ctx: ProbeContext) -> u32 {
     let Some(mut record) = record(Kind::VirtqueuePush) else { return 0 };
     record.object = argument(&ctx, 1);
     record.related = argument(&ctx, 0);
+    let element = GuestPointer { address: record.object, guest: record.dev, pad: 0 };
+    let was_block_request = OPAQUES.remove(&element).is_ok();
     let queue = GuestPointer { address: record.related, guest: record.dev, pad: 0 };
     // SAFETY: only the presence of the entry is looked at.
     if unsafe { BLOCK_QUEUES.get(&queue) }.is_none() {
-        let element = GuestPointer { address: record.object, guest: record.dev, pad: 0 };
-        // SAFETY: as above.
-        if unsafe { OPAQUES.get(&element) }.is_none() {
+        if !was_block_request {
             return 0;
         }
         let _ = BLOCK_QUEUES.insert(&queue, &1, 0);
     }
     ring::send(record, Source::Qemu);
+    0
+}
+
+/// `vm_state_notify(bool running, RunState state)`: the guest's processors were started or stopped.
+#[uprobe]
+pub fn vm_state_notify(ctx: ProbeContext) -> u32 {
+    if let Some(mut record) = record(Kind::GuestRun) {
+        record.sub = argument(&ctx, 0) as u8 & 1;
+        let state = Owner { aux: argument(&ctx, 1) as u32, ..Owner::default() };
+        ring::send_owned(record, state, Source::Qemu);
+    }
+    0
+}
+
+/// `qemu_system_reset(ShutdownCause reason)`.
+#[uprobe]
+pub fn qemu_system_reset(ctx: ProbeContext) -> u32 {
+    if let Some(mut record) = record(Kind::GuestReset) {
+        record.sub = argument(&ctx, 0) as u8;
+        ring::send(record, Source::Qemu);
+    }
     0
 }

@@ -1,4 +1,4 @@
-//! Names of threads, sent once for each thread.
+//! Names of threads, sent once for each thread in a recording.
 
 use aya_ebpf::{
     btf_maps::LruHashMap,
@@ -9,19 +9,21 @@ use nestrace_abi::{Kind, Source};
 
 use crate::ring;
 
+/// The recording in which a thread's name was sent.
 #[btf_map]
-static THREADS: LruHashMap<u32, u8, 16384> = LruHashMap::new();
+static THREADS: LruHashMap<u32, u32, 16384> = LruHashMap::new();
 
-/// Sends the current thread's name unless it was sent before.
+/// Sends the current thread's name unless it was sent in this recording.
 #[inline(always)]
 pub fn introduce() {
     let pid_tgid = bpf_get_current_pid_tgid();
     let tid = pid_tgid as u32;
-    // SAFETY: only the presence of the entry is looked at.
-    if unsafe { THREADS.get(&tid) }.is_some() {
+    let recording = ring::recording();
+    // SAFETY: the value is read at once.
+    if unsafe { THREADS.get(&tid) }.copied() == Some(recording) {
         return;
     }
-    let _ = THREADS.insert(&tid, &1, 0);
+    let _ = THREADS.insert(&tid, &recording, 0);
     let Ok(comm) = bpf_get_current_comm() else { return };
     let mut record = ring::stamp(Kind::Thread);
     record.object = pid_tgid >> 32;

@@ -57,6 +57,9 @@ kinds! {
     /// A bio ended (bio-based devices such as dm and md). `object` bio, `offset`/`bytes` as left, `dev`,
     /// `aux` the status (blk_status_t).
     BioComplete = 7, "bio_complete", Block;
+    /// A thread waits for a free request for a bio (S; kernels before 5.0, from blktrace only). `object` bio,
+    /// `offset`/`bytes`/`flags`/`dev`.
+    SleepRequest = 8, "sleep_request", Block;
     /// A request entered the scheduler (I). `object` request, `offset`/`bytes`/`flags`/`dev`.
     Insert = 10, "insert", Block;
     /// A request went to the driver (D). `object` request, `related` its first bio, `offset`/`bytes`/
@@ -68,7 +71,8 @@ kinds! {
     /// A request was put back (R). `object` request, `offset`/`bytes`/`flags`/`dev`.
     Requeue = 13, "requeue", Block;
     /// A request, or a part of it, was completed (C). `object` request, `bytes` this completion's bytes,
-    /// `offset` where it began, `related` the bytes that remain, `flags`, `dev`, `sub` the error (errno).
+    /// `offset` where it began, `related` the bytes that remain, `flags`, `dev`, `sub` not 0: it failed (the
+    /// low byte of the kernel's status: `blk_status_t` since 5.16, before that a negative errno).
     Complete = 14, "complete", Block;
     /// A request was merged into another. `object` request that disappears, `offset`/`bytes`/`flags`/`dev`.
     RequestMerge = 15, "request_merge", Block;
@@ -81,21 +85,27 @@ kinds! {
     /// thread, asked). `bytes` = the number of requests, `dev`.
     Unplug = 21, "unplug", Block;
     /// Light detail: one whole request. `object` request, `related` D in ns, `ts_ns` is C; `offset`/`bytes`
-    /// (all completed bytes)/`flags`/`dev`, `sub` the error.
+    /// (all completed bytes)/`flags`/`dev`, `sub` as `Complete`.
     RequestDone = 25, "request_done", Block;
 
-    /// A file system call of a traced process begins. `sub` an [`op`](crate::flags::op), `object` the file
+    /// A file system call begins: of a traced process, or (in a guest) of any process on a regular file of a
+    /// chosen mount. `sub` an [`op`](crate::flags::op), `object` the file
     /// descriptor, `offset`/`bytes` as far as the call names them (vectored calls: the sum), `flags` the
-    /// call's own flags (RWF_*), `dev` the guest; owner columns: the file's inode and device, `aux` its f_flags
-    /// (O_DIRECT, O_DSYNC). A block device's inode is its device number.
+    /// call's own flags (RWF_*), `dev` the guest (in a guest 0); owner columns: the file's inode and device,
+    /// `aux` its f_flags (O_DIRECT, O_DSYNC). A block device's inode is its device number. `iocb` of a read or
+    /// write: the user's address of the first buffer (`iov_base` of the first part), 0 where unreadable. In a
+    /// guest, read, write, readv and writev are sent too; `offset` is then the file's position at entry, and of
+    /// a write to a file that is appended to its size.
     SyscallEnter = 30, "syscall_enter", File;
-    /// It returns. `sub` op, `offset` the result (two's complement), `dev` the guest.
+    /// It returns, on the same `tid`. `sub` op, `offset` the result (two's complement), `dev` the guest.
     SyscallExit = 31, "syscall_exit", File;
     /// One iocb of an `io_submit`. `object` the user's iocb, `sub` op, `offset`/`bytes`, `flags` aio_rw_flags,
-    /// `dev` guest; owner: file. `bytes` of a vectored one is the sum.
+    /// `dev` guest; owner: file. `bytes` of a vectored one is the sum. `iocb` as `SyscallEnter`. (In a guest the
+    /// `io_submit` itself is not sent.)
     AioSubmit = 32, "aio_submit", File;
     /// One io_uring request was submitted. `object` the io_kiocb, `related` user_data, `sub` op, `offset`/`bytes`
-    /// (0 where the kernel has not yet read the vector; the completion has it), `flags` rw_flags, owner: file.
+    /// (of a vectored one the sum, 0 where unreadable; the completion has it), `flags` rw_flags, owner: file.
+    /// `iocb` as `SyscallEnter`.
     UringSubmit = 34, "uring_submit", File;
     /// It completed. `object` io_kiocb, `related` user_data, `offset` the result (two's complement).
     UringComplete = 35, "uring_complete", File;
@@ -120,7 +130,7 @@ kinds! {
     JournalCommitEnd = 53, "journal_commit_end", HostFs;
     /// XFS forces its log. `dev`, `object` the log sequence number.
     LogForce = 54, "log_force", HostFs;
-    /// Write-back of one inode begins. `bytes` asked for, owner: file.
+    /// Write-back of one inode begins. `bytes` asked for (all ones: everything), owner: file.
     WritebackStart = 55, "writeback_start", HostFs;
     /// It ends. `bytes` written, owner: file.
     WritebackEnd = 56, "writeback_end", HostFs;
@@ -134,18 +144,26 @@ kinds! {
     AcctFailed = 62, "acct_failed", Qemu;
     /// `block_acct_invalid`. `related` stats, `sub` type.
     AcctInvalid = 63, "acct_invalid", Qemu;
-    /// `blk_aio_preadv`. `object` opaque, `related` the BlockBackend, `offset`, `bytes` (the vector's size), `flags`.
+    /// `blk_aio_preadv`. `object` opaque, `related` the BlockBackend, `offset`, `bytes` (the vector's size), `flags`,
+    /// `iocb` QEMU's address of the first buffer (`iov_base` of the first part; 0 where unreadable): the buffer
+    /// of the file I/O that serves it without a copy.
     AioPreadv = 64, "blk_aio_preadv", Qemu;
     /// `blk_aio_pwritev`. As `AioPreadv`.
     AioPwritev = 65, "blk_aio_pwritev", Qemu;
-    /// `blk_aio_pwrite_zeroes`. As `AioPreadv`.
+    /// `blk_aio_pwrite_zeroes`. As `AioPreadv`, without a buffer.
     AioPwriteZeroes = 66, "blk_aio_pwrite_zeroes", Qemu;
     /// `blk_aio_flush`. `object` opaque, `related` the BlockBackend.
     AioFlush = 67, "blk_aio_flush", Qemu;
-    /// `blk_aio_pdiscard`. As `AioPreadv`.
+    /// `blk_aio_pdiscard`. As `AioPreadv`, without a buffer.
     AioPdiscard = 68, "blk_aio_pdiscard", Qemu;
     /// `virtqueue_push` on a queue that carried block requests. `object` elem, `related` the queue.
     VirtqueuePush = 69, "virtqueue_push", Qemu;
+    /// `vm_state_notify`: the guest's processors were started or stopped. `sub` 1 running, 0 stopped, `aux`
+    /// the state (QEMU's RunState: 3 io-error, 4 paused, 9 running, …), `dev` guest.
+    GuestRun = 70, "guest_run", Qemu;
+    /// `qemu_system_reset`: the machine is reset. `sub` why (QEMU's ShutdownCause: 3 QMP, 7 the guest, …),
+    /// `dev` guest.
+    GuestReset = 71, "guest_reset", Qemu;
 
     /// The name of a thread, before or right after its first event. `tid`, `object` tgid,
     /// `related`+`offset` the 16 bytes of `comm`, little endian.

@@ -29,6 +29,8 @@ macro_rules! fields {
             BIO_OPF = "bio.bi_opf";
             BIO_SECTOR = "bio.bi_iter.bi_sector";
             BIO_SIZE = "bio.bi_iter.bi_size";
+            BIO_IDX = "bio.bi_iter.bi_idx";
+            BIO_BVEC_DONE = "bio.bi_iter.bi_bvec_done";
             BIO_END_IO = "bio.bi_end_io";
             BIO_PRIVATE = "bio.bi_private";
             BIO_VEC = "bio.bi_io_vec";
@@ -41,6 +43,7 @@ macro_rules! fields {
             KN_ID = "kernfs_node.id";
             BVEC_PAGE = "bio_vec.bv_page";
             BVEC_OFFSET = "bio_vec.bv_offset";
+            BVEC_SIZE = "bio_vec";
             BDEV_DEV = "block_device.bd_dev";
             BDEV_DISK = "block_device.bd_disk";
             DISK_MAJOR = "gendisk.major";
@@ -63,6 +66,8 @@ macro_rules! fields {
             MAPPING_HOST = "address_space.host";
             INODE_INO = "inode.i_ino";
             INODE_SB = "inode.i_sb";
+            INODE_MODE = "inode.i_mode";
+            INODE_SIZE = "inode.i_size";
             SB_DEV = "super_block.s_dev";
             DIO_IOCB = "iomap_dio.iocb";
             BLKDEV_DIO_BIO = "blkdev_dio.bio";
@@ -73,6 +78,7 @@ macro_rules! fields {
             KIOCB_COMPLETE = "kiocb.ki_complete";
             FILE_MAPPING = "file.f_mapping";
             FILE_FLAGS = "file.f_flags";
+            FILE_POS = "file.f_pos";
             AIO_USER_IOCB = "aio_kiocb.ki_res.obj";
             LOOP_IOCB = "loop_cmd.iocb";
             URING_FILE = "io_kiocb.file";
@@ -83,11 +89,13 @@ macro_rules! fields {
             URING_USER_DATA = "io_kiocb.cqe.user_data";
             URING_CQE_USER_DATA = "io_uring_cqe.user_data";
             URING_CQE_RES = "io_uring_cqe.res";
+            URING_RW_ADDR = "io_rw.addr";
             URING_RW_LEN = "io_rw.len";
             URING_RW_FLAGS = "io_rw.flags";
             URING_SYNC_FLAGS = "io_sync.flags";
             ITER_COUNT = "iov_iter.count";
             TASK_FILES = "task_struct.files";
+            TASK_STATUS = "task_struct.thread_info.status";
             FILES_FDT = "files_struct.fdt";
             FDT_FD = "fdtable.fd";
             FDT_MAX = "fdtable.max_fds";
@@ -129,6 +137,8 @@ pub const SYMBOLS: &[(&str, &str)] = &[
 pub const URING_COMPLETE_CQE: &str = "URING_COMPLETE_CQE";
 /// Global: 1 to send every disk's events without asking the device map.
 pub const ALL_DEVICES: &str = "ALL_DEVICES";
+/// Global: 1 to choose file I/O by the mount that the file lies on (a guest's way), not by process.
+pub const BY_MOUNT: &str = "BY_MOUNT";
 /// Global: bit number of the page flag PG_head.
 pub const PG_HEAD_BIT: &str = "PG_HEAD_BIT";
 /// Global: bit number of RQF_FLUSH_SEQ in `request.rq_flags`: an enumerator since 6.11, before that

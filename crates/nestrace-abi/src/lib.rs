@@ -57,7 +57,8 @@ pub struct Owner {
     pub inode: u64,
     /// Byte offset in that inode.
     pub file_offset: u64,
-    /// The kernel's `kiocb`, where the bio belongs to a direct I/O.
+    /// The kernel's `kiocb`, where the bio belongs to a direct I/O; of a call by QEMU, or of one on a
+    /// file, the user's address of the first buffer (see [`Kind`]).
     pub iocb: u64,
     /// What the kiocb was made from: the user's `struct iocb` (native aio), the loop device's
     /// request, or the `io_kiocb` itself.
@@ -68,7 +69,7 @@ pub struct Owner {
     pub cgroup: u64,
     /// Device number (`MAJOR << 20 | MINOR`) of the super block that holds `inode`.
     pub owner_dev: u32,
-    /// I/O priority (`ioprio`) of the bio; errno of a completion; else 0.
+    /// I/O priority (`ioprio`) of the bio; errno of a completion; a file's flags, a guest's state (see [`Kind`]).
     pub aux: u32,
 }
 

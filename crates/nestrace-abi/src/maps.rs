@@ -4,19 +4,24 @@
 pub const RINGS: &str = "RINGS";
 /// Hash: device number (`MAJOR << 20 | MINOR`) of a whole disk → 1. Block events of others are not sent.
 pub const DEVICES: &str = "DEVICES";
-/// Hash: process id (tgid) → guest index.
+/// Hash: process id (tgid) → guest index. Where files are chosen by mount: processes that are left out.
 pub const PROCESSES: &str = "PROCESSES";
+/// Hash: device number of a super block → 1. File I/O on other regular files is not sent where files are
+/// chosen by mount; else not looked at.
+pub const MOUNTS: &str = "MOUNTS";
+/// LRU hashes of what is in flight where files are chosen by mount; else not used.
+pub const IN_FLIGHT_BY_MOUNT: &[&str] = &["IN_CALL", "IN_URING"];
 /// Hash: [`InodeKey`] → 1. Page cache, read-ahead and write-back events of others are not sent.
 pub const INODES: &str = "INODES";
 /// Per-CPU array indexed by [`crate::Source`]: events that found no room.
 pub const DROPS: &str = "DROPS";
 
-/// Per-CPU array of one: completions that the second program on `block_rq_complete` took over from the
-/// first, which the kernel had skipped.
+/// Per-CPU array indexed by [`crate::Source`]: completions (of requests, of direct I/O) that a second program
+/// on the tracepoint took over from the first, which the kernel had skipped.
 pub const RESCUED: &str = "RESCUED";
 /// What the name of such a second program ends with.
 pub const NESTED_PROGRAM: &str = "_nested";
-/// Array of one: nonzero while the probes send events.
+/// Array of one: while the probes send events the number of the recording, counted from 1, else 0.
 pub const GATE: &str = "GATE";
 
 /// Key of [`INODES`].

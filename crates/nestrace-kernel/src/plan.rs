@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nestrace_abi::Source;
+use nestrace_abi::{Source, maps::NESTED_PROGRAM};
 use serde::{Serialize, Serializer};
 
 use crate::facts::KernelFacts;
@@ -26,6 +26,9 @@ pub struct Wanted {
     pub detail: Detail,
     /// Whether processes are traced: without one the system calls need no probe.
     pub processes: bool,
+    /// Whether everybody's calls on files of chosen mounts are traced, which is a guest's way. Then nothing
+    /// looks at the page cache: each page of each file would be an event.
+    pub mounts: bool,
 }
 
 /// A probe that can be attached.
@@ -122,10 +125,13 @@ impl From<String> for Refusal {
 pub fn plan(facts: &KernelFacts, layout: &Layout, wanted: Wanted) -> ProbePlan {
     let mut plan = ProbePlan::default();
     for row in TRACEPOINTS.iter().filter(|row| is_wanted(row, wanted)) {
-        plan.settle(
-            row,
-            tracepoint(facts, layout, row).map(|target| (target, row.how)),
-        );
+        let found = tracepoint(facts, layout, row).map(|target| (target, row.how));
+        // What has no first program needs no second one.
+        let is_second = row.program.ends_with(NESTED_PROGRAM);
+        let first = || plan.attach.iter().any(|probe| probe.target == row.target);
+        if found.is_ok() || !is_second || first() {
+            plan.settle(row, found);
+        }
     }
     plan
 }
@@ -150,7 +156,9 @@ fn is_wanted(row: &ProbeRow, wanted: Wanted) -> bool {
         Detail::Full => row.at != At::Light,
         Detail::Light => row.at != At::Full,
     };
-    at && (wanted.processes || !matches!(row.target, "sys_enter" | "sys_exit"))
+    let calls = wanted.processes || wanted.mounts;
+    at && !(wanted.mounts && row.page_cache)
+        && (calls || !matches!(row.target, "sys_enter" | "sys_exit"))
 }
 
 fn tracepoint(

@@ -57,6 +57,8 @@ pub struct ProbeRow {
     /// What the user loses without it, as a sentence.
     pub cost: &'static str,
     pub(crate) at: At,
+    /// It looks at every page of a file, which is for images only.
+    pub(crate) page_cache: bool,
 }
 
 /// Every tracepoint row; QEMU's functions are in [`QEMU`].
@@ -165,6 +167,13 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "iomap_dio_complete",
         "The end of direct I/O with aio=native is not seen: it folds into QEMU's completion time.",
     ),
+    ProbeRow {
+        program: "iomap_dio_complete_nested",
+        ..file(
+            "iomap_dio_complete",
+            "Ends of direct I/O that interrupt the program for another one are lost (and counted).",
+        )
+    },
     module_file(
         "ext4_sync_file_enter",
         "ext4",
@@ -185,23 +194,23 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "btrfs",
         "A sync by io_uring on btrfs has no begin of its own.",
     ),
-    host_fs(
+    page_cache(
         "page_cache_sync_ra",
         "Read-ahead is known by the flag of the I/O only, not by what asked for it.",
     ),
-    host_fs(
+    page_cache(
         "page_cache_async_ra",
         "Read-ahead is known by the flag of the I/O only, not by what asked for it.",
     ),
-    host_fs(
+    page_cache(
         "page_cache_ra_order",
         "The size of folios in read-ahead stays unknown.",
     ),
-    host_fs(
+    page_cache(
         "page_cache_ra_unbounded",
         "Read-ahead beyond the window (fs-verity and the like) is known by its flag only.",
     ),
-    host_fs(
+    page_cache(
         "mm_filemap_add_to_page_cache",
         "Which parts of an image entered the page cache stays unknown.",
     ),
@@ -220,11 +229,11 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "xfs",
         "Waiting for the XFS log cannot be told from other waiting.",
     ),
-    host_fs(
+    page_cache(
         "writeback_single_inode_start",
         "Write-back of an image has no begin: its I/O is seen, not what asked for it.",
     ),
-    host_fs(
+    page_cache(
         "writeback_single_inode",
         "Write-back of an image has no end: its I/O is seen, not what asked for it.",
     ),
@@ -272,6 +281,11 @@ pub const QEMU: &[ProbeRow] = &[
         "virtqueue_push",
         "When QEMU handed a request back is taken from its last host event: qemu_complete folds into virt_complete.",
     ),
+    qemu(
+        "vm_state_notify",
+        "A guest that is paused and resumed is not noticed: its pause looks like waiting.",
+    ),
+    qemu("qemu_system_reset", "A reset of the guest is not noticed."),
 ];
 
 /// USDT probes of QEMU (its own trace events, provider `qemu`) that carry the same first arguments as
@@ -300,6 +314,7 @@ const fn row(source: Source, how: How, at: At, name: &'static str, cost: &'stati
         module: None,
         cost,
         at,
+        page_cache: false,
     }
 }
 
@@ -336,14 +351,17 @@ const fn module_file(name: &'static str, module: &'static str, cost: &'static st
     }
 }
 
-const fn host_fs(name: &'static str, cost: &'static str) -> ProbeRow {
-    row(Source::HostFs, How::RawTp, At::Full, name, cost)
+const fn page_cache(name: &'static str, cost: &'static str) -> ProbeRow {
+    ProbeRow {
+        page_cache: true,
+        ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
+    }
 }
 
 const fn module_fs(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
     ProbeRow {
         module: Some(module),
-        ..host_fs(name, cost)
+        ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
     }
 }
 

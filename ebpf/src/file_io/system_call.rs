@@ -1,0 +1,160 @@
+//! System calls that read, write, sync and allocate.
+
+use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
+
+use super::{describe_open_file, first_buffer, open_file, vector_bytes};
+use crate::{caller, layout::*, ring, thread};
+
+/// `struct pt_regs` of x86-64, whose layout is part of the kernel's user interface.
+pub mod pt_regs {
+    pub const R10: u64 = 56;
+    pub const R9: u64 = 64;
+    pub const DX: u64 = 96;
+    pub const SI: u64 = 104;
+    pub const DI: u64 = 112;
+    pub const ORIG_AX: u64 = 120;
+}
+
+/// Numbers of x86-64 system calls.
+pub mod nr {
+    pub const READ: u64 = 0;
+    pub const WRITE: u64 = 1;
+    pub const PREAD64: u64 = 17;
+    pub const PWRITE64: u64 = 18;
+    pub const READV: u64 = 19;
+    pub const WRITEV: u64 = 20;
+    pub const FSYNC: u64 = 74;
+    pub const FDATASYNC: u64 = 75;
+    pub const IO_SUBMIT: u64 = 209;
+    pub const SYNC_FILE_RANGE: u64 = 277;
+    pub const FALLOCATE: u64 = 285;
+    pub const PREADV: u64 = 295;
+    pub const PWRITEV: u64 = 296;
+    pub const PREADV2: u64 = 327;
+    pub const PWRITEV2: u64 = 328;
+}
+
+/// O_APPEND of `file.f_flags`.
+const APPEND: u32 = 0o2000;
+
+/// Calls at the file's own position are a guest's programs' matter; QEMU names an offset always.
+#[inline(always)]
+fn operation(nr: u64) -> u8 {
+    match nr {
+        nr::PREAD64 | nr::PREADV | nr::PREADV2 => op::READ,
+        nr::PWRITE64 | nr::PWRITEV | nr::PWRITEV2 => op::WRITE,
+        nr::FSYNC => op::FSYNC,
+        nr::FDATASYNC => op::FDATASYNC,
+        nr::FALLOCATE => op::FALLOCATE,
+        nr::SYNC_FILE_RANGE => op::SYNC_FILE_RANGE,
+        nr::READ | nr::READV if caller::by_mount() => op::READ,
+        nr::WRITE | nr::WRITEV if caller::by_mount() => op::WRITE,
+        _ => 0,
+    }
+}
+
+#[raw_tracepoint(tracepoint = "sys_enter")]
+pub fn sys_enter(ctx: RawTracePointContext) -> i32 {
+    let nr: u64 = ctx.arg(1);
+    let operation = operation(nr);
+    if operation == 0 || !ring::open() {
+        return 0;
+    }
+    let Some(guest) = caller::current() else { return 0 };
+    if caller::is_compat() {
+        return 0;
+    }
+    let mut record = ring::stamp(Kind::SyscallEnter);
+    let regs: u64 = ctx.arg(0);
+    record.dev = guest;
+    record.sub = operation;
+    record.object = copy(regs + pt_regs::DI);
+    let address = open_file(record.object);
+    if !caller::wants_file(address) {
+        return 0;
+    }
+    thread::introduce();
+    let mut file = Owner::default();
+    describe_open_file(&mut file, address);
+    describe_arguments(&mut record, &mut file, nr, regs);
+    if caller::by_mount() {
+        find_position(&mut record, &file, nr, address);
+    }
+    caller::begins_call();
+    ring::send_owned(record, file, Source::File);
+    0
+}
+
+/// Fills offset, length, flags and the first buffer.
+#[inline(always)]
+fn describe_arguments(record: &mut Record, file: &mut Owner, nr: u64, regs: u64) {
+    match nr {
+        nr::PREAD64 | nr::PWRITE64 | nr::READ | nr::WRITE => {
+            file.iocb = copy(regs + pt_regs::SI);
+            record.bytes = copy(regs + pt_regs::DX);
+            record.offset = copy(regs + pt_regs::R10);
+        }
+        nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 | nr::READV | nr::WRITEV => {
+            let vector = copy(regs + pt_regs::SI);
+            file.iocb = first_buffer(vector);
+            record.bytes = vector_bytes(vector, copy(regs + pt_regs::DX));
+            record.offset = copy(regs + pt_regs::R10);
+            if nr == nr::PREADV2 || nr == nr::PWRITEV2 {
+                record.flags = copy(regs + pt_regs::R9);
+            }
+        }
+        nr::FALLOCATE => {
+            record.flags = copy(regs + pt_regs::SI);
+            record.offset = copy(regs + pt_regs::DX);
+            record.bytes = copy(regs + pt_regs::R10);
+        }
+        nr::SYNC_FILE_RANGE => {
+            record.offset = copy(regs + pt_regs::SI);
+            record.bytes = copy(regs + pt_regs::DX);
+            record.flags = copy(regs + pt_regs::R10);
+        }
+        _ => {}
+    }
+}
+
+/// Puts the file's own position, or its end where it is appended to, in the place of an offset that the
+/// call does not name (preadv2 and pwritev2 say so by −1).
+#[inline(always)]
+fn find_position(record: &mut Record, file: &Owner, nr: u64, address: u64) {
+    let at_position = match nr {
+        nr::READ | nr::WRITE | nr::READV | nr::WRITEV => true,
+        nr::PREADV2 | nr::PWRITEV2 => record.offset == u64::MAX,
+        _ => false,
+    };
+    if at_position {
+        record.offset = copy_field(address, &FILE_POS);
+    }
+    if record.sub == op::WRITE && file.aux & APPEND != 0 {
+        let inode = copy_field(copy_field(address, &FILE_MAPPING), &MAPPING_HOST);
+        record.offset = copy_field(inode, &INODE_SIZE);
+    }
+}
+
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub fn sys_exit(ctx: RawTracePointContext) -> i32 {
+    let regs: u64 = ctx.arg(0);
+    if !ring::open() {
+        return 0;
+    }
+    let Some(guest) = caller::current() else { return 0 };
+    let nr: u64 = copy(regs + pt_regs::ORIG_AX);
+    let operation = match nr {
+        nr::IO_SUBMIT => op::IO_SUBMIT,
+        nr => operation(nr),
+    };
+    if operation == 0 || !caller::ends_call() {
+        return 0;
+    }
+    let mut record = ring::stamp(Kind::SyscallExit);
+    record.dev = guest;
+    record.sub = operation;
+    record.offset = ctx.arg(1);
+    ring::send(record, Source::File);
+    0
+}
