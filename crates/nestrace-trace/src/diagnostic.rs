@@ -59,6 +59,34 @@ pub enum DiagnosticKind {
     BadValue,
 }
 
+/// What the diagnostics of a stream add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Events that are known to be lost.
+    pub rows_lost: u64,
+    /// Something is missing, be its size known or not: the stream was cut, not closed, or holds damage.
+    pub cut: bool,
+}
+
+impl Damage {
+    /// Adds up.
+    #[must_use]
+    pub fn of(diagnostics: &[Diagnostic]) -> Self {
+        use DiagnosticKind::{BatchDamaged, NotClosed, Truncated, Unreadable};
+        Self {
+            rows_lost: diagnostics.iter().fold(0, |sum: u64, diagnostic| {
+                sum.saturating_add(diagnostic.rows_lost.unwrap_or(0))
+            }),
+            cut: diagnostics.iter().any(|diagnostic| {
+                matches!(
+                    diagnostic.kind,
+                    Truncated | NotClosed | Unreadable | BatchDamaged
+                )
+            }),
+        }
+    }
+}
+
 /// A list that a hostile input cannot grow without end.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnostics {

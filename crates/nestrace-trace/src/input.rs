@@ -70,6 +70,12 @@ impl<R: Read + Seek> Input<R> {
         self.len
     }
 
+    /// The bytes of the message that was last read: its metadata (without the prefix) and its body.
+    pub(crate) fn parts(&self) -> Option<(&[u8], &[u8])> {
+        let (metadata, _) = self.message.split_at_checked(self.metadata_len)?;
+        self.message().map(|(_, body)| (metadata, body))
+    }
+
     /// The metadata and the body of the message that was last read.
     pub(crate) fn message(&self) -> Option<(Message<'_>, &[u8])> {
         let (metadata, body) = self.message.split_at_checked(self.metadata_len)?;

@@ -38,10 +38,14 @@ pub struct Manifest {
     pub detail: String,
     /// The recording machine.
     pub host: Machine,
+    /// How the kernel corrects the host's `CLOCK_MONOTONIC` (NTP): at the start and at every change.
+    pub host_clock_rates: Vec<ClockRate>,
     /// Guests, disks, images, devices.
     pub topology: Topology,
     /// One entry a stream file.
     pub streams: Vec<Stream>,
+    /// What each guest stream's agent (or imported capture) said of its guest; one entry for each guest stream.
+    pub guest_sides: Vec<GuestSide>,
     /// Probes that were attached.
     pub probes: Vec<Probe>,
     /// Probes that could not be attached, and what is missing without them.
@@ -133,6 +137,8 @@ pub struct Guest {
     pub qmp: Option<String>,
     /// Host side of the agent's channel `org.nestrace.agent.0`, if there is one.
     pub agent: Option<String>,
+    /// Address of the guest's vsock device, if it has one.
+    pub vsock_cid: Option<u32>,
     /// The disks, in the order of the command line.
     pub disks: Vec<Disk>,
     /// QEMU's BlockBackends that were identified: address (as in QEMU events) and disk.
@@ -173,6 +179,10 @@ pub struct Disk {
     pub iothread: Option<String>,
     /// Whether the guest may only read.
     pub read_only: bool,
+    /// Serial number that the guest is shown (`serial=`), if one is given.
+    pub serial: Option<String>,
+    /// Bytes that the guest sees; 0 if unknown.
+    pub virtual_size: u64,
     /// Why its I/O cannot be followed on this host (rbd, nbd, vhost-user, vfio); `None` if it can.
     pub not_followed: Option<String>,
     /// The image and its backing files, top first. Empty when it is not a file or device here.
@@ -262,6 +272,143 @@ pub struct Stream {
     pub backend: String,
     /// `uname -r` of the machine.
     pub kernel: String,
+}
+
+/// A guest as seen from inside, for one stream: a reboot begins another. All `*_mono_ns` here are
+/// the *guest's* `CLOCK_MONOTONIC` unless the name says host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestSide {
+    /// Name in [`Topology::guests`].
+    pub guest: String,
+    /// [`Stream::file`].
+    pub file: String,
+    /// `ebpf` or `blktrace`.
+    pub backend: String,
+    /// Why this backend, in words.
+    pub backend_reason: String,
+    /// Version of the agent, or `imported`.
+    pub agent_version: String,
+    /// The guest.
+    pub machine: Machine,
+    /// Guest's `CLOCK_REALTIME` at `start_mono_ns`, nanoseconds since 1970.
+    pub start_unix_ns: u64,
+    /// Guest's `CLOCK_MONOTONIC` at its start.
+    pub start_mono_ns: u64,
+    /// When its probes were live.
+    pub live_mono_ns: u64,
+    /// Its last word; 0 if it never said that it ended.
+    pub end_mono_ns: u64,
+    /// Disks of the guest.
+    pub disks: Vec<GuestDisk>,
+    /// Mounted file systems on those disks.
+    pub mounts: Vec<GuestMount>,
+    /// Probes that the agent attached.
+    pub probes: Vec<Probe>,
+    /// Probes that it could not attach, and what is missing without them.
+    pub probes_refused: Vec<Refused>,
+    /// Round trips over the agent's port: an estimate of the clock that does not rest on I/O.
+    pub clock_samples: Vec<ClockSample>,
+    /// When nothing could be heard of the guest, in the *host's* `CLOCK_MONOTONIC`.
+    pub gaps: Vec<Gap>,
+    /// What the recorder refused of the agent's stream, and how often.
+    pub refused: Vec<RefusedInput>,
+}
+
+/// A disk as the guest sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestDisk {
+    /// `vda`.
+    pub name: String,
+    /// `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Serial number, or empty.
+    pub serial: String,
+    /// Model, or empty.
+    pub model: String,
+    /// `/sys/block/NAME`, resolved: says bus and slot.
+    pub sysfs_path: String,
+    /// Kernel driver: `virtio_blk`, `sd`.
+    pub driver: String,
+    /// Active scheduler.
+    pub scheduler: String,
+    /// `queue/nr_requests`.
+    pub nr_requests: u32,
+    /// `queue/read_ahead_kb`.
+    pub read_ahead_kb: u32,
+    /// `queue/max_sectors_kb`.
+    pub max_sectors_kb: u32,
+    /// `queue/write_cache`.
+    pub write_cache: String,
+    /// `queue/rotational`.
+    pub rotational: bool,
+    /// `queue/logical_block_size`, bytes.
+    pub logical_block_size: u32,
+}
+
+/// A file system that the guest has mounted from one of its disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestMount {
+    /// Disk's name (not the partition's).
+    pub disk: String,
+    /// Device number of the mounted file system.
+    pub dev: u32,
+    /// `ext4`, …
+    pub fs_type: String,
+    /// Mount point in the guest. Never used as a path on the host.
+    pub mount_point: String,
+    /// Mount options.
+    pub options: String,
+}
+
+/// One round trip over the agent's port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClockSample {
+    /// Host's `CLOCK_MONOTONIC` before the question was sent.
+    pub host_sent_ns: u64,
+    /// Guest's `CLOCK_MONOTONIC` when it answered.
+    pub guest_ns: u64,
+    /// Host's `CLOCK_MONOTONIC` when the answer was there.
+    pub host_received_ns: u64,
+}
+
+/// A correction of a clock's rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClockRate {
+    /// `CLOCK_MONOTONIC` at which it was seen, nanoseconds.
+    pub mono_ns: u64,
+    /// Frequency offset, parts per billion: `timex.freq`.
+    pub freq_ppb: i64,
+    /// Nanoseconds that are still to be slewed: `timex.offset`.
+    pub offset_ns: i64,
+}
+
+/// A time without word from a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gap {
+    /// Host's `CLOCK_MONOTONIC`.
+    pub from_host_ns: u64,
+    /// Host's `CLOCK_MONOTONIC`.
+    pub to_host_ns: u64,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Input of an agent that was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RefusedInput {
+    /// What was wrong with it.
+    pub reason: String,
+    /// How often.
+    pub times: u64,
 }
 
 /// An attached probe.

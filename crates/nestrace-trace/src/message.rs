@@ -58,6 +58,29 @@ pub(crate) fn schema_message() -> Framed {
     frame(builder, MessageHeader::Schema, header.as_union_value(), &[])
 }
 
+/// A message whose metadata (padded, sealed or not) and body were read from a stream: to be written
+/// again as it is.
+pub(crate) fn framed_again(metadata: &[u8], body: &[u8]) -> Framed {
+    let mut crc = Hasher::new();
+    let head = prefixed(metadata);
+    crc.update(&head);
+    crc.update(body);
+    Framed {
+        head,
+        crc: crc.finalize(),
+    }
+}
+
+/// Metadata with its prefix in front.
+fn prefixed(metadata: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(metadata.len()).unwrap_or(u32::MAX);
+    let mut head = Vec::with_capacity(metadata.len().saturating_add(PREFIX_LEN));
+    head.extend_from_slice(&CONTINUATION);
+    head.extend_from_slice(&len.to_le_bytes());
+    head.extend_from_slice(metadata);
+    head
+}
+
 /// Where one column lies in a body: bytes from its start, length without padding.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extent {
@@ -158,11 +181,7 @@ fn seal(mut metadata: Vec<u8>, body: &[u8]) -> Framed {
     {
         place.copy_from_slice(digits.as_bytes());
     }
-    let len = u32::try_from(metadata.len()).unwrap_or(u32::MAX);
-    let mut head = Vec::with_capacity(metadata.len().saturating_add(PREFIX_LEN));
-    head.extend_from_slice(&CONTINUATION);
-    head.extend_from_slice(&len.to_le_bytes());
-    head.extend_from_slice(&metadata);
+    let head = prefixed(&metadata);
     let mut outer = Hasher::new();
     outer.update(&head);
     outer.combine(&body_crc);

@@ -102,6 +102,8 @@ pub struct StreamReader<R, I> {
     /// The entry that was read from the index and not yet used.
     entry: Option<Entry>,
     decoder: Decoder,
+    /// The metadata of the schema, where a checksum proved it.
+    schema: Option<Vec<u8>>,
     diagnostics: Diagnostics,
     /// Stamps outside are not asked for.
     range_ns: (u64, u64),
@@ -130,6 +132,7 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
             index: None,
             entry: None,
             decoder,
+            schema: None,
             diagnostics: Diagnostics::default(),
             range_ns: (0, u64::MAX),
             next: 0,
@@ -176,6 +179,16 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
             }
         }
         false
+    }
+
+    /// The bytes of the batch that was read last: its metadata (without the prefix) and its body.
+    pub(crate) fn batch_bytes(&self) -> Option<(&[u8], &[u8])> {
+        self.input.parts()
+    }
+
+    /// The metadata of the schema as it was written; `None` where this release's was assumed.
+    pub(crate) fn schema_bytes(&self) -> Option<&[u8]> {
+        self.schema.as_deref()
     }
 
     /// The events, in the order in which they were written.
@@ -285,6 +298,7 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
         if !self.is_schema_proved(entry).map_err(io)? {
             return self.assume_schema(entry);
         }
+        self.schema = self.input.parts().map(|(metadata, _)| metadata.to_vec());
         self.next = length;
         self.describe(&layout);
         self.decoder = Decoder::new(layout).map_err(io)?;

@@ -10,6 +10,16 @@ pub mod category {
     pub const FLUSH: u16 = 1 << 2;
     /// Someone waits for it.
     pub const SYNC: u16 = 1 << 3;
+    /// On the way to the device.
+    pub const QUEUE: u16 = 1 << 4;
+    /// Put back.
+    pub const REQUEUE: u16 = 1 << 5;
+    /// To the device.
+    pub const ISSUE: u16 = 1 << 6;
+    /// From the device.
+    pub const COMPLETE: u16 = 1 << 7;
+    /// A request of a file system.
+    pub const FS: u16 = 1 << 8;
     /// A driver's or the user's own command.
     pub const PC: u16 = 1 << 9;
     /// Not an event of I/O: see [`super::Notify`].
@@ -26,9 +36,9 @@ pub mod category {
 
 /// Bit of the low half: the payload begins with the cgroup's id. btt and older blkparse drop such
 /// events silently.
-pub(super) const CGROUP: u32 = 1 << 8;
+pub(super) const CGROUP: u64 = 1 << 8;
 /// Bits that hold the number of an [`Action`] or a [`Notify`].
-const NUMBER: u32 = 0xff;
+const NUMBER: u64 = 0xff;
 
 macro_rules! actions {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $letter:literal;)+) => {
@@ -46,7 +56,7 @@ macro_rules! actions {
                 match self { $(Self::$name => $letter,)+ }
             }
 
-            const fn from_number(number: u32) -> Option<Self> {
+            const fn from_number(number: u64) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)+ _ => None }
             }
         }
@@ -102,7 +112,7 @@ pub enum Notify {
 }
 
 /// The action in the raw field, unless it is a notification or a newer one.
-pub(super) const fn action(raw: u32) -> Option<Action> {
+pub(super) const fn action(raw: u64) -> Option<Action> {
     if is_notify(raw) {
         return None;
     }
@@ -110,7 +120,7 @@ pub(super) const fn action(raw: u32) -> Option<Action> {
 }
 
 /// The notification in the raw field.
-pub(super) const fn notify(raw: u32) -> Option<Notify> {
+pub(super) const fn notify(raw: u64) -> Option<Notify> {
     if !is_notify(raw) {
         return None;
     }
@@ -122,8 +132,12 @@ pub(super) const fn notify(raw: u32) -> Option<Notify> {
     }
 }
 
-const fn is_notify(raw: u32) -> bool {
-    raw >> 16 & category::NOTIFY as u32 != 0
+/// Raw actions of notifications.
+pub(super) const NOTIFY_PROCESS: u64 = (category::NOTIFY as u64) << 16;
+pub(super) const NOTIFY_TIMESTAMP: u64 = NOTIFY_PROCESS | 1;
+
+const fn is_notify(raw: u64) -> bool {
+    raw >> 16 & category::NOTIFY as u64 != 0
 }
 
 #[cfg(test)]
@@ -133,14 +147,14 @@ mod tests {
     #[test]
     fn actions_and_notifications_share_numbers_but_not_records() {
         for expected in Action::ALL {
-            assert_eq!(action(*expected as u32), Some(*expected));
+            assert_eq!(action(*expected as u64), Some(*expected));
             assert_eq!(
-                action(*expected as u32 | CGROUP | 0x11 << 16),
+                action(*expected as u64 | CGROUP | 0x11 << 16),
                 Some(*expected)
             );
-            assert_eq!(notify(*expected as u32), None);
+            assert_eq!(notify(*expected as u64), None);
         }
-        let notification = u32::from(category::NOTIFY) << 16;
+        let notification = u64::from(category::NOTIFY) << 16;
         assert_eq!(
             (action(notification | 1), notify(notification | 1)),
             (None, Some(Notify::Timestamp))

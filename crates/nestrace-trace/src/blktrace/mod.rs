@@ -1,11 +1,18 @@
-//! Reads what `blktrace` writes: one file `NAME.blktrace.N` for each processor.
+//! Reads and writes what `blktrace` writes: one file `NAME.blktrace.N` for each processor; reads dumps of
+//! `blkparse -d` as well, which are the same records in one file.
 //!
 //! A file is a sequence of records without a header: 48 bytes ([`Trace`]), then a payload whose length
 //! the record names. Everything is in the byte order of the machine that wrote it, which the magic
-//! number at the start of every record tells. Only version 7, which every kernel since 2.6.17 writes,
-//! is read.
+//! number at the start of every record tells. Version 7 is what every kernel since 2.6.17 writes;
+//! version 8 (64 bytes, Linux 6.19) is what one writes that was asked for it.
 //!
-//! The times are the kernel's `CLOCK_MONOTONIC`; `blkparse` shows them less that of its first record.
+//! The times are absolute: `ktime_get()`, the kernel's `CLOCK_MONOTONIC`, as BPF's clock is. `blkparse`
+//! shows them less that of its first record. (Before 2.6.25 they were those of the processor's own clock,
+//! and no better than that.)
+//!
+//! [`Reader`] reads a file, [`Capture`] all files of a capture as one stream of [`crate::Event`]s, whose times
+//! are left as they are; [`Feed`] takes bytes as they come out of a relay file of a running trace. [`Records`]
+//! and [`Writer`] are the way back.
 //!
 //! ```
 //! use nestrace_trace::blktrace::{Action, Reader};
@@ -21,9 +28,21 @@
 //! ```
 
 mod action;
+mod capture;
+mod events;
+mod feed;
+mod plausible;
 mod reader;
+mod records;
+mod sequence;
 mod trace;
+mod writer;
 
 pub use action::{Action, Notify, category};
+pub use capture::{Capture, Outline};
+pub use events::{event, thread, wall_clock};
+pub use feed::Feed;
 pub use reader::{OpenError, Reader};
-pub use trace::{RECORD_BYTES, Remap, Trace};
+pub use records::Records;
+pub use trace::{RECORD_BYTES, RECORD_BYTES_V8, Remap, Trace, Version};
+pub use writer::Writer;

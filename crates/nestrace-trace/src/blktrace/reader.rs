@@ -9,14 +9,10 @@
 
 use std::io::{self, Read};
 
-use super::trace::{self, ByteOrder, RECORD_BYTES, Trace};
+use super::plausible::Plausible;
+use super::trace::{self, Format, RECORD_BYTES_V8, Trace, Version};
 use crate::diagnostic::{Diagnostic, DiagnosticKind, Diagnostics};
 use crate::index::read_up_to;
-
-/// Upper 24 bits of the magic number; the lowest 8 are the version.
-const MAGIC: u32 = 0x6561_7400;
-/// The version that is read.
-const VERSION: u32 = 7;
 
 /// A file that is no blktrace file, or a newer one.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +22,7 @@ pub enum OpenError {
     #[error("read a blktrace file: its first bytes are not those of a record")]
     NotBlktrace,
     /// It begins with a record of another version.
-    #[error("read a blktrace file: its records have version {found}, version 7 can be read")]
+    #[error("read a blktrace file: its records have version {found}, versions 7 and 8 can be read")]
     Version {
         /// The version.
         found: u32,
@@ -36,43 +32,78 @@ pub enum OpenError {
     Io(#[from] io::Error),
 }
 
-/// Yields the records of one file in the order of the file.
+/// Bytes that are read at once.
+const BUFFER: usize = 256 << 10;
+/// Bytes that the longest record can have.
+const LONGEST: usize = RECORD_BYTES_V8 + u16::MAX as usize;
+/// Bytes of a magic number.
+const MAGIC_BYTES: usize = 4;
+
+/// Yields the records of one file in the order of the file: a processor's file, what `blktrace -o -`
+/// writes, or a dump of `blkparse -d`.
 ///
-/// An empty file is valid: nothing happened on that processor. Bytes that are no record are skipped
-/// up to the next magic number and noted in [`Reader::diagnostics`].
+/// An empty file is valid: nothing happened on that processor. Bytes that are no record are skipped up to
+/// the next magic number, a record whose length or time cannot be is repaired or left out, and each of
+/// these is noted in [`Reader::diagnostics`].
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: R,
-    order: ByteOrder,
-    /// What was read and not yet given out; a whole record unless the input has ended.
-    window: [u8; RECORD_BYTES],
-    filled: usize,
-    /// Offset of the window in the file.
-    offset: u64,
-    ended: bool,
+    source: Source<R>,
+    plausible: Plausible,
     diagnostics: Diagnostics,
 }
 
+/// The bytes of a file.
+#[derive(Debug)]
+struct Source<R> {
+    input: R,
+    format: Format,
+    buffer: Vec<u8>,
+    /// What was read and not yet used is `buffer[start..end]`.
+    start: usize,
+    end: usize,
+    /// Offset of `start` in the file.
+    offset: u64,
+    /// The input has no more, or cannot be read on.
+    ended: bool,
+    failure: Option<io::Error>,
+}
+
 impl<R: Read> Reader<R> {
-    /// Reads the first record's magic number.
+    /// Finds the first record.
     ///
     /// # Errors
-    /// [`OpenError`] when this is no blktrace file of version 7.
+    /// [`OpenError`] when this is no blktrace file of version 7 or 8.
     pub fn new(input: R) -> Result<Self, OpenError> {
-        let mut reader = Self {
+        let mut source = Source {
             input,
-            order: ByteOrder::Little,
-            window: [0; RECORD_BYTES],
-            filled: 0,
+            format: Format::default(),
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
             offset: 0,
             ended: false,
-            diagnostics: Diagnostics::default(),
+            failure: None,
         };
-        reader.fill()?;
-        if reader.filled > 0 {
-            reader.order = byte_order(&reader.window)?;
+        source.fill();
+        if source.end == 0
+            && let Some(error) = source.failure.take()
+        {
+            return Err(OpenError::Io(error));
         }
-        Ok(reader)
+        if !source.rest().is_empty() {
+            source.format = first_format(source.rest())?;
+        }
+        Ok(Self {
+            source,
+            plausible: Plausible::default(),
+            diagnostics: Diagnostics::default(),
+        })
+    }
+
+    /// Version of the records.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.source.format.version
     }
 
     /// What was wrong with the bytes read so far.
@@ -81,90 +112,143 @@ impl<R: Read> Reader<R> {
         self.diagnostics.as_slice()
     }
 
-    /// Fills the window from where it stands.
-    fn fill(&mut self) -> io::Result<()> {
-        let Some(room) = self.window.get_mut(self.filled..) else {
-            return Ok(());
+    /// The next record as it stands in the file.
+    fn read_record(&mut self) -> Option<(u64, Trace)> {
+        loop {
+            self.source.fill();
+            let skipped = self.source.skip_to_record();
+            if skipped > 0 {
+                let at = self.source.offset.saturating_sub(skipped);
+                let what = "bytes that are no blktrace record";
+                note(
+                    &mut self.diagnostics,
+                    DiagnosticKind::BatchDamaged,
+                    at,
+                    skipped,
+                    what,
+                );
+                continue;
+            }
+            let rest = self.source.rest();
+            if rest.is_empty() {
+                self.note_failure();
+                return None;
+            }
+            if let Some(found) = self.take_record() {
+                return Some(found);
+            }
+        }
+    }
+
+    /// The record that the rest begins with; `None` where it is not whole, and was passed.
+    fn take_record(&mut self) -> Option<(u64, Trace)> {
+        let (format, offset) = (self.source.format, self.source.offset);
+        let rest = self.source.rest();
+        let record_bytes = format.version.record_bytes();
+        let cut = |reader: &mut Self, length: usize| {
+            let (what, kind) = ("the file ends within a record", DiagnosticKind::Truncated);
+            note(&mut reader.diagnostics, kind, offset, length as u64, what);
+            reader.source.advance(length);
         };
-        let read = read_up_to(&mut self.input, room)?;
-        self.filled = self.filled.saturating_add(read);
-        Ok(())
-    }
-
-    /// Moves on to the next magic number; `false` at the end of the input.
-    fn find_record(&mut self) -> io::Result<bool> {
-        let (start, mut skipped) = (self.offset, 0_u64);
-        while self.filled == RECORD_BYTES && !self.has_magic() {
-            self.window.copy_within(1.., 0);
-            self.filled = self.filled.saturating_sub(1);
-            self.offset = self.offset.saturating_add(1);
-            skipped = skipped.saturating_add(1);
-            self.fill()?;
+        if rest.len() < record_bytes {
+            cut(self, rest.len());
+            return None;
         }
-        if skipped > 0 {
-            self.note(
-                DiagnosticKind::BatchDamaged,
-                start,
-                skipped,
-                "bytes that are no blktrace record",
-            );
+        let (mut trace, payload_len) = trace::parse(rest, format);
+        let end = record_bytes.saturating_add(payload_len);
+        let follows = match rest.get(end..) {
+            Some(after) => format.may_begin(after),
+            None => false,
+        };
+        if !follows && let Some(inner) = format.find(rest.get(record_bytes..).unwrap_or_default()) {
+            let inner = record_bytes.saturating_add(inner);
+            if inner < end.min(rest.len()) {
+                let what = "a record that another one lies in: its length is wrong";
+                let kind = DiagnosticKind::BatchDamaged;
+                note(&mut self.diagnostics, kind, offset, inner as u64, what);
+                self.source.advance(inner);
+                return trace.is_known().then_some((offset, trace));
+            }
         }
-        if self.filled == RECORD_BYTES {
-            return Ok(true);
-        }
-        if self.filled > 0 {
-            self.note(
-                DiagnosticKind::Truncated,
-                self.offset,
-                self.filled as u64,
-                "the file ends within a record",
-            );
-        }
-        Ok(false)
-    }
-
-    fn has_magic(&self) -> bool {
-        let magic = self
-            .window
-            .first_chunk()
-            .map(|bytes| self.order.u32(*bytes));
-        magic == Some(MAGIC | VERSION)
-    }
-
-    fn read_record(&mut self) -> io::Result<Option<Trace>> {
-        if !self.find_record()? {
-            return Ok(None);
-        }
-        let (mut trace, payload_len) = trace::parse(&self.window, self.order);
-        trace.payload.resize(payload_len, 0);
-        let read = read_up_to(&mut self.input, &mut trace.payload)?;
-        if read < payload_len {
-            let bytes = (RECORD_BYTES as u64).saturating_add(read as u64);
-            self.note(
-                DiagnosticKind::Truncated,
-                self.offset,
-                bytes,
-                "the file ends within a record",
-            );
-            return Ok(None);
-        }
+        let Some(payload) = rest.get(record_bytes..end) else {
+            cut(self, rest.len());
+            return None;
+        };
+        trace.payload.extend_from_slice(payload);
         trace.split_cgroup();
-        let length = (RECORD_BYTES as u64).saturating_add(payload_len as u64);
-        self.offset = self.offset.saturating_add(length);
-        self.filled = 0;
-        self.fill()?;
-        Ok(Some(trace))
+        self.source.advance(end);
+        Some((offset, trace))
     }
 
-    fn note(&mut self, kind: DiagnosticKind, offset: u64, bytes: u64, message: &str) {
-        let message = message.to_owned();
-        self.diagnostics.push(Diagnostic {
-            kind,
-            offset,
-            bytes,
-            rows_lost: None,
-            message,
-        });
+    fn note_failure(&mut self) {
+        if let Some(error) = self.source.failure.take() {
+            let message = format!("the file cannot be read on: {error}");
+            let (kind, at) = (DiagnosticKind::Unreadable, self.source.offset);
+            note(&mut self.diagnostics, kind, at, 0, &message);
+        }
+    }
+}
+
+fn note(diagnostics: &mut Diagnostics, kind: DiagnosticKind, offset: u64, bytes: u64, what: &str) {
+    diagnostics.push(Diagnostic {
+        kind,
+        offset,
+        bytes,
+        rows_lost: None,
+        message: what.to_owned(),
+    });
+}
+
+impl<R: Read> Source<R> {
+    fn rest(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
+    fn advance(&mut self, length: usize) {
+        self.start = self.start.saturating_add(length).min(self.end);
+        self.offset = self.offset.saturating_add(length as u64);
+    }
+
+    /// Makes sure that a whole record is there, and the magic number after it, unless the input ends.
+    fn fill(&mut self) {
+        let wanted = LONGEST.saturating_add(MAGIC_BYTES);
+        if self.ended || self.rest().len() >= wanted {
+            return;
+        }
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end = self.end.saturating_sub(self.start);
+        self.start = 0;
+        let Some(room) = self.buffer.get_mut(self.end..) else {
+            return;
+        };
+        match read_up_to(&mut self.input, room) {
+            Ok(read) => {
+                self.ended = read < room.len();
+                self.end = self.end.saturating_add(read);
+            }
+            Err(error) => {
+                self.ended = true;
+                self.failure = Some(error);
+            }
+        }
+    }
+
+    /// Passes bytes up to the next record, as far as they were read; how many.
+    fn skip_to_record(&mut self) -> u64 {
+        let from = self.offset;
+        while !self.rest().is_empty() && !self.format.begins(self.rest()) {
+            let rest = self.rest();
+            let next = self.format.find(rest.get(1..).unwrap_or_default());
+            let skip = match next {
+                Some(at) => at.saturating_add(1),
+                // The last bytes may begin a magic number.
+                None if !self.ended => rest.len().saturating_sub(MAGIC_BYTES).max(1),
+                None => rest.len(),
+            };
+            self.advance(skip);
+            self.fill();
+        }
+        self.offset.saturating_sub(from)
     }
 }
 
@@ -172,31 +256,49 @@ impl<R: Read> Iterator for Reader<R> {
     type Item = Trace;
 
     fn next(&mut self) -> Option<Trace> {
-        if self.ended {
-            return None;
+        loop {
+            if let Some(trace) = self.plausible.take() {
+                return Some(trace);
+            }
+            let next = match self.read_record() {
+                Some((_, trace)) if self.plausible.passes(&trace) => return Some(trace),
+                next => next,
+            };
+            let ended = next.is_none();
+            if let Some(offset) = self.plausible.push(next) {
+                let what = "a record whose time fits neither the one before nor the one after";
+                let kind = DiagnosticKind::BatchDamaged;
+                let bytes = self.source.format.version.record_bytes() as u64;
+                self.diagnostics.push(Diagnostic {
+                    kind,
+                    offset,
+                    bytes,
+                    // Its number is missing: it counts as lost by that.
+                    rows_lost: None,
+                    message: what.to_owned(),
+                });
+            }
+            if ended {
+                return self.plausible.take();
+            }
         }
-        let trace = self.read_record().unwrap_or_else(|error| {
-            let message = format!("the file cannot be read on: {error}");
-            self.note(DiagnosticKind::Unreadable, self.offset, 0, &message);
-            None
-        });
-        self.ended = trace.is_none();
-        trace
     }
 }
 
-/// The byte order in which the first record's magic number reads right.
-fn byte_order(record: &[u8; RECORD_BYTES]) -> Result<ByteOrder, OpenError> {
-    let bytes = *record.first_chunk().unwrap_or(&[0; 4]);
-    for order in [ByteOrder::Little, ByteOrder::Big] {
-        let magic = order.u32(bytes);
-        if magic & !0xff != MAGIC {
-            continue;
-        }
-        return match magic & 0xff {
-            VERSION => Ok(order),
-            found => Err(OpenError::Version { found }),
-        };
+/// The format of the first record, or, if its first bytes are damaged, of the first one that is followed by
+/// another.
+fn first_format(bytes: &[u8]) -> Result<Format, OpenError> {
+    let magic = *bytes.first_chunk().unwrap_or(&[0; 4]);
+    let refused = match Format::of(magic) {
+        Ok(format) => return Ok(format),
+        // Another version, unless records of a known one follow: then this byte is damaged.
+        Err(Some(found)) => OpenError::Version { found },
+        Err(None) => OpenError::NotBlktrace,
+    };
+    let known = Format::ALL.into_iter();
+    let found = known.filter_map(|format| Some((format.find_pair(bytes)?, format)));
+    match found.min_by_key(|(at, _)| *at) {
+        Some((_, format)) => Ok(format),
+        None => Err(refused),
     }
-    Err(OpenError::NotBlktrace)
 }

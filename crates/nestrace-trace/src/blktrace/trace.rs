@@ -1,4 +1,4 @@
-//! One record of a blktrace file (`struct blk_io_trace`).
+//! One record of a blktrace file (`struct blk_io_trace`, and `blk_io_trace2` of Linux 6.19).
 #![deny(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -9,8 +9,141 @@
 
 use super::action::{self, Action, CGROUP, Notify};
 
-/// Bytes of a record without its payload.
+/// Bytes of a record of version 7 without its payload.
 pub const RECORD_BYTES: usize = 48;
+/// Bytes of a record of version 8 without its payload.
+pub const RECORD_BYTES_V8: usize = 64;
+
+/// Upper 24 bits of the magic number; the lowest 8 are the version.
+const MAGIC: u32 = 0x6561_7400;
+
+/// The magic number of version 7.
+pub(super) const fn magic_v7() -> u32 {
+    MAGIC | Version::V7.number()
+}
+
+/// Version of the records of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// `struct blk_io_trace`: every kernel since 2.6.17.
+    #[default]
+    V7,
+    /// `struct blk_io_trace2`: an action of 64 bits, for zones; what was started with BLKTRACESETUP2.
+    V8,
+}
+
+impl Version {
+    const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            7 => Some(Self::V7),
+            8 => Some(Self::V8),
+            _ => None,
+        }
+    }
+
+    const fn number(self) -> u32 {
+        match self {
+            Self::V7 => 7,
+            Self::V8 => 8,
+        }
+    }
+
+    /// Bytes of a record without its payload.
+    #[must_use]
+    pub const fn record_bytes(self) -> usize {
+        match self {
+            Self::V7 => RECORD_BYTES,
+            Self::V8 => RECORD_BYTES_V8,
+        }
+    }
+}
+
+/// How the records of one file are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Format {
+    pub(super) order: ByteOrder,
+    pub(super) version: Version,
+}
+
+impl Format {
+    /// What this machine's kernel writes into version 7's relay files.
+    pub(super) const NATIVE: Self = Self {
+        order: ByteOrder::NATIVE,
+        version: Version::V7,
+    };
+
+    /// Everything that can be read.
+    pub(super) const ALL: [Self; 4] = [
+        Self::new(ByteOrder::Little, Version::V7),
+        Self::new(ByteOrder::Big, Version::V7),
+        Self::new(ByteOrder::Little, Version::V8),
+        Self::new(ByteOrder::Big, Version::V8),
+    ];
+
+    const fn new(order: ByteOrder, version: Version) -> Self {
+        Self { order, version }
+    }
+
+    /// The magic number as it stands in a file.
+    const fn magic(self) -> [u8; 4] {
+        let number = MAGIC | self.version.number();
+        match self.order {
+            ByteOrder::Little => number.to_le_bytes(),
+            ByteOrder::Big => number.to_be_bytes(),
+        }
+    }
+
+    /// The format in which a magic number reads right; the version, if only that is not known.
+    pub(super) fn of(magic: [u8; 4]) -> Result<Self, Option<u32>> {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let number = order.u32(magic);
+            if number & !0xff == MAGIC {
+                let version = Version::from_number(number & 0xff).ok_or(Some(number & 0xff))?;
+                return Ok(Self { order, version });
+            }
+        }
+        Err(None)
+    }
+
+    /// Whether `bytes` begin a record of this format.
+    pub(super) fn begins(self, bytes: &[u8]) -> bool {
+        let magic = u32::from_ne_bytes(self.magic());
+        bytes
+            .first_chunk()
+            .is_some_and(|four| u32::from_ne_bytes(*four) == magic)
+    }
+
+    /// Whether `bytes` begin a record, or end before that can be told.
+    pub(super) fn may_begin(self, bytes: &[u8]) -> bool {
+        if bytes.len() >= size_of::<u32>() {
+            return self.begins(bytes);
+        }
+        self.magic().starts_with(bytes)
+    }
+
+    /// Where the next magic number stands.
+    pub(super) fn find(self, bytes: &[u8]) -> Option<usize> {
+        let magic = self.magic();
+        bytes.windows(magic.len()).position(|four| *four == magic)
+    }
+
+    /// Where the next record stands that another one follows at once.
+    pub(super) fn find_pair(self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0_usize;
+        loop {
+            at = at.saturating_add(self.find(bytes.get(at..)?)?);
+            let record = bytes.get(at..)?;
+            if record.len() >= self.version.record_bytes() {
+                let (_, payload_len) = parse(record, self);
+                let end = self.version.record_bytes().saturating_add(payload_len);
+                if record.get(end..).is_some_and(|after| self.begins(after)) {
+                    return Some(at);
+                }
+            }
+            at = at.saturating_add(1);
+        }
+    }
+}
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +156,9 @@ pub struct Trace {
     pub sector: u64,
     /// Length in bytes.
     pub bytes: u32,
-    /// Action, a bit for the cgroup, and [`super::category`] bits, as stored.
-    pub raw_action: u32,
+    /// Action, a bit for the cgroup, and [`super::category`] bits, as stored. Of version 8 the upper
+    /// half says which operation on a zone it is.
+    pub raw_action: u64,
     /// Thread id; 0 in the idle task.
     pub tid: u32,
     /// The whole disk, `MAJOR << 20 | MINOR`.
@@ -62,6 +196,11 @@ impl Trace {
     #[must_use]
     pub const fn notify(&self) -> Option<Notify> {
         action::notify(self.raw_action)
+    }
+
+    /// Whether it is an action or a notification that this reader knows.
+    pub(super) const fn is_known(&self) -> bool {
+        self.action().is_some() || self.notify().is_some()
     }
 
     /// The [`super::category`] bits.
@@ -110,6 +249,12 @@ pub(super) enum ByteOrder {
 }
 
 impl ByteOrder {
+    const NATIVE: Self = if cfg!(target_endian = "big") {
+        Self::Big
+    } else {
+        Self::Little
+    };
+
     const fn u16(self, bytes: [u8; 2]) -> u16 {
         match self {
             Self::Little => u16::from_le_bytes(bytes),
@@ -132,30 +277,35 @@ impl ByteOrder {
     }
 }
 
-/// Takes the record's fields, all but the payload, and the payload's length.
-pub(super) fn parse(record: &[u8; RECORD_BYTES], order: ByteOrder) -> (Trace, usize) {
+/// Takes the fields of a record of which there are at least [`Version::record_bytes`], all but the
+/// payload, and the payload's length.
+pub(super) fn parse(record: &[u8], format: Format) -> (Trace, usize) {
+    let order = format.order;
     let mut fields = Fields {
         rest: record,
         order,
     };
     let _magic = fields.u32();
-    let trace = Trace {
+    let mut trace = Trace {
         sequence: fields.u32(),
         time_ns: fields.u64(),
         sector: fields.u64(),
         bytes: fields.u32(),
-        raw_action: fields.u32(),
-        tid: fields.u32(),
-        device: fields.u32(),
-        cpu: fields.u32(),
-        error: fields.u16(),
         order,
         ..Trace::default()
     };
+    // Version 8 has the thread before the action, which it aligns to 8 bytes.
+    match format.version {
+        Version::V7 => (trace.raw_action, trace.tid) = (u64::from(fields.u32()), fields.u32()),
+        Version::V8 => (trace.tid, trace.raw_action) = (fields.u32(), fields.u64()),
+    }
+    trace.device = fields.u32();
+    trace.cpu = fields.u32();
+    trace.error = fields.u16();
     (trace, usize::from(fields.u16()))
 }
 
-/// Reads one field after the other; the record has room for all of them.
+/// Reads one field after the other; past the end they are 0.
 struct Fields<'a> {
     rest: &'a [u8],
     order: ByteOrder,

@@ -210,7 +210,7 @@ fn a_hostile_stream_ends_soon() {
 
 /// What a disk or a careless copy does to a file.
 #[derive(Clone, Debug)]
-enum Damage {
+pub enum Damage {
     Flip { at: usize, bit: u8 },
     Zero { at: usize, len: usize },
     Remove { at: usize, len: usize },
@@ -218,7 +218,7 @@ enum Damage {
 }
 
 impl Damage {
-    fn apply(&self, bytes: &mut Vec<u8>) {
+    pub fn apply(&self, bytes: &mut Vec<u8>) {
         let len = bytes.len().max(1);
         match self {
             Self::Flip { at, bit } => {
@@ -247,7 +247,7 @@ impl Damage {
     }
 }
 
-fn any_damage() -> impl Strategy<Value = Damage> {
+pub fn any_damage() -> impl Strategy<Value = Damage> {
     prop_oneof![
         4 => (any::<usize>(), any::<u8>()).prop_map(|(at, bit)| Damage::Flip { at, bit }),
         1 => (any::<usize>(), 1usize..3000).prop_map(|(at, len)| Damage::Zero { at, len }),

@@ -17,7 +17,7 @@ use nestrace_trace::{Event, OpenError};
 use super::read;
 
 /// Writes `columns` with Arrow's own writer and makes an index for it.
-fn written(
+pub fn written(
     columns: &[(&str, ArrayRef)],
     format: Option<&str>,
     compression: Option<CompressionType>,
@@ -77,7 +77,7 @@ fn index_of(stream: &[u8], rows: u32) -> Vec<u8> {
     index
 }
 
-fn u64s(values: &[u64]) -> ArrayRef {
+pub fn u64s(values: &[u64]) -> ArrayRef {
     Arc::new(UInt64Array::from(values.to_vec()))
 }
 

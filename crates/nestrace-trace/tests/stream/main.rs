@@ -3,6 +3,7 @@
 mod damage;
 mod disk_full;
 mod foreign;
+mod repair;
 mod round_trip;
 
 use std::io::Cursor;

@@ -1,0 +1,237 @@
+//! The files of a capture as one stream of events.
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::io::Read;
+
+use nestrace_abi::{Kind, Source};
+
+use super::events::{event, thread, wall_clock};
+use super::sequence::Sequences;
+use super::{Reader, Trace};
+use crate::{Diagnostic, Event};
+
+/// Devices of one capture; what blktrace traces at once is one device.
+const MAX_DEVICES: usize = 256;
+
+/// Merges the records of all processors by time and turns them into events. A gap in the records' numbers
+/// gives a [`Kind::Loss`] event as well.
+///
+/// Files of several processors (`blktrace -o -`) come in runs: put [`crate::TimeOrdered`] behind.
+///
+/// ```
+/// use nestrace_trace::blktrace::{Capture, Reader};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let cpu_0: &[u8] = include_bytes!(concat!(
+/// #     env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"));
+/// # let cpu_1: &[u8] = include_bytes!(concat!(
+/// #     env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"));
+/// let mut capture = Capture::new(vec![Reader::new(cpu_0)?, Reader::new(cpu_1)?]);
+/// let events = capture.by_ref().count();
+/// assert_eq!((events, capture.outline().devices.len(), capture.outline().lost), (405, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Capture<R> {
+    files: Vec<File<R>>,
+    /// Files but for `current`, by the time of their next record.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    current: Option<usize>,
+    sequences: Sequences,
+    outline: Outline,
+    /// What follows a loss.
+    next: Option<Event>,
+}
+
+#[derive(Debug)]
+struct File<R> {
+    reader: Reader<R>,
+    /// The next action, and the notifications before it.
+    ahead: VecDeque<Trace>,
+}
+
+/// Notifications in a row that are put in order.
+const MAX_NOTIFICATIONS: usize = 1 << 12;
+
+impl<R: Read> File<R> {
+    /// Time of the next record. A notification comes no later than what it was written for: dumps of
+    /// blkparse leave it the machine's own time while all others count from the first event.
+    fn next_time(&mut self) -> Option<u64> {
+        if self.ahead.is_empty() {
+            let mut known_ns = u64::MAX;
+            for trace in self.reader.by_ref().take(MAX_NOTIFICATIONS) {
+                let is_action = trace.notify().is_none();
+                if is_action {
+                    known_ns = trace.time_ns;
+                }
+                self.ahead.push_back(trace);
+                if is_action {
+                    break;
+                }
+            }
+            for trace in &mut self.ahead {
+                trace.time_ns = trace.time_ns.min(known_ns);
+            }
+        }
+        self.ahead.front().map(|trace| trace.time_ns)
+    }
+}
+
+/// What a capture has shown so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// Device numbers, `MAJOR << 20 | MINOR`.
+    pub devices: BTreeSet<u32>,
+    /// `CLOCK_MONOTONIC` and `CLOCK_REALTIME` at the same moment, nanoseconds; the earliest that was told.
+    pub wall_clock: Option<(u64, u64)>,
+    /// Time of the first event of I/O.
+    pub first_ns: Option<u64>,
+    /// Time of the last one.
+    pub last_ns: u64,
+    /// Events of I/O.
+    pub n_events: u64,
+    /// Records that are missing by their numbers.
+    pub lost: u64,
+    /// Events of further devices than 256, which were left out.
+    pub ignored: u64,
+    /// Records that no event stands for: messages, bounces, actions of newer kernels.
+    pub other: u64,
+}
+
+impl<R: Read> Capture<R> {
+    /// The capture that these files are.
+    #[must_use]
+    pub fn new(readers: Vec<Reader<R>>) -> Self {
+        let mut capture = Self {
+            files: readers
+                .into_iter()
+                .map(|reader| File {
+                    reader,
+                    ahead: VecDeque::new(),
+                })
+                .collect(),
+            heads: BinaryHeap::new(),
+            current: None,
+            sequences: Sequences::default(),
+            outline: Outline::default(),
+            next: None,
+        };
+        for place in 0..capture.files.len() {
+            if let Some(time_ns) = capture.read_head(place) {
+                capture.heads.push(Reverse((time_ns, place)));
+            }
+        }
+        capture
+    }
+
+    /// What the records given so far have shown.
+    #[must_use]
+    pub fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// What was wrong with each file, by its place.
+    pub fn diagnostics(&self) -> impl Iterator<Item = (usize, &Diagnostic)> {
+        let files = self.files.iter().enumerate();
+        files.flat_map(|(place, file)| {
+            let diagnostics = file.reader.diagnostics().iter();
+            diagnostics.map(move |diagnostic| (place, diagnostic))
+        })
+    }
+
+    /// Reads a file's next record; its time.
+    fn read_head(&mut self, place: usize) -> Option<u64> {
+        self.files.get_mut(place)?.next_time()
+    }
+
+    /// The oldest record that waits.
+    fn next_trace(&mut self) -> Option<Trace> {
+        let place = match self.current {
+            Some(place) => place,
+            None => self.heads.pop()?.0.1,
+        };
+        let trace = self.files.get_mut(place)?.ahead.pop_front()?;
+        self.current = match self.read_head(place) {
+            None => None,
+            Some(time_ns) => {
+                let other = self.heads.peek();
+                let is_first = other.is_none_or(|Reverse(other)| (time_ns, place) < *other);
+                if !is_first {
+                    self.heads.push(Reverse((time_ns, place)));
+                }
+                is_first.then_some(place)
+            }
+        };
+        Some(trace)
+    }
+
+    /// The event of a record that counts as one.
+    fn take(&mut self, trace: &Trace) -> Option<Event> {
+        let outline = &mut self.outline;
+        if trace.notify().is_some() {
+            if let Some(unix_ns) = wall_clock(trace) {
+                let now = (trace.time_ns, unix_ns);
+                let earliest = outline.wall_clock.map_or(now, |known| known.min(now));
+                outline.wall_clock = Some(earliest);
+            }
+            let thread = thread(trace);
+            outline.other = outline.other.saturating_add(u64::from(thread.is_none()));
+            return thread;
+        }
+        let devices = &mut outline.devices;
+        if !devices.contains(&trace.device) {
+            if devices.len() >= MAX_DEVICES {
+                outline.ignored = outline.ignored.saturating_add(1);
+                return None;
+            }
+            devices.insert(trace.device);
+        }
+        let gap = self.sequences.take(trace);
+        let event = event(trace);
+        match &event {
+            Some(event) => {
+                outline.first_ns.get_or_insert(event.ts_ns);
+                outline.last_ns = outline.last_ns.max(event.ts_ns);
+                outline.n_events = outline.n_events.saturating_add(1);
+            }
+            None => outline.other = outline.other.saturating_add(1),
+        }
+        if !gap {
+            return event;
+        }
+        outline.lost = self.sequences.lost();
+        let loss = Event {
+            ts_ns: trace.time_ns,
+            kind: Kind::Loss as u8,
+            sub: Source::Block as u8,
+            object: outline.lost,
+            ..Event::default()
+        };
+        self.next = event;
+        Some(loss)
+    }
+}
+
+impl<R: Read> Iterator for Capture<R> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        if let Some(event) = self.next.take() {
+            return Some(event);
+        }
+        loop {
+            let trace = self.next_trace()?;
+            if let Some(event) = self.take(&trace) {
+                return Some(event);
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! blktrace's records as events of a recording.
+//!
+//! A record names no bio and no request, so `object` is 0 in all of them; place and length stand in
+//! *every* event, and the analyzer tells bios and requests apart by them. What a record cannot say:
+//!
+//! - Whether a request belongs to the flush machinery ([`flags::FLUSH_SEQ`] is never set).
+//! - A merge of two requests: it is an M like that of a bio.
+//! - Write-zeroes: a write. Zone operations: [`flags::OP_OTHER`].
+//! - How many bytes of a request remain after a part of it was completed.
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+use nestrace_abi::{Kind, flags};
+
+use super::{Action, Notify, Trace, category};
+use crate::Event;
+
+/// Category bits and the flags that they mean.
+const MARKS: [(u16, u32); 4] = [
+    (category::SYNC, flags::SYNC),
+    (category::META, flags::META),
+    (category::FUA, flags::FUA),
+    (category::AHEAD, flags::RAHEAD),
+];
+/// Bits of the upper half of an action: operations on zones (Linux 6.19).
+const ZONES: u64 = 0x3f << 32;
+
+/// The event that a record stands for; `None` for notifications and for what no event stands for
+/// (bounces, aborts and drivers' own data).
+#[must_use]
+pub fn event(trace: &Trace) -> Option<Event> {
+    let kind = match trace.action()? {
+        Action::Queue => Kind::Queue,
+        Action::GetRequest => Kind::GetRequest,
+        Action::BackMerge => Kind::BackMerge,
+        Action::FrontMerge => Kind::FrontMerge,
+        Action::Split => Kind::Split,
+        Action::Remap => Kind::BioRemap,
+        Action::Insert => Kind::Insert,
+        Action::Issue => Kind::Issue,
+        Action::Requeue => Kind::Requeue,
+        Action::Complete => Kind::Complete,
+        Action::Plug => Kind::Plug,
+        Action::Unplug | Action::UnplugTimer => Kind::Unplug,
+        Action::SleepRequest => Kind::SleepRequest,
+        Action::Bounce | Action::Abort | Action::DriverData => return None,
+    };
+    let mut event = Event {
+        ts_ns: trace.time_ns,
+        kind: kind as u8,
+        cpu: u16::try_from(trace.cpu).unwrap_or(u16::MAX),
+        tid: trace.tid,
+        dev: trace.device,
+        ..Event::default()
+    };
+    match kind {
+        Kind::Plug => return Some(event),
+        Kind::Unplug => {
+            event.bytes = trace.number().unwrap_or(0);
+            event.sub = u8::from(trace.action() == Some(Action::UnplugTimer));
+            return Some(event);
+        }
+        Kind::Complete => event.sub = error(trace.error),
+        Kind::BioRemap => {
+            let from = trace.remap()?;
+            event.file_offset = from.from_sector.saturating_mul(512);
+            event.owner_dev = from.from_device;
+        }
+        _ => {}
+    }
+    event.offset = trace.sector.saturating_mul(512);
+    event.bytes = u64::from(trace.bytes);
+    event.flags = block_flags(trace);
+    event.cgroup = trace.cgroup.unwrap_or(0);
+    Some(event)
+}
+
+fn block_flags(trace: &Trace) -> u32 {
+    let has = |bit| trace.category() & bit != 0;
+    let (write, flush) = (has(category::WRITE), has(category::FLUSH));
+    let mut value = if has(category::PC) || trace.raw_action & ZONES != 0 {
+        flags::OP_OTHER
+    } else if has(category::DISCARD) {
+        flags::OP_DISCARD
+    } else if write {
+        flags::OP_WRITE
+    } else if flush && trace.bytes == 0 {
+        flags::OP_FLUSH
+    } else {
+        flags::OP_READ
+    };
+    // The kernel's own flush requests have both (`blk_kick_flush()`).
+    if flush {
+        value |= flags::PREFLUSH;
+    }
+    for (bit, flag) in MARKS {
+        if has(bit) {
+            value |= flag;
+        }
+    }
+    value
+}
+
+/// The errno: newer kernels store it negative. What does not fit is an error all the same.
+fn error(stored: u16) -> u8 {
+    let errno = stored.cast_signed().unsigned_abs();
+    u8::try_from(errno).unwrap_or(u8::MAX)
+}
+
+/// The name of a thread, where the record is that notification. Its process is not known: each thread is
+/// taken for one.
+#[must_use]
+pub fn thread(trace: &Trace) -> Option<Event> {
+    if trace.notify() != Some(Notify::Process) {
+        return None;
+    }
+    let mut name = [0; 16];
+    for (to, from) in name.iter_mut().zip(&trace.payload) {
+        *to = *from;
+    }
+    let (first, second) = name.split_first_chunk::<8>()?;
+    Some(Event {
+        ts_ns: trace.time_ns,
+        kind: Kind::Thread as u8,
+        cpu: u16::try_from(trace.cpu).unwrap_or(u16::MAX),
+        tid: trace.tid,
+        object: u64::from(trace.tid),
+        related: u64::from_le_bytes(*first),
+        offset: u64::from_le_bytes(*second.first_chunk()?),
+        ..Event::default()
+    })
+}
+
+/// `CLOCK_REALTIME` in nanoseconds since 1970 at the record's time, where it is that notification. The
+/// kernel writes one when a trace starts.
+#[must_use]
+pub fn wall_clock(trace: &Trace) -> Option<u64> {
+    if trace.notify() != Some(Notify::Timestamp) {
+        return None;
+    }
+    let (seconds, rest) = trace.payload.split_first_chunk::<4>()?;
+    let nanoseconds = trace.order.u32(*rest.first_chunk()?);
+    u64::from(trace.order.u32(*seconds))
+        .checked_mul(1_000_000_000)?
+        .checked_add(u64::from(nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::Reader;
+    use super::*;
+
+    const CPU_0: &[u8] =
+        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0");
+
+    /// A record with this action, these categories and a length.
+    fn trace(action: Action, categories: u16, bytes: u32) -> Trace {
+        Trace {
+            time_ns: 5,
+            sector: 8,
+            bytes,
+            raw_action: action as u64 | u64::from(categories) << 16,
+            device: 8 << 20,
+            ..Trace::default()
+        }
+    }
+
+    #[test]
+    fn operations_and_flags() {
+        use category::{AHEAD, DISCARD, FLUSH, FUA, META, PC, READ, SYNC, WRITE};
+        for (categories, bytes, expected) in [
+            (READ, 4096, flags::OP_READ),
+            (READ | AHEAD, 4096, flags::OP_READ | flags::RAHEAD),
+            (
+                WRITE | SYNC | META,
+                4096,
+                flags::OP_WRITE | flags::SYNC | flags::META,
+            ),
+            (
+                WRITE | SYNC | FLUSH | FUA,
+                512,
+                flags::OP_WRITE | flags::SYNC | flags::PREFLUSH | flags::FUA,
+            ),
+            // An empty flush bio is a write, the flush request of the device is not.
+            (
+                WRITE | SYNC | FLUSH,
+                0,
+                flags::OP_WRITE | flags::SYNC | flags::PREFLUSH,
+            ),
+            (READ | FLUSH, 0, flags::OP_FLUSH | flags::PREFLUSH),
+            (
+                WRITE | DISCARD | SYNC,
+                1 << 20,
+                flags::OP_DISCARD | flags::SYNC,
+            ),
+            (READ | PC, 36, flags::OP_OTHER),
+        ] {
+            let event = event(&trace(Action::Issue, categories, bytes)).unwrap();
+            assert_eq!(event.flags, expected, "{categories:#x}");
+            assert_eq!((event.offset, event.bytes), (4096, u64::from(bytes)));
+        }
+    }
+
+    #[test]
+    fn errors_of_all_kernels() {
+        for (stored, expected) in [(0, 0), (5, 5), (0xfffb, 5), (0x8000, 255), (600, 255)] {
+            assert_eq!(error(stored), expected);
+        }
+    }
+
+    #[test]
+    fn what_payloads_say() {
+        let mut remap = trace(Action::Remap, category::WRITE, 4096);
+        assert_eq!(event(&remap), None, "without its payload it says nothing");
+        remap.payload = [
+            &((8_u32 << 20) | 1).to_be_bytes()[..],
+            &(8_u32 << 20).to_be_bytes(),
+            &3_u64.to_be_bytes(),
+        ]
+        .concat();
+        let event_of = event(&remap).unwrap();
+        assert_eq!(
+            (event_of.kind(), event_of.owner_dev, event_of.file_offset),
+            (Some(Kind::BioRemap), (8 << 20) | 1, 1536)
+        );
+        let mut unplug = trace(Action::UnplugTimer, 0, 0);
+        unplug.payload = 3_u64.to_be_bytes().to_vec();
+        let event_of = event(&unplug).unwrap();
+        assert_eq!((event_of.bytes, event_of.sub), (3, 1));
+    }
+
+    #[test]
+    fn a_capture_becomes_events() {
+        let traces: Vec<Trace> = Reader::new(CPU_0).unwrap().collect();
+        let events: Vec<Event> = traces.iter().filter_map(event).collect();
+        let n = |kind: Kind| events.iter().filter(|e| e.kind() == Some(kind)).count();
+        assert_eq!(n(Kind::Issue), 34);
+        assert!(events.iter().all(|event| event.object == 0));
+        let names: Vec<String> = traces
+            .iter()
+            .filter_map(thread)
+            .map(|event| event.thread_name())
+            .collect();
+        assert!(names.iter().any(|name| name == "fio"), "{names:?}");
+        // 2020 to 2100: the wall clock of the machine that recorded.
+        let clocks: Vec<u64> = traces.iter().filter_map(wall_clock).collect();
+        assert!(
+            clocks
+                .iter()
+                .all(|ns| (1_577_000_000_000_000_000..4_102_000_000_000_000_000).contains(ns))
+        );
+        assert!(!clocks.is_empty());
+    }
+}
