@@ -6,7 +6,7 @@ use nestrace_record::{
     doctor,
     probes::{
         globals::Globals,
-        load::{Probes, Wanted},
+        load::{Mounts, Probes, Wanted},
         object::PROBES,
     },
 };
@@ -19,23 +19,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (facts, layout) = doctor::gather();
     let globals = Globals::resolve(&layout, false);
     let mut refused = 0;
-    for detail in [Detail::Full, Detail::Light] {
+    let ways = [
+        ("full", Detail::Full, false),
+        ("light", Detail::Light, false),
+        ("full by mount", Detail::Full, true),
+        ("light by mount", Detail::Light, true),
+    ];
+    for (name, detail, mounts) in ways {
         let wanted = Wanted {
             ring_bytes: 4096,
+            mounts: mounts.then(Mounts::default),
             ..Wanted::default()
         };
         let mut probes = Probes::load_object(&object, &globals, &wanted)?;
-        probes.attach(&plan(
-            &facts,
-            &layout,
-            PlanWanted {
-                detail,
-                processes: true,
-            },
-        ));
-        println!("{detail:?}: {} attached", probes.attached.len());
+        let wanted = PlanWanted {
+            detail,
+            processes: !mounts,
+            mounts,
+        };
+        probes.attach(&plan(&facts, &layout, wanted));
+        println!("{name}: {} attached", probes.attached.len());
         for probe in &probes.refused {
-            println!("{detail:?}: {} refused: {}", probe.name, probe.reason);
+            println!("{name}: {} refused: {}", probe.name, probe.reason);
             refused += u32::from(probe.reason.contains("verifier"));
         }
     }

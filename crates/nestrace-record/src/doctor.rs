@@ -16,7 +16,7 @@ use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan};
 use serde::Serialize;
 
 pub use checks::{Check, State};
-pub use facts::gather;
+pub use facts::{gather, modules};
 pub use qemu::{QemuBinary, QemuReport, find as find_qemu};
 
 /// Everything that `nestrace doctor` says; serializes to the JSON of `--json`.
@@ -53,6 +53,7 @@ impl DoctorReport {
             Wanted {
                 detail: Detail::Full,
                 processes: true,
+                mounts: false,
             },
         );
         let obstacle = probes.obstacle().map(str::to_owned);

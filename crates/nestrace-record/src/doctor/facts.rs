@@ -47,6 +47,14 @@ pub fn gather() -> (KernelFacts, Layout) {
     (facts, types.as_ref().map(Layout::read).unwrap_or_default())
 }
 
+/// Which of the modules that the probes ask something of are loaded now. What [`gather`] finds depends on
+/// it, and it is cheap to ask again.
+#[must_use]
+pub fn modules() -> BTreeSet<&'static str> {
+    let loaded = |module: &&str| Path::new("/sys/module").join(module).exists();
+    MODULES.iter().copied().filter(loaded).collect()
+}
+
 fn read_types(facts: &mut KernelFacts) -> Option<KernelTypes> {
     let folder = Path::new(BTF_FOLDER);
     let bytes = fs::read(folder.join("vmlinux")).ok()?;

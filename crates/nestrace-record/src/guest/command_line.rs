@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::block_node::{BlockGraph, BlockNode};
+use super::channel::Channel;
 use super::device_model;
 use super::drive::{self, Drives, Interface};
 use super::options;
@@ -31,6 +32,8 @@ pub struct CommandLine {
     pub monitors: Vec<Endpoint>,
     /// Server socket behind the agent's port.
     pub agent: Option<Endpoint>,
+    /// What else says how the guest could get the agent's channel.
+    pub channel: Channel,
     /// Disks in the order of the options that attach them.
     pub disks: Vec<DiskOption>,
     /// Every image path that is named anywhere, attached to the guest or not (firmware, say).
@@ -73,6 +76,8 @@ pub struct DiskOption {
     pub read_only: bool,
     /// Writes go to a temporary overlay (`snapshot=on`).
     pub snapshot: bool,
+    /// `serial=`.
+    pub serial: Option<String>,
 }
 
 /// Where a disk's data is.
@@ -156,6 +161,7 @@ const WITH_ANY_ARGUMENT: &[&str] = &[
 #[must_use]
 pub fn parse(argv: &[String]) -> CommandLine {
     let mut reader = Reader {
+        program: argv.first().cloned().unwrap_or_default(),
         block_interface: Interface::default_of(argv),
         drives: Drives::of_machine(argv),
         ..Reader::default()
@@ -183,6 +189,7 @@ pub fn parse(argv: &[String]) -> CommandLine {
 /// What is collected on the way through the arguments.
 #[derive(Default)]
 struct Reader {
+    program: String,
     read: CommandLine,
     graph: BlockGraph,
     drives: Drives,
@@ -384,6 +391,11 @@ impl Reader {
             .collect();
         self.read.monitors.extend(monitors);
         self.agent();
+        self.read.channel = Channel::of(
+            &self.devices,
+            self.chardevs.keys().map(String::as_str),
+            self.program_and_machine(),
+        );
         let attached = std::mem::take(&mut self.attached);
         for attach in attached {
             let disk = match attach {
@@ -406,6 +418,10 @@ impl Reader {
             }
         }
         self.read
+    }
+
+    fn program_and_machine(&self) -> (&str, &str) {
+        (&self.program, self.read.machine.as_deref().unwrap_or(""))
     }
 
     fn agent(&mut self) {
@@ -440,6 +456,7 @@ impl Reader {
         }
         let drive = model.drive?;
         self.drives.attach(&drive, &self.graph, &mut disk);
+        disk.serial = options::text_at(device, &["serial"]).or(disk.serial);
         if let Some(writeback) = options::switch_at(device, &["write-cache"]) {
             drive::override_writeback(&mut disk, writeback);
         }

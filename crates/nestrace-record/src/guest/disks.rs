@@ -95,6 +95,7 @@ fn from_option(index: usize, option: &DiskOption) -> PlannedDisk {
             aio: option.aio.clone(),
             iothread: option.iothread.clone(),
             read_only: option.read_only,
+            serial: option.serial.clone(),
             ..Disk::default()
         },
         ..PlannedDisk::default()
@@ -148,6 +149,11 @@ fn hot_plugged(index: usize, block: &BlockInfo, facts: &Facts) -> PlannedDisk {
         bus: driver
             .and_then(|(_, driver)| device_model::bus_of_driver(driver))
             .unwrap_or_default(),
+        serial: facts
+            .serials
+            .iter()
+            .find(|(id, _)| Some(id.as_str()) == qdev)
+            .map(|(_, serial)| serial.clone()),
         ..DiskOption::default()
     };
     let mut planned = from_option(index, &option);
@@ -163,6 +169,10 @@ fn with_facts(mut planned: PlannedDisk, block: &BlockInfo, facts: &Facts) -> Opt
     let known = planned.chain.take().filter(|c| c.storage == chain.storage);
     planned.disk.node = inserted.node_name.clone().or(planned.disk.node);
     planned.disk.read_only = inserted.ro;
+    planned.disk.virtual_size = inserted
+        .image
+        .as_ref()
+        .map_or(0, |image| image.virtual_size);
     planned.disk.not_followed = None;
     if known.is_none() {
         planned.disk.aio = None;

@@ -111,6 +111,7 @@ struct Drive {
     node: Option<Map<String, Value>>,
     cache: CacheMode,
     snapshot: bool,
+    serial: Option<String>,
 }
 
 /// Every drive of a command line, in order.
@@ -202,6 +203,8 @@ impl Drives {
             cdrom,
             cache: cache_of(pairs),
             snapshot: get("snapshot").is_some_and(|v| matches!(v, "on" | "yes" | "true")),
+            // QEMU 3.1 and older take it here, newer ones only at the device.
+            serial: get("serial").map(str::to_owned),
             node,
         });
     }
@@ -292,6 +295,7 @@ fn fill(disk: &mut DiskOption, drive: &Drive, graph: &BlockGraph) {
     disk.drive = Some(drive.id.clone());
     disk.drive_named = drive.named;
     disk.snapshot = drive.snapshot;
+    disk.serial = disk.serial.take().or_else(|| drive.serial.clone());
     disk.read_only |= drive.cdrom;
     let Some(options) = &drive.node else { return };
     let node = graph.resolve_options(options);

@@ -7,7 +7,7 @@ use std::path::Path;
 use nestrace_trace::manifest::{Disk, Guest};
 
 use super::cache_mode::CacheMode;
-use super::command_line::CommandLine;
+use super::command_line::{AGENT_PORT, CommandLine};
 use super::disks::{self, PlannedDisk};
 use super::process::{self, OpenFiles, Process};
 use super::qmp::{self, Facts};
@@ -100,7 +100,10 @@ pub(super) fn guest(
     let agent = line
         .agent
         .as_ref()
-        .and_then(|endpoint| socket::path_of(endpoint, process, open));
+        .and_then(|endpoint| socket::path_of(endpoint, process, open))
+        // Plugged in later, or handed to QEMU as a descriptor by libvirt.
+        .or_else(|| look.facts.as_ref()?.agent.clone())
+        .or_else(|| socket::listening(process, open, AGENT_PORT));
     if line.agent.is_some() && agent.is_none() {
         survey.note("agent channel", "its socket cannot be found".to_owned());
     }
@@ -130,6 +133,7 @@ pub(super) fn guest(
         sources,
         qmp: look.monitor.clone(),
         agent,
+        vsock_cid: line.channel.vsock_cid,
         disks,
         backends: Vec::new(),
     }
@@ -179,7 +183,24 @@ fn follow(
         disk.cache = disk.cache.map(|name| corrected(name, top.direct));
     }
     disk.images = followed.images;
+    if disk.virtual_size == 0 {
+        disk.virtual_size = virtual_size(viewer, &disk).unwrap_or(0);
+    }
     Some(disk)
+}
+
+/// Bytes that the guest sees, from the top image itself.
+fn virtual_size(viewer: Viewer<'_>, disk: &Disk) -> Option<u64> {
+    let top = disk.images.first()?;
+    if disk.format == "raw" {
+        return Some(top.size);
+    }
+    let header = image_file::find(viewer, &top.path)
+        .ok()?
+        .header()
+        .ok()?
+        .ok()?;
+    header.virtual_size.filter(|_| header.format == disk.format)
 }
 
 /// Disks that were plugged in after the start, while QMP cannot be asked: files that carry QEMU's

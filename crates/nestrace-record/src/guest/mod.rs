@@ -13,6 +13,7 @@
 
 pub mod block_node;
 pub mod cache_mode;
+pub mod channel;
 pub mod command_line;
 pub mod device_model;
 pub mod disks;
@@ -43,6 +44,8 @@ pub use select::Selection;
 pub struct Discovery {
     /// The chosen guests and the devices beneath their images.
     pub topology: Topology,
+    /// For each guest of `topology`: how it could get the agent's channel.
+    pub channels: Vec<channel::Channel>,
     /// What could not be found out, and why.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -122,6 +125,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
     });
     let mut survey = Survey::default();
     let mut guests = Vec::new();
+    let mut channels = Vec::new();
     for (candidate, look) in chosen.into_iter().zip(looks) {
         survey.guest = Some(candidate.identity.name.clone());
         if hidden.contains(&candidate.process.pid) {
@@ -139,6 +143,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         );
         if candidate.process.is_alive() {
             guests.push(guest);
+            channels.push(candidate.line.channel.clone());
         } else {
             survey.note(
                 &format!("pid {}", candidate.process.pid),
@@ -149,6 +154,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
     let (devices, diagnostics) = survey.into_devices();
     Ok(Discovery {
         topology: Topology { guests, devices },
+        channels,
         diagnostics,
     })
 }

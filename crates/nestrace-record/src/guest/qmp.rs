@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::command_line::AGENT_PORT;
 use super::socket;
-use answers::StatsRow;
 pub use answers::{
     BlockCounts, BlockDevice, BlockInfo, BlockStats, CacheInfo, ImageInfo, IoThread,
 };
+use answers::{Chardev, Property, StatsRow};
 
 mod answers;
 
@@ -26,6 +27,8 @@ mod answers;
 pub const GREETING: Duration = Duration::from_millis(300);
 /// How long a whole conversation may take.
 pub const CONVERSATION: Duration = Duration::from_millis(900);
+/// How many serial ports are asked for their name; a guest has a handful.
+const MAX_PORTS: usize = 16;
 /// How many bytes QEMU may send in one conversation. A guest with 200 disks sends about 1 MiB.
 const MAX_BYTES: usize = 8 << 20;
 
@@ -61,7 +64,7 @@ pub enum QmpError {
         /// What the system says.
         source: io::Error,
     },
-    /// More than [`MAX_BYTES`] came.
+    /// More than `MAX_BYTES` came.
     #[error("read the answer to {command}: it is larger than {} MiB", MAX_BYTES >> 20)]
     TooLarge {
         /// The command that was asked.
@@ -207,6 +210,31 @@ impl Qmp {
             .collect())
     }
 
+    /// A text property of a device with an id; `None` where it has none, or no answer came.
+    fn property(&mut self, id: &str, name: &str) -> Option<String> {
+        let question = json!({ "path": format!("/machine/peripheral/{id}"), "property": name });
+        match self.execute("qom-get", &question) {
+            Ok(Value::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The socket behind the port that is named as the agent's, among devices with an id.
+    fn agent_socket(&mut self) -> Option<String> {
+        let all: Vec<Property> = self
+            .ask("qom-list", &json!({ "path": "/machine/peripheral" }))
+            .ok()?;
+        let ports = all.iter().filter(|p| p.kind == "child<virtserialport>");
+        let ports: Vec<&str> = ports.map(|p| p.name.as_str()).take(MAX_PORTS).collect();
+        let port = ports
+            .into_iter()
+            .find(|id| self.property(id, "name").as_deref() == Some(AGENT_PORT))?;
+        let chardev = self.property(port, "chardev")?;
+        let chardevs: Vec<Chardev> = self.ask("query-chardev", &Value::Null).ok()?;
+        let found = chardevs.into_iter().find(|c| c.label == chardev)?;
+        found.socket().map(str::to_owned)
+    }
+
     /// The next line of JSON.
     fn message(&mut self, command: &str) -> Result<Value, QmpError> {
         loop {
@@ -347,6 +375,10 @@ pub struct Facts {
     pub iothreads: Vec<IoThread>,
     /// Driver (`virtio-blk-pci`) of each device that `blocks` names by an id.
     pub drivers: Vec<(String, String)>,
+    /// `serial=` of the same devices, where one is set.
+    pub serials: Vec<(String, String)>,
+    /// Path of the listening socket behind the agent's port, where the port was plugged in by id.
+    pub agent: Option<String>,
 }
 
 /// Asks everything, once, and leaves.
@@ -391,7 +423,11 @@ pub fn ask(pid: u32, path: &str) -> Result<Facts, QmpError> {
             Ok(_) | Err(QmpError::Refused { .. }) => {}
             Err(_) => break,
         }
+        if let Some(serial) = qmp.property(id, "serial").filter(|s| !s.is_empty()) {
+            facts.serials.push((id.to_owned(), serial));
+        }
     }
+    facts.agent = qmp.agent_socket();
     Ok(facts)
 }
 

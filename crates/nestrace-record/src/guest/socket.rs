@@ -61,12 +61,35 @@ pub fn path_of(endpoint: &Endpoint, process: &Process, open: &OpenFiles) -> Opti
         Endpoint::Path(path) => Some(process.absolute(path)),
         Endpoint::Fd(fd) => {
             let inode = open.sockets.get(fd)?;
-            let table = fs::read(process.proc_path("net/unix")).ok()?;
-            let rows = parse_net_unix(&String::from_utf8_lossy(&table));
-            let row = rows.into_iter().find(|r| r.inode == *inode && r.listens)?;
+            let row = table(process)
+                .into_iter()
+                .find(|r| r.inode == *inode && r.listens)?;
             (!row.path.is_empty()).then(|| process.absolute(&row.path))
         }
     }
+}
+
+/// The socket that the process listens on and whose file name contains `name`: libvirt names the
+/// sockets of its channels so, and hands them over as descriptors.
+#[must_use]
+pub fn listening(process: &Process, open: &OpenFiles, name: &str) -> Option<String> {
+    let is_ours = |row: &Row| row.listens && open.sockets.values().any(|i| *i == row.inode);
+    let named = |row: &Row| {
+        let file = row.path.rsplit('/').next().unwrap_or_default();
+        file.contains(name)
+    };
+    let row = table(process)
+        .into_iter()
+        .find(|row| is_ours(row) && named(row))?;
+    Some(match row.path.strip_prefix('@') {
+        Some(_) => row.path,
+        None => process.absolute(&row.path),
+    })
+}
+
+fn table(process: &Process) -> Vec<Row> {
+    let table = fs::read(process.proc_path("net/unix")).unwrap_or_default();
+    parse_net_unix(&String::from_utf8_lossy(&table))
 }
 
 /// Connects to a UNIX socket of the process `pid`, by its path in that process' mount namespace.

@@ -48,6 +48,16 @@ impl Globals {
     }
 }
 
+impl Globals {
+    /// Whether probes that were loaded with these are what they would be with `other`.
+    #[must_use]
+    pub fn give_the_same_probes_as(&self, other: &Self) -> bool {
+        self.fields == other.fields
+            && self.addresses == other.addresses
+            && self.constants == other.constants
+    }
+}
+
 fn constants(layout: &Layout, all_devices: bool) -> Vec<(&'static str, u8)> {
     let bit = |name: &str| {
         layout

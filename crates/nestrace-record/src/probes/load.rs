@@ -1,10 +1,10 @@
 //! Loading and attaching the host's probes.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::FileExt,
     },
 };
@@ -12,22 +12,29 @@ use std::{
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, Endianness,
     maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{BtfTracePoint, ProgramError, RawTracePoint},
+    programs::ProgramError,
 };
 use nestrace_abi::{
     Source,
-    maps::{DEVICES, DROPS, GATE, INODES, InodeKey, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS},
+    layout::BY_MOUNT,
+    maps::{
+        DEVICES, DROPS, GATE, IN_FLIGHT_BY_MOUNT, INODES, InodeKey, MOUNTS, NESTED_PROGRAM,
+        PROCESSES, RESCUED, RINGS,
+    },
 };
 use nestrace_kernel::{
     plan::{PlannedProbe, ProbePlan},
-    probes::{How, QEMU, TRACEPOINTS},
+    probes::{QEMU, TRACEPOINTS},
 };
 use nestrace_trace::manifest::{Probe, Refused};
 
-use super::{ProbeError, globals::Globals, object::PROBES};
+use super::{ProbeError, globals::Globals, object::PROBES, standby::Link};
 
 /// `BPF_MAP_TYPE_RINGBUF` of the kernel's user interface.
 const RINGBUF: u32 = 27;
+
+/// Room in a map that the probes do not use.
+const UNUSED_MAP_ENTRIES: u32 = 1;
 
 /// What the probes are to look at.
 #[derive(Clone, Debug, Default)]
@@ -38,25 +45,63 @@ pub struct Wanted {
     pub processes: Vec<(u32, u32)>,
     /// Image files (and loop backing files): inode and device of the super block.
     pub inodes: BTreeSet<(u64, u32)>,
+    /// A guest's way to choose file I/O, in place of `processes` and `inodes`.
+    pub mounts: Option<Mounts>,
     /// Bytes of one processor's ring; a power of two, at least one page.
     pub ring_bytes: u32,
 }
 
+/// File I/O of every process on regular files of these super blocks, whatever the process: plain `read`
+/// and `write` included. Plan with [`nestrace_kernel::plan::Wanted::mounts`].
+///
+/// ```
+/// use nestrace_record::probes::load::{Mounts, Wanted};
+/// let wanted = Wanted {
+///     devices: [(254 << 20)].into(),
+///     mounts: Some(Mounts {
+///         devices: [(254 << 20) | 1].into(),
+///         except: vec![std::process::id()],
+///     }),
+///     ring_bytes: 1 << 20,
+///     ..Wanted::default()
+/// };
+/// assert!(wanted.processes.is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Mounts {
+    /// Device numbers (`MAJOR << 20 | MINOR`) of super blocks, as `/proc/self/mountinfo` shows them: those of
+    /// btrfs are not what `stat` shows of a file.
+    pub devices: BTreeSet<u32>,
+    /// Processes that are left out: who writes the recording itself must be.
+    pub except: Vec<u32>,
+}
+
 /// Loaded probes. Dropping it detaches everything.
 pub struct Probes {
-    ebpf: Ebpf,
+    pub(super) ebpf: Ebpf,
     // Programs are loaded one by one and refer to the outer map, so it must stay open.
     _rings_by_cpu: ArrayOfMaps<MapData, MapData>,
     rings: Vec<RingBuf<MapData>>,
     drops: PerCpuArray<MapData, u64>,
     rescued: PerCpuArray<MapData, u64>,
     gate: Array<MapData, u32>,
-    devices: HashMap<MapData, u32, u32>,
+    pub(super) devices: HashMap<MapData, u32, u32>,
     processes: HashMap<MapData, u32, u32>,
     inodes: HashMap<MapData, InodeBytes, u32>,
-    kernel_btf: Btf,
+    pub(super) mounts: HashMap<MapData, u32, u32>,
+    pub(super) kernel_btf: Btf,
+    /// Attachments, for whoever detaches before the end.
+    pub(super) links: Vec<Link>,
+    /// Open as long as their USDT probes are to be on.
+    pub(super) counted: Vec<OwnedFd>,
     /// `fdinfo` of every loaded program, with its source: the kernel counts there what it skipped.
     programs: Vec<(Source, File)>,
+    /// How often the gate was opened.
+    n_recordings: u32,
+    /// What was skipped before the gate was opened, which nobody misses, by source.
+    skipped_before: BTreeMap<Source, u64>,
+    /// What was skipped until the gate was shut.
+    skipped_in_all: Option<BTreeMap<Source, u64>>,
     /// What is attached.
     pub attached: Vec<Probe>,
     /// What is not, and why.
@@ -70,7 +115,7 @@ struct InodeBytes(InodeKey);
 // SAFETY: integers without implicit padding (asserted in nestrace-abi).
 unsafe impl aya::Pod for InodeBytes {}
 
-fn map_error(map: &'static str) -> impl Fn(MapError) -> ProbeError {
+pub(super) fn map_error(map: &'static str) -> impl Fn(MapError) -> ProbeError {
     move |source| ProbeError::Map {
         map,
         source: Box::new(source),
@@ -100,7 +145,7 @@ impl Probes {
         globals: &Globals,
         wanted: &Wanted,
     ) -> Result<Self, ProbeError> {
-        let mut ebpf = load_with(object, globals)?;
+        let mut ebpf = load_with(object, globals, wanted.mounts.is_some())?;
         let mut take = |name: &'static str| {
             ebpf.take_map(name).ok_or(ProbeError::Map {
                 map: name,
@@ -117,6 +162,7 @@ impl Probes {
         let devices = HashMap::try_from(take(DEVICES)?).map_err(map_error(DEVICES))?;
         let processes = HashMap::try_from(take(PROCESSES)?).map_err(map_error(PROCESSES))?;
         let inodes = HashMap::try_from(take(INODES)?).map_err(map_error(INODES))?;
+        let mounts = HashMap::try_from(take(MOUNTS)?).map_err(map_error(MOUNTS))?;
         let rings = create_rings(&mut outer, wanted.ring_bytes)?;
         let kernel_btf = Btf::parse_file("/sys/kernel/btf/vmlinux", Endianness::default())
             .map_err(|error| ProbeError::Load(Box::new(error.into())))?;
@@ -130,8 +176,14 @@ impl Probes {
             devices,
             processes,
             inodes,
+            mounts,
             kernel_btf,
+            links: Vec::new(),
+            counted: Vec::new(),
             programs: Vec::new(),
+            n_recordings: 0,
+            skipped_before: BTreeMap::new(),
+            skipped_in_all: None,
             attached: Vec::new(),
             refused: Vec::new(),
         };
@@ -144,6 +196,14 @@ impl Probes {
         for (inode, dev) in &wanted.inodes {
             probes.add_inode(*inode, *dev)?;
         }
+        if let Some(mounts) = &wanted.mounts {
+            for dev in &mounts.devices {
+                probes.add_mount(*dev)?;
+            }
+            for pid in &mounts.except {
+                probes.add_process(*pid, 0)?;
+            }
+        }
         Ok(probes)
     }
 
@@ -155,7 +215,16 @@ impl Probes {
         self.devices.insert(dev, 1, 0).map_err(map_error(DEVICES))
     }
 
-    /// Sends file I/O and QEMU events of this process from now on.
+    /// Sends file I/O on regular files of this super block from now on, if files are chosen by mount.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn add_mount(&mut self, dev: u32) -> Result<(), ProbeError> {
+        self.mounts.insert(dev, 1, 0).map_err(map_error(MOUNTS))
+    }
+
+    /// Sends file I/O and QEMU events of this process from now on; leaves it out if files are chosen by
+    /// mount.
     ///
     /// # Errors
     /// The map's.
@@ -179,35 +248,10 @@ impl Probes {
         self.note_planned_refusals(plan, None);
         for probe in &plan.attach {
             match self.try_attach(probe) {
-                Ok(()) => {
-                    self.note_attached(probe, None);
-                    self.watch_misses(probe.program, probe.source);
-                }
+                Ok(()) => self.note_attached(probe, None),
                 Err(reason) => self.note_refused(probe, reason, None),
             }
         }
-    }
-
-    fn try_attach(&mut self, probe: &PlannedProbe) -> Result<(), String> {
-        let program = self
-            .ebpf
-            .program_mut(probe.program)
-            .ok_or_else(|| "not in the probe object".to_owned())?;
-        let attached: Result<(), ProgramError> = match probe.how {
-            How::TpBtf => (|| {
-                let program: &mut BtfTracePoint = program.try_into()?;
-                program.load(probe.target, &self.kernel_btf)?;
-                program.attach()?;
-                Ok(())
-            })(),
-            _ => (|| {
-                let program: &mut RawTracePoint = program.try_into()?;
-                program.load()?;
-                program.attach(probe.target)?;
-                Ok(())
-            })(),
-        };
-        attached.map_err(|error| describe(&error))
     }
 
     /// What the plan does without.
@@ -254,14 +298,23 @@ impl Probes {
         &mut self.ebpf
     }
 
-    /// Opens or shuts the gate: probes send events only while it is open.
+    /// Opens or shuts the gate: probes send events only while it is open, and only what is lost
+    /// meanwhile counts.
     ///
     /// # Errors
     /// The map's.
     pub fn set_gate(&mut self, open: bool) -> Result<(), ProbeError> {
-        self.gate
-            .set(0, u32::from(open), 0)
-            .map_err(map_error(GATE))
+        if open {
+            self.skipped_before = self.skipped_by_source();
+            self.skipped_in_all = None;
+            self.n_recordings += 1;
+        }
+        let recording = if open { self.n_recordings } else { 0 };
+        self.gate.set(0, recording, 0).map_err(map_error(GATE))?;
+        if !open {
+            self.skipped_in_all = Some(self.skipped_by_source());
+        }
+        Ok(())
     }
 
     /// The rings, one per possible processor.
@@ -269,10 +322,11 @@ impl Probes {
         &mut self.rings
     }
 
-    /// Events of a source that were lost so far: records that found no room, and events for which the
-    /// kernel skipped a program because the same one was already running on that processor (an interrupt
-    /// within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337) unless another took over. What is
-    /// skipped can be an event of another device, so this is an upper bound.
+    /// Events of a source that were lost since the gate was opened: records that found no room, and events
+    /// for which the kernel skipped a program because the same one was already running on that processor
+    /// (an interrupt within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337) unless another took
+    /// over. What is skipped can be an event of another device, so this is an upper bound. Of system calls
+    /// none is ever skipped: they do not interrupt one another, and their programs run with preemption off.
     ///
     /// # Errors
     /// The map's.
@@ -283,18 +337,26 @@ impl Probes {
             .map_err(map_error(DROPS))?
             .iter()
             .sum();
+        let in_all = match &self.skipped_in_all {
+            Some(in_all) => in_all.get(&source).copied().unwrap_or(0),
+            None => self.skipped(source),
+        };
+        let before = self.skipped_before.get(&source).copied().unwrap_or(0);
+        Ok(no_room + in_all.saturating_sub(before))
+    }
+
+    fn skipped_by_source(&self) -> BTreeMap<Source, u64> {
+        let skipped = |source: &Source| (*source, self.skipped(*source));
+        Source::ALL.iter().map(skipped).collect()
+    }
+
+    /// What the kernel skipped since the programs were loaded and no other program took over.
+    fn skipped(&self, source: Source) -> u64 {
         let programs = self.programs.iter().filter(|(of, _)| *of == source);
         let skipped: u64 = programs.map(|(_, fdinfo)| recursion_misses(fdinfo)).sum();
-        let rescued: u64 = match source {
-            Source::Block => self
-                .rescued
-                .get(&0, 0)
-                .map_err(map_error(RESCUED))?
-                .iter()
-                .sum(),
-            _ => 0,
-        };
-        Ok(no_room + skipped.saturating_sub(rescued))
+        let rescued = self.rescued.get(&(source as u32), 0);
+        let rescued = rescued.map_or(0, |by_cpu| by_cpu.iter().sum());
+        skipped.saturating_sub(rescued)
     }
 
     /// Keeps an eye on what the kernel skips of this program. A second program misses only what the
@@ -325,8 +387,15 @@ fn recursion_misses(fdinfo: &File) -> u64 {
         .unwrap_or(0)
 }
 
-fn load_with(object: &[u8], globals: &Globals) -> Result<Ebpf, ProbeError> {
+fn load_with(object: &[u8], globals: &Globals, by_mount: bool) -> Result<Ebpf, ProbeError> {
     let mut loader = EbpfLoader::new();
+    let flag = u8::from(by_mount);
+    loader.override_global(BY_MOUNT, &flag, true);
+    if !by_mount {
+        for name in IN_FLIGHT_BY_MOUNT {
+            loader.map_max_entries(name, UNUSED_MAP_ENTRIES);
+        }
+    }
     for (name, value) in &globals.fields {
         loader.override_global(name, value, false);
     }

@@ -3,10 +3,12 @@
 //! What to attach is decided by `nestrace_kernel` (pure); here it is only done. A probe that this
 //! kernel refuses never stops the others: it is reported with the reason.
 
+mod counted;
 pub mod globals;
 pub mod load;
 pub mod object;
 pub mod qemu;
+mod standby;
 
 /// Why the probes could not be loaded at all.
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,7 @@ use nestrace_kernel::{
     probes::{How, QEMU},
 };
 
+use super::counted;
 use super::load::{Probes, describe};
 use crate::qemu_symbols::{self, Located};
 
@@ -35,8 +36,8 @@ impl Probes {
         let plan = plan_qemu(facts, &functions, &usdt);
         self.note_planned_refusals(&plan, Some(guest));
         for probe in &plan.attach {
-            let offset = file_offset(&located, probe);
-            match offset.and_then(|offset| self.attach_entry(probe, offset, &path, pid)) {
+            let place = place(&located, probe);
+            match place.and_then(|place| self.attach_entry(probe, place, &path, pid)) {
                 Ok(()) => self.note_attached(probe, Some(guest)),
                 Err(reason) => self.note_refused(probe, reason, Some(guest)),
             }
@@ -46,11 +47,11 @@ impl Probes {
     fn attach_entry(
         &mut self,
         probe: &PlannedProbe,
-        offset: u64,
+        place: Place,
         path: &Path,
         pid: u32,
     ) -> Result<(), String> {
-        let pid = NonZeroU32::new(pid).ok_or_else(|| "not a process".to_owned())?;
+        let process = NonZeroU32::new(pid).ok_or_else(|| "not a process".to_owned())?;
         let program = self
             .ebpf_mut()
             .program_mut(probe.program)
@@ -60,10 +61,18 @@ impl Probes {
         if is_new {
             program.load().map_err(|error| describe(&error))?;
         }
-        let location = UProbeAttachLocation::AbsoluteOffset(offset);
-        program
-            .attach(location, path, UProbeScope::OneProcess(pid))
-            .map_err(|error| describe(&error))?;
+        let event = if let Some(semaphore) = place.semaphore {
+            let program = program.fd().map_err(|error| describe(&error))?;
+            let event = counted::attach(program, path, pid, place.offset, semaphore);
+            Some(event.map_err(|error| format!("the USDT probe cannot be switched on: {error}"))?)
+        } else {
+            let location = UProbeAttachLocation::AbsoluteOffset(place.offset);
+            program
+                .attach(location, path, UProbeScope::OneProcess(process))
+                .map_err(|error| describe(&error))?;
+            None
+        };
+        self.counted.extend(event);
         if is_new {
             self.watch_misses(probe.program, probe.source);
         }
@@ -71,14 +80,24 @@ impl Probes {
     }
 }
 
+/// Where in the file a probe goes.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: u64,
+    /// The counter that switches it on.
+    semaphore: Option<u64>,
+}
+
 /// Where in the file a planned probe goes. The programs take their arguments from the registers of a
 /// call, so a USDT probe serves only where its note names just these.
-fn file_offset(located: &Located, probe: &PlannedProbe) -> Result<u64, String> {
+fn place(located: &Located, probe: &PlannedProbe) -> Result<Place, String> {
     if probe.how != How::Usdt {
-        return located
-            .symbols
-            .get(probe.target)
-            .copied()
+        let offset = located.symbols.get(probe.target).copied();
+        return offset
+            .map(|offset| Place {
+                offset,
+                semaphore: None,
+            })
             .ok_or_else(|| "this QEMU exports no such function".to_owned());
     }
     let note = located
@@ -86,17 +105,14 @@ fn file_offset(located: &Located, probe: &PlannedProbe) -> Result<u64, String> {
         .iter()
         .find(|note| note.provider == "qemu" && note.name == probe.target)
         .ok_or_else(|| "this QEMU has no such USDT probe".to_owned())?;
-    if note.semaphore.is_some() {
-        return Err(
-            "the USDT probe is off until its semaphore is raised, which is not supported"
-                .to_owned(),
-        );
-    }
     if !note.args.starts_with("8@%rdi 8@%rsi") {
         return Err(format!(
             "the USDT probe has its arguments elsewhere ({})",
             note.args
         ));
     }
-    Ok(note.location)
+    Ok(Place {
+        offset: note.location,
+        semaphore: note.semaphore,
+    })
 }

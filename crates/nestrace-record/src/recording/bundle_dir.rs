@@ -15,7 +15,7 @@ use std::{
 use super::privileges::sudo_user;
 use nestrace_trace::{
     Manifest,
-    bundle::{HOST_STREAM, MANIFEST, index_of},
+    bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, index_of},
     writer::StreamWriter,
 };
 use nix::{
@@ -26,8 +26,8 @@ use nix::{
 
 /// Name of the manifest's second copy while recording.
 const NEXT_MANIFEST: &str = "manifest.json.next";
-/// Space kept for it: a manifest of a large host is some 30 KiB.
-const MANIFEST_RESERVE: u64 = 256 << 10;
+/// Space kept for it: a manifest of a large host is some 30 KiB, a guest's side up to 100.
+const MANIFEST_RESERVE: u64 = 512 << 10;
 
 /// Why the bundle could not be created or written.
 #[derive(Debug, thiserror::Error)]
@@ -83,8 +83,7 @@ impl BundleDir {
         manifest: &Manifest,
     ) -> Result<(Self, HostStream), BundleError> {
         check_room(path, force)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let unfinished = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let unfinished = unfinished_name(path);
         fs::DirBuilder::new()
             .mode(0o755)
             .create(&unfinished)
@@ -102,6 +101,63 @@ impl BundleDir {
                 Err(error)
             }
         }
+    }
+
+    /// An empty directory that gets its name when all is in it ([`Self::appear`]): until then whatever
+    /// has that name stays as it is. `force` lets it replace a *bundle*.
+    ///
+    /// # Errors
+    /// [`BundleError`]; nothing is left behind then.
+    pub fn begin_unseen(path: &Path, force: bool) -> Result<Self, BundleError> {
+        check_room(path, force)?;
+        let unfinished = unfinished_name(path);
+        fs::DirBuilder::new()
+            .mode(0o755)
+            .create(&unfinished)
+            .map_err(io_error("create", path))?;
+        give_to_user(&unfinished);
+        Ok(Self { path: unfinished })
+    }
+
+    /// Writes the manifest, puts everything on the disk and gives the directory its name, in one step;
+    /// an older bundle of that name is removed after it.
+    ///
+    /// # Errors
+    /// [`BundleError`]; the directory is still the unfinished one then.
+    pub fn appear(&mut self, path: &Path, manifest: &Manifest) -> Result<(), BundleError> {
+        let place = self.path.join(MANIFEST);
+        self.new_file(MANIFEST)?
+            .write_all(manifest.to_json().as_bytes())
+            .map_err(io_error("write", &place))?;
+        self.sync()?;
+        if fs::symlink_metadata(path).is_err() {
+            return self.take_name(path);
+        }
+        // It was looked at when this began; what is there now is looked at again.
+        check_room(path, true)?;
+        let exchange = RenameFlags::RENAME_EXCHANGE;
+        match renameat2(AT_FDCWD, &self.path, AT_FDCWD, path, exchange) {
+            Ok(()) => {
+                let older = std::mem::replace(&mut self.path, path.to_owned());
+                remove_bundle(&older)
+            }
+            // A file system that cannot exchange two names.
+            Err(_) => {
+                remove_bundle(path)?;
+                self.take_name(path)
+            }
+        }
+    }
+
+    /// Puts the files on the disk, so that the name never comes before what it names.
+    fn sync(&self) -> Result<(), BundleError> {
+        let failed = io_error("write", &self.path);
+        for entry in fs::read_dir(&self.path).map_err(&failed)?.flatten() {
+            File::open(entry.path())
+                .and_then(|file| file.sync_all())
+                .map_err(io_error("write", &entry.path()))?;
+        }
+        Ok(())
     }
 
     fn fill(&self, manifest: &Manifest) -> Result<HostStream, BundleError> {
@@ -156,7 +212,11 @@ impl BundleDir {
         &self.path
     }
 
-    fn new_file(&self, name: &str) -> Result<File, BundleError> {
+    /// Makes a file in it, which must not be there yet.
+    ///
+    /// # Errors
+    /// [`BundleError::Io`].
+    pub fn new_file(&self, name: &str) -> Result<File, BundleError> {
         let path = self.path.join(name);
         let file = OpenOptions::new()
             .write(true)
@@ -225,6 +285,12 @@ impl BundleDir {
     }
 }
 
+/// What a bundle of this name is called while it cannot be read yet.
+fn unfinished_name(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
+}
+
 /// Under sudo: the user who typed the command owns what it made.
 fn give_to_user(path: &Path) {
     if let Some((uid, gid)) = sudo_user() {
@@ -259,7 +325,10 @@ fn check_room(path: &Path, force: bool) -> Result<(), BundleError> {
 }
 
 fn is_bundle_file(name: &str) -> bool {
-    name.starts_with("manifest.json") || name.ends_with(".arrows") || name.ends_with(".arrows.idx")
+    name.starts_with("manifest.json")
+        || name.ends_with(".arrows")
+        || name.ends_with(".arrows.idx")
+        || name == IMAGE_MAPS
 }
 
 /// Removes the files of a bundle, and the directory if nothing else is in it.
@@ -304,6 +373,30 @@ mod tests {
             1,
             "no unfinished directory is left"
         );
+    }
+
+    #[test]
+    fn an_unseen_bundle_appears_as_a_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a.nest");
+        let named = |name: &str| Manifest {
+            tool_version: name.into(),
+            ..Manifest::default()
+        };
+        for (force, name) in [(false, "first"), (true, "second")] {
+            let mut dir = BundleDir::begin_unseen(&path, force).unwrap();
+            assert_eq!(path.exists(), force, "the older one, or nothing");
+            dir.new_file(HOST_STREAM).unwrap();
+            dir.appear(&path, &named(name)).unwrap();
+            let text = fs::read_to_string(path.join(MANIFEST)).unwrap();
+            assert_eq!(text, named(name).to_json());
+            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+        }
+        let again = BundleDir::begin_unseen(&path, false);
+        assert!(matches!(again, Err(BundleError::Exists(_))));
+        let dir = BundleDir::begin_unseen(&path, true).unwrap();
+        dir.discard();
+        assert!(path.join(MANIFEST).exists() && fs::read_dir(root.path()).unwrap().count() == 1);
     }
 
     #[test]

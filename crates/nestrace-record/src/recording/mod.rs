@@ -5,13 +5,19 @@
 
 pub mod backends;
 pub mod bundle_dir;
+mod closing;
+mod guest_sides;
+mod image_maps;
 pub mod privileges;
 mod setup;
 mod sink;
 pub mod watch;
 
+pub use guest_sides::AgentStatus;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
     path::PathBuf,
     time::Duration,
 };
@@ -24,16 +30,20 @@ use nestrace_kernel::{
 };
 use nestrace_trace::{
     Event, Manifest,
-    manifest::{Loss, Notice, State, Topology},
+    bundle::IMAGE_MAPS,
+    manifest::{Notice, Topology},
 };
 
 use crate::{
+    agent::Choice,
     clock,
     collect::{Collector, translate::Translator},
     probes::{ProbeError, globals::Globals, load::Probes},
 };
 use backends::QemuMemory;
 use bundle_dir::{BundleDir, BundleError};
+use guest_sides::GuestSides;
+use image_maps::ImageMaps;
 use setup::{manifest, wanted};
 use sink::Sink;
 use watch::Watched;
@@ -44,6 +54,11 @@ const BATCH_AGE: Duration = Duration::from_millis(250);
 const LAST_PROBE: Duration = Duration::from_millis(10);
 /// More notices than this are not kept, so that the manifest stays within its reserve.
 const MAX_NOTICES: usize = 500;
+/// Of these, so many at most tell of resets and pauses: a guest that resets itself in a loop must not
+/// leave no room for the others.
+const MAX_MACHINE_NOTICES: usize = 100;
+/// Changes of the clock's rate that are kept; NTP makes one in some minutes.
+const MAX_CLOCK_RATES: usize = 1000;
 /// How often losses, guests and disks are looked at.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
@@ -76,6 +91,8 @@ pub struct Options {
     pub ring_bytes: Option<u32>,
     /// Guests and devices, as found just before.
     pub topology: Topology,
+    /// Which agents are listened to.
+    pub agent: Choice,
 }
 
 /// Why a recording has to end by itself.
@@ -98,8 +115,12 @@ pub struct Counters {
     pub ios: u64,
     /// Events dropped for want of room.
     pub lost: u64,
-    /// Bytes of the stream on disk.
+    /// Bytes of the streams on disk.
     pub bytes: u64,
+    /// Events from inside the guests.
+    pub guest_events: u64,
+    /// Agents that are live.
+    pub agents: usize,
 }
 
 /// What a recording came to.
@@ -125,11 +146,15 @@ pub struct Recorder {
     dir: BundleDir,
     manifest: Manifest,
     guests: Vec<GuestState>,
+    sides: GuestSides,
+    images: ImageMaps,
+    image_maps: Option<File>,
     dropped: BTreeMap<Source, u64>,
     max_bytes: Option<u64>,
     next_batch_ns: u64,
     next_look_ns: u64,
     manifest_changed: bool,
+    n_machine_notices: usize,
 }
 
 /// What is known of a guest beyond the manifest.
@@ -162,6 +187,7 @@ impl Recorder {
         let plan_wanted = PlanWanted {
             detail: options.detail,
             processes: !wanted.processes.is_empty(),
+            mounts: false,
         };
         probes.attach(&plan(facts, layout, plan_wanted));
         if options.qemu && options.detail == Detail::Full {
@@ -181,7 +207,16 @@ impl Recorder {
         let collector = Collector::new(probes.rings_mut().len(), translator);
         let manifest = manifest(&options, &probes);
         let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
+        let images = ImageMaps::open(&options.topology);
         let mut recorder = Self {
+            sides: GuestSides::start(
+                &options.agent,
+                &options.topology,
+                dir.path(),
+                &manifest.detail,
+            ),
+            images,
+            image_maps: None,
             guests: options
                 .topology
                 .guests
@@ -198,6 +233,7 @@ impl Recorder {
             next_batch_ns: 0,
             next_look_ns: 0,
             manifest_changed: false,
+            n_machine_notices: 0,
         };
         if globals.addresses_hidden {
             recorder.notice(
@@ -215,6 +251,12 @@ impl Recorder {
     }
 
     fn go_live(&mut self) -> Result<(), RecordError> {
+        if !self.images.is_empty() {
+            self.image_maps = Some(self.dir.new_file(IMAGE_MAPS)?);
+            self.images.read_first();
+        }
+        self.sides.wait_live();
+        self.take_guest_sides(clock::monotonic_ns());
         self.probes.set_gate(true)?;
         self.manifest.live_mono_ns = clock::monotonic_ns();
         self.dir.write_manifest(&self.manifest)?;
@@ -234,21 +276,18 @@ impl Recorder {
 
     /// Drains the rings and does what is due. Returns why the recording has to end, if it has to.
     pub fn tick(&mut self) -> Option<End> {
-        let now_ns = clock::monotonic_ns();
-        let sink = &mut self.sink;
-        self.collector
-            .drain(self.probes.rings_mut(), now_ns, |event| sink.take(&event));
-        if now_ns >= self.next_batch_ns {
-            self.next_batch_ns = now_ns + nanoseconds(BATCH_AGE);
-            self.flush();
-        }
+        let now_ns = self.drain();
+        self.take_guest_sides(now_ns);
         let mut end = None;
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + nanoseconds(LOOK_AROUND);
             self.note_losses();
+            self.note_clock_rate();
+            self.limit_guests();
             end = self.look_at_guests();
         }
         self.identify_backends();
+        self.note_machine_states();
         if self.manifest_changed && self.sink.failed.is_none() {
             // A full disk must not end the recording before its stream does: the next tick tries again.
             self.manifest_changed = self.dir.write_manifest(&self.manifest).is_err();
@@ -258,8 +297,21 @@ impl Recorder {
         }
         let full = self
             .max_bytes
-            .is_some_and(|max| self.sink.stream.written().stream_bytes >= max);
+            .is_some_and(|max| self.counters().bytes >= max);
         if full { Some(End::MaxSize) } else { end }
+    }
+
+    /// Takes what the rings hold and closes the batch if it is old enough; the time now.
+    fn drain(&mut self) -> u64 {
+        let now_ns = clock::monotonic_ns();
+        let sink = &mut self.sink;
+        self.collector
+            .drain(self.probes.rings_mut(), now_ns, |event| sink.take(&event));
+        if now_ns >= self.next_batch_ns {
+            self.next_batch_ns = now_ns + nanoseconds(BATCH_AGE);
+            self.flush();
+        }
+        now_ns
     }
 
     fn flush(&mut self) {
@@ -271,11 +323,16 @@ impl Recorder {
     /// Totals so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        let (guest_events, guest_bytes, guest_lost) = self.sides.totals();
+        let lost = self.dropped.values().sum::<u64>() + self.sink.stream.rows_lost();
+        let bytes = self.sink.stream.written().stream_bytes;
         Counters {
             events: self.sink.events,
             ios: self.sink.ios,
-            lost: self.dropped.values().sum::<u64>() + self.sink.stream.rows_lost(),
-            bytes: self.sink.stream.written().stream_bytes,
+            lost: lost.saturating_add(guest_lost),
+            bytes: bytes.saturating_add(guest_bytes),
+            guest_events,
+            agents: self.sides.n_live(),
         }
     }
 
@@ -307,6 +364,19 @@ impl Recorder {
                     ..Event::default()
                 });
             }
+        }
+    }
+
+    /// Notes when NTP has changed the clock's rate.
+    fn note_clock_rate(&mut self) {
+        let rates = &mut self.manifest.host_clock_rates;
+        if let Some(now) = clock::rate()
+            && rates.len() < MAX_CLOCK_RATES
+            && rates
+                .last()
+                .is_none_or(|last| last.freq_ppb != now.freq_ppb)
+        {
+            rates.push(now);
         }
     }
 
@@ -370,99 +440,34 @@ impl Recorder {
         }
     }
 
+    /// Says which guests were reset, stopped and started, at the time at which they were.
+    fn note_machine_states(&mut self) {
+        for event in std::mem::take(&mut self.sink.machine_states) {
+            let guest = self.manifest.topology.guests.get(event.dev as usize);
+            let notice = guest.and_then(|guest| watch::machine_notice(&event, &guest.name));
+            if let Some((what, message)) = notice
+                && self.n_machine_notices < MAX_MACHINE_NOTICES
+            {
+                self.n_machine_notices += 1;
+                self.notice_at(event.ts_ns, what, &message);
+            }
+        }
+    }
+
     fn notice(&mut self, what: &str, message: &str) {
+        self.notice_at(clock::monotonic_ns(), what, message);
+    }
+
+    fn notice_at(&mut self, mono_ns: u64, what: &str, message: &str) {
         if self.manifest.notices.len() >= MAX_NOTICES {
             return;
         }
         self.manifest.notices.push(Notice {
-            mono_ns: clock::monotonic_ns(),
+            mono_ns,
             what: what.to_owned(),
             message: message.to_owned(),
         });
         self.manifest_changed = true;
-    }
-
-    /// Shuts the gate, drains what is left, and closes the bundle.
-    ///
-    /// # Errors
-    /// The bundle's; what was written stays readable in any case.
-    pub fn finish(mut self, reason: &str) -> Result<Summary, RecordError> {
-        if let Err(error) = self.probes.set_gate(false) {
-            self.notice(
-                "gate",
-                &format!("{error}; events of the last moments may be missing"),
-            );
-        }
-        self.manifest.end_mono_ns = clock::monotonic_ns();
-        // A probe that passed the gate may still be writing; what stands behind its record comes after it.
-        std::thread::sleep(LAST_PROBE);
-        let sink = &mut self.sink;
-        self.collector
-            .drain_all(self.probes.rings_mut(), |event| sink.take(&event));
-        self.note_losses();
-        self.identify_backends();
-        if let Err(error) = self.sink.stream.finish() {
-            self.sink.failed.get_or_insert(error);
-        }
-        self.note_write_failure();
-        let (late, malformed) = (self.collector.late(), self.collector.malformed());
-        if late > 0 {
-            self.notice(
-                "out_of_order",
-                &format!("{late} events came later than the order allows for"),
-            );
-        }
-        if malformed > 0 {
-            self.notice(
-                "malformed",
-                &format!("{malformed} ring entries were of no known size"),
-            );
-        }
-        self.manifest.losses = self.losses();
-        self.manifest.end_reason = reason.to_owned();
-        self.manifest.state = State::Complete;
-        self.dir.close(&self.manifest)?;
-        let live_ns = self
-            .manifest
-            .end_mono_ns
-            .saturating_sub(self.manifest.live_mono_ns);
-        Ok(Summary {
-            path: self.dir.path().to_owned(),
-            counters: self.counters(),
-            duration: Duration::from_nanos(live_ns),
-            end_reason: self.manifest.end_reason,
-            notices: self.manifest.notices,
-        })
-    }
-
-    fn note_write_failure(&mut self) {
-        if let Some(error) = self.sink.failed.take() {
-            let cause = std::error::Error::source(&error)
-                .map(|cause| format!(": {cause}"))
-                .unwrap_or_default();
-            let lost = self.sink.stream.rows_lost();
-            self.notice(
-                "disk_full",
-                &format!("{error}{cause}; {lost} events could not be written"),
-            );
-        }
-    }
-
-    fn losses(&self) -> Vec<Loss> {
-        let loss = |source: &str, events| Loss {
-            source: source.to_owned(),
-            guest: None,
-            events,
-        };
-        let mut losses: Vec<Loss> = self
-            .dropped
-            .iter()
-            .map(|(source, events)| loss(source.name(), *events))
-            .collect();
-        if self.sink.stream.rows_lost() > 0 {
-            losses.push(loss("disk_full", self.sink.stream.rows_lost()));
-        }
-        losses
     }
 }
 

@@ -81,6 +81,16 @@ const REFUSED: &[libc::c_long] = &[
 /// # Errors
 /// [`PrivilegeError`]; the recording can go on with what it has.
 pub fn give_up() -> Result<(), PrivilegeError> {
+    give_up_in_thread()?;
+    install_filter()
+}
+
+/// The part of [`give_up`] that a thread has to do for itself: capabilities and the file-system user
+/// are each thread's own. The filter is for all.
+///
+/// # Errors
+/// [`PrivilegeError::Capabilities`].
+pub fn give_up_in_thread() -> Result<(), PrivilegeError> {
     let kept: CapsHashSet = KEPT.iter().copied().collect();
     let had = caps::read(None, CapSet::Permitted).map_err(PrivilegeError::Capabilities)?;
     let left: CapsHashSet = had.intersection(&kept).copied().collect();
@@ -95,8 +105,7 @@ pub fn give_up() -> Result<(), PrivilegeError> {
     }
     caps::clear(None, CapSet::Inheritable).map_err(PrivilegeError::Capabilities)?;
     caps::set(None, CapSet::Effective, &left).map_err(PrivilegeError::Capabilities)?;
-    caps::set(None, CapSet::Permitted, &left).map_err(PrivilegeError::Capabilities)?;
-    install_filter()
+    caps::set(None, CapSet::Permitted, &left).map_err(PrivilegeError::Capabilities)
 }
 
 /// The user who typed the command, where this is root by way of sudo.

@@ -43,6 +43,7 @@ pub(super) fn wanted(options: &Options) -> Wanted {
             .chain(loop_files)
             .map(|image| (image.inode, image.dev))
             .collect(),
+        mounts: None,
         ring_bytes: options.ring_bytes.unwrap_or_else(default_ring_bytes),
     }
 }
@@ -74,6 +75,7 @@ pub(super) fn manifest(options: &Options, probes: &Probes) -> Manifest {
             kernel: host.kernel.clone(),
         }],
         host,
+        host_clock_rates: clock::rate().into_iter().collect(),
         topology: options.topology.clone(),
         probes: probes.attached.clone(),
         refused: probes.refused.clone(),

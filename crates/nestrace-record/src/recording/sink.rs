@@ -15,6 +15,8 @@ pub(super) struct Sink {
     pub failed: Option<WriteError>,
     /// BlockBackends seen for the first time: guest index and address.
     pub new_backends: BTreeSet<(u32, u64)>,
+    /// Resets, stops and starts of guests that nobody was told of.
+    pub machine_states: Vec<Event>,
     seen_backends: BTreeSet<(u32, u64)>,
 }
 
@@ -27,6 +29,7 @@ impl Sink {
             ios: 0,
             failed: None,
             new_backends: BTreeSet::new(),
+            machine_states: Vec::new(),
             seen_backends: BTreeSet::new(),
         }
     }
@@ -36,6 +39,7 @@ impl Sink {
         match event.kind() {
             Some(Kind::Complete) if event.related == 0 => self.ios += 1,
             Some(Kind::RequestDone) => self.ios += 1,
+            Some(Kind::GuestRun | Kind::GuestReset) => self.machine_states.push(*event),
             Some(
                 Kind::AioPreadv
                 | Kind::AioPwritev

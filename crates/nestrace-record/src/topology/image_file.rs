@@ -83,7 +83,11 @@ impl ImageFile {
     }
 
     /// Read-only, and without a new access time where this user may ask for that.
-    fn open_for_reading(&self) -> io::Result<File> {
+    ///
+    /// # Errors
+    ///
+    /// What the system says, and for what is neither a regular file nor a block device.
+    pub fn open_for_reading(&self) -> io::Result<File> {
         let open = |extra| {
             OpenOptions::new()
                 .read(true)

@@ -17,6 +17,8 @@ pub struct ImageHeader {
     pub backing_format: Option<String>,
     /// qcow2's external data file.
     pub data_file: Option<String>,
+    /// Bytes that the guest sees, where the header says so.
+    pub virtual_size: Option<u64>,
 }
 
 /// Why a header is not understood.
@@ -172,16 +174,19 @@ fn qcow(bytes: &[u8]) -> Result<ImageHeader, HeaderError> {
     let name_at = reader.be64("backing file offset", 8)?;
     let name_len = u64::from(reader.be32("backing file size", 16)?);
     let backing_file = reader.name("backing file name", name_at, name_len)?;
+    let virtual_size = Some(reader.be64("size", 24)?);
     if version < 2 {
         return Ok(ImageHeader {
             format: "qcow",
             backing_file,
+            virtual_size,
             ..ImageHeader::default()
         });
     }
     let mut header = ImageHeader {
         format: "qcow2",
         backing_file,
+        virtual_size,
         ..ImageHeader::default()
     };
     let (extensions, incompatible) = if version >= 3 {
@@ -255,6 +260,7 @@ fn qed(bytes: &[u8]) -> Result<ImageHeader, HeaderError> {
     let features = reader.le64("features", 16)?;
     let mut header = ImageHeader {
         format: "qed",
+        virtual_size: Some(reader.le64("image size", 48)?),
         ..ImageHeader::default()
     };
     if features & 1 != 0 {

@@ -13,6 +13,7 @@ pub mod loop_status;
 pub mod mountinfo;
 pub mod namespace;
 pub mod overlay;
+pub mod qcow2_map;
 pub mod survey;
 
 pub use survey::Survey;

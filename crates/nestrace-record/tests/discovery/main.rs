@@ -1,5 +1,6 @@
 //! Discovery against real QEMUs, paused at their first instruction, on real file systems.
 
+mod channels;
 mod file_systems;
 mod monitors;
 mod processes;

@@ -66,6 +66,8 @@ pub struct ImageInfo {
     pub filename: String,
     /// Driver of the node.
     pub format: String,
+    /// Bytes that the guest sees.
+    pub virtual_size: u64,
     /// The backing image.
     pub backing_image: Option<Box<Self>>,
     /// Facts of the format.
@@ -162,4 +164,50 @@ pub(super) struct StatsRow {
     pub(super) qdev: Option<String>,
     pub(super) node_name: Option<String>,
     pub(super) stats: BlockCounts,
+}
+
+/// One row of `qom-list`.
+#[derive(Deserialize)]
+pub(super) struct Property {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+}
+
+/// One row of `query-chardev`.
+#[derive(Deserialize)]
+pub(super) struct Chardev {
+    pub(super) label: String,
+    pub(super) filename: String,
+}
+
+impl Chardev {
+    /// The path in `disconnected:unix:/path,server=on` or `unix:/path,server`.
+    pub(super) fn socket(&self) -> Option<&str> {
+        let name = self.filename.strip_prefix("disconnected:");
+        let path = name.unwrap_or(&self.filename).strip_prefix("unix:")?;
+        let (path, _) = path.rsplit_once(",server")?;
+        path.starts_with('/').then_some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_chardevs() {
+        for (filename, expected) in [
+            ("disconnected:unix:/a,b/s,server=on", Some("/a,b/s")),
+            ("unix:/s,server", Some("/s")),
+            ("unix:/s", None),
+            ("pty:/dev/pts/1", None),
+        ] {
+            let chardev = Chardev {
+                label: String::new(),
+                filename: filename.to_owned(),
+            };
+            assert_eq!(chardev.socket(), expected, "{filename}");
+        }
+    }
 }

@@ -1,0 +1,270 @@
+//! nestrace's own probes, as on the host.
+//!
+//! They are loaded when the agent starts, attached when a recording begins and detached at its end, so
+//! that the guest pays nothing in between. Files are chosen by mount: every process' calls on files of
+//! the recorded disks, but the agent's own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use nestrace_kernel::{
+    facts::KernelFacts,
+    layout::Layout,
+    plan::{Detail, ProbePlan, Wanted as PlanWanted, plan},
+};
+use nestrace_record::{
+    clock,
+    collect::{Collector, translate::Translator},
+    doctor,
+    probes::{
+        ProbeError,
+        globals::Globals,
+        load::{Mounts, Probes, Wanted},
+    },
+};
+use nestrace_trace::{Event, Source};
+use nix::sys::resource::{Resource, setrlimit};
+
+use super::{Attached, Backend};
+use crate::guest::Facts;
+
+/// How often rings are drained: a third of what fills one at a million events per second.
+const PERIOD: Duration = Duration::from_millis(20);
+/// How long a probe may take that was running when the gate was shut.
+const LAST_PROBE: Duration = Duration::from_millis(10);
+/// Room for all rings together, and for one. Less than the host's: a guest has less to spare.
+const RINGS_BYTES: u32 = 16 << 20;
+const MAX_RING_BYTES: u32 = 4 << 20;
+const MIN_RING_BYTES: u32 = 256 << 10;
+
+/// Loaded probes.
+pub struct Ebpf {
+    probes: Probes,
+    collector: Collector,
+    facts: KernelFacts,
+    layout: Layout,
+    globals: Globals,
+    /// Modules that were loaded when the kernel was looked at.
+    modules: BTreeSet<&'static str>,
+    /// Losses of the recordings before.
+    lost_before: BTreeMap<Source, u64>,
+    out_of_order_before: u64,
+}
+
+impl Ebpf {
+    /// Loads everything and attaches nothing.
+    ///
+    /// # Errors
+    /// Why the probes do not work here, in words.
+    pub fn load() -> Result<Self, String> {
+        // First: what is loaded meanwhile is found at the next look.
+        let modules = doctor::modules();
+        let (facts, layout) = doctor::gather();
+        let globals = Globals::resolve(&layout, false);
+        Self::load_for(facts, layout, globals, modules)
+    }
+
+    fn load_for(
+        facts: KernelFacts,
+        layout: Layout,
+        globals: Globals,
+        modules: BTreeSet<&'static str>,
+    ) -> Result<Self, String> {
+        if !facts.btf {
+            let problem = facts.btf_problem.as_ref();
+            return Err(problem.map_or_else(
+                || ProbeError::NoBtf.to_string(),
+                |why| format!("its type information cannot be read: {why}"),
+            ));
+        }
+        if !facts.may_trace() {
+            return Err(ProbeError::NoPrivilege.to_string());
+        }
+        // Kernels before 5.11 charge maps to it.
+        let _ = setrlimit(
+            Resource::RLIMIT_MEMLOCK,
+            nix::sys::resource::RLIM_INFINITY,
+            nix::sys::resource::RLIM_INFINITY,
+        );
+        let planned = planned(&facts, &layout, Detail::Full);
+        if let Some(obstacle) = planned.obstacle() {
+            return Err(obstacle.to_owned());
+        }
+        let wanted = Wanted {
+            mounts: Some(Mounts {
+                devices: BTreeSet::new(),
+                except: vec![std::process::id()],
+            }),
+            ring_bytes: ring_bytes(),
+            ..Wanted::default()
+        };
+        let mut probes = Probes::load(&globals, &wanted).map_err(|error| with_causes(&error))?;
+        probes.prepare(&planned);
+        let n_rings = probes.rings_mut().len();
+        let translator = Translator::new(&layout, globals.end_io.clone());
+        Ok(Self {
+            collector: Collector::new(n_rings, translator),
+            probes,
+            facts,
+            layout,
+            globals,
+            modules,
+            lost_before: BTreeMap::new(),
+            out_of_order_before: 0,
+        })
+    }
+
+    /// File systems that were loaded since the last look bring tracepoints, and places of fields that the
+    /// probes were loaded without: then they are loaded anew, which takes as long as at the start.
+    fn look_at_modules(&mut self) {
+        let modules = doctor::modules();
+        if modules == self.modules {
+            return;
+        }
+        let (facts, layout) = doctor::gather();
+        let globals = Globals::resolve(&layout, false);
+        if globals.give_the_same_probes_as(&self.globals) {
+            (self.facts, self.layout, self.globals) = (facts, layout, globals);
+            self.modules = modules;
+            return;
+        }
+        match Self::load_for(facts, layout, globals, modules) {
+            Ok(anew) => *self = anew,
+            Err(reason) => eprintln!("nestrace-agent: the probes stay as they are: {reason}"),
+        }
+    }
+
+    fn begin(&mut self, facts: &Facts) -> Result<(), ProbeError> {
+        self.choose(facts)?;
+        // Whatever a probe wrote after the last recording's end.
+        self.collector.drain_all(self.probes.rings_mut(), |_| {});
+        let n_rings = self.probes.rings_mut().len();
+        let translator = Translator::new(&self.layout, self.globals.end_io.clone());
+        self.collector = Collector::new(n_rings, translator);
+        self.probes.set_gate(true)?;
+        self.lost_before = self.lost_in_all();
+        self.out_of_order_before = self.collector.late();
+        Ok(())
+    }
+
+    fn choose(&mut self, facts: &Facts) -> Result<(), ProbeError> {
+        self.probes.choose_devices(&facts.devices())?;
+        self.probes.choose_mounts(&facts.mounted())
+    }
+
+    fn lost_in_all(&self) -> BTreeMap<Source, u64> {
+        Source::ALL
+            .iter()
+            .filter_map(|source| Some((*source, self.probes.lost(*source).ok()?)))
+            .collect()
+    }
+}
+
+impl Backend for Ebpf {
+    fn name(&self) -> &'static str {
+        "ebpf"
+    }
+
+    fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String> {
+        self.look_at_modules();
+        self.probes
+            .attach(&planned(&self.facts, &self.layout, detail));
+        let attached = Attached {
+            probes: self.probes.attached.clone(),
+            refused: self.probes.refused.clone(),
+        };
+        let vital = match detail {
+            Detail::Full => ["block_rq_issue", "block_rq_complete"].as_slice(),
+            Detail::Light => &["block_rq_complete"],
+        };
+        let missing = vital
+            .iter()
+            .find(|name| !attached.probes.iter().any(|probe| probe.name == **name));
+        let begun = match missing {
+            Some(name) => {
+                let refused = attached.refused.iter().find(|probe| probe.name == *name);
+                Err(refused.map_or_else(
+                    || format!("{name} is not there"),
+                    |probe| format!("{name}: {}", probe.reason),
+                ))
+            }
+            None => self.begin(facts).map_err(|error| with_causes(&error)),
+        };
+        if begun.is_err() {
+            self.probes.detach();
+        }
+        begun.map(|()| attached)
+    }
+
+    fn update(&mut self, facts: &Facts) {
+        if let Err(error) = self.choose(facts) {
+            eprintln!("nestrace-agent: {error}");
+        }
+    }
+
+    fn drain(&mut self, sink: &mut dyn FnMut(&Event)) {
+        let now_ns = clock::monotonic_ns();
+        self.collector
+            .drain(self.probes.rings_mut(), now_ns, |event| sink(&event));
+    }
+
+    fn stop(&mut self, sink: &mut dyn FnMut(&Event)) {
+        // If the gate cannot be shut, what comes after this is left in the rings.
+        let _ = self.probes.set_gate(false);
+        std::thread::sleep(LAST_PROBE);
+        self.collector
+            .drain_all(self.probes.rings_mut(), |event| sink(&event));
+    }
+
+    fn release(&mut self) {
+        let _ = self.probes.set_gate(false);
+        self.probes.detach();
+    }
+
+    fn lost(&self) -> BTreeMap<u32, u64> {
+        let before = |source| self.lost_before.get(&source).copied().unwrap_or(0);
+        self.lost_in_all()
+            .into_iter()
+            .map(|(source, total)| (source as u32, total.saturating_sub(before(source))))
+            .collect()
+    }
+
+    fn out_of_order(&self) -> u64 {
+        self.collector
+            .late()
+            .saturating_sub(self.out_of_order_before)
+    }
+
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+}
+
+fn planned(facts: &KernelFacts, layout: &Layout, detail: Detail) -> ProbePlan {
+    let wanted = PlanWanted {
+        detail,
+        processes: false,
+        mounts: true,
+    };
+    plan(facts, layout, wanted)
+}
+
+/// A power of two that lets all rings together stay within [`RINGS_BYTES`] on a usual guest.
+fn ring_bytes() -> u32 {
+    let n_cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible")
+        .ok()
+        .and_then(|list| list.trim().rsplit(['-', ',']).next()?.parse::<u32>().ok())
+        .map_or(1, |last| last.saturating_add(1));
+    let share = (RINGS_BYTES / n_cpus).clamp(MIN_RING_BYTES, MAX_RING_BYTES);
+    1 << share.ilog2()
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,173 @@
+//! Where events come from.
+
+mod blktrace;
+mod ebpf;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use nestrace_kernel::plan::Detail;
+use nestrace_trace::Event;
+use nestrace_trace::manifest::{Probe, Refused};
+
+use crate::guest::Facts;
+use blktrace::Blktrace;
+use ebpf::Ebpf;
+
+/// `--backend`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Choice {
+    /// ebpf where it works, else blktrace.
+    Auto,
+    /// nestrace's own probes.
+    Ebpf,
+    /// The kernel's blktrace.
+    Blktrace,
+}
+
+/// What is attached, and what is not and why.
+#[derive(Clone, Debug, Default)]
+pub struct Attached {
+    pub probes: Vec<Probe>,
+    pub refused: Vec<Refused>,
+}
+
+/// A source of events of this machine.
+pub trait Backend {
+    /// `ebpf` or `blktrace`.
+    fn name(&self) -> &'static str;
+
+    /// Begins: from the return on, everything is recorded.
+    ///
+    /// # Errors
+    /// A reason in words if nothing can be recorded; nothing is attached then.
+    fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String>;
+
+    /// Disks or mounts have changed.
+    fn update(&mut self, facts: &Facts);
+
+    /// Hands over what is old enough to be in order.
+    fn drain(&mut self, sink: &mut dyn FnMut(&Event));
+
+    /// Ends recording and hands over the rest. What is attached stays so until [`Self::release`], which
+    /// may take its time.
+    fn stop(&mut self, sink: &mut dyn FnMut(&Event));
+
+    /// Detaches everything.
+    fn release(&mut self);
+
+    /// Events lost since the start, by number of a [`nestrace_trace::Source`].
+    fn lost(&self) -> BTreeMap<u32, u64>;
+
+    /// Events that were handed over after a younger one, since the start.
+    fn out_of_order(&self) -> u64;
+
+    /// How often [`Self::drain`] is to be called.
+    fn period(&self) -> Duration;
+}
+
+/// The backends of this machine, ready to start.
+pub struct Backends {
+    choice: Choice,
+    /// Why not, if not.
+    ebpf: Result<Ebpf, String>,
+    blktrace: Blktrace,
+}
+
+/// The backend of one recording, and why it is this one.
+pub struct Chosen<'b> {
+    pub backend: &'b mut dyn Backend,
+    pub reason: String,
+    pub attached: Attached,
+}
+
+impl Backends {
+    /// Loads the probes, unless nobody will want them.
+    pub fn prepare(choice: Choice) -> Self {
+        let ebpf = match choice {
+            Choice::Blktrace => Err("--backend blktrace was given".to_owned()),
+            Choice::Auto | Choice::Ebpf => Ebpf::load(),
+        };
+        Self {
+            choice,
+            ebpf,
+            blktrace: Blktrace::default(),
+        }
+    }
+
+    /// Says which backend will be used.
+    pub fn report(&self) {
+        match &self.ebpf {
+            Ok(_) => eprintln!("nestrace-agent: backend ebpf: its probes are loaded"),
+            Err(reason) => eprintln!("nestrace-agent: backend blktrace: {reason}"),
+        }
+    }
+
+    /// What [`Self::start`] will try first, and why; for a first word before it has.
+    pub fn expected(&self, asked: &str) -> (&'static str, String) {
+        match self.choice_for(asked) {
+            Choice::Blktrace => ("blktrace", "it was asked for".to_owned()),
+            Choice::Ebpf => ("ebpf", "it was asked for".to_owned()),
+            Choice::Auto => match &self.ebpf {
+                Ok(_) => ("ebpf", "its probes load on this kernel".to_owned()),
+                Err(reason) => ("blktrace", format!("ebpf does not work here: {reason}")),
+            },
+        }
+    }
+
+    /// Starts a backend. `asked` is the recorder's wish, which counts unless the command line has one.
+    ///
+    /// # Errors
+    /// Why none can record.
+    pub fn start(
+        &mut self,
+        asked: &str,
+        facts: &Facts,
+        detail: Detail,
+    ) -> Result<Chosen<'_>, String> {
+        if facts.disks.is_empty() {
+            return Err(match facts.missing.as_slice() {
+                [] => "this machine has no disk".to_owned(),
+                missing => format!("this machine has no disk {}", missing.join(", ")),
+            });
+        }
+        let (_, mut reason) = self.expected(asked);
+        let choice = self.choice_for(asked);
+        if choice != Choice::Blktrace {
+            let started = match &mut self.ebpf {
+                Ok(ebpf) => ebpf.start(facts, detail),
+                Err(reason) => Err(reason.clone()),
+            };
+            match (started, &mut self.ebpf) {
+                (Ok(attached), Ok(ebpf)) => {
+                    return Ok(Chosen {
+                        backend: ebpf,
+                        reason,
+                        attached,
+                    });
+                }
+                (Err(why), _) if choice == Choice::Ebpf => return Err(why),
+                (Err(why), _) => reason = format!("ebpf does not work here: {why}"),
+                (Ok(_), Err(_)) => {}
+            }
+        }
+        match self.blktrace.start(facts, detail) {
+            Ok(attached) => Ok(Chosen {
+                backend: &mut self.blktrace,
+                reason,
+                attached,
+            }),
+            Err(why) if choice == Choice::Blktrace => Err(why),
+            Err(why) => Err(format!("{reason}; nor does blktrace: {why}")),
+        }
+    }
+
+    fn choice_for(&self, asked: &str) -> Choice {
+        match (self.choice, asked) {
+            (Choice::Auto, "ebpf") => Choice::Ebpf,
+            (Choice::Auto, "blktrace") => Choice::Blktrace,
+            (choice, _) => choice,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A recording into a bundle on a file system of the guest, to be copied out later.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nestrace_kernel::plan::Detail;
+use nestrace_record::clock;
+use nestrace_record::recording::privileges::sudo_user;
+use nestrace_trace::bundle::{HOST_STREAM, MANIFEST, guest_stream, index_of};
+use nestrace_trace::manifest::{Loss, Notice, State, Stream};
+use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
+
+use crate::Obstacle;
+use crate::backend::Backends;
+use crate::capture::Capture;
+use crate::guest::Facts;
+use crate::signals::Signals;
+
+/// A batch is closed at this age even if it is small, so that a crash costs no more.
+const BATCH_AGE: Duration = Duration::from_millis(250);
+
+/// What to record.
+pub struct Wanted<'w> {
+    pub path: &'w Path,
+    pub force: bool,
+    pub duration: Option<Duration>,
+    pub devices: Vec<String>,
+    pub detail: Detail,
+}
+
+/// Records until a signal, the end of the duration, or a full disk.
+pub fn record(
+    wanted: &Wanted<'_>,
+    backends: &mut Backends,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    let facts = Facts::gather(&wanted.devices);
+    if let [missing, ..] = facts.missing.as_slice() {
+        return Err(Obstacle::Input(format!("there is no disk {missing}")).into());
+    }
+    let folder = Folder::create(wanted.path, wanted.force)?;
+    let begun = (clock::monotonic_ns(), clock::realtime_ns());
+    let started = Capture::start(backends, &wanted.devices, "", facts, wanted.detail);
+    let capture = match started {
+        Ok(capture) => capture,
+        Err(reason) => {
+            folder.remove();
+            return Err(Obstacle::Lacking(format!("nothing can be recorded: {reason}")).into());
+        }
+    };
+    let mut recording = Recording::begin(folder, capture, wanted.detail, begun)?;
+    eprintln!(
+        "nestrace-agent: recording to {}; Ctrl-C ends it",
+        wanted.path.display()
+    );
+    let end = wanted.duration.map(|time| Instant::now() + time);
+    let reason = loop {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let idle = recording.capture.idle_for();
+        if signals.sleep(left.map_or(idle, |left| left.min(idle))) {
+            break "signal";
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            break "duration";
+        }
+        recording.tick()?;
+        if recording.failed.is_some() {
+            break "disk_full";
+        }
+    };
+    recording.finish(reason)
+}
+
+struct Recording<'b> {
+    folder: Folder,
+    capture: Capture<'b>,
+    stream: StreamWriter<File, File>,
+    failed: Option<WriteError>,
+    manifest: Manifest,
+    n_events: u64,
+    next_batch: Instant,
+}
+
+impl<'b> Recording<'b> {
+    /// `begun`: `CLOCK_MONOTONIC` and `CLOCK_REALTIME` before the capture was started.
+    fn begin(
+        folder: Folder,
+        capture: Capture<'b>,
+        detail: Detail,
+        begun: (u64, u64),
+    ) -> anyhow::Result<Self> {
+        let hello = capture.hello(0);
+        // Whoever merges it with a host's recording gives it the guest's name there.
+        let name = hello.machine.hostname.clone();
+        let file = guest_stream(&name);
+        let stream = StreamWriter::new(folder.new_file(&file)?, folder.new_file(&index_of(&file))?)
+            .context("start the stream")?;
+        folder.write_empty_host_stream()?;
+        let mut side = hello.guest_side(&name, &file);
+        (side.start_mono_ns, side.start_unix_ns) = begun;
+        side.live_mono_ns = capture.live_ns;
+        side.probes = capture.attached.probes.clone();
+        side.probes_refused = capture.attached.refused.clone();
+        let manifest = Manifest {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: State::Recording,
+            start_unix_ns: side.start_unix_ns,
+            start_mono_ns: side.start_mono_ns,
+            live_mono_ns: capture.live_ns,
+            detail: match detail {
+                Detail::Full => "full",
+                Detail::Light => "light",
+            }
+            .to_owned(),
+            host: hello.machine.clone(),
+            streams: vec![Stream {
+                file,
+                side: "guest".to_owned(),
+                guest: Some(name),
+                backend: hello.backend.clone(),
+                kernel: hello.machine.kernel.clone(),
+            }],
+            guest_sides: vec![side],
+            ..Manifest::default()
+        };
+        folder.write_manifest(&manifest)?;
+        Ok(Self {
+            folder,
+            capture,
+            stream,
+            failed: None,
+            manifest,
+            n_events: 0,
+            next_batch: Instant::now() + BATCH_AGE,
+        })
+    }
+
+    fn tick(&mut self) -> anyhow::Result<()> {
+        self.take_events(|capture, sink| capture.tick(sink));
+        let mut changed = false;
+        self.take_events(|capture, sink| changed = capture.look(sink));
+        if Instant::now() >= self.next_batch {
+            self.next_batch = Instant::now() + BATCH_AGE;
+            if let Err(error) = self.stream.flush_batch() {
+                self.failed.get_or_insert(error);
+            }
+        }
+        if changed && let Some(side) = self.manifest.guest_sides.first_mut() {
+            let hello = self.capture.hello(0);
+            (side.disks, side.mounts) = (hello.disks, hello.mounts);
+            self.folder.write_manifest(&self.manifest)?;
+        }
+        Ok(())
+    }
+
+    fn take_events(&mut self, from: impl FnOnce(&mut Capture<'b>, &mut dyn FnMut(&Event))) {
+        let (stream, failed, n_events) = (&mut self.stream, &mut self.failed, &mut self.n_events);
+        from(&mut self.capture, &mut |event| {
+            *n_events += 1;
+            if let Err(error) = stream.push(event) {
+                failed.get_or_insert(error);
+            }
+        });
+    }
+
+    fn finish(mut self, reason: &str) -> anyhow::Result<()> {
+        let mut end_ns = 0;
+        self.take_events(|capture, sink| end_ns = capture.stop(sink));
+        if let Err(error) = self.stream.finish() {
+            self.failed.get_or_insert(error);
+        }
+        let manifest = &mut self.manifest;
+        manifest.state = State::Complete;
+        manifest.end_mono_ns = end_ns;
+        manifest.end_reason = reason.to_owned();
+        let guest = manifest.streams.first().and_then(|s| s.guest.clone());
+        let loss = |source: &str, events| Loss {
+            source: source.to_owned(),
+            guest: guest.clone(),
+            events,
+        };
+        let lost = |source: &Source| self.capture.lost().get(&(*source as u32)).copied();
+        manifest.losses = Source::ALL
+            .iter()
+            .filter_map(|source| Some(loss(source.name(), lost(source)?)))
+            .collect();
+        if self.stream.rows_lost() > 0 {
+            manifest
+                .losses
+                .push(loss("disk_full", self.stream.rows_lost()));
+        }
+        if let Some(side) = manifest.guest_sides.first_mut() {
+            side.end_mono_ns = end_ns;
+        }
+        let late = self.capture.out_of_order();
+        if late > 0 {
+            manifest.notices.push(Notice {
+                mono_ns: end_ns,
+                what: "out_of_order".to_owned(),
+                message: format!("{late} events came later than the order allows for"),
+            });
+        }
+        let n_lost: u64 = manifest.losses.iter().map(|loss| loss.events).sum();
+        self.folder.write_manifest(&self.manifest)?;
+        self.folder.give_to_user();
+        eprintln!(
+            "nestrace-agent: {} events, {n_lost} lost, to {}",
+            self.n_events,
+            self.folder.path.display()
+        );
+        match self.failed {
+            Some(error) => Err(error).context("write the whole recording"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The bundle's folder.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn create(path: &Path, force: bool) -> anyhow::Result<Self> {
+        if fs::symlink_metadata(path).is_ok() {
+            if !force {
+                let message = format!("{} exists; --force replaces a bundle", path.display());
+                return Err(Obstacle::Input(message).into());
+            }
+            if !path.join(MANIFEST).is_file() {
+                bail!("replace {}: it is not a bundle", path.display());
+            }
+            Self { path: path.into() }.remove();
+        }
+        fs::create_dir(path).with_context(|| format!("create {}", path.display()))?;
+        Ok(Self { path: path.into() })
+    }
+
+    fn new_file(&self, name: &str) -> anyhow::Result<File> {
+        let path = self.path.join(name);
+        File::create_new(&path).with_context(|| format!("create {}", path.display()))
+    }
+
+    /// Every bundle has the host's stream; in this one nothing is known of the host.
+    fn write_empty_host_stream(&self) -> anyhow::Result<()> {
+        let stream = self.new_file(HOST_STREAM)?;
+        let index = self.new_file(&index_of(HOST_STREAM))?;
+        StreamWriter::new(stream, index)
+            .and_then(|mut writer| writer.finish())
+            .context("write the empty stream of the host")?;
+        Ok(())
+    }
+
+    /// As a whole, renamed into place.
+    fn write_manifest(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let next = self.path.join("manifest.json.next");
+        fs::write(&next, manifest.to_json())
+            .and_then(|()| fs::rename(&next, self.path.join(MANIFEST)))
+            .with_context(|| format!("write the manifest of {}", self.path.display()))
+    }
+
+    /// Under sudo, what was made belongs to the user who typed the command.
+    fn give_to_user(&self) {
+        let Some((uid, gid)) = sudo_user() else {
+            return;
+        };
+        let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        for path in files.map(|entry| entry.path()).chain([self.path.clone()]) {
+            let _ = nix::unistd::chown(&path, Some(uid), Some(gid));
+        }
+    }
+
+    /// Removes a bundle's own files, and the folder if that was all.
+    fn remove(&self) {
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let ours = [".arrows", ".arrows.idx"]
+                .iter()
+                .any(|end| name.ends_with(end));
+            if ours || name.starts_with(MANIFEST) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+}

@@ -1,0 +1,345 @@
+//! The talk with one recorder, from the moment that it holds the other end to the moment that it is gone.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use nestrace_kernel::plan::Detail;
+use nestrace_record::clock;
+use nestrace_trace::Event;
+use nestrace_trace::wire::{
+    AgentMessage, BatchEncoder, DROPPED_BATCHES, End, FrameReader, HostMessage, Live, Lost, Start,
+};
+use nix::poll::{PollFd, PollFlags, poll};
+
+use crate::backend::Backends;
+use crate::capture::Capture;
+use crate::guest::Facts;
+use crate::signals::{Signals, poll_timeout};
+use crate::transport::outbox::Outbox;
+use crate::transport::{Connection, Moved};
+
+/// A batch is sent at this age even if it is small.
+const BATCH_AGE: Duration = Duration::from_millis(200);
+/// How long the last frames may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// A sleep without a recording: only bytes and signals matter then.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Serves recordings until the other side is gone or a signal comes.
+pub fn serve(
+    connection: &Connection,
+    backends: &mut Backends,
+    names: &[String],
+    signals: &mut Signals,
+) {
+    let mut line = Line {
+        connection,
+        reader: FrameReader::new(),
+        outbox: Outbox::default(),
+        asked: None,
+    };
+    while let Some(start) = line.wait_for_start(signals) {
+        let ended = Session::run(&mut line, backends, names, &start, signals);
+        if !ended {
+            return;
+        }
+    }
+}
+
+/// What goes over the connection, both ways.
+struct Line<'c> {
+    connection: &'c Connection,
+    reader: FrameReader,
+    outbox: Outbox,
+    /// A request that has come and was not yet looked at.
+    asked: Option<Asked>,
+}
+
+enum Asked {
+    Start(Start),
+    Stop,
+}
+
+impl Line<'_> {
+    /// The next request to record; `None` when the other side is gone or a signal has come.
+    fn wait_for_start(&mut self, signals: &mut Signals) -> Option<Start> {
+        loop {
+            match self.asked.take() {
+                Some(Asked::Start(start)) => return Some(start),
+                Some(Asked::Stop) | None => {}
+            }
+            if signals.arrived() || !self.wait(LONG, signals) {
+                return None;
+            }
+        }
+    }
+
+    /// Sends and receives for at most this time; `false` when the other side is gone.
+    fn wait(&mut self, time: Duration, signals: &Signals) -> bool {
+        let mut wanted = PollFlags::POLLIN;
+        if !self.outbox.is_empty() {
+            wanted |= PollFlags::POLLOUT;
+        }
+        let mut fds = [
+            PollFd::new(self.connection.as_fd(), wanted),
+            PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+        ];
+        let _ = poll(&mut fds, poll_timeout(time));
+        let seen = fds[0].revents().unwrap_or(PollFlags::empty());
+        let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+        let mut here = !seen.intersects(gone);
+        if seen.contains(PollFlags::POLLIN) {
+            here &= self.receive();
+        }
+        // Whoever was there has gone, and another has come and asked already.
+        here |= matches!(self.asked, Some(Asked::Start(_)));
+        here && self.outbox.write_to(self.connection)
+    }
+
+    /// Reads what is there and answers pings; `false` when the other side is gone.
+    fn receive(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        loop {
+            let n = match self.connection.read(&mut buffer) {
+                Moved::Bytes(n) => n,
+                Moved::Nothing => return true,
+                Moved::Gone => return false,
+            };
+            let mut bytes = &buffer[..n];
+            while !bytes.is_empty() {
+                let taken = self.reader.feed(bytes);
+                bytes = &bytes[taken..];
+                self.look_at_frames();
+            }
+        }
+    }
+
+    fn look_at_frames(&mut self) {
+        let mut searched = false;
+        loop {
+            let message = match self.reader.next_frame() {
+                Ok(Some(frame)) => HostMessage::parse(frame),
+                Ok(None) => return,
+                Err(error) if searched => {
+                    eprintln!("nestrace-agent: {error}");
+                    self.reader = FrameReader::new();
+                    return;
+                }
+                Err(_) => {
+                    // Half of a frame of a recorder that is gone; its successor's question is found
+                    // behind it, perhaps among the bytes that are here already.
+                    self.reader.search();
+                    searched = true;
+                    continue;
+                }
+            };
+            match message {
+                Ok(Some(HostMessage::Ping { token, .. })) => {
+                    self.outbox.push_pong(token, clock::monotonic_ns());
+                }
+                Ok(Some(HostMessage::Start(start))) => self.asked = Some(Asked::Start(start)),
+                Ok(Some(HostMessage::Stop)) => self.asked = Some(Asked::Stop),
+                Ok(None) => {}
+                Err(error) => eprintln!("nestrace-agent: {error}"),
+            }
+        }
+    }
+
+    /// Sends what waits, for at most [`LAST_WORDS`]; `false` when the other side is gone.
+    fn finish(&mut self, signals: &Signals) -> bool {
+        let until = Instant::now() + LAST_WORDS;
+        while !self.outbox.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if !self.wait(left, signals) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// One recording over a line.
+struct Session<'s, 'b, 'c> {
+    line: &'s mut Line<'c>,
+    capture: Capture<'b>,
+    encoder: BatchEncoder,
+    token: u64,
+    next_batch: Instant,
+    /// Losses as they were last sent.
+    sent_losses: BTreeMap<u32, u64>,
+    broken: Option<String>,
+}
+
+impl Session<'_, '_, '_> {
+    /// Records as asked until told to stop; `false` when the other side is gone.
+    fn run(
+        line: &mut Line<'_>,
+        backends: &mut Backends,
+        names: &[String],
+        start: &Start,
+        signals: &mut Signals,
+    ) -> bool {
+        line.outbox.begin_session();
+        let wanted = if start.devices.is_empty() {
+            names
+        } else {
+            &start.devices
+        };
+        let facts = Facts::gather(wanted);
+        let (backend, reason) = backends.expected(&start.backend);
+        let hello = facts.hello(start.session, backend, &reason);
+        let said = AgentMessage::Hello(Box::new(hello));
+        line.outbox.push(&said);
+        line.outbox.write_to(line.connection);
+        let detail = match start.detail.as_str() {
+            "light" => Detail::Light,
+            _ => Detail::Full,
+        };
+        let capture = Capture::start(backends, wanted, &start.backend, facts, detail);
+        let begun = capture.and_then(|capture| {
+            let (encoder, schema) = BatchEncoder::new().map_err(|error| error.to_string())?;
+            Ok((capture, encoder, schema))
+        });
+        let (capture, encoder, schema) = match begun {
+            Ok(begun) => begun,
+            Err(reason) => {
+                eprintln!("nestrace-agent: cannot record: {reason}");
+                line.outbox.push(&AgentMessage::Notice(reason.clone()));
+                end(line, clock::monotonic_ns(), &reason, 0);
+                return line.finish(signals);
+            }
+        };
+        let mut session = Session {
+            line,
+            capture,
+            encoder,
+            token: start.session,
+            next_batch: Instant::now() + BATCH_AGE,
+            sent_losses: BTreeMap::new(),
+            broken: None,
+        };
+        session.say_live(&schema, backend);
+        let (reason, alive) = session.record(signals);
+        if alive {
+            session.close(reason);
+            session.line.finish(signals)
+        } else {
+            false
+        }
+    }
+
+    fn say_live(&mut self, schema: &[u8], expected: &str) {
+        let hello = self.capture.hello(self.token);
+        let outbox = &mut self.line.outbox;
+        if hello.backend != expected {
+            outbox.push(&AgentMessage::Hello(Box::new(hello)));
+        }
+        outbox.push(&AgentMessage::Batch(schema));
+        let refused = std::mem::take(&mut self.capture.attached.refused);
+        if !refused.is_empty() {
+            outbox.push(&AgentMessage::Refused(refused));
+        }
+        outbox.push(&AgentMessage::Live(Live {
+            mono_ns: self.capture.live_ns,
+            probes: std::mem::take(&mut self.capture.attached.probes),
+        }));
+        eprintln!("nestrace-agent: recording");
+    }
+
+    /// Why it ended, and whether the other side is still there.
+    fn record(&mut self, signals: &mut Signals) -> (&'static str, bool) {
+        loop {
+            if !self.line.wait(self.capture.idle_for(), signals) {
+                return ("the recorder is gone", false);
+            }
+            if signals.arrived() {
+                return ("signal", true);
+            }
+            match &self.line.asked {
+                // A recorder that has heard nothing for a while asks again, for an agent that was
+                // started since; this one is in the session already.
+                Some(Asked::Start(start)) if start.session == self.token => self.line.asked = None,
+                Some(Asked::Start(_)) => return ("new session", true),
+                Some(Asked::Stop) => {
+                    self.line.asked = None;
+                    return ("stop", true);
+                }
+                None => {}
+            }
+            self.take_events(|capture, sink| capture.tick(sink));
+            let mut changed = false;
+            self.take_events(|capture, sink| changed = capture.look(sink));
+            if changed {
+                let hello = self.capture.hello(self.token);
+                self.line.outbox.push(&AgentMessage::Hello(Box::new(hello)));
+            }
+            if Instant::now() >= self.next_batch {
+                self.next_batch = Instant::now() + BATCH_AGE;
+                send_batch(&mut self.encoder, self.line, &mut self.broken);
+                self.send_losses();
+            }
+            if self.broken.is_some() {
+                return ("zstd failed", true);
+            }
+        }
+    }
+
+    /// Lets the capture hand over events, batch by batch; pings are answered in between.
+    fn take_events(&mut self, from: impl FnOnce(&mut Capture<'_>, &mut dyn FnMut(&Event))) {
+        let (encoder, line, broken) = (&mut self.encoder, &mut *self.line, &mut self.broken);
+        from(&mut self.capture, &mut |event| {
+            if encoder.push(event).is_err() {
+                broken.get_or_insert_with(|| "a batch could not be encoded".to_owned());
+            }
+            if encoder.is_full() {
+                send_batch(encoder, line, broken);
+                // Only a recorder that is gone makes this fail, and the next wait finds that too.
+                let _ = line.receive() && line.outbox.write_to(line.connection);
+            }
+        });
+    }
+
+    fn send_losses(&mut self) {
+        let mut losses = self.capture.lost().clone();
+        losses.insert(DROPPED_BATCHES, self.line.outbox.dropped());
+        for (source, total) in losses {
+            if self.sent_losses.insert(source, total).unwrap_or(0) != total {
+                let lost = Lost { source, total };
+                self.line.outbox.push(&AgentMessage::Loss(lost));
+            }
+        }
+    }
+
+    fn close(&mut self, reason: &str) {
+        let mut end_ns = 0;
+        self.take_events(|capture, sink| end_ns = capture.stop(sink));
+        send_batch(&mut self.encoder, self.line, &mut self.broken);
+        self.send_losses();
+        end(self.line, end_ns, reason, self.capture.out_of_order());
+        eprintln!("nestrace-agent: recording ended: {reason}");
+    }
+}
+
+fn send_batch(encoder: &mut BatchEncoder, line: &mut Line<'_>, broken: &mut Option<String>) {
+    let n_events = encoder.n_rows() as u64;
+    if n_events == 0 {
+        return;
+    }
+    match encoder.take() {
+        Ok(batch) => line.outbox.push_batch(&batch, n_events),
+        Err(error) => {
+            broken.get_or_insert_with(|| error.to_string());
+        }
+    }
+}
+
+fn end(line: &mut Line<'_>, mono_ns: u64, reason: &str, out_of_order: u64) {
+    line.outbox.push(&AgentMessage::End(End {
+        mono_ns,
+        reason: reason.to_owned(),
+        out_of_order,
+    }));
+}

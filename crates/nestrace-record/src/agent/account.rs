@@ -1,0 +1,417 @@
+//! What is known of a guest from inside: its sides, what was lost and refused, what happened. The
+//! manifest's view of an agent, bounded whatever the agent says.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use std::collections::BTreeMap;
+
+use nestrace_abi::Source;
+use nestrace_trace::manifest::{Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
+use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
+use nestrace_trace::{bundle, manifest::Refused};
+
+/// Reboots and changes of backend in one recording; more look like an attack.
+pub const MAX_SIDES: usize = 16;
+/// Times without word that are listed for a side.
+const MAX_GAPS: usize = 256;
+/// What a guest's agent may add to the manifest's notices, its own texts included.
+const MAX_NOTICES: usize = 40;
+/// Bytes of JSON that one side may have in the manifest without its clock samples.
+const MAX_SIDE_BYTES: usize = 64 << 10;
+
+/// Where an agent stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// There is no connection to its channel.
+    #[default]
+    NotConnected,
+    /// Connected; nobody has answered yet.
+    NoAnswer,
+    /// It has answered and attaches its probes.
+    Attaching,
+    /// It records.
+    Live,
+    /// It recorded, and nothing has been heard of it for a while.
+    Silent,
+    /// It has ended, or its stream was refused.
+    Ended,
+}
+
+/// A guest's account.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    guest: String,
+    /// Where the agent stands.
+    pub state: State,
+    /// One for each boot of the guest (and backend).
+    pub sides: Vec<GuestSide>,
+    /// Events that were written.
+    pub events: u64,
+    /// Bytes of its streams.
+    pub bytes: u64,
+    /// What happened, for the manifest.
+    pub notices: Vec<Notice>,
+    /// What happened, for the terminal.
+    pub news: Vec<String>,
+    n_notices: usize,
+    refused_before: BTreeMap<String, u64>,
+    losses: BTreeMap<u32, Counter>,
+    not_written: u64,
+}
+
+/// A total that its sender begins anew with every session.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    before: u64,
+    now: u64,
+}
+
+impl Account {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(guest: &str) -> Self {
+        Self {
+            guest: guest.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// The guest's name.
+    #[must_use]
+    pub fn guest(&self) -> &str {
+        &self.guest
+    }
+
+    /// The newest side.
+    pub fn side(&mut self) -> Option<&mut GuestSide> {
+        self.sides.last_mut()
+    }
+
+    /// Whether a Hello is about the side that is being recorded: the same boot and backend.
+    #[must_use]
+    pub fn is_same_side(&self, hello: &AgentHello) -> bool {
+        self.sides.last().is_some_and(|side| {
+            side.machine.boot_id == hello.machine.boot_id && side.backend == hello.backend
+        })
+    }
+
+    /// Name of the stream that the next side gets; `None` where there were too many.
+    #[must_use]
+    pub fn next_stream(&self) -> Option<String> {
+        let nth = u32::try_from(self.sides.len()).ok()?.checked_add(1)?;
+        (self.sides.len() < MAX_SIDES).then(|| bundle::guest_session_stream(&self.guest, nth))
+    }
+
+    /// Begins a side.
+    pub fn begin_side(&mut self, hello: &AgentHello, file: &str) {
+        let mut side = hello.guest_side(&self.guest, file);
+        trim(&mut side);
+        self.sides.push(side);
+        for (reason, times) in std::mem::take(&mut self.refused_before) {
+            self.refuse(&reason, times);
+        }
+    }
+
+    /// Takes over what has changed in the guest: disks, mounts.
+    pub fn update_side(&mut self, hello: &AgentHello) {
+        let Some(side) = self.sides.last_mut() else {
+            return;
+        };
+        for disk in &hello.disks {
+            match side.disks.iter_mut().find(|known| known.dev == disk.dev) {
+                Some(known) => known.clone_from(disk),
+                None => side.disks.push(disk.clone()),
+            }
+        }
+        side.mounts.clone_from(&hello.mounts);
+        side.backend_reason.clone_from(&hello.backend_reason);
+        side.end_mono_ns = 0;
+        trim(side);
+    }
+
+    /// The probes are attached.
+    pub fn live(&mut self, live: Live) {
+        let Some(side) = self.sides.last_mut() else {
+            return;
+        };
+        if side.live_mono_ns == 0 {
+            side.live_mono_ns = live.mono_ns;
+        }
+        side.probes = live.probes;
+        trim(side);
+    }
+
+    /// The probes that could not be.
+    pub fn probes_refused(&mut self, refused: Vec<Refused>) {
+        if let Some(side) = self.sides.last_mut() {
+            side.probes_refused = refused;
+            trim(side);
+        }
+    }
+
+    /// Counts input that was refused.
+    pub fn refuse(&mut self, reason: &str, times: u64) {
+        let Some(side) = self.sides.last_mut() else {
+            let count = self.refused_before.entry(reason.to_owned()).or_default();
+            *count = count.saturating_add(times);
+            return;
+        };
+        match side.refused.iter_mut().find(|r| r.reason == reason) {
+            Some(known) => known.times = known.times.saturating_add(times),
+            None => side.refused.push(RefusedInput {
+                reason: reason.to_owned(),
+                times,
+            }),
+        }
+    }
+
+    /// What was refused before any side began: nobody else tells it.
+    pub fn refused_without_side(&self) -> impl Iterator<Item = (&str, u64)> {
+        let before = self.refused_before.iter();
+        before.map(|(reason, times)| (reason.as_str(), *times))
+    }
+
+    /// The agent's own counts of what it lost.
+    pub fn lost(&mut self, lost: Lost) -> bool {
+        let known = lost.source == DROPPED_BATCHES || source_name(lost.source).is_some();
+        if known {
+            let counter = self.losses.entry(lost.source).or_default();
+            if lost.total < counter.now {
+                // A new session of the agent counts from 0.
+                counter.before = counter.before.saturating_add(counter.now);
+            }
+            counter.now = lost.total;
+        }
+        known
+    }
+
+    /// Events that came and could not be written.
+    pub fn not_written(&mut self, events: u64) {
+        self.not_written = self.not_written.saturating_add(events);
+    }
+
+    /// For the manifest.
+    #[must_use]
+    pub fn losses(&self) -> Vec<Loss> {
+        let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+        for (source, counter) in &self.losses {
+            let name = source_name(*source).unwrap_or("guest_stream");
+            let total = by_name.entry(name).or_default();
+            *total = total
+                .saturating_add(counter.before)
+                .saturating_add(counter.now);
+        }
+        if self.not_written > 0 {
+            let total = by_name.entry("guest_stream").or_default();
+            *total = total.saturating_add(self.not_written);
+        }
+        let row = |(source, events): (&str, u64)| Loss {
+            source: source.to_owned(),
+            guest: Some(self.guest.clone()),
+            events,
+        };
+        by_name.into_iter().map(row).collect()
+    }
+
+    /// Events that were lost, all together. Counts that are not of events are left out.
+    #[must_use]
+    pub fn n_lost(&self) -> u64 {
+        let walk = Source::Walk.name();
+        let losses = self.losses();
+        let events = losses.iter().filter(|l| l.source != walk).map(|l| l.events);
+        events.fold(0, u64::saturating_add)
+    }
+
+    /// For the manifest, one for each side.
+    #[must_use]
+    pub fn streams(&self) -> Vec<Stream> {
+        let row = |side: &GuestSide| Stream {
+            file: side.file.clone(),
+            side: "guest".to_owned(),
+            guest: Some(self.guest.clone()),
+            backend: side.backend.clone(),
+            kernel: side.machine.kernel.clone(),
+        };
+        self.sides.iter().map(row).collect()
+    }
+
+    /// Nothing was heard of the guest between these two times of the host.
+    pub fn gap(&mut self, from_host_ns: u64, to_host_ns: u64, reason: &str) {
+        if let Some(side) = self.sides.last_mut()
+            && side.gaps.len() < MAX_GAPS
+        {
+            side.gaps.push(Gap {
+                from_host_ns,
+                to_host_ns,
+                reason: reason.to_owned(),
+            });
+        }
+    }
+
+    /// Notes what happened.
+    pub fn note(&mut self, mono_ns: u64, what: &str, message: &str) {
+        self.n_notices = self.n_notices.saturating_add(1);
+        if self.n_notices <= MAX_NOTICES {
+            self.notices.push(Notice {
+                mono_ns,
+                what: what.to_owned(),
+                message: format!("guest {}: {message}", self.guest),
+            });
+        }
+    }
+
+    /// Tells the terminal.
+    pub fn tell(&mut self, message: &str) {
+        if self.news.len() < MAX_NOTICES {
+            self.news.push(format!("guest {}: {message}", self.guest));
+        }
+    }
+}
+
+fn source_name(number: u32) -> Option<&'static str> {
+    let source = Source::ALL.iter().find(|s| **s as u32 == number)?;
+    Some(source.name())
+}
+
+/// Shortens lists until the side fits its share of the manifest.
+fn trim(side: &mut GuestSide) {
+    let bytes = |side: &GuestSide| serde_json::to_vec(side).map_or(0, |json| json.len());
+    let samples = std::mem::take(&mut side.clock_samples);
+    while bytes(side) > MAX_SIDE_BYTES {
+        let longest = [
+            side.mounts.len(),
+            side.disks.len(),
+            side.probes.len(),
+            side.probes_refused.len(),
+            side.gaps.len(),
+        ]
+        .into_iter()
+        .max();
+        let keep = longest.unwrap_or(0) / 2;
+        side.mounts.truncate(keep);
+        side.disks.truncate(keep);
+        side.probes.truncate(keep);
+        side.probes_refused.truncate(keep);
+        side.gaps.truncate(keep);
+        if keep == 0 {
+            break;
+        }
+    }
+    side.clock_samples = samples;
+}
+
+#[cfg(test)]
+mod tests {
+    use nestrace_trace::manifest::{GuestDisk, GuestMount, Machine};
+
+    use super::*;
+
+    fn hello(boot: &str, disks: usize, mounts: usize, text: usize) -> AgentHello {
+        let text = "x".repeat(text);
+        AgentHello {
+            machine: Machine {
+                boot_id: boot.to_owned(),
+                ..Machine::default()
+            },
+            disks: (0..disks)
+                .map(|n| GuestDisk {
+                    name: text.clone(),
+                    dev: u32::try_from(n).unwrap(),
+                    ..GuestDisk::default()
+                })
+                .collect(),
+            mounts: vec![
+                GuestMount {
+                    mount_point: text.clone(),
+                    ..GuestMount::default()
+                };
+                mounts
+            ],
+            ..AgentHello::default()
+        }
+    }
+
+    #[test]
+    fn a_side_has_its_share_of_the_manifest_and_no_more() {
+        let mut account = Account::new("../../etc/vm1");
+        let file = account.next_stream().unwrap();
+        assert_eq!(file, "guest-..%2F..%2Fetc%2Fvm1.arrows");
+        account.begin_side(&hello("a", 256, 1024, 1024), &file);
+        for _ in 0..100 {
+            account.update_side(&hello("a", 256, 1024, 1024));
+        }
+        let json = serde_json::to_vec(&account.sides[0]).unwrap();
+        assert!(json.len() <= MAX_SIDE_BYTES && account.sides.len() == 1);
+        assert!(!account.sides[0].disks.is_empty());
+        account.begin_side(&hello("b", 3, 5, 20), "f");
+        assert_eq!(
+            (account.sides[1].disks.len(), account.sides[1].mounts.len()),
+            (3, 5)
+        );
+    }
+
+    #[test]
+    fn boots_are_told_apart_and_bounded() {
+        let mut account = Account::new("vm1");
+        assert!(!account.is_same_side(&hello("a", 1, 1, 1)));
+        let mut files = Vec::new();
+        while let Some(file) = account.next_stream() {
+            account.begin_side(&hello(&file, 1, 1, 1), &file);
+            files.push(file);
+        }
+        assert_eq!(
+            (files.len(), files[1].as_str()),
+            (MAX_SIDES, "guest-vm1.2.arrows")
+        );
+        assert!(account.is_same_side(&hello(files.last().unwrap(), 0, 0, 0)));
+        assert_eq!(account.streams().len(), MAX_SIDES);
+    }
+
+    #[test]
+    fn losses_add_up_over_sessions() {
+        let mut account = Account::new("vm1");
+        for (source, total) in [(0, 5), (0, 9), (0, 2), (DROPPED_BATCHES, 7), (5, 100)] {
+            assert!(account.lost(Lost { source, total }));
+        }
+        assert!(!account.lost(Lost {
+            source: 77,
+            total: 1
+        }));
+        account.not_written(1);
+        let losses: Vec<(String, u64)> = account
+            .losses()
+            .into_iter()
+            .map(|l| (l.source, l.events))
+            .collect();
+        let expected = [("block", 11), ("guest_stream", 8), ("walk", 100)];
+        assert_eq!(losses, expected.map(|(s, n)| (s.to_owned(), n)));
+        assert_eq!(account.n_lost(), 19);
+        account.lost(Lost {
+            source: 0,
+            total: u64::MAX,
+        });
+        assert_eq!(account.n_lost(), u64::MAX);
+    }
+
+    #[test]
+    fn what_was_refused_before_there_was_a_side_is_not_forgotten() {
+        let mut account = Account::new("vm1");
+        account.refuse("a", 2);
+        assert_eq!(
+            account.refused_without_side().collect::<Vec<_>>(),
+            [("a", 2)]
+        );
+        account.begin_side(&hello("a", 0, 0, 0), "f");
+        account.refuse("a", 1);
+        assert_eq!(account.sides[0].refused[0].times, 3);
+        assert_eq!(account.refused_without_side().count(), 0);
+        for _ in 0..1000 {
+            account.note(0, "agent_says", "x");
+            account.gap(1, 2, "x");
+        }
+        assert_eq!(
+            (account.notices.len(), account.sides[0].gaps.len()),
+            (MAX_NOTICES, MAX_GAPS)
+        );
+    }
+}

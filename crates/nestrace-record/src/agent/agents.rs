@@ -1,0 +1,152 @@
+//! The agents of all guests: a thread for each, and what the recorder sees of them.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::account::{Account, State};
+use super::address::Address;
+use super::session::Session;
+
+/// A guest and the channel to its agent.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Name of the guest in the manifest.
+    pub guest: String,
+    /// Where its agent is spoken to.
+    pub address: Address,
+}
+
+/// The agents of all guests that have a channel.
+#[derive(Default)]
+pub struct Agents {
+    pub(super) sessions: Vec<Handle>,
+}
+
+pub(super) struct Handle {
+    pub(super) shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the recorder and a session's thread both see.
+#[derive(Default)]
+pub(super) struct Shared {
+    account: Mutex<Account>,
+    /// The recorder wants the session to end.
+    pub(super) stop: AtomicBool,
+    /// The session is over and its stream closed.
+    pub(super) done: AtomicBool,
+    /// Bytes that the guest's streams may have.
+    pub(super) limit_bytes: AtomicU64,
+}
+
+impl Agents {
+    /// Connects to every place and asks for a recording of this detail. The streams go into `dir`.
+    /// Call it while there are privileges: sockets of QEMU's belong to other users.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn start(places: &[Place], dir: &Path, detail: &str) -> io::Result<Self> {
+        let mut agents = Self::default();
+        for place in places {
+            let shared = Arc::new(Shared {
+                account: Mutex::new(Account::new(&place.guest)),
+                limit_bytes: AtomicU64::new(u64::MAX),
+                ..Shared::default()
+            });
+            let session = Session::new(place, dir, detail, Arc::clone(&shared));
+            let thread = thread::Builder::new()
+                .name("nestrace-agent".to_owned())
+                .spawn(move || session.run())?;
+            agents.sessions.push(Handle {
+                shared,
+                thread: Some(thread),
+            });
+        }
+        Ok(agents)
+    }
+
+    /// Every guest's account, with what has happened since the last call.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<Account> {
+        let take = |handle: &Handle| {
+            let mut account = handle.shared.lock();
+            let taken = account.clone();
+            account.notices.clear();
+            account.news.clear();
+            taken
+        };
+        self.sessions.iter().map(take).collect()
+    }
+
+    /// Whether every agent that was reached is live.
+    #[must_use]
+    pub fn all_live(&self) -> bool {
+        let is_settled = |handle: &Handle| {
+            let state = handle.shared.lock().state;
+            !matches!(state, State::NoAnswer | State::Attaching)
+        };
+        self.sessions.iter().all(is_settled)
+    }
+
+    /// How many bytes the streams of each guest may have.
+    pub fn set_limit(&self, bytes_of: impl Fn(u64) -> u64) {
+        for handle in &self.sessions {
+            let now = handle.shared.lock().bytes;
+            handle
+                .shared
+                .limit_bytes
+                .store(bytes_of(now), Ordering::Relaxed);
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Asks every agent to end. [`Self::all_ended`] says when they have; it takes two seconds at most.
+    pub fn stop(&self) {
+        for handle in &self.sessions {
+            handle.shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether every session is over and its stream closed.
+    #[must_use]
+    pub fn all_ended(&self) -> bool {
+        self.sessions
+            .iter()
+            .all(|handle| handle.shared.done.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        self.stop();
+        for handle in &mut self.sessions {
+            // A thread that hangs in a write to a dead file system must not keep the recorder.
+            if handle.shared.done.load(Ordering::Acquire)
+                && let Some(thread) = handle.thread.take()
+            {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Account> {
+        // An account is a value; a thread that panicked has left its last one.
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

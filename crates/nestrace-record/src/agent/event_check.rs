@@ -1,0 +1,182 @@
+//! What an event of a guest's stream must be before it is written.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use std::collections::BTreeSet;
+
+use nestrace_abi::{Kind, Source};
+use nestrace_trace::Event;
+
+/// How far an event may lie behind the newest one. Rings are drained within a second; an agent whose
+/// port is stuck sends late, but in order.
+const BEHIND_NS: u64 = 10_000_000_000;
+/// How far an event may lie ahead of the guest's clock as the host expects it.
+const AHEAD_NS: u64 = 5_000_000_000;
+
+/// Devices that a guest may name in one stream.
+const MAX_DEVICES: usize = 1024;
+
+/// Why an event was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventRefusal {
+    /// No kind that this release knows.
+    UnknownKind,
+    /// A kind that only the host's probes have.
+    HostKind,
+    /// A device that the agent did not name.
+    UnknownDevice,
+    /// Far behind the newest event.
+    Behind,
+    /// Ahead of any clock.
+    Ahead,
+}
+
+impl EventRefusal {
+    /// For the manifest.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::UnknownKind => "event of a kind that this release does not know",
+            Self::HostKind => "event of a kind that no guest has",
+            Self::UnknownDevice => "event of a device that the agent did not name",
+            Self::Behind => "event more than 10 s behind the newest",
+            Self::Ahead => "event ahead of the guest's clock",
+        }
+    }
+}
+
+/// The state of the check over one stream.
+#[derive(Clone, Debug, Default)]
+pub struct EventCheck {
+    devices: BTreeSet<u32>,
+    newest_ns: u64,
+    hello_guest_ns: u64,
+    hello_host_ns: u64,
+}
+
+impl EventCheck {
+    /// For a stream whose agent said `guest_ns` at the host's `host_ns`.
+    #[must_use]
+    pub fn new(guest_ns: u64, host_ns: u64) -> Self {
+        Self {
+            devices: BTreeSet::new(),
+            newest_ns: guest_ns,
+            hello_guest_ns: guest_ns,
+            hello_host_ns: host_ns,
+        }
+    }
+
+    /// Adds devices that events may be about.
+    pub fn know(&mut self, devices: impl Iterator<Item = u32>) {
+        let room = MAX_DEVICES.saturating_sub(self.devices.len());
+        self.devices.extend(devices.take(room));
+    }
+
+    /// The latest that the guest's clock can show. It may stand still while the guest is paused, but
+    /// it does not run a hundredth faster than the host's.
+    #[must_use]
+    pub fn latest_ns(&self, host_ns: u64) -> u64 {
+        let elapsed = host_ns.saturating_sub(self.hello_host_ns);
+        self.hello_guest_ns
+            .saturating_add(elapsed)
+            .saturating_add(elapsed / 100)
+            .saturating_add(AHEAD_NS)
+    }
+
+    /// Checks an event and takes out of it what a guest has no say in. `latest_ns` is
+    /// [`Self::latest_ns`] now.
+    ///
+    /// # Errors
+    /// Why it must not be written.
+    pub fn check(&mut self, event: &mut Event, latest_ns: u64) -> Result<(), EventRefusal> {
+        let kind = event.kind().ok_or(EventRefusal::UnknownKind)?;
+        match kind.source() {
+            Source::Block if !self.devices.contains(&event.dev) => {
+                return Err(EventRefusal::UnknownDevice);
+            }
+            Source::Block | Source::File | Source::HostFs | Source::Meta => {}
+            Source::Qemu | Source::Walk => return Err(EventRefusal::HostKind),
+        }
+        if event.ts_ns.saturating_add(BEHIND_NS) < self.newest_ns {
+            return Err(EventRefusal::Behind);
+        }
+        if event.ts_ns > latest_ns {
+            return Err(EventRefusal::Ahead);
+        }
+        self.newest_ns = self.newest_ns.max(event.ts_ns);
+        if matches!(
+            kind,
+            Kind::SyscallEnter | Kind::SyscallExit | Kind::AioSubmit
+        ) {
+            // On the host the index of a guest; the stream alone says which guest this is.
+            event.dev = 0;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn check(kind: u8, dev: u32, ts_ns: u64) -> Result<u32, EventRefusal> {
+        let mut check = EventCheck::new(100 * SECOND, 5 * SECOND);
+        check.know([8 << 20].into_iter());
+        let mut event = Event {
+            kind,
+            dev,
+            ts_ns,
+            ..Event::default()
+        };
+        let latest = check.latest_ns(6 * SECOND);
+        check.check(&mut event, latest).map(|()| event.dev)
+    }
+
+    #[test]
+    fn each_reason_to_refuse() {
+        let vda = 8 << 20;
+        let issue = Kind::Issue as u8;
+        assert_eq!(check(issue, vda, 100 * SECOND), Ok(vda));
+        assert_eq!(
+            check(issue, 9, 100 * SECOND),
+            Err(EventRefusal::UnknownDevice)
+        );
+        assert_eq!(
+            check(200, vda, 100 * SECOND),
+            Err(EventRefusal::UnknownKind)
+        );
+        assert_eq!(
+            check(Kind::AcctStart as u8, 0, 100 * SECOND),
+            Err(EventRefusal::HostKind)
+        );
+        assert_eq!(check(issue, vda, 89 * SECOND), Err(EventRefusal::Behind));
+        assert_eq!(check(issue, vda, 91 * SECOND), Ok(vda));
+        assert_eq!(check(issue, vda, 0), Err(EventRefusal::Behind));
+        assert_eq!(check(issue, vda, 106 * SECOND), Ok(vda));
+        assert_eq!(check(issue, vda, 107 * SECOND), Err(EventRefusal::Ahead));
+        assert_eq!(check(issue, vda, u64::MAX), Err(EventRefusal::Ahead));
+        assert_eq!(check(Kind::SyscallEnter as u8, 3, 100 * SECOND), Ok(0));
+        assert_eq!(
+            check(Kind::JournalCommitStart as u8, 3, 100 * SECOND),
+            Ok(3)
+        );
+    }
+
+    #[test]
+    fn one_event_far_ahead_does_not_shut_the_others_out() {
+        let mut check = EventCheck::new(100, 0);
+        let mut event = |ts_ns| {
+            let latest = check.latest_ns(SECOND);
+            let mut event = Event {
+                kind: Kind::Thread as u8,
+                ts_ns,
+                ..Event::default()
+            };
+            check.check(&mut event, latest)
+        };
+        assert_eq!(event(u64::MAX), Err(EventRefusal::Ahead));
+        assert_eq!(event(SECOND), Ok(()));
+    }
+}

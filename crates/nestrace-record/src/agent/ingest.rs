@@ -1,0 +1,430 @@
+//! From the bytes of an agent to a stream of the bundle: frames, messages, batches, events, each
+//! checked before the next.
+//!
+//! Pure apart from where the streams go, so that a fuzzer can drive it. Nothing that a guest says is
+//! used as a path, a name of a file, or a size that is allocated.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use std::io::Write;
+
+use nestrace_trace::wire::{
+    AgentHello, AgentMessage, BatchDecoder, Frame, FrameError, FrameReader, HostMessage, Start,
+    VERSION,
+};
+use nestrace_trace::{Batch, Event, StreamWriter, WriteError};
+
+use super::account::{Account, State};
+use super::event_check::{EventCheck, EventRefusal};
+use super::round_trips::RoundTrips;
+use super::throttle::Throttle;
+
+/// Frames that cannot be used; with more, the agent is given up.
+const MAX_REFUSED_FRAMES: u64 = 10_000;
+/// A guest's facts change a few times at most.
+const MAX_HELLOS: u64 = 1_000;
+
+/// Where the streams of a guest go.
+pub trait Streams {
+    /// Takes the stream's bytes.
+    type Stream: Write;
+    /// Takes the index's.
+    type Index: Write;
+
+    /// Makes a new stream of this name, which is safe as a file's name.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn open(&mut self, file: &str) -> Result<StreamWriter<Self::Stream, Self::Index>, String>;
+
+    /// How many bytes all streams of this guest together may have now.
+    fn limit_bytes(&mut self) -> u64;
+}
+
+/// Why no more is taken of an agent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IngestError {
+    /// Its bytes are no frames.
+    #[error("understand the agent")]
+    Frame(#[from] FrameError),
+    /// It speaks another version.
+    #[error("understand the agent: it speaks version {0}, this release speaks {VERSION}")]
+    Protocol(u16),
+    /// It began too many sessions.
+    #[error("go on with the agent: it says that the guest was started {0} times")]
+    TooManySides(usize),
+    /// Too much of it was of no use.
+    #[error("go on with the agent: {0} of its messages were refused")]
+    TooMuchRefused(u64),
+    /// Its stream could not be made or begun.
+    #[error("begin the guest's stream: {0}")]
+    Stream(String),
+}
+
+/// One guest's stream of bytes, taken in.
+pub struct Ingest<S: Streams> {
+    streams: S,
+    writer: Option<StreamWriter<S::Stream, S::Index>>,
+    /// Bytes of the streams before this one.
+    bytes_before: u64,
+    reader: FrameReader,
+    decoder: Option<BatchDecoder>,
+    batch: Batch,
+    check: EventCheck,
+    trips: RoundTrips,
+    throttle: Throttle,
+    session: u64,
+    in_session: bool,
+    refused_frames: u64,
+    n_hellos: u64,
+    heard_ns: u64,
+    /// What the manifest will say.
+    pub account: Account,
+}
+
+impl<S: Streams> Ingest<S> {
+    /// For a guest of this name. `session` is a number that no earlier recorder is likely to have
+    /// taken.
+    #[must_use]
+    pub fn new(guest: &str, streams: S, session: u64) -> Self {
+        Self {
+            streams,
+            writer: None,
+            bytes_before: 0,
+            reader: FrameReader::new(),
+            decoder: None,
+            batch: Batch::default(),
+            check: EventCheck::default(),
+            trips: RoundTrips::default(),
+            throttle: Throttle::default(),
+            session,
+            in_session: false,
+            refused_frames: 0,
+            n_hellos: 0,
+            heard_ns: 0,
+            account: Account::new(guest),
+        }
+    }
+
+    /// Asks the agent to begin. With `anew`, whatever it is doing is over; without, an agent that is in
+    /// this session goes on with it, and only one that was started since begins.
+    pub fn start(&mut self, detail: &str, anew: bool) -> HostMessage {
+        if anew {
+            self.session = self.session.wrapping_add(1);
+            self.in_session = false;
+        }
+        if anew || self.account.state != State::Live {
+            // An agent that was killed within a frame left the front of it behind.
+            self.reader.search();
+        }
+        HostMessage::Start(Start {
+            protocol: VERSION,
+            session: self.session,
+            detail: detail.to_owned(),
+            ..Start::default()
+        })
+    }
+
+    /// Asks for the guest's clock. The message is to be sent at once.
+    pub fn ping(&mut self, host_ns: u64) -> HostMessage {
+        HostMessage::Ping {
+            token: self.trips.ask(host_ns),
+            host_ns,
+        }
+    }
+
+    /// Questions without an answer.
+    #[must_use]
+    pub fn n_open_pings(&self) -> usize {
+        self.trips.n_open()
+    }
+
+    /// When the agent was last heard; 0 if never.
+    #[must_use]
+    pub fn heard_ns(&self) -> u64 {
+        self.heard_ns
+    }
+
+    /// How long nothing is to be read from the port, so that a guest gets no more than its share.
+    #[must_use]
+    pub fn wait_ns(&self, now_ns: u64) -> u64 {
+        self.throttle.wait_ns(now_ns)
+    }
+
+    /// Takes bytes that came from the port at this time of the host.
+    ///
+    /// # Errors
+    /// [`IngestError`]: the session is over.
+    pub fn feed(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), IngestError> {
+        self.throttle.charge(bytes.len() as u64, 0, now_ns);
+        // Out of `self`, because a frame borrows its reader.
+        let mut reader = std::mem::take(&mut self.reader);
+        let result = self.read_frames(&mut reader, bytes, now_ns);
+        self.reader = reader;
+        result
+    }
+
+    fn read_frames(
+        &mut self,
+        reader: &mut FrameReader,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Result<(), IngestError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let taken = reader.feed(rest);
+            rest = rest.get(taken..).unwrap_or_default();
+            let skipped = reader.skipped();
+            while let Some(frame) = reader.next_frame()? {
+                self.frame(frame, now_ns)?;
+                if !self.in_session {
+                    // What another session left in the port may itself be cut off.
+                    reader.search();
+                }
+            }
+            if reader.skipped() > skipped {
+                self.account.refuse("bytes that belong to no frame", 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: Frame<'_>, now_ns: u64) -> Result<(), IngestError> {
+        match AgentMessage::parse(frame) {
+            Ok(Some(AgentMessage::Hello(hello))) => self.hello(*hello, now_ns),
+            Ok(Some(_)) if !self.in_session => self.refuse_frame("message of no session of ours"),
+            Ok(Some(message)) => {
+                self.heard_ns = now_ns;
+                self.message(message, now_ns)
+            }
+            Ok(None) => self.refuse_frame("message of a kind that this release does not know"),
+            Err(_) => self.refuse_frame("message that cannot be read"),
+        }
+    }
+
+    fn refuse_frame(&mut self, reason: &str) -> Result<(), IngestError> {
+        self.account.refuse(reason, 1);
+        self.refused_frames += 1;
+        if self.refused_frames > MAX_REFUSED_FRAMES {
+            return Err(IngestError::TooMuchRefused(self.refused_frames));
+        }
+        Ok(())
+    }
+
+    fn hello(&mut self, hello: AgentHello, now_ns: u64) -> Result<(), IngestError> {
+        if hello.session != self.session {
+            return self.refuse_frame("answer to another recorder");
+        }
+        if hello.protocol != VERSION {
+            return Err(IngestError::Protocol(hello.protocol));
+        }
+        self.n_hellos += 1;
+        if self.n_hellos > MAX_HELLOS {
+            return Err(IngestError::TooMuchRefused(self.n_hellos));
+        }
+        self.in_session = true;
+        self.heard_ns = now_ns;
+        if self.account.is_same_side(&hello) {
+            self.account.update_side(&hello);
+        } else {
+            self.begin_side(&hello, now_ns)?;
+        }
+        let disks = self.account.sides.last().into_iter().flat_map(|s| &s.disks);
+        self.check.know(disks.map(|disk| disk.dev));
+        if !matches!(self.account.state, State::Live) {
+            self.account.state = State::Attaching;
+        }
+        for name in &hello.missing {
+            let message = format!("its agent finds no disk {name}");
+            self.account.note(now_ns, "agent_says", &message);
+        }
+        Ok(())
+    }
+
+    /// The guest's first side, or that of another boot.
+    fn begin_side(&mut self, hello: &AgentHello, now_ns: u64) -> Result<(), IngestError> {
+        let n_sides = self.account.sides.len();
+        let file = self
+            .account
+            .next_stream()
+            .ok_or(IngestError::TooManySides(n_sides))?;
+        if n_sides > 0 {
+            self.close_writer();
+            let samples = self.trips.take();
+            if let Some(side) = self.account.side() {
+                side.clock_samples = samples;
+            }
+            let message = "it was started again; what follows is a stream of its own";
+            self.account.note(now_ns, "guest_rebooted", message);
+            self.account.tell(message);
+        }
+        self.writer = Some(self.streams.open(&file).map_err(IngestError::Stream)?);
+        self.check = EventCheck::new(hello.mono_ns, now_ns);
+        self.account.begin_side(hello, &file);
+        self.account.state = State::Attaching;
+        Ok(())
+    }
+
+    fn message(&mut self, message: AgentMessage<'_>, now_ns: u64) -> Result<(), IngestError> {
+        match message {
+            AgentMessage::Hello(_) => {}
+            AgentMessage::Batch(payload) => return self.take_batch(payload, now_ns),
+            AgentMessage::Pong { token, guest_ns } => {
+                if guest_ns > self.check.latest_ns(now_ns)
+                    || !self.trips.answered(token, guest_ns, now_ns)
+                {
+                    return self.refuse_frame("answer to no question");
+                }
+            }
+            AgentMessage::Live(live) if live.mono_ns > self.check.latest_ns(now_ns) => {
+                return self.refuse_frame("time ahead of the guest's clock");
+            }
+            AgentMessage::Live(live) => {
+                self.account.live(live);
+                self.account.state = State::Live;
+            }
+            AgentMessage::Refused(refused) => self.account.probes_refused(refused),
+            AgentMessage::Loss(lost) => {
+                if !self.account.lost(lost) {
+                    return self.refuse_frame("loss of an unknown source");
+                }
+            }
+            AgentMessage::Notice(text) => {
+                let message = format!("its agent says: {text}");
+                self.account.note(now_ns, "agent_says", &message);
+            }
+            AgentMessage::End(end) => {
+                let latest = self.check.latest_ns(now_ns);
+                if let Some(side) = self.account.side() {
+                    side.end_mono_ns = end.mono_ns.min(latest);
+                }
+                self.account.state = State::Ended;
+                if end.reason != "stop" {
+                    let message = format!("its agent ended: {}", end.reason);
+                    self.account.note(now_ns, "agent_ended", &message);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_batch(&mut self, payload: &[u8], now_ns: u64) -> Result<(), IngestError> {
+        let mut batch = std::mem::take(&mut self.batch);
+        let decoded = self.decode(payload, &mut batch);
+        let result = match decoded {
+            Some(true) => {
+                self.throttle.charge(0, batch.n_rows() as u64, now_ns);
+                self.take_events(batch.events(), now_ns);
+                Ok(())
+            }
+            Some(false) => Ok(()),
+            None => self.refuse_frame("batch that cannot be decoded"),
+        };
+        self.batch = batch;
+        result
+    }
+
+    fn decode(&mut self, payload: &[u8], batch: &mut Batch) -> Option<bool> {
+        if self.decoder.is_none() {
+            self.decoder = BatchDecoder::new().ok();
+        }
+        self.decoder.as_mut()?.decode(payload, batch).ok()
+    }
+
+    fn take_events(&mut self, events: impl Iterator<Item = Event>, now_ns: u64) {
+        let latest_ns = self.check.latest_ns(now_ns);
+        let full = self.bytes() > self.streams.limit_bytes();
+        for mut event in events {
+            match self.check.check(&mut event, latest_ns) {
+                Ok(()) if full => self.account.not_written(1),
+                Ok(()) => self.write(&event, now_ns),
+                Err(refusal) => self.refuse_event(refusal),
+            }
+        }
+        if full && self.writer.is_some() {
+            self.close_writer();
+            self.account.note(
+                now_ns,
+                "guest_stream_limit",
+                "its stream is as large as it may be; what follows is counted as lost",
+            );
+        }
+    }
+
+    fn refuse_event(&mut self, refusal: EventRefusal) {
+        self.account.refuse(refusal.reason(), 1);
+    }
+
+    fn write(&mut self, event: &Event, now_ns: u64) {
+        let Some(writer) = &mut self.writer else {
+            self.account.not_written(1);
+            return;
+        };
+        self.account.events += 1;
+        if let Err(error) = writer.push(event) {
+            self.give_up_writing(&error, now_ns);
+        }
+    }
+
+    fn give_up_writing(&mut self, error: &WriteError, now_ns: u64) {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        let message = format!(
+            "its stream cannot be written: {error}{}",
+            cause.map(|cause| format!(": {cause}")).unwrap_or_default()
+        );
+        self.account.note(now_ns, "guest_stream_failed", &message);
+        if let Some(writer) = self.writer.take() {
+            self.settle(&writer);
+        }
+        self.account.bytes = self.bytes();
+    }
+
+    /// Takes into the account what a stream holds, and what it could not write.
+    fn settle(&mut self, writer: &StreamWriter<S::Stream, S::Index>) {
+        let lost = writer.rows_lost();
+        self.account.not_written(lost);
+        self.account.events = self.account.events.saturating_sub(lost);
+        self.bytes_before = self
+            .bytes_before
+            .saturating_add(writer.written().stream_bytes);
+    }
+
+    /// Bytes of all streams of this guest.
+    fn bytes(&self) -> u64 {
+        let now = self.writer.as_ref().map_or(0, |w| w.written().stream_bytes);
+        self.bytes_before.saturating_add(now)
+    }
+
+    /// Writes what waits, so that a crash costs no more. Every 250 ms.
+    pub fn flush(&mut self, now_ns: u64) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.flush_batch()
+        {
+            self.give_up_writing(&error, now_ns);
+        }
+        self.account.bytes = self.bytes();
+        let samples = self.trips.samples().to_vec();
+        if let Some(side) = self.account.side() {
+            side.clock_samples = samples;
+        }
+    }
+
+    fn close_writer(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            // What could not be written is in `rows_lost`.
+            let _ = writer.finish();
+            self.settle(&writer);
+        }
+        self.account.bytes = self.bytes();
+    }
+
+    /// The session is over; closes the stream.
+    pub fn close(&mut self, now_ns: u64) {
+        self.flush(now_ns);
+        self.close_writer();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,452 @@
+//! Talking with one agent, in a thread of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use nestrace_trace::StreamWriter;
+use nestrace_trace::bundle::index_of;
+use nestrace_trace::wire::{FrameError, HostMessage};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::account::State;
+use super::address::Address;
+use super::agents::{Place, Shared};
+use super::ingest::{Ingest, IngestError, Streams};
+use crate::{clock, recording::privileges};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_millis(300);
+/// How long to wait before a channel that was lost is tried again.
+const RECONNECT_NS: u64 = 1_000_000_000;
+/// Questions for the guest's clock: so many fast ones at first, then one now and then.
+const QUICK_PINGS: u32 = 20;
+const QUICK_PING_NS: u64 = 10_000_000;
+const PING_NS: u64 = 250_000_000;
+/// Questions that may wait in a port that nobody reads.
+const MAX_OPEN_PINGS: usize = 16;
+/// An agent that is not heard for so long is silent: paused, stuck, gone, or started again.
+const SILENT_NS: u64 = 2_000_000_000;
+/// The same for one that attaches its probes: it may have to load them first, which takes a slow guest
+/// its time, and has no word for anybody meanwhile.
+const SILENT_ATTACHING_NS: u64 = 60_000_000_000;
+/// How often the question for a recording is repeated: an agent that was started anew finds it, and
+/// one that is in the session passes over it.
+const ASK_AGAIN_NS: u64 = 3_000_000_000;
+/// How often a session may begin anew after bytes that could not be understood.
+const MAX_NEW_SESSIONS: u32 = 16;
+/// How long an agent may take to end.
+const END_NS: u64 = 2_000_000_000;
+/// The same for one that has been silent anyway.
+const SILENT_END_NS: u64 = 200_000_000;
+/// How often the streams are written and the account is handed on.
+const FLUSH_NS: u64 = 250_000_000;
+/// How long to wait for the port at most: the recorder may want to stop.
+const LONGEST_WAIT_NS: u64 = 20_000_000;
+/// Bytes that are read at once.
+const CHUNK: usize = 64 << 10;
+
+/// Makes the streams' files in the bundle.
+struct Files {
+    dir: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl Streams for Files {
+    type Stream = File;
+    type Index = File;
+
+    fn open(&mut self, file: &str) -> Result<StreamWriter<File, File>, String> {
+        let new = |name: &str| {
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
+                .open(self.dir.join(name))
+                .map_err(|error| format!("create {name}: {error}"))
+        };
+        let (stream, index) = (new(file)?, new(&index_of(file))?);
+        StreamWriter::new(stream, index).map_err(|error| format!("start {file}: {error}"))
+    }
+
+    fn limit_bytes(&mut self) -> u64 {
+        self.shared.limit_bytes.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) struct Session {
+    ingest: Ingest<Files>,
+    shared: Arc<Shared>,
+    address: Address,
+    detail: String,
+    port: Option<File>,
+    out: Vec<u8>,
+    pings: u32,
+    next_ping_ns: u64,
+    next_flush_ns: u64,
+    next_connect_ns: u64,
+    /// When a silent agent was last asked.
+    asked_ns: u64,
+    /// Since when it is silent, and where it stood then.
+    silent: Option<(u64, State)>,
+    stop_ns: Option<u64>,
+    new_sessions: u32,
+    connect_error: Option<String>,
+}
+
+/// Why a session's loop ends.
+type Over = ();
+
+impl Session {
+    pub(super) fn new(place: &Place, dir: &Path, detail: &str, shared: Arc<Shared>) -> Self {
+        let files = Files {
+            dir: dir.to_owned(),
+            shared: Arc::clone(&shared),
+        };
+        // Another recorder's number is told apart by time and process.
+        let number = clock::monotonic_ns() ^ (u64::from(std::process::id()) << 44);
+        let mut session = Self {
+            ingest: Ingest::new(&place.guest, files, number),
+            shared,
+            address: place.address.clone(),
+            detail: detail.to_owned(),
+            port: None,
+            out: Vec::new(),
+            pings: 0,
+            next_ping_ns: 0,
+            next_flush_ns: 0,
+            next_connect_ns: 0,
+            asked_ns: 0,
+            silent: None,
+            stop_ns: None,
+            new_sessions: 0,
+            connect_error: None,
+        };
+        session.connect(clock::monotonic_ns());
+        session.publish();
+        session
+    }
+
+    pub(super) fn run(mut self) {
+        // What this thread was born with; the recorder's own thread gives up its own later.
+        if let Err(error) = privileges::give_up_in_thread() {
+            let message = format!("{error}; its agent is listened to with all privileges");
+            self.ingest
+                .account
+                .note(clock::monotonic_ns(), "privileges", &message);
+        }
+        while self.step().is_ok() {}
+        let now_ns = clock::monotonic_ns();
+        self.ingest.close(now_ns);
+        self.note_end(now_ns);
+        self.publish();
+        self.shared.done.store(true, Ordering::Release);
+    }
+
+    /// One round: what is due, then what the port has.
+    fn step(&mut self) -> Result<(), Over> {
+        let now_ns = clock::monotonic_ns();
+        self.stop(now_ns)?;
+        if self.port.is_none() && now_ns >= self.next_connect_ns && self.stop_ns.is_none() {
+            self.connect(now_ns);
+        }
+        self.watch_silence(now_ns);
+        self.ping(now_ns);
+        if now_ns >= self.next_flush_ns {
+            self.next_flush_ns = now_ns + FLUSH_NS;
+            self.ingest.flush(now_ns);
+            self.publish();
+        }
+        self.wait(now_ns);
+        self.send();
+        self.receive()
+    }
+
+    /// Asks the agent to end when the recorder wants to; says when it is over.
+    fn stop(&mut self, now_ns: u64) -> Result<(), Over> {
+        let account = &self.ingest.account;
+        let Some(since_ns) = self.stop_ns else {
+            if self.shared.stop.load(Ordering::Relaxed) {
+                self.stop_ns = Some(now_ns);
+                HostMessage::Stop.encode_to(&mut self.out);
+            }
+            return Ok(());
+        };
+        let patience_ns = match (account.state, self.port.is_some()) {
+            (State::Live | State::Attaching, true) => END_NS,
+            (State::Silent, true) => SILENT_END_NS,
+            // The question for a recording must not be found by an agent that comes later.
+            (State::NoAnswer, true) => SILENT_END_NS / 4,
+            _ => 0,
+        };
+        let in_time = now_ns.saturating_sub(since_ns) < patience_ns;
+        if in_time { Ok(()) } else { Err(()) }
+    }
+
+    fn note_end(&mut self, now_ns: u64) {
+        let account = &mut self.ingest.account;
+        match account.state {
+            State::Live | State::Attaching => {
+                account.note(
+                    now_ns,
+                    "agent_silent",
+                    "its agent did not say that it ended",
+                );
+            }
+            State::Silent => {
+                if let Some((from, _)) = self.silent {
+                    account.gap(from, now_ns, "no word from the agent to the end");
+                }
+            }
+            State::NoAnswer | State::NotConnected => {
+                let why = match &self.connect_error {
+                    Some(error) => format!("its agent was not reached: {error}"),
+                    None => "no agent answered on its channel".to_owned(),
+                };
+                account.note(now_ns, "agent_none", &why);
+            }
+            State::Ended => {}
+        }
+        let before: Vec<(String, u64)> = account
+            .refused_without_side()
+            .map(|(reason, times)| (reason.to_owned(), times))
+            .collect();
+        for (reason, times) in before {
+            let message = format!("refused on its channel: {reason} ({times} times)");
+            account.note(now_ns, "agent_refused", &message);
+        }
+    }
+
+    fn connect(&mut self, now_ns: u64) {
+        self.next_connect_ns = now_ns + RECONNECT_NS;
+        match self.address.connect(CONNECT) {
+            Ok(port) => {
+                self.port = Some(port);
+                self.out.clear();
+                self.connect_error = None;
+                if self.ingest.account.state == State::NotConnected {
+                    self.ingest.account.state = State::NoAnswer;
+                }
+                self.ask(now_ns, true);
+            }
+            Err(error) => self.connect_error = Some(error.to_string()),
+        }
+    }
+
+    /// Asks for a recording.
+    fn ask(&mut self, now_ns: u64, anew: bool) {
+        self.asked_ns = now_ns;
+        let start = self.ingest.start(&self.detail, anew);
+        start.encode_to(&mut self.out);
+    }
+
+    /// Notes when nothing is heard any more, and when something is again.
+    fn watch_silence(&mut self, now_ns: u64) {
+        let heard_ns = self.ingest.heard_ns();
+        let account = &mut self.ingest.account;
+        let may_be_silent_ns = match account.state {
+            State::Attaching => SILENT_ATTACHING_NS,
+            _ => SILENT_NS,
+        };
+        let quiet = now_ns.saturating_sub(heard_ns) > may_be_silent_ns;
+        match account.state {
+            state @ (State::Live | State::Attaching) if quiet || self.port.is_none() => {
+                self.silent = Some((heard_ns, state));
+                account.state = State::Silent;
+                account.note(now_ns, "agent_silent", "nothing is heard of its agent");
+                self.asked_ns = 0;
+            }
+            State::Silent if !quiet && self.port.is_some() => {
+                let (from, state) = self.silent.take().unwrap_or((heard_ns, State::Live));
+                account.gap(from, heard_ns, "no word from the agent");
+                account.note(now_ns, "agent_back", "its agent is heard again");
+                account.state = state;
+            }
+            _ => {}
+        }
+        let due = now_ns.saturating_sub(self.asked_ns) > ASK_AGAIN_NS;
+        // A question that still waits here is asked once only.
+        if due && self.out.is_empty() && self.port.is_some() && self.stop_ns.is_none() {
+            self.ask(now_ns, false);
+        }
+    }
+
+    fn ping(&mut self, now_ns: u64) {
+        let talks = matches!(
+            self.ingest.account.state,
+            State::Attaching | State::Live | State::Silent
+        );
+        let room = self.out.is_empty() && self.ingest.n_open_pings() < MAX_OPEN_PINGS;
+        if !talks || self.port.is_none() || now_ns < self.next_ping_ns {
+            return;
+        }
+        self.pings = self.pings.saturating_add(1);
+        let pause = if self.pings < QUICK_PINGS {
+            QUICK_PING_NS
+        } else {
+            PING_NS
+        };
+        self.next_ping_ns = now_ns + pause;
+        if room {
+            let ping = self.ingest.ping(clock::monotonic_ns());
+            ping.encode_to(&mut self.out);
+            self.send();
+        }
+    }
+
+    /// Waits until the port has something, or something is due.
+    fn wait(&self, now_ns: u64) {
+        let throttled_ns = self.ingest.wait_ns(now_ns);
+        let until_ping = self.next_ping_ns.saturating_sub(now_ns).max(1_000_000);
+        let longest = LONGEST_WAIT_NS.min(until_ping);
+        let Some(port) = &self.port else {
+            thread::sleep(Duration::from_nanos(longest));
+            return;
+        };
+        if throttled_ns > 0 {
+            thread::sleep(Duration::from_nanos(longest.min(throttled_ns)));
+            return;
+        }
+        let mut events = PollFlags::POLLIN;
+        events.set(PollFlags::POLLOUT, !self.out.is_empty());
+        let mut waiting = [PollFd::new(port.as_fd(), events)];
+        let timeout =
+            PollTimeout::try_from(Duration::from_nanos(longest)).unwrap_or(PollTimeout::ZERO);
+        // A signal or a lack of memory: the next round tries again.
+        let _ = poll(&mut waiting, timeout);
+    }
+
+    /// Sends what waits, as far as the port takes it.
+    fn send(&mut self) {
+        let Some(port) = &mut self.port else { return };
+        while !self.out.is_empty() {
+            match port.write(&self.out) {
+                Ok(n) => {
+                    self.out.drain(..n.min(self.out.len()));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return;
+                }
+                Err(error) => {
+                    self.lose_port(&error.to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<(), Over> {
+        let mut chunk = [0; CHUNK];
+        let now_ns = clock::monotonic_ns();
+        let Some(port) = self
+            .port
+            .as_mut()
+            .filter(|_| self.ingest.wait_ns(now_ns) == 0)
+        else {
+            return Ok(());
+        };
+        let n = match port.read(&mut chunk) {
+            Ok(0) => {
+                self.lose_port("the channel was closed");
+                return Ok(());
+            }
+            Ok(n) => n,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Ok(());
+            }
+            Err(error) => {
+                self.lose_port(&error.to_string());
+                return Ok(());
+            }
+        };
+        // After the read, so that a round trip is never taken for shorter than it was.
+        let now_ns = clock::monotonic_ns();
+        let before = self.ingest.account.state;
+        let fed = self.ingest.feed(chunk.get(..n).unwrap_or_default(), now_ns);
+        if let Err(error) = fed {
+            self.give_up(&error, now_ns)?;
+        }
+        self.announce(before);
+        Ok(())
+    }
+
+    /// Bytes that cannot be understood: an agent that was killed within a frame leaves the like behind,
+    /// so there is another session. A bounded number of them.
+    fn give_up(&mut self, error: &IngestError, now_ns: u64) -> Result<(), Over> {
+        let account = &mut self.ingest.account;
+        account.refuse("stream that cannot be understood", 1);
+        let is_damage = matches!(
+            error,
+            IngestError::Frame(
+                FrameError::Magic { .. } | FrameError::Checksum { .. } | FrameError::Length { .. }
+            )
+        );
+        if is_damage && self.new_sessions < MAX_NEW_SESSIONS {
+            self.new_sessions += 1;
+            self.ask(now_ns, true);
+            return Ok(());
+        }
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+        let message = format!(
+            "failed to {error}{}; its agent is not listened to any more",
+            cause.unwrap_or_default()
+        );
+        account.note(now_ns, "agent_refused", &message);
+        account.tell(&message);
+        account.state = State::Ended;
+        Err(())
+    }
+
+    /// Says on the terminal, and at once to the recorder, what has changed.
+    fn announce(&mut self, before: State) {
+        let account = &mut self.ingest.account;
+        if account.state == before {
+            return;
+        }
+        if account.state == State::Live {
+            self.silent = None;
+            let text = account.side().map(|side| {
+                format!(
+                    "live ({}, agent {}): {}",
+                    side.backend, side.agent_version, side.backend_reason
+                )
+            });
+            account.tell(&text.unwrap_or_default());
+        }
+        self.publish();
+    }
+
+    fn lose_port(&mut self, why: &str) {
+        self.port = None;
+        self.out.clear();
+        self.connect_error = Some(why.to_owned());
+        let account = &mut self.ingest.account;
+        if account.state == State::NoAnswer {
+            account.state = State::NotConnected;
+        }
+    }
+
+    /// Hands the account on.
+    fn publish(&mut self) {
+        let account = &mut self.ingest.account;
+        let mut shared = self.shared.lock();
+        let mut notices = std::mem::take(&mut shared.notices);
+        let mut news = std::mem::take(&mut shared.news);
+        notices.append(&mut account.notices);
+        news.append(&mut account.news);
+        *shared = account.clone();
+        (shared.notices, shared.news) = (notices, news);
+    }
+}
+
+#[cfg(test)]
+mod tests;

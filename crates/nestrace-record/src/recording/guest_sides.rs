@@ -1,0 +1,194 @@
+//! What the guests' agents say, on its way into the manifest.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use nestrace_trace::manifest::{Loss, Notice, Topology};
+use nix::sys::statvfs::statvfs;
+
+use super::{MAX_NOTICES, Recorder, nanoseconds};
+use crate::agent::{Account, Agents, Choice, Place, State};
+use crate::clock;
+
+/// How long the host's side waits for agents before it goes live without them.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// How long it waits for their last words.
+const LAST_WORDS: Duration = Duration::from_millis(2500);
+/// How often a guest can make the manifest be written.
+const MANIFEST_PAUSE: Duration = Duration::from_secs(1);
+/// Clock samples and gaps are in the manifest of a recording that was killed, but for this much.
+const MANIFEST_AGE: Duration = Duration::from_secs(15);
+/// Room that guests leave on the bundle's file system, at most an eighth of it.
+const RESERVE_BYTES: u64 = 512 << 20;
+
+/// The recorder's view of the agents.
+#[derive(Default)]
+pub(super) struct GuestSides {
+    agents: Agents,
+    accounts: Vec<Account>,
+    news: Vec<String>,
+    without_channel: Vec<String>,
+    next_manifest_ns: u64,
+    changed: bool,
+}
+
+/// A guest's agent, for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentStatus {
+    /// The guest.
+    pub guest: String,
+    /// Where it stands; `None` where the guest has no channel.
+    pub state: Option<State>,
+}
+
+impl GuestSides {
+    /// Connects to the guests' agents. An agent that cannot be spoken to is no error.
+    pub fn start(choice: &Choice, topology: &Topology, dir: &Path, detail: &str) -> Self {
+        let mut sides = Self::default();
+        let mut places = Vec::new();
+        for guest in &topology.guests {
+            match choice.address(guest) {
+                Some(address) => places.push(Place {
+                    guest: guest.name.clone(),
+                    address,
+                }),
+                None if *choice != Choice::Off => sides.without_channel.push(guest.name.clone()),
+                None => {}
+            }
+        }
+        match Agents::start(&places, dir, detail) {
+            Ok(agents) => sides.agents = agents,
+            Err(error) => sides
+                .news
+                .push(format!("agents are not listened to: {error}")),
+        }
+        sides
+    }
+
+    /// Waits for the agents that were reached, but not for long.
+    pub fn wait_live(&self) {
+        let deadline_ns = clock::monotonic_ns() + nanoseconds(PATIENCE);
+        while !self.agents.all_live() && clock::monotonic_ns() < deadline_ns {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Events, bytes and losses of all guests.
+    pub fn totals(&self) -> (u64, u64, u64) {
+        let sum =
+            |of: fn(&Account) -> u64| self.accounts.iter().map(of).fold(0, u64::saturating_add);
+        (sum(|a| a.events), sum(|a| a.bytes), sum(Account::n_lost))
+    }
+
+    /// How many agents are live.
+    pub fn n_live(&self) -> usize {
+        let live = self.accounts.iter().filter(|a| a.state == State::Live);
+        live.count()
+    }
+
+    /// What of all accounts belongs into the manifest's list of losses.
+    pub fn losses(&self) -> impl Iterator<Item = Loss> {
+        self.accounts.iter().flat_map(Account::losses)
+    }
+
+    fn status(&self) -> Vec<AgentStatus> {
+        let known = self.accounts.iter().map(|account| AgentStatus {
+            guest: account.guest().to_owned(),
+            state: Some(account.state),
+        });
+        let none = self.without_channel.iter().map(|guest| AgentStatus {
+            guest: guest.clone(),
+            state: None,
+        });
+        known.chain(none).collect()
+    }
+
+    /// Takes over what has happened; the notices go to the caller.
+    fn take(&mut self) -> Vec<Notice> {
+        let outline = |accounts: &[Account]| -> Vec<(usize, State)> {
+            let rows = accounts.iter().map(|a| (a.sides.len(), a.state));
+            rows.collect()
+        };
+        let before = outline(&self.accounts);
+        self.accounts = self.agents.accounts();
+        let mut notices = Vec::new();
+        for account in &mut self.accounts {
+            notices.append(&mut account.notices);
+            self.news.append(&mut account.news);
+        }
+        self.changed |= before != outline(&self.accounts) || !notices.is_empty();
+        notices
+    }
+}
+
+impl Recorder {
+    /// What is to be said to the user since the last call.
+    pub fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.sides.news)
+    }
+
+    /// Every guest's agent.
+    #[must_use]
+    pub fn agents(&self) -> Vec<AgentStatus> {
+        self.sides.status()
+    }
+
+    /// Takes over what the agents' threads have heard.
+    pub(super) fn take_guest_sides(&mut self, now_ns: u64) {
+        for notice in self.sides.take() {
+            if self.manifest.notices.len() < MAX_NOTICES {
+                self.manifest.notices.push(notice);
+            }
+        }
+        let next_ns = self.sides.next_manifest_ns;
+        let due_ns = if self.sides.changed {
+            next_ns
+        } else {
+            next_ns + nanoseconds(MANIFEST_AGE)
+        };
+        if now_ns >= due_ns && !self.sides.accounts.is_empty() {
+            self.put_guest_sides();
+            self.manifest_changed = true;
+            self.sides.changed = false;
+            self.sides.next_manifest_ns = now_ns + nanoseconds(MANIFEST_PAUSE);
+        }
+    }
+
+    /// Writes the accounts into the manifest's value.
+    pub(super) fn put_guest_sides(&mut self) {
+        let accounts = &self.sides.accounts;
+        self.manifest.streams.truncate(1);
+        let streams = accounts.iter().flat_map(Account::streams);
+        self.manifest.streams.extend(streams);
+        let sides = accounts.iter().flat_map(|a| a.sides.iter().cloned());
+        self.manifest.guest_sides = sides.collect();
+    }
+
+    /// Guests may fill the file system less than the host's own stream may.
+    pub(super) fn limit_guests(&self) {
+        let n = self.sides.agents.len() as u64;
+        if n == 0 {
+            return;
+        }
+        let Ok(space) = statvfs(self.dir.path()) else {
+            return;
+        };
+        let block = space.fragment_size();
+        let free = space.blocks_available().saturating_mul(block);
+        let reserve = RESERVE_BYTES.min(space.blocks().saturating_mul(block) / 8);
+        let share = free.saturating_sub(reserve) / 2 / n;
+        self.sides.agents.set_limit(|now| now.saturating_add(share));
+    }
+
+    /// Lets the agents end while the host's side still records: each of their requests has its host's
+    /// side then.
+    pub(super) fn end_guest_sides(&mut self) {
+        self.sides.agents.stop();
+        let deadline_ns = clock::monotonic_ns() + nanoseconds(LAST_WORDS);
+        while !self.sides.agents.all_ended() && clock::monotonic_ns() < deadline_ns {
+            self.drain();
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

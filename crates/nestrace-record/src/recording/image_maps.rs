@@ -1,0 +1,196 @@
+//! The maps of qcow2 images: their tables are read once before anything is recorded and once after,
+//! through descriptors that were opened while there were privileges.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use nestrace_trace::ImageMap;
+use nestrace_trace::image_map::MAX_EXTENTS;
+use nestrace_trace::manifest::{Guest, Topology};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+
+use crate::clock;
+use crate::guest::process::{self, OpenFiles};
+use crate::topology::image_file::{self, Viewer};
+use crate::topology::qcow2_map;
+
+/// How long reading all maps may take before the recording, and after it.
+const AT_START: Duration = Duration::from_millis(300);
+const AT_END: Duration = Duration::from_millis(1500);
+/// Extents of the first look that are kept until the end.
+const MAX_KEPT: usize = MAX_EXTENTS / 4;
+
+/// The qcow2 images of a recording's guests.
+#[derive(Debug, Default)]
+pub struct ImageMaps {
+    images: Vec<OpenImage>,
+    at_start: Vec<ImageMap>,
+    /// Images that could not be opened or understood, in words.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug)]
+struct OpenImage {
+    guest: u32,
+    disk: u32,
+    image: u32,
+    path: String,
+    file: File,
+    /// QEMU reads around the page cache, so what is read here would only be in its way.
+    direct: bool,
+}
+
+impl ImageMaps {
+    /// Opens every qcow2 image.
+    #[must_use]
+    pub fn open(topology: &Topology) -> Self {
+        let mut maps = Self::default();
+        for (guest, index) in topology.guests.iter().zip(0u32..) {
+            let has_one = |g: &Guest| {
+                let mut images = g.disks.iter().flat_map(|d| &d.images);
+                images.any(|i| i.format == "qcow2")
+            };
+            if has_one(guest) {
+                maps.open_guest(guest, index);
+            }
+        }
+        maps
+    }
+
+    fn open_guest(&mut self, guest: &Guest, index: u32) {
+        let open = process::open_files(guest.pid).unwrap_or_default();
+        for (disk, disk_index) in guest.disks.iter().zip(0u32..) {
+            for (image, image_index) in disk.images.iter().zip(0u32..) {
+                if image.format != "qcow2" {
+                    continue;
+                }
+                match open_image(guest.pid, &open, &image.path) {
+                    Ok(file) => self.images.push(OpenImage {
+                        guest: index,
+                        disk: disk_index,
+                        image: image_index,
+                        path: image.path.clone(),
+                        file,
+                        direct: image.direct == Some(true),
+                    }),
+                    Err(error) => self.note(&image.path, &error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, path: &str, why: &str) {
+        let note = format!("where {path} keeps the guest's data is not known: {why}");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+
+    /// The first look, as far as there is time: QEMU may move what it finds.
+    pub fn read_first(&mut self) {
+        let maps = self.read(AT_START);
+        let n_extents: usize = maps.iter().map(|m| m.extents.len()).sum();
+        if n_extents <= MAX_KEPT {
+            self.at_start = maps;
+        }
+    }
+
+    /// The second look; writes both. What the first one already had is written once.
+    ///
+    /// # Errors
+    /// Those of `file`.
+    pub fn read_and_write(&mut self, file: &File) -> io::Result<()> {
+        let at_end = self.read(AT_END);
+        let is_new = |first: &&ImageMap| !at_end.iter().any(|last| is_same(first, last));
+        let maps = self.at_start.iter().filter(is_new).chain(&at_end);
+        let mut out = BufWriter::new(file);
+        out.write_all(b"[")?;
+        for (n, map) in maps.enumerate() {
+            out.write_all(if n > 0 { b",\n" } else { b"\n" })?;
+            serde_json::to_writer(&mut out, map)?;
+        }
+        out.write_all(b"\n]\n")?;
+        out.flush()
+    }
+
+    fn read(&mut self, limit: Duration) -> Vec<ImageMap> {
+        let deadline = Instant::now() + limit;
+        let mut left = MAX_EXTENTS;
+        let mut maps = Vec::new();
+        let mut failed = Vec::new();
+        for image in &self.images {
+            match image.read(deadline, left) {
+                Ok(map) => {
+                    left = left.saturating_sub(map.extents.len());
+                    maps.push(map);
+                }
+                Err(error) => failed.push((image.path.clone(), with_cause(&error))),
+            }
+        }
+        for (path, why) in failed {
+            self.note(&path, &why);
+        }
+        maps
+    }
+}
+
+/// Everything but the time.
+fn is_same(a: &ImageMap, b: &ImageMap) -> bool {
+    (a.guest, a.disk, a.image, a.virtual_size) == (b.guest, b.disk, b.image, b.virtual_size)
+        && a.extents == b.extents
+        && a.compressed == b.compressed
+        && a.partial == b.partial
+}
+
+impl OpenImage {
+    fn read(&self, deadline: Instant, max_extents: usize) -> Result<ImageMap, qcow2_map::MapError> {
+        let mono_ns = clock::monotonic_ns();
+        let read_at = |at: u64, into: &mut [u8]| {
+            if Instant::now() >= deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
+            }
+            self.file.read_exact_at(into, at)?;
+            if self.direct
+                && let (Ok(at), Ok(n)) = (i64::try_from(at), i64::try_from(into.len()))
+            {
+                let _ = posix_fadvise(&self.file, at, n, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+            }
+            Ok(())
+        };
+        let mapped = qcow2_map::read(read_at, max_extents)?;
+        Ok(ImageMap {
+            guest: self.guest,
+            disk: self.disk,
+            // The chain lists an external data file right behind its image.
+            image: self.image + u32::from(mapped.data_file),
+            mono_ns,
+            ..mapped.map
+        })
+    }
+}
+
+fn open_image(pid: u32, open: &OpenFiles, path: &str) -> io::Result<File> {
+    let viewer = Viewer {
+        pid,
+        open: Some(open),
+    };
+    let file = image_file::find(viewer, path)?.open_for_reading()?;
+    // No read-ahead on QEMU's image for the sake of its tables.
+    let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM);
+    Ok(file)
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("failed to {error}: {cause}"),
+        None => format!("failed to {error}"),
+    }
+}
