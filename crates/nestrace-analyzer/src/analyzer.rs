@@ -1,18 +1,23 @@
 //! The single pass: each event goes to the layer that it is about.
 
-use nestrace_abi::{Kind, Source};
-use nestrace_trace::Event;
-use nestrace_trace::manifest::{Manifest, State};
+use std::rc::Rc;
 
-use crate::analysis::{Analysis, Device, RefusedProbe, SCHEMA, SourceLoss, Trace, TraceSource};
+use nestrace_abi::{Kind, Source};
+use nestrace_trace::manifest::Manifest;
+use nestrace_trace::{Damage, Event, ImageMap};
+
+use crate::analysis::{Analysis, Story};
 use crate::block::{Above, BlockLayer};
+use crate::chains::{Chain, Stories, StoryChoice};
 use crate::file_io::FileIo;
+use crate::guest_side::Session;
 use crate::image::Images;
+use crate::loss_counts::LossCounts;
 use crate::overlap::Activity;
 use crate::qemu::{Disks, Qemu};
+use crate::served::{HostLayers, HostSide};
 use crate::threads::Threads;
 use crate::unlinked::Reasons;
-use crate::verdict::{self, Verdict};
 
 /// What the caller knows beside the events.
 #[derive(Clone, Debug, Default)]
@@ -29,9 +34,16 @@ pub struct Options {
     pub from_ns: Option<u64>,
     /// Ignore events after this time after the start, nanoseconds.
     pub to_ns: Option<u64>,
+    /// Tell the whole story of single guest bios.
+    pub story: Option<StoryChoice>,
+    /// Where the images keep the guests' data.
+    pub image_maps: Vec<ImageMap>,
 }
 
-/// Takes the host's events in the order of time and keeps only what is in flight.
+/// Takes the events of the host and of its guests and keeps only what is in flight.
+///
+/// Each stream comes in the order of its own time, the streams side by side as well as their clocks
+/// are known: [`Analyzer::push_streams`] does that.
 ///
 /// ```
 /// use nestrace_analyzer::{Analyzer, Options};
@@ -42,22 +54,37 @@ pub struct Options {
 /// ```
 #[derive(Debug)]
 pub struct Analyzer {
-    manifest: Manifest,
-    options: Options,
-    block: BlockLayer,
-    files: FileIo,
-    qemu: Qemu,
-    images: Images,
-    activity: Vec<Activity>,
+    pub(crate) manifest: Manifest,
+    pub(crate) options: Options,
+    pub(crate) block: BlockLayer,
+    pub(crate) files: FileIo,
+    pub(crate) qemu: Qemu,
+    pub(crate) images: Images,
+    pub(crate) activity: Vec<Activity>,
     threads: Threads,
     reasons: Reasons,
-    losses: [u64; Source::ALL.len()],
-    events: u64,
-    unknown_events: u64,
-    first_ns: Option<u64>,
-    last_ns: u64,
-    bios_recorded: bool,
+    pub(crate) losses: LossCounts,
+    /// What could not be read, with the guest inside of which it was recorded.
+    pub(crate) damage: Vec<(Option<String>, Damage)>,
+    pub(crate) events: u64,
+    pub(crate) unknown_events: u64,
+    pub(crate) first_ns: Option<u64>,
+    pub(crate) last_ns: u64,
+    pub(crate) bios_recorded: bool,
+    /// By the numbers of `Manifest::guest_sides`.
+    pub(crate) sessions: Vec<Session>,
+    /// Time of the host at which they were looked at.
+    looked_ns: u64,
+    pub(crate) stories: Stories,
+    /// What the host did for the guests' requests; only where there is something to tie it to.
+    pub(crate) host: Option<HostSide>,
 }
+
+/// A request of QEMU is known to have ended when its `block_acct_done` has come, which is this much
+/// later than the hand-back to the guest at most; what comes later is linked less certainly.
+const DONE_AFTER_PUSH_NS: u64 = 50_000_000;
+/// How far the host is read between two looks at the sessions.
+const LOOK_NS: u64 = 1_000_000;
 
 impl Analyzer {
     /// Begins with what the manifest says of guests, disks, images and devices.
@@ -71,8 +98,21 @@ impl Analyzer {
                 .iter()
                 .any(|loss| loss.source == source && loss.events > 0)
         };
+        let mut block = BlockLayer::default();
+        let mut files = FileIo::default();
+        let mut qemu = Qemu::new(&manifest.topology.guests, n_disks);
+        let host = (!manifest.guest_sides.is_empty()).then(|| {
+            HostSide::follow(&mut HostLayers {
+                block: &mut block,
+                files: &mut files,
+                qemu: &mut qemu,
+                images: &images,
+            });
+            HostSide::new(&manifest.topology, &images, &options.image_maps)
+        });
         Self {
-            qemu: Qemu::new(&manifest.topology.guests, n_disks),
+            qemu,
+            host,
             activity: vec![Activity::default(); n_disks],
             reasons: Reasons {
                 live_ns: manifest.live_mono_ns.max(manifest.start_mono_ns),
@@ -80,12 +120,18 @@ impl Analyzer {
                 lost_sometime: lost(Source::Block.name()) || lost(Source::Walk.name()),
             },
             images,
+            sessions: (0..manifest.guest_sides.len())
+                .filter_map(|side| Session::new(manifest, side, options.story.is_some()))
+                .collect(),
+            looked_ns: 0,
+            stories: Stories::new(options.story),
             manifest: manifest.clone(),
             options,
-            block: BlockLayer::default(),
-            files: FileIo::default(),
+            block,
+            files,
             threads: Threads::default(),
-            losses: [0; Source::ALL.len()],
+            losses: LossCounts::default(),
+            damage: Vec::new(),
             events: 0,
             unknown_events: 0,
             first_ns: None,
@@ -151,6 +197,195 @@ impl Analyzer {
             // Read-ahead, page cache, journal and write-back explain chains and findings.
             Source::HostFs | Source::Meta | Source::Walk => {}
         }
+        if self.host.is_some() {
+            self.hand_on_served(kind, event);
+        }
+    }
+
+    /// Takes one event of the guest session with this index in `Manifest::guest_sides`.
+    pub fn push_guest(&mut self, side: usize, event: &Event) {
+        let timed = self.options.from_ns.is_some() || self.options.to_ns.is_some();
+        let host_ns = self
+            .sessions
+            .get(side)
+            .filter(|_| timed)
+            .and_then(|session| session.host_time(event.ts_ns));
+        let within = host_ns.is_none_or(|host_ns| !self.outside(host_ns));
+        if let Some(session) = self.sessions.get_mut(side) {
+            session.push(event, within);
+            self.look(side);
+        }
+    }
+
+    /// Where an event of a guest session belongs among the host's: its time on the host's clock, as far
+    /// as that is known, else 0 or `u64::MAX`, whichever keeps the streams side by side.
+    #[must_use]
+    pub fn guest_time(&self, side: usize, guest_ns: u64) -> u64 {
+        self.sessions
+            .get(side)
+            .map_or(guest_ns, |session| session.place(guest_ns))
+    }
+
+    /// The session has no more events.
+    pub(crate) fn guest_ended(&mut self, side: usize) {
+        if let Some(session) = self.sessions.get_mut(side) {
+            session.ended();
+        }
+    }
+
+    /// The host has no more events.
+    pub(crate) fn host_ended(&mut self) {
+        self.host_read(u64::MAX);
+    }
+
+    /// Gives what QEMU has handed back to the sessions of its guest.
+    fn hand_on_served(&mut self, kind: Kind, event: &Event) {
+        let Some(host) = &mut self.host else {
+            return;
+        };
+        let mut layers = HostLayers {
+            block: &mut self.block,
+            files: &mut self.files,
+            qemu: &mut self.qemu,
+            images: &self.images,
+        };
+        host.after(kind, event, &mut layers);
+        for served in host.served.drain(..) {
+            let served = Rc::new(served);
+            for session in &mut self.sessions {
+                if !session.follows_another
+                    && let Some(disk) = session.is_of(&self.images, served.disk)
+                {
+                    session.served(&served, disk);
+                }
+            }
+        }
+        self.host_reached(event.ts_ns);
+    }
+
+    /// Nothing of the host before this time is left to be read. Told before the guests' events up to then
+    /// are taken: where the host stood still with a paused guest, they are seconds of what seems to have
+    /// no partner, and the clocks ask for the host's next events instead.
+    pub(crate) fn host_reached(&mut self, host_ns: u64) {
+        if host_ns >= self.looked_ns.saturating_add(LOOK_NS) {
+            self.looked_ns = host_ns;
+            self.host_read(host_ns.saturating_sub(DONE_AFTER_PUSH_NS));
+        }
+    }
+
+    /// What ended on the host before this time was handed to the sessions.
+    fn host_read(&mut self, host_ns: u64) {
+        for side in 0..self.sessions.len() {
+            if let Some(session) = self.sessions.get_mut(side)
+                && !session.follows_another
+            {
+                session.host_read(host_ns);
+            }
+            self.look(side);
+            self.pass_on(side);
+        }
+    }
+
+    /// What a session of a guest does not claim may be the next one's.
+    pub(crate) fn pass_on(&mut self, side: usize) {
+        let Some((session, later)) = self
+            .sessions
+            .get_mut(side..)
+            .and_then(<[Session]>::split_first_mut)
+        else {
+            return;
+        };
+        let next = later
+            .iter_mut()
+            .find(|next| next.side.guest == session.side.guest);
+        match next {
+            Some(next) => {
+                for served in session.unclaimed.drain(..) {
+                    if let Some(disk) = next.is_of(&self.images, served.disk) {
+                        next.served(&served, disk);
+                    }
+                }
+                next.host_read(session.host_decided());
+            }
+            None => session.unclaimed.clear(),
+        }
+    }
+
+    /// Takes from a session the bios whose fate is known.
+    pub(crate) fn look(&mut self, side: usize) {
+        let Some(session) = self.sessions.get_mut(side) else {
+            return;
+        };
+        if let Some(chains) = session.look() {
+            chains
+                .into_iter()
+                .for_each(|chain| self.count_chain(side, chain));
+        }
+    }
+
+    pub(crate) fn count_chain(&mut self, side: usize, chain: Chain) {
+        let told = self.stories.wanted() && self.is_selected(side, chain.device, chain.disk);
+        let Some(session) = self.sessions.get_mut(side) else {
+            return;
+        };
+        if let Some(disk) = session.disks.get_mut(chain.device as usize) {
+            match chain.unlinked {
+                None => {
+                    disk.chains.linked(&chain);
+                    disk.clues.chain(&chain);
+                }
+                Some(reason) => disk.chains.unlinked(reason),
+            }
+        }
+        if !told {
+            return;
+        }
+        if !self.stories.tells(&chain) {
+            return self.stories.offer(side, chain);
+        }
+        if let Some(mut listener) = self.stories.listener.take() {
+            self.with_names(|names| Stories::tell(&mut listener, side, &chain, names));
+            self.stories.listener = Some(listener);
+        }
+    }
+
+    /// Gives each story of [`Options::story`] to `listener` as soon as the bio's fate is known, instead of
+    /// keeping it for [`Analysis::stories`]: memory stays flat whatever the recording's length. They come
+    /// in the order in which the clock decided, which is nearly that of their ends. Of
+    /// [`StoryChoice::Slowest`] nothing is known before the end, and they are kept.
+    pub fn each_story(&mut self, listener: impl FnMut(Story) + 'static) {
+        self.stories.listener = Some(Box::new(listener));
+    }
+
+    /// Whether the guest and the device that were asked for are those of this disk.
+    pub(crate) fn is_selected(&self, side: usize, device: u32, disk: Option<u32>) -> bool {
+        let Some(side) = self.manifest.guest_sides.get(side) else {
+            return false;
+        };
+        let of_guest = |wanted: &String| *wanted == side.guest;
+        let on_device = |wanted: &String| {
+            let guest_disk = side.disks.get(device as usize);
+            guest_disk.is_some_and(|known| known.name == *wanted)
+                || disk.is_some_and(|disk| self.is_on(disk, wanted))
+        };
+        self.options.guest.as_ref().is_none_or(of_guest)
+            && self.options.device.as_ref().is_none_or(on_device)
+    }
+
+    /// Whether a disk has this name, or an image on the host's device of this name.
+    fn is_on(&self, disk: u32, wanted: &str) -> bool {
+        let known = self.images.disks.get(disk as usize);
+        if known.is_some_and(|known| known.name == wanted) {
+            return true;
+        }
+        let devices = &self.manifest.topology.devices;
+        let images = (0u32..).zip(&self.images.images);
+        devices.iter().any(|device| {
+            device.name == wanted
+                && images.clone().any(|(number, image)| {
+                    image.disk == disk && self.images.lies_on(number, device.dev)
+                })
+        })
     }
 
     fn outside(&self, ts_ns: u64) -> bool {
@@ -165,19 +400,20 @@ impl Analyzer {
     }
 
     fn loss(&mut self, event: &Event) {
-        let Some(total) = self.losses.get_mut(usize::from(event.sub)) else {
-            return;
-        };
-        let more = event.object > *total;
-        *total = (*total).max(event.object);
-        if more && [Source::Block as u8, Source::Walk as u8].contains(&event.sub) {
+        let more = self.losses.grow(event);
+        if more && LossCounts::is_of_blocks(event) {
             self.reasons.lost_so_far = true;
             self.block.events_were_lost();
+        }
+        if more && event.sub != Source::Meta as u8 && event.sub != Source::HostFs as u8 {
+            for session in &mut self.sessions {
+                session.host_lost(event.ts_ns);
+            }
         }
     }
 
     /// The start on the clock of the events.
-    fn start_ns(&self) -> u64 {
+    pub(crate) fn start_ns(&self) -> u64 {
         if self.manifest.start_mono_ns > 0 {
             self.manifest.start_mono_ns
         } else {
@@ -185,7 +421,7 @@ impl Analyzer {
         }
     }
 
-    fn end_ns(&self) -> u64 {
+    pub(crate) fn end_ns(&self) -> u64 {
         let end = if self.manifest.end_mono_ns > 0 {
             self.manifest.end_mono_ns
         } else {
@@ -197,216 +433,7 @@ impl Analyzer {
             .map_or(end, |to| end.min(self.start_ns().saturating_add(to)))
     }
 
-    fn duration_ns(&self) -> u64 {
+    pub(crate) fn duration_ns(&self) -> u64 {
         (self.end_ns() - self.start_ns()).saturating_sub(self.options.from_ns.unwrap_or(0))
-    }
-
-    /// The result.
-    #[must_use]
-    pub fn finish(mut self) -> Analysis {
-        let end_ns = self.end_ns();
-        self.files
-            .finish(end_ns, &mut self.images, &mut self.activity);
-        self.activity
-            .iter_mut()
-            .for_each(|activity| activity.advance(end_ns));
-        self.block.finish();
-        let devices = self.devices();
-        let verdict = self.verdict(&devices);
-        let guest = self.options.guest.clone();
-        let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
-        let probes = &self.manifest.probes;
-        let probed = |name: &str| {
-            probes.iter().any(|probe| {
-                probe.source == Source::Qemu.name() && probe.guest.as_deref() == Some(name)
-            })
-        };
-        let mut qemu = self.qemu.finish(&self.manifest.topology.guests, probed);
-        qemu.retain(|disk| of_guest(&disk.guest));
-        let files_recorded = self.files.recorded
-            || probes
-                .iter()
-                .any(|probe| probe.source == Source::File.name());
-        let mut images = self.images.finish(self.bios_recorded, files_recorded);
-        images.retain(|image| of_guest(&image.guest));
-        Analysis {
-            schema: SCHEMA,
-            trace: self.trace(),
-            clocks: [],
-            devices,
-            qemu,
-            images,
-            chains: [],
-            amplification: [],
-            findings: [],
-            verdict,
-        }
-    }
-
-    fn devices(&mut self) -> Vec<Device> {
-        let (end_ns, duration_ns) = (self.end_ns(), self.duration_ns());
-        let topology = &self.manifest.topology;
-        let guest_pids: Vec<(u32, String)> = topology
-            .guests
-            .iter()
-            .map(|guest| (guest.pid, guest.name.clone()))
-            .collect();
-        let device_name = |dev: u32| {
-            let known = topology.devices.iter().find(|device| device.dev == dev);
-            known.map_or_else(
-                || crate::device::major_minor(dev),
-                |device| device.name.clone(),
-            )
-        };
-        let mut devices = Vec::new();
-        for meter in self.block.devices.iter_mut().filter(|meter| meter.has_io()) {
-            let mut device = meter.finish(topology, end_ns, duration_ns);
-            if !meter.light {
-                device.users = Some(meter.users.finish(&self.images, &guest_pids, &device_name));
-            }
-            devices.push(device);
-        }
-        devices.retain(|device| {
-            self.options
-                .device
-                .as_ref()
-                .is_none_or(|name| *name == device.name || *name == device.dev)
-        });
-        devices.sort_by(|a, b| {
-            b.bytes
-                .total()
-                .cmp(&a.bytes.total())
-                .then(a.name.cmp(&b.name))
-        });
-        devices
-    }
-
-    fn verdict(&self, devices: &[Device]) -> Verdict {
-        let of_disk = |(number, overlap)| {
-            let activity = self.activity.get(number)?;
-            if !verdict::has_image(&self.images.images, number) || !self.files.recorded {
-                return None;
-            }
-            verdict::disk(&self.images, number, overlap, activity, self.bios_recorded)
-        };
-        let mut disks: Vec<_> = self
-            .qemu
-            .overlap
-            .iter()
-            .enumerate()
-            .filter_map(of_disk)
-            .collect();
-        disks.retain(|disk| {
-            self.options
-                .guest
-                .as_ref()
-                .is_none_or(|guest| *guest == disk.guest)
-        });
-        Verdict {
-            method: "overlap",
-            disks,
-            devices: devices.iter().filter_map(verdict::device).collect(),
-        }
-    }
-
-    fn trace(&self) -> Trace {
-        let losses = self.source_losses();
-        let lost = |guest: Option<&str>| -> u64 {
-            let counted = losses
-                .iter()
-                .filter(|loss| loss.source != Source::Walk.name());
-            counted
-                .filter(|loss| loss.guest.as_deref() == guest)
-                .map(|loss| loss.events)
-                .sum()
-        };
-        let manifest = &self.manifest;
-        let refused = |probe: &nestrace_trace::manifest::Refused| RefusedProbe {
-            name: probe.name.clone(),
-            source: probe.source.clone(),
-            reason: probe.reason.clone(),
-            cost: probe.cost.clone(),
-            guest: probe.guest.clone(),
-        };
-        let mut sources: Vec<TraceSource> = manifest
-            .streams
-            .iter()
-            .map(|stream| TraceSource {
-                name: stream.file.clone(),
-                side: stream.side.clone(),
-                guest: stream.guest.clone(),
-                backend: stream.backend.clone(),
-                kernel: stream.kernel.clone(),
-                events: if stream.side == "host" {
-                    self.events
-                } else {
-                    0
-                },
-                lost: lost(stream.guest.as_deref()),
-            })
-            .collect();
-        if sources.is_empty() {
-            sources.push(TraceSource {
-                name: String::from("host"),
-                side: String::from("host"),
-                backend: String::from("ebpf"),
-                kernel: manifest.host.kernel.clone(),
-                events: self.events,
-                lost: lost(None),
-                ..TraceSource::default()
-            });
-        }
-        Trace {
-            path: self.options.path.clone(),
-            start_unix_ns: manifest.start_unix_ns,
-            duration_ns: self.duration_ns(),
-            events: self.events,
-            lost: losses
-                .iter()
-                .filter(|loss| loss.source != Source::Walk.name())
-                .map(|loss| loss.events)
-                .sum(),
-            truncated: self.options.truncated || manifest.state == State::Recording,
-            sources,
-            detail: manifest.detail.clone(),
-            end_reason: manifest.end_reason.clone(),
-            refused: manifest.refused.iter().map(refused).collect(),
-            notices: manifest
-                .notices
-                .iter()
-                .map(|notice| notice.message.clone())
-                .collect(),
-            unknown_events: self.unknown_events,
-            losses,
-        }
-    }
-
-    /// Losses of the manifest; after a crash those of the stream, which are older.
-    fn source_losses(&self) -> Vec<SourceLoss> {
-        let mut losses: Vec<SourceLoss> = self
-            .manifest
-            .losses
-            .iter()
-            .map(|loss| SourceLoss {
-                source: loss.source.clone(),
-                guest: loss.guest.clone(),
-                events: loss.events,
-            })
-            .collect();
-        for (source, total) in Source::ALL.iter().zip(self.losses) {
-            match losses
-                .iter_mut()
-                .find(|loss| loss.source == source.name() && loss.guest.is_none())
-            {
-                Some(loss) => loss.events = loss.events.max(total),
-                None => losses.push(SourceLoss {
-                    source: source.name().to_owned(),
-                    guest: None,
-                    events: total,
-                }),
-            }
-        }
-        losses.retain(|loss| loss.events > 0);
-        losses
     }
 }

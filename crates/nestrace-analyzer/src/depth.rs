@@ -20,7 +20,7 @@ impl DepthMeter {
         let passed = ts_ns.saturating_sub(self.since_ns);
         if self.depth > 0 {
             self.request_ns += u128::from(self.depth) * u128::from(passed);
-            self.busy_ns += passed;
+            self.busy_ns = self.busy_ns.saturating_add(passed);
         }
         self.since_ns = self.since_ns.max(ts_ns);
     }
@@ -36,6 +36,18 @@ impl DepthMeter {
         self.depth = self.depth.saturating_sub(1);
     }
 
+    /// How many there are.
+    #[inline]
+    pub(crate) const fn depth(&self) -> u64 {
+        self.depth
+    }
+
+    /// Sum of depth × time, and time with at least one, up to `ts_ns`.
+    pub(crate) fn so_far(&mut self, ts_ns: u64) -> (u128, u64) {
+        self.advance(ts_ns);
+        (self.request_ns, self.busy_ns)
+    }
+
     pub(crate) fn finish(&mut self, end_ns: u64, duration_ns: u64) -> QueueDepth {
         self.advance(end_ns);
         if duration_ns == 0 {
@@ -49,6 +61,7 @@ impl DepthMeter {
             mean: self.request_ns as f64 / duration,
             max: self.max,
             busy_share: (self.busy_ns as f64 / duration).min(1.0),
+            busy_ns: self.busy_ns,
         }
     }
 }
@@ -122,6 +135,7 @@ impl IntervalDepth {
             mean: self.request_ns as f64 / duration_ns as f64,
             max: self.max,
             busy_share: (busy_ns as f64 / duration_ns as f64).min(1.0),
+            busy_ns,
         }
     }
 }

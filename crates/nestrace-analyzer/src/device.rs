@@ -3,8 +3,12 @@
 use nestrace_abi::flags;
 use nestrace_trace::manifest::Topology;
 
-use crate::analysis::{self, ByOperation, Bytes, Check, Counts, Latency, Parts, Seeks};
+use crate::analysis::{
+    self, ByOperation, Bytes, Check, Counts, DeviceFigures, Latency, Parts, Seeks,
+};
+use crate::block_stats::{ProcessId, StatsMeter};
 use crate::depth::{DepthMeter, IntervalDepth};
+use crate::figures::{CURVE_STEPS, FigureMeter};
 use crate::histogram::{Dist, Histogram};
 use crate::seek::SeekMeter;
 use crate::unlinked::Unlinked;
@@ -36,7 +40,9 @@ impl Operation {
 /// Histograms of the parts of the way.
 #[derive(Debug, Default)]
 pub(crate) struct PartMeters {
+    pub q2a: Histogram,
     pub q2g: Histogram,
+    pub s2g: Histogram,
     pub g2i: Histogram,
     pub g2d: Histogram,
     pub i2d: Histogram,
@@ -47,8 +53,10 @@ pub(crate) struct PartMeters {
 }
 
 impl PartMeters {
-    fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.q2a.merge(&other.q2a);
         self.q2g.merge(&other.q2g);
+        self.s2g.merge(&other.s2g);
         self.g2i.merge(&other.g2i);
         self.g2d.merge(&other.g2d);
         self.i2d.merge(&other.i2d);
@@ -59,11 +67,13 @@ impl PartMeters {
     }
 
     /// A part that this recording cannot have is `None`; one that it could have but did not has n = 0.
-    fn parts(&self, bios: bool, requests: bool) -> Parts {
+    pub(crate) fn parts(&self, bios: bool, requests: bool) -> Parts {
         let of = |histogram: &Histogram, recorded: bool| recorded.then(|| histogram.dist());
         let way = bios && requests;
         Parts {
+            q2a: of(&self.q2a, bios),
             q2g: of(&self.q2g, way),
+            s2g: of(&self.s2g, way),
             g2i: of(&self.g2i, way),
             g2d: of(&self.g2d, way),
             i2d: of(&self.i2d, way),
@@ -89,6 +99,8 @@ pub(crate) struct DeviceMeter {
     pub completed: u64,
     pub discards: u64,
     pub device_flushes: u64,
+    /// Empty flushes that dm made of bios with data.
+    pub flushes_made: u64,
     pub request_merges: u64,
     pub requeues: u64,
     pub remaps: u64,
@@ -109,6 +121,8 @@ pub(crate) struct DeviceMeter {
     pub intervals: IntervalDepth,
     pub users: Users,
     pub unlinked: Unlinked,
+    pub stats: StatsMeter,
+    pub figures: FigureMeter,
 }
 
 impl DeviceMeter {
@@ -130,19 +144,46 @@ impl DeviceMeter {
         }
     }
 
+    /// Records a part of a data bio's way, for its operation and its process.
+    #[inline]
+    pub(crate) fn record(
+        &mut self,
+        (operation, process): (Operation, ProcessId),
+        part: impl Fn(&mut PartMeters) -> &mut Histogram,
+        ns: u64,
+    ) {
+        if let Some(parts) = self.parts(operation) {
+            part(parts).record(ns);
+            self.stats.part_of(process, part, ns);
+        }
+    }
+
+    /// Whether it has no requests of its own, as far as is known.
+    pub(crate) const fn stacked(&self) -> bool {
+        self.bio_based && self.issued == 0
+    }
+
     /// Adds completed bytes.
     pub(crate) fn transferred(&mut self, operation: Operation, bytes: u64) {
-        match operation {
-            Operation::Read => self.bytes.read += bytes,
-            Operation::Write => self.bytes.write += bytes,
-            Operation::Discard => self.bytes.discard += bytes,
-            Operation::Other => {}
-        }
+        add_bytes(&mut self.bytes, operation, bytes);
+    }
+
+    /// Bytes of a request have moved, but the C that says so was not seen.
+    pub(crate) fn transfer_missed(&mut self, operation: Operation, bytes: u64) {
+        self.check.completions_missed += 1;
+        add_bytes(&mut self.check.missed.bytes, operation, bytes);
+    }
+
+    /// A request with data has completed for good, and nothing was seen of it.
+    pub(crate) fn completion_missed(&mut self, operation: Operation) {
+        self.check.missed.completed += 1;
+        self.check.missed.discards += u64::from(operation == Operation::Discard);
     }
 
     /// A request with data has completed for good.
     pub(crate) fn request_completed(&mut self, operation: Operation) {
         self.completed += 1;
+        self.stats.completed(operation);
         self.discards += u64::from(operation == Operation::Discard);
     }
 
@@ -163,7 +204,7 @@ impl DeviceMeter {
             issued: self.issued,
             completed: self.completed,
             discards: self.discards,
-            flushes: self.check.empty_flushes,
+            flushes: self.check.empty_flushes + self.flushes_made,
             device_flushes: self.device_flushes,
             back_merges: bios(self.check.back_merges + self.check.untraced_merges),
             front_merges: bios(self.check.front_merges),
@@ -205,6 +246,10 @@ impl DeviceMeter {
         end_ns: u64,
         duration_ns: u64,
     ) -> analysis::Device {
+        let pieces = self.queued + self.check.splits + self.requeues;
+        let (issued, stacked) = (self.issued, self.bio_based);
+        let start_ns = end_ns.saturating_sub(duration_ns);
+        let stats = (!self.light).then(|| self.stats.finish(start_ns, (pieces, issued), stacked));
         let known = topology
             .devices
             .iter()
@@ -232,6 +277,21 @@ impl DeviceMeter {
             users: None,
             unlinked: self.unlinked.by_reason(),
             check: (!self.light).then_some(self.check),
+            stats,
+            figures: self.device_figures(start_ns),
+        }
+    }
+
+    fn device_figures(&self, start_ns: u64) -> DeviceFigures {
+        let mut figures = self.figures.finish(start_ns);
+        self.stats.add_curves(&mut figures);
+        DeviceFigures {
+            q2c_read: self.read.q2c.cdf(CURVE_STEPS),
+            q2c_write: self.write.q2c.cdf(CURVE_STEPS),
+            d2c_read: self.read.d2c.cdf(CURVE_STEPS),
+            d2c_write: self.write.d2c.cdf(CURVE_STEPS),
+            seek_sectors: self.seek_d.cdf(CURVE_STEPS),
+            ..figures
         }
     }
 }
@@ -239,4 +299,13 @@ impl DeviceMeter {
 /// `MAJ:MIN` of a device number as the kernel holds it.
 pub(crate) fn major_minor(dev: u32) -> String {
     format!("{}:{}", dev >> 20, dev & 0xf_ffff)
+}
+
+fn add_bytes(total: &mut Bytes, operation: Operation, bytes: u64) {
+    match operation {
+        Operation::Read => total.read += bytes,
+        Operation::Write => total.write += bytes,
+        Operation::Discard => total.discard += bytes,
+        Operation::Other => {}
+    }
 }

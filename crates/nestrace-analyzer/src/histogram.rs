@@ -4,7 +4,11 @@
 //! quantile is given as the middle of its bucket: the relative error is at most 1/1,024, below
 //! 0.1 %. `n`, `min`, `max` and the sum (hence the mean) are exact.
 
+mod cdf;
+
 use serde::{Deserialize, Serialize};
+
+pub use cdf::Cdf;
 
 /// Buckets of one power of two.
 const BUCKETS: usize = 512;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use nestrace_abi::{end_io, flags};
 use nestrace_trace::Event;
+use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::{self, Topology};
 
 use crate::analysis::{self, ReadWrite};
@@ -26,6 +27,15 @@ pub(crate) enum Owner {
     Loop(u32),
     /// Whoever the thread is.
     Thread(u32),
+}
+
+/// Drivers that hand bios on to devices beneath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stacking {
+    /// Device mapper.
+    Dm,
+    /// Software RAID.
+    Md,
 }
 
 /// A disk of a guest.
@@ -78,7 +88,7 @@ pub(crate) struct Images {
     loops: PointerMap<(u64, u32), u32>,
     super_blocks: HashSet<u32>,
     /// dm and md devices.
-    stacked: Vec<u32>,
+    stacked: Vec<(u32, Stacking)>,
     /// Whole disk and the disks (of guests) with an image right on it.
     on_device: Vec<(u32, Vec<u32>)>,
 }
@@ -101,8 +111,10 @@ impl Images {
             }
         }
         for device in &topology.devices {
-            if matches!(device.kind.as_str(), "dm" | "md") {
-                this.stacked.push(device.dev);
+            match device.kind.as_str() {
+                "dm" => this.stacked.push((device.dev, Stacking::Dm)),
+                "md" => this.stacked.push((device.dev, Stacking::Md)),
+                _ => {}
             }
             if let Some(file) = &device.loop_file {
                 this.loops.insert((file.inode, file.dev), device.dev);
@@ -267,6 +279,82 @@ impl Images {
         }
     }
 
+    /// The number in [`Self::disks`] of a guest's disk.
+    pub(crate) fn disk_number(&self, guest: u32, disk: u32) -> Option<u32> {
+        let found = self
+            .disks
+            .iter()
+            .position(|known| known.guest == guest && known.disk == disk);
+        found.and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// `raw`, `qcow2`, …
+    pub(crate) fn format(&self, image: u32) -> &str {
+        self.images
+            .get(image as usize)
+            .map_or("", |image| image.about.format.as_str())
+    }
+
+    /// Whether the map describes this image.
+    pub(crate) fn is_of_map(&self, image: u32, map: &ImageMap) -> bool {
+        self.images.get(image as usize).is_some_and(|image| {
+            image.depth == map.image && self.disk_number(map.guest, map.disk) == Some(image.disk)
+        })
+    }
+
+    /// 0 for a disk's own image, 1 for its backing file, and so on.
+    pub(crate) fn depth(&self, image: u32) -> u32 {
+        self.images
+            .get(image as usize)
+            .map_or(0, |image| image.depth)
+    }
+
+    /// The disk of an image: index into [`Self::disks`].
+    pub(crate) fn disk_of(&self, image: u32) -> Option<u32> {
+        self.images.get(image as usize).map(|image| image.disk)
+    }
+
+    /// Whether two images are one file.
+    pub(crate) fn same_file(&self, a: u32, b: u32) -> bool {
+        let key = |image: u32| {
+            let image = self.images.get(image as usize)?;
+            Some((image.about.inode, image.about.dev))
+        };
+        a == b || key(a).is_some() && key(a) == key(b)
+    }
+
+    /// The disks of a guest that use the file of an image.
+    pub(crate) fn disks_of(&self, image: u32, guest: u32) -> Vec<u32> {
+        let mut disks: Vec<u32> = (0u32..)
+            .zip(&self.images)
+            .filter(|(other, _)| {
+                self.same_file(*other, image) && self.guest_of(*other) == Some(guest)
+            })
+            .map(|(_, image)| image.disk)
+            .collect();
+        disks.dedup();
+        disks
+    }
+
+    /// Whether the file was opened with O_DIRECT.
+    pub(crate) fn is_direct(&self, image: u32) -> bool {
+        self.images
+            .get(image as usize)
+            .is_some_and(|image| image.about.direct == Some(true))
+    }
+
+    /// Whether an image on this device lies on btrfs.
+    pub(crate) fn is_btrfs(&self, dev: u32) -> bool {
+        self.images.iter().any(|image| {
+            image.first_devices.contains(&dev)
+                && image
+                    .about
+                    .mount
+                    .as_ref()
+                    .is_some_and(|mount| mount.fs_type == "btrfs")
+        })
+    }
+
     /// Whether the device is one of those right under the image.
     pub(crate) fn lies_on(&self, image: u32, dev: u32) -> bool {
         self.images
@@ -276,7 +364,13 @@ impl Images {
 
     /// Whether a device hands bios on to others beneath it (dm, md) and has no requests of its own.
     pub(crate) fn is_stacked(&self, dev: u32) -> bool {
-        self.stacked.contains(&dev)
+        self.stacking(dev).is_some()
+    }
+
+    /// Which driver does so.
+    pub(crate) fn stacking(&self, dev: u32) -> Option<Stacking> {
+        let known = self.stacked.iter().find(|(stacked, _)| *stacked == dev);
+        known.map(|(_, stacking)| *stacking)
     }
 
     /// The disks with an image right on this device.

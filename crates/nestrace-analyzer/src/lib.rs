@@ -14,29 +14,76 @@
 //! assert_eq!(analysis.devices[0].counts.queued, Some(1));
 //! ```
 //!
+//! # As a library
+//!
+//! - *Sans I/O.* The caller opens files, decodes them with `nestrace-trace` and hands events in, from a bundle
+//!   ([`Analyzer::push_streams`]), from a capture of blktrace ([`Identified`]) or from wherever they come; several analyzers
+//!   can run side by side in one process.
+//! - *Typed results, stable JSON.* [`Analysis`] and what is in it are plain values. Serialized with serde they are the JSON of
+//!   `docs/json.md`, version [`analysis::SCHEMA`]: keys are added, none is renamed or removed. `None` (`null`) means not
+//!   recorded or not knowable, never 0.
+//! - *Flat memory.* Distributions are histograms ([`Histogram`]: within 0.1 %, `n`, sum, `min` and `max` exact). Single I/Os are kept
+//!   on demand only ([`Options::story`]), or told one by one ([`Analyzer::each_story`]).
+//! - *No trust in events.* Lost, doubled, reordered or invented ones make numbers that say so (`unlinked`, `check`), no panic.
+//! - *Tables.* The feature `dataframe`, on by default, gives the result as polars' tables (module `dataframe`). Without it
+//!   (`default-features = false`) everything else is the same and the dependencies are few.
+//!
+//! The examples of this crate are `latency_of_one_disk`, `slower_than` (all chains that took longer than a limit) and `custom_finding`
+//! (a rule of one's own); `examples/embedding` in the repository is a program outside the workspace.
+//!
+//! What may grow without being a break: result types get fields, and enums marked `#[non_exhaustive]` get variants. Write [`Options`]
+//! with `..Options::default()`.
+//!
+//! # Inside
+//!
 //! Where things are: `block` follows bios and requests by identity, `file_io` QEMU's calls on image
 //! files, `qemu` its accounting, `image` knows whose inode is whose, `overlap` estimates where
-//! QEMU's time passes. Chains, clocks and findings will stand beside them: each layer already hands
-//! over its beginnings and ends in one place ([`Analyzer::push`]).
+//! QEMU's time passes. `served` puts them together beneath each of QEMU's requests; `guest_side` is a
+//! guest's own block layer, [`clock`] ties the two, `chains` charges the time and tells the stories.
 
 mod aio_key;
+mod amplification;
 pub mod analysis;
 mod analyzer;
 mod block;
+mod block_stats;
+mod chains;
+pub mod clock;
+pub mod compare;
+#[cfg(feature = "dataframe")]
+pub mod dataframe;
 mod depth;
 mod device;
+mod figures;
 mod file_io;
+mod findings;
+mod guest_side;
 pub mod histogram;
 mod image;
+mod loss_counts;
+#[cfg(test)]
+#[path = "../tests/notation/mod.rs"]
+mod notation;
 mod overlap;
 mod pointer;
 mod qemu;
+mod recording;
+mod result;
+mod sector_identity;
 mod seek;
+mod served;
+mod span;
+mod streams;
 mod threads;
+pub mod units;
 mod unlinked;
 mod users;
 pub mod verdict;
 
 pub use analysis::Analysis;
 pub use analyzer::{Analyzer, Options};
-pub use histogram::{Dist, Histogram};
+pub use block_stats::{BlockAnalyzer, BlockOptions};
+pub use chains::{SEGMENT_NAMES, StoryChoice};
+pub use histogram::{Cdf, Dist, Histogram};
+pub use sector_identity::Identified;
+pub use streams::GuestEvents;

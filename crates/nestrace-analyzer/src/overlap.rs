@@ -73,7 +73,7 @@ impl Activity {
         self.now_ns = ts_ns;
         if self.qemu > 0 {
             self.qemu_ns += u128::from(self.qemu) * u128::from(passed);
-            self.qemu_busy_ns += passed;
+            self.qemu_busy_ns = self.qemu_busy_ns.saturating_add(passed);
             self.qemu_max = self.qemu_max.max(self.qemu);
         }
         // Direct I/O under way is file I/O under way, also where its call was not recorded.
@@ -83,14 +83,14 @@ impl Activity {
             return;
         }
         self.file_at_least_ns += u128::from(file.min(self.qemu)) * u128::from(passed);
-        self.clocks.file_ns += passed;
+        self.clocks.file_ns = self.clocks.file_ns.saturating_add(passed);
         let syncing = self.sync > 0;
         if self.direct.issued + self.cached.issued > 0 || (syncing && self.file_system.issued > 0) {
-            self.clocks.device_ns += passed;
+            self.clocks.device_ns = self.clocks.device_ns.saturating_add(passed);
         } else if self.direct.queued + self.cached.queued > 0
             || (syncing && self.file_system.queued > 0)
         {
-            self.clocks.queue_ns += passed;
+            self.clocks.queue_ns = self.clocks.queue_ns.saturating_add(passed);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Distances between neighbours in time, in sectors.
 
-use crate::analysis::Seek;
-use crate::histogram::Histogram;
+use crate::analysis::{FirstSeek, Seek};
+use crate::block_stats::Frequent;
+use crate::histogram::{Cdf, Histogram};
 
 /// Bytes of a sector in the kernel's terms.
 const SECTOR: u64 = 512;
@@ -14,14 +15,17 @@ const SECTOR: u64 = 512;
 #[derive(Debug, Default)]
 pub(crate) struct SeekMeter {
     last: Option<(u64, u64)>,
+    first: Option<u64>,
     distances: Histogram,
+    modes: Frequent,
 }
 
 impl SeekMeter {
-    pub(crate) fn io(&mut self, offset: u64, bytes: u64) {
+    /// Whether it was a seek.
+    pub(crate) fn io(&mut self, offset: u64, bytes: u64) -> bool {
         let start = offset / SECTOR;
         let end = start.saturating_add(bytes / SECTOR);
-        if let Some((last_start, last_end)) = self.last {
+        let distance = if let Some((last_start, last_end)) = self.last {
             let touches = start <= last_end && last_start <= end;
             let distance = match (touches, start > last_end) {
                 (true, _) => 0,
@@ -29,17 +33,45 @@ impl SeekMeter {
                 (false, false) => last_start - start,
             };
             self.distances.record(distance);
-        }
+            self.modes.count(distance);
+            distance
+        } else {
+            self.first = Some(start);
+            0
+        };
         self.last = Some((start, end));
+        distance > 0
+    }
+
+    /// The first I/O as a seek from sector 0.
+    pub(crate) fn first(&self) -> Option<FirstSeek> {
+        let distance = self.first?;
+        Some(FirstSeek {
+            distance,
+            median: self.median(Some(distance)).unwrap_or(distance),
+        })
+    }
+
+    /// Exact for up to 16,384 different distances, else within 0.1 %.
+    fn median(&self, more: Option<u64>) -> Option<u64> {
+        let exact = self.modes.median(more);
+        exact.or_else(|| self.distances.quantile(0.5))
+    }
+
+    /// The distances as a curve.
+    pub(crate) fn cdf(&self, steps: u64) -> Cdf {
+        self.distances.cdf(steps)
     }
 
     pub(crate) fn seek(&self) -> Seek {
         let n = self.distances.n();
         Seek {
             n,
+            sum: u64::try_from(self.distances.sum()).unwrap_or(u64::MAX),
             mean: self.distances.dist().mean,
-            median: self.distances.quantile(0.5),
+            median: self.median(None),
             sequential_share: (n > 0).then(|| self.distances.zeros() as f64 / n as f64),
+            modes: self.modes.modes(),
         }
     }
 }
@@ -50,8 +82,9 @@ mod tests {
 
     fn distances(ios: &[(u64, u64)]) -> Seek {
         let mut meter = SeekMeter::default();
-        ios.iter()
-            .for_each(|(sector, sectors)| meter.io(sector * SECTOR, sectors * SECTOR));
+        ios.iter().for_each(|(sector, sectors)| {
+            meter.io(sector * SECTOR, sectors * SECTOR);
+        });
         meter.seek()
     }
 

@@ -8,6 +8,7 @@ use crate::pointer::PointerMap;
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     by_tid: PointerMap<u32, Thread>,
+    changes: u64,
 }
 
 /// One thread.
@@ -21,6 +22,7 @@ pub(crate) struct Thread {
 
 impl Threads {
     pub(crate) fn name(&mut self, event: &Event) {
+        self.changes += 1;
         let tgid = u32::try_from(event.object).unwrap_or(0);
         self.by_tid.insert(
             event.tid,
@@ -29,6 +31,11 @@ impl Threads {
                 name: event.thread_name(),
             },
         );
+    }
+
+    /// How often a name was told: while it stays, so does what follows from names.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn get(&self, tid: u32) -> Option<&Thread> {

@@ -42,7 +42,7 @@ impl Users {
         if let Some(totals) = self.totals.get_mut(slot) {
             totals.requests += 1;
             totals.bytes += bytes;
-            totals.device_ns += device_ns;
+            totals.device_ns = totals.device_ns.saturating_add(device_ns);
         }
     }
 
@@ -107,7 +107,7 @@ impl Users {
                 Some(other) => {
                     other.requests += user.requests;
                     other.bytes += user.bytes;
-                    other.device_ns += user.device_ns;
+                    other.device_ns = other.device_ns.saturating_add(user.device_ns);
                 }
                 None => users.push(user),
             }

@@ -1,17 +1,17 @@
-//! What can be said without following single requests: how much of QEMU's time is the host's, and
-//! how busy others keep the devices.
+//! How much of QEMU's time is the host's, and how busy others keep the devices: from chains where a
+//! guest's requests could be followed, else from what overlapped in time.
 
 use serde::Serialize;
 
-use crate::analysis::Device;
+use crate::analysis::{Chains, Device};
 use crate::image::{ImageState, Images};
 use crate::overlap::Activity;
 use crate::qemu::Overlap;
 
-/// The verdict of a recording without chains.
+/// The verdict of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Always `overlap`: shares are estimated from what was under way at the same time.
+    /// `chains` where every disk's verdict rests on them, `overlap` where none does, else `mixed`.
     pub method: &'static str,
     /// Where the time of each disk's requests passed.
     pub disks: Vec<DiskVerdict>,
@@ -26,7 +26,10 @@ pub struct DiskVerdict {
     pub guest: String,
     /// The disk.
     pub disk: String,
-    /// Requests that the estimate covers.
+    /// `chains`: every time between QEMU's start and hand-back of the guest's bios that were followed,
+    /// as far as they waited for it. `overlap`: shares estimated from what was under way at the same time.
+    pub method: &'static str,
+    /// Requests that the estimate covers, or bios that were followed.
     pub requests: u64,
     /// Their summed latency.
     pub qemu_ns: u64,
@@ -88,6 +91,7 @@ pub(crate) fn disk(
     Some(DiskVerdict {
         guest: disk.guest_name.clone(),
         disk: disk.name.clone(),
+        method: "overlap",
         requests: overlap.requests,
         qemu_ns: total,
         qemu_own_ns: total - host,
@@ -102,6 +106,60 @@ pub(crate) fn disk(
             .unwrap_or(u64::MAX),
         serial: activity.qemu_max <= 1,
     })
+}
+
+/// Puts what was followed in the place of the estimate. Without one (nothing of QEMU's accounting had
+/// a disk) nothing is known of what was in flight, and the verdict stands by itself.
+pub(crate) fn from_chains(chains: &Chains, estimate: Option<DiskVerdict>) -> Option<DiskVerdict> {
+    if chains.linked == 0 {
+        return estimate;
+    }
+    let latency = &chains.latency_ns;
+    let by_op = &chains.by_op;
+    let sum = |names: &[&str]| -> u64 {
+        [
+            (&by_op.read, latency.read),
+            (&by_op.write, latency.write),
+            (&by_op.discard, latency.discard),
+            (&by_op.flush, latency.flush),
+        ]
+        .into_iter()
+        .flat_map(|(segments, latency)| segments.iter().map(move |part| (part, latency.n)))
+        .filter(|(part, _)| names.contains(&part.name))
+        .map(|(part, n)| (part.mean_ns * n as f64).round() as u64)
+        .sum()
+    };
+    let own = sum(&["qemu_submit", "qemu_between", "qemu_complete"]);
+    let host_fs = sum(&["host_fs_submit", "host_fs_between", "host_fs_complete"]);
+    let queue = sum(&["host_queue"]);
+    let device = sum(&["device", "device_flush"]);
+    let host = host_fs + queue + device;
+    let recorded = |layer: &str| !chains.folded.iter().any(|folded| folded == layer);
+    let estimate = estimate.unwrap_or_default();
+    Some(DiskVerdict {
+        guest: chains.guest.clone(),
+        disk: chains.disk.clone(),
+        method: "chains",
+        requests: chains.linked,
+        qemu_ns: own + host,
+        qemu_own_ns: own,
+        host_fs_ns: host_fs,
+        host_queue_ns: recorded("host_bio").then_some(queue),
+        device_ns: recorded("host_bio").then_some(device),
+        host_ns: host,
+        host_at_least_ns: host,
+        ..estimate
+    })
+}
+
+/// The method of all of them.
+pub(crate) fn method(disks: &[DiskVerdict]) -> &'static str {
+    let chains = disks.iter().filter(|disk| disk.method == "chains").count();
+    match chains {
+        0 => "overlap",
+        n if n == disks.len() => "chains",
+        _ => "mixed",
+    }
 }
 
 /// Sums one device up; `None` where nobody knows whose bios were whose.

@@ -293,57 +293,6 @@ fn request_merge_keeps_every_bio() {
 }
 
 #[test]
-fn dm_over_a_disk() {
-    // A bio-based device: the bio ends itself; its clone is another bio on the disk beneath.
-    let manifest = Manifest {
-        topology: Topology {
-            devices: vec![manifest::Device {
-                name: "dm-0".into(),
-                dev: 253 << 20,
-                kind: "dm".into(),
-                ..Default::default()
-            }],
-            ..Default::default()
-        },
-        ..Default::default()
-    };
-    let analysis = Analyzer::analyze(
-        &manifest,
-        Options::default(),
-        notation::events(
-            "100 Q b1 W 0+8192 dev=253:0
-             102 X b1 W 0+8192 rel=0x1234 dev=253:0
-             110 A c1 W 1048576+8192 of=253:0
-             111 Q c1 W 1048576+8192
-             112 G c1
-             113 D r1 W 1048576+8192 rel=c1
-             200 C r1 W 1048576+8192
-             210 BC b1 W 8192+0 dev=253:0",
-        ),
-    );
-    let [disk, dm] = &analysis.devices[..] else {
-        panic!("two devices")
-    };
-    assert_eq!((disk.name.as_str(), dm.name.as_str()), ("7:0", "dm-0"));
-    conserved(disk);
-    assert_eq!(disk.counts.remaps, Some(1));
-    assert_eq!(
-        (dm.counts.queued, dm.counts.completed, dm.counts.issued),
-        (Some(1), 1, 0)
-    );
-    assert_eq!(dm.counts.splits, Some(1));
-    assert_eq!(dm.bytes.write, 8192);
-    assert_eq!(n_mean(dm.latency_ns.all.q2c), (1, Some(110)));
-    assert_eq!(dm.latency_ns.all.d2c, None, "it has no requests");
-    let check = dm.check.expect("full");
-    assert_eq!(
-        (check.ended, check.generations, check.reused_while_live),
-        (1, 1, 0)
-    );
-    assert!(dm.unlinked.is_empty());
-}
-
-#[test]
 fn light_recordings_know_requests_only() {
     let device = device(
         "200 RD r1 R 0+4096 issued=100

@@ -87,6 +87,11 @@ fn a_lost_completion_is_seen_at_the_reuse() {
         ),
         (0, 2, 1)
     );
+    let missed = check.missed;
+    assert_eq!(
+        (missed.completed, missed.discards, missed.bytes.write),
+        (1, 0, 4096)
+    );
 }
 
 #[test]
@@ -126,6 +131,10 @@ fn a_request_with_a_lost_completion_does_not_stay_at_the_device() {
     assert_eq!(
         (check.completions_missed, check.empty_flushes_ended),
         (1, 1)
+    );
+    assert_eq!(
+        (check.missed.completed, check.missed.bytes.write),
+        (1, 4096)
     );
     assert_eq!(
         (

@@ -5,8 +5,11 @@ use nestrace_trace::Event;
 
 use super::{Above, BlockLayer};
 use crate::aio_key::AioKey;
+use crate::analysis::{Io, Path, Step};
+use crate::block_stats::ProcessId;
 use crate::device::Operation;
 use crate::image::Owner;
+use crate::span::RequestSpan;
 
 /// How a bio came into a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,17 @@ enum Stage {
     Issued,
 }
 
+/// How a request ends a fragment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    /// The C that moved its data.
+    pub completed_ns: u64,
+    /// The C that ends it.
+    pub ts_ns: u64,
+    /// The request, where spans are wanted and its D was seen.
+    pub by: Option<RequestSpan>,
+}
+
 /// One life of a bio pointer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bio {
@@ -49,6 +63,10 @@ pub(super) struct Bio {
     pub empty_flush: bool,
     /// Rather to be given back than to wait (REQ_NOWAIT).
     pub nowait: bool,
+    /// The device's cache is to be flushed before (REQ_PREFLUSH).
+    pub preflush: bool,
+    /// How often dm has cut off its front.
+    pub trims: u32,
     pub way: Way,
     /// A request carried it at a D.
     pub walked: bool,
@@ -62,6 +80,14 @@ pub(super) struct Bio {
     pub bytes: u64,
     /// Bytes at Q.
     pub whole_bytes: u64,
+    /// First byte of this fragment.
+    pub offset: u64,
+    /// First byte at Q.
+    pub whole_offset: u64,
+    /// The process that queued it.
+    pub process: ProcessId,
+    /// When it began to wait for a free request (S).
+    pub slept_ns: Option<u64>,
     /// The request that carried it last.
     pub request: u64,
     /// A front half's parent: pointer and generation.
@@ -83,6 +109,8 @@ impl Bio {
             operation,
             empty_flush: false,
             nowait: event.flags & flags::NOWAIT != 0,
+            preflush: event.flags & flags::PREFLUSH != 0,
+            trims: 0,
             way: Way::Unknown,
             walked: false,
             stage: Some(Stage::Queued),
@@ -92,6 +120,10 @@ impl Bio {
             issued_ns: 0,
             bytes: event.bytes,
             whole_bytes: event.bytes,
+            offset: event.offset,
+            whole_offset: event.offset,
+            process: ProcessId::default(),
+            slept_ns: None,
             request: 0,
             root: None,
             open: 1,
@@ -115,6 +147,12 @@ impl Bio {
             aio: AioKey::default(),
             ..Self::new(generation, device, operation, event)
         }
+    }
+
+    /// Generation of the bio that it is, or is a fragment of.
+    pub(super) fn whole(&self) -> u32 {
+        self.root
+            .map_or(self.generation, |(_, generation)| generation)
     }
 
     /// The time of Q, if Q was on this very device.
@@ -168,6 +206,53 @@ impl Bio {
             }
             None => {}
         }
+    }
+
+    /// Adds the times between the steps of the last fragment of a bio.
+    fn add_way(&self, queued_ns: u64, completed_ns: u64, path: &mut Path) {
+        // Stamps of damaged recordings can leap over all of time, again and again.
+        let add = |sum: &mut u64, from_ns: u64, to_ns: u64| {
+            *sum = sum.saturating_add(to_ns.saturating_sub(from_ns));
+        };
+        let (entered_ns, issued_ns) = (self.entered_ns, self.issued_ns);
+        match (self.way, self.inserted_ns) {
+            (Way::Got, Some(inserted_ns)) => {
+                add(&mut path.q2g, queued_ns, entered_ns);
+                add(&mut path.g2i, entered_ns, inserted_ns);
+                add(&mut path.i2d, inserted_ns, issued_ns);
+            }
+            (Way::Got, None) => {
+                add(&mut path.q2g, queued_ns, entered_ns);
+                add(&mut path.g2d, entered_ns, issued_ns);
+            }
+            (Way::Merged, _) => {
+                add(&mut path.q2m, queued_ns, entered_ns);
+                add(&mut path.m2d, entered_ns, issued_ns);
+            }
+            (Way::Unknown, _) => add(&mut path.q2d, queued_ns, issued_ns),
+        }
+        add(&mut path.d2c, issued_ns, completed_ns);
+        add(&mut path.q2c, queued_ns, completed_ns);
+    }
+
+    /// The way of this fragment with the request that ended it; `None` without its Q.
+    fn io(&self, by: &RequestSpan) -> Option<Io> {
+        let step = |ts_ns: u64, offset: u64, bytes: u64| Step {
+            ts_ns,
+            sector: offset / 512,
+            sectors: bytes / 512,
+        };
+        let entered = step(self.entered_ns, self.offset, self.bytes);
+        let inserted = self.inserted_ns.map(|ts_ns| Step { ts_ns, ..entered });
+        Some(Io {
+            dev: by.dev,
+            queued: step(self.queued_ns?, self.whole_offset, self.whole_bytes),
+            got: (self.way == Way::Got).then_some(entered),
+            inserted,
+            merged: (self.way == Way::Merged).then_some(entered),
+            issued: step(self.issued_ns, by.offset, by.bytes),
+            completed: step(by.completed_ns, by.offset, by.bytes),
+        })
     }
 
     /// The tail of a split bio ended, the bio itself waits for its other fragments.
@@ -232,18 +317,19 @@ pub(super) fn clocks_of(owner: Owner, event: &Event, above: &mut Above<'_>) -> O
 impl BlockLayer {
     /// X: the front half gets a pointer of its own, the parent keeps the tail and gets no second Q.
     pub(super) fn split(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
-        self.meter(device).check.splits += 1;
+        let meter = self.meter(device);
+        meter.check.splits += 1;
+        meter.stats.at_queue.split();
         let parent = self
             .bios
             .get_mut(&event.related)
             .filter(|parent| parent.device == device && event.related != event.object);
         let Some(parent) = parent else {
             // dm splits by trimming: the bio itself is the argument, and it lives on.
-            let trims_itself = self
-                .bios
-                .get(&event.object)
-                .is_some_and(|bio| bio.device == device);
-            if !trims_itself {
+            let itself = self.bios.get_mut(&event.object);
+            if let Some(itself) = itself.filter(|bio| bio.device == device) {
+                itself.trims += 1;
+            } else {
                 let reason = above.reasons.at(event.ts_ns);
                 self.meter(device).unlinked.count(reason);
                 let generation = self.new_generation(device);
@@ -267,6 +353,7 @@ impl BlockLayer {
             return;
         };
         parent.bytes = parent.bytes.saturating_sub(event.bytes);
+        parent.offset = event.offset.saturating_add(event.bytes);
         let root = parent.root.unwrap_or((event.related, parent.generation));
         let parent = *parent;
         let generation = self.new_generation(device);
@@ -274,8 +361,10 @@ impl BlockLayer {
             generation,
             way: Way::Unknown,
             walked: false,
-            stage: Some(Stage::Queued),
+            // No request has carried the parent yet; a device without requests needs none.
+            stage: parent.stage,
             bytes: event.bytes,
+            offset: event.offset,
             request: 0,
             root: Some(root),
             open: 1,
@@ -287,13 +376,12 @@ impl BlockLayer {
         self.begin_life(event.object, front, event.ts_ns, above);
     }
 
-    /// A fragment, carried by a request, has ended: `completed_ns` is the time of the data's C.
+    /// A fragment, carried by a request, has ended.
     pub(super) fn end_fragment(
         &mut self,
         pointer: u64,
         generation: u32,
-        completed_ns: u64,
-        ts_ns: u64,
+        ending: Ending,
         above: &mut Above<'_>,
     ) {
         let Some(bio) = self
@@ -304,14 +392,20 @@ impl BlockLayer {
             return;
         };
         bio.open = bio.open.saturating_sub(1);
-        bio.leave_tail(ts_ns, above);
+        bio.leave_tail(ending.ts_ns, above);
         let bio = *bio;
+        if let (Some(spans), Some(by)) = (&mut self.spans, ending.by) {
+            spans.carried(bio.whole(), by);
+        }
+        if let (Some(ios), Some(by)) = (&mut self.machine.ios, ending.by) {
+            ios.extend(bio.io(&by));
+        }
         if bio.root.is_none() && bio.open > 0 {
             return;
         }
         self.bios.remove(&pointer);
         let Some((root_pointer, root_generation)) = bio.root else {
-            self.end_bio(&bio, &bio, completed_ns, ts_ns, above);
+            self.end_bio(&bio, &bio, ending, above);
             return;
         };
         let Some(root) = self
@@ -325,19 +419,20 @@ impl BlockLayer {
         if root.open == 0 {
             let root = *root;
             self.bios.remove(&root_pointer);
-            self.end_bio(&root, &bio, completed_ns, ts_ns, above);
+            self.end_bio(&root, &bio, ending, above);
         }
     }
 
     /// A whole bio has ended with `last`, its last fragment.
-    fn end_bio(
-        &mut self,
-        whole: &Bio,
-        last: &Bio,
-        completed_ns: u64,
-        ts_ns: u64,
-        above: &mut Above<'_>,
-    ) {
+    fn end_bio(&mut self, whole: &Bio, last: &Bio, ending: Ending, above: &mut Above<'_>) {
+        let Ending {
+            completed_ns,
+            ts_ns,
+            ..
+        } = ending;
+        if let Some(spans) = &mut self.spans {
+            spans.ended(whole, last, completed_ns, ts_ns);
+        }
         if whole.aio.names_iocb() {
             above.files.bio_ended(
                 whole.aio,
@@ -348,114 +443,44 @@ impl BlockLayer {
             );
         }
         let here = whole.home == last.device;
+        let whose = (whole.operation, whole.process);
+        let issued_ns = last.issued_ns;
         let meter = self.meter(last.device);
-        if let Some(parts) = meter.parts(whole.operation) {
-            parts
-                .d2c
-                .record(completed_ns.saturating_sub(last.issued_ns));
-            if here && let Some(queued_ns) = whole.queued_ns {
-                parts.q2c.record(completed_ns.saturating_sub(queued_ns));
-                match (last.way, last.inserted_ns) {
-                    (Way::Got, Some(inserted_ns)) => {
-                        parts.i2d.record(last.issued_ns.saturating_sub(inserted_ns))
-                    }
-                    (Way::Got, None) => parts
-                        .g2d
-                        .record(last.issued_ns.saturating_sub(last.entered_ns)),
-                    (Way::Merged, _) => parts
-                        .m2d
-                        .record(last.issued_ns.saturating_sub(last.entered_ns)),
-                    (Way::Unknown, _) => {}
+        let d2c_ns = completed_ns.saturating_sub(issued_ns);
+        meter.record(whose, |parts| &mut parts.d2c, d2c_ns);
+        meter.figures.served(completed_ns, whole.operation, d2c_ns);
+        if here && let Some(queued_ns) = whole.queued_ns {
+            last.add_way(queued_ns, completed_ns, &mut meter.stats.path);
+            let waited_ns = |since_ns: u64| issued_ns.saturating_sub(since_ns);
+            match (last.way, last.inserted_ns) {
+                (Way::Got, Some(inserted_ns)) => {
+                    meter.record(whose, |parts| &mut parts.i2d, waited_ns(inserted_ns));
                 }
+                (Way::Got, None) => {
+                    meter.record(whose, |parts| &mut parts.g2d, waited_ns(last.entered_ns));
+                }
+                (Way::Merged, _) => {
+                    meter.record(whose, |parts| &mut parts.m2d, waited_ns(last.entered_ns));
+                }
+                (Way::Unknown, _) => {}
             }
         }
-        if whole.queued_ns.is_none() {
+        let Some(queued_ns) = whole.queued_ns else {
             return;
-        }
+        };
         let home = self.meter(whole.home);
         home.check.ended += 1;
-        if !here
-            && let (Some(parts), Some(queued_ns)) = (home.parts(whole.operation), whole.queued_ns)
-        {
-            parts.q2c.record(completed_ns.saturating_sub(queued_ns));
-        }
-    }
-
-    /// A bio that a device with requests gave back before it had one: it was to be done without
-    /// waiting (REQ_NOWAIT) and would have had to wait or to be split. io_uring has a worker queue it
-    /// again, so only that one counts, as in the kernel's own counts.
-    fn refused(&mut self, bio: &Bio, above: &mut Above<'_>) {
-        let home = self.meter(bio.home);
-        let check = &mut home.check;
-        check.refused += 1;
-        check.queued = check.queued.saturating_sub(1);
-        check.generations = check.generations.saturating_sub(1);
-        if bio.operation == Operation::Other {
-            return;
-        }
-        home.queued = home.queued.saturating_sub(1);
-        if let (Owner::Image(image), Some(clocks)) = (bio.owner, bio.clocks) {
-            let paged = matches!(clocks, ClocksOf::Cached(_));
-            above
-                .images
-                .refused(image, bio.operation, bio.whole_bytes, paged);
-        }
-    }
-
-    /// The end of a bio on a device without requests, or of one that failed before it had one.
-    pub(super) fn bio_complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
-        let Some(bio) = self.bios.remove(&event.object) else {
-            let reason = above.reasons.at(event.ts_ns);
-            self.meter(device).unlinked.count(reason);
-            return;
-        };
-        bio.leave(event.ts_ns, above);
-        let Some(queued_ns) = bio.queued_ns else {
-            return;
-        };
-        if bio.empty_flush {
-            let waiting = &mut self.flushes[usize::from(bio.home)];
-            if let Some(place) = waiting.iter().position(|queued| *queued == queued_ns) {
-                waiting.remove(place);
-            }
-            let home = self.meter(bio.home);
-            home.check.empty_flushes_ended += 1;
-            home.flush.record(event.ts_ns.saturating_sub(queued_ns));
-            return;
-        }
-        let failed_early =
-            event.aux != 0 && bio.way == Way::Unknown && !above.images.is_stacked(event.dev);
-        if failed_early && bio.nowait {
-            self.refused(&bio, above);
-            return;
-        }
-        if bio.aio.names_iocb() {
-            above.files.bio_ended(
-                bio.aio,
-                bio.whole_bytes,
-                event.ts_ns,
-                above.images,
-                above.activity,
-            );
-        }
-        if let Some(request) = self.requests.get_mut(&bio.request) {
-            request.forget(event.object, bio.generation);
-        }
-        let home = self.meter(bio.home);
-        home.check.ended += 1;
-        // A device that has shown no bio done without a request is taken for one that has requests:
-        // a bio that fails before it has one completes none, as in the kernel's own counts.
-        if bio.way != Way::Unknown || failed_early && !home.bio_based {
-            return;
-        }
-        home.bio_based = true;
-        home.request_completed(bio.operation);
-        home.transferred(bio.operation, bio.whole_bytes);
-        let spent = event.ts_ns.saturating_sub(queued_ns);
-        if let Some(parts) = home.parts(bio.operation) {
-            parts.q2c.record(spent);
-        }
-        home.users
-            .charge(bio.owner, bio.whole_bytes, spent, above.threads);
+        home.record(
+            whose,
+            |parts| &mut parts.q2c,
+            completed_ns.saturating_sub(queued_ns),
+        );
+        let issued_ns = here.then_some(issued_ns);
+        let q2c_ns = completed_ns.saturating_sub(queued_ns);
+        let io = (whole.operation, whole.whole_bytes);
+        let wait_ns = issued_ns.map(|issued_ns| issued_ns.saturating_sub(queued_ns));
+        home.figures.ended(completed_ns, io, q2c_ns, wait_ns);
+        home.stats
+            .ended(whole.operation, (queued_ns, issued_ns, completed_ns));
     }
 }

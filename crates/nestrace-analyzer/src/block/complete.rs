@@ -8,8 +8,9 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
+use super::bio::Ending;
 use super::issue::{Request, flush_clocks};
-use super::{Above, BlockLayer};
+use super::{Above, BlockLayer, EmptyFlush};
 use crate::device::Operation;
 use crate::image::Owner;
 
@@ -31,6 +32,10 @@ impl BlockLayer {
         let meter = self.meter(device);
         meter.transferred(operation, event.bytes);
         meter.check.counted_completions += u64::from(last && !in_sequence);
+        if event.bytes > 0 {
+            meter.stats.transferred(event.ts_ns, operation, event.bytes);
+            self.machine.transferred(device, event, above.threads);
+        }
         match request {
             Some(request) if request.sequence_data_ns.is_some() => {
                 self.sequence_done(device, request, event, above)
@@ -63,6 +68,7 @@ impl BlockLayer {
         }
         if in_sequence {
             if last {
+                self.hand_on(&request, event.object, event.ts_ns);
                 request.at_device = false;
                 request.sequence_data_ns = Some(event.ts_ns);
             }
@@ -77,7 +83,9 @@ impl BlockLayer {
         }
         self.meter(request.device)
             .request_completed(request.operation);
-        self.end_all(&request, event.ts_ns, event.ts_ns, above);
+        self.hand_on(&request, event.object, event.ts_ns);
+        let ending = self.ending(&request, event, event.ts_ns);
+        self.end_all(&request, ending, above);
     }
 
     /// A C of 0 bytes where data was expected: the C of that data was lost. Of a flush sequence
@@ -89,11 +97,14 @@ impl BlockLayer {
         event: &Event,
         above: &mut Above<'_>,
     ) {
-        self.completion_missed(request, event.ts_ns, above);
+        self.transfer_missed(request, event.ts_ns, above);
         if request.in_sequence {
             self.meter(device).request_completed(request.operation);
-            self.end_all(request, event.ts_ns, event.ts_ns, above);
+            let ending = self.ending(request, event, event.ts_ns);
+            self.end_all(request, ending, above);
         } else {
+            self.meter(request.device)
+                .completion_missed(request.operation);
             self.empty_flush_done(device, event, above);
         }
     }
@@ -105,7 +116,21 @@ impl BlockLayer {
         ts_ns: u64,
         above: &mut Above<'_>,
     ) {
-        self.meter(request.device).check.completions_missed += 1;
+        self.transfer_missed(request, ts_ns, above);
+        if request.has_data() {
+            self.meter(request.device)
+                .completion_missed(request.operation);
+        }
+    }
+
+    fn transfer_missed(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
+        let bytes = if request.has_data() {
+            request.bytes.saturating_sub(request.covered)
+        } else {
+            0
+        };
+        self.meter(request.device)
+            .transfer_missed(request.operation, bytes);
         self.left_device(request, ts_ns, above);
     }
 
@@ -123,23 +148,41 @@ impl BlockLayer {
         }
         let data_ns = request.sequence_data_ns.unwrap_or(event.ts_ns);
         self.meter(device).request_completed(request.operation);
-        self.end_all(&request, data_ns, event.ts_ns, above);
+        let ending = self.ending(&request, event, data_ns);
+        self.end_all(&request, ending, above);
     }
 
-    fn end_all(&mut self, request: &Request, completed_ns: u64, ts_ns: u64, above: &mut Above<'_>) {
+    /// What `event` ends, where the data's last C came at `completed_ns`.
+    fn ending(&self, request: &Request, event: &Event, completed_ns: u64) -> Ending {
+        let wanted = self.spans.is_some() || self.machine.ios.is_some();
+        let wanted = wanted && request.serial != 0;
+        let by =
+            wanted.then(|| request.span(self.dev_of(request.device), event.object, completed_ns));
+        Ending {
+            completed_ns,
+            ts_ns: event.ts_ns,
+            by,
+        }
+    }
+
+    /// A request has left the device: its span is whole.
+    fn hand_on(&mut self, request: &Request, pointer: u64, completed_ns: u64) {
+        let dev = self.dev_of(request.device);
+        if let Some(spans) = &mut self.spans
+            && request.serial != 0
+        {
+            spans.completed(request.span(dev, pointer, completed_ns), request.device);
+        }
+    }
+
+    fn end_all(&mut self, request: &Request, ending: Ending, above: &mut Above<'_>) {
         for carried in request.first.iter().chain(&request.others) {
             let live = self
                 .bios
                 .get(&carried.pointer)
                 .is_some_and(|bio| bio.generation == carried.generation);
             if live {
-                self.end_fragment(
-                    carried.pointer,
-                    carried.generation,
-                    completed_ns,
-                    ts_ns,
-                    above,
-                );
+                self.end_fragment(carried.pointer, carried.generation, ending, above);
             } else {
                 self.meter(request.device).check.ended_twice += 1;
             }
@@ -165,7 +208,8 @@ impl BlockLayer {
             }
             request.covered -= bytes;
             ended += 1;
-            self.end_fragment(bio.pointer, bio.generation, event.ts_ns, event.ts_ns, above);
+            let ending = self.ending(request, event, event.ts_ns);
+            self.end_fragment(bio.pointer, bio.generation, ending, above);
         }
         if ended > 0 {
             carried.drain(..ended);
@@ -182,10 +226,17 @@ impl BlockLayer {
         }
         let meter = self.meter(request.device);
         meter.depth.leave(ts_ns);
+        meter.figures.left(ts_ns);
+        if request.has_data() {
+            meter.stats.left_device(ts_ns);
+        }
         if request.flush {
             flush_clocks(meter.dev, ts_ns, above, |stages| {
                 stages.issued = stages.issued.saturating_sub(1)
             });
+        }
+        if request.has_data() {
+            self.machine.left_device(ts_ns);
         }
     }
 
@@ -212,21 +263,42 @@ impl BlockLayer {
             && request.at_device
         {
             self.left_device(&request, event.ts_ns, above);
-            self.meter(device)
-                .flush_d2c
-                .record(event.ts_ns.saturating_sub(request.issued_ns));
+            self.hand_on(&request, event.object, event.ts_ns);
+            let meter = self.meter(device);
+            let d2c_ns = event.ts_ns.saturating_sub(request.issued_ns);
+            meter.flush_d2c.record(d2c_ns);
+            meter.figures.flush_served(event.ts_ns, d2c_ns);
         }
     }
 
+    /// Flushes without data end in the order in which they came to the flush machinery (`blk-flush.c`
+    /// keeps them in a list), and only those that came before the D of the flush that serves them.
+    fn next_empty_flush(&mut self, device: u16) -> Option<EmptyFlush> {
+        let served_until = self
+            .spans
+            .as_ref()
+            .and_then(|spans| spans.last_flush_issued_ns(device));
+        let waiting = &mut self.flushes[usize::from(device)];
+        let served =
+            served_until.and_then(|until| waiting.iter().position(|flush| flush.ready_ns <= until));
+        waiting.remove(served.unwrap_or(0))
+    }
+
     fn empty_flush_done(&mut self, device: u16, event: &Event, above: &Above<'_>) {
-        let queued_ns = self.flushes[usize::from(device)].pop_front();
+        let Some(flush) = self.next_empty_flush(device) else {
+            let reason = above.reasons.at(event.ts_ns);
+            return self.meter(device).unlinked.count(reason);
+        };
         let meter = self.meter(device);
-        match queued_ns {
-            Some(queued_ns) => {
-                meter.check.empty_flushes_ended += 1;
-                meter.flush.record(event.ts_ns.saturating_sub(queued_ns));
-            }
-            None => meter.unlinked.count(above.reasons.at(event.ts_ns)),
+        meter.check.empty_flushes_ended += 1;
+        meter
+            .flush
+            .record(event.ts_ns.saturating_sub(flush.queued_ns));
+        let q2c_ns = event.ts_ns.saturating_sub(flush.queued_ns);
+        meter.stats.flush_ended(event.ts_ns, q2c_ns);
+        meter.figures.flush_ended(event.ts_ns, q2c_ns);
+        if let Some(spans) = &mut self.spans {
+            spans.flush_ended(device, flush.generation, flush.ready_ns, event.ts_ns);
         }
     }
 

@@ -7,12 +7,30 @@ use super::bio::{Bio, ClocksOf, Way, for_clocks};
 use super::{Above, BlockLayer};
 use crate::device::{DeviceMeter, Operation};
 use crate::overlap::Stages;
+use crate::span::RequestSpan;
 
 /// A bio in a request: pointer and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Carried {
     pub pointer: u64,
     pub generation: u32,
+}
+
+/// A request at its first D: a driver may put it back and get it again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FirstIssue {
+    pub ts_ns: u64,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// What a processor issued last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastIssue {
+    device: u16,
+    /// Pointer of the request.
+    request: u64,
+    ts_ns: u64,
 }
 
 /// A request from I or D to its last C.
@@ -31,6 +49,13 @@ pub(super) struct Request {
     pub sequence_data_ns: Option<u64>,
     pub inserted_ns: Option<u64>,
     pub issued_ns: u64,
+    pub first_issue: FirstIssue,
+    /// Processor of its only D, unless it was issued together with others.
+    pub lane: u32,
+    /// Number that no other request has; 0 before D.
+    pub serial: u64,
+    /// Bios that it carried at its last D.
+    pub n_bios: u32,
     pub bytes: u64,
     /// Most requests carry one bio: it needs no allocation.
     pub first: Option<Carried>,
@@ -51,11 +76,25 @@ impl Request {
             sequence_data_ns: None,
             inserted_ns: None,
             issued_ns: 0,
+            first_issue: FirstIssue::default(),
+            lane: RequestSpan::ANY_LANE,
+            serial: 0,
+            n_bios: 0,
             bytes: 0,
             first: None,
             others: Vec::new(),
             covered: 0,
         }
+    }
+
+    /// Its last D, else its insert.
+    pub(super) fn last_seen_ns(&self) -> u64 {
+        self.issued_ns.max(self.inserted_ns.unwrap_or(0))
+    }
+
+    /// It moves data (or discards some), so that it counts as one.
+    pub(super) fn has_data(&self) -> bool {
+        !self.flush && self.operation != Operation::Other && self.bytes > 0
     }
 
     /// The pointer began another life: whatever ends now is not this request's bio. Says whether it
@@ -120,8 +159,23 @@ impl BlockLayer {
         }
         // The kernel counts a flush once, however often the driver puts it back.
         let again = request.requeued && request.issued_ns != 0;
+        request.lane = if again || self.is_of_a_batch(device, &request, event) {
+            RequestSpan::ANY_LANE
+        } else {
+            u32::from(event.cpu)
+        };
+        if !again {
+            self.serial += 1;
+            request.serial = self.serial;
+            request.first_issue = FirstIssue {
+                ts_ns: event.ts_ns,
+                offset: event.offset,
+                bytes: event.bytes,
+            };
+        }
         let meter = self.meter(device);
         meter.depth.enter(event.ts_ns);
+        meter.figures.entered(event.ts_ns);
         request.device = device;
         request.operation = operation;
         request.flush = event.op() == flags::OP_FLUSH;
@@ -131,6 +185,7 @@ impl BlockLayer {
         request.bytes = event.bytes;
         request.first = None;
         request.others.clear();
+        request.n_bios = 0;
         request.covered = 0;
         if request.flush {
             if !again {
@@ -141,7 +196,11 @@ impl BlockLayer {
             meter.issued += 1;
             meter.readahead += u64::from(event.flags & flags::RAHEAD != 0);
             meter.meta += u64::from(event.flags & flags::META != 0);
-            meter.seek_d.io(event.offset, event.bytes);
+            let is_seek = meter.seek_d.io(event.offset, event.bytes);
+            meter.stats.issued(event, is_seek);
+            let place = (event.offset, event.bytes);
+            meter.figures.issued(event.ts_ns, operation, place, is_seek);
+            self.machine.issued(event.ts_ns);
             if event.related != 0 {
                 let alone = event.sub == 0;
                 self.walk(&mut request, event.related, event, alone, above);
@@ -149,6 +208,33 @@ impl BlockLayer {
         }
         request.requeued = false;
         self.requests.insert(event.object, request);
+    }
+
+    /// Whether a request waited in a thread's plug together with the one that its processor issued just
+    /// before. Nothing is known of the order of such requests, so that one loses its lane, too.
+    ///
+    /// A plug without a scheduler goes to the driver as a list (`queue_rqs`). virtio-blk first starts each
+    /// request of it, which is D, and then puts them on its queue, on some kernels in the opposite order
+    /// (seen in a guest with 6.1).
+    fn is_of_a_batch(&mut self, device: u16, request: &Request, event: &Event) -> bool {
+        if self.spans.is_none() || request.inserted_ns.is_some() || event.related == 0 {
+            return false;
+        }
+        let issued = LastIssue {
+            device,
+            request: event.object,
+            ts_ns: event.ts_ns,
+        };
+        let last = self.last_issues.insert(event.cpu, issued);
+        let Some(last) = last.filter(|last| last.device == device) else {
+            return false;
+        };
+        let bio = self.bios.get(&event.related);
+        let waited = bio.is_none_or(|bio| bio.entered_ns <= last.ts_ns);
+        if waited && let Some(last) = self.requests.get_mut(&last.request) {
+            last.lane = RequestSpan::ANY_LANE;
+        }
+        waited
     }
 
     /// D of a request that is at the device already: either its R was lost, and it carries the same
@@ -219,6 +305,7 @@ impl BlockLayer {
         };
         bio.issued_ns = request.issued_ns;
         bio.request = event.object;
+        request.n_bios += 1;
         request.carry(Carried {
             pointer,
             generation: bio.generation,
@@ -234,16 +321,24 @@ impl BlockLayer {
             .filter(|inserted| bio.way == Way::Got && *inserted >= bio.entered_ns);
         bio.reach_device(request.issued_ns, above);
         let bio = *bio;
+        if let Some(spans) = &mut self.spans
+            && request.in_sequence
+        {
+            spans.data_of_sequence_issued(device, &bio);
+        }
         let meter = self.meter(device);
         meter.check.walked_at_issue += 1;
         if bio.way == Way::Unknown && bio.operation == Operation::Discard && bio.queued_ns.is_some()
         {
             meter.check.untraced_merges += 1;
         }
-        if let Some(inserted_ns) = bio.inserted_ns
-            && let Some(parts) = meter.parts(bio.operation)
-        {
-            parts.g2i.record(inserted_ns - bio.entered_ns);
+        if let Some(inserted_ns) = bio.inserted_ns {
+            let waited_ns = inserted_ns - bio.entered_ns;
+            meter.record(
+                (bio.operation, bio.process),
+                |parts| &mut parts.g2i,
+                waited_ns,
+            );
         }
     }
 
@@ -254,7 +349,10 @@ impl BlockLayer {
             return;
         };
         if request.at_device {
-            leave_device(&mut self.devices, request.device, event.ts_ns);
+            leave_device(&mut self.devices, request, event.ts_ns);
+            if request.has_data() {
+                self.machine.left_device(event.ts_ns);
+            }
         }
         request.at_device = false;
         request.requeued = true;
@@ -269,8 +367,13 @@ impl BlockLayer {
     }
 }
 
-fn leave_device(devices: &mut [DeviceMeter], device: u16, ts_ns: u64) {
-    if let Some(meter) = devices.get_mut(usize::from(device)) {
+fn leave_device(devices: &mut [DeviceMeter], request: &Request, ts_ns: u64) {
+    if let Some(meter) = devices.get_mut(usize::from(request.device)) {
         meter.depth.leave(ts_ns);
+        meter.figures.left(ts_ns);
+        if request.has_data() {
+            meter.stats.left_device(ts_ns);
+            meter.stats.put_back();
+        }
     }
 }

@@ -6,15 +6,19 @@
 //! generation it carries. Which bios a request carries is read at every D from its own list.
 
 mod bio;
+mod bound;
 mod complete;
 mod issue;
 mod light;
+mod spans;
+mod without_requests;
 
 use std::collections::VecDeque;
 
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
 
+use crate::block_stats::MachineStats;
 use crate::device::{DeviceMeter, Operation};
 use crate::file_io::FileIo;
 use crate::image::{Images, Owner};
@@ -24,7 +28,8 @@ use crate::threads::Threads;
 use crate::unlinked::Reasons;
 
 use bio::{Bio, Way};
-use issue::Request;
+use issue::{LastIssue, Request};
+pub(crate) use spans::BlockSpans;
 
 /// What the block layer tells to, and asks from, the layers above it.
 pub(crate) struct Above<'a> {
@@ -43,27 +48,61 @@ pub(crate) struct BlockLayer {
     last_device: u16,
     bios: PointerMap<u64, Bio>,
     requests: PointerMap<u64, Request>,
+    /// By processor; for the order of requests, where spans are wanted.
+    last_issues: PointerMap<u16, LastIssue>,
     generation: u32,
-    /// Times of Q of zero-length flushes without an end yet, by device. Their request has no D and
-    /// its completion names no bio, so the oldest is taken: count and mean are exact, single
-    /// samples may be exchanged between flushes that overlap.
-    flushes: Vec<VecDeque<u64>>,
+    /// The last request that went to a device for the first time.
+    serial: u64,
+    /// Zero-length flushes without an end yet, by device, in the order in which they came to the
+    /// flush machinery. Their request has no D and its completion names no bio, so the oldest is
+    /// taken: count and mean are exact, single samples may be exchanged between flushes that
+    /// overlap on a device with several hardware queues.
+    flushes: Vec<VecDeque<EmptyFlush>>,
     /// Light recordings: requests whose data part within a flush sequence has been counted.
     flush_sequences: PointerMap<u64, ()>,
+    /// Events of devices beyond [`MAX_DEVICES`].
+    pub ignored: u64,
+    /// What is counted across devices.
+    pub machine: MachineStats,
+    /// Spans of what has ended, for the caller to drain; `None` where nobody asked.
+    pub spans: Option<Box<BlockSpans>>,
 }
 
+/// A zero-length flush on its way.
+#[derive(Clone, Copy, Debug)]
+struct EmptyFlush {
+    generation: u32,
+    queued_ns: u64,
+    /// Its request was allocated: from then on the flush machinery has it. Until then Q.
+    ready_ns: u64,
+}
+
+/// Devices of one machine that are told apart; damaged input may name any number.
+pub(crate) const MAX_DEVICES: usize = 1 << 10;
 /// Zero-length flushes remembered for one device. More are not in flight: completions were lost.
 const MAX_FLUSHES: usize = 1 << 16;
 
 impl BlockLayer {
+    /// A block layer that also hands on spans.
+    pub(crate) fn with_spans() -> Self {
+        Self {
+            spans: Some(Box::default()),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn push(&mut self, kind: Kind, event: &Event, above: &mut Above<'_>) {
-        let device = self.device(event.dev);
+        let Some(device) = self.device(event.dev) else {
+            self.ignored += 1;
+            return;
+        };
         match kind {
             Kind::Queue => self.queue(device, event, above),
             Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge => {
                 self.enter_request(kind, device, event, above)
             }
             Kind::Split => self.split(device, event, above),
+            Kind::SleepRequest => self.sleep(event),
             Kind::BioRemap => self.remap(device, event),
             Kind::BioComplete => self.bio_complete(device, event, above),
             Kind::Insert => self.insert(device, event),
@@ -72,10 +111,17 @@ impl BlockLayer {
             Kind::Requeue => self.requeue(device, event),
             Kind::Complete => self.complete(device, event, above),
             Kind::RequestMerge => {
-                self.meter(device).request_merges += 1;
+                let meter = self.meter(device);
+                meter.request_merges += 1;
+                meter.stats.at_queue.leaves();
                 self.requests.remove(&event.object);
             }
             Kind::RequestRemap => self.meter(device).remaps += 1,
+            Kind::Plug => self.meter(device).stats.plug.plug(event.ts_ns),
+            Kind::Unplug => {
+                let plug = &mut self.meter(device).stats.plug;
+                plug.unplug(event.ts_ns, event.bytes, event.sub == 1);
+            }
             Kind::RequestDone => self.request_done(device, event, above.reasons.at(event.ts_ns)),
             _ => {}
         }
@@ -87,26 +133,37 @@ impl BlockLayer {
     }
 
     #[inline]
-    fn device(&mut self, dev: u32) -> u16 {
+    fn device(&mut self, dev: u32) -> Option<u16> {
         if let Some(last) = self.devices.get(usize::from(self.last_device))
             && last.dev == dev
         {
-            return self.last_device;
+            return Some(self.last_device);
         }
-        let next = self.devices.len() as u16;
-        let device = *self.by_dev.entry(dev).or_insert(next);
-        if device == next {
-            self.devices.push(DeviceMeter::new(dev));
-            self.flushes.push(VecDeque::new());
-        }
+        let device = match self.by_dev.get(&dev) {
+            Some(device) => *device,
+            None if self.devices.len() < MAX_DEVICES => {
+                let next = self.devices.len() as u16;
+                self.by_dev.insert(dev, next);
+                self.devices.push(DeviceMeter::new(dev));
+                self.flushes.push(VecDeque::new());
+                next
+            }
+            None => return None,
+        };
         self.last_device = device;
-        device
+        Some(device)
     }
 
     /// The meter of a device number that [`Self::device`] gave.
     #[inline]
     fn meter(&mut self, device: u16) -> &mut DeviceMeter {
         &mut self.devices[usize::from(device)]
+    }
+
+    fn dev_of(&self, device: u16) -> u32 {
+        self.devices
+            .get(usize::from(device))
+            .map_or(0, |meter| meter.dev)
     }
 
     fn new_generation(&mut self, device: u16) -> u32 {
@@ -119,23 +176,33 @@ impl BlockLayer {
         let operation = Operation::of(event.op());
         let empty_flush = event.bytes == 0
             && (event.op() == flags::OP_FLUSH || event.flags & flags::PREFLUSH != 0);
+        let generation = self.new_generation(device);
         let meter = self.meter(device);
         meter.check.queued += 1;
         let mut owner = Owner::Thread(event.tid);
         let mut counts_for = None;
+        let mut process = None;
         if empty_flush {
             meter.check.empty_flushes += 1;
+            meter.stats.flush_queued(event.ts_ns);
             let waiting = &mut self.flushes[usize::from(device)];
             if waiting.len() == MAX_FLUSHES {
                 waiting.pop_front();
             }
-            waiting.push_back(event.ts_ns);
+            waiting.push_back(EmptyFlush {
+                generation,
+                queued_ns: event.ts_ns,
+                ready_ns: event.ts_ns,
+            });
         } else if operation != Operation::Other && event.bytes > 0 {
             meter.queued += 1;
             if let Some(last) = meter.last_queued_ns.replace(event.ts_ns) {
                 meter.q2q.record(event.ts_ns.saturating_sub(last));
             }
             meter.seek_q.io(event.offset, event.bytes);
+            let meter = &mut self.devices[usize::from(device)];
+            let place = (device, meter);
+            process = Some(self.machine.queued(place, event, operation, above.threads));
             owner = above.images.owner(event);
             if event.sub == flags::OWNER_ANONYMOUS
                 && let Some(image) = above.files.submitting(event.tid)
@@ -146,13 +213,18 @@ impl BlockLayer {
             counts_for = bio::clocks_of(owner, event, above);
             above.files.bio_queued(event);
         }
-        let generation = self.new_generation(device);
         let mut bio = Bio::new(generation, device, operation, event);
         bio.empty_flush = empty_flush;
         bio.owner = owner;
+        bio.process = process.unwrap_or_default();
         bio.clocks = counts_for;
         if counts_for.is_some() && above.images.is_stacked(event.dev) {
             bio.skip_queue();
+        }
+        if let Some(spans) = &mut self.spans
+            && (empty_flush || operation != Operation::Other && event.bytes > 0)
+        {
+            spans.queued(&bio, event, above.files.carrier(event));
         }
         self.begin_life(event.object, bio, event.ts_ns, above);
     }
@@ -167,7 +239,11 @@ impl BlockLayer {
         if old.empty_flush || old.queued_ns.is_none() {
             return;
         }
+        if let Some(spans) = &mut self.spans {
+            spans.forget(&old);
+        }
         self.meter(old.device).check.reused_while_live += 1;
+        self.meter(old.home).stats.gone(ts_ns);
         old.leave(ts_ns, above);
         let Some(request) = self.requests.get_mut(&old.request) else {
             return;
@@ -203,22 +279,55 @@ impl BlockLayer {
         };
         bio.way = way;
         bio.entered_ns = event.ts_ns;
-        let (queued_ns, operation) = (bio.queued_here(device), bio.operation);
-        let empty = bio.empty_flush;
-        if let Some(queued_ns) = queued_ns
-            && !empty
-            && let Some(parts) = self.meter(device).parts(operation)
-        {
-            let waited = event.ts_ns.saturating_sub(queued_ns);
+        let (queued_ns, whose) = (bio.queued_here(device), (bio.operation, bio.process));
+        let (empty, generation) = (bio.empty_flush, bio.generation);
+        let slept_ns = bio.slept_ns.take();
+        if empty {
+            self.flush_is_ready(device, generation, event.ts_ns);
+        }
+        if empty {
+            return;
+        }
+        let meter = self.meter(device);
+        meter.stats.remapped.has_requests();
+        if way == Way::Merged {
+            meter.stats.merged(whose.0);
+        }
+        if let Some(queued_ns) = queued_ns {
+            let waited_ns = event.ts_ns.saturating_sub(queued_ns);
             match way {
-                Way::Got => parts.q2g.record(waited),
-                _ => parts.q2m.record(waited),
+                Way::Got => meter.record(whose, |parts| &mut parts.q2g, waited_ns),
+                _ => meter.record(whose, |parts| &mut parts.q2m, waited_ns),
             }
+        }
+        if let Some(slept_ns) = slept_ns {
+            let slept_ns = event.ts_ns.saturating_sub(slept_ns);
+            meter.record(whose, |parts| &mut parts.s2g, slept_ns);
+        }
+    }
+
+    /// No request is free: the bio's thread sleeps until there is one.
+    fn sleep(&mut self, event: &Event) {
+        if let Some(bio) = self.bios.get_mut(&event.object) {
+            bio.slept_ns.get_or_insert(event.ts_ns);
+        }
+    }
+
+    /// A zero-length flush has its request: its place is now behind those that had one before.
+    fn flush_is_ready(&mut self, device: u16, generation: u32, ts_ns: u64) {
+        let waiting = &mut self.flushes[usize::from(device)];
+        let its_own = |flush: &EmptyFlush| flush.generation == generation;
+        if let Some(place) = waiting.iter().rposition(its_own)
+            && let Some(mut flush) = waiting.remove(place)
+        {
+            flush.ready_ns = ts_ns;
+            waiting.push_back(flush);
         }
     }
 
     fn remap(&mut self, device: u16, event: &Event) {
         self.meter(device).remaps += 1;
+        self.remapped_from(event);
         // Partitions and dm remap before Q. A bio that lives already moves on without a second Q (md).
         if let Some(bio) = self.bios.get_mut(&event.object)
             && bio.device != device
@@ -233,6 +342,20 @@ impl BlockLayer {
                 bio.device = device;
             }
         }
+    }
+
+    /// A device without requests handed a bio, or a part of it, on to one beneath.
+    fn remapped_from(&mut self, event: &Event) {
+        let Some(source) = self.by_dev.get(&event.owner_dev) else {
+            return;
+        };
+        let source = &mut self.devices[usize::from(*source)];
+        let Some((queued_ns, process)) = source.stats.remapped.at(event.file_offset) else {
+            return;
+        };
+        let whose = (Operation::of(event.op()), process);
+        let waited_ns = event.ts_ns.saturating_sub(queued_ns);
+        source.record(whose, |parts| &mut parts.q2a, waited_ns);
     }
 
     /// Closes the books.

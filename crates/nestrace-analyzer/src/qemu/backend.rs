@@ -86,6 +86,12 @@ impl Backends {
             .map(|(distance, _)| distance);
     }
 
+    /// The disk of a BlockBackend, as far as it is known.
+    pub(super) fn disk_of_backend(&self, backend: u64) -> Option<u32> {
+        let known = self.disk_of.get(&backend).copied();
+        known.or_else(|| self.disk_of_stats(backend.wrapping_add(self.distance?)))
+    }
+
     /// The disk, as far as it is known yet.
     pub(super) fn disk_of_stats(&self, stats: u64) -> Option<u32> {
         if self.of_only_disk == Some(stats) {

@@ -6,12 +6,15 @@
 
 mod backend;
 mod opaque;
+mod requests;
 
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 use nestrace_trace::manifest::Guest;
 
-use crate::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged};
+use crate::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged, ReadWriteCdf};
+use crate::compare::{self, QemuSums, Series, SeriesMeter};
+use crate::figures::CURVE_STEPS;
 use crate::histogram::Histogram;
 use crate::image::Images;
 use crate::overlap::{Activity, Clocks};
@@ -19,6 +22,8 @@ use crate::pointer::PointerMap;
 
 use backend::Backends;
 use opaque::{AioCalls, Deltas};
+pub(crate) use requests::{Call, Ended, Step};
+use requests::{Requests, Tie};
 
 /// QEMU's `enum BlockAcctType` (`include/block/accounting.h`).
 const TYPES: usize = 5;
@@ -26,6 +31,8 @@ const READ: usize = 1;
 const WRITE: usize = 2;
 const FLUSH: usize = 3;
 const UNMAP: usize = 4;
+/// In the order of [`compare::OPERATIONS`].
+const OPERATIONS: [usize; compare::OPERATIONS.len()] = [READ, WRITE, UNMAP, FLUSH];
 
 /// A request between start and done.
 #[derive(Clone, Debug)]
@@ -51,6 +58,9 @@ struct Meter {
     invalid: u64,
     bytes: [u64; TYPES],
     latency: [Histogram; TYPES],
+    series: SeriesMeter<QemuSums>,
+    /// Of other `BlockAcctStats`.
+    merged_series: Series<QemuSums>,
     ended_by_push: u64,
     unlinked: u64,
     /// Requests with a `blk_aio_*` of their own, by the distance that would make it so.
@@ -73,6 +83,10 @@ struct QemuProcess {
     backends: Backends,
     calls: AioCalls,
     recorded: bool,
+    /// The guest's disks on virtio-blk.
+    virtio_blk: Vec<bool>,
+    /// Requests one by one; `None` where nobody asked.
+    requests: Option<Box<Requests>>,
 }
 
 /// Every QEMU of the recording.
@@ -110,6 +124,11 @@ impl Qemu {
             .iter()
             .map(|guest| QemuProcess {
                 backends: Backends::new(guest),
+                virtio_blk: guest
+                    .disks
+                    .iter()
+                    .map(|disk| disk.bus == "virtio-blk")
+                    .collect(),
                 ..QemuProcess::default()
             })
             .collect();
@@ -138,6 +157,20 @@ impl Qemu {
             Kind::VirtqueuePush => process.hand_back(event, disks),
             _ => {}
         }
+    }
+
+    /// Asks for requests one by one.
+    pub(crate) fn follow_requests(&mut self) {
+        for (guest, process) in (0u32..).zip(&mut self.processes) {
+            process.requests = Some(Box::new(Requests::new(guest)));
+        }
+    }
+
+    /// What a guest's requests did since this was last asked for.
+    pub(crate) fn steps(&mut self, guest: u32) -> Vec<Step> {
+        let process = self.processes.get_mut(guest as usize);
+        let requests = process.and_then(|process| process.requests.as_mut());
+        requests.map_or_else(Vec::new, |requests| std::mem::take(&mut requests.steps))
     }
 
     /// `qemu[]`.
@@ -176,6 +209,9 @@ impl QemuProcess {
             deltas: Deltas::default(),
         };
         self.calls.started(event.tid, event.object);
+        if let Some(requests) = &mut self.requests {
+            requests.started(event);
+        }
         // A request that was stopped by an error and restarted starts again with the same cookie.
         if let Some(old) = self.in_flight.insert(event.object, request) {
             self.calls.ended(old.tid, event.object);
@@ -185,6 +221,30 @@ impl QemuProcess {
 
     fn aio(&mut self, kind: usize, event: &Event) {
         self.backends.saw_backend(event.related);
+        let disk = self.backends.disk_of_backend(event.related);
+        let virtio_blk = disk
+            .and_then(|disk| self.virtio_blk.get(disk as usize).copied())
+            .unwrap_or(true);
+        self.calls.recorded = true;
+        // IDE's cookie lies in its drive, at a constant distance too: it must not be taken for this one.
+        if virtio_blk {
+            self.vote(kind, event);
+        }
+        let Some(requests) = &mut self.requests else {
+            return;
+        };
+        let tie = Tie {
+            disk,
+            virtio_blk,
+            by_distance: self.calls.cookie_of(event.object),
+        };
+        if let Some(kind) = event.kind() {
+            requests.called(kind, event, tie);
+        }
+    }
+
+    /// Lets the call say at which distance its own request may be.
+    fn vote(&mut self, kind: usize, event: &Event) {
         let in_flight = &mut self.in_flight;
         self.calls.called(event.tid, event.object, |cookie, delta| {
             if let Some(request) = in_flight.get_mut(&cookie)
@@ -198,9 +258,15 @@ impl QemuProcess {
     }
 
     fn hand_back(&mut self, event: &Event, disks: &mut Disks<'_>) {
+        if let Some(requests) = &mut self.requests {
+            requests.pushed(event);
+        }
         let Some(cookie) = self.calls.cookie_of(event.object) else {
             return;
         };
+        if let Some(requests) = &mut self.requests {
+            requests.handed_back(cookie, event);
+        }
         let Some(request) = self.in_flight.get_mut(&cookie) else {
             return;
         };
@@ -215,6 +281,10 @@ impl QemuProcess {
     }
 
     fn done(&mut self, kind: Kind, event: &Event, disks: &mut Disks<'_>, overlap: &mut [Overlap]) {
+        if let Some(requests) = &mut self.requests {
+            let disk = self.backends.disk_of_stats(event.related);
+            requests.ended(event.object, kind == Kind::AcctFailed, disk, event);
+        }
         let Some(request) = self.in_flight.remove(&event.object) else {
             self.meters.entry(event.related).or_default().unlinked += 1;
             return;
@@ -250,13 +320,18 @@ impl QemuProcess {
         };
         let latency_ns = end_ns.saturating_sub(request.start_ns);
         meter.latency[kind_index].record(latency_ns);
+        if let Some(place) = OPERATIONS.iter().position(|kind| *kind == kind_index) {
+            let sums = meter.series.at(end_ns);
+            sums.latency[place].record(latency_ns);
+            sums.bytes[place] += request.bytes;
+        }
         if let Some(overlap) = request.disk.and_then(|disk| overlap.get_mut(disk as usize)) {
             let passed = end_clocks.since(request.clocks);
             overlap.requests += 1;
-            overlap.latency_ns += latency_ns;
-            overlap.clocks.file_ns += passed.file_ns;
-            overlap.clocks.queue_ns += passed.queue_ns;
-            overlap.clocks.device_ns += passed.device_ns;
+            overlap.latency_ns = overlap.latency_ns.saturating_add(latency_ns);
+            overlap.clocks.file_ns = overlap.clocks.file_ns.saturating_add(passed.file_ns);
+            overlap.clocks.queue_ns = overlap.clocks.queue_ns.saturating_add(passed.queue_ns);
+            overlap.clocks.device_ns = overlap.clocks.device_ns.saturating_add(passed.device_ns);
         }
     }
 
@@ -320,6 +395,13 @@ impl Meter {
         self.invalid += other.invalid;
         self.ended_by_push += other.ended_by_push;
         self.unlinked += other.unlinked;
+        // A disk has one; several at the same time cannot be laid one behind the other.
+        let theirs = other.series.finish();
+        if self.merged_series.stretches.is_empty() {
+            self.merged_series = theirs;
+        } else if !theirs.stretches.is_empty() {
+            self.merged_series = Series::default();
+        }
         for (delta, n) in &other.own_aio {
             let mine = self.own_aio.entry(*delta).or_default();
             mine.iter_mut().zip(n).for_each(|(mine, n)| *mine += n);
@@ -359,6 +441,11 @@ impl Meter {
             },
             ended_by_push: self.ended_by_push,
             unlinked: self.unlinked,
+            cdf: ReadWriteCdf {
+                read: self.latency[READ].cdf(CURVE_STEPS),
+                write: self.latency[WRITE].cdf(CURVE_STEPS),
+            },
+            series: self.merged_series.clone(),
         }
     }
 }

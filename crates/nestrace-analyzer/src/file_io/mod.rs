@@ -6,15 +6,21 @@
 //! its end is the end of direct I/O in iomap, or where that has no tracepoint the end of its last
 //! bio, or the return of `io_submit` if it never became direct I/O.
 
+mod host;
+mod meter;
+mod spans;
+
 use nestrace_abi::{Kind, flags::op};
 use nestrace_trace::Event;
 
 use crate::aio_key::AioKey;
-use crate::analysis::{FileLatency, ImageFileIo};
-use crate::histogram::Histogram;
-use crate::image::{ImageState, Images};
+use crate::image::Images;
 use crate::overlap::Activity;
 use crate::pointer::PointerMap;
+
+use host::Host;
+pub(crate) use meter::FileMeter;
+pub(crate) use spans::{FileEnd, FileIoSpan, FileSpans};
 
 /// RWF_DSYNC and RWF_SYNC of `linux/fs.h`.
 const RWF_ANY_SYNC: u32 = 0x2 | 0x4;
@@ -22,63 +28,11 @@ const RWF_ANY_SYNC: u32 = 0x2 | 0x4;
 /// Errno of iomap where direct I/O cannot be: the file system goes on with buffered I/O.
 const ENOTBLK: u32 = 15;
 
-/// What was done to one image.
-#[derive(Debug, Default)]
-pub(crate) struct FileMeter {
-    /// The kernel tells the end of direct I/O on it (iomap; not a raw block device).
-    dio_end_recorded: bool,
-    /// The file system tells the end of a sync (ext4 does, xfs does not).
-    sync_end_recorded: bool,
-    counts: ImageFileIo,
-    read: Histogram,
-    write: Histogram,
-    sync: Histogram,
-}
-
-impl FileMeter {
-    fn count(&mut self, call: &Call, bytes: u64) {
-        match call.op {
-            op::READ => {
-                self.counts.reads += 1;
-                self.counts.bytes.read += bytes;
-            }
-            op::WRITE => {
-                self.counts.writes += 1;
-                self.counts.bytes.write += bytes;
-                self.counts.dsync += u64::from(call.dsync);
-            }
-            op::FSYNC | op::FDATASYNC => self.counts.syncs += 1,
-            op::FALLOCATE => self.counts.fallocates += 1,
-            _ => {}
-        }
-    }
-
-    fn took(&mut self, op: u8, ns: u64) {
-        match op {
-            op::READ => self.read.record(ns),
-            op::WRITE => self.write.record(ns),
-            op::FSYNC | op::FDATASYNC => self.sync.record(ns),
-            _ => {}
-        }
-    }
-
-    /// Counts and latencies; what is known from bios is added by the caller.
-    pub(crate) fn finish(&self) -> ImageFileIo {
-        let latency_ns = FileLatency {
-            read: self.read.dist(),
-            write: self.write.dist(),
-            sync: self.sync.dist(),
-        };
-        ImageFileIo {
-            latency_ns,
-            ..self.counts.clone()
-        }
-    }
-}
-
 /// One call in flight.
 #[derive(Clone, Copy, Debug)]
 struct Call {
+    /// Of its span; 0 where nobody asked for spans.
+    serial: u64,
     image: u32,
     op: u8,
     dsync: bool,
@@ -113,6 +67,15 @@ impl Outcome {
     fn of(result: i64) -> Self {
         u64::try_from(result).map_or(Self::Failed, |bytes| Self::Done { bytes })
     }
+
+    const fn span_end(self) -> (FileEnd, Option<u64>) {
+        match self {
+            Self::Done { bytes } => (FileEnd::Done, Some(bytes)),
+            Self::Failed => (FileEnd::Failed, None),
+            Self::DoneSometime { bytes } => (FileEnd::Sometime, Some(bytes)),
+            Self::Refused => (FileEnd::Refused, None),
+        }
+    }
 }
 
 /// An iocb between `io_submit` and its end.
@@ -138,6 +101,8 @@ pub(crate) struct FileIo {
     uring_without_file: PointerMap<u64, Event>,
     /// Events were seen.
     pub recorded: bool,
+    /// Spans of what has ended, for the caller to drain; `None` where nobody asked.
+    pub spans: Option<Box<FileSpans>>,
 }
 
 impl FileIo {
@@ -150,7 +115,12 @@ impl FileIo {
     ) {
         self.recorded = true;
         self.note_submitter(kind, event, images);
-        let mut host = Host { images, activity };
+        let mut spans = self.spans.take();
+        let mut host = Host {
+            images,
+            activity,
+            spans: spans.as_deref_mut(),
+        };
         match kind {
             Kind::SyscallEnter => self.enter(event, &mut host),
             Kind::SyscallExit => self.exit(event, &mut host),
@@ -164,8 +134,18 @@ impl FileIo {
             }
             Kind::DioBegin => self.dio_begin(event, &mut host),
             Kind::DioComplete => self.dio_complete(event, &mut host),
+            Kind::UringAsync => self.uring_async(event, &mut host),
+            Kind::SyncEnter => host.sync_enter(event),
             Kind::SyncExit => self.sync_exit(event, &mut host),
             _ => {}
+        }
+        self.spans = spans;
+    }
+
+    /// A worker goes on: what the submitter queues from now on is not this request's.
+    fn uring_async(&self, event: &Event, host: &mut Host<'_>) {
+        if let (Some(spans), Some(call)) = (&mut host.spans, self.uring.get(&event.object)) {
+            spans.handed_over(event.tid, call.serial);
         }
     }
 
@@ -207,6 +187,9 @@ impl FileIo {
     }
 
     fn exit(&mut self, event: &Event, host: &mut Host<'_>) {
+        if let Some(spans) = &mut host.spans {
+            spans.leaves(event.tid);
+        }
         if event.sub == op::IO_SUBMIT {
             self.submitted(event, host);
         } else if let Some(call) = self.by_thread.remove(&event.tid) {
@@ -275,7 +258,29 @@ impl FileIo {
     fn dio_begin(&mut self, event: &Event, host: &mut Host<'_>) {
         if let Some(aio) = self.aio.get_mut(&AioKey::of_direct_io(event)) {
             aio.direct = true;
-        } else if let Some(submit) = self.uring_without_file.remove(&event.object) {
+        }
+        self.find_file_of_uring(event, host);
+        let serial = self.serial_of_direct_io(event, host.images);
+        if let (Some(spans), Some(serial)) = (&mut host.spans, serial) {
+            spans.direct_io(serial, event);
+        }
+    }
+
+    /// The call that direct I/O belongs to.
+    fn serial_of_direct_io(&self, event: &Event, images: &Images) -> Option<u64> {
+        if let Some(aio) = self.aio.get(&AioKey::of_direct_io(event)) {
+            return Some(aio.call.serial);
+        }
+        if let Some(call) = self.uring.get(&event.origin).filter(|_| event.origin != 0) {
+            return Some(call.serial);
+        }
+        let call = self.by_thread.get(&event.tid)?;
+        let image = images.of_file(event, event.dev);
+        (image == Some(call.image)).then_some(call.serial)
+    }
+
+    fn find_file_of_uring(&mut self, event: &Event, host: &mut Host<'_>) {
+        if let Some(submit) = self.uring_without_file.remove(&event.object) {
             let (inode, owner_dev) = (event.inode, event.owner_dev);
             self.uring_submit(
                 &Event {
@@ -302,11 +307,14 @@ impl FileIo {
     }
 
     fn dio_complete(&mut self, event: &Event, host: &mut Host<'_>) {
+        // Also where the end of its last bio has ended it already: from now on this is the end.
+        if let Some(image) = host.images.of_inode(event) {
+            host.meter(image, |file| file.dio_end_recorded = true);
+        }
         let key = AioKey::of_direct_io(event);
         let Some(aio) = self.aio.get_mut(&key) else {
             return;
         };
-        host.meter(aio.call.image, |file| file.dio_end_recorded = true);
         if event.aux == ENOTBLK {
             aio.direct = false;
             return;
@@ -327,6 +335,9 @@ impl FileIo {
         if let Some(image) = host.images.of_inode(event) {
             host.meter(image, |file| file.sync_end_recorded = true);
         }
+        if let Some(spans) = &mut host.spans {
+            spans.sync_exit(event.tid);
+        }
         let waiting = self
             .aio
             .iter()
@@ -340,6 +351,26 @@ impl FileIo {
         {
             host.end(&aio.call, Outcome::of(event.result()), event.ts_ns);
         }
+    }
+
+    /// The file I/O in flight that a bio is queued for, by its kiocb or by the thread that queues it; 0
+    /// if there is none.
+    pub(crate) fn carrier(&self, event: &Event) -> u64 {
+        let Some(spans) = &self.spans else {
+            return 0;
+        };
+        let by_origin = || {
+            let aio = self.aio.get(&AioKey::of_direct_io(event))?;
+            Some(aio.call.serial)
+        };
+        let uring = || Some(self.uring.get(&event.origin)?.serial);
+        let origin = (event.origin != 0).then_some(());
+        spans
+            .of_kiocb(event)
+            .map(|span| span.serial)
+            .or_else(|| origin.and_then(|()| by_origin().or_else(uring)))
+            .or_else(|| Some(spans.of_thread(event.tid)?.serial))
+            .unwrap_or(0)
     }
 
     /// A bio of direct I/O was queued.
@@ -373,7 +404,12 @@ impl FileIo {
         if aio.left == 0
             && let Some(aio) = self.aio.remove(&key)
         {
-            Host { images, activity }.end(
+            Host {
+                images,
+                activity,
+                spans: self.spans.as_deref_mut(),
+            }
+            .end(
                 &aio.call,
                 Outcome::Done {
                     bytes: aio.call.bytes,
@@ -385,7 +421,11 @@ impl FileIo {
 
     /// Counts what was accepted and whose end nothing told.
     pub(crate) fn finish(&mut self, ts_ns: u64, images: &mut Images, activity: &mut [Activity]) {
-        let mut host = Host { images, activity };
+        let mut host = Host {
+            images,
+            activity,
+            spans: self.spans.as_deref_mut(),
+        };
         for (_, aio) in self.aio.drain() {
             host.end(
                 &aio.call,
@@ -395,89 +435,5 @@ impl FileIo {
                 ts_ns,
             );
         }
-    }
-}
-
-/// Where calls are counted.
-struct Host<'a> {
-    images: &'a mut Images,
-    activity: &'a mut [Activity],
-}
-
-impl Host<'_> {
-    /// A call begins, if it is on an image.
-    fn begin(&mut self, event: &Event) -> Option<Call> {
-        if !matches!(event.sub, op::READ..=op::SYNC_FILE_RANGE) {
-            return None;
-        }
-        let image = self.images.of_file(event, event.dev)?;
-        let call = Call {
-            image,
-            op: event.sub,
-            dsync: event.sub == op::WRITE && event.flags & RWF_ANY_SYNC != 0,
-            bytes: event.bytes,
-            start_ns: event.ts_ns,
-            timed: self.end_will_be_known(event, image),
-        };
-        if call.timed
-            && let Some(activity) = self.activity_of(image)
-        {
-            activity.advance(event.ts_ns);
-            activity.file += 1;
-            activity.sync += u64::from(call.syncs());
-        }
-        Some(call)
-    }
-
-    fn end(&mut self, call: &Call, outcome: Outcome, ts_ns: u64) {
-        if call.timed
-            && let Some(activity) = self.activity_of(call.image)
-        {
-            activity.advance(ts_ns);
-            activity.file = activity.file.saturating_sub(1);
-            activity.sync = activity.sync.saturating_sub(u64::from(call.syncs()));
-        }
-        let Some(image) = self.images.images.get_mut(call.image as usize) else {
-            return;
-        };
-        match outcome {
-            Outcome::Done { bytes } => {
-                image.file.count(call, bytes);
-                image
-                    .file
-                    .took(call.op, ts_ns.saturating_sub(call.start_ns));
-            }
-            Outcome::DoneSometime { bytes } => image.file.count(call, bytes),
-            Outcome::Failed => image.file.counts.failed += 1,
-            Outcome::Refused => {}
-        }
-    }
-
-    /// Direct I/O on a raw block device never falls back to the page cache, even where no bio tells
-    /// whose it is (those of several pages name no kiocb).
-    fn always_direct(&self, image: u32) -> bool {
-        self.images
-            .images
-            .get(image as usize)
-            .is_some_and(ImageState::always_direct)
-    }
-
-    /// Native aio's sync ends in a kernel worker, which not every file system tells.
-    fn end_will_be_known(&self, event: &Event, image: u32) -> bool {
-        let aio_sync =
-            event.kind == Kind::AioSubmit as u8 && matches!(event.sub, op::FSYNC | op::FDATASYNC);
-        let image = self.images.images.get(image as usize);
-        !aio_sync || image.is_some_and(|image| image.file.sync_end_recorded)
-    }
-
-    fn meter(&mut self, image: u32, change: impl FnOnce(&mut FileMeter)) {
-        if let Some(image) = self.images.images.get_mut(image as usize) {
-            change(&mut image.file);
-        }
-    }
-
-    fn activity_of(&mut self, image: u32) -> Option<&mut Activity> {
-        let disk = self.images.images.get(image as usize)?.disk;
-        self.activity.get_mut(disk as usize)
     }
 }

@@ -1,0 +1,112 @@
+//! Bytes and flushes of each disk, layer by layer. What a layer counted by itself is taken from there.
+
+use crate::Analyzer;
+use crate::analysis::{
+    Amplification, Chains, Device, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk,
+    ReadWrite,
+};
+use crate::served::DiskOnHost;
+
+/// What the layers counted for one disk.
+struct Layers<'a> {
+    guest: Option<&'a Device>,
+    qemu: Option<&'a QemuDisk>,
+    files: Vec<&'a ImageFileIo>,
+    host: Option<DiskOnHost>,
+}
+
+impl Layers<'_> {
+    fn bytes(&self, of: fn(&ReadWrite) -> u64) -> LayerBytes {
+        let files = self.files.iter().map(|file| of(&file.bytes));
+        let guest = |device: &Device| ReadWrite {
+            read: device.bytes.read,
+            write: device.bytes.write,
+        };
+        let qemu = |disk: &QemuDisk| ReadWrite {
+            read: disk.bytes.read,
+            write: disk.bytes.write,
+        };
+        LayerBytes {
+            guest: self.guest.map(|device| of(&guest(device))),
+            qemu: self.qemu.map(|disk| of(&qemu(disk))),
+            image: (!self.files.is_empty()).then(|| files.sum()),
+            host: self.host.map(|host| of(&host.host)),
+            device: self.host.map(|host| of(&host.device)),
+        }
+    }
+
+    fn flushes(&self, device: Option<u64>) -> LayerFlushes {
+        let syncs = self.files.iter().map(|file| file.syncs + file.dsync);
+        LayerFlushes {
+            guest: self.guest.map(|device| device.counts.device_flushes),
+            qemu: self.qemu.map(|disk| disk.flushes),
+            host: (!self.files.is_empty()).then(|| syncs.sum()),
+            device,
+        }
+    }
+}
+
+impl Analyzer {
+    /// `amplification[]`: one entry for each disk whose guest was recorded too.
+    pub(crate) fn amplification(
+        &self,
+        devices: &[Device],
+        qemu: &[QemuDisk],
+        images: &[Image],
+        chains: &[Chains],
+    ) -> Vec<Amplification> {
+        let Some(host) = &self.host else {
+            return Vec::new();
+        };
+        let of_disk = |number: u32| {
+            let disk = self.images.disks.get(number as usize)?;
+            let is = |guest: &str, name: &str| guest == disk.guest_name && name == disk.name;
+            let chains = chains.iter().find(|it| is(&it.guest, &it.disk))?;
+            let images = images.iter().filter(|it| is(&it.guest, &it.disk));
+            let layers = Layers {
+                guest: devices.iter().find(|device| {
+                    device.guest.as_ref() == Some(&chains.guest)
+                        && device.name == chains.guest_device
+                }),
+                qemu: qemu
+                    .iter()
+                    .find(|it| is(&it.guest, it.disk.as_deref().unwrap_or_default())),
+                files: images.filter_map(|image| image.file_io.as_ref()).collect(),
+                host: self
+                    .bios_recorded
+                    .then(|| host.on_host(number, &self.images)),
+            };
+            Some(entry(chains, &layers, self.flushes_beneath(number)))
+        };
+        let numbers = (0u32..).take(self.images.disks.len());
+        numbers.filter_map(of_disk).collect()
+    }
+
+    /// Flush requests of the devices right under a disk's images.
+    fn flushes_beneath(&self, disk: u32) -> Option<u64> {
+        let devices = self.block.devices.iter();
+        let beneath = devices.filter(|device| self.images.disks_on(device.dev).contains(&disk));
+        self.bios_recorded
+            .then(|| beneath.map(|device| device.device_flushes).sum())
+    }
+}
+
+fn entry(chains: &Chains, layers: &Layers<'_>, device_flushes: Option<u64>) -> Amplification {
+    let read = layers.bytes(|bytes| bytes.read);
+    let write = layers.bytes(|bytes| bytes.write);
+    let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+    Amplification {
+        guest: chains.guest.clone(),
+        disk: chains.disk.clone(),
+        guest_bytes: both(read.guest, write.guest),
+        qemu_bytes: both(read.qemu, write.qemu),
+        image_bytes: both(read.image, write.image),
+        host_bytes: both(read.host, write.host),
+        device_bytes: both(read.device, write.device),
+        read,
+        write,
+        flushes: layers.flushes(device_flushes),
+        by_class: layers.host.map(|host| host.by_class).unwrap_or_default(),
+        shared_with: layers.host.map_or(0, |host| host.shared_with),
+    }
+}

@@ -1,0 +1,67 @@
+//! `stories[]`.
+
+use serde::Serialize;
+
+/// The whole story of one guest bio.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Story {
+    /// Its number among the guest bios of its disk, from 1, in the order of Q.
+    pub io: u64,
+    /// Guest's name.
+    pub guest: String,
+    /// Disk's name; empty if the bio was not followed to QEMU.
+    pub disk: String,
+    /// The guest's name of the disk (`vda`).
+    pub guest_device: String,
+    /// Q after the start of the recording, on the host's clock; `null` if it was not followed.
+    pub at_ns: Option<u64>,
+    /// How far `at_ns`, and the borders between guest and host, may be off.
+    pub clock_bound_ns: u64,
+    /// From Q to C in the guest.
+    pub q2c_ns: u64,
+    /// Why it was not followed to the host; `null` if it was.
+    pub unlinked: Option<&'static str>,
+    /// Something beneath it could be another request's work.
+    pub ambiguous: bool,
+    /// Its segments.
+    pub segments: Vec<StorySegment>,
+    /// What happened.
+    pub tree: StorySpan,
+}
+
+/// One segment of a story.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StorySegment {
+    /// `guest_queue`, …
+    pub name: &'static str,
+    /// How long.
+    pub ns: u64,
+}
+
+/// An interval in a story; times count from the bio's Q.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StorySpan {
+    /// `guest_bio`, `guest_request`, `qemu`, `file_io`, `host_bio`, `host_request`.
+    pub layer: &'static str,
+    /// `write`, `flush`, `journal`, …
+    pub what: &'static str,
+    /// Disk, image or device.
+    pub place: String,
+    /// Byte offset in that.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Begin as the recording's event has it (`ts_ns`): the clock of the machine that the layer is of.
+    pub ts_ns: u64,
+    /// Begin after Q.
+    pub from_ns: i64,
+    /// End after Q.
+    pub to_ns: i64,
+    /// Others waited for it too.
+    pub shared: bool,
+    /// What it waited for.
+    pub children: Vec<StorySpan>,
+}

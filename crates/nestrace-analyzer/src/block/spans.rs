@@ -1,0 +1,212 @@
+//! What the block layer hands on, if somebody asks: every bio at its end and every request at its
+//! last C, as intervals with their identities.
+//!
+//! A bio with PREFLUSH waits for a flush of the device before its data goes out, one with FUA on a
+//! device without FUA for one after its data, a flush without data for one alone. The kernel names
+//! no bio in such a request. It issues a flush only when the last one of that hardware queue has
+//! ended, lets none pass data of a flush sequence (`blk-flush.c`, conditions C1 to C3), and a flush
+//! serves only those who asked before its D. So it is the one that ended last before the data's D
+//! (or before the bio's end) and that was issued after the bio was queued (or after its data's C).
+//! On devices with several hardware queues there may be several such flushes: the last is taken and
+//! the bio is marked.
+
+use std::collections::VecDeque;
+
+use nestrace_abi::flags;
+use nestrace_trace::Event;
+
+use super::bio::Bio;
+use super::issue::Request;
+use crate::pointer::PointerMap;
+use crate::span::{BioSpan, RequestSpan};
+
+/// Ended flushes remembered for a device: enough to see that several could be the one.
+const RECENT_FLUSHES: usize = 8;
+
+/// What has ended and was not taken yet, and bios on their way.
+#[derive(Debug, Default)]
+pub(crate) struct BlockSpans {
+    /// Ended bios, in the order of their ends.
+    pub bios: Vec<BioSpan>,
+    /// Ended requests, device flushes among them, in the order of their ends.
+    pub requests: Vec<RequestSpan>,
+    /// Bios between Q and their end, by the generation of the whole bio.
+    open: PointerMap<u32, BioSpan>,
+    /// The flushes of each device that ended last, oldest first.
+    flushes: PointerMap<u16, VecDeque<RequestSpan>>,
+}
+
+impl BlockSpans {
+    pub(super) fn queued(&mut self, bio: &Bio, event: &Event, file_io: u64) {
+        let span = BioSpan {
+            dev: event.dev,
+            operation: bio.operation,
+            flags: event.flags,
+            empty_flush: bio.empty_flush,
+            offset: event.offset,
+            bytes: event.bytes,
+            queued_ns: event.ts_ns,
+            ended_ns: 0,
+            tid: event.tid,
+            pointer: event.object,
+            owner: bio.owner,
+            owner_kind: event.sub,
+            end_io: event.end_io,
+            inode: event.inode,
+            owner_dev: event.owner_dev,
+            file_offset: event.file_offset,
+            iocb: event.iocb,
+            origin: event.origin,
+            file_io,
+            ambiguous: false,
+            requests: Vec::new(),
+        };
+        self.open.insert(bio.generation, span);
+    }
+
+    /// A life that has no end worth telling.
+    pub(super) fn forget(&mut self, bio: &Bio) {
+        if bio.root.is_none() {
+            self.open.remove(&bio.generation);
+        }
+    }
+
+    /// The data of a flush sequence goes to the device: what came before was the flush.
+    pub(super) fn data_of_sequence_issued(&mut self, device: u16, bio: &Bio) {
+        if let Some(span) = self.open.get_mut(&bio.whole())
+            && span.flags & flags::PREFLUSH != 0
+            && span.requests.is_empty()
+        {
+            let since = span.queued_ns.max(bio.entered_ns);
+            wait_for_flush(&self.flushes, device, since, span);
+        }
+    }
+
+    /// A request has carried a bio, or a part of it, to its end.
+    pub(super) fn carried(&mut self, whole: u32, request: RequestSpan) {
+        if let Some(span) = self.open.get_mut(&whole)
+            && !span
+                .requests
+                .iter()
+                .any(|known| known.serial == request.serial)
+        {
+            span.requests.push(request);
+        }
+    }
+
+    /// Where a whole bio began at its Q.
+    pub(super) fn offset_of(&self, bio: &Bio) -> u64 {
+        let span = self.open.get(&bio.generation);
+        span.map_or(0, |span| span.offset)
+    }
+
+    /// A whole bio has ended. `data_ns` is the last C of its data.
+    pub(super) fn ended(&mut self, whole: &Bio, last: &Bio, data_ns: u64, ended_ns: u64) {
+        let Some(mut span) = self.open.remove(&whole.generation) else {
+            return;
+        };
+        if ended_ns > data_ns && span.flags & flags::FUA != 0 {
+            wait_for_flush(&self.flushes, last.device, data_ns, &mut span);
+        }
+        self.hand_on(span, ended_ns);
+    }
+
+    /// Bios on their way.
+    pub(super) fn n_open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Their generations.
+    pub(super) fn generations(&self) -> impl Iterator<Item = u32> + '_ {
+        self.open.keys().copied()
+    }
+
+    /// Bios that are not waited for any more, in the order of their Q.
+    pub(super) fn give_up(&mut self, is_old: impl Fn(u32) -> bool) -> Vec<BioSpan> {
+        let old = self.open.extract_if(|generation, _| is_old(*generation));
+        let mut old: Vec<BioSpan> = old.map(|(_, span)| span).collect();
+        old.sort_by_key(|span| span.queued_ns);
+        old
+    }
+
+    /// A flush without data has ended.
+    pub(super) fn flush_ended(
+        &mut self,
+        device: u16,
+        generation: u32,
+        ready_ns: u64,
+        ended_ns: u64,
+    ) {
+        let Some(mut span) = self.open.remove(&generation) else {
+            return;
+        };
+        wait_for_flush(&self.flushes, device, ready_ns, &mut span);
+        self.hand_on(span, ended_ns);
+    }
+
+    fn hand_on(&mut self, mut span: BioSpan, ended_ns: u64) {
+        span.ended_ns = ended_ns;
+        span.requests.sort_by_key(|request| request.issued_ns);
+        self.bios.push(span);
+    }
+
+    /// A request has left the device.
+    pub(super) fn completed(&mut self, request: RequestSpan, device: u16) {
+        if request.flush {
+            let recent = self.flushes.entry(device).or_default();
+            if recent.len() == RECENT_FLUSHES {
+                recent.pop_front();
+            }
+            recent.push_back(request);
+        }
+        self.requests.push(request);
+    }
+
+    /// D of the flush of the device that ended last.
+    pub(super) fn last_flush_issued_ns(&self, device: u16) -> Option<u64> {
+        let last = self.flushes.get(&device)?.back()?;
+        Some(last.issued_ns)
+    }
+}
+
+/// Gives a bio the flush that it waited for since `since_ns`: of those that ended, the last.
+fn wait_for_flush(
+    flushes: &PointerMap<u16, VecDeque<RequestSpan>>,
+    device: u16,
+    since_ns: u64,
+    span: &mut BioSpan,
+) {
+    let Some(recent) = flushes.get(&device) else {
+        return;
+    };
+    let mut candidates = recent
+        .iter()
+        .rev()
+        .filter(|flush| flush.issued_ns >= since_ns);
+    if let Some(flush) = candidates.next() {
+        span.ambiguous |= candidates.next().is_some();
+        span.requests.push(*flush);
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+impl Request {
+    /// The interval from its first D to the C that ended it.
+    pub(super) fn span(&self, dev: u32, pointer: u64, completed_ns: u64) -> RequestSpan {
+        RequestSpan {
+            serial: self.serial,
+            dev,
+            operation: self.operation,
+            flush: self.flush,
+            offset: self.first_issue.offset,
+            bytes: self.first_issue.bytes,
+            issued_ns: self.first_issue.ts_ns,
+            completed_ns,
+            pointer,
+            bios: self.n_bios,
+            lane: self.lane,
+        }
+    }
+}

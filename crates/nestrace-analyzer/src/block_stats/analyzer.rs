@@ -1,0 +1,291 @@
+//! The block layer of one machine on its own, as btt looks at it.
+
+use nestrace_abi::{Kind, Source};
+use nestrace_trace::Event;
+use nestrace_trace::manifest::Topology;
+
+use super::intervals::Intervals;
+use super::processes::{self, ProcessMeter};
+use crate::analysis::{
+    Active, BlockAnalysis, BlockDevice, BlockProcess, FirstSeeks, Io, IostatRow, Way,
+};
+use crate::block::{Above, BlockLayer};
+use crate::device::{DeviceMeter, PartMeters};
+use crate::file_io::FileIo;
+use crate::histogram::Histogram;
+use crate::image::Images;
+use crate::loss_counts::LossCounts;
+use crate::threads::Threads;
+use crate::unlinked::Reasons;
+
+/// What a [`BlockAnalyzer`] is to do.
+#[derive(Clone, Debug, Default)]
+pub struct BlockOptions {
+    /// Names and schedulers of devices, where they are known.
+    pub topology: Topology,
+    /// Ignore events before this time of their clock.
+    pub from_ns: Option<u64>,
+    /// Ignore events after this time of their clock.
+    pub to_ns: Option<u64>,
+    /// Hand out every I/O ([`BlockAnalyzer::drain_ios`]).
+    pub list_ios: bool,
+    /// Hand out a row for each device and interval of this length ([`BlockAnalyzer::drain_rows`]).
+    pub interval_ns: Option<u64>,
+}
+
+/// Takes the block events of one machine in the order of time: devices, processes, and all together.
+///
+/// Events must name bios and requests; those of blktrace get their identities from
+/// [`crate::Identified`].
+///
+/// ```
+/// use nestrace_analyzer::{BlockAnalyzer, BlockOptions, Identified};
+/// use nestrace_trace::{Event, Kind};
+///
+/// let at = |ts_ns, kind: Kind| Event { ts_ns, kind: kind as u8, offset: 4096, bytes: 8192, ..Event::default() };
+/// let capture = [at(10, Kind::Queue), at(15, Kind::GetRequest), at(20, Kind::Issue), at(90, Kind::Complete)];
+/// let mut analyzer = BlockAnalyzer::new(BlockOptions::default());
+/// Identified::new(capture.into_iter()).for_each(|event| analyzer.push(&event));
+/// let blocks = analyzer.finish();
+/// assert_eq!(blocks.all.parts.d2c.and_then(|d2c| d2c.mean), Some(70));
+/// ```
+#[derive(Debug)]
+pub struct BlockAnalyzer {
+    options: BlockOptions,
+    block: BlockLayer,
+    images: Images,
+    files: FileIo,
+    threads: Threads,
+    reasons: Reasons,
+    losses: LossCounts,
+    intervals: Option<Intervals>,
+    first_ns: Option<u64>,
+    last_ns: u64,
+}
+
+impl BlockAnalyzer {
+    /// An analyzer that has seen nothing.
+    #[must_use]
+    pub fn new(options: BlockOptions) -> Self {
+        let mut block = BlockLayer::default();
+        block.machine.whole = Some(Box::default());
+        block.machine.ios = options.list_ios.then(Vec::new);
+        Self {
+            intervals: options.interval_ns.map(Intervals::new),
+            options,
+            block,
+            images: Images::default(),
+            files: FileIo::default(),
+            threads: Threads::default(),
+            reasons: Reasons {
+                live_ns: 0,
+                lost_so_far: false,
+                lost_sometime: false,
+            },
+            losses: LossCounts::default(),
+            first_ns: None,
+            last_ns: 0,
+        }
+    }
+
+    /// Takes one event; what is not of the block layer is passed over.
+    pub fn push(&mut self, event: &Event) {
+        let Some(kind) = event.kind() else {
+            return;
+        };
+        match kind {
+            Kind::Thread => return self.threads.name(event),
+            Kind::Loss => return self.loss(event),
+            _ if kind.source() != Source::Block || self.outside(event.ts_ns) => return,
+            _ => {}
+        }
+        if self.first_ns.is_none() {
+            self.first_ns = Some(event.ts_ns);
+            self.reasons.live_ns = event.ts_ns;
+        }
+        self.last_ns = self.last_ns.max(event.ts_ns);
+        if let Some(intervals) = &mut self.intervals {
+            intervals.before(event.ts_ns, &mut self.block.devices);
+        }
+        let mut above = Above {
+            images: &mut self.images,
+            activity: &mut [],
+            files: &mut self.files,
+            threads: &self.threads,
+            reasons: self.reasons,
+        };
+        self.block.push(kind, event, &mut above);
+    }
+
+    fn outside(&self, ts_ns: u64) -> bool {
+        self.options.from_ns.is_some_and(|from_ns| ts_ns < from_ns)
+            || self.options.to_ns.is_some_and(|to_ns| ts_ns > to_ns)
+    }
+
+    fn loss(&mut self, event: &Event) {
+        if self.losses.grow(event) && LossCounts::is_of_blocks(event) {
+            self.reasons.lost_so_far = true;
+            self.block.events_were_lost();
+        }
+    }
+
+    /// The I/Os that have ended since the last call, in the order of their ends.
+    pub fn drain_ios(&mut self) -> impl Iterator<Item = Io> + '_ {
+        self.block
+            .machine
+            .ios
+            .as_mut()
+            .into_iter()
+            .flat_map(|ios| ios.drain(..))
+    }
+
+    /// The rows of intervals that have ended since the last call.
+    pub fn drain_rows(&mut self) -> impl Iterator<Item = IostatRow> + '_ {
+        let intervals = self.intervals.as_mut().into_iter();
+        intervals.flat_map(Intervals::drain)
+    }
+
+    /// A row for each device over everything that was taken.
+    pub fn total_rows(&mut self) -> Vec<IostatRow> {
+        match &self.intervals {
+            Some(intervals) => intervals.total(self.last_ns, &mut self.block.devices),
+            None => Vec::new(),
+        }
+    }
+
+    /// The result.
+    #[must_use]
+    pub fn finish(mut self) -> BlockAnalysis {
+        self.block.finish();
+        let start_ns = self.first_ns.unwrap_or(0);
+        let duration_ns = self.last_ns - start_ns;
+        let mut whole = self.block.machine.whole.take().unwrap_or_default();
+        let (activity, of_devices, of_processes) = whole.activities();
+        let mut sums = Sums::default();
+        let mut devices = Vec::new();
+        for (place, meter) in self.block.devices.iter_mut().enumerate() {
+            if !meter.has_io() {
+                continue;
+            }
+            let stacked = meter.stacked();
+            let processes = meter.stats.processes.by_name();
+            sums.add(meter, &processes, stacked);
+            let first_seek = FirstSeeks {
+                q2q: meter.seek_q.first(),
+                d2d: meter.seek_d.first(),
+            };
+            let mut device = meter.finish(&self.options.topology, self.last_ns, duration_ns);
+            if let Some(stats) = &mut device.stats {
+                stats.processes = processes::finish(&processes, stacked);
+            }
+            devices.push(BlockDevice {
+                number: (meter.dev >> 20, meter.dev & 0xf_ffff),
+                stacked,
+                device,
+                first_seek,
+                activity: of_devices.get(place).cloned().unwrap_or_default(),
+            });
+        }
+        let names = self.block.machine.names.all();
+        let active_processes = names
+            .zip(of_processes)
+            .map(|((_, name), active)| (name, active));
+        BlockAnalysis {
+            start_ns,
+            devices,
+            processes: sums.processes(active_processes.collect()),
+            all: sums.with_requests.way(false),
+            all_stacked: sums.stacked.way(true),
+            active: whole.active(start_ns),
+            activity,
+        }
+    }
+}
+
+/// Q to Q anywhere and the parts, of several devices.
+#[derive(Debug, Default)]
+struct Sum {
+    q2q: Histogram,
+    parts: PartMeters,
+}
+
+impl Sum {
+    fn way(&self, stacked: bool) -> Way {
+        Way {
+            q2q: self.q2q.dist(),
+            parts: self.parts.parts(true, !stacked),
+        }
+    }
+}
+
+/// Devices added up.
+#[derive(Debug, Default)]
+struct Sums {
+    with_requests: Sum,
+    stacked: Sum,
+    by_process: Vec<(String, Sum, Sum)>,
+}
+
+impl Sums {
+    fn add(&mut self, meter: &DeviceMeter, processes: &[ProcessMeter], is_stacked: bool) {
+        let sum = if is_stacked {
+            &mut self.stacked
+        } else {
+            &mut self.with_requests
+        };
+        sum.q2q.merge(&meter.stats.q2q_anywhere);
+        for parts in [&meter.read, &meter.write, &meter.discard] {
+            sum.parts.merge(parts);
+        }
+        for process in processes {
+            let (with_requests, stacked) = self.process(&process.name());
+            let sum = if is_stacked { stacked } else { with_requests };
+            sum.q2q.merge(&process.q2q_anywhere);
+            sum.parts.merge(&process.parts);
+        }
+    }
+
+    fn process(&mut self, name: &str) -> (&mut Sum, &mut Sum) {
+        let place = self.by_process.iter().position(|(known, ..)| known == name);
+        let place = place.unwrap_or_else(|| {
+            let new = (name.to_owned(), Sum::default(), Sum::default());
+            self.by_process.push(new);
+            self.by_process.len() - 1
+        });
+        let (_, with_requests, stacked) = &mut self.by_process[place];
+        (with_requests, stacked)
+    }
+
+    /// Every process that queued, or ran while something was completed, by name.
+    fn processes(&mut self, mut active: Vec<(String, Active)>) -> Vec<BlockProcess> {
+        let mut processes: Vec<BlockProcess> = self
+            .by_process
+            .iter()
+            .map(|(name, with_requests, stacked)| BlockProcess {
+                name: name.clone(),
+                way: with_requests.way(false),
+                stacked: stacked.way(true),
+                activity: Active::default(),
+            })
+            .collect();
+        active.retain(|(_, active)| !active.queued.is_empty() || !active.completed.is_empty());
+        for (name, active) in active {
+            match processes.iter_mut().find(|known| known.name == name) {
+                // Names of threads that became known late: the same process twice.
+                Some(known) => {
+                    known.activity.queued.extend(active.queued);
+                    known.activity.completed.extend(active.completed);
+                    known.activity.queued.sort_unstable();
+                    known.activity.completed.sort_unstable();
+                }
+                None => processes.push(BlockProcess {
+                    name,
+                    activity: active,
+                    ..BlockProcess::default()
+                }),
+            }
+        }
+        processes.sort_by(|a, b| a.name.cmp(&b.name));
+        processes
+    }
+}

@@ -1,0 +1,160 @@
+//! One machine's block layer as a whole: what is counted across devices.
+
+use nestrace_trace::Event;
+
+use super::active_periods::ActivePeriodsMeter;
+use super::activity::Activity;
+use super::processes::{ProcessId, ProcessNames};
+use crate::analysis::{Active, Io};
+use crate::device::{DeviceMeter, Operation};
+use crate::threads::Threads;
+
+/// What is counted across devices, as far as somebody asks.
+#[derive(Debug, Default)]
+pub(crate) struct MachineStats {
+    pub names: ProcessNames,
+    /// `None` where only the devices are of interest.
+    pub whole: Option<Box<WholeMachine>>,
+    /// Every I/O that ended, for the caller to drain; `None` where nobody asked.
+    pub ios: Option<Vec<Io>>,
+}
+
+/// When something was queued and completed.
+#[derive(Debug, Default)]
+struct Activities {
+    queued: Activity,
+    completed: Activity,
+}
+
+impl Activities {
+    fn finish(self) -> Active {
+        Active {
+            queued: self.queued.into_stretches(),
+            completed: self.completed.into_stretches(),
+        }
+    }
+}
+
+/// A process across devices.
+#[derive(Debug, Default)]
+struct MachineProcess {
+    last_queued_ns: Option<u64>,
+    activity: Activities,
+}
+
+/// All devices of a machine, taken together.
+#[derive(Debug, Default)]
+pub(crate) struct WholeMachine {
+    last_queued_ns: Option<u64>,
+    active: ActivePeriodsMeter,
+    activity: Activities,
+    by_device: Vec<Activities>,
+    by_process: Vec<MachineProcess>,
+}
+
+/// The entry of this number, made where it is missing.
+fn entry<T: Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if list.len() <= place {
+        list.resize_with(place + 1, T::default);
+    }
+    &mut list[place]
+}
+
+impl MachineStats {
+    /// Q of a bio with data on the device of this number.
+    pub(crate) fn queued(
+        &mut self,
+        (device, meter): (u16, &mut DeviceMeter),
+        event: &Event,
+        operation: Operation,
+        threads: &Threads,
+    ) -> ProcessId {
+        let process = self.names.of(event.tid, threads);
+        meter.stats.queued(event, operation);
+        let remapped = &mut meter.stats.remapped;
+        remapped.queued(event.offset, event.bytes, (event.ts_ns, process));
+        let by_process = meter.stats.processes.of_queued(process, &self.names);
+        by_process.queued(event.ts_ns, event.bytes);
+        if let Some(whole) = &mut self.whole {
+            let (anywhere, of_process) = whole.queued(device, process, event.ts_ns);
+            if let Some(passed_ns) = of_process {
+                by_process.q2q_anywhere.record(passed_ns);
+            }
+            if let Some(passed_ns) = anywhere {
+                meter.stats.q2q_anywhere.record(passed_ns);
+            }
+        }
+        process
+    }
+
+    /// D of a request with data.
+    #[inline]
+    pub(crate) fn issued(&mut self, ts_ns: u64) {
+        if let Some(whole) = &mut self.whole {
+            whole.active.enter(ts_ns);
+        }
+    }
+
+    /// It leaves its device.
+    #[inline]
+    pub(crate) fn left_device(&mut self, ts_ns: u64) {
+        if let Some(whole) = &mut self.whole {
+            whole.active.leave(ts_ns);
+        }
+    }
+
+    /// A completion that moved data on the device of this number.
+    #[inline]
+    pub(crate) fn transferred(&mut self, device: u16, event: &Event, threads: &Threads) {
+        if let Some(whole) = &mut self.whole {
+            let process = self.names.of(event.tid, threads);
+            whole.transferred(device, process, event.ts_ns);
+        }
+    }
+}
+
+impl WholeMachine {
+    /// Time from the Q before: anywhere, and of the same process.
+    fn queued(
+        &mut self,
+        device: u16,
+        process: ProcessId,
+        ts_ns: u64,
+    ) -> (Option<u64>, Option<u64>) {
+        self.activity.queued.at(ts_ns);
+        entry(&mut self.by_device, usize::from(device))
+            .queued
+            .at(ts_ns);
+        let of_process = entry(&mut self.by_process, process.number());
+        of_process.activity.queued.at(ts_ns);
+        let since = |last_ns: Option<u64>| last_ns.map(|last_ns| ts_ns.saturating_sub(last_ns));
+        (
+            since(self.last_queued_ns.replace(ts_ns)),
+            since(of_process.last_queued_ns.replace(ts_ns)),
+        )
+    }
+
+    fn transferred(&mut self, device: u16, process: ProcessId, ts_ns: u64) {
+        self.activity.completed.at(ts_ns);
+        let of_device = entry(&mut self.by_device, usize::from(device));
+        of_device.completed.at(ts_ns);
+        let of_process = entry(&mut self.by_process, process.number());
+        of_process.activity.completed.at(ts_ns);
+    }
+
+    /// Time in which any device had work.
+    pub(super) fn active(&self, start_ns: u64) -> crate::analysis::ActivePeriods {
+        self.active.finish(start_ns)
+    }
+
+    /// Activity of all, and of each device and process by its number.
+    pub(super) fn activities(&mut self) -> (Active, Vec<Active>, Vec<Active>) {
+        let devices = std::mem::take(&mut self.by_device).into_iter();
+        let processes = std::mem::take(&mut self.by_process).into_iter();
+        (
+            std::mem::take(&mut self.activity).finish(),
+            devices.map(Activities::finish).collect(),
+            processes.map(|process| process.activity.finish()).collect(),
+        )
+    }
+}

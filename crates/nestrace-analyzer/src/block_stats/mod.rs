@@ -1,0 +1,234 @@
+//! What btt and vscsiStats say of a block device, on top of the block layer's identities.
+//!
+//! `block` follows bios and requests and records their latencies; here is what does not need an
+//! identity of its own: sizes, merges, plugs, what waits at Q, active periods, processes, histograms by
+//! operation and over time. [`BlockAnalyzer`] puts it together for one machine, as btt does.
+//!
+//! Memory is bounded by the number of devices and processes, never by the length of the recording:
+//! distributions are log-linear histograms ([`crate::histogram`]), series have 64 slots, and counts of
+//! single values are exact up to 16,384 of them.
+
+mod active_periods;
+mod activity;
+mod analyzer;
+mod arrival;
+mod at_queue;
+mod figures;
+mod frequent;
+mod intervals;
+mod machine;
+mod over_time;
+mod plug;
+mod processes;
+mod remapped;
+
+pub use analyzer::{BlockAnalyzer, BlockOptions};
+pub(crate) use frequent::Frequent;
+pub(crate) use machine::MachineStats;
+pub(crate) use over_time::{Counted, OverTime};
+pub(crate) use processes::ProcessId;
+
+use nestrace_trace::Event;
+
+use crate::analysis::{self, Path, Q2d, Sizes};
+use crate::depth::DepthMeter;
+use crate::device::{Operation, PartMeters};
+use crate::histogram::Histogram;
+
+use active_periods::ActivePeriodsMeter;
+use arrival::ArrivalMeter;
+use at_queue::AtQueueMeter;
+use plug::PlugMeter;
+use processes::DeviceProcesses;
+use remapped::RemapSources;
+
+/// Bytes of a sector in the kernel's terms.
+const SECTOR: u64 = 512;
+
+/// Statistics of one device.
+#[derive(Debug, Default)]
+pub(crate) struct StatsMeter {
+    pub plug: PlugMeter,
+    pub at_queue: AtQueueMeter,
+    active: ActivePeriodsMeter,
+    queued_sectors: Histogram,
+    issued_sectors: Histogram,
+    completed_sectors: Histogram,
+    q2d: Histogram,
+    q2d_below: [u64; 10],
+    /// Sums along the way of each bio's last piece.
+    pub path: Path,
+    pub processes: DeviceProcesses,
+    /// Q and process of bios on a device without requests.
+    pub remapped: RemapSources<(u64, ProcessId)>,
+    arrivals: ArrivalMeter,
+    /// Bios from Q to their end.
+    in_flight: DepthMeter,
+    /// From the Q before on any device; only where the machine is looked at as a whole.
+    pub q2q_anywhere: Histogram,
+    /// Merged bios, by reads and writes.
+    merged: [u64; 2],
+    /// Completed requests and their sectors, by reads and writes.
+    completed: [u64; 2],
+    sectors: [u64; 2],
+    /// When anything was queued or completed at last.
+    start_ns: Option<u64>,
+}
+
+/// Reads are told from everything else.
+const fn direction(operation: Operation) -> usize {
+    match operation {
+        Operation::Read => 0,
+        _ => 1,
+    }
+}
+
+impl StatsMeter {
+    /// Q of a bio with data.
+    #[inline]
+    fn queued(&mut self, event: &Event, operation: Operation) {
+        self.start_ns.get_or_insert(event.ts_ns);
+        self.plug.seen(event.ts_ns);
+        self.at_queue.arrives();
+        self.queued_sectors.record(event.bytes / SECTOR);
+        self.arrivals.queued(
+            operation,
+            event.ts_ns,
+            (event.offset, event.bytes),
+            self.in_flight.depth(),
+        );
+        self.in_flight.enter(event.ts_ns);
+    }
+
+    /// Q of a flush without data.
+    pub(crate) fn flush_queued(&mut self, ts_ns: u64) {
+        self.start_ns.get_or_insert(ts_ns);
+        self.arrivals.flush_queued(ts_ns, self.in_flight.depth());
+        self.in_flight.enter(ts_ns);
+    }
+
+    /// End of a flush without data.
+    pub(crate) fn flush_ended(&mut self, ts_ns: u64, q2c_ns: u64) {
+        self.in_flight.leave(ts_ns);
+        self.arrivals.flush_ended(ts_ns, q2c_ns);
+    }
+
+    /// M, F.
+    pub(crate) fn merged(&mut self, operation: Operation) {
+        self.at_queue.leaves();
+        self.merged[direction(operation)] += 1;
+    }
+
+    /// D of a request with data, which is a seek or not.
+    #[inline]
+    pub(crate) fn issued(&mut self, event: &Event, is_seek: bool) {
+        self.plug.seen(event.ts_ns);
+        self.remapped.has_requests();
+        self.at_queue.leaves();
+        self.issued_sectors.record(event.bytes / SECTOR);
+        self.active.enter(event.ts_ns);
+        if is_seek {
+            self.arrivals.seek(event.ts_ns);
+        }
+    }
+
+    /// R of a request with data that was at the device.
+    pub(crate) fn put_back(&mut self) {
+        self.at_queue.arrives();
+    }
+
+    /// A request with data leaves the device.
+    #[inline]
+    pub(crate) fn left_device(&mut self, ts_ns: u64) {
+        self.active.leave(ts_ns);
+    }
+
+    /// A completion that moved data.
+    #[inline]
+    pub(crate) fn transferred(&mut self, ts_ns: u64, operation: Operation, bytes: u64) {
+        self.plug.seen(ts_ns);
+        let sectors = bytes / SECTOR;
+        self.completed_sectors.record(sectors);
+        self.sectors[direction(operation)] += sectors;
+    }
+
+    /// A request with data has completed for good.
+    #[inline]
+    pub(crate) fn completed(&mut self, operation: Operation) {
+        self.completed[direction(operation)] += 1;
+    }
+
+    /// A data bio ended: its Q, its last piece's D where there was one, and its C.
+    #[inline]
+    pub(crate) fn ended(&mut self, operation: Operation, times_ns: (u64, Option<u64>, u64)) {
+        let (queued_ns, issued_ns, completed_ns) = times_ns;
+        self.in_flight.leave(completed_ns);
+        self.arrivals.ended(
+            operation,
+            completed_ns,
+            completed_ns.saturating_sub(queued_ns),
+        );
+        if let Some(issued_ns) = issued_ns {
+            let q2d_ns = issued_ns.saturating_sub(queued_ns);
+            self.q2d.record(q2d_ns);
+            let ms = q2d_ns / 1_000_000;
+            self.q2d_below[Q2d::LIMITS_MS.partition_point(|limit| *limit <= ms)] += 1;
+        }
+    }
+
+    /// A bio's end was not seen, or it never had one.
+    pub(crate) fn gone(&mut self, ts_ns: u64) {
+        self.in_flight.leave(ts_ns);
+    }
+
+    /// Records a part of a bio's way for its process.
+    #[inline]
+    pub(crate) fn part_of(
+        &mut self,
+        process: ProcessId,
+        part: impl Fn(&mut PartMeters) -> &mut Histogram,
+        ns: u64,
+    ) {
+        if let Some(process) = self.processes.of(process) {
+            part(&mut process.parts).record(ns);
+        }
+    }
+
+    /// `devices[].stats`. `pieces` are the bios and pieces of bios that requests were made of.
+    pub(crate) fn finish(
+        &mut self,
+        start_ns: u64,
+        (pieces, issued): (u64, u64),
+        stacked: bool,
+    ) -> analysis::Stats {
+        let processes = self.processes.by_name();
+        self.finish_with(start_ns, (pieces, issued), stacked, &processes)
+    }
+
+    fn finish_with(
+        &mut self,
+        start_ns: u64,
+        (pieces, issued): (u64, u64),
+        stacked: bool,
+        processes: &[processes::ProcessMeter],
+    ) -> analysis::Stats {
+        analysis::Stats {
+            request_sectors: Sizes {
+                queued: self.queued_sectors.dist(),
+                issued: self.issued_sectors.dist(),
+                completed: self.completed_sectors.dist(),
+            },
+            merge_ratio: (issued > 0).then(|| pieces as f64 / issued as f64),
+            plug: self.plug.finish(),
+            at_queue: self.at_queue.finish(),
+            active: self.active.finish(start_ns),
+            q2d: Q2d {
+                ns: self.q2d.dist(),
+                below_ms: self.q2d_below,
+            },
+            processes: processes::finish(processes, stacked),
+            path_ns: self.path,
+            histograms: self.arrivals.finish(start_ns),
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Which device of the guest is which disk of QEMU.
+//!
+//! The manifest tells most of it: serial number, size, bus. Where disks are alike, their requests tell:
+//! those of a device have their like on one disk and not on the others.
+
+use std::collections::VecDeque;
+
+use nestrace_trace::manifest::{Disk, GuestDisk};
+
+use super::pending::{DiskKey, Pending};
+use super::request::{GuestRequest, UnpairedReason};
+use super::start::DeviceDisk;
+use super::timeline::Timeline;
+
+/// What virtio-blk and IDE show of a serial number.
+const SERIAL_SHOWN: usize = 20;
+/// Requests that are asked at most.
+const ASKED: usize = 256;
+/// Requests of a device that have to be on one disk, and on no other, once the clock is known.
+const VOTES: usize = 4;
+/// The same before it is known.
+const VOTES_WITHOUT_CLOCK: usize = 16;
+/// Requests that wait to be told their disk.
+const HELD: usize = 1 << 16;
+
+/// For each device the disk, or those that it can be, by what the manifest says of both.
+#[must_use]
+pub fn match_disks(devices: &[GuestDisk], disks: &[Disk]) -> Vec<DeviceDisk> {
+    let numbered = || (0u32..).zip(disks);
+    let mut matched: Vec<DeviceDisk> = devices
+        .iter()
+        .map(|device| {
+            let serials = numbered().filter(|(_, disk)| has_serial(device, disk));
+            let serials: Vec<u32> = serials.map(|(number, _)| number).collect();
+            if let [disk] = serials[..] {
+                let proof = "serial";
+                return DeviceDisk::Is { disk, proof };
+            }
+            let alike =
+                numbered().filter(|(_, disk)| same_bus(device, disk) && same_size(device, disk));
+            DeviceDisk::OneOf(alike.map(|(number, _)| number).collect())
+        })
+        .collect();
+    let proof = if disks.len() == 1 && devices.len() == 1 {
+        "only disk"
+    } else {
+        "bus and size"
+    };
+    settle(&mut matched, proof);
+    matched
+}
+
+/// Takes disks that are given away from the choice of the others, until nothing changes. A disk that
+/// two devices can be is given to none.
+fn settle(matched: &mut [DeviceDisk], proof: &'static str) {
+    loop {
+        let taken: Vec<u32> = matched
+            .iter()
+            .filter_map(|device| match device {
+                DeviceDisk::Is { disk, .. } => Some(*disk),
+                _ => None,
+            })
+            .collect();
+        for device in matched.iter_mut() {
+            if let DeviceDisk::OneOf(choice) = device {
+                choice.retain(|disk| !taken.contains(disk));
+                if choice.is_empty() {
+                    *device = DeviceDisk::Unknown {
+                        reason: String::from("no disk of this guest has its bus and size"),
+                    };
+                }
+            }
+        }
+        let wanted = |wanted: u32| {
+            let wants = |device: &&DeviceDisk| match device {
+                DeviceDisk::OneOf(choice) => choice.contains(&wanted),
+                _ => false,
+            };
+            matched.iter().filter(wants).count()
+        };
+        let certain = matched
+            .iter()
+            .enumerate()
+            .find_map(|(i, device)| match device {
+                DeviceDisk::OneOf(choice) if choice.len() == 1 && wanted(choice[0]) == 1 => {
+                    Some((i, choice[0]))
+                }
+                _ => None,
+            });
+        let Some((i, disk)) = certain else {
+            return;
+        };
+        matched[i] = DeviceDisk::Is { disk, proof };
+    }
+}
+
+fn has_serial(device: &GuestDisk, disk: &Disk) -> bool {
+    let (shown, given) = (device.serial.trim(), disk.serial.as_deref().unwrap_or(""));
+    let cut = given.get(..SERIAL_SHOWN).unwrap_or(given);
+    !shown.is_empty() && (shown == given || shown == cut)
+}
+
+/// Sizes that are unknown do not differ.
+fn same_size(device: &GuestDisk, disk: &Disk) -> bool {
+    device.size == 0 || disk.virtual_size == 0 || device.size == disk.virtual_size
+}
+
+/// A bus that is unknown does not differ.
+fn same_bus(device: &GuestDisk, disk: &Disk) -> bool {
+    let is = |driver: &str| device.driver.contains(driver);
+    let path = device.sysfs_path.as_str();
+    let bus: &[&str] = if is("virtio_blk") || device.name.starts_with("vd") {
+        &["virtio-blk"]
+    } else if device.name.starts_with("nvme") {
+        &["nvme"]
+    } else if path.contains("/usb") {
+        &["usb"]
+    } else if path.contains("/ata") {
+        &["ide", "sata", "ahci"]
+    } else if path.contains("/virtio") {
+        &["virtio-scsi"]
+    } else {
+        return true;
+    };
+    disk.bus.is_empty() || bus.contains(&disk.bus.as_str())
+}
+
+/// The devices of one guest while its requests come in.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    devices: Vec<DeviceDisk>,
+    held: Vec<VecDeque<GuestRequest>>,
+    /// Tried again when so many are held.
+    at: usize,
+}
+
+impl Devices {
+    pub(super) fn new(devices: Vec<DeviceDisk>) -> Self {
+        Self {
+            held: devices.iter().map(|_| VecDeque::new()).collect(),
+            devices,
+            at: VOTES,
+        }
+    }
+
+    /// The disk of a device: `None` while the requests have not told.
+    pub(super) fn disk(&self, device: u32) -> Result<Option<u32>, UnpairedReason> {
+        match self.devices.get(device as usize) {
+            None => Ok(Some(device)),
+            Some(DeviceDisk::Is { disk, .. }) => Ok(Some(*disk)),
+            Some(DeviceDisk::OneOf(_)) => Ok(None),
+            Some(DeviceDisk::Unknown { .. }) => Err(UnpairedReason::NoMatch),
+        }
+    }
+
+    /// Keeps a request until its device's disk is known; gives back the oldest if they are too many.
+    pub(super) fn hold(&mut self, request: GuestRequest) -> Option<GuestRequest> {
+        let held = self.held.get_mut(request.device as usize)?;
+        held.push_back(request);
+        if held.len() > HELD {
+            held.pop_front()
+        } else {
+            None
+        }
+    }
+
+    /// D of the oldest request that is kept.
+    pub(super) fn oldest_ns(&self) -> Option<u64> {
+        let oldest = |held: &VecDeque<GuestRequest>| held.front().map(|request| request.issued_ns);
+        self.held.iter().filter_map(oldest).min()
+    }
+
+    /// Asks the requests, now and then; those whose disk is known now.
+    pub(super) fn resolve(
+        &mut self,
+        pending: &Pending,
+        timeline: &Timeline,
+        end: bool,
+    ) -> Vec<(u32, GuestRequest)> {
+        let most = self.held.iter().map(VecDeque::len).max().unwrap_or(0);
+        if most == 0 || (most < self.at && !end) {
+            return Vec::new();
+        }
+        self.at = if most >= HELD {
+            VOTES
+        } else {
+            most.max(VOTES) * 2
+        };
+        for (device, held) in self.devices.iter_mut().zip(&self.held) {
+            if let DeviceDisk::OneOf(choice) = device
+                && let Some(disk) = elected(choice, held, pending, timeline)
+            {
+                let proof = "requests";
+                *device = DeviceDisk::Is { disk, proof };
+            }
+        }
+        settle(&mut self.devices, "requests of the others");
+        let mut resolved = Vec::new();
+        for (device, held) in self.devices.iter().zip(&mut self.held) {
+            if let DeviceDisk::Is { disk, .. } = device {
+                resolved.extend(held.drain(..).map(|request| (*disk, request)));
+            }
+        }
+        resolved.sort_by_key(|(_, request)| request.completed_ns);
+        resolved
+    }
+
+    /// Serials of requests whose device stayed unknown.
+    pub(super) fn give_up(&mut self) -> Vec<u64> {
+        let held = self.held.iter_mut().flat_map(|held| held.drain(..));
+        held.map(|request| request.serial).collect()
+    }
+
+    pub(super) fn found(&self) -> Vec<DeviceDisk> {
+        self.devices.clone()
+    }
+}
+
+/// The disk that has most of the requests, if the others have next to none.
+fn elected(
+    choice: &[u32],
+    held: &VecDeque<GuestRequest>,
+    pending: &Pending,
+    timeline: &Timeline,
+) -> Option<u32> {
+    let known = !timeline.is_empty();
+    let votes = |disk: u32| {
+        let is_on = |request: &&GuestRequest| {
+            let key = DiskKey::new(disk, request.key);
+            let mut alike = pending.hosts_with(key);
+            alike.any(|host| !known || timeline.admits(request, host))
+        };
+        held.iter().take(ASKED).filter(is_on).count()
+    };
+    let mut votes: Vec<(usize, u32)> = choice.iter().map(|disk| (votes(*disk), *disk)).collect();
+    votes.sort_unstable();
+    let (best, disk) = votes.pop()?;
+    let others: usize = votes.iter().map(|(n, _)| n).sum();
+    let enough = if known { VOTES } else { VOTES_WITHOUT_CLOCK };
+    (best >= enough && others * 8 <= best).then_some(disk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(bus: &str, size: u64, serial: Option<&str>) -> Disk {
+        Disk {
+            bus: String::from(bus),
+            virtual_size: size,
+            serial: serial.map(String::from),
+            ..Disk::default()
+        }
+    }
+
+    fn device(name: &str, path: &str, size: u64, serial: &str) -> GuestDisk {
+        GuestDisk {
+            name: String::from(name),
+            sysfs_path: String::from(path),
+            size,
+            serial: String::from(serial),
+            ..GuestDisk::default()
+        }
+    }
+
+    fn is(matched: &DeviceDisk) -> Option<(u32, &'static str)> {
+        match matched {
+            DeviceDisk::Is { disk, proof } => Some((*disk, proof)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn serial_first_then_bus_and_size_then_what_is_left() {
+        let disks = [
+            disk("virtio-scsi", 1 << 30, None),
+            disk("ide", 1 << 30, None),
+            disk(
+                "virtio-blk",
+                1 << 30,
+                Some("a-serial-number-of-more-than-20"),
+            ),
+            disk("virtio-blk", 1 << 30, None),
+        ];
+        let devices = [
+            device(
+                "sda",
+                "/devices/pci0000:00/0000:00:01.1/ata1/host0/block/sda",
+                1 << 30,
+                "QM00001",
+            ),
+            device(
+                "sdb",
+                "/devices/pci0000:00/0000:00:05.0/virtio2/host2/block/sdb",
+                1 << 30,
+                "",
+            ),
+            device(
+                "vda",
+                "/devices/pci0000:00/0000:00:04.0/virtio1/block/vda",
+                1 << 30,
+                "a-serial-number-of-m",
+            ),
+            device(
+                "vdb",
+                "/devices/pci0000:00/0000:00:06.0/virtio3/block/vdb",
+                1 << 30,
+                "",
+            ),
+        ];
+        let matched = match_disks(&devices, &disks);
+        let found: Vec<_> = matched.iter().map(is).collect();
+        let by_bus = Some("bus and size");
+        assert_eq!(found[2], Some((2, "serial")));
+        assert_eq!(
+            [found[0], found[1], found[3]].map(|of| of.map(|of| of.0)),
+            [Some(1), Some(0), Some(3)]
+        );
+        assert!(
+            [found[0], found[1], found[3]]
+                .iter()
+                .all(|of| of.map(|of| of.1) == by_bus)
+        );
+    }
+
+    #[test]
+    fn what_is_alike_stays_open() {
+        let disks = [disk("virtio-blk", 512, None), disk("virtio-blk", 512, None)];
+        let devices = [
+            device("vda", "", 512, ""),
+            device("vdb", "", 512, ""),
+            device("vdc", "", 1024, ""),
+        ];
+        let matched = match_disks(&devices, &disks);
+        assert_eq!(matched[0], DeviceDisk::OneOf(vec![0, 1]));
+        assert_eq!(matched[1], DeviceDisk::OneOf(vec![0, 1]));
+        assert!(matches!(matched[2], DeviceDisk::Unknown { .. }));
+    }
+
+    #[test]
+    fn a_disk_that_two_can_be_is_given_to_none() {
+        let disks = [disk("virtio-blk", 512, None)];
+        let devices = [device("vda", "", 512, ""), device("vdb", "", 512, "")];
+        let matched = match_disks(&devices, &disks);
+        let found: Vec<_> = matched.iter().map(is).collect();
+        assert_eq!(found, [None, None], "{matched:?}");
+    }
+}

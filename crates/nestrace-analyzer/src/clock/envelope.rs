@@ -1,0 +1,144 @@
+//! The largest of many values that each lose a little with distance in time.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+/// A value at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Anchor {
+    at_ns: u64,
+    value: i64,
+}
+
+/// `value(t) = max over i of (value_i - rho * |t - t_i|)`, exactly, in integers.
+///
+/// Only values that no other one exceeds at their own time are kept, and among those the neighbours of
+/// `t` decide: one push costs O(1) over many. With 500 ppm a value stands for everything within
+/// 0.1 s that is 50 µs worse, so a second of trace holds a few of them.
+#[derive(Clone, Debug)]
+pub(super) struct Envelope {
+    rho_ppm: u64,
+    anchors: VecDeque<Anchor>,
+    /// Where the last question was answered: the next one is nearly always beside it.
+    last: Cell<usize>,
+}
+
+/// How much a value loses over a time: rounded up, so that a bound never becomes too narrow.
+pub(super) const fn loss_ns(rho_ppm: u64, distance_ns: u64) -> i64 {
+    // Beyond 13 days the product might not fit: everything is lost, which is true as well.
+    if distance_ns < 1 << 50 && rho_ppm < 1 << 13 {
+        (distance_ns * rho_ppm).div_ceil(1_000_000).cast_signed()
+    } else {
+        distance_ns.cast_signed()
+    }
+}
+
+impl Envelope {
+    pub(super) const fn new(rho_ppm: u64) -> Self {
+        Self {
+            rho_ppm,
+            anchors: VecDeque::new(),
+            last: Cell::new(0),
+        }
+    }
+
+    /// Whether `a` is at least `b` at the time of `b`.
+    fn covers(&self, a: Anchor, b: Anchor) -> bool {
+        let lost = i128::from(self.rho_ppm) * i128::from(a.at_ns.abs_diff(b.at_ns));
+        (i128::from(a.value) - i128::from(b.value)) * 1_000_000 >= lost
+    }
+
+    /// Index of the first anchor after `at_ns`.
+    fn after(&self, at_ns: u64) -> usize {
+        let is_it = |index: usize| {
+            let before = index.checked_sub(1).and_then(|left| self.anchors.get(left));
+            before.is_none_or(|anchor| anchor.at_ns <= at_ns)
+                && self
+                    .anchors
+                    .get(index)
+                    .is_none_or(|anchor| anchor.at_ns > at_ns)
+        };
+        let (last, end) = (self.last.get(), self.anchors.len());
+        let near = [end, last, last + 1]
+            .into_iter()
+            .find(|index| *index <= end && is_it(*index));
+        let index =
+            near.unwrap_or_else(|| self.anchors.partition_point(|anchor| anchor.at_ns <= at_ns));
+        self.last.set(index);
+        index
+    }
+
+    pub(super) fn push(&mut self, at_ns: u64, value: i64) {
+        let new = Anchor { at_ns, value };
+        let mut index = self.after(at_ns);
+        let left = index.checked_sub(1).and_then(|left| self.anchors.get(left));
+        let covered = |anchor: Option<&Anchor>| anchor.is_some_and(|old| self.covers(*old, new));
+        if covered(left) || covered(self.anchors.get(index)) {
+            return;
+        }
+        while index > 0 && self.covers(new, self.anchors[index - 1]) {
+            self.anchors.remove(index - 1);
+            index -= 1;
+        }
+        while index < self.anchors.len() && self.covers(new, self.anchors[index]) {
+            self.anchors.remove(index);
+        }
+        self.anchors.insert(index, new);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.anchors.is_empty()
+    }
+
+    /// The value at a time; `None` without any.
+    pub(super) fn at(&self, at_ns: u64) -> Option<i64> {
+        let index = self.after(at_ns);
+        let value =
+            |anchor: &Anchor| anchor.value - loss_ns(self.rho_ppm, anchor.at_ns.abs_diff(at_ns));
+        let left = index.checked_sub(1).map(|left| value(&self.anchors[left]));
+        let right = self.anchors.get(index).map(value);
+        left.max(right)
+    }
+
+    /// Drops what only times before `at_ns` need.
+    pub(super) fn forget_before(&mut self, at_ns: u64) {
+        while self.anchors.get(1).is_some_and(|next| next.at_ns <= at_ns) {
+            self.anchors.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn is_what_all_values_say(
+            values in prop::collection::vec((0u64..3_000_000_000, -200_000i64..200_000), 1..200),
+            asked in prop::collection::vec(0u64..3_000_000_000, 1..50),
+            rho_ppm in 0u64..2_000,
+        ) {
+            let mut envelope = Envelope::new(rho_ppm);
+            values.iter().for_each(|(at, value)| envelope.push(*at, *value));
+            for at in asked {
+                let all = values.iter().map(|(t, value)| value - loss_ns(rho_ppm, t.abs_diff(at))).max();
+                prop_assert_eq!(envelope.at(at), all);
+            }
+        }
+
+        #[test]
+        fn forgetting_changes_nothing_later(
+            values in prop::collection::vec((0u64..3_000_000_000, -200_000i64..200_000), 1..200),
+            from in 0u64..3_000_000_000,
+            later in 0u64..1_000_000_000,
+        ) {
+            let mut envelope = Envelope::new(500);
+            values.iter().for_each(|(at, value)| envelope.push(*at, *value));
+            let whole = envelope.at(from + later);
+            envelope.forget_before(from);
+            prop_assert_eq!(envelope.at(from + later), whole);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What is known of a guest's clock and disks before the first request.
+
+use nestrace_abi::Source;
+use nestrace_trace::manifest::{GuestSide, Manifest};
+
+use super::corridor::Corridor;
+use super::devices::match_disks;
+use super::request::Band;
+
+/// Everything that a [`Pairing`](super::Pairing) begins with. Nothing of it has to be known: zeros and
+/// empty lists are "unknown".
+#[derive(Clone, Debug, Default)]
+pub struct ClockStart {
+    /// Guest's name, for the result.
+    pub guest: String,
+    /// Name of the guest's stream, for the result.
+    pub stream: String,
+    /// Round trips over the agent's port: rough, but certain as long as the agent tells the truth.
+    pub round_trips: Vec<RoundTrip>,
+    /// Guest's clock minus the host's, by the wall clocks of both; may be wrong by anything.
+    pub wall_offset_ns: Option<i64>,
+    /// Host's `CLOCK_REALTIME` at `host_start_ns`.
+    pub host_start_unix_ns: u64,
+    /// Host's `CLOCK_MONOTONIC` at the start of the recording.
+    pub host_start_ns: u64,
+    /// When the host's probes were live.
+    pub host_live_ns: u64,
+    /// When the host's recording ended; 0 if unknown.
+    pub host_end_ns: u64,
+    /// The host's recording lost events of QEMU at some time.
+    pub host_lost: bool,
+    /// Fastest change of the offset in parts per million; 0 for the default of 500.
+    pub rho_ppm: u32,
+    /// For each guest device (index into `GuestSide::disks`) the disk, or those that it may be. A device
+    /// that is not in the list is the disk with the same index.
+    pub devices: Vec<DeviceDisk>,
+    /// How many disks the guest has in the topology.
+    pub n_disks: u32,
+}
+
+/// One round trip over the agent's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// Host's clock before the question.
+    pub host_sent_ns: u64,
+    /// Guest's clock.
+    pub guest_ns: u64,
+    /// Host's clock after the answer.
+    pub host_received_ns: u64,
+}
+
+/// Which disk of QEMU a device of the guest is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceDisk {
+    /// This one.
+    Is {
+        /// Index into `Guest::disks`.
+        disk: u32,
+        /// How that was found: `serial`, `size`, `only disk`, `bus`, `requests`.
+        proof: &'static str,
+    },
+    /// One of these; the requests will tell.
+    OneOf(Vec<u32>),
+    /// None that this host serves.
+    Unknown {
+        /// In words.
+        reason: String,
+    },
+}
+
+impl ClockStart {
+    /// What the manifest tells about the guest of this side.
+    #[must_use]
+    pub fn of(manifest: &Manifest, side: &GuestSide) -> Self {
+        let wall = |unix: u64, mono: u64| (unix > 0).then(|| i128::from(mono) - i128::from(unix));
+        let wall_offset_ns = wall(side.start_unix_ns, side.start_mono_ns)
+            .zip(wall(manifest.start_unix_ns, manifest.start_mono_ns))
+            .and_then(|(guest, host)| i64::try_from(guest - host).ok());
+        let guest = manifest
+            .topology
+            .guests
+            .iter()
+            .find(|guest| guest.name == side.guest);
+        Self {
+            guest: side.guest.clone(),
+            stream: side.file.clone(),
+            round_trips: side
+                .clock_samples
+                .iter()
+                .map(|sample| RoundTrip {
+                    host_sent_ns: sample.host_sent_ns,
+                    guest_ns: sample.guest_ns,
+                    host_received_ns: sample.host_received_ns,
+                })
+                .collect(),
+            wall_offset_ns,
+            host_start_unix_ns: manifest.start_unix_ns,
+            host_start_ns: manifest.start_mono_ns,
+            host_live_ns: manifest.live_mono_ns.max(manifest.start_mono_ns),
+            host_end_ns: manifest.end_mono_ns,
+            host_lost: manifest.losses.iter().any(|loss| {
+                loss.guest.is_none() && loss.source == Source::Qemu.name() && loss.events > 0
+            }),
+            rho_ppm: 0,
+            devices: guest.map_or_else(Vec::new, |guest| match_disks(&side.disks, &guest.disks)),
+            n_disks: guest.map_or(0, |guest| guest.disks.len() as u32),
+        }
+    }
+
+    /// What the round trips leave possible: the fastest ones first, and of the others those that agree
+    /// with them. `None` without any that makes sense.
+    pub(super) fn round_trip_corridor(&self, rho_ppm: u64) -> Option<Corridor> {
+        let sane = |trip: &&RoundTrip| {
+            trip.host_sent_ns <= trip.host_received_ns
+                && trip.host_received_ns.max(trip.guest_ns) < 1 << 62
+        };
+        let mut trips: Vec<&RoundTrip> = self.round_trips.iter().filter(sane).collect();
+        trips.sort_by_key(|trip| trip.host_received_ns - trip.host_sent_ns);
+        let mut corridor = Corridor::new(rho_ppm);
+        for trip in &trips {
+            let band = Band {
+                lo_ns: trip.guest_ns.cast_signed() - trip.host_received_ns.cast_signed(),
+                hi_ns: trip.guest_ns.cast_signed() - trip.host_sent_ns.cast_signed(),
+            };
+            let agrees = corridor
+                .at(trip.guest_ns)
+                .is_none_or(|now| band.lo_ns <= now.hi_ns && now.lo_ns <= band.hi_ns);
+            if agrees {
+                corridor.assume(trip.guest_ns, band);
+            }
+        }
+        (!trips.is_empty()).then_some(corridor)
+    }
+}

@@ -1,0 +1,130 @@
+//! What is to be known before the numbers are believed.
+
+use crate::analysis::Analysis;
+use crate::units::{count, of, percent, size};
+
+use super::comparison::{Both, DiskName, DiskPair, Metric, Recording};
+
+/// Part of the events whose loss leaves nothing to judge.
+const TOO_MANY_LOST: f64 = 0.01;
+/// Means of I/O sizes, and shares of operations, that are no longer the same load.
+const OTHER_LOAD: f64 = 0.1;
+
+/// A recording, and whether its numbers can be judged.
+pub(super) fn recording(analysis: &Analysis) -> Recording {
+    let trace = &analysis.trace;
+    // What the host's file systems and the names of threads lost is in no value.
+    let silent = |source: &str| matches!(source, "meta" | "host_fs");
+    let losses = trace.losses.iter().filter(|loss| !silent(&loss.source));
+    let lost: u64 = losses.map(|loss| loss.events).sum();
+    let part = lost as f64 / (trace.events + lost).max(1) as f64;
+    Recording {
+        path: trace.path.clone(),
+        duration_ns: trace.duration_ns,
+        events: trace.events,
+        lost: trace.lost,
+        truncated: trace.truncated,
+        detail: trace.detail.clone(),
+        distrusted: (part > TOO_MANY_LOST)
+            .then(|| format!("{} of its events were lost", percent(part))),
+    }
+}
+
+/// Of the recordings as they are.
+pub(super) fn of_recordings(
+    analyses: Both<&Analysis>,
+    a: &Recording,
+    b: &Recording,
+) -> Vec<String> {
+    let mut caveats = Vec::new();
+    for (name, recording, analysis) in [("A", a, analyses.a), ("B", b, analyses.b)] {
+        match &recording.distrusted {
+            Some(why) => caveats.push(format!(
+                "{name}: {why}; its values are shown but not judged"
+            )),
+            None if recording.lost > 0 => caveats.push(format!(
+                "{name} lost {}",
+                of(recording.lost, "event", "events")
+            )),
+            None => {}
+        }
+        if recording.truncated {
+            caveats.push(format!("{name} was not closed: its end may be missing"));
+        }
+        caveats.extend(unlinked(name, analysis));
+    }
+    if a.detail != b.detail {
+        caveats.push(format!(
+            "A is a {} recording, B a {} one: what only one of them has cannot be compared",
+            a.detail, b.detail
+        ));
+    }
+    caveats
+}
+
+/// Bios that could not be followed.
+fn unlinked(name: &str, analysis: &Analysis) -> Vec<String> {
+    let chains = analysis.chains.iter().filter(|it| it.guest_bios > 0);
+    let poorly = chains.filter(|it| it.fraction.is_some_and(|fraction| fraction < 0.99));
+    let text = poorly.map(|it| {
+        format!(
+            "{name}: {} of {} bios of {}/{} were followed to the host",
+            count(it.linked),
+            count(it.guest_bios),
+            it.guest,
+            it.guest_device
+        )
+    });
+    text.collect()
+}
+
+/// Whether the guest did the same in both.
+pub(super) fn of_load(pair: &DiskPair) -> Vec<String> {
+    let layer = |name: &str| pair.metrics.iter().any(|metric| metric.layer == name);
+    let layer = if layer("guest") { "guest" } else { "qemu" };
+    let find = |operation: &str, name: &str| {
+        let is =
+            |it: &&Metric| it.layer == layer && it.operation == Some(operation) && it.name == name;
+        pair.metrics.iter().find(is)
+    };
+    let rate = |operation, name| {
+        find(operation, name).map_or(Both { a: 0.0, b: 0.0 }, |metric| Both {
+            a: metric.a.unwrap_or(0.0),
+            b: metric.b.unwrap_or(0.0),
+        })
+    };
+    let name = disk(&pair.names.a);
+    let mut caveats = Vec::new();
+    for operation in ["read", "write"] {
+        let (ios, bytes) = (
+            rate(operation, "per_second"),
+            rate(operation, "bytes_per_second"),
+        );
+        let (a, b) = (bytes.a / ios.a, bytes.b / ios.b);
+        if (b / a - 1.0).abs() > OTHER_LOAD {
+            caveats.push(format!(
+                "{name}: not the same load: {operation}s of {} on average in A and {} in B",
+                size(a.round() as u64),
+                size(b.round() as u64)
+            ));
+        }
+    }
+    let (reads, writes) = (rate("read", "per_second"), rate("write", "per_second"));
+    let share = Both {
+        a: reads.a / (reads.a + writes.a),
+        b: reads.b / (reads.b + writes.b),
+    };
+    if (share.a - share.b).abs() > OTHER_LOAD {
+        caveats.push(format!(
+            "{name}: not the same load: {} of the I/Os are reads in A and {} in B",
+            percent(share.a),
+            percent(share.b)
+        ));
+    }
+    caveats
+}
+
+/// `vm1/disk0`.
+fn disk(name: &DiskName) -> String {
+    format!("{}/{}", name.guest, name.disk)
+}

@@ -1,0 +1,268 @@
+//! Values of a block device in both recordings.
+
+use crate::analysis::{Device, Parts};
+use crate::histogram::Dist;
+use crate::units;
+
+use super::OPERATIONS;
+use super::bootstrap::Ratio;
+use super::comparison::{Both, Explanation, Metric};
+use super::explanation;
+use super::metric::Key;
+use super::series::{DeviceSums, FLUSH, Sum, Times};
+
+/// Why a value of the whole recording has no spread.
+const NOT_OVER_TIME: &str = "it is counted for the whole recording only";
+
+/// Name, quantile, and its value in a distribution.
+pub(super) type Percentile = (&'static str, f64, fn(Dist) -> Option<u64>);
+
+/// A layer of the device: its latencies by operation.
+#[derive(Clone, Copy)]
+enum Latency {
+    Q2c,
+    D2c,
+}
+
+impl Latency {
+    /// Mean, median, 99th percentile.
+    const fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Q2c => ["q2c_mean", "q2c_p50", "q2c_p99"],
+            Self::D2c => ["d2c_mean", "d2c_p50", "d2c_p99"],
+        }
+    }
+
+    fn dist(self, device: &Device, place: usize) -> Dist {
+        let latency = &device.latency_ns;
+        let of = |parts: &Parts| match self {
+            Self::Q2c => parts.q2c,
+            Self::D2c => parts.d2c,
+        };
+        let dist = match (place, self) {
+            (0, _) => of(&latency.by_op.read),
+            (1, _) => of(&latency.by_op.write),
+            (2, _) => of(&latency.by_op.discard),
+            (_, Self::Q2c) => latency.flush,
+            (_, Self::D2c) => latency.flush_d2c,
+        };
+        dist.unwrap_or_default()
+    }
+
+    fn times(self, sums: &DeviceSums, place: usize) -> &Times {
+        match self {
+            Self::Q2c => &sums.q2c[place],
+            Self::D2c => &sums.d2c[place],
+        }
+    }
+}
+
+/// The devices, and what their values are called.
+pub(super) struct DeviceView<'a> {
+    pub layer: &'static str,
+    pub devices: Both<&'a Device>,
+}
+
+impl DeviceView<'_> {
+    /// Every value that either recording has.
+    pub(super) fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = Vec::new();
+        for place in 0..OPERATIONS.len() {
+            self.latency(Latency::Q2c, place, &mut metrics);
+            metrics.extend(self.wait_mean(place));
+            self.latency(Latency::D2c, place, &mut metrics);
+            self.rates(place, &mut metrics);
+        }
+        self.requests(&mut metrics);
+        self.whole_recording(&mut metrics);
+        metrics
+    }
+
+    /// By operation: what waiting and the device have of a mean latency.
+    pub(super) fn explanations(&self) -> Vec<Explanation> {
+        let operations = (0..FLUSH).filter_map(|place| {
+            let latency = self.mean(Latency::Q2c, place)?;
+            let parts = vec![self.wait_mean(place)?, self.mean(Latency::D2c, place)?];
+            explanation::of(OPERATIONS[place], "queue_and_device", latency, parts)
+        });
+        operations.collect()
+    }
+
+    fn each<T>(&self, of: impl Fn(&Device) -> T) -> Both<T> {
+        self.devices.map(of)
+    }
+
+    /// A sum over another, stretch by stretch.
+    fn series(&self, of: impl Fn(&DeviceSums, u64) -> (f64, f64)) -> Both<Ratio> {
+        self.each(|device| {
+            let stretches = &device.figures.series.stretches;
+            Ratio {
+                stretches: stretches.iter().map(|(ns, sums)| of(sums, *ns)).collect(),
+            }
+        })
+    }
+
+    fn key(&self, place: Option<usize>, name: &'static str, unit: &'static str) -> Key {
+        Key {
+            layer: self.layer,
+            operation: place.map(|place| OPERATIONS[place]),
+            name,
+            unit,
+        }
+    }
+
+    fn mean(&self, latency: Latency, place: usize) -> Option<Metric> {
+        let dists = self.each(|device| latency.dist(device, place));
+        let n = dists.map(|dist| dist.n);
+        if n.a + n.b == 0 {
+            return None;
+        }
+        let values = dists.map(|dist| mean(&dist));
+        let series = self.series(|sums, _| mean_of(latency.times(sums, place).sum()));
+        let key = self.key(Some(place), latency.names()[0], "ns");
+        Some(key.ratio(values, n, &series))
+    }
+
+    fn latency(&self, latency: Latency, place: usize, metrics: &mut Vec<Metric>) {
+        let Some(mean) = self.mean(latency, place) else {
+            return;
+        };
+        let n = mean.n;
+        metrics.push(mean);
+        let dists = self.each(|device| latency.dist(device, place));
+        let [_, p50, p99] = latency.names();
+        let times = self.devices.map(|device| all_times(device, latency, place));
+        let percentiles: [Percentile; 2] =
+            [(p50, 0.5, |dist| dist.p50), (p99, 0.99, |dist| dist.p99)];
+        for (name, q, of) in percentiles {
+            let values = dists.map(|dist| of(dist).map(|ns| ns as f64));
+            metrics.push(
+                self.key(Some(place), name, "ns")
+                    .quantile(q, values, n, &times),
+            );
+        }
+    }
+
+    fn wait_mean(&self, place: usize) -> Option<Metric> {
+        let series = self.series(|sums, _| mean_of(sums.wait[place]));
+        let n = self.each(|device| {
+            let stretches = &device.figures.series.stretches;
+            stretches.iter().map(|(_, sums)| sums.wait[place].n).sum()
+        });
+        (n.a + n.b > 0).then(|| {
+            let values = whole(&series);
+            let key = self.key(Some(place), "q2d_mean", "ns");
+            key.ratio(values, n, &series)
+        })
+    }
+
+    /// I/Os and bytes for each second between the first I/O and the last.
+    fn rates(&self, place: usize, metrics: &mut Vec<Metric>) {
+        let by = |sums: &DeviceSums| sums.q2c[place].sum().n;
+        let n = self.each(|device| {
+            let stretches = &device.figures.series.stretches;
+            stretches.iter().map(|(_, sums)| by(sums)).sum::<u64>()
+        });
+        if n.a + n.b == 0 {
+            return;
+        }
+        let rate = self.series(|sums, ns| (by(sums) as f64, seconds(ns)));
+        metrics.push(self.key(Some(place), "per_second", "per_second").ratio(
+            whole(&rate),
+            n,
+            &rate,
+        ));
+        if place != FLUSH {
+            let rate = self.series(|sums, ns| (sums.bytes[place] as f64, seconds(ns)));
+            let key = self.key(Some(place), "bytes_per_second", "bytes_per_second");
+            metrics.push(key.ratio(whole(&rate), n, &rate));
+        }
+    }
+
+    /// What requests at the device look like.
+    fn requests(&self, metrics: &mut Vec<Metric>) {
+        let n = self.each(|device| {
+            let stretches = &device.figures.series.stretches;
+            stretches.iter().map(|(_, sums)| sums.issued.n).sum::<u64>()
+        });
+        if n.a + n.b == 0 {
+            return;
+        }
+        let bios = |sums: &DeviceSums| -> f64 {
+            let data = sums.q2c[..FLUSH].iter();
+            data.map(|times| times.sum().n as f64).sum()
+        };
+        let size = self.series(|sums, _| mean_of(sums.issued));
+        let merged = self.series(|sums, _| (bios(sums), sums.issued.n as f64));
+        let next = self.series(|sums, _| (sums.sequential as f64, sums.issued.n as f64));
+        for (name, unit, series) in [
+            ("request_bytes", "bytes", size),
+            ("bios_per_request", "ratio", merged),
+            ("sequential_share", "share", next),
+        ] {
+            metrics.push(self.key(None, name, unit).ratio(whole(&series), n, &series));
+        }
+    }
+
+    fn whole_recording(&self, metrics: &mut Vec<Metric>) {
+        let n = self.each(|device| device.counts.completed);
+        let mut put = |name, unit, values: Both<Option<f64>>| {
+            if values.a.is_some() || values.b.is_some() {
+                let key = self.key(None, name, unit);
+                metrics.push(key.unjudged(values, n, NOT_OVER_TIME));
+            }
+        };
+        let merged = |device: &Device| {
+            let counts = &device.counts;
+            let merges = counts.back_merges? + counts.front_merges? + counts.request_merges?;
+            let queued = counts.queued.filter(|queued| *queued > 0)?;
+            Some(units::share(merges, queued))
+        };
+        put("merged_share", "share", self.each(merged));
+        put(
+            "queue_depth_mean",
+            "count",
+            self.each(|device| Some(device.queue_depth.mean)),
+        );
+        put(
+            "busy_share",
+            "share",
+            self.each(|device| Some(device.queue_depth.busy_share)),
+        );
+        let flushes = |device: &Device| {
+            let n = device.counts.device_flushes;
+            (n > 0 || device.counts.flushes > 0).then_some(n as f64)
+        };
+        put("device_flushes", "count", self.each(flushes));
+    }
+}
+
+/// Of all stretches.
+fn all_times(device: &Device, latency: Latency, place: usize) -> Vec<&Times> {
+    let stretches = device.figures.series.stretches.iter();
+    stretches
+        .map(|(_, sums)| latency.times(sums, place))
+        .collect()
+}
+
+/// The exact mean.
+pub(super) fn mean(dist: &Dist) -> Option<f64> {
+    (dist.n > 0).then(|| dist.sum as f64 / dist.n as f64)
+}
+
+/// What is divided by what for a mean.
+pub(super) fn mean_of(sum: Sum) -> (f64, f64) {
+    (sum.sum as f64, sum.n as f64)
+}
+
+/// Of all stretches.
+pub(super) fn whole(series: &Both<Ratio>) -> Both<Option<f64>> {
+    Both {
+        a: series.a.whole(),
+        b: series.b.whole(),
+    }
+}
+
+pub(super) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

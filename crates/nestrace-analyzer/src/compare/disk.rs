@@ -1,0 +1,190 @@
+//! Values of a guest's disk in both recordings.
+
+use crate::analysis::{Amplification, Chains, QemuDisk};
+use crate::chains::segment_names;
+use crate::histogram::Dist;
+use crate::units;
+
+use super::OPERATIONS;
+use super::bootstrap::Ratio;
+use super::comparison::{Both, Explanation, Metric};
+use super::device::{Percentile, mean, mean_of, seconds, whole};
+use super::explanation;
+use super::metric::Key;
+use super::series::{FLUSH, QemuSums, Times};
+
+/// Part of a disk's bios that must have been followed before their segments are compared.
+const FOLLOWED: f64 = 0.9;
+/// Why an amplification has no spread.
+const NOT_OVER_TIME: &str = "bytes by layer are counted for the whole recording only";
+
+/// What QEMU accounts.
+pub(super) fn qemu(disks: Both<&QemuDisk>) -> Vec<Metric> {
+    let mut metrics = Vec::new();
+    for place in 0..OPERATIONS.len() {
+        of_qemu(disks, place, &mut metrics);
+    }
+    metrics
+}
+
+fn of_qemu(disks: Both<&QemuDisk>, place: usize, metrics: &mut Vec<Metric>) {
+    let dists = disks.map(|disk| qemu_dist(disk, place));
+    let n = dists.map(|dist| dist.n);
+    if n.a + n.b == 0 {
+        return;
+    }
+    let key = |name, unit| Key {
+        layer: "qemu",
+        operation: Some(OPERATIONS[place]),
+        name,
+        unit,
+    };
+    let series = |of: &dyn Fn(&QemuSums, u64) -> (f64, f64)| {
+        disks.map(|disk| {
+            let stretches = &disk.series.stretches;
+            Ratio {
+                stretches: stretches.iter().map(|(ns, sums)| of(sums, *ns)).collect(),
+            }
+        })
+    };
+    let times = disks.map(|disk| {
+        let stretches = disk.series.stretches.iter();
+        stretches
+            .map(|(_, sums)| &sums.latency[place])
+            .collect::<Vec<&Times>>()
+    });
+    let means = series(&|sums, _| mean_of(sums.latency[place].sum()));
+    metrics.push(key("latency_mean", "ns").ratio(dists.map(|dist| mean(&dist)), n, &means));
+    let percentiles: [Percentile; 2] = [
+        ("latency_p50", 0.5, |dist| dist.p50),
+        ("latency_p99", 0.99, |dist| dist.p99),
+    ];
+    for (name, q, of) in percentiles {
+        let values = dists.map(|dist| of(dist).map(|ns| ns as f64));
+        metrics.push(key(name, "ns").quantile(q, values, n, &times));
+    }
+    let rate = series(&|sums, ns| (sums.latency[place].sum().n as f64, seconds(ns)));
+    metrics.push(key("per_second", "per_second").ratio(whole(&rate), n, &rate));
+    if place != FLUSH {
+        let rate = series(&|sums, ns| (sums.bytes[place] as f64, seconds(ns)));
+        let key = key("bytes_per_second", "bytes_per_second");
+        metrics.push(key.ratio(whole(&rate), n, &rate));
+    }
+}
+
+fn qemu_dist(disk: &QemuDisk, place: usize) -> Dist {
+    let latency = &disk.latency_ns;
+    [latency.read, latency.write, latency.discard, latency.flush][place]
+}
+
+/// By operation: what each segment has of a mean latency.
+pub(super) fn segments(chains: Both<&Chains>) -> Vec<Explanation> {
+    (0..OPERATIONS.len())
+        .filter_map(|place| segments_of(chains, place))
+        .collect()
+}
+
+fn segments_of(chains: Both<&Chains>, place: usize) -> Option<Explanation> {
+    let dists = chains.map(|chains| {
+        let latency = &chains.latency_ns;
+        [latency.read, latency.write, latency.discard, latency.flush][place]
+    });
+    let n = dists.map(|dist| dist.n);
+    if n.a == 0 || n.b == 0 {
+        return None;
+    }
+    let why = distrusted(chains);
+    let key = |name| Key {
+        layer: "segment",
+        operation: Some(OPERATIONS[place]),
+        name,
+        unit: "ns",
+    };
+    let judged = |key: Key, values: Both<Option<f64>>, series: &Both<Ratio>| {
+        let metric = key.ratio(values, n, series);
+        match &why {
+            Some(why) => metric.distrusted(why),
+            None => metric,
+        }
+    };
+    let latency = chains.map(|chains| Ratio {
+        stretches: (chains.series.stretches.iter())
+            .map(|(_, sums)| mean_of(sums.by_op[place].latency))
+            .collect(),
+    });
+    let latency = judged(key("q2c_mean"), dists.map(|dist| mean(&dist)), &latency);
+    let parts = segment_names().enumerate().filter_map(|(segment, name)| {
+        let series = chains.map(|chains| Ratio {
+            stretches: (chains.series.stretches.iter())
+                .map(|(_, sums)| {
+                    let sums = &sums.by_op[place];
+                    (sums.segments[segment] as f64, sums.latency.n as f64)
+                })
+                .collect(),
+        });
+        let values = whole(&series);
+        let is_there = [values.a, values.b].iter().any(|it| *it > Some(0.0));
+        is_there.then(|| judged(key(name), values, &series))
+    });
+    explanation::of(OPERATIONS[place], "segments", latency, parts.collect())
+}
+
+/// Why segments are not judged.
+fn distrusted(chains: Both<&Chains>) -> Option<String> {
+    for (name, chains) in [("A", chains.a), ("B", chains.b)] {
+        let fraction = chains.fraction.unwrap_or(0.0);
+        if fraction < FOLLOWED {
+            let part = units::percent(fraction);
+            return Some(format!("only {part} of {name}'s bios were followed"));
+        }
+    }
+    let (mut a, mut b) = (chains.a.folded.clone(), chains.b.folded.clone());
+    a.sort_unstable();
+    b.sort_unstable();
+    (a != b).then(|| String::from("the recordings do not have the same layers"))
+}
+
+/// What each layer made of the bytes and flushes that it was given.
+pub(super) fn amplification(layers: Both<&Amplification>) -> Vec<Metric> {
+    let n = layers.map(|it| it.qemu_bytes.or(it.guest_bytes).unwrap_or(0));
+    let ratio = |above: Option<u64>, below: Option<u64>| {
+        let below = below.filter(|below| *below > 0)?;
+        Some(above? as f64 / below as f64)
+    };
+    type Of = fn(&Amplification) -> (Option<u64>, Option<u64>);
+    let ratios: [(&'static str, Of); 6] = [
+        ("image_bytes_per_qemu_byte", |it| {
+            (it.image_bytes, it.qemu_bytes)
+        }),
+        ("host_bytes_per_qemu_byte", |it| {
+            (it.host_bytes, it.qemu_bytes)
+        }),
+        ("device_bytes_per_qemu_byte", |it| {
+            (it.device_bytes, it.qemu_bytes)
+        }),
+        ("device_writes_per_qemu_write", |it| {
+            (it.write.device, it.write.qemu)
+        }),
+        ("device_reads_per_qemu_read", |it| {
+            (it.read.device, it.read.qemu)
+        }),
+        ("device_flushes_per_qemu_flush", |it| {
+            (it.flushes.device, it.flushes.qemu)
+        }),
+    ];
+    let metric = |(name, of): (&'static str, Of)| {
+        let values = layers.map(|it| {
+            let (above, below) = of(it);
+            ratio(above, below)
+        });
+        let key = Key {
+            layer: "amplification",
+            operation: None,
+            name,
+            unit: "ratio",
+        };
+        let is_known = values.a.is_some() || values.b.is_some();
+        is_known.then(|| key.unjudged(values, n, NOT_OVER_TIME))
+    };
+    ratios.into_iter().filter_map(metric).collect()
+}

@@ -1,0 +1,38 @@
+//! Which part of a latency explains its difference.
+
+use super::comparison::{Explanation, Metric, Part};
+
+/// The explanation of `latency` by `parts`, whose means add up to it; `None` where there is nothing to
+/// compare.
+pub(super) fn of(
+    operation: &'static str,
+    method: &'static str,
+    latency: Metric,
+    parts: Vec<Metric>,
+) -> Option<Explanation> {
+    let difference = latency.difference?;
+    let share = |part: &Metric| {
+        let own = part.difference.filter(|_| difference != 0.0)?;
+        Some(own / difference)
+    };
+    let parts: Vec<Part> = parts
+        .into_iter()
+        .map(|mean| Part {
+            share_of_difference: share(&mean),
+            mean,
+        })
+        .collect();
+    let largest = parts
+        .iter()
+        .filter_map(|part| Some((part.share_of_difference?, part)))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, part)| &part.mean)
+        .filter(|mean| latency.verdict.differs() && mean.verdict == latency.verdict);
+    Some(Explanation {
+        operation,
+        method,
+        largest: largest.map(|mean| mean.name),
+        latency,
+        parts,
+    })
+}

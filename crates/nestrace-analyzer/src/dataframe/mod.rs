@@ -1,0 +1,60 @@
+//! The result as tables: [`DataFrame`]s for whoever goes on in polars, or writes Parquet (feature `dataframe`).
+//!
+//! A view is a copy of what [`Analysis`](crate::Analysis) holds, one row a thing and one column a fact, under the
+//! names of the JSON form. Times are integer nanoseconds, sizes bytes; what is not recorded or not
+//! knowable is null. A view without rows has its columns all the same.
+//!
+//! | view | a row is |
+//! |---|---|
+//! | [`devices`] | a block device of the host or of a guest: counts and bytes |
+//! | [`latencies`] | a distribution: a part of an I/O's way at a layer, by operation |
+//! | [`histograms`] | a bin of one of `vscsiStats`' histograms |
+//! | [`chains`] | a guest's disk: how many of its bios were followed, and where to |
+//! | [`segments`] | a part of a disk's latency, by operation |
+//! | [`findings`] | a rule that fired |
+//! | [`stories`], [`spans`] | a single guest bio; an interval in its tree |
+//! | [`events`] | an event of a stream, as it was recorded |
+//!
+//! ```
+//! use nestrace_analyzer::{Analyzer, Options, dataframe};
+//! use nestrace_trace::{Event, Kind, Manifest};
+//! # fn main() -> dataframe::PolarsResult<()> {
+//! let queue = Event { ts_ns: 1_000, kind: Kind::Queue as u8, object: 0xb10, bytes: 4096, ..Event::default() };
+//! let analysis = Analyzer::analyze(&Manifest::default(), Options::default(), [queue]);
+//! let devices = dataframe::devices(&analysis)?;
+//! assert_eq!(devices.column("queued")?.u64()?.get(0), Some(1));
+//! # Ok(())
+//! # }
+//! ```
+
+mod chains;
+mod devices;
+mod events;
+mod findings;
+mod histograms;
+mod latencies;
+mod stories;
+
+pub use chains::{chains, segments};
+pub use devices::devices;
+pub use events::events;
+pub use findings::findings;
+pub use histograms::histograms;
+pub use latencies::latencies;
+/// The release of polars that the views are made with: its types are those of the crate `polars` of that release.
+pub use polars_core;
+pub use polars_core::frame::DataFrame;
+pub use polars_core::prelude::PolarsResult;
+pub use stories::{spans, stories};
+
+/// A table of `$rows`: a name and a value for each column. The column's type is that of the value.
+macro_rules! table {
+    ($rows:expr, $row:pat => { $($name:ident: $value:expr,)+ }) => {{
+        let rows = $rows;
+        polars_core::frame::DataFrame::new(rows.len(), vec![$({
+            let values: Vec<_> = rows.iter().map(|$row| $value).collect();
+            polars_core::prelude::Column::new(stringify!($name).into(), values)
+        },)+])
+    }};
+}
+use table;

@@ -1,0 +1,126 @@
+//! What plots are drawn from, collected in the same pass and in bounded memory.
+
+mod addresses;
+mod depth_series;
+mod latency_series;
+
+use crate::analysis::{DepthSlot, DeviceFigures, LatencySlot};
+use crate::block_stats::OverTime;
+use crate::compare::{self, DeviceSums, SeriesMeter};
+use crate::device::Operation;
+
+use addresses::AddressSample;
+use depth_series::DepthSeries;
+pub(crate) use latency_series::{Latencies, bucket_limits};
+
+/// Steps of a curve: finer than a screen shows.
+pub(crate) const CURVE_STEPS: u64 = 120;
+
+/// What is collected of one device for its plots only.
+#[derive(Debug, Default)]
+pub(crate) struct FigureMeter {
+    addresses: AddressSample,
+    latency: OverTime<Latencies>,
+    depth: DepthSeries,
+    series: SeriesMeter<DeviceSums>,
+}
+
+impl FigureMeter {
+    /// D of a request with data.
+    #[inline]
+    pub(crate) fn issued(
+        &mut self,
+        ts_ns: u64,
+        operation: Operation,
+        (offset, bytes): (u64, u64),
+        is_seek: bool,
+    ) {
+        self.addresses.io(ts_ns, operation, offset, bytes);
+        let sums = self.series.at(ts_ns);
+        sums.issued.record(bytes);
+        sums.sequential += u64::from(!is_seek);
+    }
+
+    /// A request came to the device.
+    #[inline]
+    pub(crate) fn entered(&mut self, ts_ns: u64) {
+        self.depth.changed(ts_ns, 1);
+    }
+
+    /// A request left the device.
+    #[inline]
+    pub(crate) fn left(&mut self, ts_ns: u64) {
+        self.depth.changed(ts_ns, -1);
+    }
+
+    /// A data I/O ended; `wait_ns` is its time from Q to D, where it was issued here.
+    #[inline]
+    pub(crate) fn ended(
+        &mut self,
+        ts_ns: u64,
+        (operation, bytes): (Operation, u64),
+        latency_ns: u64,
+        wait_ns: Option<u64>,
+    ) {
+        self.latency.at(ts_ns).record(latency_ns);
+        if let Some(place) = compare::place(operation) {
+            let sums = self.series.at(ts_ns);
+            sums.q2c[place].record(latency_ns);
+            sums.bytes[place] += bytes;
+            if let Some(wait_ns) = wait_ns {
+                sums.wait[place].record(wait_ns);
+            }
+        }
+    }
+
+    /// A data I/O was at the device for so long.
+    #[inline]
+    pub(crate) fn served(&mut self, ts_ns: u64, operation: Operation, d2c_ns: u64) {
+        if let Some(place) = compare::place(operation) {
+            self.series.at(ts_ns).d2c[place].record(d2c_ns);
+        }
+    }
+
+    /// A flush without data ended.
+    pub(crate) fn flush_ended(&mut self, ts_ns: u64, q2c_ns: u64) {
+        self.series.at(ts_ns).q2c[compare::FLUSH].record(q2c_ns);
+    }
+
+    /// A flush request was at the device for so long.
+    pub(crate) fn flush_served(&mut self, ts_ns: u64, d2c_ns: u64) {
+        self.series.at(ts_ns).d2c[compare::FLUSH].record(d2c_ns);
+    }
+
+    /// The part of [`DeviceFigures`] that is collected here.
+    pub(crate) fn finish(&self, start_ns: u64) -> DeviceFigures {
+        let latency = self.latency.slots().filter(|(_, slot)| slot.n() > 0);
+        DeviceFigures {
+            touched: self.addresses.touched(),
+            addresses: self.addresses.kept(start_ns),
+            addresses_of: self.addresses.n(),
+            latency: latency
+                .map(|(from_ns, slot)| LatencySlot {
+                    from_ns: from_ns.saturating_sub(start_ns),
+                    n: slot.n(),
+                    p50_ns: slot.quantile(0.5),
+                    p99_ns: slot.quantile(0.99),
+                })
+                .collect(),
+            latency_step_ns: self.latency.step_ns(),
+            depth: self.depth.finish(start_ns),
+            series: self.series.finish(),
+            ..DeviceFigures::default()
+        }
+    }
+}
+
+impl DepthSeries {
+    fn finish(&self, start_ns: u64) -> Vec<DepthSlot> {
+        let since_start = |slot: DepthSlot| DepthSlot {
+            from_ns: slot.from_ns.saturating_sub(start_ns),
+            until_ns: slot.until_ns.saturating_sub(start_ns),
+            ..slot
+        };
+        self.slots().map(since_start).collect()
+    }
+}

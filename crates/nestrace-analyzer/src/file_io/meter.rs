@@ -1,0 +1,66 @@
+//! What QEMU's file I/O on one image counted.
+
+use nestrace_abi::flags::op;
+
+use super::Call;
+use crate::analysis::{FileLatency, ImageFileIo, ReadWriteCdf};
+use crate::figures::CURVE_STEPS;
+use crate::histogram::Histogram;
+
+/// What was done to one image.
+#[derive(Debug, Default)]
+pub(crate) struct FileMeter {
+    /// The kernel tells the end of direct I/O on it (iomap; not a raw block device).
+    pub(super) dio_end_recorded: bool,
+    /// The file system tells the end of a sync (ext4 does, xfs does not).
+    pub(super) sync_end_recorded: bool,
+    pub(super) counts: ImageFileIo,
+    read: Histogram,
+    write: Histogram,
+    sync: Histogram,
+}
+
+impl FileMeter {
+    pub(super) fn count(&mut self, call: &Call, bytes: u64) {
+        match call.op {
+            op::READ => {
+                self.counts.reads += 1;
+                self.counts.bytes.read += bytes;
+            }
+            op::WRITE => {
+                self.counts.writes += 1;
+                self.counts.bytes.write += bytes;
+                self.counts.dsync += u64::from(call.dsync);
+            }
+            op::FSYNC | op::FDATASYNC => self.counts.syncs += 1,
+            op::FALLOCATE => self.counts.fallocates += 1,
+            _ => {}
+        }
+    }
+
+    pub(super) fn took(&mut self, op: u8, ns: u64) {
+        match op {
+            op::READ => self.read.record(ns),
+            op::WRITE => self.write.record(ns),
+            op::FSYNC | op::FDATASYNC => self.sync.record(ns),
+            _ => {}
+        }
+    }
+
+    /// Counts and latencies; what is known from bios is added by the caller.
+    pub(crate) fn finish(&self) -> ImageFileIo {
+        let latency_ns = FileLatency {
+            read: self.read.dist(),
+            write: self.write.dist(),
+            sync: self.sync.dist(),
+        };
+        ImageFileIo {
+            latency_ns,
+            cdf: ReadWriteCdf {
+                read: self.read.cdf(CURVE_STEPS),
+                write: self.write.cdf(CURVE_STEPS),
+            },
+            ..self.counts.clone()
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Rules about where requests lie, in what order, and how large they are.
+
+use super::subject::Subject;
+use super::{Case, Judgement, threshold};
+use crate::analysis::Device;
+use crate::units::{count, percent, size};
+
+/// Part of a device's requests at D that begin where the one before ended.
+fn sequential(device: &Device) -> Option<f64> {
+    let seeks = device.seek_sectors.d2d.as_ref()?;
+    let enough = seeks.n >= threshold::REQUESTS;
+    seeks.sequential_share.filter(|_| enough)
+}
+
+pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
+    let amplified = subject.amplified()?;
+    let beneath = subject.beneath.first().and_then(|(_, device)| *device);
+    let (Some(guest), Some(host)) = (subject.in_guest, beneath) else {
+        return Ok(None);
+    };
+    // Journal and metadata lie elsewhere by right, and so do other disks' images.
+    let class = amplified.by_class;
+    let own = [class.host_journal, class.host_metadata]
+        .into_iter()
+        .flatten()
+        .sum::<u64>();
+    let bytes = amplified.host_bytes.unwrap_or(0);
+    let mostly_data = own as f64 <= threshold::ALLOCATION * bytes as f64;
+    let alone = subject
+        .users()
+        .all(|device| device.others_share < threshold::NOTABLE);
+    let (Some(above), Some(below)) = (sequential(guest), sequential(host)) else {
+        return Ok(None);
+    };
+    let scattered = below <= above * threshold::SCATTERED;
+    if above < threshold::SEQUENTIAL
+        || !scattered
+        || !mostly_data
+        || !alone
+        || amplified.shared_with > 0
+    {
+        return Ok(None);
+    }
+    let share = above - below;
+    Case {
+        title: format!(
+            "the guest goes in sequence ({}), the device does not ({})",
+            percent(above),
+            percent(below)
+        ),
+        explanation: String::from(
+            "What the guest's file system laid out in sequence lies scattered on the host's device: the image grew in \
+             small pieces, or its clusters were allocated in the order of the first writes.",
+        ),
+        advice: vec![
+            String::from(
+                "Preallocate the image and copy it into that (`qemu-img convert -o preallocation=falloc`), with the \
+                 guest shut down.",
+            ),
+            String::from("Or defragment it (`xfs_fsr`, `e4defrag`), or use a raw logical volume."),
+        ],
+        evidence: [
+            ("guest_sequential_share", above.into()),
+            ("device_sequential_share", below.into()),
+            ("format", subject.disk.format.as_str().into()),
+        ]
+        .into(),
+        share,
+        information: false,
+    }
+    .fires()
+}
+
+pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
+    subject.whole()?;
+    let Some((device, stats)) = subject
+        .in_guest
+        .and_then(|it| Some((it, it.stats.as_ref()?)))
+    else {
+        return Ok(None);
+    };
+    let counts = device.counts;
+    let queued = counts.queued.unwrap_or(0);
+    let merges = [
+        counts.back_merges,
+        counts.front_merges,
+        counts.request_merges,
+    ];
+    let merged: u64 = merges.into_iter().flatten().sum::<u64>()
+        + subject.qemu.and_then(|disk| disk.merged).unwrap_or(0);
+    let neighbours = device
+        .seek_sectors
+        .q2q
+        .as_ref()
+        .and_then(|seeks| seeks.sequential_share)
+        .unwrap_or(0.0);
+    let small = stats
+        .request_sectors
+        .issued
+        .p50
+        .is_some_and(|sectors| sectors <= threshold::SMALL_SECTORS);
+    let unmerged = merged as f64 <= threshold::FEW_MERGES * queued as f64;
+    if queued < threshold::REQUESTS || neighbours < threshold::SEQUENTIAL || !small || !unmerged {
+        return Ok(None);
+    }
+    Case {
+        title: format!(
+            "{} of the guest's requests begin where the last one ended, and are not merged",
+            percent(neighbours)
+        ),
+        explanation: format!(
+            "{} small requests follow each other on the disk, and only {} were merged, in the guest or in QEMU. Each \
+             goes the whole way to the host alone.",
+            count(queued),
+            count(merged)
+        ),
+        advice: vec![
+            String::from("Write more at once: larger blocks, buffered writes, several requests in flight."),
+            String::from(
+                "ext3 writes block by block; ext4 and xfs send extents. ext3 is upgraded in place, unmounted and backed \
+                 up: `tune2fs -O extents,uninit_bg,dir_index DEV; e2fsck -fD DEV`. It cannot be undone.",
+            ),
+        ],
+        evidence: [
+            ("requests", queued.into()),
+            ("merged", merged.into()),
+            ("adjacent_share", neighbours.into()),
+        ]
+        .into(),
+        share: neighbours,
+        information: false,
+    }
+    .fires()
+}
+
+pub(super) fn misaligned(subject: &Subject<'_>) -> Judgement {
+    if subject.disk.images.len() > 1 || subject.disk.format != "raw" {
+        return Ok(None);
+    }
+    let amplified = subject.amplified()?;
+    let known = amplified
+        .read
+        .host
+        .zip(amplified.read.qemu)
+        .zip(amplified.write.qemu);
+    let Some(((read, asked), written)) = known else {
+        return Err("the host's block layer was not recorded");
+    };
+    let extra = read.saturating_sub(asked + amplified.by_class.readahead.unwrap_or(0));
+    let share = extra as f64 / written.max(1) as f64;
+    if written == 0 || share < threshold::READ_FOR_WRITE {
+        return Ok(None);
+    }
+    Case {
+        title: format!("writes make the host read: {} for {} written", size(extra), size(written)),
+        explanation: format!(
+            "The host read {} more than the guest asked for, while {} were written: requests do not begin or end \
+             where the blocks beneath do, so that the rest of a block has to be read first.",
+            size(extra),
+            size(written)
+        ),
+        advice: vec![String::from(
+            "Let partitions begin at a multiple of 1 MiB (sector 2048, not 63), and file systems in the guest have \
+             blocks of 4 KiB or more.",
+        )],
+        evidence: [
+            ("read_for_writes_bytes", extra.into()),
+            ("written_bytes", written.into()),
+        ]
+        .into(),
+        share: share.min(1.0),
+        information: false,
+    }
+    .fires()
+}

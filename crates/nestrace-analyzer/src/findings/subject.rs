@@ -1,0 +1,232 @@
+//! One disk of one guest, with everything that is known of it on every layer.
+
+use nestrace_abi::Source;
+use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount, Manifest};
+
+use super::{DiskClues, Missing, threshold};
+use crate::analysis::{Amplification, Analysis, Chains, Device, Image, QemuDisk};
+use crate::verdict::DeviceVerdict;
+
+/// Missing without the guest's side.
+const NO_AGENT: Missing = "the guest was not recorded from inside: start its agent";
+/// Missing where it was, but nothing tells which of its devices the disk is.
+const NO_DEVICE: Missing = "none of the guest's devices is known to be this disk: give the disk a serial number (`serial=`) \
+                            and start the agent before the recording";
+
+/// What a rule looks at.
+pub(super) struct Subject<'a> {
+    pub analysis: &'a Analysis,
+    pub guest: &'a manifest::Guest,
+    pub disk: &'a manifest::Disk,
+    pub chains: Option<&'a Chains>,
+    /// Why there are none, if there are none.
+    not_inside: Missing,
+    pub amplification: Option<&'a Amplification>,
+    pub qemu: Option<&'a QemuDisk>,
+    /// What was gathered for single rules.
+    pub clues: Option<&'a DiskClues>,
+    /// Top first.
+    pub images: Vec<&'a Image>,
+    /// The guest's own device.
+    pub in_guest: Option<&'a Device>,
+    /// The same, as the agent describes it.
+    pub guest_disk: Option<&'a GuestDisk>,
+    /// Mounts of the guest on this disk.
+    pub mounts: Vec<&'a GuestMount>,
+    /// Calls of file I/O in the guest were to be recorded.
+    pub guest_calls_probed: bool,
+    /// Devices right under the top image, as the manifest and as the analysis have them.
+    pub beneath: Vec<(&'a HostDevice, Option<&'a Device>)>,
+}
+
+impl<'a> Subject<'a> {
+    /// Every disk that did something.
+    pub(super) fn all(
+        analysis: &'a Analysis,
+        manifest: &'a Manifest,
+        clues: &'a [DiskClues],
+    ) -> Vec<Self> {
+        let guests = manifest.topology.guests.iter();
+        let disks = guests.flat_map(|guest| guest.disks.iter().map(move |disk| (guest, disk)));
+        disks
+            .filter_map(|(guest, disk)| {
+                let of_disk = |it: &&DiskClues| it.guest == guest.name && it.disk == disk.name;
+                let clues = clues.iter().find(of_disk);
+                let subject = Self::of(analysis, manifest, guest, disk)?;
+                Some(Self { clues, ..subject })
+            })
+            .collect()
+    }
+
+    fn of(
+        analysis: &'a Analysis,
+        manifest: &'a Manifest,
+        guest: &'a manifest::Guest,
+        disk: &'a manifest::Disk,
+    ) -> Option<Self> {
+        let is = |of: &str, name: &str| of == guest.name && name == disk.name;
+        let chains = analysis.chains.iter().find(|it| is(&it.guest, &it.disk));
+        let qemu = analysis
+            .qemu
+            .iter()
+            .find(|it| is(&it.guest, it.disk.as_deref().unwrap_or_default()));
+        let worked = |it: &QemuDisk| it.reads + it.writes + it.flushes + it.discards > 0;
+        let worked = chains.is_some_and(|it| it.guest_bios > 0) || qemu.is_some_and(worked);
+        if !worked {
+            return None;
+        }
+        let name_in_guest = chains.map(|it| it.guest_device.as_str());
+        let side = manifest
+            .guest_sides
+            .iter()
+            .rfind(|side| side.guest == guest.name);
+        let of_guest = |device: &&Device| {
+            device.guest.as_ref() == Some(&guest.name)
+                && Some(device.name.as_str()) == name_in_guest
+        };
+        let guest_disk = side.and_then(|side| {
+            side.disks
+                .iter()
+                .find(|it| Some(it.name.as_str()) == name_in_guest)
+        });
+        let mounts = side.into_iter().flat_map(|side| &side.mounts);
+        let under = disk.images.first().map(|image| image.devices.as_slice());
+        Some(Self {
+            analysis,
+            guest,
+            disk,
+            chains,
+            not_inside: side.map_or(NO_AGENT, |_| NO_DEVICE),
+            qemu,
+            clues: None,
+            amplification: analysis
+                .amplification
+                .iter()
+                .find(|it| is(&it.guest, &it.disk)),
+            images: analysis
+                .images
+                .iter()
+                .filter(|it| is(&it.guest, &it.disk))
+                .collect(),
+            in_guest: analysis.devices.iter().find(of_guest),
+            guest_disk,
+            mounts: mounts
+                .filter(|it| Some(it.disk.as_str()) == name_in_guest)
+                .collect(),
+            guest_calls_probed: side.is_some_and(|side| {
+                let mut probes = side.probes.iter();
+                probes.any(|probe| probe.source == Source::File.name())
+            }),
+            beneath: under
+                .unwrap_or_default()
+                .iter()
+                .filter_map(|name| {
+                    let about = manifest
+                        .topology
+                        .devices
+                        .iter()
+                        .find(|it| it.name == *name)?;
+                    let host = |it: &&Device| it.side == "host" && it.name == *name;
+                    Some((about, analysis.devices.iter().find(host)))
+                })
+                .collect(),
+        })
+    }
+
+    pub(super) fn guest_name(&self) -> &'a str {
+        &self.guest.name
+    }
+
+    pub(super) fn disk_name(&self) -> &'a str {
+        &self.disk.name
+    }
+
+    /// The chains, if what they say is certain enough to judge by.
+    pub(super) fn followed(&self) -> Result<&'a Chains, Missing> {
+        let chains = self.chains.ok_or(self.not_inside)?;
+        if chains.linked < threshold::BIOS {
+            return Err("too few of the guest's requests were followed");
+        }
+        if chains.fraction.unwrap_or(0.0) < threshold::FOLLOWED {
+            return Err("too many of the guest's requests could not be followed");
+        }
+        self.whole()?;
+        Ok(chains)
+    }
+
+    /// Nothing was lost.
+    pub(super) fn whole(&self) -> Result<(), Missing> {
+        if self.analysis.trace.lost > 0 {
+            return Err("events were lost");
+        }
+        Ok(())
+    }
+
+    /// The layers' bytes, if they were counted.
+    pub(super) fn amplified(&self) -> Result<&'a Amplification, Missing> {
+        self.whole()?;
+        self.amplification.ok_or(self.not_inside)
+    }
+
+    /// What was gathered in the pass, if the guest was recorded and nothing was lost.
+    pub(super) fn gathered(&self) -> Result<&'a DiskClues, Missing> {
+        self.whole()?;
+        self.chains.and(self.clues).ok_or(self.not_inside)
+    }
+
+    /// The same, if every layer of the host was recorded beneath the disk.
+    pub(super) fn gathered_to_the_device(&self) -> Result<&'a DiskClues, Missing> {
+        let clues = self.gathered()?;
+        if self.chains.is_some_and(|chains| !chains.folded.is_empty()) {
+            return Err("QEMU, its file I/O or the host's bios were not recorded");
+        }
+        Ok(clues)
+    }
+
+    /// The guest was recorded for as long as the host: their shares of the time are of the same time.
+    pub(super) fn seen_throughout(&self) -> bool {
+        let bytes = self
+            .amplification
+            .and_then(|it| it.guest_bytes.zip(it.qemu_bytes));
+        bytes.is_some_and(|(guest, qemu)| guest as f64 >= threshold::THROUGHOUT * qemu as f64)
+    }
+
+    /// The file system that the top image lies on.
+    pub(super) fn host_fs(&self) -> Option<&'a str> {
+        self.images.first()?.fs_type.as_deref()
+    }
+
+    /// The file system on the disk in the guest, if there is one only.
+    pub(super) fn guest_fs(&self) -> Option<&'a str> {
+        let first = self.mounts.first()?;
+        let alike = self
+            .mounts
+            .iter()
+            .all(|mount| mount.fs_type == first.fs_type);
+        alike.then_some(first.fs_type.as_str())
+    }
+
+    /// Who used the devices beneath.
+    pub(super) fn users(&self) -> impl Iterator<Item = &'a DeviceVerdict> {
+        let verdicts = self.analysis.verdict.devices.iter();
+        let beneath: Vec<&str> = self.beneath.iter().map(|it| it.0.name.as_str()).collect();
+        verdicts.filter(move |verdict| beneath.contains(&verdict.device.as_str()))
+    }
+
+    /// Part of the summed latency of all bios, flushes included, that a set of segments has.
+    pub(super) fn share_of(chains: &Chains, segments: &[&str]) -> f64 {
+        let named = chains
+            .segments
+            .iter()
+            .filter(|it| segments.contains(&it.name));
+        named.map(|segment| segment.share).sum()
+    }
+}
+
+/// Keeps a journal of what it does.
+pub(super) fn journals(fs: &str) -> bool {
+    matches!(
+        fs,
+        "ext3" | "ext4" | "xfs" | "jfs" | "reiserfs" | "btrfs" | "f2fs"
+    )
+}

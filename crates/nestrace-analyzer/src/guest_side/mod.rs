@@ -1,0 +1,497 @@
+//! One session of a guest's agent (or one imported capture): the guest's own block layer on the
+//! guest's clock, and the ties of its requests to QEMU's.
+//!
+//! A guest that reboots begins another session with its own clock; its disks are the same.
+
+mod bound;
+mod disk;
+mod summary;
+mod unmap;
+
+use std::rc::Rc;
+
+use nestrace_abi::{Kind, Source, flags};
+use nestrace_trace::Event;
+use nestrace_trace::manifest::{GuestSide, Manifest};
+
+use crate::block::{Above, BlockLayer};
+use crate::chains::{Chain, Join, Link};
+use crate::clock::{
+    Band, ClockStart, ClockSummary, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing,
+};
+use crate::device::Operation;
+use crate::file_io::FileIo;
+use crate::image::Images;
+use crate::loss_counts::LossCounts;
+use crate::pointer::PointerMap;
+use crate::sector_identity::SectorIdentity;
+use crate::span::{BioSpan, RequestSpan, Served, What};
+use crate::threads::Threads;
+use crate::unlinked::{Reason, Reasons};
+
+use disk::DiskCounts;
+pub(crate) use summary::{disk_of, is_undecided};
+use unmap::Unmaps;
+
+/// How far a stream is read between two looks at what the clock has found.
+const LOOK_NS: u64 = 20_000_000;
+/// The same in events, should a guest's clock stand still.
+const LOOK_EVENTS: u64 = 1 << 16;
+/// Virtqueues of one guest that are told apart.
+const MAX_QUEUES: usize = 1024;
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub side: GuestSide,
+    /// Index into the topology's guests.
+    guest: Option<u32>,
+    identity: Option<SectorIdentity>,
+    block: BlockLayer,
+    /// None of these belong to a guest; its block layer asks them as the host's does.
+    images: Images,
+    files: FileIo,
+    threads: Threads,
+    reasons: Reasons,
+    /// Guest's clock minus the host's by the wall clocks.
+    wall_offset_ns: Option<i64>,
+    pairing: Pairing,
+    join: Join,
+    /// By the numbers of `GuestSide::disks`.
+    pub disks: Vec<DiskCounts>,
+    disk_of_dev: PointerMap<u32, u32>,
+    /// QEMU requests that the clock has not decided on.
+    served: PointerMap<u64, Rc<Served>>,
+    /// Those that were no request of this session.
+    pub unclaimed: Vec<Rc<Served>>,
+    /// An earlier session of the same guest has the first say on QEMU's requests.
+    pub follows_another: bool,
+    /// Numbers of bios on their way, by address and Q, if anybody asked for them.
+    numbers: Option<PointerMap<(u64, u64), u64>>,
+    pub losses: LossCounts,
+    pub events: u64,
+    /// Events of the block layer, those that were made up in place of blktrace's among them.
+    block_events: u64,
+    pub unknown_events: u64,
+    /// Events that no kernel writes.
+    pub implausible: u64,
+    pub(crate) first_ns: Option<u64>,
+    pub(crate) last_ns: u64,
+    guest_read_ns: u64,
+    host_ns: u64,
+    /// Discards that may go on.
+    unmaps: Unmaps,
+    /// Addresses of virtqueues.
+    queues: Vec<u64>,
+    looked_events: u64,
+    looked_guest_ns: u64,
+    looked_host_ns: u64,
+}
+
+/// What a session leaves.
+pub(crate) struct Finished {
+    pub clock: ClockSummary,
+    /// Bios that became ready at last.
+    pub chains: Vec<Chain>,
+}
+
+impl Session {
+    /// The session with this index in `Manifest::guest_sides`.
+    pub(crate) fn new(manifest: &Manifest, side: usize, numbered: bool) -> Option<Self> {
+        let earlier = manifest.guest_sides.get(..side)?;
+        let side = manifest.guest_sides.get(side)?;
+        let guests = &manifest.topology.guests;
+        let guest = guests.iter().position(|guest| guest.name == side.guest);
+        let lost = manifest.losses.iter().any(|loss| {
+            loss.guest.as_deref() == Some(side.guest.as_str())
+                && loss.events > 0
+                && loss.source != Source::Meta.name()
+        });
+        let disks = (0u32..).zip(&side.disks);
+        let start = ClockStart::of(manifest, side);
+        Some(Self {
+            follows_another: earlier.iter().any(|earlier| earlier.guest == side.guest),
+            guest: guest.and_then(|guest| u32::try_from(guest).ok()),
+            identity: (side.backend == "blktrace").then(SectorIdentity::default),
+            block: BlockLayer::with_spans(),
+            images: Images::default(),
+            files: FileIo::default(),
+            threads: Threads::default(),
+            reasons: Reasons {
+                live_ns: side.live_mono_ns.max(side.start_mono_ns),
+                lost_so_far: false,
+                lost_sometime: lost,
+            },
+            wall_offset_ns: start.wall_offset_ns,
+            pairing: Pairing::new(start),
+            join: Join::default(),
+            disk_of_dev: disks.map(|(number, disk)| (disk.dev, number)).collect(),
+            disks: DiskCounts::all(side),
+            served: PointerMap::default(),
+            unclaimed: Vec::new(),
+            numbers: numbered.then(PointerMap::default),
+            losses: LossCounts::default(),
+            events: 0,
+            block_events: 0,
+            unknown_events: 0,
+            implausible: 0,
+            first_ns: None,
+            last_ns: 0,
+            guest_read_ns: 0,
+            host_ns: 0,
+            unmaps: Unmaps::default(),
+            queues: Vec::new(),
+            looked_events: 0,
+            looked_guest_ns: 0,
+            looked_host_ns: 0,
+            side: side.clone(),
+        })
+    }
+
+    /// Where an event belongs among the host's: its time there as far as that is known, else whatever
+    /// keeps the two streams side by side.
+    pub(crate) fn place(&self, guest_ns: u64) -> u64 {
+        self.pairing.host_time(guest_ns)
+    }
+
+    /// The host's time of a guest's; `None` where nothing tells it yet.
+    pub(crate) fn host_time(&self, guest_ns: u64) -> Option<u64> {
+        let offset_ns = self
+            .pairing
+            .band(guest_ns)
+            .map(Band::middle_ns)
+            .or(self.wall_offset_ns)?;
+        Some(guest_ns.saturating_add_signed(offset_ns.saturating_neg()))
+    }
+
+    /// Takes one event; `within` is whether it lies in the time that was asked for.
+    pub(crate) fn push(&mut self, event: &Event, within: bool) {
+        self.events += 1;
+        let Some(kind) = event.kind() else {
+            self.unknown_events += 1;
+            return;
+        };
+        match kind {
+            Kind::Thread => return self.threads.name(event),
+            Kind::Loss => self.loss(event),
+            _ => {}
+        }
+        if !within || !matches!(kind.source(), Source::Block | Source::File | Source::Meta) {
+            return;
+        }
+        if kind.source() == Source::File {
+            let clues = self.disks.iter_mut().map(|disk| &mut disk.clues);
+            return clues.for_each(|clues| clues.file_io(kind, event));
+        }
+        if !is_plausible(kind, event) {
+            self.implausible += 1;
+            return;
+        }
+        let first = *self.first_ns.get_or_insert(event.ts_ns);
+        self.reasons.live_ns = self.reasons.live_ns.max(first);
+        self.last_ns = self.last_ns.max(event.ts_ns);
+        match self.identity.take() {
+            Some(mut identity) => {
+                identity.identify(event, |event| self.block_event(event));
+                self.identity = Some(identity);
+            }
+            None => self.block_event(event),
+        }
+        self.hand_on();
+    }
+
+    fn block_event(&mut self, event: &Event) {
+        let Some(kind) = event.kind().filter(|kind| kind.source() == Source::Block) else {
+            return;
+        };
+        match kind {
+            Kind::Queue => self.count_bio(event),
+            Kind::Requeue if Operation::of(event.op()) != Operation::Other && event.bytes > 0 => {
+                if let Some(disk) = self.disk_mut(event.dev) {
+                    disk.requeues += 1;
+                }
+            }
+            _ => {}
+        }
+        let mut above = Above {
+            images: &mut self.images,
+            activity: &mut [],
+            files: &mut self.files,
+            threads: &self.threads,
+            reasons: self.reasons,
+        };
+        self.block.push(kind, event, &mut above);
+        self.block_events += 1;
+        self.bound(event.ts_ns);
+    }
+
+    fn disk_mut(&mut self, dev: u32) -> Option<&mut DiskCounts> {
+        let disk = *self.disk_of_dev.get(&dev)?;
+        self.disks.get_mut(disk as usize)
+    }
+
+    fn count_bio(&mut self, event: &Event) {
+        let data = Operation::of(event.op()) != Operation::Other && event.bytes > 0;
+        let flush = event.bytes == 0
+            && (event.op() == flags::OP_FLUSH || event.flags & flags::PREFLUSH != 0);
+        if !data && !flush {
+            return;
+        }
+        let Some(disk) = self.disk_mut(event.dev) else {
+            return;
+        };
+        disk.bios += 1;
+        let number = disk.bios;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.insert((event.object, event.ts_ns), number);
+        }
+    }
+
+    fn loss(&mut self, event: &Event) {
+        if self.losses.grow(event) && LossCounts::is_of_blocks(event) {
+            self.reasons.lost_so_far = true;
+            self.block.events_were_lost();
+            self.pairing.guest_lost(event.ts_ns);
+        }
+    }
+
+    /// The host's stream lost events up to this time.
+    pub(crate) fn host_lost(&mut self, host_ns: u64) {
+        self.pairing.host_lost(host_ns);
+    }
+
+    /// Hands what has ended to the clock and to the bios that wait.
+    fn hand_on(&mut self) {
+        let Some(spans) = &mut self.block.spans else {
+            return;
+        };
+        if spans.bios.is_empty() && spans.requests.is_empty() {
+            return;
+        }
+        for request in spans.requests.drain(..) {
+            let Some(device) = self.disk_of_dev.get(&request.dev) else {
+                continue;
+            };
+            if let Some(key) = key(&request) {
+                // One without bios has nobody that waits for it.
+                if request.flush || request.bios > 0 {
+                    self.join.request(&request);
+                }
+                self.pairing.guest_request(GuestRequest {
+                    serial: request.serial,
+                    device: *device,
+                    key,
+                    lane: request.lane,
+                    issued_ns: request.issued_ns,
+                    completed_ns: request.completed_ns,
+                });
+            }
+        }
+        let mut bios = std::mem::take(&mut spans.bios);
+        for bio in bios.drain(..) {
+            self.bio(bio, None);
+        }
+        // Its room is needed again.
+        if let Some(spans) = &mut self.block.spans {
+            spans.bios = bios;
+        }
+    }
+
+    /// A bio has ended, or was given up for this reason.
+    fn bio(&mut self, bio: BioSpan, given_up: Option<&'static str>) {
+        let numbers = self.numbers.as_mut();
+        let number = numbers.and_then(|numbers| numbers.remove(&(bio.pointer, bio.queued_ns)));
+        let Some(device) = self.disk_of_dev.get(&bio.dev) else {
+            return;
+        };
+        if given_up.is_none()
+            && let Some(disk) = self.disks.get_mut(*device as usize)
+        {
+            disk.clues.bio(&bio);
+        }
+        let reason = given_up.unwrap_or_else(|| match self.reasons.at(bio.ended_ns) {
+            Reason::LostEvents => "lost_events",
+            Reason::BeforeStart | Reason::NoMatch => "no_match",
+        });
+        self.join.bio(bio, *device, number.unwrap_or(0), reason);
+    }
+
+    /// Whether QEMU requests of this disk may be this guest's.
+    pub(crate) fn is_of(&self, images: &Images, disk: u32) -> Option<u32> {
+        let disk = images.disks.get(disk as usize)?;
+        (Some(disk.guest) == self.guest).then_some(disk.disk)
+    }
+
+    /// A number for a virtqueue: QEMU takes the requests of one in the order in which the guest's
+    /// processor put them there.
+    fn lane(&mut self, queue: u64) -> u32 {
+        if queue == 0 {
+            return HostRequest::ANY_LANE;
+        }
+        let known = self.queues.iter().position(|known| *known == queue);
+        if known.is_none() && self.queues.len() < MAX_QUEUES {
+            self.queues.push(queue);
+        }
+        known
+            .or_else(|| self.queues.iter().position(|known| *known == queue))
+            .and_then(|place| u32::try_from(place).ok())
+            .unwrap_or(HostRequest::ANY_LANE)
+    }
+
+    /// Takes a QEMU request that has been handed back; `disk` is its place among the guest's disks.
+    pub(crate) fn served(&mut self, served: &Rc<Served>, disk: u32) {
+        if served.span.what == What::Discard && !served.handed_back {
+            self.unmaps.add(served, disk);
+        } else {
+            self.offer(served, disk);
+        }
+    }
+
+    /// Offers a QEMU request to the clock.
+    fn offer(&mut self, served: &Rc<Served>, disk: u32) {
+        let span = &served.span;
+        let class = match span.what {
+            What::Read => OpClass::Read,
+            What::Discard => OpClass::Discard,
+            What::Flush => OpClass::Flush,
+            _ => OpClass::Write,
+        };
+        let (offset, bytes) = if class == OpClass::Flush {
+            (0, 0)
+        } else {
+            (span.offset, span.bytes)
+        };
+        if class != OpClass::Flush && !served.offset_known {
+            return;
+        }
+        self.served.insert(served.serial, Rc::clone(served));
+        let lane = self.lane(served.queue);
+        self.pairing.host_request(HostRequest {
+            serial: served.serial,
+            disk,
+            key: Key {
+                class,
+                offset,
+                bytes,
+            },
+            lane,
+            start_ns: span.start_ns,
+            end_ns: span.end_ns,
+        });
+    }
+
+    /// The guest's stream has ended.
+    pub(crate) fn ended(&mut self) {
+        self.guest_read_ns = u64::MAX;
+    }
+
+    /// The host's stream has been read so far: whatever ended before was handed to [`Self::served`].
+    pub(crate) fn host_read(&mut self, host_ns: u64) {
+        while let Some((whole, disk)) = self.unmaps.whole_before(host_ns) {
+            self.offer(&whole, disk);
+        }
+        self.host_ns = self.host_ns.max(host_ns);
+    }
+
+    /// Bios whose fate is known by now, now and then: `None` when it is too early to look again.
+    pub(crate) fn look(&mut self) -> Option<Vec<Chain>> {
+        let due = self.last_ns >= self.looked_guest_ns.saturating_add(LOOK_NS)
+            || self.host_ns >= self.looked_host_ns.saturating_add(LOOK_NS)
+            || self.block_events >= self.looked_events.saturating_add(LOOK_EVENTS);
+        if !due {
+            return None;
+        }
+        self.looked_events = self.block_events;
+        self.looked_guest_ns = self.last_ns;
+        self.looked_host_ns = self.host_ns;
+        self.pairing
+            .advance(self.guest_read_ns.max(self.last_ns), self.host_ns);
+        self.take_outcomes();
+        Some(self.join.drain().collect())
+    }
+
+    fn take_outcomes(&mut self) {
+        while let Some(outcome) = self.pairing.next_outcome() {
+            match outcome {
+                Outcome::Paired(paired) => {
+                    let link = self.served.remove(&paired.host).map(|served| Link {
+                        served,
+                        offset_ns: paired.offset_ns,
+                        bound_ns: paired.band.bound_ns(),
+                        stretched: paired.stretched,
+                    });
+                    self.join.decide(paired.guest, link.ok_or("no_match"));
+                }
+                Outcome::Unpaired(unpaired) => self
+                    .join
+                    .decide(unpaired.guest, Err(unpaired.reason.name())),
+                Outcome::Unclaimed(host) => {
+                    self.unclaimed.extend(self.served.remove(&host));
+                }
+            }
+        }
+    }
+
+    /// What ended on the host before this time was linked here or passed on.
+    pub(crate) fn host_decided(&self) -> u64 {
+        let offered = self.served.values().map(|served| served.span.end_ns);
+        let open = offered.chain(self.unmaps.oldest_ns()).min();
+        open.map_or(self.host_ns, |open| open.min(self.host_ns))
+    }
+
+    /// Both streams have ended.
+    pub(crate) fn finish(&mut self) -> Finished {
+        self.block.finish();
+        self.hand_on();
+        self.host_read(u64::MAX);
+        self.pairing.advance(u64::MAX, u64::MAX);
+        let clock = self.pairing.finish();
+        self.take_outcomes();
+        self.join.finish(self.reason_of_open());
+        Finished {
+            clock,
+            chains: self.join.drain().collect(),
+        }
+    }
+
+    fn reason_of_open(&self) -> &'static str {
+        if self.reasons.lost_so_far || self.reasons.lost_sometime {
+            "lost_events"
+        } else {
+            "after_end"
+        }
+    }
+}
+
+/// Whether a kernel can have written this: the guest is not trusted, and sums are not to overflow. A bio's
+/// length has 32 bits, a place on a disk 64 bits of sectors at most, of which nobody has more than 2^51;
+/// a clock that counts nanoseconds from its start does not pass a hundred years.
+fn is_plausible(kind: Kind, event: &Event) -> bool {
+    // A Link holds addresses in these columns, and a flush has no place: its sector is −1.
+    let extent = kind == Kind::Link
+        || event.bytes == 0
+        || event.bytes <= u64::from(u32::MAX) && event.offset < 1 << 60;
+    extent && event.ts_ns < 1 << 62
+}
+
+/// What a request has in common with QEMU's; `None` for those that QEMU does not account.
+fn key(request: &RequestSpan) -> Option<Key> {
+    if request.flush {
+        return Some(Key {
+            class: OpClass::Flush,
+            offset: 0,
+            bytes: 0,
+        });
+    }
+    let class = match request.operation {
+        Operation::Read => OpClass::Read,
+        Operation::Write => OpClass::Write,
+        Operation::Discard => OpClass::Discard,
+        Operation::Other => return None,
+    };
+    Some(Key {
+        class,
+        offset: request.offset,
+        bytes: request.bytes,
+    })
+}

@@ -1,0 +1,115 @@
+//! What a session says in the end: its devices, and the counts of its disks.
+
+use nestrace_trace::manifest::{self, Topology};
+
+use super::Session;
+use crate::analysis::{ClockPiece, Device, TimePiece};
+use crate::chains::DiskChains;
+use crate::clock::{ClockSummary, DeviceDisk};
+use crate::device::DeviceMeter;
+
+impl Session {
+    /// `chains[]` of a disk, but for its names.
+    pub(crate) fn chains_of(&self, disk: usize) -> Option<DiskSummary<'_>> {
+        let counts = self.disks.get(disk)?;
+        let dev = self.side.disks.get(disk)?.dev;
+        let meter = self.block.devices.iter().find(|meter| meter.dev == dev)?;
+        Some(DiskSummary {
+            guest_bios: counts.bios.saturating_sub(meter.check.refused),
+            guest_requests: meter.issued.saturating_sub(counts.requeues) + meter.device_flushes,
+            chains: &counts.chains,
+            open: self.reason_of_open(),
+        })
+    }
+
+    /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock.
+    pub(crate) fn devices(&mut self, host_start_ns: u64, stretches: &[ClockPiece]) -> Vec<Device> {
+        let topology = self.topology();
+        let begin_ns = match self.side.start_mono_ns {
+            0 => self.first_ns.unwrap_or(0),
+            start_ns => start_ns,
+        };
+        let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
+        let name = |dev: u32| crate::device::major_minor(dev);
+        let timeline = self.timeline(begin_ns, host_start_ns, stretches);
+        let meters = self.block.devices.iter_mut();
+        let finish = |meter: &mut DeviceMeter| {
+            let mut device = meter.finish(&topology, end_ns, end_ns - begin_ns);
+            device.side = "guest";
+            device.guest = Some(self.side.guest.clone());
+            device.figures.timeline.clone_from(&timeline);
+            if !meter.light {
+                device.users = Some(meter.users.finish(&self.images, &[], &name));
+            }
+            device
+        };
+        meters.filter(|meter| meter.has_io()).map(finish).collect()
+    }
+
+    /// Where the session's times, counted from `begin_ns` of the guest's clock, lie in the recording.
+    fn timeline(
+        &self,
+        begin_ns: u64,
+        host_start_ns: u64,
+        stretches: &[ClockPiece],
+    ) -> Vec<TimePiece> {
+        let piece = |from_guest_ns: i128, offset_ns: i128| {
+            let ahead_ns = i128::from(begin_ns) - offset_ns - i128::from(host_start_ns);
+            Some(TimePiece {
+                from_ns: u64::try_from((from_guest_ns - i128::from(begin_ns)).max(0)).ok()?,
+                ahead_ns: i64::try_from(ahead_ns).ok()?,
+            })
+        };
+        if stretches.is_empty() {
+            let begin = i128::from(begin_ns);
+            let host_ns = self.host_time(begin_ns).map(i128::from);
+            return host_ns
+                .and_then(|host_ns| piece(begin, begin - host_ns))
+                .into_iter()
+                .collect();
+        }
+        let pieces = stretches.iter().filter_map(|stretch| {
+            let offset_ns = i128::from(stretch.offset_ns);
+            let host_ns = i128::from(host_start_ns) + i128::from(stretch.from_ns);
+            piece(host_ns + offset_ns, offset_ns)
+        });
+        pieces.collect()
+    }
+
+    /// The guest's disks as the host's are described.
+    fn topology(&self) -> Topology {
+        let devices = self.side.disks.iter().map(|disk| manifest::Device {
+            name: disk.name.clone(),
+            dev: disk.dev,
+            scheduler: disk.scheduler.clone(),
+            ..manifest::Device::default()
+        });
+        Topology {
+            guests: Vec::new(),
+            devices: devices.collect(),
+        }
+    }
+}
+
+/// A disk's counts, and what became of its bios.
+pub(crate) struct DiskSummary<'a> {
+    pub guest_bios: u64,
+    pub guest_requests: u64,
+    pub chains: &'a DiskChains,
+    /// Why bios have no end.
+    pub open: &'static str,
+}
+
+/// The disk of QEMU that a device of the guest is, by its place among the guest's disks.
+pub(crate) fn disk_of(clock: &ClockSummary, device: usize) -> Option<u32> {
+    match clock.devices.get(device) {
+        Some(DeviceDisk::Is { disk, .. }) => Some(*disk),
+        Some(_) => None,
+        None => u32::try_from(device).ok(),
+    }
+}
+
+/// Whether a device is one of QEMU's disks, but nothing told which.
+pub(crate) fn is_undecided(clock: &ClockSummary, device: usize) -> bool {
+    matches!(clock.devices.get(device), Some(DeviceDisk::OneOf(_)))
+}

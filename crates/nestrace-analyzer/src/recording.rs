@@ -1,0 +1,254 @@
+//! What is said of the recording itself: streams, losses, refusals.
+
+use nestrace_abi::Source;
+use nestrace_trace::Damage;
+use nestrace_trace::manifest::{Manifest, Refused, State};
+
+use crate::Analyzer;
+use crate::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource};
+use crate::loss_counts::LossCounts;
+
+/// What reading a stream has counted.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamCounts {
+    /// `None` for the host.
+    pub guest: Option<String>,
+    /// File of the stream; empty for the host.
+    pub file: String,
+    pub events: u64,
+    pub unknown_events: u64,
+    /// Events that no kernel writes, and that were not used.
+    pub implausible: u64,
+    /// Time of the first event that was used, on the machine's own clock; `None` without any.
+    pub first_ns: Option<u64>,
+    /// Time of the last.
+    pub last_ns: u64,
+    /// By source, as the stream itself told them.
+    pub losses: LossCounts,
+}
+
+/// `trace`, but for what the caller knows: path, duration and whether it was cut.
+pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
+    let losses = losses(manifest, streams);
+    let refused = |probe: &Refused, guest: Option<&String>| RefusedProbe {
+        name: probe.name.clone(),
+        source: probe.source.clone(),
+        reason: probe.reason.clone(),
+        cost: probe.cost.clone(),
+        guest: probe.guest.clone().or_else(|| guest.cloned()),
+    };
+    let of_host = manifest.refused.iter().map(|probe| refused(probe, None));
+    Trace {
+        start_unix_ns: manifest.start_unix_ns,
+        events: streams.iter().map(|stream| stream.events).sum(),
+        lost: losses
+            .iter()
+            .filter(|loss| counts_events(loss))
+            .map(|loss| loss.events)
+            .sum(),
+        // A repaired one is whole again, and lacks what it lacked.
+        truncated: manifest.state != State::Complete,
+        sources: sources(manifest, streams, &losses),
+        detail: manifest.detail.clone(),
+        end_reason: manifest.end_reason.clone(),
+        refused: of_host.collect(),
+        notices: notices(manifest, streams),
+        unknown_events: streams.iter().map(|stream| stream.unknown_events).sum(),
+        losses,
+        ..Trace::default()
+    }
+}
+
+impl Analyzer {
+    /// What could not be read of the host's stream, or of what was recorded inside `guest`: told before
+    /// [`Analyzer::finish`], it stands beside the numbers that it affects, like any other loss.
+    pub fn damaged(&mut self, guest: Option<&str>, damage: Damage) {
+        self.damage.push((guest.map(str::to_owned), damage));
+    }
+}
+
+/// Adds what could not be read.
+pub(crate) fn add_damage(trace: &mut Trace, damaged: &[(Option<String>, Damage)]) {
+    // A recorder that ran out of space has closed the bundle and counted what it could not finish.
+    if trace.losses.iter().any(|loss| loss.source == "disk_full") {
+        return;
+    }
+    for (guest, damage) in damaged {
+        if damage.rows_lost > 0 {
+            trace.lost = trace.lost.saturating_add(damage.rows_lost);
+            trace.losses.push(SourceLoss {
+                source: "damaged".to_owned(),
+                guest: guest.clone(),
+                events: damage.rows_lost,
+            });
+            let sources = trace.sources.iter_mut();
+            for source in sources.filter(|source| source.guest == *guest) {
+                source.lost = source.lost.saturating_add(damage.rows_lost);
+            }
+        }
+        // A guest's stream that breaks off says nothing about the host's.
+        match guest {
+            None => trace.truncated |= damage.cut,
+            Some(guest) if damage.cut => trace.notices.push(format!(
+                "what was recorded inside {guest} is damaged or was not closed"
+            )),
+            Some(_) => {}
+        }
+    }
+}
+
+/// Requests too long for the probe are no events.
+fn counts_events(loss: &SourceLoss) -> bool {
+    loss.source != Source::Walk.name()
+}
+
+fn sources(
+    manifest: &Manifest,
+    streams: &[StreamCounts],
+    losses: &[SourceLoss],
+) -> Vec<TraceSource> {
+    let lost = |guest: Option<&str>| -> u64 {
+        let of_guest = losses
+            .iter()
+            .filter(|loss| counts_events(loss) && loss.guest.as_deref() == guest);
+        of_guest.map(|loss| loss.events).sum()
+    };
+    let events = |side: &str, file: &str| {
+        let read = streams.iter().find(|stream| match &stream.guest {
+            None => side == "host",
+            Some(_) => side != "host" && stream.file == file,
+        });
+        read.map_or(0, |stream| stream.events)
+    };
+    let mut sources: Vec<TraceSource> = manifest
+        .streams
+        .iter()
+        .map(|stream| TraceSource {
+            name: stream.file.clone(),
+            side: stream.side.clone(),
+            guest: stream.guest.clone(),
+            backend: stream.backend.clone(),
+            kernel: stream.kernel.clone(),
+            events: events(&stream.side, &stream.file),
+            lost: lost(stream.guest.as_deref()),
+        })
+        .collect();
+    if sources.is_empty() {
+        sources.push(TraceSource {
+            name: String::from("host"),
+            side: String::from("host"),
+            backend: String::from("ebpf"),
+            kernel: manifest.host.kernel.clone(),
+            events: events("host", ""),
+            lost: lost(None),
+            ..TraceSource::default()
+        });
+    }
+    sources
+}
+
+/// A stream whose events lie wholly outside of the recording's time: streams of several machines in
+/// one folder. What the manifest does not say cannot be held against it.
+fn is_of_another(manifest: &Manifest, stream: &StreamCounts) -> bool {
+    let (start_ns, end_ns) = match &stream.guest {
+        None => (manifest.start_mono_ns, manifest.end_mono_ns),
+        Some(_) => {
+            let sides = &manifest.guest_sides;
+            let side = sides.iter().find(|side| side.file == stream.file);
+            side.map_or((0, 0), |side| (side.start_mono_ns, side.end_mono_ns))
+        }
+    };
+    stream.first_ns.is_some_and(|first_ns| {
+        start_ns > 0
+            && (end_ns > 0 && first_ns > end_ns.saturating_add(FAR_NS)
+                || stream.last_ns.saturating_add(FAR_NS) < start_ns)
+    })
+}
+
+/// No recorder is that late with an event.
+const FAR_NS: u64 = 60 * 1_000_000_000;
+
+/// The recorder's own, and what is said at the side of each guest.
+fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {
+    let mut notices: Vec<String> = manifest
+        .notices
+        .iter()
+        .map(|notice| notice.message.clone())
+        .collect();
+    for stream in streams.iter().filter(|stream| stream.implausible > 0) {
+        notices.push(format!(
+            "{} events from inside {} make no sense and were not used",
+            stream.implausible,
+            stream.guest.as_deref().unwrap_or("the host")
+        ));
+    }
+    for stream in streams
+        .iter()
+        .filter(|stream| is_of_another(manifest, stream))
+    {
+        notices.push(format!(
+            "what was recorded {} was recorded at another time than the manifest says: it may be of \
+             another machine",
+            match &stream.guest {
+                Some(guest) => format!("inside {guest}"),
+                None => String::from("on the host"),
+            }
+        ));
+    }
+    for side in &manifest.guest_sides {
+        for gap in &side.gaps {
+            let after = gap.from_host_ns.saturating_sub(manifest.start_mono_ns) as f64 / 1e9;
+            let lasted = gap.to_host_ns.saturating_sub(gap.from_host_ns) as f64 / 1e9;
+            notices.push(format!(
+                "nothing was heard from inside {} for {lasted:.1} s, {after:.1} s after the start: {}",
+                side.guest, gap.reason
+            ));
+        }
+        for refused in &side.refused {
+            notices.push(format!(
+                "refused {} times from inside {}: {}",
+                refused.times, side.guest, refused.reason
+            ));
+        }
+        // Without its block layer a guest cannot be followed; the rest is not needed for that.
+        let of_block = |probe: &&Refused| probe.source == Source::Block.name();
+        for probe in side.probes_refused.iter().filter(of_block) {
+            notices.push(format!(
+                "not attached inside {}: {} ({}); without it: {}",
+                side.guest, probe.name, probe.reason, probe.cost
+            ));
+        }
+    }
+    notices
+}
+
+/// Losses of the manifest; after a crash those of the streams, which are older.
+fn losses(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<SourceLoss> {
+    let mut losses: Vec<SourceLoss> = manifest
+        .losses
+        .iter()
+        .map(|loss| SourceLoss {
+            source: loss.source.clone(),
+            guest: loss.guest.clone(),
+            events: loss.events,
+        })
+        .collect();
+    for stream in streams {
+        for (source, total) in Source::ALL.iter().zip(stream.losses.totals()) {
+            let same =
+                |loss: &&mut SourceLoss| loss.source == source.name() && loss.guest == stream.guest;
+            match losses.iter_mut().find(same) {
+                Some(loss) => loss.events = loss.events.max(total),
+                None => losses.push(SourceLoss {
+                    source: source.name().to_owned(),
+                    guest: stream.guest.clone(),
+                    events: total,
+                }),
+            }
+        }
+    }
+    losses.retain(|loss| loss.events > 0);
+    // What was lost by damage stands last, found now or written down by `nestrace repair`.
+    losses.sort_by_key(|loss| loss.source == "damaged");
+    losses
+}

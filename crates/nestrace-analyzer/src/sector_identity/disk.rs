@@ -1,0 +1,473 @@
+//! What is in flight on one disk, found by place.
+
+use std::collections::VecDeque;
+
+use nestrace_abi::{Kind, flags};
+use nestrace_trace::Event;
+
+use super::by_sector::{BySector, Carried, Request, Waiting, keep, take, take_issued};
+use super::{Addresses, Extent, in_flush_sequence};
+use crate::pointer::PointerMap;
+
+/// Nothing takes longer, or its end was not recorded: the kernel's own time-out is 30 s.
+const STALE_NS: u64 = 120_000_000_000;
+/// How often the stale are looked for.
+const SWEEP_NS: u64 = 10_000_000_000;
+
+/// One disk.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    waiting: BySector<Waiting>,
+    forming: BySector<Request>,
+    /// Starts of forming requests, by their ends: where a bio may be merged.
+    forming_ends: PointerMap<u64, Vec<u64>>,
+    issued: BySector<Request>,
+    /// Flush requests at the device.
+    flushes: VecDeque<Request>,
+    /// One that the driver did not take.
+    put_back_flush: Option<Request>,
+    /// Data of a flush sequence has completed; the last C, of no bytes, is still to come.
+    sequences: BySector<Request>,
+    swept_ns: u64,
+    /// A request was allocated or issued.
+    has_requests: bool,
+}
+
+impl Disk {
+    pub(super) fn queue(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
+        let address = addresses.next();
+        let waiting = Waiting {
+            address,
+            since_ns: event.ts_ns,
+            extent: Extent::of(event),
+            flags: event.flags,
+        };
+        self.waiting
+            .entry(event.offset)
+            .or_default()
+            .push_back(waiting);
+        address
+    }
+
+    /// The oldest bio with this extent. Bios without data have no operation worth the name.
+    fn take_waiting(&mut self, extent: Extent) -> Option<Waiting> {
+        take(&mut self.waiting, extent.offset, |bio| {
+            bio.extent.bytes == extent.bytes && (bio.extent.op == extent.op || extent.bytes == 0)
+        })
+    }
+
+    /// The address of the oldest bio with this extent, which stays; 0 where there is none.
+    pub(super) fn waiting_bio(&self, event: &Event) -> u64 {
+        let extent = Extent::of(event);
+        let bios = self.waiting.get(&extent.offset).into_iter().flatten();
+        let mut same = bios.filter(|bio| bio.extent == extent);
+        same.next().map_or(0, |bio| bio.address)
+    }
+
+    /// G: a request begins with this bio. Gives the bio's address.
+    pub(super) fn get_request(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
+        let extent = Extent::of(event);
+        let bio = self.take_waiting(extent);
+        let address = bio.map_or_else(|| addresses.next(), |bio| bio.address);
+        let extent = bio.map_or(extent, |bio| bio.extent);
+        let mut request = Request::empty(addresses.next(), event.ts_ns, extent);
+        request.bios.extend(bio.map(|bio| Carried {
+            address,
+            flags: bio.flags,
+        }));
+        self.form(request);
+        address
+    }
+
+    fn form(&mut self, request: Request) {
+        self.has_requests = true;
+        let extent = request.extent;
+        if extent.bytes > 0 {
+            let starts = self.forming_ends.entry(extent.end()).or_default();
+            starts.push(extent.offset);
+        }
+        self.forming
+            .entry(extent.offset)
+            .or_default()
+            .push_back(request);
+    }
+
+    /// Takes a forming request out of its places.
+    fn unform(&mut self, offset: u64, is_it: impl Fn(&Request) -> bool) -> Option<Request> {
+        let request = take(&mut self.forming, offset, is_it)?;
+        let end = request.extent.end();
+        if let Some(starts) = self.forming_ends.get_mut(&end) {
+            if let Some(place) = starts.iter().position(|start| *start == offset) {
+                starts.remove(place);
+            }
+            if starts.is_empty() {
+                self.forming_ends.remove(&end);
+            }
+        }
+        Some(request)
+    }
+
+    /// The forming request that ends where something of this operation begins.
+    fn ending_at(&mut self, end: u64, op: u32) -> Option<Request> {
+        let starts = self.forming_ends.get(&end)?.clone();
+        starts.into_iter().find_map(|start| {
+            self.unform(start, |request| {
+                request.extent.end() == end && request.extent.op == op
+            })
+        })
+    }
+
+    /// M and F of a bio, or M of a whole request: what it was, and the address of what was merged.
+    pub(super) fn merge(
+        &mut self,
+        kind: Kind,
+        event: &Event,
+        addresses: &mut Addresses,
+    ) -> (Kind, u64) {
+        let extent = Extent::of(event);
+        let Some(bio) = self.take_waiting(extent) else {
+            return self.merge_requests(kind, extent, addresses);
+        };
+        let carried = Carried {
+            address: bio.address,
+            flags: bio.flags,
+        };
+        let into = if kind == Kind::BackMerge {
+            self.ending_at(extent.offset, extent.op)
+        } else {
+            let (end, op) = (extent.end(), extent.op);
+            self.unform(end, |request| request.extent.op == op)
+        };
+        match into {
+            Some(mut request) => {
+                request.extent.bytes = request.extent.bytes.saturating_add(extent.bytes);
+                if kind == Kind::BackMerge {
+                    request.bios.push_back(carried);
+                } else {
+                    request.extent.offset = extent.offset;
+                    request.bios.push_front(carried);
+                }
+                self.form(request);
+            }
+            // D finds it by its place.
+            None => self
+                .waiting
+                .entry(extent.offset)
+                .or_default()
+                .push_back(bio),
+        }
+        (kind, bio.address)
+    }
+
+    /// blktrace writes M for a request that was merged behind another one as well.
+    fn merge_requests(
+        &mut self,
+        kind: Kind,
+        extent: Extent,
+        addresses: &mut Addresses,
+    ) -> (Kind, u64) {
+        let Some(merged) = self.unform(extent.offset, |request| request.extent == extent) else {
+            return (kind, addresses.next());
+        };
+        let address = merged.address;
+        match self.ending_at(extent.offset, extent.op) {
+            Some(mut request) => {
+                request.extent.bytes = request.extent.bytes.saturating_add(extent.bytes);
+                request.bios.extend(merged.bios);
+                self.form(request);
+                (Kind::RequestMerge, address)
+            }
+            None => {
+                self.form(merged);
+                (kind, addresses.next())
+            }
+        }
+    }
+
+    /// X: the addresses of the front half, which is new, and of the parent, which keeps the tail.
+    pub(super) fn split(&mut self, event: &Event, addresses: &mut Addresses) -> (u64, u64) {
+        let front = Extent::of(event);
+        let parent = take(&mut self.waiting, front.offset, |bio| {
+            bio.extent.op == front.op && bio.extent.bytes > front.bytes
+        });
+        let address = addresses.next();
+        let half = Waiting {
+            address,
+            since_ns: event.ts_ns,
+            extent: front,
+            flags: parent.map_or(event.flags, |parent| parent.flags),
+        };
+        self.waiting
+            .entry(front.offset)
+            .or_default()
+            .push_back(half);
+        let Some(mut parent) = parent else {
+            return (address, 0);
+        };
+        parent.extent.offset = front.end();
+        parent.extent.bytes -= front.bytes;
+        let tails = self.waiting.entry(parent.extent.offset).or_default();
+        tails.push_back(parent);
+        (address, parent.address)
+    }
+
+    pub(super) fn insert(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
+        let extent = Extent::of(event);
+        let requests = self.forming.get_mut(&extent.offset);
+        let same = requests.and_then(|requests| {
+            requests
+                .iter_mut()
+                .find(|request| !request.inserted && same_request(request, extent))
+        });
+        match same {
+            Some(request) => {
+                request.inserted = true;
+                request.address
+            }
+            None => addresses.next(),
+        }
+    }
+
+    /// D, with the bios that the request carries.
+    pub(super) fn issue(
+        &mut self,
+        mut event: Event,
+        addresses: &mut Addresses,
+        out: &mut impl FnMut(&Event),
+    ) {
+        let extent = Extent::of(&event);
+        self.has_requests = true;
+        let known = if extent.op == flags::OP_FLUSH {
+            self.put_back_flush.take()
+        } else {
+            self.unform(extent.offset, |request| same_request(request, extent))
+                .or_else(|| self.gather(extent, addresses))
+        };
+        let mut request =
+            known.unwrap_or_else(|| Request::empty(addresses.next(), event.ts_ns, extent));
+        request.since_ns = event.ts_ns;
+        request.extent = extent;
+        request.in_sequence |= request
+            .bios
+            .iter()
+            .any(|bio| in_flush_sequence(bio.flags, event.flags));
+        let mut bios = request.bios.iter().map(|bio| bio.address);
+        event.object = request.address;
+        event.related = bios.next().unwrap_or(0);
+        let others: Vec<u64> = bios.collect();
+        event.sub = u8::try_from(others.len()).unwrap_or(u8::MAX);
+        if request.in_sequence {
+            event.flags |= flags::FLUSH_SEQ;
+        }
+        out(&event);
+        for three in others.chunks(3) {
+            let at = |place: usize| three.get(place).copied().unwrap_or(0);
+            out(&Event {
+                kind: Kind::Link as u8,
+                sub: 0,
+                related: at(0),
+                offset: at(1),
+                bytes: at(2),
+                flags: 0,
+                ..event
+            });
+        }
+        if extent.op == flags::OP_FLUSH {
+            self.flushes.push_back(request);
+        } else {
+            self.issued
+                .entry(extent.offset)
+                .or_default()
+                .push_back(request);
+        }
+    }
+
+    /// A request of which a G, M or F is missing (the kernel merges discards without any), made of
+    /// the requests and bios that lie end to end in its range.
+    fn gather(&mut self, extent: Extent, addresses: &mut Addresses) -> Option<Request> {
+        let fits = |other: &Extent, at: u64| {
+            other.op == extent.op
+                && other.offset == at
+                && other.bytes > 0
+                && other.end() <= extent.end()
+        };
+        let mut whole: Option<Request> = None;
+        let mut at = extent.offset;
+        while at < extent.end() {
+            if let Some(part) = self.unform(at, |request| fits(&request.extent, at)) {
+                at = part.extent.end();
+                match &mut whole {
+                    Some(whole) => whole.bios.extend(part.bios),
+                    None => whole = Some(part),
+                }
+                continue;
+            }
+            let bio = take(&mut self.waiting, at, |bio| fits(&bio.extent, at))?;
+            at = bio.extent.end();
+            let carried = Carried {
+                address: bio.address,
+                flags: bio.flags,
+            };
+            let request =
+                whole.get_or_insert_with(|| Request::empty(addresses.next(), bio.since_ns, extent));
+            request.bios.push_back(carried);
+        }
+        whole
+    }
+
+    pub(super) fn requeue(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
+        let extent = Extent::of(event);
+        if extent.op == flags::OP_FLUSH {
+            self.put_back_flush = self.flushes.pop_back();
+            let flush = self.put_back_flush.as_ref();
+            return flush.map_or_else(|| addresses.next(), |flush| flush.address);
+        }
+        let request = take(&mut self.issued, extent.offset, |request| {
+            request.extent == extent
+        });
+        let Some(mut request) = request else {
+            return addresses.next();
+        };
+        // It is inserted again before its next D.
+        request.inserted = false;
+        let address = request.address;
+        self.form(request);
+        address
+    }
+
+    /// C: finds the request, and adds what remains of it. On a disk that has never had a request (dm, md) it
+    /// is a bio's end, which blktrace writes in the same way.
+    pub(super) fn complete(&mut self, event: &mut Event, addresses: &mut Addresses) {
+        let extent = Extent::of(event);
+        event.related = 0;
+        if extent.op == flags::OP_FLUSH {
+            let flush = self.flushes.pop_front();
+            event.object = flush.map_or_else(|| addresses.next(), |flush| flush.address);
+            return;
+        }
+        if !self.has_requests && self.bio_based_complete(event) {
+            return;
+        }
+        if extent.bytes == 0 {
+            event.object = self.last_of_sequence(extent, addresses);
+            return;
+        }
+        let same_op = |request: &Request| request.extent.op == extent.op;
+        let now_ns = event.ts_ns;
+        let request = take_issued(&mut self.issued, extent.offset, now_ns, |request| {
+            same_op(request) && request.extent.bytes == extent.bytes
+        })
+        .or_else(|| {
+            take_issued(&mut self.issued, extent.offset, now_ns, |request| {
+                same_op(request) && request.extent.bytes > extent.bytes
+            })
+        });
+        let Some(mut request) = request else {
+            event.object = addresses.next();
+            return;
+        };
+        event.object = request.address;
+        event.related = request.extent.bytes - extent.bytes;
+        if request.in_sequence {
+            event.flags |= flags::FLUSH_SEQ;
+        }
+        let place = if event.related > 0 {
+            request.extent.offset = extent.end();
+            request.extent.bytes = event.related;
+            &mut self.issued
+        } else if request.in_sequence {
+            // The kernel leaves its first sector as it was.
+            &mut self.sequences
+        } else {
+            return;
+        };
+        place
+            .entry(request.extent.offset)
+            .or_default()
+            .push_back(request);
+    }
+
+    fn bio_based_complete(&mut self, event: &mut Event) -> bool {
+        let address = self.bio_complete(event);
+        if address != 0 {
+            event.kind = Kind::BioComplete as u8;
+            event.object = address;
+            event.aux = u32::from(event.sub);
+            event.sub = 0;
+        }
+        address != 0
+    }
+
+    /// The C of no bytes that ends a flush's sequence, with or without data.
+    fn last_of_sequence(&mut self, extent: Extent, addresses: &mut Addresses) -> u64 {
+        take(&mut self.sequences, extent.offset, |_| true)
+            .or_else(|| self.unform(extent.offset, |request| request.extent.bytes == 0))
+            .map_or_else(|| addresses.next(), |request| request.address)
+    }
+
+    /// The end of a bio that had no request; 0 where it is not known.
+    pub(super) fn bio_complete(&mut self, event: &Event) -> u64 {
+        self.take_waiting(Extent::of(event))
+            .map_or(0, |bio| bio.address)
+    }
+
+    /// Forgets what must have ended: else the next I/O at its place would be taken for it.
+    pub(super) fn forget_before(&mut self, now_ns: u64) {
+        if now_ns < self.swept_ns.saturating_add(SWEEP_NS) {
+            return;
+        }
+        self.swept_ns = now_ns;
+        self.keep(|since_ns| since_ns.saturating_add(STALE_NS) > now_ns);
+    }
+
+    /// Bios that wait, and requests with the bios in them.
+    pub(super) fn n_in_flight(&self) -> usize {
+        let bios: usize = self.requests().map(|request| request.bios.len()).sum();
+        bios + self.begins().count()
+    }
+
+    /// When each of them began.
+    pub(super) fn begins(&self) -> impl Iterator<Item = u64> + '_ {
+        let bios = self.waiting.values().flatten().map(|bio| bio.since_ns);
+        bios.chain(self.requests().map(|request| request.since_ns))
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &Request> {
+        let by_sector = [&self.forming, &self.issued, &self.sequences];
+        let by_sector = by_sector.into_iter().flat_map(|map| map.values().flatten());
+        by_sector.chain(&self.flushes)
+    }
+
+    /// Forgets what began when `young` says no.
+    pub(super) fn keep(&mut self, young: impl Fn(u64) -> bool) {
+        keep(&mut self.waiting, |bio| young(bio.since_ns));
+        keep(&mut self.issued, |request| young(request.since_ns));
+        keep(&mut self.sequences, |request| young(request.since_ns));
+        self.flushes.retain(|flush| young(flush.since_ns));
+        keep(&mut self.forming, |request| young(request.since_ns));
+        let forming = &self.forming;
+        self.forming_ends.retain(|end, starts| {
+            starts.retain(|start| {
+                forming.get(start).is_some_and(|requests| {
+                    requests.iter().any(|request| request.extent.end() == *end)
+                })
+            });
+            !starts.is_empty()
+        });
+    }
+}
+
+/// I and D name a request by its extent; of one without data only that.
+fn same_request(request: &Request, extent: Extent) -> bool {
+    request.extent.bytes == extent.bytes && request.extent.op == extent.op
+}
+
+#[cfg(test)]
+impl Disk {
+    pub(super) fn in_flight(&self) -> usize {
+        let ends: usize = self.forming_ends.values().map(Vec::len).sum();
+        let requests = |map: &BySector<Request>| map.values().map(VecDeque::len).sum::<usize>();
+        let bios: usize = self.waiting.values().map(VecDeque::len).sum();
+        ends + bios + requests(&self.forming) + requests(&self.issued) + requests(&self.sequences)
+    }
+}

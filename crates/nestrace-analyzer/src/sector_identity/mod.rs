@@ -1,0 +1,133 @@
+//! Identities for events that have none: the kernel's own blktrace names devices and sectors, not
+//! bios and requests.
+//!
+//! Each Q and each G gets an address of its own; later events find it by device, first sector,
+//! length and operation, the oldest first. A request is the bios that G, M and F put together, or,
+//! where such an event is missing, the bios that lie in its range at D. What a probe would have read
+//! in the request (its bios at D, whether it is part of a flush's sequence, the bytes that remain
+//! after a C) is added to the events.
+//!
+//! This is a heuristic in one case: of several I/Os of the same kind, place and length in flight at
+//! once, the one that began first is taken to end first. Counts and sums do not depend on it.
+//! After events were lost everything in flight is forgotten, so that no later I/O takes the place of
+//! an earlier one.
+//!
+//! Where btt differs: it keeps one I/O for each sector, so it loses concurrent ones, the fragments of
+//! split bios, and everything without a length (flushes).
+
+mod bound;
+mod by_sector;
+mod disk;
+mod identified;
+
+use nestrace_abi::{Kind, Source, flags};
+use nestrace_trace::Event;
+
+use crate::block::MAX_DEVICES;
+use crate::pointer::PointerMap;
+use disk::Disk;
+pub use identified::Identified;
+
+/// Gives addresses to the block events of one machine.
+#[derive(Debug, Default)]
+pub(crate) struct SectorIdentity {
+    disks: PointerMap<u32, Disk>,
+    addresses: Addresses,
+    losses: u64,
+    events: u64,
+}
+
+/// Addresses that no kernel has: they count up from 1.
+#[derive(Debug, Default)]
+pub(super) struct Addresses(u64);
+
+impl Addresses {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+/// Start, length and operation of an I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub offset: u64,
+    pub bytes: u64,
+    pub op: u32,
+}
+
+impl Extent {
+    fn of(event: &Event) -> Self {
+        Self {
+            offset: event.offset,
+            bytes: event.bytes,
+            op: event.op(),
+        }
+    }
+
+    fn end(self) -> u64 {
+        self.offset.saturating_add(self.bytes)
+    }
+}
+
+impl SectorIdentity {
+    /// Gives out `event` with its identity, and the further events that this takes. Events that have
+    /// one, or need none, pass as they are.
+    pub(crate) fn identify(&mut self, event: &Event, mut out: impl FnMut(&Event)) {
+        let Some(kind) = event.kind() else {
+            return out(event);
+        };
+        if kind == Kind::Loss {
+            self.lost(event);
+        }
+        if event.object != 0 || kind.source() != Source::Block {
+            return out(event);
+        }
+        self.bound();
+        let Self {
+            disks, addresses, ..
+        } = self;
+        if disks.len() >= MAX_DEVICES && !disks.contains_key(&event.dev) {
+            return out(event);
+        }
+        let disk = disks.entry(event.dev).or_default();
+        disk.forget_before(event.ts_ns);
+        let mut event = *event;
+        match kind {
+            Kind::Queue => event.object = disk.queue(&event, addresses),
+            Kind::SleepRequest => event.object = disk.waiting_bio(&event),
+            Kind::GetRequest => event.object = disk.get_request(&event, addresses),
+            Kind::BackMerge | Kind::FrontMerge => {
+                let (kind, object) = disk.merge(kind, &event, addresses);
+                event.kind = kind as u8;
+                event.object = object;
+            }
+            Kind::Split => (event.object, event.related) = disk.split(&event, addresses),
+            Kind::Insert => event.object = disk.insert(&event, addresses),
+            Kind::Issue => return disk.issue(event, addresses, &mut out),
+            Kind::Requeue => event.object = disk.requeue(&event, addresses),
+            Kind::Complete => disk.complete(&mut event, addresses),
+            Kind::BioComplete => event.object = disk.bio_complete(&event),
+            _ => {}
+        }
+        out(&event);
+    }
+
+    fn lost(&mut self, event: &Event) {
+        if event.sub == Source::Block as u8 && event.object > self.losses {
+            self.losses = event.object;
+            self.disks.clear();
+        }
+    }
+}
+
+/// Whether a bio goes through the kernel's flush machinery with data: it asked for a flush before
+/// it, or for one after it that the device cannot do with the write itself (`blk-flush.c`: the
+/// request keeps REQ_FUA only where the device has it). Disks without a volatile cache are not in
+/// question: their bios lose both flags before Q.
+fn in_flush_sequence(at_queue: u32, at_issue: u32) -> bool {
+    at_queue & flags::PREFLUSH != 0 || at_queue & flags::FUA != 0 && at_issue & flags::FUA == 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Bytes that reach the device for each disk, by what they are for.
+
+use nestrace_abi::flags;
+
+use super::clusters::Clusters;
+use crate::analysis::{ClassBytes, ReadWrite};
+use crate::device::Operation;
+use crate::image::{Images, Owner};
+use crate::span::BioSpan;
+
+/// Bytes of one disk's images.
+#[derive(Clone, Copy, Debug, Default)]
+struct DiskBytes {
+    data: ReadWrite,
+    image_metadata: ReadWrite,
+    /// Some may be metadata of the image: nobody knows its map.
+    unmapped: bool,
+    readahead: u64,
+    device: ReadWrite,
+}
+
+/// Bytes of one file system's own, on one device.
+#[derive(Clone, Copy, Debug, Default)]
+struct FileSystemBytes {
+    dev: u32,
+    journal: ReadWrite,
+    metadata: ReadWrite,
+    device: ReadWrite,
+}
+
+/// What was counted, of all disks.
+#[derive(Debug, Default)]
+pub(super) struct HostBytes {
+    disks: Vec<DiskBytes>,
+    file_systems: Vec<FileSystemBytes>,
+}
+
+/// The host's part of a disk's amplification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DiskOnHost {
+    /// Bios at the first device under the images.
+    pub host: ReadWrite,
+    /// The requests that they became.
+    pub device: ReadWrite,
+    /// The bios by what they are for.
+    pub by_class: ClassBytes,
+    /// Other disks on the same file systems.
+    pub shared_with: u64,
+}
+
+/// What tells where in its image a bio is, and what lies there.
+pub(super) struct InImage<'a> {
+    /// Offset in the file, and bytes.
+    pub range: (u64, u64),
+    /// What the reader that queued it asked for, in whole pages: offset in the file, and end. Linux marks
+    /// these pages as read-ahead too.
+    pub asked: Option<(u64, u64)>,
+    pub images: &'a Images,
+    pub clusters: &'a Clusters,
+}
+
+impl InImage<'_> {
+    /// Bytes of a read-ahead bio that somebody asked for.
+    fn asked_bytes(&self) -> u64 {
+        let (offset, bytes) = self.range;
+        let end = offset.saturating_add(bytes);
+        self.asked
+            .map_or(0, |(from, to)| end.min(to).saturating_sub(offset.max(from)))
+    }
+
+    fn holds_data(&self, image: u32) -> Option<bool> {
+        let (offset, bytes) = self.range;
+        self.clusters.holds_data(image, offset, bytes)
+    }
+}
+
+impl HostBytes {
+    pub(super) fn new(n_disks: usize) -> Self {
+        Self {
+            disks: vec![DiskBytes::default(); n_disks],
+            file_systems: Vec::new(),
+        }
+    }
+
+    /// Counts a host bio that has ended. `journal`: it belongs to the file system's journal.
+    pub(super) fn bio(&mut self, bio: &BioSpan, journal: bool, place: &InImage<'_>) {
+        let images = place.images;
+        if bio.empty_flush || !matches!(bio.operation, Operation::Read | Operation::Write) {
+            return;
+        }
+        match bio.owner {
+            Owner::Image(image) if images.lies_on(image, bio.dev) => {
+                let disk = images
+                    .disk_of(image)
+                    .and_then(|n| self.disks.get_mut(n as usize));
+                let Some(disk) = disk else { return };
+                let holds_data = place.holds_data(image);
+                disk.unmapped |= holds_data.is_none();
+                add(&mut disk.device, bio.operation, at_the_device(bio));
+                let ahead = bio.operation == Operation::Read && bio.flags & flags::RAHEAD != 0;
+                let asked = if ahead {
+                    place.asked_bytes()
+                } else {
+                    bio.bytes
+                };
+                disk.readahead += bio.bytes.saturating_sub(asked);
+                if holds_data == Some(false) {
+                    add(&mut disk.image_metadata, bio.operation, asked);
+                } else {
+                    add(&mut disk.data, bio.operation, asked);
+                }
+            }
+            Owner::FileSystem if !images.disks_on(bio.dev).is_empty() => {
+                let own = self.file_system(bio.dev);
+                add(&mut own.device, bio.operation, at_the_device(bio));
+                let total = if journal {
+                    &mut own.journal
+                } else {
+                    &mut own.metadata
+                };
+                add(total, bio.operation, bio.bytes);
+            }
+            _ => {}
+        }
+    }
+
+    fn file_system(&mut self, dev: u32) -> &mut FileSystemBytes {
+        let known = self.file_systems.iter().position(|known| known.dev == dev);
+        let place = known.unwrap_or_else(|| {
+            self.file_systems.push(FileSystemBytes {
+                dev,
+                ..FileSystemBytes::default()
+            });
+            self.file_systems.len() - 1
+        });
+        &mut self.file_systems[place]
+    }
+
+    /// What is known of a disk; of the file systems beneath it, its part.
+    pub(super) fn finish(&self, disk: u32, images: &Images) -> DiskOnHost {
+        let Some(own) = self.disks.get(disk as usize) else {
+            return DiskOnHost::default();
+        };
+        let (mut host, mut device) = (sum(own.data, own.image_metadata), own.device);
+        host.read += own.readahead;
+        let (mut journal, mut metadata) = (0, 0);
+        let mut neighbours: Vec<u32> = Vec::new();
+        for file_system in &self.file_systems {
+            let disks = images.disks_on(file_system.dev);
+            if !disks.contains(&disk) {
+                continue;
+            }
+            neighbours.extend(disks.iter().copied().filter(|other| *other != disk));
+            let part = |total: ReadWrite| self.part(total, disk, disks);
+            let (of_journal, of_metadata) = (part(file_system.journal), part(file_system.metadata));
+            journal += of_journal.read + of_journal.write;
+            metadata += of_metadata.read + of_metadata.write;
+            host = sum(host, sum(of_journal, of_metadata));
+            device = sum(device, part(file_system.device));
+        }
+        neighbours.sort_unstable();
+        neighbours.dedup();
+        let image_metadata = own.image_metadata.read + own.image_metadata.write;
+        DiskOnHost {
+            host,
+            device,
+            by_class: ClassBytes {
+                data: Some(own.data.read + own.data.write),
+                image_metadata: (!own.unmapped).then_some(image_metadata),
+                host_journal: Some(journal),
+                host_metadata: Some(metadata),
+                readahead: Some(own.readahead),
+            },
+            shared_with: neighbours.len() as u64,
+        }
+    }
+
+    /// A disk's part of what the file system did for all `disks` on it: as its written bytes are; where
+    /// nobody wrote, the same for each.
+    fn part(&self, total: ReadWrite, disk: u32, disks: &[u32]) -> ReadWrite {
+        let written = |disk: &u32| {
+            let bytes = self.disks.get(*disk as usize);
+            bytes.map_or(0, |bytes| bytes.data.write + bytes.image_metadata.write)
+        };
+        let all: u64 = disks.iter().map(written).sum();
+        let (mine, all) = match all {
+            0 => (1, disks.len().max(1) as u64),
+            all => (written(&disk), all),
+        };
+        let of = |bytes: u64| (u128::from(bytes) * u128::from(mine) / u128::from(all)) as u64;
+        ReadWrite {
+            read: of(total.read),
+            write: of(total.write),
+        }
+    }
+}
+
+/// Bytes of a bio's requests that are its own: a request may carry others' bytes too, and a mirror has
+/// one for each half.
+fn at_the_device(bio: &BioSpan) -> u64 {
+    let requests = bio.requests.iter().filter(|request| !request.flush);
+    requests.map(|request| request.bytes.min(bio.bytes)).sum()
+}
+
+fn add(total: &mut ReadWrite, operation: Operation, bytes: u64) {
+    match operation {
+        Operation::Read => total.read += bytes,
+        Operation::Write => total.write += bytes,
+        Operation::Discard | Operation::Other => {}
+    }
+}
+
+fn sum(a: ReadWrite, b: ReadWrite) -> ReadWrite {
+    ReadWrite {
+        read: a.read + b.read,
+        write: a.write + b.write,
+    }
+}

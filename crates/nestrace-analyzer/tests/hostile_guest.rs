@@ -1,0 +1,199 @@
+//! A guest that begins I/O for ever and ends none: the analyzer's memory does not grow with it, and what
+//! was given up is counted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use nestrace_abi::flags::{OP_FLUSH, OP_WRITE};
+use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
+use nestrace_trace::manifest::{Disk, Guest, GuestDisk, GuestSide, Manifest};
+use nestrace_trace::{Event, Kind};
+
+const VDA: u32 = 254 << 20;
+/// What is in flight at most takes some 60 to 120 MB.
+const MOST_BYTES: i64 = 160 << 20;
+
+fn manifest(backend: &str) -> Manifest {
+    let mut manifest = Manifest {
+        guest_sides: vec![GuestSide {
+            guest: "vm1".into(),
+            backend: backend.into(),
+            disks: vec![GuestDisk {
+                name: "vda".into(),
+                dev: VDA,
+                ..GuestDisk::default()
+            }],
+            ..GuestSide::default()
+        }],
+        ..Manifest::default()
+    };
+    manifest.topology.guests = vec![Guest {
+        name: "vm1".into(),
+        disks: vec![Disk {
+            name: "vd".into(),
+            ..Disk::default()
+        }],
+        ..Guest::default()
+    }];
+    manifest
+}
+
+/// Counts what each thread holds: tests run side by side.
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HELD.set(HELD.get() + layout.size() as i64);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.set(HELD.get() - layout.size() as i64);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Analyzes `n` events; what the guest's bios were not linked for. Fails if memory grows.
+fn attack(
+    backend: &str,
+    options: Options,
+    n: u64,
+    event: impl Fn(u64) -> Event,
+) -> (u64, BTreeMap<&'static str, u64>) {
+    let manifest = manifest(backend);
+    let mut analyzer = Analyzer::new(&manifest, options);
+    let before = HELD.get();
+    let mut most = 0;
+    for index in 0..n {
+        analyzer.push_guest(0, &event(index));
+        most = most.max(HELD.get() - before);
+        assert!(most < MOST_BYTES, "{most} bytes after {index} events");
+    }
+    println!("{most} bytes at most");
+    let analysis: Analysis = analyzer.finish();
+    let chains = &analysis.chains[0];
+    (chains.guest_bios, chains.unlinked.clone())
+}
+
+/// The n-th event at 10 million a second.
+fn event(n: u64, kind: Kind, object: u64) -> Event {
+    Event {
+        ts_ns: 1_000_000_000 + n * 100,
+        kind: kind as u8,
+        dev: VDA,
+        object,
+        offset: n % (1 << 30) * 4096,
+        bytes: 4096,
+        flags: OP_WRITE,
+        ..Event::default()
+    }
+}
+
+#[test]
+fn ten_million_bios_without_an_end() {
+    const N: u64 = 10_000_000;
+    let queue = |n| event(n, Kind::Queue, n << 6);
+    let (bios, unlinked) = attack("ebpf", Options::default(), N, queue);
+    assert_eq!(bios, N);
+    assert_eq!(unlinked.values().sum::<u64>(), N, "{unlinked:?}");
+    assert!(unlinked["no_end"] > N - (1 << 17), "{unlinked:?}");
+}
+
+#[test]
+fn and_when_the_clock_stands_still_and_stories_are_wanted() {
+    const N: u64 = 600_000;
+    let still = |n| Event {
+        ts_ns: 7_000_000_000,
+        ..event(n, Kind::Queue, n << 6)
+    };
+    let options = Options {
+        story: Some(StoryChoice::Slowest(3)),
+        ..Options::default()
+    };
+    let (bios, unlinked) = attack("ebpf", options, N, still);
+    assert_eq!((bios, unlinked.values().sum::<u64>()), (N, N));
+}
+
+#[test]
+fn one_address_again_and_again() {
+    const N: u64 = 600_000;
+    let options = Options {
+        story: Some(StoryChoice::Slowest(3)),
+        ..Options::default()
+    };
+    let (bios, _) = attack("ebpf", options, N, |n| event(n, Kind::Queue, 64));
+    assert_eq!(bios, N);
+}
+
+#[test]
+fn flushes_without_an_end() {
+    const N: u64 = 600_000;
+    let flush = |object: u64| {
+        move |n| Event {
+            bytes: 0,
+            flags: OP_FLUSH,
+            ..event(n, Kind::Queue, if object == 0 { n << 6 } else { object })
+        }
+    };
+    for object in [0, 64] {
+        let (bios, unlinked) = attack("ebpf", Options::default(), N, flush(object));
+        assert_eq!((bios, unlinked.values().sum::<u64>()), (N, N));
+    }
+}
+
+#[test]
+fn requests_without_an_end() {
+    const N: u64 = 600_000;
+    for kind in [Kind::Issue, Kind::Insert] {
+        attack("ebpf", Options::default(), N, |n| Event {
+            related: n << 6 | 1,
+            ..event(n, kind, n << 6)
+        });
+    }
+}
+
+#[test]
+fn a_capture_without_addresses() {
+    const N: u64 = 600_000;
+    let kinds = [Kind::Queue, Kind::BackMerge];
+    let merges = |n: u64| event(n / 2, kinds[(n % 2) as usize], 0);
+    let queues = |n| event(n, Kind::Queue, 0);
+    let one_place = |n| Event {
+        offset: 0,
+        ts_ns: 1,
+        ..event(n, Kind::Queue, 0)
+    };
+    attack("blktrace", Options::default(), N, merges);
+    let (bios, unlinked) = attack("blktrace", Options::default(), N, queues);
+    assert_eq!((bios, unlinked.values().sum::<u64>()), (N, N));
+    attack("blktrace", Options::default(), N, one_place);
+}
+
+#[test]
+fn requests_of_bios_that_were_never_queued() {
+    const N: u64 = 2_000_000;
+    let step = |n: u64| {
+        let kind = if n.is_multiple_of(2) {
+            Kind::Issue
+        } else {
+            Kind::Complete
+        };
+        Event {
+            ts_ns: 7_000_000_000,
+            related: if kind == Kind::Issue { n + 1 } else { 0 },
+            ..event(n, kind, (n / 2) << 6)
+        }
+    };
+    attack("ebpf", Options::default(), N, step);
+}
