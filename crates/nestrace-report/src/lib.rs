@@ -11,7 +11,12 @@
 //! assert!(nestrace_report::json::render(&analysis).contains("nestrace-analysis/1"));
 //! ```
 
+mod bar;
+pub mod btt;
+pub mod html;
 pub mod json;
+pub mod lab;
+pub mod plots;
 pub mod table;
 pub mod text;
-pub mod units;
+pub use nestrace_analyzer::units;

@@ -1,45 +1,86 @@
 //! The short answer: how much of QEMU's time is the host's, and who else uses the devices.
 
 use nestrace_analyzer::Analysis;
+use nestrace_analyzer::analysis::{Chains, QemuDisk};
 use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict};
 
 use super::{Page, disk_name};
 use crate::units::{of, percent, share, time};
 
-/// Disks that are told in sentences; the tables hold all.
-const MAX_DISKS: usize = 4;
-/// Devices that are told in sentences.
-const MAX_DEVICES: usize = 3;
+/// A part of the latency that is worth a place in the sentence.
+const WORTH_NAMING: f64 = 0.05;
+/// Parts that are named; the tables hold all.
+const MAX_PARTS: usize = 3;
+/// Where a guest's I/O spends its time, in words, and the segments of each.
+const PARTS: [(&str, &[&str]); 6] = [
+    ("in the guest's own queue", &["guest_queue"]),
+    ("between guest and QEMU", &["virt_submit", "virt_complete"]),
+    ("in QEMU", &["qemu_submit", "qemu_between", "qemu_complete"]),
+    (
+        "in the host's file system",
+        &["host_fs_submit", "host_fs_between", "host_fs_complete"],
+    ),
+    ("in the host's queue", &["host_queue"]),
+    ("at the host's device", &["device", "device_flush"]),
+];
 /// Below this the recorded guests are alone on a device, as far as anyone cares.
 const ALONE: f64 = 0.02;
 
+/// Where a segment's time passes, in words.
+pub(super) fn place_of(segment: &str) -> Option<&'static str> {
+    let part = PARTS.iter().find(|(_, names)| names.contains(&segment));
+    part.map(|(words, _)| *words)
+}
+
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     page.section("In short");
-    if analysis.devices.is_empty()
-        && analysis
-            .qemu
-            .iter()
-            .all(|disk| disk.reads + disk.writes + disk.flushes == 0)
-    {
-        page.paragraph("No I/O was recorded.");
-        return;
+    for sentence in sentences(analysis) {
+        page.paragraph(&sentence);
+    }
+}
+
+/// The answer, in three sentences at most: the disk with the most time, the busiest device, and what else
+/// there is. The tables hold all of them.
+pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
+    let done = |disk: &QemuDisk| disk.reads + disk.writes + disk.flushes;
+    if analysis.devices.is_empty() && analysis.qemu.iter().all(|disk| done(disk) == 0) {
+        return vec![String::from("No I/O was recorded.")];
     }
     let mut disks: Vec<&DiskVerdict> = analysis.verdict.disks.iter().collect();
     disks.sort_by_key(|disk| std::cmp::Reverse(disk.qemu_ns));
-    for disk in disks.iter().take(MAX_DISKS) {
-        page.paragraph(&of_disk(disk));
+    let mut sentences = vec![disks.first().map_or_else(
+        || why_no_disk(analysis).to_owned(),
+        |disk| of_one(analysis, disk),
+    )];
+    let devices = &analysis.verdict.devices;
+    let busiest = devices
+        .iter()
+        .max_by(|a, b| a.busy_share.total_cmp(&b.busy_share));
+    sentences.extend(busiest.map(of_device));
+    let more = |n: usize, one: &str, many: &str| {
+        let n = n.saturating_sub(1) as u64;
+        (n > 0).then(|| of(n, &format!("more {one}"), &format!("more {many}")))
+    };
+    let more = [
+        more(disks.len(), "disk", "disks"),
+        more(devices.len(), "device", "devices"),
+    ];
+    let more: Vec<String> = more.into_iter().flatten().collect();
+    if !more.is_empty() {
+        let more = more.join(" and ");
+        sentences.push(format!("The tables below also have {more}."));
     }
-    if disks.len() > MAX_DISKS {
-        page.paragraph(&format!(
-            "({} more disks: see --format json.)",
-            disks.len() - MAX_DISKS
-        ));
-    }
-    if disks.is_empty() {
-        page.paragraph(why_no_disk(analysis));
-    }
-    for device in analysis.verdict.devices.iter().take(MAX_DEVICES) {
-        page.paragraph(&of_device(device));
+    sentences
+}
+
+/// What the disk with the most time waited for.
+fn of_one(analysis: &Analysis, disk: &DiskVerdict) -> String {
+    let followed = analysis.chains.iter().find(|chains| {
+        disk.method == "chains" && chains.guest == disk.guest && chains.disk == disk.disk
+    });
+    match followed {
+        Some(chains) => of_chains(chains),
+        None => of_disk(disk),
     }
 }
 
@@ -47,13 +88,13 @@ fn of_disk(disk: &DiskVerdict) -> String {
     let part = |ns: u64| percent(share(ns, disk.qemu_ns));
     let mean = disk.qemu_ns / disk.requests.max(1);
     let mut text = format!(
-        "{}: QEMU took {} on average for {}. ",
+        "{}: QEMU took {} on average for {}, ",
         disk_name(&disk.guest, Some(&disk.disk)),
         time(mean),
         of(disk.requests, "request", "requests"),
     );
     text.push_str(&format!(
-        "{} of that passed while the host worked on the image",
+        "{} of it while the host worked on the image",
         part(disk.host_ns)
     ));
     match (disk.device_ns, disk.host_queue_ns) {
@@ -67,15 +108,68 @@ fn of_disk(disk: &DiskVerdict) -> String {
             text.push_str(" (bios were not recorded, so device and file system are not told apart)")
         }
     }
-    text.push_str(&format!("; {} was QEMU's own.", part(disk.qemu_own_ns)));
+    text.push_str(&format!(" and {} on its own", part(disk.qemu_own_ns)));
     if !disk.serial && disk.host_at_least_ns < disk.host_ns {
         text.push_str(&format!(
-            " With {:.1} requests in flight on average this is an estimate from what overlapped: the host's part is between {} and {}.",
+            "; with {:.1} requests in flight on average this is an estimate from what overlapped, and the host's part lies between {} and {}",
             disk.in_flight_millis as f64 / 1000.0,
             part(disk.host_at_least_ns),
             part(disk.host_ns)
         ));
     }
+    text.push('.');
+    text
+}
+
+/// What a disk's guest waited for, largest first.
+fn of_chains(chains: &Chains) -> String {
+    let mut text = format!(
+        "{} ({}): ",
+        disk_name(&chains.guest, Some(&chains.disk)),
+        chains.guest_device
+    );
+    let latency = &chains.latency_ns;
+    let operations = [
+        ("read", "reads", latency.read, &chains.by_op.read),
+        ("write", "writes", latency.write, &chains.by_op.write),
+        (
+            "discard",
+            "discards",
+            latency.discard,
+            &chains.by_op.discard,
+        ),
+        ("flush", "flushes", latency.flush, &chains.by_op.flush),
+    ];
+    let mut sentences = Vec::new();
+    for (one, many, latency, segments) in operations {
+        if latency.n == 0 {
+            continue;
+        }
+        let mut parts: Vec<(f64, &str)> = PARTS
+            .iter()
+            .map(|(words, names)| {
+                let of_part = segments
+                    .iter()
+                    .filter(|segment| names.contains(&segment.name));
+                (of_part.map(|segment| segment.share).sum(), *words)
+            })
+            .filter(|(share, _)| *share >= WORTH_NAMING)
+            .collect();
+        parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let parts: Vec<String> = parts
+            .into_iter()
+            .take(MAX_PARTS)
+            .map(|(share, words)| format!("{} {words}", percent(share)))
+            .collect();
+        sentences.push(format!(
+            "{} took {} on average ({})",
+            of(latency.n, one, many),
+            latency.mean.map_or_else(|| String::from("–"), time),
+            parts.join(", ")
+        ));
+    }
+    text.push_str(&sentences.join("; "));
+    text.push('.');
     text
 }
 

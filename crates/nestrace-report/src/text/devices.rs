@@ -3,26 +3,44 @@
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Device, User};
 
-use super::{Page, disk_name, only_guest};
-use crate::table::Table;
+use super::{Page, device_name, disk_name, only_guest};
+use crate::table::{Table, shorten};
 use crate::units::{count, of, percent, rate, size, time};
 
 /// Processes listed for a device, beside guests, file system and loop devices.
 const MAX_PROCESSES: usize = 3;
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
-    if analysis.devices.is_empty() {
-        return;
+    let of_side = |side: &str| -> Vec<&Device> {
+        let devices = analysis.devices.iter();
+        devices.filter(|device| device.side == side).collect()
+    };
+    let (host, guests) = (of_side("host"), of_side("guest"));
+    if !host.is_empty() {
+        page.section("Block devices of the host");
+        devices(&host, analysis, page);
+        users(&host, analysis, page);
     }
-    page.section("Block devices of the host");
+    if !guests.is_empty() {
+        match only_guest(analysis) {
+            Some(guest) => page.section(&format!("The disks from inside {}", shorten(guest, 50))),
+            None => page.section("The disks from inside the guests"),
+        }
+        devices(&guests, analysis, page);
+    }
+}
+
+fn devices(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
+    let duration_ns = analysis.trace.duration_ns;
+    let only = only_guest(analysis);
     let mut table = Table::new(&[
         "device", "I/Os", "read", "written", "q2c", "p99", "d2c", "p99", "depth",
     ]);
-    for device in &analysis.devices {
+    for device in devices {
         let latency = device.latency_ns.all;
         let value = |ns: Option<u64>| ns.map_or_else(|| String::from("–"), time);
         table.row(vec![
-            device.name.clone(),
+            device_name(device, only),
             count(device.counts.completed),
             size(device.bytes.read),
             size(device.bytes.write),
@@ -35,13 +53,16 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     }
     page.table(&table);
     page.paragraph("(q2c: queued to completed, d2c: at the device; mean and 99th percentile)");
-    for device in &analysis.devices {
-        let also = remarks(device, analysis.trace.duration_ns);
+    for device in devices {
+        let also = remarks(device, duration_ns);
         if !also.is_empty() {
-            page.paragraph(&format!("{}: {}.", device.name, also.join(", ")));
+            page.paragraph(&format!(
+                "{}: {}.",
+                device_name(device, only),
+                also.join(", ")
+            ));
         }
     }
-    users(analysis, page);
 }
 
 fn depth(mean: f64) -> String {
@@ -89,6 +110,7 @@ fn remarks(device: &Device, duration_ns: u64) -> Vec<String> {
     if let Some(share) = device
         .seek_sectors
         .d2d
+        .as_ref()
         .and_then(|seek| seek.sequential_share)
     {
         also.push(format!("{} sequential", percent(share)));
@@ -97,7 +119,7 @@ fn remarks(device: &Device, duration_ns: u64) -> Vec<String> {
     also
 }
 
-fn users(analysis: &Analysis, page: &mut Page) {
+fn users(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
     let mut table = Table::new(&[
         "whose I/O",
         "on",
@@ -106,7 +128,7 @@ fn users(analysis: &Analysis, page: &mut Page) {
         "device time",
         "share",
     ]);
-    for device in &analysis.devices {
+    for device in devices {
         let Some(users) = &device.users else { continue };
         let mut processes = 0;
         for user in users {

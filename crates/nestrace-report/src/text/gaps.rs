@@ -3,13 +3,24 @@
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::Check;
 
-use super::Page;
+use super::{Page, device_name};
 use crate::units::{count, of};
 
 /// Refused probes that are listed one by one.
 const MAX_REFUSED: usize = 8;
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
+    let gaps = lines(analysis);
+    if !gaps.is_empty() {
+        page.section("What is missing");
+        gaps.iter()
+            .for_each(|gap| page.paragraph(&format!("{gap}.")));
+    }
+    next(analysis, page);
+}
+
+/// What is missing, a sentence each, without its full stop.
+pub(crate) fn lines(analysis: &Analysis) -> Vec<String> {
     let mut gaps = losses(analysis);
     gaps.extend(unlinked(analysis));
     gaps.extend(
@@ -38,12 +49,7 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
             refused.len() - MAX_REFUSED
         ));
     }
-    if !gaps.is_empty() {
-        page.section("What is missing");
-        gaps.iter()
-            .for_each(|gap| page.paragraph(&format!("{gap}.")));
-    }
-    next(analysis, page);
+    gaps
 }
 
 fn losses(analysis: &Analysis) -> Vec<String> {
@@ -59,6 +65,7 @@ fn losses(analysis: &Analysis) -> Vec<String> {
             }
             "meta" => "some threads have no name",
             "walk" => "requests had more bios than the probe follows; those bios have no end",
+            "damaged" => "the file is damaged there, and no number has what it held",
             _ => "what came after is not in the recording",
         };
         let what = if loss.source == "walk" {
@@ -73,7 +80,11 @@ fn losses(analysis: &Analysis) -> Vec<String> {
                 loss.source
             )
         };
-        lines.push(format!("{what}: {cost}"));
+        let inside = loss
+            .guest
+            .as_ref()
+            .map_or_else(String::new, |guest| format!(" inside {guest}"));
+        lines.push(format!("{what}{inside}: {cost}"));
     }
     if trace.truncated {
         let reason = if trace.end_reason.is_empty() {
@@ -112,14 +123,14 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
         if !reasons.is_empty() {
             lines.push(format!(
                 "{}: events without a beginning: {}",
-                device.name,
+                device_name(device, None),
                 reasons.join(", ")
             ));
         }
         lines.extend(
             device
                 .check
-                .and_then(|check| missing_ends(&device.name, &check)),
+                .and_then(|check| missing_ends(&device_name(device, None), &check)),
         );
     }
     lines

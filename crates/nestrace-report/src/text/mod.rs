@@ -1,12 +1,18 @@
 //! The text of `nestrace analyze`: the answer first, then the numbers it rests on, then what is
 //! missing and what to type next.
 
-mod answer;
+mod amplification;
+pub(crate) mod answer;
+pub(crate) mod chains;
+pub mod compare;
 mod devices;
-mod gaps;
+mod findings;
+pub(crate) mod gaps;
 mod guests;
+mod stories;
 
 use nestrace_analyzer::Analysis;
+use nestrace_analyzer::analysis::Device;
 
 use crate::table::{Table, wrap};
 use crate::units;
@@ -37,9 +43,16 @@ pub fn render(analysis: &Analysis, options: &TextOptions) -> String {
         options: *options,
     };
     page.head(analysis);
-    answer::write(analysis, &mut page);
-    devices::write(analysis, &mut page);
-    guests::write(analysis, &mut page);
+    if analysis.stories.is_empty() {
+        answer::write(analysis, &mut page);
+        chains::write(analysis, &mut page);
+        findings::write(analysis, &mut page);
+        amplification::write(analysis, &mut page);
+        devices::write(analysis, &mut page);
+        guests::write(analysis, &mut page);
+    } else {
+        stories::write(analysis, &mut page);
+    }
     gaps::write(analysis, &mut page);
     page.text
 }
@@ -58,26 +71,8 @@ impl Page {
         } else {
             trace.path.as_str()
         };
-        let kernel = trace
-            .sources
-            .first()
-            .map(|source| source.kernel.as_str())
-            .filter(|kernel| !kernel.is_empty());
-        let mut facts = vec![
-            units::time(trace.duration_ns),
-            units::of(trace.events, "event", "events"),
-        ];
-        facts.push(if trace.lost == 0 {
-            String::from("none lost")
-        } else {
-            format!("{} LOST", units::count(trace.lost))
-        });
-        facts.extend(kernel.map(|kernel| format!("host kernel {kernel}")));
-        if trace.detail == "light" {
-            facts.push(String::from("light detail"));
-        }
         self.line(&crate::table::shorten(name, self.options.width));
-        self.paragraph(&facts.join(" · "));
+        self.paragraph(&facts(analysis));
     }
 
     fn line(&mut self, line: &str) {
@@ -108,6 +103,30 @@ impl Page {
     }
 }
 
+/// What is to be known of the recording itself: how long, how much, what is lost.
+pub(crate) fn facts(analysis: &Analysis) -> String {
+    let trace = &analysis.trace;
+    let kernel = trace
+        .sources
+        .first()
+        .map(|source| source.kernel.as_str())
+        .filter(|kernel| !kernel.is_empty());
+    let mut facts = vec![
+        units::time(trace.duration_ns),
+        units::of(trace.events, "event", "events"),
+    ];
+    facts.push(if trace.lost == 0 {
+        String::from("none lost")
+    } else {
+        format!("{} LOST", units::count(trace.lost))
+    });
+    facts.extend(kernel.map(|kernel| format!("host kernel {kernel}")));
+    if trace.detail == "light" {
+        facts.push(String::from("light detail"));
+    }
+    facts.join(" · ")
+}
+
 /// The guest of every disk and image, if there is only one: its name need not be repeated.
 fn only_guest(analysis: &Analysis) -> Option<&str> {
     let disks = analysis.qemu.iter().map(|disk| disk.guest.as_str());
@@ -122,5 +141,28 @@ fn disk_name(guest: &str, disk: Option<&str>) -> String {
         (true, disk) => disk.unwrap_or("unknown disk").to_owned(),
         (false, Some(disk)) => format!("{guest}/{disk}"),
         (false, None) => format!("{guest}/(unknown disk)"),
+    }
+}
+
+/// `loop0`, and `vm1:vda` for a guest's own. Where there is one guest, the heading says so.
+pub(crate) fn device_name(device: &Device, only_guest: Option<&str>) -> String {
+    match &device.guest {
+        Some(guest) if only_guest != Some(guest) => format!("{guest}:{}", device.name),
+        _ => device.name.clone(),
+    }
+}
+
+/// A reason for an unlinked bio or event, in words.
+fn reason(name: &str) -> &str {
+    match name {
+        "lost_events" => "because events were lost",
+        "before_start" => "in flight when recording began",
+        "after_end" => "in flight when it ended",
+        "ambiguous" => "that could be one of several",
+        "outside_clock_bound" => "that the clocks forbid",
+        "layer_not_recorded" => "because a layer was not recorded",
+        "no_match" => "without a request of QEMU",
+        "no_end" => "that never ended",
+        other => other,
     }
 }

@@ -1,0 +1,341 @@
+//! Cells beside their baselines.
+//!
+//! A cell's value is the median of its repetitions, its spread their least and greatest. It is shown
+//! relative to the median of its baseline, which therefore is 100 %. A difference is told only where both
+//! were repeated and no value of the one lies among the other's.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::explanation::Explanation;
+use super::published::{self, Published};
+use super::results::{Cell, Latency, Metric, RunHeader};
+use super::spread::Spread;
+
+/// Schema of [`Comparison`] as JSON.
+pub const SCHEMA: &str = "nestrace-lab/1";
+/// Differences below this are no outliers, however sure they are.
+const NOTABLE: f64 = 0.1;
+
+/// Everything that a run left, for a report.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// What is common.
+    pub header: RunHeader,
+    /// The cells that have a result.
+    pub cells: Vec<Cell>,
+    /// Cell → what its recording says.
+    pub explanations: BTreeMap<String, Explanation>,
+    /// Cell → its own report, a path relative to the folder of results.
+    pub pages: BTreeMap<String, String>,
+}
+
+/// What a run says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// What is common.
+    pub run: RunHeader,
+    /// One for each cell, in the order of the plan.
+    pub rows: Vec<Row>,
+    /// Rows that differ notably from their baseline, the slowest first.
+    pub outliers: Vec<Outlier>,
+    /// What the figures carry, in sentences.
+    pub statements: Vec<String>,
+    /// The published figures of the experiment beside ours.
+    pub published: Vec<Published>,
+    /// Cells without any result.
+    pub missing: Vec<String>,
+}
+
+/// One cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The cell.
+    pub id: String,
+    /// What it is compared with; `null` for a baseline.
+    pub baseline: Option<String>,
+    /// Axis → word.
+    pub axes: BTreeMap<String, String>,
+    /// The workload.
+    pub workload: String,
+    /// Where it comes from, and what it leaves out of its model.
+    pub workload_note: String,
+    /// What is measured.
+    pub metric: Metric,
+    /// The values; `null` where no run succeeded.
+    pub value: Option<Spread>,
+    /// Performance relative to the baseline's median: 1 is as fast, 2 twice as fast, whatever the metric.
+    pub relative: Option<Spread>,
+    /// What may be said.
+    pub verdict: Verdict,
+    /// Operation → latency of the repetition in the middle.
+    pub latency: BTreeMap<String, Latency>,
+    /// Mean latency of the operation that took most time, relative to the baseline's.
+    pub relative_latency: Option<f64>,
+    /// Shares of the guest's processors: user, system, iowait.
+    pub guest_cpu: [f64; 3],
+    /// Of the host's.
+    pub host_cpu: [f64; 3],
+    /// Part of the time in which the host's device was busy.
+    pub host_disk_utilisation: f64,
+    /// Bytes that the host's device wrote for each that the guest's disk did.
+    pub write_amplification: Option<f64>,
+    /// Performance of the recorded run relative to the median of the others: what recording costs.
+    pub recorded_relative: Option<f64>,
+    /// The recording beside the results.
+    pub recording: Option<String>,
+    /// Its report.
+    pub page: Option<String>,
+    /// What it says.
+    pub explanation: Option<Explanation>,
+    /// What failed.
+    pub failures: Vec<String>,
+}
+
+/// What may be said of a cell against its baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is what others are compared with.
+    Baseline,
+    /// Every repetition was slower than every one of the baseline.
+    Slower,
+    /// Every repetition was faster.
+    Faster,
+    /// The repetitions mix.
+    NotApart,
+    /// There are too few repetitions to tell.
+    TooFew,
+    /// It or its baseline has no result.
+    NoResult,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            Self::Slower => "slower",
+            Self::Faster => "faster",
+            Self::NotApart => "within the spread",
+            Self::TooFew => "too few repetitions",
+            Self::NoResult => "no result",
+        }
+    }
+}
+
+/// A cell that differs notably, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outlier {
+    /// The cell.
+    pub id: String,
+    /// Its performance relative to the baseline.
+    pub relative: f64,
+    /// The segment of the path that grew most against the baseline's recording.
+    pub segment: Option<String>,
+    /// By how much on average, nanoseconds.
+    pub segment_more_ns: Option<f64>,
+    /// Titles of its findings that its baseline has not.
+    pub findings: Vec<String>,
+}
+
+impl Comparison {
+    /// Compares.
+    #[must_use]
+    pub fn new(results: &Results) -> Self {
+        let cells: BTreeMap<&str, &Cell> = results
+            .cells
+            .iter()
+            .map(|cell| (cell.id.as_str(), cell))
+            .collect();
+        let rows: Vec<Row> = results
+            .cells
+            .iter()
+            .map(|cell| row(cell, &cells, results))
+            .collect();
+        let has_result =
+            |id: &&String| rows.iter().any(|row| row.id == **id && row.value.is_some());
+        let missing = results.header.cells.iter().filter(|id| !has_result(id));
+        Self {
+            schema: SCHEMA,
+            run: results.header.clone(),
+            outliers: outliers(&rows),
+            statements: super::statements::of(&results.header, &rows),
+            published: published::beside(results.header.experiment.as_deref(), &rows),
+            missing: missing.cloned().collect(),
+            rows,
+        }
+    }
+
+    /// Workloads, in the order of the plan.
+    #[must_use]
+    pub fn workloads(&self) -> Vec<&str> {
+        distinct(self.rows.iter().map(|row| row.workload.as_str()))
+    }
+
+    /// A row by its cell.
+    #[must_use]
+    pub fn row(&self, id: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.id == id)
+    }
+}
+
+/// Each once, in the order in which they come.
+pub(super) fn distinct<'r>(words: impl Iterator<Item = &'r str>) -> Vec<&'r str> {
+    let mut known: Vec<&str> = Vec::new();
+    for word in words {
+        if !known.contains(&word) {
+            known.push(word);
+        }
+    }
+    known
+}
+
+impl Row {
+    /// The word of an axis.
+    #[must_use]
+    pub fn word(&self, axis: &str) -> &str {
+        self.axes.get(axis).map_or("", String::as_str)
+    }
+
+    /// The operation that took most time in all, and its latency.
+    #[must_use]
+    pub fn main_latency(&self) -> Option<(&str, &Latency)> {
+        let sum = |latency: &Latency| latency.mean_ns * latency.n as f64;
+        let longest = self
+            .latency
+            .iter()
+            .max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)));
+        longest.map(|(name, latency)| (name.as_str(), latency))
+    }
+}
+
+fn values(cell: &Cell) -> Option<Spread> {
+    Spread::of(cell.runs.iter().map(|run| run.value))
+}
+
+/// Values that are better when they are greater.
+fn performance(cell: &Cell) -> Option<Spread> {
+    Spread::of(
+        cell.runs
+            .iter()
+            .map(|run| cell.metric.performance(run.value)),
+    )
+}
+
+fn row(cell: &Cell, cells: &BTreeMap<&str, &Cell>, results: &Results) -> Row {
+    let baseline = match &cell.baseline {
+        Some(id) => cells.get(id.as_str()).copied(),
+        None => Some(cell),
+    };
+    let own = performance(cell);
+    let whole = baseline.and_then(performance);
+    let relative = own
+        .zip(whole)
+        .and_then(|(own, whole)| own.relative_to(whole.median));
+    let verdict = match (own, whole) {
+        _ if cell.is_baseline() => Verdict::Baseline,
+        (Some(own), Some(whole)) if own.is_apart_from(&whole) && own.median < whole.median => {
+            Verdict::Slower
+        }
+        (Some(own), Some(whole)) if own.is_apart_from(&whole) => Verdict::Faster,
+        (Some(own), Some(whole)) if own.n.min(whole.n) < super::spread::FEWEST_REPETITIONS => {
+            Verdict::TooFew
+        }
+        (Some(_), Some(_)) => Verdict::NotApart,
+        _ => Verdict::NoResult,
+    };
+    let middle = middle_run(cell);
+    let cpu = |counters: &super::results::Counters| {
+        [counters.cpu_user, counters.cpu_system, counters.cpu_iowait]
+    };
+    let mut row = Row {
+        id: cell.id.clone(),
+        baseline: cell.baseline.clone(),
+        axes: cell.axes.clone(),
+        workload: cell.workload.clone(),
+        workload_note: cell.workload_note.clone(),
+        metric: cell.metric,
+        value: values(cell),
+        relative,
+        verdict,
+        latency: middle.map(|run| run.latency.clone()).unwrap_or_default(),
+        relative_latency: None,
+        guest_cpu: middle.map_or([0.0; 3], |run| cpu(&run.guest)),
+        host_cpu: middle.map_or([0.0; 3], |run| cpu(&run.host)),
+        host_disk_utilisation: middle.map_or(0.0, |run| run.host.disk_utilisation),
+        write_amplification: middle.and_then(|run| {
+            let (guest, host) = (run.guest.disk_write_bytes, run.host.disk_write_bytes);
+            (guest > 1 << 20).then(|| host as f64 / guest as f64)
+        }),
+        recorded_relative: own.zip(cell.recorded.as_ref()).and_then(|(own, run)| {
+            let recorded = cell.metric.performance(run.value) / own.median;
+            recorded.is_finite().then_some(recorded)
+        }),
+        recording: cell.recording.clone(),
+        page: results.pages.get(&cell.id).cloned(),
+        explanation: results.explanations.get(&cell.id).cloned(),
+        failures: cell
+            .failures
+            .iter()
+            .map(|failure| match failure.repetition {
+                0 => format!("recorded run: {}", failure.message),
+                n => format!("repetition {n}: {}", failure.message),
+            })
+            .collect(),
+    };
+    row.relative_latency = baseline.and_then(|baseline| {
+        let (operation, own) = row.main_latency()?;
+        let whole = middle_run(baseline)?.latency.get(operation)?.mean_ns;
+        (whole > 0.0).then(|| own.mean_ns / whole)
+    });
+    row
+}
+
+/// The run whose value is the one in the middle.
+fn middle_run(cell: &Cell) -> Option<&super::results::CellRun> {
+    let mut runs: Vec<_> = cell.runs.iter().collect();
+    runs.sort_by(|a, b| a.value.total_cmp(&b.value));
+    runs.get(runs.len().saturating_sub(1) / 2).copied()
+}
+
+fn outliers(rows: &[Row]) -> Vec<Outlier> {
+    let mut outliers: Vec<Outlier> = rows
+        .iter()
+        .filter(|row| matches!(row.verdict, Verdict::Slower | Verdict::Faster))
+        .filter_map(|row| outlier(row, rows))
+        .collect();
+    outliers.sort_by(|a, b| a.relative.total_cmp(&b.relative));
+    outliers
+}
+
+fn outlier(row: &Row, rows: &[Row]) -> Option<Outlier> {
+    let relative = row.relative?.median;
+    if (relative - 1.0).abs() < NOTABLE {
+        return None;
+    }
+    let baseline = rows
+        .iter()
+        .find(|other| Some(&other.id) == row.baseline.as_ref());
+    let before = baseline.and_then(|baseline| baseline.explanation.as_ref());
+    let own = row.explanation.as_ref();
+    let grew = own
+        .zip(before)
+        .and_then(|(own, before)| own.grew_most(before));
+    let known = |id: &str| before.is_some_and(|before| before.findings.iter().any(|f| f.id == id));
+    let findings = own.into_iter().flat_map(|own| &own.findings);
+    Some(Outlier {
+        id: row.id.clone(),
+        relative,
+        segment: grew.map(|(name, _)| name.to_owned()),
+        segment_more_ns: grew.map(|(_, more)| more),
+        findings: findings
+            .filter(|finding| finding.severity != "info" && !known(&finding.id))
+            .map(|finding| finding.title.clone())
+            .collect(),
+    })
+}

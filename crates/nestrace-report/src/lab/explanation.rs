@@ -1,0 +1,172 @@
+//! What a cell's recording says of its disk: where the time goes, and what was found.
+
+use nestrace_analyzer::Analysis;
+use nestrace_analyzer::analysis::Severity;
+use serde::{Deserialize, Serialize};
+
+/// In short, what an analysis says of one disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Explanation {
+    /// Mean latency of the guest's data bios that were followed, nanoseconds; `null` without any.
+    pub q2c_mean_ns: Option<f64>,
+    /// Part of the guest's bios that was followed.
+    pub linked: Option<f64>,
+    /// Where the time goes, in the order of the path.
+    pub segments: Vec<SegmentTime>,
+    /// Bytes at the device for each byte that the guest asked for.
+    pub amplification: Option<f64>,
+    /// Flushes of the device.
+    pub device_flushes: Option<u64>,
+    /// What the rules found, what weighs most first.
+    pub findings: Vec<CellFinding>,
+    /// Events that were lost.
+    pub lost: u64,
+}
+
+/// A segment of the guest's bios.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SegmentTime {
+    /// `guest_queue`, …
+    pub name: String,
+    /// Mean over all bios that were followed, nanoseconds.
+    pub mean_ns: f64,
+}
+
+/// A finding.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CellFinding {
+    /// The rule.
+    pub id: String,
+    /// `high`, `medium`, `low`, `info`.
+    pub severity: String,
+    /// What happened, in a line.
+    pub title: String,
+    /// Why.
+    pub explanation: String,
+    /// What to do.
+    pub advice: Vec<String>,
+    /// Part at stake, 0 to 1.
+    pub share: f64,
+}
+
+impl Explanation {
+    /// Of the disk with this name.
+    #[must_use]
+    pub fn of(analysis: &Analysis, disk: &str) -> Self {
+        let chains = analysis
+            .chains
+            .iter()
+            .find(|chains| chains.disk == disk && chains.linked > 0);
+        let amplification = analysis.amplification.iter().find(|one| one.disk == disk);
+        let mut explanation = Self {
+            lost: analysis.trace.lost,
+            findings: findings(analysis, disk),
+            ..Self::default()
+        };
+        if let Some(chains) = chains {
+            explanation.q2c_mean_ns = Some(chains.q2c_mean_ns);
+            explanation.linked = chains.fraction;
+            explanation.segments = chains
+                .segments
+                .iter()
+                .filter(|segment| segment.n > 0)
+                .map(|segment| SegmentTime {
+                    name: segment.name.to_owned(),
+                    mean_ns: segment.mean_ns,
+                })
+                .collect();
+        }
+        if let Some(disk) = amplification {
+            let asked = disk
+                .qemu_bytes
+                .or(disk.guest_bytes)
+                .filter(|bytes| *bytes > 0);
+            let device = disk.device_bytes.or(disk.host_bytes);
+            explanation.amplification = asked
+                .zip(device)
+                .map(|(asked, device)| device as f64 / asked as f64);
+            explanation.device_flushes = disk.flushes.device;
+        }
+        explanation
+    }
+
+    /// The segment that grew most against `baseline`, and by how many nanoseconds; `None` where none grew
+    /// or one of the two was not followed.
+    #[must_use]
+    pub fn grew_most(&self, baseline: &Self) -> Option<(&str, f64)> {
+        if self.segments.is_empty() || baseline.segments.is_empty() {
+            return None;
+        }
+        let before = |name: &str| {
+            let segment = baseline
+                .segments
+                .iter()
+                .find(|segment| segment.name == name);
+            segment.map_or(0.0, |segment| segment.mean_ns)
+        };
+        self.segments
+            .iter()
+            .map(|segment| {
+                (
+                    segment.name.as_str(),
+                    segment.mean_ns - before(&segment.name),
+                )
+            })
+            .max_by(|(_, a), (_, b)| a.total_cmp(b))
+            .filter(|(_, more)| *more > 0.0)
+    }
+}
+
+fn findings(analysis: &Analysis, disk: &str) -> Vec<CellFinding> {
+    let own = analysis
+        .findings
+        .iter()
+        .filter(|finding| finding.disk == disk);
+    own.map(|finding| CellFinding {
+        id: finding.id.to_owned(),
+        severity: match finding.severity {
+            Severity::High => "high",
+            Severity::Medium => "medium",
+            Severity::Low => "low",
+            Severity::Info => "info",
+        }
+        .to_owned(),
+        title: finding.title.clone(),
+        explanation: finding.explanation.clone(),
+        advice: finding.advice.clone(),
+        share: finding.share,
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_segment_that_grew_most() {
+        let of = |segments: &[(&str, f64)]| Explanation {
+            segments: segments
+                .iter()
+                .map(|(name, mean_ns)| SegmentTime {
+                    name: (*name).to_owned(),
+                    mean_ns: *mean_ns,
+                })
+                .collect(),
+            ..Explanation::default()
+        };
+        let baseline = of(&[("guest_queue", 100.0), ("device", 500.0)]);
+        let nested = of(&[
+            ("guest_queue", 150.0),
+            ("host_fs_submit", 300.0),
+            ("device", 400.0),
+        ]);
+        assert_eq!(nested.grew_most(&baseline), Some(("host_fs_submit", 300.0)));
+        assert_eq!(baseline.grew_most(&nested), Some(("device", 100.0)));
+        assert_eq!(nested.grew_most(&of(&[])), None);
+        assert_eq!(nested.grew_most(&nested), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! Results of the lab: cells of a plan, compared with their baselines.
+//!
+//! Pure, like everything here: [`Results`] are facts that the lab wrote down, [`Comparison`] says what they
+//! mean, and [`text`], [`csv`], [`json`] and `html::lab` show that.
+//!
+//! ```
+//! use nestrace_report::lab::{Comparison, Results, text};
+//! let comparison = Comparison::new(&Results::default());
+//! assert!(text::render(&comparison).contains("0 nested combinations"));
+//! ```
+
+mod comparison;
+pub mod csv;
+mod explanation;
+pub mod json;
+mod published;
+mod results;
+mod spread;
+mod statements;
+pub mod text;
+
+pub use comparison::{Comparison, Outlier, Results, Row, SCHEMA, Verdict};
+pub use explanation::{CellFinding, Explanation, SegmentTime};
+pub use published::Published;
+pub use results::{
+    Base, CELL_SCHEMA, Cell, CellRun, Counters, Excluded, Failure, Latency, Machine, Metric,
+    RUN_SCHEMA, RunHeader,
+};
+pub use spread::Spread;

@@ -1,0 +1,247 @@
+//! What a run of the lab left: a header for the whole, and a file for each cell.
+//!
+//! These are facts as they were measured. What they mean is computed from them by
+//! [`Comparison`](super::Comparison), as often as one likes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Schema of [`RunHeader`].
+pub const RUN_SCHEMA: &str = "nestrace-lab-run/1";
+/// Schema of [`Cell`].
+pub const CELL_SCHEMA: &str = "nestrace-lab-cell/1";
+
+/// What is common to all cells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunHeader {
+    /// [`RUN_SCHEMA`].
+    pub schema: String,
+    /// Name of the plan.
+    pub plan: String,
+    /// What the plan is about.
+    pub about: String,
+    /// Which experiment of the literature it repeats: `E1` to `E5`.
+    pub experiment: Option<String>,
+    /// Of the order.
+    pub seed: u64,
+    /// Timed runs of each cell.
+    pub repetitions: u32,
+    /// Unix time of the first start, seconds.
+    pub started_unix_s: u64,
+    /// What it ran on.
+    pub machine: Machine,
+    /// The block devices beneath, as they were measured before anything was put on them.
+    pub bases: Vec<Base>,
+    /// Ids of all cells, in the order of the plan.
+    pub cells: Vec<String>,
+    /// Combinations of the axes that were left out.
+    pub excluded: Vec<Excluded>,
+}
+
+/// Where the run took place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// `uname -r` of the host.
+    pub host_kernel: String,
+    /// `uname -r` of the guests.
+    pub guest_kernel: String,
+    /// QEMU's own words.
+    pub qemu: String,
+    /// fio's own words.
+    pub fio: String,
+    /// nestrace's version.
+    pub nestrace: String,
+    /// `kvm` or `tcg`.
+    pub accelerator: String,
+    /// Processors of the host.
+    pub processors: u32,
+    /// Memory of the host, bytes.
+    pub memory_bytes: u64,
+}
+
+/// A block device beneath host file systems, or the bare one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Base {
+    /// What it was made for: `xfs`, `bd`.
+    pub name: String,
+    /// Sequential writing of the bare device, bytes per second.
+    pub write_bytes_per_s: f64,
+    /// Sequential reading of the bare device, bytes per second.
+    pub read_bytes_per_s: f64,
+}
+
+/// A combination that cannot be, or that the plan leaves out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Excluded {
+    /// The combination.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A combination under a workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cell {
+    /// [`CELL_SCHEMA`].
+    pub schema: String,
+    /// Unique, and the name of its files: `ext4-on-xfs-randwrite`.
+    pub id: String,
+    /// The cell that it is compared with; `null` for a baseline.
+    pub baseline: Option<String>,
+    /// Axis → word, as in the plan.
+    pub axes: BTreeMap<String, String>,
+    /// Name of the workload.
+    pub workload: String,
+    /// Where the workload comes from, and what it leaves out of its model.
+    pub workload_note: String,
+    /// What is measured.
+    pub metric: Metric,
+    /// The timed runs, without recording.
+    pub runs: Vec<CellRun>,
+    /// The run that was recorded.
+    pub recorded: Option<CellRun>,
+    /// Name of the recording beside this file.
+    pub recording: Option<String>,
+    /// Name of the disk in the recording.
+    pub disk: String,
+    /// What went wrong.
+    pub failures: Vec<Failure>,
+}
+
+/// What a cell's value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Throughput.
+    BytesPerSecond,
+    /// Throughput.
+    #[default]
+    OperationsPerSecond,
+    /// Time that a command takes: less is better.
+    Seconds,
+}
+
+impl Metric {
+    /// A value as a number that is better when it is greater.
+    #[must_use]
+    pub fn performance(self, value: f64) -> f64 {
+        match self {
+            Self::Seconds if value > 0.0 => 1.0 / value,
+            Self::Seconds => 0.0,
+            Self::BytesPerSecond | Self::OperationsPerSecond => value,
+        }
+    }
+
+    /// A value for a person.
+    #[must_use]
+    pub fn text(self, value: f64) -> String {
+        let rounded = value.max(0.0).round() as u64;
+        match self {
+            Self::BytesPerSecond => format!("{}/s", crate::units::size(rounded)),
+            Self::OperationsPerSecond => format!("{} op/s", crate::units::count(rounded)),
+            Self::Seconds => format!("{value:.2} s"),
+        }
+    }
+}
+
+/// One run of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CellRun {
+    /// From 1; the block of the randomised order in which it ran.
+    pub repetition: u32,
+    /// Unix time, seconds.
+    pub started_unix_s: u64,
+    /// In the unit of the cell's metric.
+    pub value: f64,
+    /// Duration of the measured part, seconds.
+    pub elapsed_s: f64,
+    /// Of each operation, as fio measures it; empty for commands.
+    pub latency: BTreeMap<String, Latency>,
+    /// The guest's processors, memory and disk meanwhile.
+    pub guest: Counters,
+    /// The host's, and the device beneath.
+    pub host: Counters,
+}
+
+/// Latencies of one operation, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// Operations.
+    pub n: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90 %.
+    pub p90_ns: u64,
+    /// 99 %.
+    pub p99_ns: u64,
+    /// 99.9 %.
+    pub p999_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+/// What a kernel counted while the workload ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Share of all processors' time in user space, 0 to 1.
+    pub cpu_user: f64,
+    /// In the kernel, interrupts included.
+    pub cpu_system: f64,
+    /// Idle with I/O under way.
+    pub cpu_iowait: f64,
+    /// Context switches.
+    pub context_switches: u64,
+    /// Paged in, KiB.
+    pub paged_in_kib: u64,
+    /// Paged out, KiB.
+    pub paged_out_kib: u64,
+    /// Reads of the disk that completed.
+    pub disk_reads: u64,
+    /// Writes of the disk that completed.
+    pub disk_writes: u64,
+    /// Bytes read.
+    pub disk_read_bytes: u64,
+    /// Bytes written.
+    pub disk_write_bytes: u64,
+    /// Flushes of the disk.
+    pub disk_flushes: u64,
+    /// Part of the time in which the disk had something to do, 0 to 1.
+    pub disk_utilisation: f64,
+}
+
+/// A run that did not succeed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Failure {
+    /// Which repetition; 0 for the recorded run.
+    pub repetition: u32,
+    /// What went wrong.
+    pub message: String,
+    /// The end of what the programs said.
+    pub log: String,
+}
+
+impl Cell {
+    /// Whether it is what others are compared with.
+    #[must_use]
+    pub fn is_baseline(&self) -> bool {
+        self.baseline.is_none()
+    }
+
+    /// The word of an axis, empty where it has none.
+    #[must_use]
+    pub fn word(&self, axis: &str) -> &str {
+        self.axes.get(axis).map_or("", String::as_str)
+    }
+}

@@ -1,0 +1,158 @@
+//! A comparison for a terminal: 80 columns.
+
+use super::Comparison;
+use super::comparison::{Outlier, Row};
+use super::results::Metric;
+use super::spread::Spread;
+use super::statements::percent;
+use crate::table::{Table, wrap};
+use crate::units::{self, time};
+
+const WIDTH: usize = 80;
+
+/// The text.
+#[must_use]
+pub fn render(comparison: &Comparison) -> String {
+    let run = &comparison.run;
+    let mut lines = wrap(&format!("{}: {}", run.plan, run.about), WIDTH, "");
+    lines.extend(wrap(&machine(comparison), WIDTH, ""));
+    lines.push(String::new());
+    for statement in &comparison.statements {
+        lines.extend(wrap(statement, WIDTH, ""));
+    }
+    for workload in comparison.workloads() {
+        let rows = comparison
+            .rows
+            .iter()
+            .filter(|row| row.workload == workload);
+        lines.push(String::new());
+        lines.push(workload.to_owned());
+        lines.extend(table(&rows.collect::<Vec<_>>()));
+    }
+    section(
+        &mut lines,
+        "Outliers",
+        comparison.outliers.iter().map(outlier),
+    );
+    let published = comparison.published.iter().map(|one| {
+        let ours = one.ours.as_deref().unwrap_or("not in this run");
+        format!("{}: published {}; here {ours}", one.what, one.published)
+    });
+    section(&mut lines, "Published figures", published);
+    section(
+        &mut lines,
+        "What is missing",
+        missing(comparison).into_iter(),
+    );
+    let mut text = lines.join("\n");
+    text.push('\n');
+    text
+}
+
+fn section(lines: &mut Vec<String>, title: &str, entries: impl Iterator<Item = String>) {
+    let mut entries = entries.peekable();
+    if entries.peek().is_none() {
+        return;
+    }
+    lines.push(String::new());
+    lines.push(title.to_owned());
+    for entry in entries {
+        lines.extend(wrap(&entry, WIDTH, "  "));
+    }
+}
+
+/// What it ran on, in a line.
+pub(crate) fn machine(comparison: &Comparison) -> String {
+    let machine = &comparison.run.machine;
+    format!(
+        "Host {}, guests {} under {}, {}, {}, nestrace {}; {}, {} of memory; {} in randomised blocks (seed {}).",
+        machine.host_kernel,
+        machine.guest_kernel,
+        machine.accelerator,
+        machine.qemu,
+        machine.fio,
+        machine.nestrace,
+        units::of(u64::from(machine.processors), "processor", "processors"),
+        units::size(machine.memory_bytes),
+        units::of(
+            u64::from(comparison.run.repetitions),
+            "repetition",
+            "repetitions"
+        ),
+        comparison.run.seed,
+    )
+}
+
+fn table(rows: &[&Row]) -> Vec<String> {
+    let mut table = Table::new(&["cell", "value", "of bd", "spread", "latency", "verdict"]);
+    for row in rows {
+        table.row(vec![
+            row.id.clone(),
+            value(row.metric, row.value),
+            row.relative
+                .map_or_else(dash, |relative| percent(relative.median)),
+            row.relative.map_or_else(dash, |relative| spread(&relative)),
+            row.main_latency()
+                .map_or_else(dash, |(_, latency)| time(latency.mean_ns.round() as u64)),
+            row.verdict.words().to_owned(),
+        ]);
+    }
+    table.lines(WIDTH)
+}
+
+fn dash() -> String {
+    String::from("–")
+}
+
+pub(crate) fn value(metric: Metric, value: Option<Spread>) -> String {
+    value.map_or_else(dash, |value| metric.text(value.median))
+}
+
+/// `81–93 %`.
+pub(crate) fn spread(relative: &Spread) -> String {
+    format!("{:.0}–{}", relative.min * 100.0, percent(relative.max))
+}
+
+/// A sentence about an outlier.
+pub(crate) fn outlier(outlier: &Outlier) -> String {
+    let mut sentence = format!(
+        "{}: {} of its baseline.",
+        outlier.id,
+        percent(outlier.relative)
+    );
+    if let (Some(segment), Some(more)) = (&outlier.segment, outlier.segment_more_ns) {
+        let more = time(more.round() as u64);
+        sentence.push_str(&format!(
+            " In the recordings, `{segment}` grew most: {more} more for each of the guest's I/Os."
+        ));
+    }
+    if !outlier.findings.is_empty() {
+        let found = outlier.findings.join("; ");
+        sentence.push_str(&format!(" Found there and not in the baseline: {found}."));
+    }
+    sentence
+}
+
+/// What is not there, and what failed.
+pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
+    let mut missing: Vec<String> = comparison
+        .missing
+        .iter()
+        .map(|id| format!("{id}: no result"))
+        .collect();
+    for row in &comparison.rows {
+        let failures = row.failures.iter();
+        missing.extend(failures.map(|failure| format!("{}, {failure}", row.id)));
+        let lost = row
+            .explanation
+            .as_ref()
+            .map_or(0, |explanation| explanation.lost);
+        if lost > 0 {
+            let lost = units::of(lost, "event", "events");
+            missing.push(format!("{}: its recording lost {lost}", row.id));
+        }
+    }
+    let excluded = comparison.run.excluded.iter();
+    missing.extend(excluded.map(|one| format!("{}: left out, {}", one.what, one.reason)));
+    missing
+}

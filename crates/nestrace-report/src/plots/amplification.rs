@@ -1,0 +1,107 @@
+//! What became of the bytes that the guest asked for.
+
+use super::{Chart, Hue, Plot, Span, SpanRow, Spans, Subject, Unit};
+
+/// What changes less than this part of the bytes is no step of its own.
+const NOTABLE: f64 = 0.002;
+
+pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
+    let disk = subject.amplification?;
+    let asked = disk
+        .qemu_bytes
+        .or(disk.guest_bytes)
+        .filter(|bytes| *bytes > 0)? as f64;
+    let mut rows = vec![total("asked for by the guest", asked, asked, Hue::Guest)];
+    rows.extend(
+        disk.image_bytes
+            .map(|bytes| total("QEMU's file I/O", bytes as f64, asked, Hue::Qemu)),
+    );
+    if let Some(host) = disk.host_bytes {
+        let classes = disk.by_class;
+        let mut at = disk.image_bytes.map_or(asked, |bytes| bytes as f64);
+        let data = classes.data.map(|bytes| bytes as f64 - at);
+        let of = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
+        for (name, more, hue) in [
+            ("data cached (−) or moved again (+)", data, Hue::HostFs),
+            ("tables of the image", of(classes.image_metadata), Hue::Qemu),
+            ("the host's journal", of(classes.host_journal), Hue::HostFs),
+            (
+                "other metadata of the host's file system",
+                of(classes.host_metadata),
+                Hue::HostFs,
+            ),
+            ("read ahead", of(classes.readahead), Hue::HostQueue),
+        ] {
+            if let Some(more) = more.filter(|more| more.abs() >= asked * NOTABLE) {
+                rows.push(step(name, at, at + more, asked, hue));
+                at += more;
+            }
+        }
+        rows.push(total(
+            "host's file system to the device",
+            host as f64,
+            asked,
+            Hue::HostFs,
+        ));
+    }
+    rows.extend(
+        disk.device_bytes
+            .map(|bytes| total("requests at the device", bytes as f64, asked, Hue::Device)),
+    );
+    Some(Plot {
+        id: format!("amplification-{}", subject.slug),
+        subject: subject.name.clone(),
+        question: String::from("What does each layer make of the bytes that the guest asks for?"),
+        note: String::from(
+            "Bytes read and written. Strong bars are totals of a layer, pale ones what is added or taken away from one to the next, if it is 0.2 % or more.",
+        ),
+        chart: Chart::Spans(Spans {
+            unit: Unit::Bytes,
+            title: String::from("bytes"),
+            keys: Vec::new(),
+            rows,
+        }),
+    })
+}
+
+fn total(name: &str, bytes: f64, asked: f64, hue: Hue) -> SpanRow {
+    row(
+        name,
+        format!("{}  ×{:.2}", Unit::Bytes.text(bytes), bytes / asked),
+        (0.0, bytes),
+        hue,
+        1.0,
+    )
+}
+
+fn step(name: &str, from: f64, to: f64, asked: f64, hue: Hue) -> SpanRow {
+    let more = to - from;
+    let sign = if more > 0.0 { "+" } else { "" };
+    let times = format!(
+        "{}{:.2}",
+        if more < 0.0 { "−" } else { "+" },
+        more.abs() / asked
+    );
+    row(
+        name,
+        format!("{sign}{}  {times}", Unit::Bytes.text(more)),
+        (from, to),
+        hue,
+        0.5,
+    )
+}
+
+fn row(name: &str, detail: String, (from, to): (f64, f64), hue: Hue, tint: f64) -> SpanRow {
+    let span = Span {
+        name: name.to_owned(),
+        from,
+        to,
+        hue,
+        tint,
+    };
+    SpanRow {
+        label: name.to_owned(),
+        detail,
+        spans: vec![span],
+    }
+}

@@ -1,0 +1,150 @@
+//! Latency as each layer has it, and how long I/O waits for the device.
+
+use nestrace_analyzer::Cdf;
+use nestrace_analyzer::analysis::{Device, ReadWriteCdf};
+
+use super::{Axis, Chart, Hue, Line, Lines, Plot, Subject, Unit};
+
+/// A curve of shares; the first point is where it leaves 0.
+pub(super) fn curve(
+    label: impl Into<String>,
+    hue: Hue,
+    cdf: &Cdf,
+    least: f64,
+    unit: f64,
+) -> Option<Line> {
+    let first = cdf.points.first()?;
+    let place = |value: u64| (value as f64 * unit).max(least);
+    let mut points = vec![(place(first.0), 0.0)];
+    points.extend(cdf.shares().map(|(value, share)| (place(value), share)));
+    Some(Line {
+        label: label.into(),
+        hue,
+        is_faint: false,
+        is_step: true,
+        joined_within: f64::INFINITY,
+        points,
+    })
+}
+
+pub(super) fn shares() -> Axis {
+    Axis::linear("share of I/Os", Unit::Share)
+}
+
+pub(super) fn layers(subject: &Subject<'_>) -> Vec<Plot> {
+    let reads = layer_curves(subject, "reads", |cdf| &cdf.read);
+    let writes = layer_curves(subject, "writes", |cdf| &cdf.write);
+    [reads, writes].into_iter().flatten().collect()
+}
+
+fn layer_curves(subject: &Subject<'_>, what: &str, of: fn(&ReadWriteCdf) -> &Cdf) -> Option<Plot> {
+    let curve = |label: String, hue: Hue, cdf: &ReadWriteCdf| curve(label, hue, of(cdf), 1.0, 1.0);
+    let mut lines = Vec::new();
+    if let Some(guest) = subject.guest {
+        lines.extend(curve(
+            format!("{} (Q2C)", subject.guest_name()),
+            Hue::Guest,
+            &q2c(guest),
+        ));
+    }
+    if let Some(qemu) = subject.qemu {
+        lines.extend(curve(String::from("QEMU"), Hue::Qemu, &qemu.cdf));
+    }
+    let files = subject
+        .images
+        .iter()
+        .filter_map(|image| image.file_io.as_ref());
+    let files = files.fold(ReadWriteCdf::default(), |sum, file| ReadWriteCdf {
+        read: sum.read.merged(&file.cdf.read),
+        write: sum.write.merged(&file.cdf.write),
+    });
+    lines.extend(curve(String::from("QEMU's file I/O"), Hue::HostFs, &files));
+    let is_alone = subject.guest.is_none() && subject.qemu.is_none();
+    if let Some(device) = subject
+        .host
+        .or(subject.guest.filter(|_| subject.qemu.is_none()))
+    {
+        let name = if subject.host.is_some() {
+            subject.host_name()
+        } else {
+            subject.guest_name()
+        };
+        if is_alone {
+            lines.extend(curve(format!("{name} (Q2C)"), Hue::HostQueue, &q2c(device)));
+        }
+        lines.extend(curve(format!("{name} (D2C)"), Hue::Device, &d2c(device)));
+    }
+    if lines.is_empty() {
+        return None;
+    }
+    let (question, note) = if is_alone {
+        (
+            format!("How long do {what} take, queued and at the device?"),
+            "Q2C: queued to completed. D2C: at the device.",
+        )
+    } else {
+        (
+            format!("How long do {what} take, seen from each layer?"),
+            "What lies between two curves passes between these two layers. The device's curve holds everybody's I/O.",
+        )
+    };
+    Some(Plot {
+        id: format!("latency-{what}-{}", subject.slug),
+        subject: subject.name.clone(),
+        question,
+        note: note.to_owned(),
+        chart: Chart::Lines(Lines {
+            x: Axis::log("latency", Unit::Nanoseconds),
+            y: shares(),
+            lines,
+        }),
+    })
+}
+
+fn q2c(device: &Device) -> ReadWriteCdf {
+    ReadWriteCdf {
+        read: device.figures.q2c_read.clone(),
+        write: device.figures.q2c_write.clone(),
+    }
+}
+
+fn d2c(device: &Device) -> ReadWriteCdf {
+    ReadWriteCdf {
+        read: device.figures.d2c_read.clone(),
+        write: device.figures.d2c_write.clone(),
+    }
+}
+
+/// Q to D, guest and host.
+pub(super) fn wait(subject: &Subject<'_>) -> Option<Plot> {
+    let guest = subject.guest.and_then(|guest| {
+        curve(
+            subject.guest_name(),
+            Hue::Guest,
+            &guest.figures.q2d,
+            1.0,
+            1.0,
+        )
+    });
+    let host = subject.host.and_then(|host| {
+        curve(
+            subject.host_name(),
+            Hue::Device,
+            &host.figures.q2d,
+            1.0,
+            1.0,
+        )
+    });
+    let lines: Vec<Line> = guest.into_iter().chain(host).collect();
+    (!lines.is_empty()).then(|| Plot {
+        id: format!("queue-wait-{}", subject.slug),
+        subject: subject.name.clone(),
+        question: String::from("How long does an I/O wait in the queue before the device gets it?"),
+        note: String::from("From Q to D of each bio with data: plug, scheduler, tags."),
+        chart: Chart::Lines(Lines {
+            x: Axis::log("queued to issued", Unit::Nanoseconds),
+            y: shares(),
+            lines,
+        }),
+    })
+}

@@ -1,0 +1,264 @@
+//! Where the time of the guest's I/O goes: for each disk a table by operation, and how much of it
+//! was followed.
+
+use nestrace_analyzer::analysis::{Chains, Clock, Segment};
+use nestrace_analyzer::{Analysis, Dist};
+
+use super::{Page, disk_name, reason};
+use crate::bar::bar;
+use crate::table::{Table, shorten};
+use crate::units::{count, of, percent, share, size, time};
+
+/// Columns of the drawn bar.
+const BAR: usize = 12;
+
+pub(super) fn write(analysis: &Analysis, page: &mut Page) {
+    for chains in &analysis.chains {
+        if chains.guest_bios > 0 {
+            disk(chains, page);
+        }
+    }
+    if !analysis.clocks.is_empty() {
+        page.section("The guests' clocks");
+        for clock in &analysis.clocks {
+            page.paragraph(&of_clock(clock));
+        }
+    }
+}
+
+fn disk(chains: &Chains, page: &mut Page) {
+    if chains.disk.is_empty() {
+        page.section(&format!(
+            "{} of {}: which of QEMU's disks is it?",
+            chains.guest_device,
+            shorten(&chains.guest, 40)
+        ));
+        page.paragraph("Neither serial number, bus, size nor the requests tell.");
+    } else {
+        let name = disk_name(
+            &shorten(&chains.guest, 24),
+            Some(&shorten(&chains.disk, 20)),
+        );
+        page.section(&format!(
+            "{name} ({} in the guest): where the time goes",
+            chains.guest_device
+        ));
+    }
+    page.paragraph(&followed(chains));
+    for (operation, segments, latency) in [
+        ("reads", &chains.by_op.read, chains.latency_ns.read),
+        ("writes", &chains.by_op.write, chains.latency_ns.write),
+        ("discards", &chains.by_op.discard, chains.latency_ns.discard),
+        ("flushes", &chains.by_op.flush, chains.latency_ns.flush),
+    ] {
+        if latency.n > 0 {
+            page.line("");
+            page.table(&table(operation, segments, latency));
+        }
+    }
+    let remarks = remarks(chains);
+    if !remarks.is_empty() {
+        page.line("");
+        remarks.iter().for_each(|remark| page.paragraph(remark));
+    }
+}
+
+/// Mean over all chains of the operation, quantiles over those that have the segment.
+fn table(operation: &str, segments: &[Segment], latency: Dist) -> Table {
+    let mut table = Table::new(&[
+        operation,
+        "n",
+        "mean",
+        "p50",
+        "p99",
+        "share",
+        &" ".repeat(BAR),
+    ]);
+    let cell = |ns: Option<u64>| ns.map_or_else(|| String::from("–"), time);
+    for segment in segments.iter().filter(|segment| segment.n > 0) {
+        table.row(vec![
+            segment.name.to_owned(),
+            count(segment.n),
+            time(segment.mean_ns.round() as u64),
+            cell(segment.p50_ns),
+            cell(segment.p99_ns),
+            percent(segment.share),
+            bar(segment.share, BAR),
+        ]);
+    }
+    table.row(vec![
+        String::from("all of it"),
+        count(latency.n),
+        cell(latency.mean),
+        cell(latency.p50),
+        cell(latency.p99),
+        String::new(),
+        String::new(),
+    ]);
+    table
+}
+
+/// How many bios were followed, and why the others were not.
+pub(crate) fn followed(chains: &Chains) -> String {
+    let mut text = format!(
+        "{} of {} followed to the host ({})",
+        count(chains.linked),
+        of(chains.guest_bios, "bio", "bios"),
+        nearly_all(chains.linked, chains.guest_bios)
+    );
+    let reasons: Vec<String> = chains
+        .unlinked
+        .iter()
+        .map(|(why, n)| format!("{} {}", count(*n), reason(why)))
+        .collect();
+    if !reasons.is_empty() {
+        text.push_str(&format!("; not followed: {}", reasons.join(", ")));
+    }
+    text.push_str(&format!(
+        ". The guest sent {}.",
+        of(chains.guest_requests, "request", "requests")
+    ));
+    text
+}
+
+/// A share that says 100 % only where nothing is missing.
+fn nearly_all(part: u64, whole: u64) -> String {
+    let share = share(part, whole);
+    if part < whole && share > 0.99 {
+        return format!("{:.2} %", (share * 1e4).floor() / 100.0);
+    }
+    percent(share)
+}
+
+pub(crate) fn remarks(chains: &Chains) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if !chains.folded.is_empty() {
+        let folded: Vec<&str> = chains.folded.iter().map(|layer| fold(layer)).collect();
+        remarks.push(format!(
+            "Not recorded, so not told apart: {}.",
+            folded.join("; ")
+        ));
+    }
+    let strays: u64 = chains.file_ios_unlinked.values().sum();
+    if strays > 0 {
+        remarks.push(format!(
+            "{} of {} of QEMU on the image belong to no request that is known; their time is in QEMU's own.",
+            count(strays),
+            of(chains.file_ios, "call", "calls")
+        ));
+    }
+    if chains.shared > 0 {
+        remarks.push(format!(
+            "{} waited for host I/O together with others (a request that QEMU merged, one sync for several flushes, a journal's commit); each is charged what it waited.",
+            of(chains.shared, "bio", "bios")
+        ));
+    }
+    if chains.ambiguous > 0 {
+        remarks.push(format!(
+            "Beneath {} some host I/O could be another request's work.",
+            of(chains.ambiguous, "bio", "bios")
+        ));
+    }
+    if chains.wrong_order > 0 {
+        remarks.push(format!(
+            "{} have layers that are not inside each other: their links are in doubt.",
+            of(chains.wrong_order, "bio", "bios")
+        ));
+    }
+    if chains.stretched > 0 {
+        remarks.push(format!(
+            "{} lasted longer on the host than in the guest, whose clock stood still meanwhile (a pause).",
+            of(chains.stretched, "bio", "bios")
+        ));
+    }
+    if chains.residual_share >= 0.0005 {
+        remarks.push(format!(
+            "{} of the time is in no segment.",
+            percent(chains.residual_share)
+        ));
+    }
+    remarks.extend(deferred(chains));
+    remarks
+}
+
+/// A layer that is missing, and where its time went.
+fn fold(layer: &str) -> &str {
+    match layer {
+        "qemu" => "QEMU's requests (between guest and QEMU)",
+        "file_io" => "QEMU's file I/O (in QEMU's own time)",
+        "host_bio" => "the host's bios and requests (in its file system's time)",
+        other => other,
+    }
+}
+
+fn deferred(chains: &Chains) -> Option<String> {
+    let later = &chains.deferred;
+    if later.reads + later.writes == 0 {
+        return None;
+    }
+    let mut parts = Vec::new();
+    if later.writes > 0 {
+        parts.push(format!(
+            "{} (write-back, checkpoints)",
+            of(later.writes, "write", "writes")
+        ));
+    }
+    if later.reads > 0 {
+        parts.push(format!("{} (read-ahead)", of(later.reads, "read", "reads")));
+    }
+    let delay = later
+        .delay_ns
+        .and_then(|delay| delay.p50)
+        .map_or_else(String::new, |delay| {
+            format!(", half of it within {} of the guest's write", time(delay))
+        });
+    Some(format!(
+        "Not in these times: what the host did later because of this disk, {}, {}{delay}.",
+        parts.join(" and "),
+        size(later.bytes)
+    ))
+}
+
+pub(crate) fn of_clock(clock: &Clock) -> String {
+    let guest = &clock.guest;
+    if clock.pairs == 0 {
+        return format!(
+            "{guest}: no exchange with QEMU tells how its clock lies to the host's, so nothing could be followed."
+        );
+    }
+    let side = if clock.offset_ns < 0 {
+        "behind"
+    } else {
+        "ahead of"
+    };
+    let mut text = format!(
+        "{guest} is {} {side} the host",
+        time(clock.offset_ns.unsigned_abs())
+    );
+    if let Some(drift) = clock.drift_ppm.filter(|drift| drift.abs() >= 0.05) {
+        text.push_str(&format!(", drifting by {drift:+.1} ppm"));
+    }
+    text.push_str(&format!(
+        ". Proved by {} to within ±{} (±{} at worst)",
+        of(clock.pairs, "exchange", "exchanges"),
+        time(clock.error_bound_ns.p50),
+        time(clock.error_bound_ns.max)
+    ));
+    if clock.rejected > 0 {
+        text.push_str(&format!("; {} contradicted them", count(clock.rejected)));
+    }
+    if clock.pieces > 1 {
+        text.push_str(&format!(
+            "; it was set or stood still {}",
+            of(clock.pieces - 1, "time", "times")
+        ));
+    }
+    if clock.violations > 0 {
+        text.push_str(&format!(
+            "; {} in an impossible order",
+            of(clock.violations, "request", "requests")
+        ));
+    }
+    text.push('.');
+    text
+}

@@ -1,0 +1,278 @@
+//! What a comparison says, in sentences: for the text and for the page.
+
+use nestrace_analyzer::compare::{
+    Comparison, DeviceName, DevicePair, DiskName, DiskPair, Explanation, FindingPair, Matched,
+    Metric, Recording, Unmatched,
+};
+
+use super::value::{many, range, ratio, value};
+use crate::text::answer::place_of;
+use crate::units::{count, of, percent, time};
+
+/// Disks and devices that are told in sentences; the tables hold all.
+const MOST: usize = 4;
+/// What is within this part of each other in any case is alike.
+const ALIKE: f64 = 0.1;
+
+/// What is to be known of a recording.
+pub(crate) fn facts(recording: &Recording) -> String {
+    let mut facts = vec![
+        time(recording.duration_ns),
+        of(recording.events, "event", "events"),
+        match recording.lost {
+            0 => String::from("none lost"),
+            lost => format!("{} LOST", count(lost)),
+        },
+    ];
+    if recording.detail == "light" {
+        facts.push(String::from("light detail"));
+    }
+    facts.join(" · ")
+}
+
+/// The answer.
+pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
+    let mut sentences: Vec<String> = comparison.disks.iter().take(MOST).map(of_disk).collect();
+    if sentences.is_empty() {
+        let devices = comparison.devices.iter().take(MOST);
+        sentences.extend(
+            devices.map(|pair| of_pair(&device(&pair.names.a), &pair.metrics, &pair.explanations)),
+        );
+    }
+    if sentences.is_empty() {
+        sentences.push(String::from(
+            "Nothing was found in both recordings that could be compared.",
+        ));
+    }
+    sentences
+}
+
+fn of_disk(pair: &DiskPair) -> String {
+    let name = format!("{}/{}", pair.names.a.guest, pair.names.a.disk);
+    let mut text = of_pair(&name, &pair.metrics, &pair.explanations);
+    let strongest = pair.findings.iter().find(|it| it.kind.starts_with("only"));
+    if let Some(finding) = strongest.filter(|it| it.unjudged.is_none()) {
+        let which = if finding.kind == "only_a" { "A" } else { "B" };
+        text.push_str(&format!(
+            " Only in {which}: {}.",
+            finding.title.trim_end_matches('.')
+        ));
+    }
+    text
+}
+
+/// The headline of each operation: what differs, then what does not, then what cannot be said.
+fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> String {
+    let mut said = Vec::new();
+    let mut unsaid: Vec<(&str, Vec<String>)> = Vec::new();
+    for operation in ["read", "write", "discard", "flush"] {
+        let Some(mean) = headline(metrics, operation) else {
+            continue;
+        };
+        if mean.a.is_none() || mean.b.is_none() {
+            said.push(of_one_side(operation, mean));
+        } else if mean.verdict.is_judged() {
+            let explanation = explanations.iter().find(|it| it.operation == operation);
+            said.push(of_latency(operation, mean, explanation));
+        } else {
+            let why = mean.why.as_deref().unwrap_or("too little was recorded");
+            let (a, b) = (value(mean.unit, mean.a), value(mean.unit, mean.b));
+            let which = format!("{} ({a} and {b})", many(operation));
+            match unsaid.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, others)) => others.push(which),
+                None => unsaid.push((why, vec![which])),
+            }
+        }
+        let rates = metrics.iter().filter(|it| it.operation == Some(operation));
+        let mut rates = rates.filter(|it| it.name == "per_second" && it.verdict.differs());
+        said.extend(rates.next().map(|rate| of_rate(operation, rate)));
+    }
+    said.extend(
+        unsaid
+            .into_iter()
+            .map(|(why, which)| format!("nothing can be said of {}: {why}", which.join(" and "))),
+    );
+    if said.is_empty() {
+        said.push(String::from("no latency was recorded in both"));
+    }
+    format!("{name}: {}.", said.join("; "))
+}
+
+/// The mean latency as far up as it was recorded in both.
+fn headline<'a>(metrics: &'a [Metric], operation: &str) -> Option<&'a Metric> {
+    let named = |name: &str| {
+        let mut own = metrics.iter().filter(|it| it.operation == Some(operation));
+        own.find(|it| it.name == name)
+    };
+    let names = ["q2c_mean", "latency_mean", "d2c_mean"];
+    let in_both = |metric: &&Metric| metric.a.is_some() && metric.b.is_some();
+    let both = names.iter().filter_map(|name| named(name)).find(in_both);
+    both.or_else(|| names.iter().find_map(|name| named(name)))
+}
+
+fn of_one_side(operation: &str, mean: &Metric) -> String {
+    let (which, of) = match mean.a {
+        Some(_) => ("A", mean.a),
+        None => ("B", mean.b),
+    };
+    let (operations, of) = (many(operation), value(mean.unit, of));
+    format!("only {which} has {operations}, {of} on average")
+}
+
+fn of_rate(operation: &str, rate: &Metric) -> String {
+    let (a, b) = (value(rate.unit, rate.a), value(rate.unit, rate.b));
+    format!(
+        "B does {b} {} per second instead of {a} (B ÷ A between {})",
+        many(operation),
+        range(rate)
+    )
+}
+
+fn of_latency(operation: &str, mean: &Metric, explanation: Option<&Explanation>) -> String {
+    let operations = many(operation);
+    let (a, b) = (value(mean.unit, mean.a), value(mean.unit, mean.b));
+    let between = range(mean);
+    if mean.verdict.differs() {
+        let long = times(mean.ratio);
+        let why = explanation.and_then(of_explanation);
+        let why = why.map_or_else(String::new, |why| format!(", {why}"));
+        return format!(
+            "{operations} take {long} in B, {b} on average instead of {a} (B ÷ A between {between}){why}"
+        );
+    }
+    let limits = mean.interval.and_then(|interval| interval.ratio);
+    if limits.is_some_and(|[low, high]| low > 1.0 - ALIKE && high < 1.0 + ALIKE) {
+        return format!("{operations} take as long in both, {a} and {b} (B ÷ A between {between})");
+    }
+    format!(
+        "{operations} vary too much to tell a difference, {a} and {b} (B ÷ A between {between})"
+    )
+}
+
+/// `2.1 times as long`, `35 % longer`, `20 % shorter`.
+fn times(of: Option<f64>) -> String {
+    match of {
+        Some(of) if of >= 1.995 => format!("{} times as long", ratio(Some(of))),
+        Some(of) if of >= 1.0 => format!("{} longer", percent(of - 1.0)),
+        Some(of) => format!("{} less time", percent(1.0 - of)),
+        None => String::from("longer"),
+    }
+}
+
+/// Which part of the latency it is.
+fn of_explanation(explanation: &Explanation) -> Option<String> {
+    let name = explanation.largest?;
+    let part = explanation
+        .parts
+        .iter()
+        .find(|part| part.mean.name == name)?;
+    let share = part.share_of_difference?;
+    let place = match name {
+        "q2d_mean" => "in the queue",
+        "d2c_mean" => "at the device",
+        "device_flush" => "in flushes of the host's device",
+        segment => place_of(segment)?,
+    };
+    if share > 1.0 {
+        return Some(format!(
+            "more than all of the difference {place} ({})",
+            percent(share)
+        ));
+    }
+    Some(format!("{} of the difference {place}", percent(share)))
+}
+
+/// One finding, where it is and how strong.
+pub(crate) fn of_finding(finding: &FindingPair) -> String {
+    let share = |share: Option<f64>| percent(share.unwrap_or(0.0));
+    let (a, b) = (share(finding.a), share(finding.b));
+    let title = finding.title.trim_end_matches('.');
+    let text = match finding.kind {
+        "only_a" => format!("Only in A: {title} ({}, {a} at stake)", finding.id),
+        "only_b" => format!("Only in B: {title} ({}, {b} at stake)", finding.id),
+        "stronger_a" => format!(
+            "Stronger in A: {title} ({}, {a} at stake, {b} in B)",
+            finding.id
+        ),
+        _ => format!(
+            "Stronger in B: {title} ({}, {b} at stake, {a} in A)",
+            finding.id
+        ),
+    };
+    match finding.unjudged {
+        Some(missing) => format!("{text}; the other could not be judged: {missing}."),
+        None => format!("{text}."),
+    }
+}
+
+/// Both names, where they differ.
+pub(crate) fn disk_title(pair: &DiskPair) -> String {
+    let name = |of: &DiskName| match &of.guest_device {
+        Some(device) => format!("{}/{} ({device})", of.guest, of.disk),
+        None => format!("{}/{}", of.guest, of.disk),
+    };
+    arrow(name(&pair.names.a), name(&pair.names.b))
+}
+
+/// What each lies on: `raw on ext3 → raw on ext4`.
+pub(crate) fn disk_image(pair: &DiskPair) -> Option<String> {
+    let (a, b) = (&pair.names.a.image, &pair.names.b.image);
+    let unknown = || String::from("unknown");
+    (a.is_some() || b.is_some()).then(|| {
+        arrow(
+            a.clone().unwrap_or_else(unknown),
+            b.clone().unwrap_or_else(unknown),
+        )
+    })
+}
+
+fn arrow(a: String, b: String) -> String {
+    if a == b { a } else { format!("{a} → {b}") }
+}
+
+/// Both names, where they differ.
+pub(crate) fn device_title(pair: &DevicePair) -> String {
+    let beneath = match pair.matched {
+        Matched::Disk => ", beneath the disk",
+        _ => "",
+    };
+    let names = arrow(device(&pair.names.a), device(&pair.names.b));
+    format!("{names}{beneath}")
+}
+
+fn device(name: &DeviceName) -> String {
+    let scheduler = match &name.scheduler {
+        Some(scheduler) => format!(" ({scheduler})"),
+        None => String::new(),
+    };
+    match &name.guest {
+        Some(guest) => format!("{guest}:{}{scheduler}", name.name),
+        None => format!("{}{scheduler}", name.name),
+    }
+}
+
+/// What has no counterpart, and why.
+pub(crate) fn of_unmatched(one: &Unmatched) -> String {
+    let which = if one.only_in == "a" { "A" } else { "B" };
+    format!(
+        "Only in {which}: {} {} ({}).",
+        one.kind, one.name, one.reason
+    )
+}
+
+/// What the intervals are, and what they are not.
+pub(crate) fn rest(comparison: &Comparison) -> Vec<String> {
+    let method = &comparison.method;
+    let mut lines = vec![format!(
+        "\"Between\" is where B ÷ A lies with {} confidence, by a bootstrap over blocks of time of each recording. It holds what varies within the recordings; what varies from run to run (placement, caches before the start) takes more recordings.",
+        percent(method.confidence)
+    )];
+    if method.judged > 0 {
+        lines.push(format!(
+            "{} judged; if nothing differed, about {} would seem to by chance.",
+            of(method.judged as u64, "value was", "values were"),
+            method.by_chance.ceil()
+        ));
+    }
+    lines
+}

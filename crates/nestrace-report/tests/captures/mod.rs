@@ -1,0 +1,45 @@
+//! Captures of blktrace in `fixtures/blktrace`, read as the command reads them.
+#![allow(dead_code)] // Each test binary uses its part.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use nestrace_analyzer::analysis::BlockAnalysis;
+use nestrace_analyzer::{BlockAnalyzer, BlockOptions, Identified};
+use nestrace_trace::Event;
+use nestrace_trace::blktrace::{self, Reader};
+
+/// A file of a capture.
+pub fn file(capture: &str, name: &str) -> PathBuf {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace");
+    PathBuf::from(fixtures).join(capture).join(name)
+}
+
+/// The events of all processors in the order of time.
+pub fn events(capture: &str) -> Vec<Event> {
+    let mut events = Vec::new();
+    for cpu in 0.. {
+        let path = file(capture, &format!("gt.blktrace.{cpu}"));
+        if !path.exists() {
+            break;
+        }
+        let reader = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
+        events.extend(reader.filter_map(|t| blktrace::event(&t).or_else(|| blktrace::thread(&t))));
+    }
+    assert!(!events.is_empty(), "{capture}");
+    events.sort_by_key(|event| event.ts_ns);
+    events
+}
+
+/// The block analysis of a capture.
+pub fn analyze(capture: &str) -> BlockAnalysis {
+    let mut analyzer = BlockAnalyzer::new(BlockOptions::default());
+    Identified::new(events(capture).into_iter()).for_each(|event| analyzer.push(&event));
+    analyzer.finish()
+}
+
+/// What btt said.
+pub fn btt(capture: &str) -> String {
+    fs::read_to_string(file(capture, "btt.txt")).unwrap()
+}

@@ -1,0 +1,122 @@
+//! The text and the JSON of a guest's I/O that was followed to the device.
+
+#[path = "../../nestrace-analyzer/tests/notation/mod.rs"]
+mod notation;
+#[path = "../../nestrace-analyzer/tests/stack/mod.rs"]
+mod stack;
+#[path = "../../nestrace-analyzer/tests/two_sides/mod.rs"]
+mod two_sides;
+
+use nestrace_abi::flags;
+use nestrace_analyzer::{Analysis, Options, StoryChoice};
+use nestrace_report::{json, text};
+use nestrace_trace::{Event, Kind};
+
+use two_sides::{Streams, VM1, VM2, WAY, Way};
+
+/// Reads and writes, a slow write, one that the host does not have.
+fn analyze(story: Option<StoryChoice>) -> Analysis {
+    let slow = Way {
+        device: 5_000_000,
+        host_fs_submit: 800_000,
+        ..WAY
+    };
+    let mut streams = Streams::new(2);
+    let at = streams.traffic(VM1, 10_000_000_000, 240, WAY);
+    let at = streams.bio(VM1, at, flags::OP_WRITE, 1 << 20, 65_536, slow);
+    let at = streams.traffic(VM1, at + 100_000, 100, WAY);
+    streams.traffic(VM2, 10_000_000_333, 200, slow);
+    let lost = Event {
+        object: 0x77,
+        bytes: 512,
+        ..Event::default()
+    };
+    streams.guest(VM1, at, Kind::Queue, lost);
+    let mut manifest = two_sides::manifest();
+    manifest.end_mono_ns = at + 1_000_000;
+    let options = Options {
+        path: "vm1.nest".into(),
+        story,
+        ..Options::default()
+    };
+    streams.analyze(&manifest, options)
+}
+
+fn render(analysis: &Analysis) -> String {
+    text::render(analysis, &text::TextOptions::default())
+}
+
+/// The text without what depends on how narrow the clock's band is: that is not this crate's business.
+fn without_clock(text: &str) -> String {
+    let mut in_clocks = false;
+    let mut kept = String::new();
+    for line in text.lines() {
+        in_clocks = line == "The guests' clocks" || in_clocks && !line.is_empty();
+        if !in_clocks && !line.contains("virt_") && !line.contains('±') {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+#[test]
+fn where_the_time_goes() {
+    let text = render(&analyze(None));
+    assert!(text.contains("vm1 is 5.00 s behind the host"), "{text}");
+    let text = without_clock(&text);
+    assert_eq!(text, include_str!("chains.txt"), "\n{text}");
+}
+
+#[test]
+fn single_bios_as_trees() {
+    let text = without_clock(&render(&analyze(Some(StoryChoice::Io(241)))));
+    assert_eq!(text, include_str!("story.txt"), "\n{text}");
+}
+
+#[test]
+fn no_line_is_wider_than_the_page() {
+    for story in [
+        None,
+        Some(StoryChoice::Slowest(3)),
+        Some(StoryChoice::Io(341)),
+    ] {
+        let text = render(&analyze(story));
+        for line in text.lines().filter(|line| !line.contains("nestrace ")) {
+            let columns = line.chars().count();
+            assert!(columns <= 80, "{columns} columns: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_json_fits_its_schema() {
+    let schema = include_str!("../../../docs/analysis.schema.json");
+    let schema = serde_json::from_str(schema).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    for story in [
+        None,
+        Some(StoryChoice::Slowest(2)),
+        Some(StoryChoice::Io(341)),
+    ] {
+        let analysis = analyze(story);
+        assert_eq!(analysis.stories.is_empty(), story.is_none());
+        let object: serde_json::Value =
+            serde_json::from_str(&json::render(&analysis)).expect("JSON");
+        let errors: Vec<String> = validator
+            .iter_errors(&object)
+            .map(|error| format!("{}: {error}", error.instance_path()))
+            .collect();
+        assert!(errors.is_empty(), "{}", errors.join("\n"));
+        for path in [
+            "/chains/0/linked",
+            "/chains/0/segments/0/mean_ns",
+            "/chains/0/by_op/write/5/p50_ns",
+            "/clocks/0/offset_ns",
+        ] {
+            let mut bad = object.clone();
+            *bad.pointer_mut(path).expect(path) = serde_json::json!("many");
+            assert!(!validator.is_valid(&bad), "{path}");
+        }
+    }
+}

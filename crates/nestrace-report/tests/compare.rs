@@ -1,0 +1,259 @@
+//! Comparisons of synthetic recordings whose difference is known, as text, as JSON and as a page.
+
+#[path = "../../nestrace-analyzer/tests/notation/mod.rs"]
+mod notation;
+#[path = "../../nestrace-analyzer/tests/stack/mod.rs"]
+mod stack;
+#[path = "../../nestrace-analyzer/tests/two_sides/mod.rs"]
+mod two_sides;
+
+use nestrace_analyzer::compare::{Comparison, Matched, Metric, Verdict, compare};
+use nestrace_analyzer::{Analysis, Options};
+use nestrace_report::{html, json, text};
+use nestrace_trace::manifest::{Loss, Manifest, State};
+
+use two_sides::{Disk, Streams, VM1, VM2, WAY};
+
+/// A guest at work for half a second; its device takes `device_ns` and up to as much again.
+fn traffic(streams: &mut Streams, disk: Disk, device_ns: u64, mut random: u64) -> u64 {
+    let mut at = 10_000_000_000;
+    for _ in 0..150 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let way = two_sides::Way {
+            device: device_ns + (random >> 33) % device_ns,
+            ..WAY
+        };
+        at = streams.traffic(disk, at, 10, way) + (random >> 40) % 500_000;
+    }
+    at
+}
+
+fn recorded(manifest: &Manifest, path: &str, device_ns: u64, random: u64) -> Analysis {
+    let mut streams = Streams::new(2);
+    let at = traffic(&mut streams, VM1, device_ns, random);
+    let mut manifest = manifest.clone();
+    manifest.end_mono_ns = at + 1_000_000;
+    manifest.state = State::Complete;
+    let options = Options {
+        path: path.to_owned(),
+        ..Options::default()
+    };
+    streams.analyze(&manifest, options)
+}
+
+fn fast() -> Analysis {
+    recorded(&two_sides::manifest(), "fast.nest", 100_000, 1)
+}
+
+fn slow() -> Analysis {
+    recorded(&two_sides::manifest(), "slow.nest", 250_000, 2)
+}
+
+fn metric<'a>(comparison: &'a Comparison, operation: &str, name: &str) -> &'a Metric {
+    let metrics = &comparison.disks[0].metrics;
+    let is = |it: &&Metric| it.operation == Some(operation) && it.name == name;
+    metrics
+        .iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("no {operation} {name}"))
+}
+
+fn metrics(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
+    let of_disks = comparison.disks.iter().flat_map(|pair| &pair.metrics);
+    let of_devices = comparison.devices.iter().flat_map(|pair| &pair.metrics);
+    of_disks.chain(of_devices)
+}
+
+fn schema_errors(comparison: &Comparison) -> Vec<String> {
+    let schema = include_str!("../../../docs/comparison.schema.json");
+    let schema = serde_json::from_str(schema).expect("the schema is JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let object = serde_json::from_str(&json::render_comparison(comparison)).expect("JSON");
+    let errors = validator.iter_errors(&object);
+    errors
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
+}
+
+#[test]
+fn a_recording_is_like_itself() {
+    let comparison = compare(&slow(), &slow());
+    assert_eq!(comparison.disks.len(), 1);
+    assert!(comparison.caveats.is_empty(), "{:?}", comparison.caveats);
+    assert!(comparison.unmatched.is_empty());
+    assert!(metrics(&comparison).count() > 30);
+    for metric in metrics(&comparison) {
+        assert_eq!(metric.a, metric.b, "{metric:?}");
+        assert!(metric.difference.is_none_or(|it| it == 0.0), "{metric:?}");
+        assert!(!metric.verdict.differs(), "{metric:?}");
+    }
+    assert_eq!(
+        metric(&comparison, "read", "q2c_mean").verdict,
+        Verdict::NoDifference
+    );
+    assert!(
+        comparison.disks[0]
+            .explanations
+            .iter()
+            .all(|it| it.largest.is_none())
+    );
+    assert_eq!(schema_errors(&comparison), [""; 0]);
+}
+
+#[test]
+fn a_slower_device_is_found_and_named() {
+    let comparison = compare(&fast(), &slow());
+    for operation in ["read", "write"] {
+        for name in ["q2c_mean", "q2c_p50", "latency_mean"] {
+            let metric = metric(&comparison, operation, name);
+            assert_eq!(metric.verdict, Verdict::Higher, "{metric:?}");
+            let interval = metric.interval.expect("an interval");
+            let (low, high) = (interval.difference[0], interval.difference[1]);
+            // The device's mean grows from 150 µs to 375 µs.
+            assert!(low < 225_000.0 && 225_000.0 < high, "{metric:?}");
+            let ratio = interval.ratio.expect("a ratio");
+            let is = metric.ratio.expect("a ratio");
+            assert!(ratio[0] < is && is < ratio[1], "{metric:?}");
+        }
+        let pair = &comparison.disks[0];
+        let explanation = pair
+            .explanations
+            .iter()
+            .find(|it| it.operation == operation);
+        let explanation = explanation.expect("an explanation");
+        assert_eq!(
+            (explanation.method, explanation.largest),
+            ("segments", Some("device"))
+        );
+        let parts = explanation.parts.iter();
+        let sum: f64 = parts.filter_map(|part| part.share_of_difference).sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+        let steady = explanation
+            .parts
+            .iter()
+            .find(|it| it.mean.name == "qemu_submit");
+        assert_eq!(steady.expect("QEMU").mean.verdict, Verdict::NoDifference);
+    }
+    assert_eq!(schema_errors(&comparison), [""; 0]);
+    let swapped = compare(&slow(), &fast());
+    assert_eq!(metric(&swapped, "read", "q2c_mean").verdict, Verdict::Lower);
+}
+
+#[test]
+fn a_page_and_a_text_say_the_same() {
+    let (a, b) = (fast(), slow());
+    let comparison = compare(&a, &b);
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for said in [
+        "reads take",
+        "of the difference at the host's device",
+        "higher",
+        "vm1/vd",
+    ] {
+        assert!(text.contains(said), "{said}\n{text}");
+    }
+    let page = html::compare::render(&comparison, &a, &b).expect("a page");
+    assert_eq!(
+        page.matches("<section").count(),
+        page.matches("</section>").count()
+    );
+    assert_eq!(
+        page.matches("<details").count(),
+        page.matches("</details>").count()
+    );
+    for question in [
+        "Where does the time of an I/O go in A and in B?",
+        "How long do reads take in A and in B?",
+        "How long do writes take in A and in B?",
+        "How far does each request jump in A and in B?",
+    ] {
+        assert!(page.contains(question), "{question}");
+    }
+    assert!(!page.contains("<script") && !page.contains("src="));
+    let ids: Vec<&str> = page
+        .split(" id=")
+        .skip(1)
+        .filter_map(|it| it.split(['>', ' ']).next())
+        .collect();
+    let different: std::collections::BTreeSet<&&str> = ids.iter().collect();
+    assert_eq!(different.len(), ids.len(), "{ids:?}");
+}
+
+#[test]
+fn other_names_are_paired_by_place_and_what_is_left_is_named() {
+    let mut renamed = two_sides::manifest();
+    renamed.topology.guests[0].name = "web".into();
+    renamed.guest_sides[0].guest = "web".into();
+    let b = recorded(&renamed, "b.nest", 100_000, 3);
+    let comparison = compare(&fast(), &b);
+    let pair = &comparison.disks[0];
+    assert_eq!(
+        (pair.names.a.guest.as_str(), pair.names.b.guest.as_str()),
+        ("vm1", "web")
+    );
+    assert_eq!(pair.matched, Matched::OnlyOne);
+    assert!(pair.guest_places.is_some() && pair.host_places.is_some());
+    let mut streams = Streams::new(2);
+    traffic(&mut streams, VM1, 100_000, 4);
+    traffic(&mut streams, VM2, 100_000, 5);
+    let two = streams.analyze(&two_sides::manifest(), Options::default());
+    let comparison = compare(&fast(), &two);
+    assert_eq!(comparison.disks.len(), 1);
+    assert!(
+        comparison
+            .unmatched
+            .iter()
+            .any(|it| it.only_in == "b" && it.kind == "guest" && it.name == "vm2")
+    );
+    assert_eq!(schema_errors(&comparison), [""; 0]);
+}
+
+#[test]
+fn nothing_is_said_of_recordings_with_many_losses() {
+    let mut lossy = two_sides::manifest();
+    lossy.losses = vec![Loss {
+        source: "block".into(),
+        events: 5_000,
+        ..Loss::default()
+    }];
+    let comparison = compare(&fast(), &recorded(&lossy, "lossy.nest", 250_000, 2));
+    assert!(comparison.b.distrusted.is_some() && comparison.a.distrusted.is_none());
+    assert!(
+        metrics(&comparison).all(|it| it.verdict == Verdict::NotJudged && it.interval.is_none())
+    );
+    assert!(comparison.caveats.iter().any(|it| it.starts_with("B: ")));
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    assert!(text.contains("nothing can be said of reads"), "{text}");
+    assert_eq!(schema_errors(&comparison), [""; 0]);
+}
+
+#[test]
+fn short_recordings_are_shown_without_a_verdict() {
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, 10_000_000_000, 200, WAY);
+    let short = streams.analyze(&two_sides::manifest(), Options::default());
+    let comparison = compare(&short, &slow());
+    let mean = metric(&comparison, "write", "q2c_mean");
+    assert_eq!(mean.verdict, Verdict::NotEnough, "{mean:?}");
+    assert!(mean.difference.is_some() && mean.interval.is_none() && mean.why.is_some());
+    assert!(
+        comparison.disks[0]
+            .explanations
+            .iter()
+            .all(|it| it.largest.is_none())
+    );
+}
+
+#[test]
+fn names_are_only_names() {
+    let evil = "<img src=x>\"'";
+    let a = recorded(&two_sides::manifest(), evil, 100_000, 6);
+    let comparison = compare(&a, &a);
+    let page = html::compare::render(&comparison, &a, &a).expect("a page");
+    assert!(!page.contains("<img") && page.contains("&lt;img"));
+}
