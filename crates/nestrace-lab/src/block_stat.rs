@@ -87,6 +87,17 @@ impl BlockStat {
         }
     }
 
+    /// The same with nothing read.
+    #[must_use]
+    pub fn without_reads(&self) -> Self {
+        Self {
+            reads: 0,
+            read_merges: 0,
+            read_sectors: 0,
+            ..*self
+        }
+    }
+
     /// Reads, writes and discards; empty flush bios are among the writes.
     #[must_use]
     pub fn operations(&self) -> u64 {

@@ -427,11 +427,12 @@ fn write_initramfs(spec: &GuestSpec, folder: &Path) -> Result<(), GuestError> {
         path: place.clone(),
         source,
     };
-    if spec.files.is_empty() {
+    let files = spec.own_files();
+    if files.is_empty() {
         return std::os::unix::fs::symlink(&spec.initramfs.path, &place).map_err(failed);
     }
     let overlay = folder.join("overlay.cpio");
-    initramfs::write_overlay(&overlay, &spec.files)?;
+    initramfs::write_overlay(&overlay, &files)?;
     std::fs::copy(&spec.initramfs.path, &place).map_err(failed)?;
     let mut whole = File::options().append(true).open(&place).map_err(failed)?;
     io::copy(&mut File::open(&overlay).map_err(failed)?, &mut whole).map_err(failed)?;

@@ -25,15 +25,22 @@ for name in "$@"; do
   done < "/lib/load/$name"
 done
 EOF
-# disk SERIAL: the kernel name of a disk (vda, sdb).
+# disk SERIAL: the kernel name of a disk (vda, sdb). Buses are searched in the background: a disk may
+# appear seconds after its driver was loaded.
 cat > /bin/disk <<'EOF'
 #!/bin/busybox sh
-for block in /sys/block/vd* /sys/block/sd* /sys/block/nvme*; do
-  [ -d "$block" ] || continue
-  for file in "$block/serial" "$block/device/serial" "$block/device/vpd_pg80"; do
-    [ -r "$file" ] && tr -cd 'a-zA-Z0-9_.-' < "$file" | grep -q -x -F -- "$1" && { echo "${block##*/}"; exit 0; }
+tries=0
+while [ $tries -lt 80 ]; do
+  for block in /sys/block/vd* /sys/block/sd* /sys/block/nvme*; do
+    [ -d "$block" ] || continue
+    for file in "$block/serial" "$block/device/serial" "$block/device/vpd_pg80"; do
+      [ -r "$file" ] && tr -cd 'a-zA-Z0-9_.-' < "$file" | grep -q -x -F -- "$1" && { echo "${block##*/}"; exit 0; }
+    done
   done
+  tries=$((tries + 1))
+  sleep 0.1
 done
+echo "disk: no disk has the serial $1" >&2
 exit 1
 EOF
 # port NAME: the device of a virtio-serial port.

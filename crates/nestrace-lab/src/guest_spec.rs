@@ -7,6 +7,9 @@ use crate::initramfs::Initramfs;
 use crate::kernel_image::KernelImage;
 use crate::stack::{Bus, DiskStack};
 
+/// Where the agent is in a guest that has one.
+pub const AGENT_PLACE: &str = "/usr/bin/nestrace-agent";
+
 /// How the guest's processor is executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accel {
@@ -28,6 +31,8 @@ pub struct DiskSpec {
     pub stack: DiskStack,
     /// Whether the guest may only read.
     pub read_only: bool,
+    /// More options of QEMU's `-drive`, comma-separated (`l2-cache-size=64k`); may be empty.
+    pub drive_options: String,
 }
 
 impl DiskSpec {
@@ -38,6 +43,7 @@ impl DiskSpec {
             image: image.into(),
             stack,
             read_only: false,
+            drive_options: String::new(),
         }
     }
 }
@@ -53,6 +59,10 @@ pub struct GuestSpec {
     pub initramfs: Initramfs,
     /// More files in the guest: place there, file of this machine.
     pub files: Vec<(String, PathBuf)>,
+    /// The static agent; it is put at [`AGENT_PLACE`] and started by [`Guest::start_agent`].
+    ///
+    /// [`Guest::start_agent`]: crate::guest::Guest::start_agent
+    pub agent: Option<PathBuf>,
     /// The disks.
     pub disks: Vec<DiskSpec>,
     /// Memory, MiB.
@@ -81,6 +91,7 @@ impl GuestSpec {
             kernel: kernel.clone(),
             initramfs: initramfs.clone(),
             files: Vec::new(),
+            agent: None,
             disks: Vec::new(),
             memory_mib: 512,
             vcpus: 2,
@@ -91,6 +102,13 @@ impl GuestSpec {
             extra_arguments: Vec::new(),
             allow_reboot: false,
         }
+    }
+
+    /// Everything that this guest has besides the shared initramfs: place there, file here.
+    pub(crate) fn own_files(&self) -> Vec<(String, PathBuf)> {
+        let agent = self.agent.iter().cloned();
+        let agent = agent.map(|agent| (AGENT_PLACE.to_owned(), agent));
+        self.files.iter().cloned().chain(agent).collect()
     }
 
     pub(crate) fn boot_modules(&self) -> Vec<String> {

@@ -51,6 +51,14 @@ pub struct HostFsSpec {
     pub backing_folder: PathBuf,
     /// Mount options, comma-separated; may be empty.
     pub mount_options: String,
+    /// Whether the backing file is written in full first, so that nothing beneath the loop device has to
+    /// be allocated later.
+    pub is_filled: bool,
+    /// Logical blocks of the loop device, bytes: 512 or 4096.
+    pub sector_bytes: u32,
+    /// Whether there is a second loop device between the file system's and the file, which a cgroup can
+    /// make slow: then the time of requests is the upper device's, as of a slow disk.
+    pub layered: bool,
 }
 
 impl HostFsSpec {
@@ -63,6 +71,9 @@ impl HostFsSpec {
             direct_io: false,
             backing_folder: std::env::temp_dir(),
             mount_options: String::new(),
+            is_filled: false,
+            sector_bytes: 512,
+            layered: false,
         }
     }
 }
@@ -74,6 +85,7 @@ pub struct HostFs {
     // In this order: unmount, detach, remove.
     mount: Mounted,
     device: LoopDevice,
+    beneath: Option<LoopDevice>,
     folder: TempDir,
     direct_io: bool,
 }
@@ -100,7 +112,10 @@ impl HostFs {
         File::create(&backing)
             .and_then(|file| file.set_len(spec.size_bytes))
             .map_err(failed)?;
-        let device = LoopDevice::attach(&backing, spec.direct_io).map_err(tool)?;
+        if spec.is_filled {
+            fill(&backing, spec.size_bytes).map_err(tool)?;
+        }
+        let (beneath, device) = attach(spec, &backing).map_err(tool)?;
         make_fs(spec.kind, &device.path()).map_err(tool)?;
         let point = folder.path().join("mnt");
         std::fs::create_dir(&point).map_err(failed)?;
@@ -112,6 +127,7 @@ impl HostFs {
             kind: spec.kind,
             mount,
             device,
+            beneath,
             folder,
             direct_io: spec.direct_io,
         })
@@ -133,6 +149,12 @@ impl HostFs {
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device.name
+    }
+
+    /// The kernel's name of the second loop device, if there is one.
+    #[must_use]
+    pub fn device_beneath(&self) -> Option<&str> {
+        self.beneath.as_ref().map(LoopDevice::name)
     }
 
     /// The file under the loop device.
@@ -157,6 +179,33 @@ impl HostFs {
     }
 }
 
+/// The device beneath, if there is to be one, and the file system's own.
+fn attach(
+    spec: &HostFsSpec,
+    backing: &Path,
+) -> Result<(Option<LoopDevice>, LoopDevice), ToolError> {
+    let sectors = spec.sector_bytes;
+    if !spec.layered {
+        let device = LoopDevice::with_sectors(backing, spec.direct_io, sectors)?;
+        return Ok((None, device));
+    }
+    let beneath = LoopDevice::with_sectors(backing, spec.direct_io, sectors)?;
+    // With O_DIRECT, so that nothing is kept between the two.
+    let device = LoopDevice::with_sectors(&beneath.path(), true, sectors)?;
+    Ok((Some(beneath), device))
+}
+
+/// Writes a file of zeros in full and waits until it is on the disk.
+pub(crate) fn fill(file: &Path, size_bytes: u64) -> Result<(), ToolError> {
+    const BLOCK: u64 = 1 << 20;
+    Tool::new("dd")
+        .args(["if=/dev/zero", "bs=1M", "conv=fsync,notrunc", "status=none"])
+        .arg(format!("count={}", size_bytes.div_ceil(BLOCK)))
+        .arg(format!("of={}", file.display()))
+        .run()?;
+    Ok(())
+}
+
 /// An attached loop device; dropping it detaches it.
 #[derive(Debug)]
 pub struct LoopDevice {
@@ -169,13 +218,27 @@ impl LoopDevice {
     /// # Errors
     /// losetup is missing or refused.
     pub fn attach(file: &Path, direct_io: bool) -> Result<Self, ToolError> {
+        Self::with_sectors(file, direct_io, 512)
+    }
+
+    /// The same with logical blocks of `sector_bytes`.
+    ///
+    /// # Errors
+    /// losetup is missing or refused.
+    pub fn with_sectors(
+        file: &Path,
+        direct_io: bool,
+        sector_bytes: u32,
+    ) -> Result<Self, ToolError> {
         let direct = if direct_io { "on" } else { "off" };
         // `--find` with the file asks LOOP_CTL_GET_FREE and retries when another one was faster.
-        let path = Tool::new("losetup")
+        let mut tool = Tool::new("losetup")
             .args(["--find", "--show"])
-            .arg(format!("--direct-io={direct}"))
-            .arg(file)
-            .run()?;
+            .arg(format!("--direct-io={direct}"));
+        if sector_bytes != 512 {
+            tool = tool.arg(format!("--sector-size={sector_bytes}"));
+        }
+        let path = tool.arg(file).run()?;
         Ok(Self {
             name: path.trim().trim_start_matches("/dev/").to_owned(),
         })

@@ -42,7 +42,7 @@ const PROGRAMS: [&str; 16] = [
 
 /// Modules that a guest may be told to load, each with its dependencies. Those that one kernel
 /// series lacks (reiserfs in newer ones) are left out there.
-const MODULES: [&str; 31] = [
+const MODULES: [&str; 32] = [
     "virtio_pci",
     "virtio_console",
     "virtio_blk",
@@ -74,6 +74,7 @@ const MODULES: [&str; 31] = [
     "brd",
     "overlay",
     "virtio_net",
+    "vsock_loopback",
 ];
 
 /// An initramfs could not be built.
@@ -238,6 +239,11 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, InitramfsError> {
             .map(PathBuf::from)
     };
     Ok(listing.lines().filter_map(path).collect())
+}
+
+/// Shared libraries of a program that may have none.
+pub(crate) fn libraries_of_any(program: &Path) -> Vec<PathBuf> {
+    libraries_of(program).unwrap_or_default()
 }
 
 impl Contents {

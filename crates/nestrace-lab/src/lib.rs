@@ -4,7 +4,8 @@
 //! system on a loop device ([`host_fs`]), an image on it ([`disk_image`]), and a small Debian guest
 //! ([`kernel_image`], [`initramfs`], [`guest`]) whose disks have the stack that was asked for
 //! ([`stack`]), runs commands in that guest, and reads the counts that the kernel ([`block_stat`])
-//! and QEMU ([`qmp`]) keep by themselves.
+//! and QEMU ([`qmp`]) keep by themselves. On top of that stand the field's experiments: [`plan`] reads what
+//! is to be compared, [`experiment`] runs it.
 //!
 //! Constraints:
 //! - Everything that it makes has an owner, and dropping the owner removes it, after an error, a
@@ -26,10 +27,12 @@
 //! # Ok(()) }
 //! ```
 
+pub mod agent;
 pub mod block_stat;
 pub mod cache_dir;
 pub mod cpio_archive;
 pub mod disk_image;
+pub mod experiment;
 pub mod external_tool;
 pub mod guest;
 pub mod guest_channel;
@@ -41,7 +44,9 @@ pub mod interrupt;
 pub mod kernel_image;
 pub mod kernel_modules;
 pub mod packages;
+pub mod plan;
 pub mod qemu_command;
 pub mod qemu_package;
 pub mod qmp;
 pub mod stack;
+pub mod stamp;

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::external_tool::{Tool, ToolError, find_program};
 
 /// A program that the rig runs or puts into guests, and the package that has it.
-const PROGRAMS: [(&str, &str); 17] = [
+const PROGRAMS: [(&str, &str); 18] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("qemu-img", "qemu-utils"),
     ("fio", "fio"),
@@ -21,6 +21,7 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("losetup", "mount"),
     ("fstrim", "util-linux"),
     ("ldd", "libc-bin"),
+    ("strace", "strace"),
     ("dpkg-deb", "dpkg"),
     ("apt-get", "apt"),
 ];

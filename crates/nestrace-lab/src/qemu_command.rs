@@ -64,8 +64,8 @@ pub(crate) fn arguments(spec: &GuestSpec, folder: &Path, accel: &str) -> Vec<Str
 
 fn kernel_command_line(spec: &GuestSpec) -> String {
     let modules = spec.boot_modules().join(",");
-    let quiet =
-        "console=ttyS0 quiet loglevel=4 panic=-1 nokaslr mitigations=off random.trust_cpu=on";
+    // A translated guest that gets no processor for a while fails the kernel's test of its timer.
+    let quiet = "console=ttyS0 quiet loglevel=4 panic=-1 nokaslr mitigations=off random.trust_cpu=on no_timer_check";
     format!("{quiet} rig.modules={modules} {}", spec.kernel_arguments)
         .trim_end()
         .to_owned()
@@ -136,6 +136,10 @@ fn drive(disk: &DiskSpec) -> String {
     );
     if disk.read_only {
         drive.push_str(",readonly=on");
+    }
+    if !disk.drive_options.is_empty() {
+        drive.push(',');
+        drive.push_str(&disk.drive_options);
     }
     drive
 }

@@ -1,7 +1,6 @@
 //! The axes of a nested stack, which combinations exist, and small sets that cover them.
 
 use std::fmt;
-use std::str::FromStr;
 
 /// A word that is no value of an axis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,17 +32,17 @@ macro_rules! axis {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.word())
             }
         }
 
-        impl FromStr for $name {
-            type Err = UnknownValue;
+        impl std::str::FromStr for $name {
+            type Err = $crate::stack::UnknownValue;
 
-            fn from_str(word: &str) -> Result<Self, UnknownValue> {
-                Self::ALL.iter().copied().find(|value| value.word() == word).ok_or_else(|| UnknownValue {
+            fn from_str(word: &str) -> Result<Self, Self::Err> {
+                Self::ALL.iter().copied().find(|value| value.word() == word).ok_or_else(|| $crate::stack::UnknownValue {
                     axis: $axis,
                     word: word.to_owned(),
                     expected: Self::ALL.iter().map(|value| value.word()).collect(),
@@ -52,6 +51,8 @@ macro_rules! axis {
         }
     };
 }
+
+pub(crate) use axis;
 
 axis!(
     /// File system on the host, under the image.
@@ -170,6 +171,15 @@ impl Default for DiskStack {
 }
 
 impl DiskStack {
+    /// The least between guest and host: a raw image on virtio, past the host's page cache.
+    pub const RAW: Self = Self {
+        format: ImageFormat::Raw,
+        cache: CacheMode::None,
+        aio: Aio::Native,
+        bus: Bus::Virtio,
+        iothread: false,
+    };
+
     /// Why QEMU would refuse it, if it would.
     #[must_use]
     pub fn objection(&self) -> Option<&'static str> {

@@ -1,0 +1,230 @@
+//! The devices under the images: a loop device over a file that is written in full, bare or with a file
+//! system on it, and the images of the guest's disks.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nestrace_report::lab::Base as BaseSpeed;
+use tempfile::TempDir;
+
+use crate::disk_image;
+use crate::external_tool::{Tool, ToolError};
+use crate::guest::DiskSpec;
+use crate::host_fs::{HostFs, HostFsError, HostFsSpec, LoopDevice, fill};
+use crate::plan::{BaseNeed, Batch};
+use crate::plan::{Combination, Host, Placement, Scheduler};
+
+/// A device could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BaseError {
+    /// A host file system.
+    #[error(transparent)]
+    HostFs(#[from] HostFsError),
+    /// A program failed.
+    #[error("make the disks of a guest")]
+    Tool(#[from] ToolError),
+    /// A file.
+    #[error("write {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A device under disks of a guest; dropping it removes everything.
+#[derive(Debug)]
+pub(super) struct Base {
+    kind: Kind,
+    disks: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    // The device is detached before its file goes.
+    Bare {
+        device: LoopDevice,
+        _folder: TempDir,
+    },
+    Fs(HostFs),
+}
+
+/// Bytes that are read from a device to see that it is as fast as the others.
+const PROBE_BYTES: u64 = 128 << 20;
+
+impl Base {
+    /// Makes the device, and the file system that it is for.
+    pub(super) fn create(need: &BaseNeed, work: &Path) -> Result<Self, BaseError> {
+        let disks = need.disks.clone();
+        let kind = match need.key.host {
+            Host::Bare => bare(need.bytes, work)?,
+            Host::Fs(fs) => {
+                let spec = HostFsSpec {
+                    size_bytes: need.bytes,
+                    direct_io: knows_direct_io(work),
+                    backing_folder: work.to_owned(),
+                    mount_options: need.key.host_mount_options.clone(),
+                    is_filled: true,
+                    ..HostFsSpec::new(fs)
+                };
+                Kind::Fs(HostFs::create(&spec)?)
+            }
+        };
+        let base = Self { kind, disks };
+        base.turn(&need.key)?;
+        Ok(base)
+    }
+
+    /// The kernel's name of the device.
+    pub(super) fn device(&self) -> &str {
+        match &self.kind {
+            Kind::Bare { device, .. } => device.name(),
+            Kind::Fs(fs) => fs.device(),
+        }
+    }
+
+    /// Whether the disk lies on it.
+    pub(super) fn carries(&self, disk: usize) -> bool {
+        self.disks.contains(&disk)
+    }
+
+    /// Writes back what is dirty.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        match &self.kind {
+            Kind::Bare { device, .. } => File::open(device.path())?.sync_all(),
+            Kind::Fs(fs) => fs.sync(),
+        }
+    }
+
+    /// Sets scheduler and read-ahead of the device.
+    fn turn(&self, key: &Combination) -> Result<(), BaseError> {
+        let queue = Path::new("/sys/block").join(self.device()).join("queue");
+        let set = |name: &str, value: String| {
+            let path = queue.join(name);
+            std::fs::write(&path, value).map_err(|source| BaseError::File { path, source })
+        };
+        if key.host_scheduler != Scheduler::Default {
+            set("scheduler", key.host_scheduler.to_string())?;
+        }
+        match key.host_read_ahead_kib {
+            Some(kib) => set("read_ahead_kb", kib.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the images of its disks, or takes the bare device for one.
+    pub(super) fn disks(
+        &self,
+        batch: &Batch,
+        image_bytes: u64,
+    ) -> Result<Vec<(usize, DiskSpec)>, BaseError> {
+        let mut specs = Vec::new();
+        for &number in &self.disks {
+            let Some(disk) = batch.disks.get(number) else {
+                continue;
+            };
+            let path = match &self.kind {
+                Kind::Bare { device, .. } => device.path(),
+                Kind::Fs(fs) => {
+                    let image = fs.path().join(format!("disk{number}.{}", disk.disk.format));
+                    make_image(&image, disk, image_bytes)?;
+                    image
+                }
+            };
+            specs.push((number, DiskSpec::new(disk_id(number), path, disk.disk)));
+        }
+        Ok(specs)
+    }
+}
+
+/// The id of a guest's disk.
+pub(super) fn disk_id(number: usize) -> String {
+    format!("lab{number}")
+}
+
+fn bare(bytes: u64, work: &Path) -> Result<Kind, BaseError> {
+    let failed = |source| BaseError::File {
+        path: work.to_owned(),
+        source,
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("bare-")
+        .tempdir_in(work)
+        .map_err(failed)?;
+    let file = folder.path().join("backing");
+    File::create(&file).map_err(failed)?;
+    fill(&file, bytes)?;
+    Ok(Kind::Bare {
+        device: LoopDevice::attach(&file, knows_direct_io(work))?,
+        _folder: folder,
+    })
+}
+
+/// tmpfs does not.
+fn knows_direct_io(folder: &Path) -> bool {
+    use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+    statfs(folder).is_ok_and(|about| about.filesystem_type() != TMPFS_MAGIC)
+}
+
+fn make_image(image: &Path, disk: &Combination, bytes: u64) -> Result<(), BaseError> {
+    disk_image::create(image, disk.disk.format, bytes, disk.preallocation.word())?;
+    match disk.placement {
+        Placement::Sparse => Ok(()),
+        Placement::Preallocated => Ok(fill(image, bytes)?),
+        Placement::Fragmented => scatter(image, bytes).map_err(|source| BaseError::File {
+            path: image.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Writes an image piece by piece in a random order, each on the disk before the next, with pieces of
+/// another file between them.
+fn scatter(image: &Path, bytes: u64) -> io::Result<()> {
+    use crate::plan::shuffled;
+    const PIECE: u64 = 64 << 10;
+    // Beyond this many pieces nothing is more fragmented, it only takes longer.
+    const MOST_PIECES: u64 = 4_096;
+    let piece = PIECE.max(bytes.div_ceil(MOST_PIECES).next_multiple_of(PIECE));
+    let other_path = image.with_extension("between");
+    let file = File::options().write(true).open(image)?;
+    let other = File::create(&other_path)?;
+    let zeros = vec![0; piece as usize];
+    for (n, place) in shuffled(bytes.div_ceil(piece), 1).into_iter().enumerate() {
+        crate::interrupt::check().map_err(io::Error::other)?;
+        let at = place * piece;
+        let length = piece.min(bytes - at) as usize;
+        file.write_all_at(&zeros[..length], at)?;
+        file.sync_data()?;
+        other.write_all_at(&zeros[..4096], n as u64 * 4096)?;
+        other.sync_data()?;
+    }
+    drop(other);
+    std::fs::remove_file(other_path)
+}
+
+/// How fast a bare device is before anything is put on it: partitions have to be equal before what lies
+/// on them is compared.
+pub(super) fn probe(name: &str, work: &Path) -> Result<BaseSpeed, BaseError> {
+    let begin = Instant::now();
+    let Kind::Bare { _folder, device } = bare(PROBE_BYTES, work)? else {
+        return Ok(BaseSpeed::default());
+    };
+    let write = begin.elapsed();
+    let begin = Instant::now();
+    Tool::new("dd")
+        .args(["of=/dev/null", "bs=1M", "status=none", "iflag=direct"])
+        .arg(format!("if={}", device.path().display()))
+        .run()?;
+    let rate = |seconds: f64| PROBE_BYTES as f64 / seconds.max(1e-6);
+    Ok(BaseSpeed {
+        name: name.to_owned(),
+        write_bytes_per_s: rate(write.as_secs_f64()),
+        read_bytes_per_s: rate(begin.elapsed().as_secs_f64()),
+    })
+}

@@ -1,0 +1,252 @@
+//! The folder of a run: the plan, a header, and for each cell its result and its recording.
+//!
+//! ```text
+//! DIR/plan.toml     the plan, as it was run
+//! DIR/run.json      what is common to all cells
+//! DIR/CELL.json     result of a cell, written anew after each of its runs
+//! DIR/CELL.nest/    its recording
+//! DIR/work/         devices and images, while it runs
+//! ```
+//!
+//! Files are replaced as a whole, so a run that was killed leaves whole files.
+
+use std::fs::{File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nestrace_report::lab::{Cell, RunHeader};
+use nix::fcntl::{Flock, FlockArg};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FolderError {
+    /// A file cannot be read or written.
+    #[error("use {path}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file is not what the lab writes.
+    #[error("read {path}")]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// Where it is wrong.
+        source: serde_json::Error,
+    },
+    /// It has no run of the lab in it.
+    #[error("find a run of the lab in {0}: it has no run.json")]
+    NoRun(PathBuf),
+    /// It belongs to another plan.
+    #[error("go on in {0}: it holds the results of another plan")]
+    OtherPlan(PathBuf),
+    /// It has other files in it.
+    #[error("put results into {0}: it is not empty and holds no run of the lab")]
+    NotOurs(PathBuf),
+    /// Another run uses it.
+    #[error("use {0}: another run of the lab works in it")]
+    Busy(PathBuf),
+}
+
+const PLAN: &str = "plan.toml";
+const HEADER: &str = "run.json";
+const LOCK: &str = ".lock";
+/// Folder of devices and images.
+pub(super) const WORK: &str = "work";
+
+/// The folder while a run works in it.
+#[derive(Debug)]
+pub(super) struct ResultsFolder {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl ResultsFolder {
+    /// Begins or goes on.
+    pub(super) fn open(path: &Path, plan_text: &str) -> Result<Self, FolderError> {
+        std::fs::create_dir_all(path).map_err(|source| failed(path, source))?;
+        // The loop devices and QEMU's command line want whole paths.
+        let path = path.canonicalize().map_err(|source| failed(path, source))?;
+        let plan = path.join(PLAN);
+        match std::fs::read_to_string(&plan) {
+            Ok(text) if text == plan_text => {}
+            Ok(_) => return Err(FolderError::OtherPlan(path)),
+            Err(_) if !is_empty(&path) => return Err(FolderError::NotOurs(path)),
+            Err(_) => replace(&plan, plan_text.as_bytes())?,
+        }
+        let lock_path = path.join(LOCK);
+        let lock = File::create(&lock_path).map_err(|source| failed(&lock_path, source))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| FolderError::Busy(path.clone()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The place of devices and images, made if need be.
+    pub(super) fn work(&self) -> Result<PathBuf, FolderError> {
+        let work = self.path.join(WORK);
+        std::fs::create_dir_all(&work).map_err(|source| failed(&work, source))?;
+        Ok(work)
+    }
+
+    pub(super) fn header(&self) -> Result<Option<RunHeader>, FolderError> {
+        read(&self.path.join(HEADER))
+    }
+
+    pub(super) fn write_header(&self, header: &RunHeader) -> Result<(), FolderError> {
+        write(&self.path.join(HEADER), header)
+    }
+
+    pub(super) fn cell(&self, id: &str) -> Result<Option<Cell>, FolderError> {
+        read(&self.path.join(format!("{id}.json")))
+    }
+
+    pub(super) fn write_cell(&self, cell: &Cell) -> Result<(), FolderError> {
+        write(&self.path.join(format!("{}.json", cell.id)), cell)
+    }
+
+    /// The place of a cell's recording.
+    pub(super) fn bundle(&self, id: &str) -> PathBuf {
+        self.path.join(bundle_name(id))
+    }
+}
+
+/// The name of a cell's recording.
+pub(super) fn bundle_name(id: &str) -> String {
+    format!("{id}.nest")
+}
+
+/// Reads what a run left, finished or not: the header and the cells that have a result.
+///
+/// # Errors
+/// There is no run, or a file of it is damaged.
+pub fn read_results(folder: &Path) -> Result<(RunHeader, Vec<Cell>), FolderError> {
+    let header: Option<RunHeader> = read(&folder.join(HEADER))?;
+    let header = header.ok_or_else(|| FolderError::NoRun(folder.to_owned()))?;
+    let mut cells = Vec::new();
+    for id in &header.cells {
+        // The header is input like any other: it names files of the folder and no others.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if id.chars().all(is_plain) {
+            cells.extend(read::<Cell>(&folder.join(format!("{id}.json")))?);
+        }
+    }
+    Ok((header, cells))
+}
+
+fn failed(path: &Path, source: io::Error) -> FolderError {
+    FolderError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    folder
+        .read_dir()
+        .is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(failed(path, source)),
+    };
+    let content = |source| FolderError::Content {
+        path: path.to_owned(),
+        source,
+    };
+    serde_json::from_str(&text).map(Some).map_err(content)
+}
+
+fn write(path: &Path, value: &impl Serialize) -> Result<(), FolderError> {
+    let content = |source| FolderError::Content {
+        path: path.to_owned(),
+        source,
+    };
+    let mut text = serde_json::to_vec_pretty(value).map_err(content)?;
+    text.push(b'\n');
+    replace(path, &text)
+}
+
+/// All or nothing, after a crash too.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let write = || -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_data()?;
+        // Results are for everybody to read.
+        file.as_file()
+            .set_permissions(Permissions::from_mode(0o644))?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|source| failed(path, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_ours_or_empty_and_has_one_run_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        let place = root.path().join("results");
+        let folder = ResultsFolder::open(&place, "a").unwrap();
+        assert!(matches!(
+            ResultsFolder::open(&place, "a"),
+            Err(FolderError::Busy(_))
+        ));
+        drop(folder);
+        assert!(matches!(
+            ResultsFolder::open(&place, "b"),
+            Err(FolderError::OtherPlan(_))
+        ));
+        ResultsFolder::open(&place, "a").unwrap();
+        std::fs::write(root.path().join("other"), "x").unwrap();
+        let error = ResultsFolder::open(root.path(), "a").unwrap_err();
+        assert!(matches!(error, FolderError::NotOurs(_)), "{error}");
+    }
+
+    #[test]
+    fn cells_that_have_a_result_are_read_back() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = ResultsFolder::open(root.path(), "a").unwrap();
+        assert!(matches!(
+            read_results(root.path()),
+            Err(FolderError::NoRun(_))
+        ));
+        let header = RunHeader {
+            cells: vec![
+                String::from("one"),
+                String::from("two"),
+                String::from("../etc/x"),
+            ],
+            ..RunHeader::default()
+        };
+        folder.write_header(&header).unwrap();
+        let cell = Cell {
+            id: String::from("two"),
+            ..Cell::default()
+        };
+        folder.write_cell(&cell).unwrap();
+        let (read, cells) = read_results(root.path()).unwrap();
+        assert_eq!((read, cells), (header, vec![cell]));
+        std::fs::write(root.path().join("one.json"), "{").unwrap();
+        assert!(matches!(
+            read_results(root.path()),
+            Err(FolderError::Content { .. })
+        ));
+    }
+}

@@ -1,0 +1,275 @@
+//! A guest with the disks of a batch, and one run of a workload in it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nestrace_report::lab::CellRun;
+
+use super::LabError;
+use super::base::{Base, disk_id};
+use super::counters::{SHELL, Snapshot};
+use super::fio_result::FioResult;
+use super::recorder::Recorder;
+use super::tree;
+use crate::external_tool::last_lines;
+use crate::guest::{Accel, Guest, GuestSpec};
+use crate::initramfs::{self, Initramfs};
+use crate::kernel_image::KernelImage;
+use crate::plan::workload::{Action, FIO_RESULT, FOLDER, TREE, Workload};
+use crate::plan::{Batch, Combination, Plan, PlannedCell, Scheduler};
+
+/// mkfs, mount and layout under translation, on a loaded machine.
+const PREPARE_PATIENCE: Duration = Duration::from_secs(600);
+/// fio opens all files of a personality at once.
+const OPEN_FILES: u32 = 65_536;
+/// Besides what the workload takes.
+const MEASURE_PATIENCE: u32 = 180;
+
+/// What guests are made from.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) kernel: KernelImage,
+    pub(super) initramfs: Initramfs,
+    /// The agent and the libraries that it needs; empty without one.
+    pub(super) agent: Option<PathBuf>,
+    pub(super) accel: Accel,
+}
+
+/// A booted guest and what lies under its disks.
+#[derive(Debug)]
+pub(super) struct Stage {
+    // The guest goes first, then its disks.
+    guest: Guest,
+    bases: Vec<Base>,
+    agent_runs: bool,
+    has_agent: bool,
+}
+
+impl Stage {
+    /// Makes the disks of a batch and boots a guest with them.
+    pub(super) fn build(
+        plan: &Plan,
+        batch: &Batch,
+        parts: &Parts,
+        work: &Path,
+    ) -> Result<Self, LabError> {
+        let needs = batch.bases(plan.image_bytes);
+        let mut bases = Vec::new();
+        let mut disks = Vec::new();
+        for need in &needs {
+            let base = Base::create(need, work)?;
+            disks.extend(base.disks(batch, plan.image_bytes)?);
+            bases.push(base);
+        }
+        disks.sort_by_key(|(number, _)| *number);
+        let name = format!("nestrace-lab-{}", std::process::id());
+        let mut spec = GuestSpec::new(name, &parts.kernel, &parts.initramfs);
+        spec.disks = disks.into_iter().map(|(_, disk)| disk).collect();
+        spec.memory_mib = plan.guest.memory_mib;
+        spec.vcpus = plan.guest.vcpus;
+        spec.accel = parts.accel;
+        spec.files = files(plan, parts, work)?;
+        spec.agent.clone_from(&parts.agent);
+        Ok(Self {
+            guest: Guest::boot(spec)?,
+            bases,
+            agent_runs: false,
+            has_agent: parts.agent.is_some(),
+        })
+    }
+
+    /// `kvm` or `tcg`.
+    pub(super) fn accelerator(&self) -> &'static str {
+        let answer = self.guest.qmp("query-kvm", serde_json::Value::Null);
+        let enabled = answer.is_ok_and(|answer| answer["enabled"] == true);
+        if enabled { "kvm" } else { "tcg" }
+    }
+
+    /// One run: a new file system, the workload, its counters; with a recorder, recorded for `seconds`.
+    pub(super) fn run(
+        &mut self,
+        cell: &PlannedCell,
+        disk: usize,
+        recording: Option<(&Path, &Path, u32)>,
+    ) -> Result<CellRun, LabError> {
+        self.guest
+            .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE)?;
+        if recording.is_some() && self.has_agent && !self.agent_runs {
+            self.guest.start_agent("")?;
+            self.agent_runs = true;
+        }
+        let base = self.bases.iter().find(|base| base.carries(disk));
+        settle(base);
+        let recorder = match recording {
+            Some((nestrace, bundle, _)) => {
+                let name = self.guest.name();
+                Some(Recorder::start(nestrace, name, bundle, self.has_agent)?)
+            }
+            None => None,
+        };
+        let device = base.map_or("", Base::device);
+        let before = Snapshot::of_host(device);
+        let seconds = recording.map(|(.., seconds)| seconds);
+        let patience = cell.workload.expected_seconds() * 6 + MEASURE_PATIENCE;
+        let output = self.guest.run_ok(
+            &measure_script(&cell.workload, disk, seconds),
+            Duration::from_secs(u64::from(patience)),
+        )?;
+        let after = Snapshot::of_host(device);
+        if let Some(recorder) = recorder {
+            recorder.stop()?;
+        }
+        self.guest
+            .run_ok(&format!("umount {FOLDER}"), PREPARE_PATIENCE)?;
+        let mut run = result(&cell.workload, &output.stdout)?;
+        run.host = after.since(&before);
+        Ok(run)
+    }
+}
+
+/// The agent's libraries, where it has any, and the tree that a workload unpacks.
+fn files(plan: &Plan, parts: &Parts, work: &Path) -> Result<Vec<(String, PathBuf)>, LabError> {
+    let mut files = Vec::new();
+    if let Some(agent) = &parts.agent {
+        let libraries = initramfs::libraries_of_any(agent);
+        files.extend(
+            libraries
+                .into_iter()
+                .map(|library| (library.to_string_lossy().into_owned(), library)),
+        );
+    }
+    let entries = plan.cells.iter().map(|cell| cell.workload.tree_entries());
+    if let Some(entries) = entries.max().filter(|entries| *entries > 0) {
+        files.push((TREE.to_owned(), tree::archive(work, entries)?));
+    }
+    Ok(files)
+}
+
+/// Nothing of the preparation is left to be written, or in the host's page cache.
+fn settle(base: Option<&Base>) {
+    if let Some(base) = base {
+        // What cannot be written back fails the measurement itself.
+        let _ = base.sync();
+    }
+    let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
+}
+
+/// Shell that makes the file system anew on a disk that is as it was at first.
+fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
+    let Combination {
+        guest_fs,
+        guest_scheduler,
+        guest_mount_options,
+        guest_read_ahead_kib,
+        ..
+    } = &cell.combination;
+    let mut script = format!(
+        "set -e\nulimit -n {OPEN_FILES}\numount {FOLDER} 2> /dev/null || true\nname=$(disk {})\ndev=/dev/$name\n",
+        disk_id(disk)
+    );
+    if *guest_scheduler != Scheduler::Default {
+        script.push_str(&format!(
+            "load bfq mq_deadline kyber_iosched\necho {guest_scheduler} > /sys/block/$name/queue/scheduler\n"
+        ));
+    }
+    if let Some(kib) = guest_read_ahead_kib {
+        script.push_str(&format!(
+            "echo {kib} > /sys/block/$name/queue/read_ahead_kb\n"
+        ));
+    }
+    if cell.combination.is_thin() {
+        script.push_str("blkdiscard $dev\n");
+    }
+    let options = if guest_mount_options.is_empty() {
+        "rw"
+    } else {
+        guest_mount_options
+    };
+    script.push_str(&format!(
+        "load {}\n{}\nmkdir -p {FOLDER}\nmount -t {guest_fs} -o {options} $dev {FOLDER}\n{}\nsync\n",
+        guest_fs.module(),
+        guest_fs.mkfs_command("$dev"),
+        cell.workload.prepare_script()
+    ));
+    if !cell.workload.is_warm() {
+        script.push_str("echo 3 > /proc/sys/vm/drop_caches\n");
+    }
+    script
+}
+
+/// Shell that runs the workload between two looks at the counters.
+fn measure_script(workload: &Workload, disk: usize, seconds: Option<u32>) -> String {
+    format!(
+        "ulimit -n {OPEN_FILES}; name=$(disk {}); rm -f {FIO_RESULT}\necho @before; {SHELL}\n\
+         (\n{}\n) > /run/lab.out 2>&1; status=$?\n\
+         echo @after; {SHELL}\n\
+         [ $status = 0 ] || {{ tail -n 20 /run/lab.out >&2; exit $status; }}\n\
+         echo @result; cat {FIO_RESULT} 2> /dev/null || true",
+        disk_id(disk),
+        workload.measure_script(seconds)
+    )
+}
+
+fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
+    let garbled = || LabError::NoResult {
+        workload: workload.name.clone(),
+        said: last_lines(stdout, 6),
+    };
+    let (_, rest) = stdout.split_once("@before").ok_or_else(garbled)?;
+    let (before, rest) = rest.split_once("@after").ok_or_else(garbled)?;
+    let (after, result) = rest.split_once("@result").ok_or_else(garbled)?;
+    let (before, after) = (Snapshot::parse(before), Snapshot::parse(after));
+    let mut run = CellRun {
+        guest: after.since(&before),
+        elapsed_s: after.uptime_s - before.uptime_s,
+        ..CellRun::default()
+    };
+    match &workload.action {
+        Action::Fio(_) => {
+            let fio = FioResult::parse(result).ok_or_else(garbled)?;
+            run.value = fio.value(workload.metric);
+            run.elapsed_s = fio.elapsed_s;
+            run.latency = fio.latency;
+        }
+        Action::Script(script) if script.operations > 0 => {
+            run.value = script.operations as f64 / run.elapsed_s.max(0.01);
+        }
+        Action::Script(_) => run.value = run.elapsed_s.max(0.01),
+    }
+    Ok(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(text: &str) -> PlannedCell {
+        let plan = Plan::read(text).unwrap();
+        plan.cells.last().unwrap().clone()
+    }
+
+    #[test]
+    fn the_disk_is_made_anew_where_it_is_thin() {
+        let sparse = cell("name='a'\n[[workload]]\nname='randread'");
+        let script = prepare_script(&sparse, 3);
+        assert!(script.contains("disk lab3") && script.contains("blkdiscard $dev"));
+        let written = cell(
+            "name='a'\n[axes]\nplacement='fragmented'\nguest_scheduler='bfq'\nguest_read_ahead_kib=0\nguest_mount_options='noatime'\n[[workload]]\nname='iozone-reread'",
+        );
+        let script = prepare_script(&written, 0);
+        assert!(!script.contains("blkdiscard"));
+        assert!(script.contains("echo bfq > ") && script.contains("echo 0 > "));
+        assert!(script.contains("-o noatime"));
+        // A reread finds what the layout left.
+        assert!(!script.contains("drop_caches"));
+    }
+
+    #[test]
+    fn a_command_is_measured_by_the_guests_clock() {
+        let workload = cell("name='a'\n[[workload]]\nname='x'\ncommand='true'").workload;
+        let stdout = "@before\nuptime 10.00 1\nctxt 1\n@after\nuptime 12.50 1\nctxt 5\n@result\n";
+        let run = result(&workload, stdout).unwrap();
+        assert_eq!((run.value, run.guest.context_switches), (2.5, 4));
+        assert!(result(&workload, "@before").is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! The product of the axes, what is left out of it, and what each cell is compared with.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nestrace_report::lab::Excluded;
+
+use super::PlannedCell;
+use super::combination::{Axis, Combination};
+use super::error::PlanError;
+use super::section::{Placed, Section};
+use super::workload::Workload;
+
+/// Words of axes; an axis that is not there has its default.
+pub(super) type Values = BTreeMap<Axis, Vec<Placed<String>>>;
+
+/// Combinations that a plan leaves out.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    /// All of these axes have one of their words.
+    pub(super) values: Values,
+    /// Under these workloads; `None` for all.
+    pub(super) workloads: Option<Vec<String>>,
+    /// Why.
+    pub(super) reason: String,
+}
+
+impl Filter {
+    fn fits(&self, combination: &Combination, workload: &str) -> bool {
+        let has = |(axis, words): (&Axis, &Vec<Placed<String>>)| {
+            let own = combination.word(*axis);
+            words.iter().any(|(word, _)| *word == own)
+        };
+        self.values.iter().all(has)
+            && self
+                .workloads
+                .as_ref()
+                .is_none_or(|names| names.iter().any(|name| name == workload))
+    }
+}
+
+/// More would take weeks.
+const MOST_COMBINATIONS: usize = 20_000;
+
+/// The cells of a plan, and what was left out.
+pub(super) fn make(
+    top: &Section<'_>,
+    values: &Values,
+    excludes: &[Placed<Filter>],
+    includes: Vec<Placed<Values>>,
+    workloads: &[Workload],
+) -> Result<(Vec<PlannedCell>, Vec<Excluded>), PlanError> {
+    let mut excluded = Vec::new();
+    let possible = possible(top, values, &mut excluded)?;
+    let mut wanted: Vec<(Combination, &Workload)> = Vec::new();
+    let mut used = vec![false; excludes.len()];
+    for workload in workloads {
+        for combination in &possible {
+            let filter = excludes
+                .iter()
+                .position(|(filter, _)| filter.fits(combination, &workload.name));
+            match filter {
+                Some(number) => {
+                    used[number] = true;
+                    excluded.push(Excluded {
+                        what: format!("{combination}, {}", workload.name),
+                        reason: excludes[number].0.reason.clone(),
+                    });
+                }
+                None => wanted.push((combination.clone(), workload)),
+            }
+        }
+    }
+    if let Some(unused) = used.iter().position(|used| !used) {
+        let message = "this exclude fits no combination of the axes";
+        return Err(top.error(&excludes[unused].1, message));
+    }
+    for (own, place) in includes {
+        for (combination, _) in product(top, &own)? {
+            if let Some(objection) = combination.objection() {
+                return Err(top.error(&place, format!("{combination}: {objection}")));
+            }
+            wanted.extend(
+                workloads
+                    .iter()
+                    .map(|workload| (combination.clone(), workload)),
+            );
+        }
+    }
+    if wanted.is_empty() {
+        return Err(top.error(&(0..0), "no combination is left"));
+    }
+    Ok((with_baselines(wanted), excluded))
+}
+
+/// The combinations of the axes that can be. A value that can be in none of them is a mistake.
+fn possible(
+    top: &Section<'_>,
+    values: &Values,
+    excluded: &mut Vec<Excluded>,
+) -> Result<Vec<Combination>, PlanError> {
+    let mut possible = Vec::new();
+    let mut used: BTreeSet<(Axis, String)> = BTreeSet::new();
+    let mut refused: BTreeMap<(Axis, String), &'static str> = BTreeMap::new();
+    for (combination, words) in product(top, values)? {
+        // The bare device has no image: its axes are all one.
+        let objection = if combination.is_bare() {
+            combination.baseline().objection()
+        } else {
+            combination.objection()
+        };
+        let named = words.into_iter();
+        match objection {
+            Some(reason) => {
+                refused.extend(named.map(|name| (name, reason)));
+                excluded.push(Excluded {
+                    what: combination.to_string(),
+                    reason: reason.to_owned(),
+                });
+            }
+            None => {
+                used.extend(named);
+                possible.push(combination);
+            }
+        }
+    }
+    for (axis, words) in values {
+        for (word, span) in words {
+            let name = (*axis, word.clone());
+            if let Some(reason) = refused.get(&name).filter(|_| !used.contains(&name)) {
+                let message = format!("{axis} \"{word}\" cannot be in any combination: {reason}");
+                return Err(top.error(span, message));
+            }
+        }
+    }
+    Ok(possible)
+}
+
+type Named = (Combination, Vec<(Axis, String)>);
+
+fn product(top: &Section<'_>, values: &Values) -> Result<Vec<Named>, PlanError> {
+    let mut product: Vec<Named> = vec![(Combination::default(), Vec::new())];
+    for (axis, words) in values {
+        if product.len() * words.len() > MOST_COMBINATIONS {
+            let message = format!("more than {MOST_COMBINATIONS} combinations");
+            return Err(top.error(
+                &words.first().map_or(0..0, |(_, span)| span.clone()),
+                message,
+            ));
+        }
+        let mut longer = Vec::with_capacity(product.len() * words.len());
+        for (combination, named) in &product {
+            for (word, span) in words {
+                let (mut combination, mut named) = (combination.clone(), named.clone());
+                let set = combination.set(*axis, word);
+                set.map_err(|unknown| top.error(span, unknown.to_string()))?;
+                named.push((*axis, word.clone()));
+                longer.push((combination, named));
+            }
+        }
+        product = longer;
+    }
+    Ok(product)
+}
+
+/// Adds what each is compared with, once, and gives everything its name.
+fn with_baselines(wanted: Vec<(Combination, &Workload)>) -> Vec<PlannedCell> {
+    let varying = varying(wanted.iter().map(|(combination, _)| combination));
+    let has_workloads = wanted
+        .iter()
+        .any(|(_, workload)| workload.name != wanted[0].1.name);
+    let mut cells: Vec<PlannedCell> = Vec::new();
+    let mut places: BTreeMap<(Combination, &str), usize> = BTreeMap::new();
+    for (combination, workload) in &wanted {
+        let base = combination.baseline();
+        for combination in [&base, combination] {
+            let combination = if combination.is_bare() {
+                &base
+            } else {
+                combination
+            };
+            let key = (combination.clone(), workload.name.as_str());
+            if places.contains_key(&key) {
+                continue;
+            }
+            let baseline = places.get(&(base.clone(), workload.name.as_str())).copied();
+            let name = has_workloads.then_some(workload.name.as_str());
+            let id = unique(&cells, id(combination, &varying, name));
+            places.insert(key, cells.len());
+            cells.push(PlannedCell {
+                id,
+                combination: combination.clone(),
+                workload: (*workload).clone(),
+                baseline,
+            });
+        }
+    }
+    cells
+}
+
+/// The axes that tell cells apart, besides the two file systems.
+fn varying<'c>(combinations: impl Iterator<Item = &'c Combination>) -> Vec<Axis> {
+    let nested: Vec<&Combination> = combinations.filter(|one| !one.is_bare()).collect();
+    let varies = |axis: &&Axis| {
+        let mut words = nested.iter().map(|combination| combination.word(**axis));
+        let first = words.next();
+        words.any(|word| Some(word) != first)
+    };
+    Axis::ALL.iter().skip(2).filter(varies).copied().collect()
+}
+
+/// `ext4-on-xfs-qcow2-none-mailserver`.
+fn id(combination: &Combination, varying: &[Axis], workload: Option<&str>) -> String {
+    let mut id = format!("{}-on-{}", combination.guest_fs, combination.host.word());
+    let of_image = [
+        Axis::Format,
+        Axis::Preallocation,
+        Axis::Placement,
+        Axis::HostMountOptions,
+    ];
+    for axis in varying {
+        if combination.is_bare() && of_image.contains(axis) {
+            continue;
+        }
+        let word = combination.word(*axis);
+        let word = if word.is_empty() {
+            "usual"
+        } else {
+            word.as_ref()
+        };
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        };
+        id.push('-');
+        match axis {
+            Axis::GuestScheduler | Axis::GuestMountOptions | Axis::GuestReadAhead => {
+                id.push_str("guest-")
+            }
+            Axis::HostScheduler | Axis::HostMountOptions | Axis::HostReadAhead => {
+                id.push_str("host-")
+            }
+            _ => {}
+        }
+        id.extend(word.chars().map(plain));
+    }
+    if let Some(workload) = workload {
+        id.push('-');
+        id.push_str(workload);
+    }
+    id
+}
+
+fn unique(cells: &[PlannedCell], id: String) -> String {
+    let taken = |id: &str| cells.iter().any(|cell| cell.id == id);
+    if !taken(&id) {
+        return id;
+    }
+    let numbered = |n: u32| format!("{id}-{n}");
+    (2..)
+        .map(numbered)
+        .find(|id| !taken(id))
+        .unwrap_or(id.clone())
+}

@@ -1,0 +1,74 @@
+//! How long a plan takes and how much room it needs, before anything is built.
+
+use super::{Kind, Plan, Step};
+
+/// Seconds that a run takes besides what it measures, under translation: mkfs, mount, layout, counters.
+const AROUND_A_RUN: u64 = 4;
+/// Seconds more for a run that is recorded.
+const AROUND_A_RECORDING: u64 = 6;
+/// Seconds of a boot and the making of its disks.
+const BOOT: u64 = 20;
+/// Bytes per second at which the devices beneath are written in full.
+const DISK_RATE: u64 = 200 << 20;
+/// Bytes of a recording, roughly.
+const RECORDING: u64 = 24 << 20;
+
+/// What a plan takes, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Runs of workloads.
+    pub n_runs: usize,
+    /// Boots of guests.
+    pub n_boots: usize,
+    /// Seconds.
+    pub seconds: u64,
+    /// Bytes of devices and images while it runs: these are needed, not estimated.
+    pub work_bytes: u64,
+    /// Bytes of what stays.
+    pub result_bytes: u64,
+    /// Bytes of memory for a guest and what serves it.
+    pub memory_bytes: u64,
+}
+
+impl Plan {
+    /// Seconds that a step takes, roughly.
+    #[must_use]
+    pub fn step_seconds(&self, step: &Step) -> u64 {
+        let cell = self.cells.get(step.cell);
+        let measured = cell.map_or(0, |cell| u64::from(cell.workload.expected_seconds()));
+        match step.kind {
+            Kind::Timed(_) => AROUND_A_RUN + measured,
+            Kind::Recorded => AROUND_A_RUN + AROUND_A_RECORDING + u64::from(self.record_seconds),
+        }
+    }
+}
+
+impl Estimate {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let schedule = plan.schedule();
+        let seconds: u64 = schedule
+            .steps
+            .iter()
+            .map(|step| plan.step_seconds(step))
+            .sum();
+        let of_batch = |batch: &super::Batch| -> u64 {
+            let bases = batch.bases(plan.image_bytes);
+            bases.iter().map(|base| base.bytes).sum()
+        };
+        let work_bytes = schedule.batches.iter().map(of_batch).max().unwrap_or(0);
+        let boot = BOOT + work_bytes / DISK_RATE;
+        let recordings = if plan.record_seconds > 0 {
+            plan.cells.len() as u64
+        } else {
+            0
+        };
+        Self {
+            n_runs: schedule.steps.len(),
+            n_boots: schedule.n_boots(),
+            seconds: seconds + schedule.n_boots() as u64 * boot,
+            work_bytes,
+            result_bytes: recordings * RECORDING,
+            memory_bytes: u64::from(plan.guest.memory_mib + 256) << 20,
+        }
+    }
+}

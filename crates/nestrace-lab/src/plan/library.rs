@@ -1,0 +1,338 @@
+//! Workloads that have a name: FAST'12's micro set, Filebench's personalities, iozone's tests, the modes
+//! of sysbench fileio, and what installations do.
+//!
+//! Filebench and iozone are no Debian packages, and a guest of the rig holds little: all but the shell ones
+//! are jobs of fio. Each says in its note what of its model it leaves out.
+
+use nestrace_report::lab::Metric;
+
+use super::workload::{Action, FioJobs, Scale, Script, Workload};
+
+/// Names of the library.
+pub const NAMES: [&str; 23] = [
+    "seqread",
+    "seqwrite",
+    "randread",
+    "randwrite",
+    "fileserver",
+    "webserver",
+    "dbserver",
+    "mailserver",
+    "iozone-write",
+    "iozone-rewrite",
+    "iozone-read",
+    "iozone-reread",
+    "iozone-randread",
+    "iozone-randwrite",
+    "sysbench-seqwr",
+    "sysbench-seqrewr",
+    "sysbench-seqrd",
+    "sysbench-rndrd",
+    "sysbench-rndwr",
+    "sysbench-rndrw",
+    "create-files",
+    "open-files",
+    "unpack-tree",
+];
+
+/// A workload by its name; `block_size` in fio's words (`8k`) where it is not the usual one.
+#[must_use]
+pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workload> {
+    let (model, test) = name.split_once('-').unwrap_or((name, ""));
+    let (note, metric, action) = match (model, test) {
+        ("seqread" | "seqwrite" | "randread" | "randwrite", "") => micro(name, &scale, block_size),
+        ("fileserver" | "webserver" | "dbserver" | "mailserver", "") => personality(name, &scale),
+        ("iozone", test) => iozone(test, &scale, block_size.unwrap_or("64k"))?,
+        ("sysbench", mode) => sysbench(mode, &scale, block_size.unwrap_or("16k"))?,
+        ("create", "files") => create_files(&scale),
+        ("open", "files") => open_files(&scale),
+        ("unpack", "tree") => unpack_tree(&scale),
+        _ => return None,
+    };
+    Some(Workload {
+        name: name.to_owned(),
+        note,
+        metric,
+        scale,
+        action,
+    })
+}
+
+type Parts = (String, Metric, Action);
+
+fn fio(jobs: &[(&str, String)], is_timed: bool) -> FioJobs {
+    let jobs = jobs.iter();
+    FioJobs {
+        jobs: jobs
+            .map(|(name, options)| ((*name).to_owned(), options.clone()))
+            .collect(),
+        is_timed,
+        ..FioJobs::default()
+    }
+}
+
+/// FAST'12: 8 KiB, 255 in parallel, native asynchronous I/O. O_DIRECT, because Linux' native I/O is
+/// synchronous without it.
+fn micro(name: &str, scale: &Scale, block_size: Option<&str>) -> Parts {
+    let rw = match name {
+        "seqread" => "read",
+        "seqwrite" => "write",
+        other => other,
+    };
+    // Writing at random is writing into a file that is there.
+    let overwrite = if name == "randwrite" {
+        " --overwrite=1"
+    } else {
+        ""
+    };
+    let options = format!(
+        "--rw={rw} --bs={} --ioengine=libaio --iodepth=255 --direct=1 --size={}{overwrite}",
+        block_size.unwrap_or("8k"),
+        scale.data_bytes
+    );
+    let note = "FAST'12's micro benchmark with fio: 8 KiB, 255 in parallel, native asynchronous I/O (with O_DIRECT, without which it is not asynchronous); size and time are scaled";
+    let jobs = Action::Fio(fio(&[("micro", options)], true));
+    (note.to_owned(), Metric::BytesPerSecond, jobs)
+}
+
+/// Filebench's personalities with the parameters of its own files (`fileserver.f`, `webserver.f`,
+/// `oltp.f`, `varmail.f`); the number of files is scaled.
+fn personality(name: &str, scale: &Scale) -> Parts {
+    let jobs = match name {
+        "fileserver" => file_server(scale),
+        "webserver" => web_server(scale),
+        "dbserver" => database_server(scale),
+        _ => mail_server(scale),
+    };
+    let note = format!(
+        "Filebench's {name} as fio jobs: its threads, file and I/O sizes and its mix of operations, \
+         drawn at random instead of in one order; no file is made or deleted meanwhile, and the number of \
+         files is scaled"
+    );
+    (
+        note,
+        Metric::OperationsPerSecond,
+        Action::Fio(fio(&jobs, true)),
+    )
+}
+
+/// Files of each thread where `share` (per cent) of the data is in files of `bytes`.
+fn files(scale: &Scale, share: u64, bytes: u64, threads: u64) -> u64 {
+    (scale.data_bytes / 100 * share / bytes / threads).max(1)
+}
+
+/// 50 threads; of three operations on files of 128 KiB one writes it whole, one appends 16 KiB, one reads
+/// it whole.
+fn file_server(scale: &Scale) -> Vec<(&'static str, String)> {
+    let n = files(scale, 100, 128 << 10, 50);
+    vec![(
+        "files",
+        format!(
+            "--rw=randrw --rwmixread=33 --bssplit=128k/100,128k/50:16k/50 --ioengine=psync \
+             --numjobs=50 --nrfiles={n} --filesize=128k --file_service_type=random"
+        ),
+    )]
+}
+
+/// 100 threads; ten files of 16 KiB are read for each append of 16 KiB.
+fn web_server(scale: &Scale) -> Vec<(&'static str, String)> {
+    let n = files(scale, 100, 16 << 10, 100);
+    vec![(
+        "pages",
+        format!(
+            "--rw=randrw --rwmixread=91 --bs=16k --ioengine=psync --numjobs=100 --nrfiles={n} \
+             --filesize=16k --file_service_type=random"
+        ),
+    )]
+}
+
+/// 200 readers and 10 writers of 2 KiB in ten files, writes synchronous; a log in pieces of 256 KiB.
+fn database_server(scale: &Scale) -> Vec<(&'static str, String)> {
+    let file = (scale.data_bytes / 100 * 9 / 10).max(1 << 20) >> 12 << 12;
+    let names: Vec<String> = (0..10).map(|n| format!("data{n}")).collect();
+    let of = |rw: &str, threads: u32, more: &str| {
+        format!(
+            "--rw={rw} --bs=2k --ioengine=psync --numjobs={threads} --filename={} --size={} --overwrite=1{more}",
+            names.join(":"),
+            file * 10
+        )
+    };
+    vec![
+        ("read", of("randread", 200, "")),
+        ("write", of("randwrite", 10, " --sync=dsync")),
+        (
+            "log",
+            String::from(
+                "--rw=write --bs=256k --ioengine=psync --sync=dsync --filename=log --size=10m",
+            ),
+        ),
+    ]
+}
+
+/// 16 threads; files of 16 KiB are read whole, and as often written and synced.
+fn mail_server(scale: &Scale) -> Vec<(&'static str, String)> {
+    let n = files(scale, 100, 16 << 10, 16);
+    vec![(
+        "mails",
+        format!(
+            "--rw=randrw --rwmixread=50 --bs=16k --fsync=1 --ioengine=psync --numjobs=16 \
+             --nrfiles={n} --filesize=16k --file_service_type=random"
+        ),
+    )]
+}
+
+/// One file, one thread, through the page cache, each test once over the file.
+fn iozone(test: &str, scale: &Scale, record: &str) -> Option<Parts> {
+    let (rw, more, is_warm) = match test {
+        "write" => ("write", " --end_fsync=1", false),
+        "rewrite" => ("write", " --overwrite=1 --end_fsync=1", false),
+        "read" => ("read", "", false),
+        "reread" => ("read", "", true),
+        "randread" => ("randread", "", true),
+        "randwrite" => ("randwrite", " --overwrite=1 --end_fsync=1", false),
+        _ => return None,
+    };
+    let options = format!(
+        "--rw={rw} --bs={record} --ioengine=psync --size={}{more}",
+        scale.data_bytes
+    );
+    let mut jobs = fio(&[("iozone", options)], false);
+    jobs.is_warm = is_warm;
+    let note = "iozone's test as a fio job: one thread, one file, records in order or at random; a sync at the end counts (iozone -e)";
+    Some((note.to_owned(), Metric::BytesPerSecond, Action::Fio(jobs)))
+}
+
+/// One file, O_DIRECT, synchronous, one thread.
+fn sysbench(mode: &str, scale: &Scale, block_size: &str) -> Option<Parts> {
+    let (rw, more) = match mode {
+        "seqwr" => ("write", ""),
+        "seqrewr" => ("write", " --overwrite=1"),
+        "seqrd" => ("read", ""),
+        "rndrd" => ("randread", ""),
+        "rndwr" => ("randwrite", " --overwrite=1 --fsync=100"),
+        // sysbench reads one and a half times as often as it writes.
+        "rndrw" => ("randrw", " --rwmixread=60 --overwrite=1 --fsync=100"),
+        _ => return None,
+    };
+    let options = format!(
+        "--rw={rw} --bs={block_size} --ioengine=psync --direct=1 --size={}{more}",
+        scale.data_bytes
+    );
+    let note = "sysbench fileio's mode as a fio job: one file, O_DIRECT, synchronous, one thread, a sync every 100 random writes";
+    let jobs = Action::Fio(fio(&[("fileio", options)], true));
+    Some((note.to_owned(), Metric::OperationsPerSecond, jobs))
+}
+
+/// Folders of E3.
+const FOLDERS: u64 = 50;
+
+/// A file of 2 bytes for each 4 KiB of the scale's data.
+fn n_small_files(scale: &Scale) -> u64 {
+    (scale.data_bytes >> 12).clamp(FOLDERS, 1_000_000)
+}
+
+fn make_files(n: u64) -> String {
+    let each = n / FOLDERS;
+    format!(
+        "d=0; while [ $d -lt {FOLDERS} ]; do mkdir d$d; i=0; while [ $i -lt {each} ]; do \
+         echo a > d$d/f$i; i=$((i + 1)); done; d=$((d + 1)); done"
+    )
+}
+
+fn create_files(scale: &Scale) -> Parts {
+    let n = n_small_files(scale) / FOLDERS * FOLDERS;
+    let script = Script {
+        measure: format!("{}; sync", make_files(n)),
+        operations: n,
+        ..Script::default()
+    };
+    let note = format!(
+        "{n} files of 2 bytes in {FOLDERS} folders by a shell's loop, and a sync (published: 15 million in 501)"
+    );
+    (note, Metric::OperationsPerSecond, Action::Script(script))
+}
+
+fn open_files(scale: &Scale) -> Parts {
+    let n = n_small_files(scale) / FOLDERS * FOLDERS;
+    let script = Script {
+        prepare: make_files(n),
+        measure: format!(
+            "d=0; while [ $d -lt {FOLDERS} ]; do for f in d$d/f*; do : < $f; done; d=$((d + 1)); done"
+        ),
+        operations: n,
+        ..Script::default()
+    };
+    let note = format!(
+        "{n} files in {FOLDERS} folders are opened and closed by a shell's loop (published: 15 million in 501)"
+    );
+    (note, Metric::OperationsPerSecond, Action::Script(script))
+}
+
+/// Average bytes of a file of the tree, as the archive is made (`experiment/tree.rs`).
+const TREE_FILE: u64 = 16 << 10;
+
+fn unpack_tree(scale: &Scale) -> Parts {
+    let n = (scale.data_bytes / TREE_FILE).clamp(10, 4_000);
+    let script = Script {
+        measure: format!("tar -xf {} && sync", super::workload::TREE),
+        tree_entries: n as u32,
+        ..Script::default()
+    };
+    let note = format!(
+        "a tree of {n} files is unpacked and synced, in place of the installation of an operating system"
+    );
+    (note, Metric::Seconds, Action::Script(script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_workload() {
+        let scale = Scale {
+            seconds: 2,
+            warm_up_seconds: 1,
+            data_bytes: 32 << 20,
+        };
+        for name in NAMES {
+            let workload = named(name, scale, None).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(workload.name, name);
+            assert!(!workload.measure_script(None).is_empty() && !workload.note.is_empty());
+        }
+        for other in ["", "iozone", "iozone-x", "seqread-x", "unpack"] {
+            assert_eq!(named(other, scale, None), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_files_of_a_personality_fit_the_scale() {
+        let scale = Scale {
+            seconds: 2,
+            warm_up_seconds: 1,
+            data_bytes: 64 << 20,
+        };
+        let Some(Workload {
+            action: Action::Fio(jobs),
+            ..
+        }) = named("fileserver", scale, None)
+        else {
+            panic!("fio jobs");
+        };
+        let number = |options: &str, key: &str| -> u64 {
+            let rest = options.split_once(key).unwrap().1;
+            rest.split(' ').next().unwrap().parse().unwrap()
+        };
+        let bytes: u64 = jobs
+            .jobs
+            .iter()
+            .map(|(_, options)| {
+                number(options, "--numjobs=") * number(options, "--nrfiles=") * (128 << 10)
+            })
+            .sum();
+        assert!(
+            bytes <= scale.data_bytes && bytes > scale.data_bytes / 2,
+            "{bytes}"
+        );
+    }
+}

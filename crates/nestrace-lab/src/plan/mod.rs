@@ -1,0 +1,121 @@
+//! A plan of experiments: from a text to cells, and what they will take.
+//!
+//! Pure: it takes the text of a plan and returns values. Everything that can be known to be wrong before
+//! anything is built is told here, with line and column. `docs/lab.md` describes the format.
+//!
+//! ```
+//! use nestrace_lab::plan::Plan;
+//! let plan = Plan::read(
+//!     "name = 'mine'\n\
+//!      [axes]\n\
+//!      guest_fs = ['ext4', 'xfs']\n\
+//!      host_fs = ['btrfs']\n\
+//!      [[workload]]\n\
+//!      name = 'randwrite'\n",
+//! )
+//! .unwrap();
+//! // Two cells, and what each is compared with: its guest file system on the bare device.
+//! assert_eq!(plan.cells.len(), 4);
+//! let error = Plan::read("name = 'a'\n[axes]\nhost_fs = ['xsf']\n").unwrap_err();
+//! assert!(error.to_string().starts_with("line 3, column 12: "));
+//! ```
+
+mod cells;
+mod combination;
+mod error;
+mod estimate;
+pub mod library;
+mod reader;
+mod schedule;
+mod section;
+pub mod shipped;
+pub mod workload;
+
+pub use combination::{Axis, BARE, Combination, Host, Placement, Preallocation, Scheduler};
+pub use error::{Place, PlanError};
+pub use estimate::Estimate;
+pub(crate) use schedule::shuffled;
+pub use schedule::{BaseNeed, Batch, Kind, Schedule, Step};
+pub use workload::Workload;
+
+use nestrace_report::lab::Excluded;
+
+/// A plan that was read and makes sense.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// What it is for, in a sentence.
+    pub about: String,
+    /// The experiment of the literature that it repeats: `E1` to `E5`.
+    pub experiment: Option<String>,
+    /// Timed runs of each cell.
+    pub repetitions: u32,
+    /// Of the randomised order.
+    pub seed: u64,
+    /// Seconds of the run that is recorded; 0 records nothing.
+    pub record_seconds: u32,
+    /// Bytes of a guest's disk.
+    pub image_bytes: u64,
+    /// The guests.
+    pub guest: GuestSize,
+    /// The cells, each baseline before those that are compared with it.
+    pub cells: Vec<PlannedCell>,
+    /// Combinations that were left out, with the reason.
+    pub excluded: Vec<Excluded>,
+}
+
+/// What the guests are like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestSize {
+    /// MiB.
+    pub memory_mib: u32,
+    /// Virtual processors.
+    pub vcpus: u32,
+    /// Debian's series of the kernel.
+    pub kernel: String,
+    /// Whether recordings are made inside guests too.
+    pub has_agent: bool,
+}
+
+/// A combination under a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedCell {
+    /// Unique in the plan, and the name of its files.
+    pub id: String,
+    /// The stack.
+    pub combination: Combination,
+    /// What the guest does.
+    pub workload: Workload,
+    /// Index of the cell that it is compared with; `None` for a baseline.
+    pub baseline: Option<usize>,
+}
+
+impl Plan {
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// It is no TOML, has unknown keys or values, or no combination is left.
+    pub fn read(text: &str) -> Result<Self, PlanError> {
+        reader::read(text)
+    }
+
+    /// The order in which everything runs.
+    #[must_use]
+    pub fn schedule(&self) -> Schedule {
+        Schedule::new(self)
+    }
+
+    /// What it takes.
+    #[must_use]
+    pub fn estimate(&self) -> Estimate {
+        Estimate::new(self)
+    }
+
+    /// How many cells are no baselines.
+    #[must_use]
+    pub fn n_compared(&self) -> usize {
+        let compared = self.cells.iter().filter(|cell| cell.baseline.is_some());
+        compared.count()
+    }
+}

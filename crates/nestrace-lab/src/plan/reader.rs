@@ -1,0 +1,347 @@
+//! Reads the text of a plan.
+
+use std::ops::Range;
+
+use nestrace_report::lab::Metric;
+use toml::de::DeTable;
+
+use super::cells::{self, Filter, Values};
+use super::combination::{Axis, Combination, Host};
+use super::error::{PlanError, suggestion};
+use super::library;
+use super::section::{Placed, Section};
+use super::workload::{Action, FioJobs, Scale, Script, Workload};
+use super::{GuestSize, Plan};
+use crate::stack::GuestFsKind;
+
+const KEYS: [&str; 19] = [
+    "name",
+    "about",
+    "experiment",
+    "repetitions",
+    "seed",
+    "seconds",
+    "warm_up_seconds",
+    "record_seconds",
+    "image_size",
+    "data_size",
+    "memory",
+    "vcpus",
+    "kernel",
+    "agent",
+    "axes",
+    "workload",
+    "exclude",
+    "include",
+    "record",
+];
+const WORKLOAD_KEYS: [&str; 9] = [
+    "name",
+    "use",
+    "fio",
+    "command",
+    "prepare",
+    "block_size",
+    "data_size",
+    "seconds",
+    "about",
+];
+/// mkfs.xfs refuses less since 5.19, mkfs.btrfs and mkfs.jfs need less.
+const SMALLEST_XFS: u64 = 300 << 20;
+const SMALLEST: u64 = 128 << 20;
+
+pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
+    let document = DeTable::parse(text).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        PlanError::at(text, &span, error.message().replace('\n', ", "))
+    })?;
+    let top = Section::new(text, document.get_ref());
+    top.only(&KEYS)?;
+    let name = name(&top)?;
+    let values = axes(&top)?;
+    let scale = scale(&top)?;
+    let (image_bytes, image_place) = top.size("image_size")?.unwrap_or((512 << 20, 0..0));
+    if image_bytes < SMALLEST || scale.data_bytes * 2 > image_bytes {
+        let message = "image_size has to be at least 128M, and twice data_size";
+        return Err(top.error(&image_place, message));
+    }
+    let workloads = workloads(&top, scale, image_bytes)?;
+    let names: Vec<&str> = workloads
+        .iter()
+        .map(|workload| workload.name.as_str())
+        .collect();
+    let excludes = filters(&top, "exclude", &names)?;
+    let includes = includes(&top)?;
+    let (cells, excluded) = cells::make(&top, &values, &excludes, includes, &workloads)?;
+    let has_xfs = cells
+        .iter()
+        .any(|cell| cell.combination.guest_fs == GuestFsKind::Xfs);
+    if has_xfs && image_bytes < SMALLEST_XFS {
+        let message = "image_size has to be at least 300M for xfs";
+        return Err(top.error(&image_place, message));
+    }
+    let word = |key| -> Result<Option<String>, PlanError> {
+        Ok(top.string(key)?.map(|(text, _)| text.to_owned()))
+    };
+    let recorded = match top.boolean("record")? {
+        Some(false) => 0,
+        _ => top.number("record_seconds", 1..=600)?.unwrap_or(2) as u32,
+    };
+    Ok(Plan {
+        name,
+        about: word("about")?.unwrap_or_default(),
+        experiment: experiment(&top)?,
+        repetitions: top.number("repetitions", 1..=100)?.unwrap_or(3) as u32,
+        seed: top.number("seed", 0..=i64::MAX as u64)?.unwrap_or(1),
+        record_seconds: recorded,
+        image_bytes,
+        guest: GuestSize {
+            memory_mib: top
+                .size("memory")?
+                .map_or(768, |(bytes, _)| (bytes >> 20).clamp(256, 1 << 20) as u32),
+            vcpus: top.number("vcpus", 1..=64)?.unwrap_or(2) as u32,
+            kernel: word("kernel")?.unwrap_or_else(|| String::from("6.1")),
+            has_agent: top.boolean("agent")?.unwrap_or(true),
+        },
+        cells,
+        excluded,
+    })
+}
+
+fn name(top: &Section<'_>) -> Result<String, PlanError> {
+    let Some((name, span)) = top.string("name")? else {
+        return Err(top.error(&(0..0), "a plan has a name: name = \"mine\""));
+    };
+    plain_name(top, name, &span)
+}
+
+/// Names become names of files.
+fn plain_name(section: &Section<'_>, name: &str, span: &Range<usize>) -> Result<String, PlanError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 60 || !name.chars().all(is_plain) {
+        let message = "a name has letters, digits, - and _, 60 at most";
+        return Err(section.error(span, message));
+    }
+    Ok(name.to_owned())
+}
+
+fn experiment(top: &Section<'_>) -> Result<Option<String>, PlanError> {
+    let Some((word, span)) = top.string("experiment")? else {
+        return Ok(None);
+    };
+    if ["E1", "E2", "E3", "E4", "E5"].contains(&word) {
+        return Ok(Some(word.to_owned()));
+    }
+    Err(top.error(&span, "experiment has to be E1, E2, E3, E4 or E5"))
+}
+
+fn scale(top: &Section<'_>) -> Result<Scale, PlanError> {
+    let data = top.size("data_size")?;
+    Ok(Scale {
+        seconds: top.number("seconds", 1..=3600)?.unwrap_or(10) as u32,
+        warm_up_seconds: top.number("warm_up_seconds", 0..=600)?.unwrap_or(2) as u32,
+        data_bytes: data.map_or(128 << 20, |(bytes, _)| bytes),
+    })
+}
+
+fn workloads(
+    top: &Section<'_>,
+    scale: Scale,
+    image_bytes: u64,
+) -> Result<Vec<Workload>, PlanError> {
+    let mut workloads: Vec<Workload> = Vec::new();
+    for (section, place) in top.sections("workload")? {
+        let workload = workload(&section, &place, scale, image_bytes)?;
+        if workloads.iter().any(|known| known.name == workload.name) {
+            let message = format!("the workload \"{}\" is there twice", workload.name);
+            return Err(section.error(&place, message));
+        }
+        workloads.push(workload);
+    }
+    if workloads.is_empty() {
+        let message = "a plan has a workload: [[workload]] with a name";
+        return Err(top.error(&(0..0), message));
+    }
+    Ok(workloads)
+}
+
+fn workload(
+    section: &Section<'_>,
+    place: &Range<usize>,
+    scale: Scale,
+    image_bytes: u64,
+) -> Result<Workload, PlanError> {
+    section.only(&WORKLOAD_KEYS)?;
+    let Some((name, span)) = section.string("name")? else {
+        return Err(section.error(place, "a workload has a name"));
+    };
+    let name = plain_name(section, name, &span)?;
+    let mut scale = scale;
+    if let Some(seconds) = section.number("seconds", 1..=3600)? {
+        scale.seconds = seconds as u32;
+    }
+    if let Some((bytes, span)) = section.size("data_size")? {
+        if bytes * 2 > image_bytes {
+            return Err(section.error(&span, "data_size has to be at most half of image_size"));
+        }
+        scale.data_bytes = bytes;
+    }
+    let fio = section.string("fio")?;
+    if let Some((measure, span)) = section.string("command")? {
+        if fio.is_some() || section.string("use")?.is_some() {
+            return Err(section.error(&span, "a workload has command, or use and fio, not both"));
+        }
+        let prepare = section.string("prepare")?.map_or("", |(text, _)| text);
+        return Ok(command(name, measure, prepare, scale));
+    }
+    let about = section.string("about")?;
+    let block_size = section.string("block_size")?.map(|(text, _)| text);
+    let (used, used_at) = section.string("use")?.unwrap_or((&name, span));
+    let mut workload = match library::named(used, scale, block_size) {
+        Some(workload) => workload,
+        None if fio.is_some() && used == name => own_fio(scale),
+        _ => {
+            let hint = suggestion(used, &library::NAMES);
+            let message = format!(
+                "there is no workload \"{used}\"{hint}; a workload of your own has fio or command"
+            );
+            return Err(section.error(&used_at, message));
+        }
+    };
+    if let (Some((options, span)), Action::Fio(jobs)) = (fio, &mut workload.action) {
+        if options.contains(['\n', '`', '$', ';', '|', '&', '<', '>']) {
+            return Err(section.error(&span, "fio has options of fio and nothing for a shell"));
+        }
+        jobs.options = options.to_owned();
+        if !workload.note.is_empty() {
+            workload.note.push_str(&format!("; with {options}"));
+        }
+    }
+    if let Some((about, _)) = about {
+        workload.note = about.to_owned();
+    }
+    workload.name = name;
+    Ok(workload)
+}
+
+/// fio with the user's options alone.
+fn own_fio(scale: Scale) -> Workload {
+    let jobs = FioJobs {
+        jobs: vec![(String::from("own"), format!("--size={}", scale.data_bytes))],
+        is_timed: true,
+        ..FioJobs::default()
+    };
+    Workload {
+        name: String::new(),
+        note: String::new(),
+        metric: Metric::OperationsPerSecond,
+        scale,
+        action: Action::Fio(jobs),
+    }
+}
+
+fn command(name: String, measure: &str, prepare: &str, scale: Scale) -> Workload {
+    let script = Script {
+        prepare: prepare.to_owned(),
+        measure: measure.to_owned(),
+        ..Script::default()
+    };
+    Workload {
+        name,
+        note: format!("the time of `{measure}`"),
+        metric: Metric::Seconds,
+        scale,
+        action: Action::Script(script),
+    }
+}
+
+fn axis_names() -> Vec<&'static str> {
+    Axis::ALL.iter().map(|axis| axis.word()).collect()
+}
+
+fn axes(top: &Section<'_>) -> Result<Values, PlanError> {
+    let Some(section) = top.section("axes")? else {
+        return Ok(Values::new());
+    };
+    section.only(&axis_names())?;
+    words_of_axes(&section)
+}
+
+/// Values of the axes that a table has.
+fn words_of_axes(section: &Section<'_>) -> Result<Values, PlanError> {
+    let mut values = Values::new();
+    for &axis in Axis::ALL {
+        let Some(words) = section.words(axis.word())? else {
+            continue;
+        };
+        for (word, span) in &words {
+            check(section, axis, word, span)?;
+        }
+        values.insert(axis, words);
+    }
+    Ok(values)
+}
+
+fn check(
+    section: &Section<'_>,
+    axis: Axis,
+    word: &str,
+    span: &Range<usize>,
+) -> Result<(), PlanError> {
+    if axis == Axis::HostFs && ["reiserfs", "jfs"].contains(&word) {
+        let message = format!(
+            "{word} beneath the image: the kernels of hosts lack it, and the host's role inside a guest is not made by this version; there is {}",
+            Host::words().join(", ")
+        );
+        return Err(section.error(span, message));
+    }
+    let Err(unknown) = Combination::default().set(axis, word) else {
+        return Ok(());
+    };
+    let hint = suggestion(word, &unknown.expected);
+    let message = format!("{axis} has no value \"{word}\"{hint}");
+    Err(section.error(span, message))
+}
+
+fn filters(
+    top: &Section<'_>,
+    key: &str,
+    workloads: &[&str],
+) -> Result<Vec<Placed<Filter>>, PlanError> {
+    let mut known = axis_names();
+    known.extend(["workload", "reason"]);
+    let mut filters = Vec::new();
+    for (section, place) in top.sections(key)? {
+        section.only(&known)?;
+        let reason = section
+            .string("reason")?
+            .map_or("the plan leaves it out", |(text, _)| text);
+        let names = section.words("workload")?;
+        for (name, span) in names.iter().flatten() {
+            if !workloads.contains(&name.as_str()) {
+                let hint = suggestion(name, workloads);
+                let message = format!("this plan has no workload \"{name}\"{hint}");
+                return Err(section.error(span, message));
+            }
+        }
+        let filter = Filter {
+            values: words_of_axes(&section)?,
+            workloads: names.map(|names| names.into_iter().map(|(name, _)| name).collect()),
+            reason: reason.to_owned(),
+        };
+        filters.push((filter, place));
+    }
+    Ok(filters)
+}
+
+fn includes(top: &Section<'_>) -> Result<Vec<Placed<Values>>, PlanError> {
+    let mut values = Vec::new();
+    for (section, place) in top.sections("include")? {
+        section.only(&axis_names())?;
+        values.push((words_of_axes(&section)?, place));
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+use super::*;
+
+const WORKLOAD: &str = "[[workload]]\nname = 'randwrite'\n";
+
+fn plan(text: &str) -> Plan {
+    let text = format!("name = 'p'\n{text}\n{WORKLOAD}");
+    read(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// The text is the whole plan; the error begins with the place.
+fn refused(text: &str, expected: &str) {
+    let error = read(text).expect_err(text).to_string();
+    assert!(error.contains(expected), "{error}\nexpected {expected}");
+}
+
+fn ids(plan: &Plan) -> Vec<&str> {
+    plan.cells.iter().map(|cell| cell.id.as_str()).collect()
+}
+
+#[test]
+fn each_combination_has_its_baseline_before_it() {
+    let plan = plan("[axes]\nguest_fs = ['ext4', 'xfs']\nhost_fs = ['ext4', 'btrfs']");
+    assert_eq!(
+        ids(&plan),
+        [
+            "ext4-on-bd",
+            "ext4-on-ext4",
+            "ext4-on-btrfs",
+            "xfs-on-bd",
+            "xfs-on-ext4",
+            "xfs-on-btrfs"
+        ]
+    );
+    let baselines: Vec<Option<usize>> = plan.cells.iter().map(|cell| cell.baseline).collect();
+    assert_eq!(baselines, [None, Some(0), Some(0), None, Some(3), Some(3)]);
+}
+
+#[test]
+fn what_varies_is_in_the_name_and_a_baseline_has_no_image() {
+    let plan =
+        plan("[axes]\nformat = ['raw', 'qcow2']\nbus = ['virtio', 'ide']\nhost_fs = ['bd', 'xfs']");
+    assert_eq!(
+        ids(&plan),
+        [
+            "ext4-on-bd-virtio",
+            "ext4-on-bd-ide",
+            "ext4-on-xfs-raw-virtio",
+            "ext4-on-xfs-raw-ide",
+            "ext4-on-xfs-qcow2-virtio",
+            "ext4-on-xfs-qcow2-ide"
+        ]
+    );
+}
+
+#[test]
+fn impossible_combinations_are_left_out_with_a_reason() {
+    let plan = plan("[axes]\ncache = ['none', 'writeback']\naio = ['native', 'threads']");
+    // Three cells with their baselines.
+    assert_eq!(plan.cells.len(), 6);
+    let [excluded] = plan.excluded.as_slice() else {
+        panic!("{:?}", plan.excluded);
+    };
+    assert!(excluded.reason.contains("aio=native"), "{excluded:?}");
+}
+
+#[test]
+fn excludes_and_includes() {
+    let text = "[axes]\nguest_fs = ['ext4', 'xfs']\nhost_fs = ['ext4', 'xfs']\n\
+                [[exclude]]\nguest_fs = 'xfs'\nhost_fs = 'ext4'\nreason = 'known'\n\
+                [[include]]\nguest_fs = 'jfs'\nhost_fs = ['ext2', 'ext3']";
+    let plan = plan(text);
+    assert_eq!(
+        ids(&plan),
+        [
+            "ext4-on-bd",
+            "ext4-on-ext4",
+            "ext4-on-xfs",
+            "xfs-on-bd",
+            "xfs-on-xfs",
+            "jfs-on-bd",
+            "jfs-on-ext2",
+            "jfs-on-ext3"
+        ]
+    );
+    assert_eq!(plan.excluded[0].reason, "known");
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    let all = |rest: &str| format!("name = 'p'\n{rest}\n{WORKLOAD}");
+    for (text, expected) in [
+        ("name = 'p'\nname = 'q'", "line 2, column 1: duplicate key"),
+        ("name = ", "line 1, column"),
+        ("", "a plan has a name"),
+        ("name = 'p'", "a plan has a workload"),
+        (
+            "name = 'a b'\n[[workload]]\nname='randread'",
+            "line 1, column 8: a name has letters",
+        ),
+    ] {
+        refused(text, expected);
+    }
+    for (rest, expected) in [
+        (
+            "repetition = 3",
+            "line 2, column 1: unknown key \"repetition\"; did you mean \"repetitions\"?",
+        ),
+        (
+            "repetitions = 0",
+            "line 2, column 15: repetitions has to be a whole number from 1 to 100",
+        ),
+        ("repetitions = '3'", "line 2, column 15: "),
+        (
+            "image_size = '12X'",
+            "line 2, column 14: image_size has to be a size",
+        ),
+        (
+            "image_size = '256M'\n[axes]\nguest_fs = 'xfs'",
+            "line 2, column 14: image_size has to be at least 300M for xfs",
+        ),
+        (
+            "experiment = 'E9'",
+            "line 2, column 14: experiment has to be E1",
+        ),
+        (
+            "[axes]\ncahce = ['none']",
+            "line 3, column 1: unknown key \"cahce\"; did you mean \"cache\"?",
+        ),
+        (
+            "[axes]\nguest_fs = ['ext4', 'ntfs']",
+            "line 3, column 21: guest_fs has no value \"ntfs\"",
+        ),
+        ("[axes]\nguest_fs = ['ext4', 'ext5']", "did you mean \"ext"),
+        (
+            "[axes]\nhost_fs = ['reiserfs']",
+            "line 3, column 12: reiserfs beneath the image",
+        ),
+        (
+            "[axes]\ncache = ['none', 'none']",
+            "line 3, column 18: cache has \"none\" twice",
+        ),
+        ("[axes]\ncache = []", "line 3, column 9: cache is empty"),
+        (
+            "[axes]\ncache = ['none', 'writeback']",
+            "line 3, column 18: cache \"writeback\" cannot be in any combination: aio=native",
+        ),
+        (
+            "[axes]\nguest_mount_options = ['rw; reboot']",
+            "line 3, column 24: guest_mount_options has no value",
+        ),
+        (
+            "[[exclude]]\nguest_fs = 'xfs'",
+            "this exclude fits no combination",
+        ),
+        (
+            "[[exclude]]\nworkload = 'randwrit'",
+            "no workload \"randwrit\"; did you mean \"randwrite\"?",
+        ),
+        ("[[include]]\ncache = 'writeback'", "aio=native needs"),
+    ] {
+        refused(&all(rest), expected);
+    }
+}
+
+#[test]
+fn workloads_are_the_librarys_or_ones_own() {
+    let with = |workload: &str| format!("name = 'p'\n[[workload]]\n{workload}");
+    for (workload, expected) in [
+        (
+            "name = 'randwrit'",
+            "line 3, column 8: there is no workload \"randwrit\"; did you mean \"randwrite\"?",
+        ),
+        ("name = 'a'\nuse = 'seqread'\ncommand = 'ls'", "not both"),
+        (
+            "name = 'a'\nfio = '--rw=read; reboot'",
+            "nothing for a shell",
+        ),
+        (
+            "name = 'a'\nblocksize = '4k'\nuse = 'seqread'",
+            "did you mean \"block_size\"?",
+        ),
+        (
+            "name = 'seqread'\n[[workload]]\nname = 'seqread'",
+            "is there twice",
+        ),
+        (
+            "name = 'seqread'\ndata_size = '1T'",
+            "at most half of image_size",
+        ),
+    ] {
+        refused(&with(workload), expected);
+    }
+    let own = read(&with("name = 'a'\nfio = '--rw=read --bs=1m'")).unwrap();
+    assert!(
+        own.cells[0]
+            .workload
+            .measure_script(None)
+            .contains("--bs=1m")
+    );
+    let sized = read(&with(
+        "name = 'seq-4k'\nuse = 'sysbench-seqrd'\nblock_size = '4k'",
+    ))
+    .unwrap();
+    assert!(
+        sized.cells[0]
+            .workload
+            .measure_script(None)
+            .contains("--bs=4k")
+    );
+    let command = read(&with(
+        "name = 'a'\ncommand = 'tar -xf x'\nprepare = 'touch x'",
+    ))
+    .unwrap();
+    assert_eq!(command.cells[0].workload.metric, Metric::Seconds);
+}
+
+#[test]
+fn each_block_has_every_cell_once_and_the_order_is_the_seeds() {
+    let text = |seed: u32| {
+        plan(&format!(
+            "repetitions = 3\nseed = {seed}\n[axes]\nguest_fs = ['ext4', 'xfs']\nhost_fs = ['ext2', 'ext3', 'ext4', 'xfs', 'btrfs']\nbus = ['virtio', 'ide']"
+        ))
+    };
+    let plan = text(7);
+    let schedule = plan.schedule();
+    assert_eq!(schedule, plan.schedule());
+    assert_ne!(schedule.steps, text(8).schedule().steps);
+    let n = plan.cells.len();
+    assert_eq!(schedule.steps.len(), n * 4);
+    for block in schedule.steps.chunks(n) {
+        let mut cells: Vec<usize> = block.iter().map(|step| step.cell).collect();
+        cells.sort_unstable();
+        assert_eq!(cells, (0..n).collect::<Vec<_>>());
+        assert!(block.iter().all(|step| step.kind == block[0].kind));
+    }
+    for batch in &schedule.batches {
+        let ide = batch
+            .disks
+            .iter()
+            .filter(|disk| disk.disk.bus == crate::stack::Bus::Ide);
+        assert!(batch.disks.len() <= 8 && ide.count() <= 4);
+    }
+}

@@ -1,0 +1,191 @@
+//! In which order everything runs, and which disks a guest has at a time.
+//!
+//! Cells run in blocks: each block has every cell once, in a random order of its own, so that a machine
+//! that drifts favours nobody. The order depends on the plan alone, so that a run can go on where it
+//! stopped.
+
+use super::combination::Combination;
+use super::{Plan, PlannedCell};
+use crate::stack::Bus;
+
+/// Disks of a guest at a time; virtio-blk takes a PCI slot for each.
+const MOST_DISKS: usize = 8;
+/// Room that a file system takes for itself: journal, tables.
+const FS_OWN_BYTES: u64 = 320 << 20;
+const IDE_DISKS: usize = 4;
+
+/// Disks that one guest has at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// As [`Combination::disk_key`].
+    pub disks: Vec<Combination>,
+}
+
+/// A device under the images of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseNeed {
+    /// As [`Combination::base_key`].
+    pub key: Combination,
+    /// Its size, bytes.
+    pub bytes: u64,
+    /// Indices of the disks on it.
+    pub disks: Vec<usize>,
+}
+
+/// What a step is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A measurement without recording: which repetition, from 1.
+    Timed(u32),
+    /// The run that is recorded.
+    Recorded,
+}
+
+/// One run of one cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What for.
+    pub kind: Kind,
+    /// Index of the cell.
+    pub cell: usize,
+    /// Index of the batch.
+    pub batch: usize,
+    /// Index of the disk in the batch.
+    pub disk: usize,
+}
+
+/// The whole order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Disks of each guest.
+    pub batches: Vec<Batch>,
+    /// From first to last.
+    pub steps: Vec<Step>,
+}
+
+impl Schedule {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let batches = batches(&plan.cells);
+        let mut random = SplitMix64(plan.seed);
+        let timed = (1..=plan.repetitions).map(Kind::Timed);
+        let recorded = (plan.record_seconds > 0).then_some(Kind::Recorded);
+        let mut steps = Vec::new();
+        for kind in timed.chain(recorded) {
+            let mut order: Vec<usize> = (0..batches.len()).collect();
+            random.shuffle(&mut order);
+            for batch in order {
+                let mut block: Vec<Step> = of_batch(&plan.cells, &batches[batch])
+                    .map(|(cell, disk)| Step {
+                        kind,
+                        cell,
+                        batch,
+                        disk,
+                    })
+                    .collect();
+                random.shuffle(&mut block);
+                steps.extend(block);
+            }
+        }
+        Self { batches, steps }
+    }
+
+    /// How often a guest is booted at least.
+    #[must_use]
+    pub fn n_boots(&self) -> usize {
+        let changes = self
+            .steps
+            .windows(2)
+            .filter(|pair| pair[0].batch != pair[1].batch);
+        changes.count() + usize::from(!self.steps.is_empty())
+    }
+}
+
+impl Batch {
+    /// The devices under its disks.
+    #[must_use]
+    pub fn bases(&self, image_bytes: u64) -> Vec<BaseNeed> {
+        let mut bases: Vec<BaseNeed> = Vec::new();
+        for (number, disk) in self.disks.iter().enumerate() {
+            let key = disk.base_key();
+            match bases.iter_mut().find(|base| base.key == key) {
+                Some(base) => base.disks.push(number),
+                None => bases.push(BaseNeed {
+                    key,
+                    bytes: 0,
+                    disks: vec![number],
+                }),
+            }
+        }
+        for base in &mut bases {
+            base.bytes = if base.key.is_bare() {
+                image_bytes
+            } else {
+                // Tables of images and file system, and room in which it is not short of space.
+                base.disks.len() as u64 * (image_bytes + image_bytes / 8) + FS_OWN_BYTES
+            };
+        }
+        bases
+    }
+}
+
+fn batches(cells: &[PlannedCell]) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    for cell in cells {
+        let key = cell.combination.disk_key();
+        if batches.iter().any(|batch| batch.disks.contains(&key)) {
+            continue;
+        }
+        let has_room = |batch: &&mut Batch| {
+            let ide = batch.disks.iter().filter(|disk| disk.disk.bus == Bus::Ide);
+            batch.disks.len() < MOST_DISKS && (key.disk.bus != Bus::Ide || ide.count() < IDE_DISKS)
+        };
+        match batches.iter_mut().find(has_room) {
+            Some(batch) => batch.disks.push(key),
+            None => batches.push(Batch { disks: vec![key] }),
+        }
+    }
+    batches
+}
+
+/// Cells whose disk is in a batch: their index and that of the disk.
+fn of_batch<'p>(
+    cells: &'p [PlannedCell],
+    batch: &'p Batch,
+) -> impl Iterator<Item = (usize, usize)> + 'p {
+    let disk = |cell: &PlannedCell| {
+        let key = cell.combination.disk_key();
+        batch.disks.iter().position(|disk| *disk == key)
+    };
+    let numbered = cells.iter().enumerate();
+    numbered.filter_map(move |(number, cell)| Some((number, disk(cell)?)))
+}
+
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
+#[derive(Clone, Copy, Debug)]
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Fisher and Yates.
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let other = self.next() % (last as u64 + 1);
+            items.swap(last, other as usize);
+        }
+    }
+}
+
+/// The numbers below `n` in a random order.
+#[must_use]
+pub(crate) fn shuffled(n: u64, seed: u64) -> Vec<u64> {
+    let mut numbers: Vec<u64> = (0..n).collect();
+    SplitMix64(seed).shuffle(&mut numbers);
+    numbers
+}

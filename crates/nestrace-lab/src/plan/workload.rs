@@ -1,0 +1,177 @@
+//! What a guest is made to do, and what is measured of it.
+//!
+//! The library of named workloads is in [`library`](super::library); here is what each consists of, and the
+//! shell scripts that a guest runs for it.
+
+use nestrace_report::lab::Metric;
+
+/// How long and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Seconds that are measured, of workloads that run for a time.
+    pub seconds: u32,
+    /// Seconds before, which do not count.
+    pub warm_up_seconds: u32,
+    /// Bytes of all files of the workload.
+    pub data_bytes: u64,
+}
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Name in the plan.
+    pub name: String,
+    /// Where it comes from, and what it leaves out of its model.
+    pub note: String,
+    /// What is measured.
+    pub metric: Metric,
+    /// How long and how much.
+    pub scale: Scale,
+    /// What is done.
+    pub action: Action,
+}
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Jobs of fio that run at the same time.
+    Fio(FioJobs),
+    /// Shell, in the folder of the file system under test.
+    Script(Script),
+}
+
+/// Jobs of fio.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FioJobs {
+    /// Name and options of each.
+    pub jobs: Vec<(String, String)>,
+    /// Options of all of them, after their own.
+    pub options: String,
+    /// Ends after the time, beginning anew as often as it takes; else when everything was done once.
+    pub is_timed: bool,
+    /// What the layout left in the guest's page cache stays there.
+    pub is_warm: bool,
+}
+
+/// Shell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// Before the measurement; may be empty.
+    pub prepare: String,
+    /// What is timed.
+    pub measure: String,
+    /// How many operations it is; 0 for a single one whose time is the result.
+    pub operations: u64,
+    /// Entries of the tree of small files that the guest gets at [`TREE`]; 0 for none.
+    pub tree_entries: u32,
+}
+
+/// Where a guest's file system under test is mounted.
+pub const FOLDER: &str = "/mnt/lab";
+/// The archive of the tree of small files, in a guest.
+pub const TREE: &str = "/lab-tree.tar";
+/// fio's result, in a guest.
+pub const FIO_RESULT: &str = "/run/lab.json";
+
+impl Workload {
+    /// Shell that lays out the files; the file system is mounted at [`FOLDER`].
+    #[must_use]
+    pub fn prepare_script(&self) -> String {
+        match &self.action {
+            Action::Fio(fio) => format!(
+                "fio --create_only=1 {} > /run/lab.out 2>&1 || {{ cat /run/lab.out >&2; exit 1; }}",
+                fio.arguments(&self.scale, None)
+            ),
+            Action::Script(script) => format!("cd {FOLDER}\n{}\ncd /", script.prepare),
+        }
+    }
+
+    /// Shell that does what is measured; `seconds` instead of the scale's where the run is recorded.
+    #[must_use]
+    pub fn measure_script(&self, seconds: Option<u32>) -> String {
+        match &self.action {
+            Action::Fio(fio) => format!(
+                "fio --output-format=json --output={FIO_RESULT} {}",
+                fio.arguments(&self.scale, seconds)
+            ),
+            Action::Script(script) => format!("cd {FOLDER}\n{}", script.measure),
+        }
+    }
+
+    /// Whether what the layout left in the page cache stays there.
+    #[must_use]
+    pub fn is_warm(&self) -> bool {
+        matches!(&self.action, Action::Fio(fio) if fio.is_warm)
+    }
+
+    /// Entries of the tree of small files that it unpacks; 0 for none.
+    #[must_use]
+    pub fn tree_entries(&self) -> u32 {
+        match &self.action {
+            Action::Script(script) => script.tree_entries,
+            Action::Fio(_) => 0,
+        }
+    }
+
+    /// Seconds that one run measures, roughly.
+    #[must_use]
+    pub fn expected_seconds(&self) -> u32 {
+        match &self.action {
+            Action::Fio(fio) if fio.is_timed => self.scale.seconds + self.scale.warm_up_seconds,
+            // A translated guest moves some 40 MiB/s.
+            Action::Fio(_) => (self.scale.data_bytes / (40 << 20)) as u32 + 1,
+            Action::Script(_) => 10,
+        }
+    }
+}
+
+impl FioJobs {
+    /// fio's command line. Options after a job's name are the job's, those before are everybody's.
+    fn arguments(&self, scale: &Scale, seconds: Option<u32>) -> String {
+        let time = if self.is_timed {
+            let runtime = seconds.unwrap_or(scale.seconds);
+            let ramp = seconds.map_or(scale.warm_up_seconds, |_| 0);
+            format!("--time_based --runtime={runtime} --ramp_time={ramp} ")
+        } else {
+            String::new()
+        };
+        // Nothing is allocated before it is written, unless the job says so.
+        let mut text =
+            format!("--directory={FOLDER} --group_reporting --thread --fallocate=none {time}");
+        for (name, options) in &self.jobs {
+            text.push_str(&format!("--name={name} {options} {} ", self.options));
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_run_has_its_own_length_and_no_warm_up() {
+        let workload = Workload {
+            name: String::from("mine"),
+            note: String::new(),
+            metric: Metric::OperationsPerSecond,
+            scale: Scale {
+                seconds: 10,
+                warm_up_seconds: 2,
+                data_bytes: 1 << 20,
+            },
+            action: Action::Fio(FioJobs {
+                jobs: vec![(String::from("a"), String::from("--rw=read"))],
+                options: String::from("--bs=4k"),
+                is_timed: true,
+                is_warm: false,
+            }),
+        };
+        let timed = workload.measure_script(None);
+        assert!(timed.contains("--runtime=10 --ramp_time=2"), "{timed}");
+        assert!(timed.ends_with("--name=a --rw=read --bs=4k"), "{timed}");
+        let recorded = workload.measure_script(Some(3));
+        assert!(recorded.contains("--runtime=3 --ramp_time=0"), "{recorded}");
+        assert!(workload.prepare_script().contains("--create_only=1"));
+    }
+}
