@@ -1,76 +1,188 @@
 //! `nestrace analyze`.
 
-use std::io::{self, IsTerminal};
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+    thread,
+};
 
-use nestrace_analyzer::{Analysis, Analyzer, Options, analysis::SourceLoss};
+use nestrace_analyzer::{Analysis, Analyzer, GuestEvents, Options, StoryChoice};
 use nestrace_report::{
     json,
     text::{TextOptions, render},
 };
-use nestrace_trace::{
-    Diagnostic, DiagnosticKind, TimeOrdered,
-    manifest::{State, Topology},
-};
+use nestrace_trace::{Damage, Diagnostic, Manifest, TimeOrdered, manifest::State};
 
 use crate::{
-    bundle,
+    blktrace_files, btt,
+    bundle::{self, Bundle},
+    capture_analysis,
     cli::{AnalyzeArgs, FormatArg},
-    exit::{DONE, Failure, INPUT, LOST, print, say},
+    damage_notes::DamageNotes,
+    exit::{DONE, Failure, INPUT, LOST, USAGE, print, say},
+    read_ahead::read_ahead,
+    report_files,
 };
 
-/// Reads a bundle once and prints what it says.
+/// Reads a bundle, or a capture of blktrace, once and prints what it says.
 pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
+    report_files::check(args)?;
+    let is_bundle = args.input.is_dir();
+    match args.format {
+        FormatArg::Btt if args.report.is_some() || args.plots.is_some() => Err(Failure::new(
+            USAGE,
+            "--report and --plots are not for --format btt",
+        )),
+        FormatArg::Btt if is_bundle => btt::of_bundle(args),
+        FormatArg::Btt => btt::of_capture(args),
+        _ => show(args, &analysis(args)?),
+    }
+}
+
+/// What a bundle, or a capture of blktrace, says.
+pub fn analysis(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
+    if args.input.is_dir() {
+        of_bundle(args)
+    } else {
+        capture_analysis::run(args)
+    }
+}
+
+/// Whether an input is there and begins as one does.
+pub fn can_be_opened(input: &Path) -> Result<(), Failure> {
+    if input.is_dir() {
+        bundle::open(input).map(drop)
+    } else {
+        blktrace_files::open(input).map(drop)
+    }
+}
+
+fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     let mut bundle = bundle::open(&args.input)?;
-    check_names(args, &bundle.manifest.topology)?;
+    check_names(args, &bundle.manifest)?;
     let options = Options {
         path: args.input.display().to_string(),
-        truncated: bundle.manifest.state == State::Recording,
+        truncated: bundle.manifest.state != State::Complete,
         guest: args.guest.clone(),
         device: args.device.clone(),
         from_ns: args.from.map(nanoseconds),
         to_ns: args.to.map(nanoseconds),
+        story: story(args),
+        image_maps: std::mem::take(&mut bundle.image_maps),
     };
     let mut analyzer = Analyzer::new(&bundle.manifest, options);
-    let mut ordered = TimeOrdered::new(bundle.host.events());
-    for event in ordered.by_ref() {
-        analyzer.push(&event);
-    }
-    let late = ordered.late();
-    let mut analysis = analyzer.finish();
-    note_damage(&mut analysis, bundle.host.diagnostics());
+    read(&mut bundle, &mut analyzer)?;
     for diagnostic in &bundle.diagnostics {
         say(format_args!("note: {diagnostic}"));
     }
-    for diagnostic in bundle.host.diagnostics() {
-        say(format_args!("note: {diagnostic}"));
+    note_damage(&mut analyzer, None, bundle.host.diagnostics());
+    for guest in &bundle.guests {
+        let side = bundle.manifest.guest_sides.get(guest.side);
+        let name = side.map(|side| side.guest.as_str());
+        note_damage(&mut analyzer, name, guest.stream.diagnostics());
     }
-    if late > 0 {
-        say(format_args!("note: {late} events are out of order"));
-    }
+    let analysis = analyzer.finish();
+    note_stories(args, &analysis);
+    Ok(analysis)
+}
+
+/// Prints the result; the exit code.
+fn show(args: &AnalyzeArgs, analysis: &Analysis) -> Result<u8, Failure> {
+    report_files::write(args, analysis)?;
     let text = match args.format {
-        FormatArg::Text => render(&analysis, &text_options()),
-        FormatArg::Json => json::render(&analysis),
+        FormatArg::Json => json::render(analysis),
+        _ => render(analysis, &text_options()),
     };
     print(&text)?;
-    Ok(if args.strict && lost_any(&analysis) {
+    Ok(if args.strict && lost_any(analysis) {
         LOST
     } else {
         DONE
     })
 }
 
+/// Every event of every stream, in the order of time; each stream is read by a thread of its own.
+fn read(bundle: &mut Bundle, analyzer: &mut Analyzer) -> Result<(), Failure> {
+    let mut host = TimeOrdered::new(bundle.host.events());
+    let mut ordered: Vec<_> = bundle
+        .guests
+        .iter_mut()
+        .map(|guest| (guest.side, TimeOrdered::new(guest.stream.events())))
+        .collect();
+    thread::scope(|scope| -> io::Result<()> {
+        let host = read_ahead(scope, host.by_ref())?;
+        let mut guests = Vec::new();
+        for (side, events) in &mut ordered {
+            guests.push((*side, read_ahead(scope, events.by_ref())?));
+        }
+        let guests = guests
+            .iter_mut()
+            .map(|(side, events)| GuestEvents {
+                side: *side,
+                events,
+            })
+            .collect();
+        analyzer.push_streams(host, guests);
+        Ok(())
+    })?;
+    let late = host.late() + ordered.iter().map(|(_, events)| events.late()).sum::<u64>();
+    if late > 0 {
+        say(format_args!("note: {late} events are out of order"));
+    }
+    Ok(())
+}
+
+fn story(args: &AnalyzeArgs) -> Option<StoryChoice> {
+    let slowest = args.slowest.map(StoryChoice::Slowest);
+    args.io.map(StoryChoice::Io).or(slowest)
+}
+
+/// Says why there is no story, or why there are several.
+fn note_stories(args: &AnalyzeArgs, analysis: &Analysis) {
+    let stories = &analysis.stories;
+    if stories.is_empty() && story(args).is_some() {
+        let disks: Vec<String> = analysis
+            .chains
+            .iter()
+            .map(|chains| {
+                format!(
+                    "{} of {} has {} bios",
+                    chains.guest_device, chains.guest, chains.guest_bios
+                )
+            })
+            .collect();
+        say(format_args!(
+            "note: no such bio: {}",
+            if disks.is_empty() {
+                "nothing was recorded inside a guest".to_owned()
+            } else {
+                disks.join(", ")
+            }
+        ));
+    }
+    if args.io.is_some() && stories.len() > 1 {
+        say(format_args!(
+            "note: each disk has a bio of that number; choose one with --guest and --device"
+        ));
+    }
+}
+
 /// A filter that names nothing in the recording is a mistake, not an empty result.
-fn check_names(args: &AnalyzeArgs, topology: &Topology) -> Result<(), Failure> {
+pub fn check_names(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure> {
+    let topology = &manifest.topology;
     let guests: Vec<&str> = topology
         .guests
         .iter()
         .map(|guest| guest.name.as_str())
         .collect();
-    let devices: Vec<&str> = topology
-        .devices
-        .iter()
-        .map(|device| device.name.as_str())
+    let of_host = topology.devices.iter().map(|device| device.name.as_str());
+    let of_guests = manifest.guest_sides.iter().flat_map(|side| &side.disks);
+    let disks = topology.guests.iter().flat_map(|guest| &guest.disks);
+    let mut devices: Vec<&str> = of_host
+        .chain(of_guests.map(|disk| disk.name.as_str()))
+        .chain(disks.map(|disk| disk.name.as_str()))
         .collect();
+    devices.dedup();
     for (what, wanted, known) in [
         ("guest", &args.guest, guests),
         ("device", &args.device, devices),
@@ -90,41 +202,18 @@ fn check_names(args: &AnalyzeArgs, topology: &Topology) -> Result<(), Failure> {
 }
 
 /// What the reader found damaged or cut belongs beside the numbers, like any other loss.
-fn note_damage(analysis: &mut Analysis, diagnostics: &[Diagnostic]) {
-    // A recorder that ran out of space has closed the bundle and counted what it could not finish.
-    if analysis
-        .trace
-        .losses
-        .iter()
-        .any(|loss| loss.source == "disk_full")
-    {
-        return;
+fn note_damage(analyzer: &mut Analyzer, guest: Option<&str>, diagnostics: &[Diagnostic]) {
+    let place = guest.map_or_else(String::new, |guest| format!("from inside {guest}"));
+    let mut notes = DamageNotes::default();
+    for diagnostic in diagnostics {
+        notes.say(&place, diagnostic);
     }
-    let rows: u64 = diagnostics
-        .iter()
-        .filter_map(|diagnostic| diagnostic.rows_lost)
-        .sum();
-    if rows > 0 {
-        analysis.trace.lost += rows;
-        analysis.trace.losses.push(SourceLoss {
-            source: "damaged".to_owned(),
-            guest: None,
-            events: rows,
-        });
-    }
-    analysis.trace.truncated |= diagnostics.iter().any(|diagnostic| {
-        matches!(
-            diagnostic.kind,
-            DiagnosticKind::Truncated
-                | DiagnosticKind::NotClosed
-                | DiagnosticKind::Unreadable
-                | DiagnosticKind::BatchDamaged
-        )
-    });
+    notes.say_rest();
+    analyzer.damaged(guest, Damage::of(diagnostics));
 }
 
 /// Whether anything is missing: counted by the kernel, or found missing by what should have followed.
-fn lost_any(analysis: &Analysis) -> bool {
+pub fn lost_any(analysis: &Analysis) -> bool {
     analysis.trace.losses.iter().any(|loss| loss.events > 0)
         || analysis.trace.lost > 0
         || analysis.devices.iter().any(|device| {
@@ -136,7 +225,7 @@ fn lost_any(analysis: &Analysis) -> bool {
 }
 
 /// 80 columns; bold headings on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
-fn text_options() -> TextOptions {
+pub fn text_options() -> TextOptions {
     let colour = io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     TextOptions {
@@ -145,6 +234,6 @@ fn text_options() -> TextOptions {
     }
 }
 
-fn nanoseconds(seconds: f64) -> u64 {
+pub fn nanoseconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

@@ -1,36 +1,51 @@
 //! Opens a bundle's files for the libraries, which open none themselves.
 
 use std::{
+    fmt,
     fs::{self, File},
-    io::{BufReader, Read},
-    path::Path,
+    io::{BufReader, ErrorKind, Read},
+    path::{Component, Path},
 };
 
 use nestrace_trace::{
-    Manifest,
-    bundle::{HOST_STREAM, MANIFEST, index_of},
-    reader::StreamReader,
+    ImageMap, Manifest,
+    bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
+    image_map::MAX_IMAGE_MAPS_BYTES,
+    manifest::{MAX_MANIFEST_BYTES, ManifestError},
+    reader::{OpenError, StreamReader},
 };
 
-use crate::exit::{Failure, INPUT};
+use crate::{
+    exit::{Failure, INPUT},
+    input_file,
+};
 
-/// Largest manifest that is read; a real one of a large host is some 100 KiB.
-const MAX_MANIFEST: u64 = 64 << 20;
-
-/// The host's stream of a bundle.
-pub type HostReader = StreamReader<File, BufReader<File>>;
+/// A stream of a bundle.
+pub type Stream = StreamReader<File, BufReader<File>>;
 
 /// A bundle that was opened.
 pub struct Bundle {
     /// Its manifest, or an empty one.
     pub manifest: Manifest,
     /// The host's events.
-    pub host: HostReader,
+    pub host: Stream,
+    /// The streams of the guests' sessions that can be read.
+    pub guests: Vec<GuestStream>,
+    /// Where the images keep the guests' data.
+    pub image_maps: Vec<ImageMap>,
     /// What was wrong with it so far.
     pub diagnostics: Vec<String>,
 }
 
-fn bad(path: &Path, why: impl std::fmt::Display) -> Failure {
+/// The stream of a guest's session.
+pub struct GuestStream {
+    /// Index into `Manifest::guest_sides`.
+    pub side: usize,
+    /// Its events.
+    pub stream: Stream,
+}
+
+fn bad(path: &Path, why: impl fmt::Display) -> Failure {
     Failure::new(INPUT, format!("{}: {why}", path.display()))
 }
 
@@ -42,21 +57,121 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
     }
     let mut diagnostics = Vec::new();
     let manifest = read_manifest(path, &mut diagnostics)?;
-    let stream_path = path.join(HOST_STREAM);
-    let stream = File::open(&stream_path).map_err(|error| {
-        bad(&stream_path, error)
-            .hint("a bundle holds host.arrows and manifest.json; was it copied as a whole?")
+    let host = open_stream(path, HOST_STREAM).map_err(|why| {
+        let failure = bad(&path.join(HOST_STREAM), &why);
+        match why {
+            Unreadable::Io(_) => failure
+                .hint("a bundle holds host.arrows and manifest.json; was it copied as a whole?"),
+            _ => failure,
+        }
     })?;
-    let index = File::open(path.join(index_of(HOST_STREAM)))
-        .ok()
-        .map(BufReader::new);
-    let host = StreamReader::new(stream, index)
-        .map_err(|error| bad(&stream_path, failure_text(&error)))?;
+    let manifest = manifest.unwrap_or_default();
+    note_unnamed(path, &manifest, &mut diagnostics);
     Ok(Bundle {
-        manifest,
         host,
+        guests: open_guests(path, &manifest, &mut diagnostics),
+        image_maps: read_image_maps(path, &mut diagnostics),
+        manifest,
         diagnostics,
     })
+}
+
+/// Streams of guests in the folder that are not of this recording, or of which its manifest does not know.
+fn note_unnamed(bundle: &Path, manifest: &Manifest, diagnostics: &mut Vec<String>) {
+    let named = |name: &String| manifest.guest_sides.iter().any(|side| side.file == *name);
+    let entries = fs::read_dir(bundle).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut unnamed: Vec<String> = names
+        .filter(|name| guest_of_stream(name).is_some() && !named(name))
+        .collect();
+    unnamed.sort();
+    let n = unnamed.len();
+    if let Some(first) = unnamed.first() {
+        let others = match n {
+            1 => String::new(),
+            _ => format!(" (and {} more)", n - 1),
+        };
+        diagnostics.push(format!(
+            "{}{others} is left out: the manifest does not name it",
+            first.escape_debug()
+        ));
+    }
+}
+
+/// Why a stream of a bundle cannot be read.
+#[derive(Debug)]
+pub enum Unreadable {
+    /// A newer release wrote it.
+    Newer(String),
+    /// It is no stream.
+    Foreign(String),
+    /// It is not there, or cannot be opened.
+    Io(String),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer(why) | Self::Foreign(why) | Self::Io(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Opens a stream of a bundle with its index.
+pub fn open_stream(bundle: &Path, file: &str) -> Result<Stream, Unreadable> {
+    let stream =
+        input_file::open(&bundle.join(file)).map_err(|error| Unreadable::Io(error.to_string()))?;
+    StreamReader::new(stream, open_index(bundle, file)).map_err(|error| {
+        let text = failure_text(&error);
+        match error {
+            OpenError::NewerFormat { .. } => Unreadable::Newer(text),
+            OpenError::Io { .. } => Unreadable::Io(text),
+            _ => Unreadable::Foreign(text),
+        }
+    })
+}
+
+fn open_index(bundle: &Path, stream: &str) -> Option<BufReader<File>> {
+    input_file::open(&bundle.join(index_of(stream)))
+        .ok()
+        .map(BufReader::new)
+}
+
+/// Opens the guests' streams. One that cannot be read is told and left out: the host's analysis does
+/// not need it.
+fn open_guests(
+    bundle: &Path,
+    manifest: &Manifest,
+    diagnostics: &mut Vec<String>,
+) -> Vec<GuestStream> {
+    let mut guests = Vec::new();
+    for (side, about) in manifest.guest_sides.iter().enumerate() {
+        match open_guest(bundle, &about.file) {
+            Ok(stream) => guests.push(GuestStream { side, stream }),
+            Err(why) => diagnostics.push(format!(
+                "{}: {why}; nothing is known from inside {}",
+                about.file, about.guest
+            )),
+        }
+    }
+    guests
+}
+
+fn open_guest(bundle: &Path, file: &str) -> Result<Stream, String> {
+    if !is_file_name(file) {
+        return Err(String::from("not a file of the bundle"));
+    }
+    open_stream(bundle, file).map_err(|why| why.to_string())
+}
+
+/// A name without a folder: a manifest is input like any other, it names files of the bundle and no
+/// others.
+pub fn is_file_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    )
 }
 
 fn failure_text(error: &dyn std::error::Error) -> String {
@@ -66,26 +181,67 @@ fn failure_text(error: &dyn std::error::Error) -> String {
     }
 }
 
-fn read_manifest(path: &Path, diagnostics: &mut Vec<String>) -> Result<Manifest, Failure> {
+/// Reads the manifest; `None` where it is missing or damaged, which costs names and not events. One of a
+/// newer release is refused.
+pub fn read_manifest(
+    path: &Path,
+    diagnostics: &mut Vec<String>,
+) -> Result<Option<Manifest>, Failure> {
     let path = path.join(MANIFEST);
-    let Ok(file) = File::open(&path) else {
-        diagnostics.push(format!(
-            "{MANIFEST} is missing: guests, disks and devices have no names"
-        ));
-        return Ok(Manifest::default());
+    let lost = "guests, disks and devices have no names";
+    let file = match input_file::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            diagnostics.push(format!("{MANIFEST} is missing: {lost}"));
+            return Ok(None);
+        }
+        Err(error) => {
+            diagnostics.push(format!("{MANIFEST} cannot be read: {error}; {lost}"));
+            return Ok(None);
+        }
     };
     let mut bytes = Vec::new();
-    file.take(MAX_MANIFEST)
-        .read_to_end(&mut bytes)
-        .map_err(|error| bad(&path, error))?;
+    let limit = MAX_MANIFEST_BYTES as u64 + 1;
+    if let Err(error) = file.take(limit).read_to_end(&mut bytes) {
+        diagnostics.push(format!("{MANIFEST} cannot be read: {error}; {lost}"));
+        return Ok(None);
+    }
     match Manifest::from_slice(&bytes) {
         Ok((manifest, odd)) => {
             diagnostics.extend(
                 odd.into_iter()
                     .map(|diagnostic| format!("{MANIFEST}: {}", diagnostic.message)),
             );
-            Ok(manifest)
+            Ok(Some(manifest))
         }
-        Err(error) => Err(bad(&path, failure_text(&error))),
+        Err(error @ ManifestError::NewerFormat { .. }) => Err(bad(&path, failure_text(&error))),
+        Err(error) => {
+            diagnostics.push(format!("{MANIFEST}: {}; {lost}", failure_text(&error)));
+            Ok(None)
+        }
     }
+}
+
+/// Without the maps, an image's metadata is not told from its data: a note, no failure.
+pub fn read_image_maps(path: &Path, diagnostics: &mut Vec<String>) -> Vec<ImageMap> {
+    let file = match input_file::open(&path.join(IMAGE_MAPS)) {
+        Ok(file) => file,
+        Err(error) => {
+            if error.kind() != ErrorKind::NotFound {
+                diagnostics.push(format!("{IMAGE_MAPS} cannot be read: {error}"));
+            }
+            return Vec::new();
+        }
+    };
+    // It is kept ready from the start and filled at the end.
+    if file.metadata().is_ok_and(|about| about.len() == 0) {
+        return Vec::new();
+    }
+    let maps = BufReader::new(file.take(MAX_IMAGE_MAPS_BYTES));
+    serde_json::from_reader(maps).unwrap_or_else(|error| {
+        diagnostics.push(format!(
+            "{IMAGE_MAPS}: {error}; the images' metadata is not told from their data"
+        ));
+        Vec::new()
+    })
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use nestrace_record::agent::Choice;
 
 /// Traces and explains the I/O of a virtual machine's disks through every layer of the host.
 #[derive(Debug, Parser)]
@@ -34,6 +35,16 @@ pub enum Command {
     Record(RecordArgs),
     /// Explain a recording.
     Analyze(AnalyzeArgs),
+    /// Show two recordings side by side: what differs, by how much, and how sure that is.
+    Compare(CompareArgs),
+    /// Write a recording in the format of other tools.
+    Export(ExportArgs),
+    /// Add what was recorded inside a guest by other means to a recording of its host.
+    Import(ImportArgs),
+    /// Write a clean bundle from a damaged one, with everything that is whole.
+    Repair(RepairArgs),
+    /// Run experiments on nested file systems: guests, host file systems and workloads from one plan.
+    Lab(LabArgs),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
     /// Print the man page (roff).
@@ -43,6 +54,12 @@ pub enum Command {
 /// `nestrace guests`.
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
+    /// Say for each guest how it gets the channel over which its agent is heard.
+    #[arg(long, conflicts_with = "json")]
+    pub how: bool,
+    /// Only these guests: name, UUID or pid:N. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub guest: Vec<String>,
     /// Machine-readable output.
     #[arg(long)]
     pub json: bool,
@@ -99,7 +116,11 @@ pub struct RecordArgs {
     /// Whether to probe QEMU itself.
     #[arg(long, value_enum, default_value = "auto")]
     pub qemu: QemuArg,
-    /// Stop when the stream has this size (K, M, G, T for powers of 1024).
+    /// How the agents in the guests are reached: the channel that each guest has (auto), none (off),
+    /// or for a single guest unix:PATH or vsock:CID:PORT.
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = clap::value_parser!(Choice))]
+    pub agent: Choice,
+    /// Stop when the streams have this size (K, M, G, T for powers of 1024).
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_size: Option<u64>,
     /// Memory for events of one processor that wait to be read; a power of two from 4K.
@@ -120,21 +141,32 @@ pub enum FormatArg {
     Text,
     /// For a program; the keys are stable.
     Json,
+    /// The block layer alone, as btt -A prints it.
+    Btt,
 }
 
 /// `nestrace analyze`.
 #[derive(Debug, Args)]
 pub struct AnalyzeArgs {
-    /// A bundle.
+    /// A bundle, or what blktrace wrote: a base name as for blkparse -i, one file, or a dump of blkparse -d.
     #[arg(value_name = "INPUT")]
     pub input: PathBuf,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: FormatArg,
+    /// Also write a report with plots: one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Also write each plot to this folder, as SVG and PNG, with its data as CSV.
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
+    /// Replace a report or plots that are not nestrace's.
+    #[arg(long)]
+    pub force: bool,
     /// Only this guest's disks.
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
-    /// Only this device.
+    /// Only this device: of the host, or a guest's disk by its name in the guest or in QEMU.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Only from this time after the start (seconds).
@@ -143,9 +175,237 @@ pub struct AnalyzeArgs {
     /// Only up to this time after the start (seconds).
     #[arg(long, value_name = "T", value_parser = seconds)]
     pub to: Option<f64>,
+    /// Tell the whole story of one guest bio: the N-th of its disk, from 1, in the order in which the
+    /// guest queued them. With several disks, choose one with --guest and --device.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "slowest")]
+    pub io: Option<u64>,
+    /// Tell the whole story of the N guest bios that took longest.
+    #[arg(long, value_name = "N", value_parser = stories)]
+    pub slowest: Option<usize>,
+    /// With --format btt: write every I/O with its steps to this file (btt -p).
+    #[arg(long, value_name = "FILE")]
+    pub per_io: Option<PathBuf>,
+    /// With --format btt: write a table like that of iostat -x to this file (btt -I).
+    #[arg(long, value_name = "FILE")]
+    pub iostat: Option<PathBuf>,
+    /// Seconds of a row of that table.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    pub interval: f64,
     /// Exit with 5 if any event was lost.
     #[arg(long)]
     pub strict: bool,
+}
+
+impl AnalyzeArgs {
+    /// All of an input, nothing beside the result.
+    pub fn of(input: PathBuf) -> Self {
+        Self {
+            input,
+            format: FormatArg::Text,
+            report: None,
+            plots: None,
+            force: false,
+            guest: None,
+            device: None,
+            from: None,
+            to: None,
+            io: None,
+            slowest: None,
+            per_io: None,
+            iostat: None,
+            interval: 1.0,
+            strict: false,
+        }
+    }
+}
+
+/// `nestrace compare --format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// For a person.
+    Text,
+    /// For a program; the keys are stable.
+    Json,
+}
+
+/// `nestrace compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The recording that the other is held against: a bundle, or what blktrace wrote.
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+    /// The other recording.
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+    /// Output format.
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: CompareFormat,
+    /// Also write a report with overlaid curves: one HTML file that needs nothing else.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Replace a report that is not nestrace's.
+    #[arg(long)]
+    pub force: bool,
+    /// Exit with 5 if any event of either was lost.
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// `nestrace export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// What to write.
+    #[arg(long, value_enum)]
+    pub format: ExportFormat,
+    /// A bundle.
+    #[arg(value_name = "INPUT")]
+    pub input: PathBuf,
+    /// Where to; of formats with several files, what their names begin with.
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// What was recorded inside this guest instead of on the host.
+    #[arg(long, value_name = "NAME")]
+    pub guest: Option<String>,
+    /// Only this device, by its name or MAJ:MIN. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub device: Vec<String>,
+    /// Give devices numbers of SCSI disks: btt takes majors 9, 253 and 254 (virtio) for device-mapper.
+    #[arg(long)]
+    pub for_btt: bool,
+    /// Leave out the names of processes.
+    #[arg(long)]
+    pub redact: bool,
+    /// Replace files of that name.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `nestrace export --format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Files that blkparse and btt read.
+    Blktrace,
+    /// Tables: OUT.requests.csv and, where a guest was recorded from inside, OUT.chains.csv.
+    Csv,
+    /// A log for each device that fio replays: OUT.DEVICE.iolog.
+    Fio,
+    /// A trace for Perfetto's UI: every layer a track, chains as arrows from layer to layer.
+    Perfetto,
+    /// A data set for DuckDB, pyarrow and what a fleet queries with: a folder of Parquet files by host, guest and day.
+    Parquet,
+}
+
+/// `nestrace import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// What was recorded.
+    #[command(subcommand)]
+    pub command: ImportCommand,
+}
+
+/// The kinds of captures.
+#[derive(Debug, Subcommand)]
+pub enum ImportCommand {
+    /// A capture of blktrace, from any kernel since 2.6.17 (files BASENAME.blktrace.0, …).
+    Blktrace {
+        /// Name of the capture as for blkparse -i; several for several disks of one guest.
+        #[arg(value_name = "BASENAME", required = true)]
+        basename: Vec<PathBuf>,
+        #[command(flatten)]
+        into: ImportInto,
+    },
+    /// A bundle that nestrace-agent --output wrote inside the guest.
+    Guest {
+        /// The bundle.
+        #[arg(value_name = "GUEST.nest")]
+        bundle: PathBuf,
+        #[command(flatten)]
+        into: ImportInto,
+    },
+}
+
+/// Where an import goes.
+#[derive(Debug, Args)]
+pub struct ImportInto {
+    /// The bundle to write, a directory NAME.nest.
+    #[arg(short, long, value_name = "OUT.nest")]
+    pub output: PathBuf,
+    /// The recording of the host at the same time; it is copied, not changed.
+    #[arg(long, value_name = "HOST.nest")]
+    pub guest_of: Option<PathBuf>,
+    /// Which guest of that recording it is; needed where there are several.
+    #[arg(long, value_name = "NAME")]
+    pub guest: Option<String>,
+    /// Replace a bundle of that name.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `nestrace repair`.
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// The damaged bundle; it stays as it is.
+    #[arg(value_name = "DAMAGED.nest")]
+    pub input: PathBuf,
+    /// The bundle to write, a directory NAME.nest.
+    #[arg(short, long, value_name = "OUT.nest")]
+    pub output: PathBuf,
+    /// Take out the names of processes, files, guests and machines, for sending the bundle to someone.
+    #[arg(long)]
+    pub redact: bool,
+    /// Replace a bundle of that name.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `nestrace lab`.
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// The parts of the lab.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Show what a plan would run, how long it takes and how much room it needs.
+    Plan(LabPlanArgs),
+    /// Run a plan, or go on with it; needs root.
+    Run(LabRunArgs),
+    /// Compare what was run, and write report.html, report.json and report.csv beside it.
+    Report(LabReportArgs),
+}
+
+/// `nestrace lab plan`.
+#[derive(Debug, Args)]
+pub struct LabPlanArgs {
+    /// A file, or a plan that comes with nestrace: quick, fast12, raw-qcow2, ext3-ext4,
+    /// image-format-cache-bus, ext4-xfs.
+    #[arg(value_name = "PLAN.toml")]
+    pub plan: PathBuf,
+}
+
+/// `nestrace lab run`.
+#[derive(Debug, Args)]
+pub struct LabRunArgs {
+    /// A file, or a plan that comes with nestrace.
+    #[arg(value_name = "PLAN.toml")]
+    pub plan: PathBuf,
+    /// Folder of results, and of devices and images while it runs [default: lab-NAME].
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Install the Debian packages that are missing.
+    #[arg(long)]
+    pub install: bool,
+}
+
+/// `nestrace lab report`.
+#[derive(Debug, Args)]
+pub struct LabReportArgs {
+    /// What `lab run` filled, finished or not.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 /// `nestrace completions`.
@@ -160,6 +420,13 @@ fn seconds(text: &str) -> Result<f64, String> {
     match number.parse::<f64>() {
         Ok(value) if (0.0..=1e9).contains(&value) => Ok(value),
         _ => Err("give seconds, such as 10 or 2.5".to_owned()),
+    }
+}
+
+fn stories(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if (1..=100_000).contains(&n) => Ok(n),
+        _ => Err("give a number from 1 to 100000".to_owned()),
     }
 }
 

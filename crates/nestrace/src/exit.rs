@@ -51,6 +51,19 @@ impl Failure {
         Self::new(code, message)
     }
 
+    /// Says first which of several inputs it is about.
+    pub fn of(mut self, which: &str) -> Self {
+        if self.message != CLOSED_PIPE {
+            self.message = format!("{which}: {}", self.message);
+        }
+        self
+    }
+
+    /// What went wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Adds what to type or do next.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -15,7 +15,12 @@ use crate::{
 
 /// Prints every running guest with its disks and what they lie on.
 pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
-    let found = guest::discover(&Selection::All).map_err(|error| failure(&error))?;
+    let selection = if args.guest.is_empty() {
+        Selection::All
+    } else {
+        Selection::Named(args.guest.clone())
+    };
+    let found = guest::discover(&selection).map_err(|error| failure(&error))?;
     say_diagnostics(&found);
     if args.json {
         let json = serde_json::to_string_pretty(&found.topology)
@@ -23,10 +28,19 @@ pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
         print(&format!("{json}\n"))?;
     } else if found.topology.guests.is_empty() {
         say("no QEMU guest is running");
+    } else if args.how {
+        print(&how(&found))?;
     } else {
         print(&guest::tree::render(&found.topology))?;
     }
     Ok(DONE)
+}
+
+/// How each guest gets the agent's channel.
+fn how(found: &Discovery) -> String {
+    let guests = found.topology.guests.iter().zip(&found.channels);
+    let texts: Vec<String> = guests.map(|(guest, channel)| channel.how(guest)).collect();
+    texts.join("\n")
 }
 
 fn say_diagnostics(found: &Discovery) {

@@ -2,12 +2,24 @@
 //! libraries.
 
 mod analyze;
+mod blktrace_files;
+mod btt;
 mod bundle;
+mod capture_analysis;
 mod cli;
+mod compare;
+mod damage_notes;
 mod doctor;
 mod exit;
+mod export;
 mod guests;
+mod import;
+mod input_file;
+mod lab;
+mod read_ahead;
 mod record;
+mod repair;
+mod report_files;
 mod shell;
 
 use std::process::ExitCode;
@@ -43,6 +55,11 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Record(args) => record::run(args),
         Command::Analyze(args) => analyze::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Repair(args) => repair::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man => shell::man(),
     }

@@ -10,6 +10,7 @@ use std::{
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nestrace_kernel::plan::Detail;
 use nestrace_record::{
+    agent::{Choice, State},
     doctor,
     probes::ProbeError,
     recording::{
@@ -52,6 +53,12 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     }
     check_command(&args.command)?;
     let Selected { topology, notes } = guests::select(&args.guest, &args.device)?;
+    if matches!(args.agent, Choice::At(_)) && topology.guests.len() != 1 {
+        return Err(
+            Failure::new(USAGE, "--agent with an address is for a single --guest")
+                .hint("--agent auto finds the channel of each guest"),
+        );
+    }
     let options = Options {
         output: args.output.clone(),
         force: args.force,
@@ -63,6 +70,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         max_bytes: args.max_size,
         ring_bytes: args.ring_size,
         topology,
+        agent: args.agent.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -70,11 +78,12 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     runtime.block_on(async {
         // Handlers first: from here on a signal closes the bundle instead of killing the recorder.
         let stop = Stop::listen()?;
-        let recorder = Recorder::start(options, &facts, &layout).map_err(failure)?;
+        let mut recorder = Recorder::start(options, &facts, &layout).map_err(failure)?;
         for note in notes {
             say(format_args!("note: {note}"));
         }
         say_live(recorder.manifest());
+        say_agents(&mut recorder);
         record(recorder, &args, stop).await
     })
 }
@@ -128,6 +137,38 @@ fn say_live(manifest: &Manifest) {
             "without: {} (nestrace doctor says why)",
             refused_names(manifest)
         ));
+    }
+}
+
+/// Says which agents are live, and what a user can do about those that are not.
+fn say_agents(recorder: &mut Recorder) {
+    for line in recorder.news() {
+        say(line);
+    }
+    let (mut silent, mut without) = (Vec::new(), Vec::new());
+    for agent in recorder.agents() {
+        match agent.state {
+            None => without.push(agent.guest),
+            Some(State::NotConnected | State::NoAnswer) => silent.push(agent.guest),
+            Some(State::Attaching) => say(format_args!(
+                "guest {}: its agent has answered and is attaching its probes",
+                agent.guest
+            )),
+            Some(_) => {}
+        }
+    }
+    if !silent.is_empty() {
+        say(format_args!(
+            "guest {}: no agent has answered; the host's side is recorded, and an agent that comes later joins",
+            silent.join(", ")
+        ));
+    }
+    if !without.is_empty() {
+        say(format_args!(
+            "guest {}: no channel to an agent; only the host's side is recorded",
+            without.join(", ")
+        ));
+        say("hint: nestrace guests --how says how to get one");
     }
 }
 
@@ -216,6 +257,9 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
             () = until(deadline), if deadline.is_some() => break "duration".to_owned(),
             _ = tick.tick() => {
                 let end = recorder.tick();
+                for line in recorder.news() {
+                    live.say(&line);
+                }
                 live.show(recorder.counters());
                 if let Some(end) = end {
                     break end_reason(end).to_owned();
@@ -323,9 +367,16 @@ fn report(summary: &Summary) {
         ios,
         lost,
         bytes,
+        guest_events,
+        ..
     } = summary.counters;
+    let from_guests = if guest_events > 0 {
+        format!(" and {} from guests", HumanCount(guest_events))
+    } else {
+        String::new()
+    };
     say(format_args!(
-        "recorded {:.1} s: {} events, {} I/Os, {} lost, {} in {} (ended: {})",
+        "recorded {:.1} s: {} events{from_guests}, {} I/Os, {} lost, {} in {} (ended: {})",
         summary.duration.as_secs_f64(),
         HumanCount(events),
         HumanCount(ios),
@@ -372,13 +423,22 @@ impl LiveLine {
         let rate = |now: u64, before: u64| {
             let seconds = elapsed.as_secs_f64();
             if seconds > 0.0 {
-                HumanCount(((now - before) as f64 / seconds) as u64)
+                HumanCount((now.saturating_sub(before) as f64 / seconds) as u64)
             } else {
                 HumanCount(0)
             }
         };
+        let guests = if now.agents > 0 || now.guest_events > 0 {
+            format!(
+                "{} agents: {} events/s  ",
+                now.agents,
+                rate(now.guest_events, before.guest_events)
+            )
+        } else {
+            String::new()
+        };
         self.bar.set_message(format!(
-            "{} events/s  {} I/O/s  {} lost  {}",
+            "{} events/s  {} I/O/s  {guests}{} lost  {}",
             rate(now.events, before.events),
             rate(now.ios, before.ios),
             HumanCount(now.lost),
@@ -386,6 +446,11 @@ impl LiveLine {
         ));
         self.bar.tick();
         self.shown.set(Some((time, now)));
+    }
+
+    /// A line above the live one.
+    fn say(&self, line: &str) {
+        self.bar.suspend(|| say(line));
     }
 
     fn clear(&self) {

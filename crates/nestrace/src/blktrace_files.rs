@@ -1,0 +1,172 @@
+//! Finds and opens blktrace's files for the library, which opens none itself.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use nestrace_trace::{
+    Event, TimeOrdered,
+    blktrace::{Capture, Reader},
+};
+
+use crate::{
+    damage_notes::DamageNotes,
+    exit::{Failure, INPUT, say},
+    input_file,
+};
+
+/// A capture whose files are open.
+pub struct CaptureFiles {
+    /// One for each processor, or a single one.
+    pub paths: Vec<PathBuf>,
+    /// Their events.
+    pub capture: Capture<File>,
+}
+
+fn bad(path: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::new(INPUT, format!("{}: {why}", path.display()))
+}
+
+/// Opens what is called so: a base name as for `blkparse -i`, one file, or a dump of `blkparse -d`.
+pub fn open(name: &Path) -> Result<CaptureFiles, Failure> {
+    open_all(files_of(name)?)
+}
+
+/// Opens these files as one capture.
+pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Failure> {
+    let mut readers = Vec::new();
+    for path in &paths {
+        let file = input_file::open(path).map_err(|error| bad(path, error))?;
+        let reader = Reader::new(file).map_err(|error| {
+            bad(path, &error)
+                .hint("analyze takes a bundle (a directory NAME.nest) or blktrace's output")
+        })?;
+        readers.push(reader);
+    }
+    Ok(CaptureFiles {
+        paths,
+        capture: Capture::new(readers),
+    })
+}
+
+/// `NAME.blktrace.0` and so on, or the file of that name itself.
+pub fn files_of(name: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let beside = by_processor(name)?;
+    if !beside.is_empty() {
+        return Ok(beside);
+    }
+    if !name.is_file() {
+        return Err(bad(
+            name,
+            "there is neither a file of that name nor one with .blktrace.0 behind it",
+        )
+        .hint("give the name without .blktrace.N, as to blkparse -i"));
+    }
+    note_others(name);
+    Ok(vec![name.to_owned()])
+}
+
+/// The files of a base name, by processor.
+fn by_processor(basename: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let name = basename.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!("{name}.blktrace.");
+    let folder = match basename.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let entries = fs::read_dir(folder).map_err(|error| bad(basename, error))?;
+    let mut files: Vec<(u32, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let cpu = name.strip_prefix(&prefix)?.parse().ok()?;
+            Some((cpu, entry.path()))
+        })
+        .collect();
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+/// One processor's file alone is seldom what was meant.
+fn note_others(path: &Path) {
+    let name = path.to_string_lossy();
+    let Some((base, _)) = name.rsplit_once(".blktrace.") else {
+        return;
+    };
+    let others = by_processor(Path::new(base)).unwrap_or_default();
+    if others.len() > 1 {
+        say(format_args!(
+            "note: this is one processor of {}; give {base} to read all of them",
+            others.len()
+        ));
+    }
+}
+
+/// The events of a capture in the order of time.
+pub enum Ordered<'a> {
+    /// Of one file for each processor, which the capture merges.
+    Merged(&'a mut Capture<File>),
+    /// Of one file: what blktrace writes to a pipe comes in runs.
+    Sorted(Box<TimeOrdered<&'a mut Capture<File>>>),
+}
+
+impl Ordered<'_> {
+    /// Events that came too late to be put in order.
+    pub fn late(&self) -> u64 {
+        match self {
+            Self::Merged(_) => 0,
+            Self::Sorted(sorted) => sorted.late(),
+        }
+    }
+}
+
+impl Iterator for Ordered<'_> {
+    type Item = Event;
+
+    #[inline]
+    fn next(&mut self) -> Option<Event> {
+        match self {
+            Self::Merged(capture) => capture.next(),
+            Self::Sorted(sorted) => sorted.next(),
+        }
+    }
+}
+
+impl CaptureFiles {
+    /// Its events.
+    pub fn events(&mut self) -> Ordered<'_> {
+        if self.paths.len() > 1 {
+            Ordered::Merged(&mut self.capture)
+        } else {
+            Ordered::Sorted(Box::new(TimeOrdered::new(&mut self.capture)))
+        }
+    }
+
+    /// Says on stderr what was wrong with the files.
+    pub fn say_damage(&self) {
+        let mut notes = DamageNotes::default();
+        for (place, diagnostic) in self.capture.diagnostics() {
+            let path = self.paths.get(place);
+            let path = path.map_or_else(String::new, |path| path.display().to_string());
+            notes.say(&path, diagnostic);
+        }
+        notes.say_rest();
+        let ignored = self.capture.outline().ignored;
+        if ignored > 0 {
+            say(format_args!(
+                "note: {ignored} events of further devices were left out"
+            ));
+        }
+    }
+
+    /// What is wrong with a capture that has no event of I/O.
+    pub fn no_events(&self) -> Failure {
+        self.say_damage();
+        let name = self.paths.first().map(|path| path.display().to_string());
+        Failure::new(
+            INPUT,
+            format!("{}: the capture holds no events", name.unwrap_or_default()),
+        )
+    }
+}

@@ -1,0 +1,272 @@
+//! `nestrace analyze --format btt`.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    path::Path,
+    thread,
+};
+
+use nestrace_analyzer::{BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis};
+use nestrace_report::btt::{IoListing, IostatTable, render};
+use nestrace_trace::{
+    Event, Source, TimeOrdered,
+    manifest::{Device, GuestSide, Topology},
+};
+
+use crate::{
+    analyze::{check_names, nanoseconds},
+    blktrace_files, bundle,
+    capture_analysis::with_colon,
+    cli::AnalyzeArgs,
+    exit::{DONE, Failure, INPUT, LOST, print, say},
+    read_ahead::read_ahead,
+};
+
+/// What is written while reading.
+struct Files {
+    per_io: Option<BufWriter<File>>,
+    listing: IoListing,
+    iostat: Option<BufWriter<File>>,
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
+    let file = File::create(path).map_err(|error| {
+        Failure::new(crate::exit::FAILURE, format!("{}: {error}", path.display()))
+    })?;
+    Ok(BufWriter::with_capacity(1 << 16, file))
+}
+
+impl Files {
+    fn create(args: &AnalyzeArgs) -> Result<Self, Failure> {
+        let open = |path: &Option<std::path::PathBuf>| path.as_deref().map(create).transpose();
+        let mut iostat = open(&args.iostat)?;
+        if let Some(iostat) = &mut iostat {
+            iostat.write_all(IostatTable::header().as_bytes())?;
+        }
+        Ok(Self {
+            per_io: open(&args.per_io)?,
+            listing: IoListing::default(),
+            iostat,
+        })
+    }
+
+    fn drain(&mut self, analyzer: &mut BlockAnalyzer, start_ns: u64) -> Result<(), Failure> {
+        if let Some(per_io) = &mut self.per_io {
+            self.listing.start_ns = start_ns;
+            for io in analyzer.drain_ios() {
+                per_io.write_all(self.listing.add(&io).as_bytes())?;
+            }
+        }
+        if let Some(iostat) = &mut self.iostat {
+            for row in analyzer.drain_rows() {
+                let line = IostatTable { start_ns }.row(&row, false);
+                iostat.write_all(line.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, analyzer: &mut BlockAnalyzer, start_ns: u64) -> Result<(), Failure> {
+        self.drain(analyzer, start_ns)?;
+        if let Some(iostat) = &mut self.iostat {
+            writeln!(iostat, "\n{}", IostatTable::header().trim_end())?;
+            for row in analyzer.total_rows() {
+                let line = IostatTable { start_ns }.row(&row, true);
+                iostat.write_all(line.as_bytes())?;
+            }
+        }
+        if let Some(per_io) = &mut self.per_io {
+            let listing = std::mem::take(&mut self.listing);
+            per_io.write_all(listing.finish().as_bytes())?;
+        }
+        for file in [&mut self.per_io, &mut self.iostat].into_iter().flatten() {
+            file.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// One machine's events, from start to end.
+struct Machine<'a> {
+    args: &'a AnalyzeArgs,
+    topology: Topology,
+    /// Where `--from` and `--to` count from; the first event where it is not known.
+    start_ns: Option<u64>,
+}
+
+impl Machine<'_> {
+    /// The number of the device that was asked for.
+    fn device(&self) -> Option<u32> {
+        let wanted = with_colon(self.args.device.as_deref()?);
+        let known = self.topology.devices.iter();
+        let known = known.filter(|device| device.name == wanted);
+        let number = || {
+            let (major, minor) = wanted.split_once(':')?;
+            Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
+        };
+        // A device that does not exist: no event is about it.
+        known
+            .map(|device| device.dev)
+            .next()
+            .or_else(number)
+            .or(Some(u32::MAX))
+    }
+
+    /// Analyses events that another thread reads.
+    fn analyze(
+        &self,
+        events: impl Iterator<Item = Event> + Send,
+        files: &mut Files,
+    ) -> Result<BlockAnalysis, Failure> {
+        thread::scope(|scope| self.analyze_read(read_ahead(scope, events)?, files))
+    }
+
+    fn analyze_read(
+        &self,
+        events: impl Iterator<Item = Event>,
+        files: &mut Files,
+    ) -> Result<BlockAnalysis, Failure> {
+        let device = self.device();
+        let wanted = |event: &Event| {
+            let of_blocks = event
+                .kind()
+                .is_some_and(|kind| kind.source() == Source::Block);
+            !of_blocks || device.is_none_or(|device| event.dev == device)
+        };
+        let mut events = events.filter(wanted).peekable();
+        let mut names = Vec::new();
+        let block = |event: &Event| {
+            event
+                .kind()
+                .is_some_and(|kind| kind.source() == Source::Block)
+        };
+        while let Some(name) = events.next_if(|event| !block(event)) {
+            names.push(name);
+        }
+        let first_ns = events.peek().map_or(0, |event| event.ts_ns);
+        let start_ns = self.start_ns.unwrap_or(first_ns);
+        let at = |seconds: Option<f64>| seconds.map(|s| start_ns.saturating_add(nanoseconds(s)));
+        let mut analyzer = BlockAnalyzer::new(BlockOptions {
+            topology: self.topology.clone(),
+            from_ns: at(self.args.from),
+            to_ns: at(self.args.to),
+            list_ios: files.per_io.is_some(),
+            interval_ns: files
+                .iostat
+                .as_ref()
+                .map(|_| nanoseconds(self.args.interval)),
+        });
+        names.iter().for_each(|name| analyzer.push(name));
+        let mut n = 0_u64;
+        for event in events {
+            analyzer.push(&event);
+            n += 1;
+            if n.is_multiple_of(1024) {
+                files.drain(&mut analyzer, first_ns)?;
+            }
+        }
+        files.finish(&mut analyzer, first_ns)?;
+        Ok(analyzer.finish())
+    }
+}
+
+/// A capture of blktrace.
+pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
+    let mut capture = blktrace_files::open(&args.input)?;
+    let machine = Machine {
+        args,
+        topology: Topology::default(),
+        start_ns: None,
+    };
+    let mut ordered = capture.events();
+    let mut files = Files::create(args)?;
+    let blocks = machine.analyze(Identified::new(ordered.by_ref()), &mut files)?;
+    let late = ordered.late();
+    if late > 0 {
+        say(format_args!("note: {late} events are out of order"));
+    }
+    if blocks.devices.is_empty() {
+        return Err(capture.no_events());
+    }
+    capture.say_damage();
+    let lost = capture.capture.outline().lost;
+    if lost > 0 {
+        say(format_args!(
+            "note: {lost} records are missing by their numbers"
+        ));
+    }
+    print(&render(&blocks))?;
+    Ok(code(args, lost))
+}
+
+fn code(args: &AnalyzeArgs, lost: u64) -> u8 {
+    if args.strict && lost > 0 { LOST } else { DONE }
+}
+
+/// A bundle: the host's block layer and that of each guest, or of the guest that was asked for.
+pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
+    let mut bundle = bundle::open(&args.input)?;
+    check_names(args, &bundle.manifest)?;
+    let manifest = bundle.manifest.clone();
+    let mut reports = Vec::new();
+    let mut files = Files::create(args)?;
+    if args.guest.is_none() {
+        let machine = Machine {
+            args,
+            topology: manifest.topology.clone(),
+            start_ns: Some(manifest.start_mono_ns).filter(|start_ns| *start_ns > 0),
+        };
+        let events = Identified::new(TimeOrdered::new(bundle.host.events()));
+        let blocks = machine.analyze(events, &mut files)?;
+        reports.push((String::from("host"), blocks));
+    }
+    for guest in &mut bundle.guests {
+        let Some(side) = manifest.guest_sides.get(guest.side) else {
+            continue;
+        };
+        if args
+            .guest
+            .as_ref()
+            .is_some_and(|wanted| *wanted != side.guest)
+        {
+            continue;
+        }
+        let machine = Machine {
+            args,
+            topology: topology(side),
+            start_ns: Some(side.start_mono_ns).filter(|start_ns| *start_ns > 0),
+        };
+        let events = Identified::new(TimeOrdered::new(guest.stream.events()));
+        let blocks = machine.analyze(events, &mut files)?;
+        reports.push((format!("guest {}", side.guest), blocks));
+    }
+    reports.retain(|(_, blocks)| !blocks.devices.is_empty());
+    if reports.is_empty() {
+        let path = args.input.display();
+        return Err(Failure::new(INPUT, format!("{path}: no I/O was recorded")));
+    }
+    let several = reports.len() > 1;
+    for (title, blocks) in &reports {
+        if several {
+            print(&format!("######## {title} ########\n\n"))?;
+        }
+        print(&render(blocks))?;
+    }
+    let lost = manifest.losses.iter().map(|loss| loss.events).sum();
+    Ok(code(args, lost))
+}
+
+/// A guest's disks as the host's devices are described.
+fn topology(side: &GuestSide) -> Topology {
+    let devices = side.disks.iter().map(|disk| Device {
+        name: disk.name.clone(),
+        dev: disk.dev,
+        scheduler: disk.scheduler.clone(),
+        ..Device::default()
+    });
+    Topology {
+        guests: Vec::new(),
+        devices: devices.collect(),
+    }
+}

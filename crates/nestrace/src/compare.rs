@@ -1,0 +1,43 @@
+//! `nestrace compare`.
+
+use std::path::Path;
+
+use nestrace_analyzer::{Analysis, compare};
+use nestrace_report::{html, json, text};
+
+use crate::{
+    analyze,
+    cli::{AnalyzeArgs, CompareArgs, CompareFormat},
+    exit::{DONE, FAILURE, Failure, LOST, print},
+    report_files,
+};
+
+/// Reads both recordings, one after the other, and prints what differs.
+pub fn run(args: &CompareArgs) -> Result<u8, Failure> {
+    if let Some(file) = args.report.as_ref().filter(|_| !args.force) {
+        report_files::check_page(file)?;
+    }
+    // Before anything long is done, and before anything else is said.
+    for (which, input) in [("A", &args.a), ("B", &args.b)] {
+        analyze::can_be_opened(input).map_err(|failure| failure.of(which))?;
+    }
+    let a = read("A", &args.a)?;
+    let b = read("B", &args.b)?;
+    let comparison = compare::compare(&a, &b);
+    if let Some(file) = &args.report {
+        let page = html::compare::render(&comparison, &a, &b)
+            .map_err(|error| Failure::caused(FAILURE, &error))?;
+        report_files::put(file, page.as_bytes())?;
+    }
+    print(&match args.format {
+        CompareFormat::Json => json::render_comparison(&comparison),
+        CompareFormat::Text => text::compare::render(&comparison, &analyze::text_options()),
+    })?;
+    let lost = analyze::lost_any(&a) || analyze::lost_any(&b);
+    Ok(if args.strict && lost { LOST } else { DONE })
+}
+
+/// What is wrong with an input says which of the two it is.
+fn read(which: &str, input: &Path) -> Result<Analysis, Failure> {
+    analyze::analysis(&AnalyzeArgs::of(input.to_owned())).map_err(|failure| failure.of(which))
+}

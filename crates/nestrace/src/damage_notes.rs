@@ -1,0 +1,55 @@
+//! Says on stderr what is damaged in an input, at a length that a person reads.
+
+use std::collections::BTreeMap;
+
+use nestrace_trace::Diagnostic;
+
+use crate::exit::say;
+
+/// How many are spelled out for one file or stream.
+const SPELLED_OUT: u64 = 3;
+
+/// A file with thousands of damaged places gets a few lines and a sum.
+#[derive(Default)]
+pub struct DamageNotes {
+    by_place: BTreeMap<String, Damage>,
+}
+
+#[derive(Default)]
+struct Damage {
+    notes: u64,
+    rows_lost: u64,
+}
+
+impl DamageNotes {
+    /// Takes one diagnostic about `place` (a file, a guest's side; empty where there is only one).
+    pub fn say(&mut self, place: &str, diagnostic: &Diagnostic) {
+        let damage = self.by_place.entry(place.to_owned()).or_default();
+        damage.notes += 1;
+        damage.rows_lost += diagnostic.rows_lost.unwrap_or(0);
+        if damage.notes <= SPELLED_OUT {
+            say(format_args!("note: {}{diagnostic}", before(place)));
+        }
+    }
+
+    /// Says how much was not spelled out.
+    pub fn say_rest(self) {
+        for (place, Damage { notes, rows_lost }) in self.by_place {
+            if notes > SPELLED_OUT {
+                say(format_args!(
+                    "note: {}{} more places like these; {rows_lost} events lost in all {notes}",
+                    before(&place),
+                    notes - SPELLED_OUT,
+                ));
+            }
+        }
+    }
+}
+
+fn before(place: &str) -> String {
+    if place.is_empty() {
+        String::new()
+    } else {
+        format!("{place}: ")
+    }
+}

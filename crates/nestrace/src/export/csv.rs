@@ -1,0 +1,332 @@
+//! Tables (RFC 4180): one of requests, and one of chains where something was recorded inside a guest.
+//!
+//! `docs/export.md` says what the columns hold.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+use nestrace_analyzer::{Identified, SEGMENT_NAMES, analysis::Story, units::of};
+use nestrace_trace::{Event, Kind, Manifest, TimeOrdered, flags, redact};
+
+use super::{
+    chosen::{device_name, devices_of, number},
+    new_file::{NewFile, with_ending},
+    requests::{Requests, Step},
+    selection::Selection,
+    stories,
+};
+use crate::{
+    bundle::{self, Bundle},
+    cli::ExportArgs,
+    exit::{DONE, FAILURE, Failure, INPUT, say},
+};
+
+mod table;
+
+use table::Table;
+
+/// Names of threads that are remembered; a guest can make up more.
+const MOST_THREADS: usize = 1 << 17;
+
+/// Columns of the requests.
+const REQUESTS: [&str; 17] = [
+    "side",
+    "guest",
+    "device",
+    "dev",
+    "op",
+    "flags",
+    "offset_bytes",
+    "bytes",
+    "moved_bytes",
+    "issued_ns",
+    "completed_ns",
+    "d2c_ns",
+    "bios",
+    "requeues",
+    "failed",
+    "tid",
+    "process",
+];
+
+/// Columns of the chains before those of the segments.
+const CHAINS: [&str; 17] = [
+    "guest",
+    "disk",
+    "guest_device",
+    "io",
+    "op",
+    "offset_bytes",
+    "bytes",
+    "at_ns",
+    "clock_bound_ns",
+    "q2c_ns",
+    "unlinked",
+    "ambiguous",
+    "guest_requests",
+    "qemu_requests",
+    "file_ios",
+    "host_bios",
+    "host_requests",
+];
+
+/// Writes `OUT.requests.csv` and, where something was recorded inside a guest, `OUT.chains.csv`.
+pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
+    let mut bundle = bundle::open(&args.input)?;
+    for diagnostic in &bundle.diagnostics {
+        say(format_args!("note: {diagnostic}"));
+    }
+    let selection = Rc::new(Selection::of(args, &mut bundle.manifest)?);
+    let manifest = bundle.manifest.clone();
+    let nested = bundle.guests.iter().any(|guest| {
+        let side = manifest.guest_sides.get(guest.side);
+        side.is_some_and(|side| selection.takes_any_of(&side.guest))
+    });
+    let mut requests = RequestTable {
+        table: create(args, "requests", REQUESTS.to_vec())?,
+        selection: &selection,
+        redacted: args.redact,
+    };
+    let segments = SEGMENT_NAMES.map(|name| format!("{name}_ns"));
+    let columns = || {
+        let segments = segments.iter().map(String::as_str);
+        CHAINS.into_iter().chain(segments).collect()
+    };
+    let chains = nested
+        .then(|| create(args, "chains", columns()))
+        .transpose()?;
+    requests.of_bundle(&mut bundle)?;
+    let requests = requests.table;
+    if requests.rows() == 0 {
+        let path = args.input.display();
+        return Err(
+            Failure::new(INPUT, format!("{path}: no requests were recorded"))
+                .hint("nestrace analyze shows which devices were; choose them with --device"),
+        );
+    }
+    let chains = chains
+        .map(|table| tell(args, table, manifest, &selection))
+        .transpose()?;
+    for table in [Some(requests), chains].into_iter().flatten() {
+        let (rows, path) = (table.rows(), table.path().display().to_string());
+        table.finish()?;
+        say(format_args!("{path}: {}", of(rows, "row", "rows")));
+    }
+    Ok(DONE)
+}
+
+/// `OUT.csv` and `OUT` mean the same.
+fn create(args: &ExportArgs, what: &str, columns: Vec<&str>) -> Result<Table, Failure> {
+    let base = match args.output.extension() {
+        Some(ending) if ending == "csv" => args.output.with_extension(""),
+        _ => args.output.clone(),
+    };
+    let file = NewFile::create(&with_ending(&base, &format!(".{what}.csv")), args.force)?;
+    Table::create(file, columns)
+}
+
+/// The requests of the host and of the guests.
+struct RequestTable<'a> {
+    table: Table,
+    selection: &'a Selection,
+    redacted: bool,
+}
+
+/// One machine's devices.
+struct Machine<'a> {
+    guest: Option<&'a str>,
+    devices: Vec<(String, u32)>,
+    /// Times count from here, on the machine's own clock.
+    start_ns: u64,
+}
+
+impl RequestTable<'_> {
+    fn of_bundle(&mut self, bundle: &mut Bundle) -> Result<(), Failure> {
+        let manifest = &bundle.manifest;
+        let host = Machine {
+            guest: None,
+            devices: devices_of(manifest, None),
+            start_ns: manifest.start_mono_ns,
+        };
+        let events = Identified::new(TimeOrdered::new(bundle.host.events()));
+        self.of_machine(&host, Requests::of_host(manifest), events)?;
+        for guest in &mut bundle.guests {
+            let Some(side) = manifest.guest_sides.get(guest.side) else {
+                continue;
+            };
+            let machine = Machine {
+                guest: Some(&side.guest),
+                devices: devices_of(manifest, Some(side)),
+                start_ns: side.start_mono_ns,
+            };
+            let events = Identified::new(TimeOrdered::new(guest.stream.events()));
+            self.of_machine(&machine, Requests::default(), events)?;
+        }
+        Ok(())
+    }
+
+    fn of_machine(
+        &mut self,
+        machine: &Machine<'_>,
+        mut requests: Requests,
+        events: impl Iterator<Item = Event>,
+    ) -> Result<(), Failure> {
+        let mut threads = HashMap::new();
+        let mut steps = Vec::new();
+        for mut event in events {
+            if event.kind() == Some(Kind::Thread) {
+                if self.redacted {
+                    redact::event(&mut event);
+                }
+                if threads.len() >= MOST_THREADS {
+                    threads.clear();
+                }
+                threads.insert(event.tid, event.thread_name());
+            }
+            requests.push(&event, |step| steps.push(step));
+            for step in steps.drain(..) {
+                self.row(machine, &threads, &step)?;
+            }
+        }
+        requests.finish(|step| steps.push(step));
+        steps
+            .iter()
+            .try_for_each(|step| self.row(machine, &threads, step))
+    }
+
+    fn row(
+        &mut self,
+        machine: &Machine<'_>,
+        threads: &HashMap<u32, String>,
+        step: &Step,
+    ) -> Result<(), Failure> {
+        let (Step::Ended(request) | Step::Whole(request)) = step else {
+            return Ok(());
+        };
+        let name = device_name(&machine.devices, request.dev);
+        let wanted = match machine.guest {
+            None => self.selection.takes_host(&name, request.dev),
+            Some(guest) => self.selection.takes_guest(guest, &name, request.dev),
+        };
+        if !wanted {
+            return Ok(());
+        }
+        let table = &mut self.table;
+        table.text(if machine.guest.is_some() {
+            "guest"
+        } else {
+            "host"
+        });
+        table.text(machine.guest.unwrap_or_default());
+        table.text(&name);
+        table.text(&number(request.dev));
+        table.text(request.op.name());
+        table.text(&flag_names(request.flags));
+        table.number(request.offset);
+        table.number(request.bytes);
+        table.number(request.moved);
+        // Signed: a request of before the start can end after it.
+        let since = |ns: u64| i128::from(ns) - i128::from(machine.start_ns);
+        table.known(request.issued_ns.map(since));
+        table.known(request.completed_ns.map(since));
+        table.known(request.d2c_ns());
+        table.known(Some(request.bios).filter(|bios| *bios > 0));
+        table.number(request.requeues);
+        table.number(u8::from(request.failed));
+        table.known(Some(request.tid).filter(|tid| *tid > 0));
+        table.text(threads.get(&request.tid).map_or("", String::as_str));
+        table.end()
+    }
+}
+
+/// `sync|meta`.
+fn flag_names(bits: u32) -> String {
+    let known = [
+        (flags::SYNC, "sync"),
+        (flags::META, "meta"),
+        (flags::FUA, "fua"),
+        (flags::PREFLUSH, "preflush"),
+        (flags::RAHEAD, "readahead"),
+        (flags::BACKGROUND, "background"),
+        (flags::PRIO, "prio"),
+    ];
+    let set = known.iter().filter(|(bit, _)| bits & bit != 0);
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join("|")
+}
+
+/// What is written while the chains are told.
+struct Chains {
+    table: Table,
+    selection: Rc<Selection>,
+    failed: Option<Failure>,
+}
+
+/// Writes a row for each bio of a guest.
+fn tell(
+    args: &ExportArgs,
+    table: Table,
+    manifest: Manifest,
+    selection: &Rc<Selection>,
+) -> Result<Table, Failure> {
+    let mut bundle = bundle::open(&args.input)?;
+    bundle.manifest = manifest;
+    let chains = Rc::new(RefCell::new(Some(Chains {
+        table,
+        selection: Rc::clone(selection),
+        failed: None,
+    })));
+    let told = Rc::clone(&chains);
+    stories::each(&mut bundle, move |story| {
+        if let Some(chains) = told
+            .borrow_mut()
+            .as_mut()
+            .filter(|chains| chains.failed.is_none())
+        {
+            chains.failed = chains.row(&story).err();
+        }
+    });
+    let written = chains.borrow_mut().take();
+    match written {
+        Some(Chains {
+            failed: Some(failure),
+            ..
+        }) => Err(failure),
+        Some(chains) => Ok(chains.table),
+        None => Err(Failure::new(FAILURE, "the chains were told twice")),
+    }
+}
+
+impl Chains {
+    fn row(&mut self, story: &Story) -> Result<(), Failure> {
+        if !self.selection.takes_story(story) {
+            return Ok(());
+        }
+        let (table, tree) = (&mut self.table, &story.tree);
+        table.text(&story.guest);
+        table.text(&story.disk);
+        table.text(&story.guest_device);
+        table.number(story.io);
+        table.text(tree.what);
+        table.number(tree.offset);
+        table.number(tree.bytes);
+        table.known(story.at_ns);
+        let linked = story.unlinked.is_none();
+        table.known(linked.then_some(story.clock_bound_ns));
+        table.number(story.q2c_ns);
+        table.text(story.unlinked.unwrap_or_default());
+        table.number(u8::from(story.ambiguous));
+        for layer in [
+            "guest_request",
+            "qemu",
+            "file_io",
+            "host_bio",
+            "host_request",
+        ] {
+            table.number(stories::count(tree, layer));
+        }
+        for name in SEGMENT_NAMES {
+            let of_story = story.segments.iter().find(|segment| segment.name == name);
+            table.known(linked.then(|| of_story.map_or(0, |segment| segment.ns)));
+        }
+        table.end()
+    }
+}

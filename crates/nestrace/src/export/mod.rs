@@ -1,0 +1,28 @@
+//! `nestrace export`: a recording in the formats of other tools.
+
+mod blktrace;
+mod chosen;
+mod csv;
+mod fio;
+mod new_file;
+mod parquet;
+mod perfetto;
+mod requests;
+mod selection;
+mod stories;
+
+use crate::{
+    cli::{ExportArgs, ExportFormat},
+    exit::Failure,
+};
+
+/// Exports.
+pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
+    match args.format {
+        ExportFormat::Blktrace => blktrace::run(args),
+        ExportFormat::Csv => csv::run(args),
+        ExportFormat::Fio => fio::run(args),
+        ExportFormat::Parquet => parquet::run(args),
+        ExportFormat::Perfetto => perfetto::run(args),
+    }
+}

@@ -1,0 +1,214 @@
+//! The tables `streams` and `devices`: what was recorded and what was lost, and what device numbers mean.
+//! And `kinds`: what an event is.
+
+use nestrace_analyzer::dataframe::{
+    DataFrame, PolarsResult,
+    polars_core::prelude::{Column, NamedFrom, Series},
+};
+use nestrace_trace::{
+    Damage, Kind, Manifest,
+    manifest::{GuestSide, State},
+};
+
+use crate::exit::Failure;
+
+use super::{data_set::DataSet, file::write_small, partition::or_none};
+
+/// A stream of the recording.
+pub struct StreamRow {
+    recording: String,
+    host: String,
+    /// `None`: the host itself.
+    pub guest: Option<String>,
+    backend: String,
+    kernel: String,
+    start_unix_ns: u64,
+    start_mono_ns: u64,
+    end_mono_ns: u64,
+    /// It was closed, and all of it could be read.
+    complete: bool,
+    lost: u64,
+    /// Events that were written.
+    pub events: u64,
+}
+
+impl StreamRow {
+    /// The host's.
+    pub fn of_host(recording: &str, manifest: &Manifest) -> Self {
+        let backend = manifest
+            .streams
+            .first()
+            .map(|stream| stream.backend.clone());
+        Self {
+            recording: recording.to_owned(),
+            host: manifest.host.hostname.clone(),
+            guest: None,
+            backend: backend.unwrap_or_default(),
+            kernel: manifest.host.kernel.clone(),
+            start_unix_ns: manifest.start_unix_ns,
+            start_mono_ns: manifest.start_mono_ns,
+            end_mono_ns: manifest.end_mono_ns,
+            complete: manifest.state != State::Recording,
+            lost: lost(manifest, None),
+            events: 0,
+        }
+    }
+
+    /// One of a guest's.
+    pub fn of_guest(recording: &str, manifest: &Manifest, side: &GuestSide) -> Self {
+        Self {
+            guest: Some(side.guest.clone()),
+            backend: side.backend.clone(),
+            kernel: side.machine.kernel.clone(),
+            start_unix_ns: side.start_unix_ns,
+            start_mono_ns: side.start_mono_ns,
+            end_mono_ns: side.end_mono_ns,
+            lost: lost(manifest, Some(&side.guest)),
+            ..Self::of_host(recording, manifest)
+        }
+    }
+
+    /// Adds what could not be read.
+    pub fn damaged(&mut self, damage: Damage) {
+        self.lost = self.lost.saturating_add(damage.rows_lost);
+        self.complete &= !damage.cut;
+    }
+
+    /// What its files are called: two recordings in one data set have different ones.
+    pub fn file_stem(&self) -> String {
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        };
+        let name: String = self.recording.chars().take(60).map(plain).collect();
+        format!("{name}-{}", self.start_unix_ns)
+    }
+}
+
+/// Events that were dropped on one side, as the recorder counted them.
+fn lost(manifest: &Manifest, guest: Option<&str>) -> u64 {
+    let losses = manifest.losses.iter();
+    losses
+        .filter(|loss| loss.guest.as_deref() == guest && loss.source != "walk")
+        .map(|loss| loss.events)
+        .sum()
+}
+
+/// A device number's meaning.
+pub struct DeviceRow {
+    recording: String,
+    guest: Option<String>,
+    dev: u32,
+    name: Option<String>,
+}
+
+impl DeviceRow {
+    /// The host's devices.
+    pub fn of_host<'a>(
+        recording: &'a str,
+        manifest: &'a Manifest,
+    ) -> impl Iterator<Item = Self> + use<'a> {
+        let devices = manifest.topology.devices.iter();
+        devices.map(move |device| Self {
+            recording: recording.to_owned(),
+            guest: None,
+            dev: device.dev,
+            name: Some(device.name.clone()),
+        })
+    }
+
+    /// A guest's disks.
+    pub fn of_guest<'a>(
+        recording: &'a str,
+        side: &'a GuestSide,
+    ) -> impl Iterator<Item = Self> + use<'a> {
+        side.disks.iter().map(move |disk| Self {
+            recording: recording.to_owned(),
+            guest: Some(side.guest.clone()),
+            dev: disk.dev,
+            name: Some(disk.name.clone()),
+        })
+    }
+
+    /// Devices of which only the number is known.
+    pub fn unnamed<'a>(
+        recording: &'a str,
+        devices: impl IntoIterator<Item = &'a u32> + 'a,
+    ) -> impl Iterator<Item = Self> + 'a {
+        devices.into_iter().map(move |dev| Self {
+            recording: recording.to_owned(),
+            guest: None,
+            dev: *dev,
+            name: None,
+        })
+    }
+}
+
+/// A column with a value of each row.
+fn column<'a, R, T, P: ?Sized>(name: &str, rows: &'a [R], value: impl Fn(&'a R) -> T) -> Column
+where
+    Series: NamedFrom<Vec<T>, P>,
+{
+    let values: Vec<T> = rows.iter().map(value).collect();
+    Column::new(name.into(), values)
+}
+
+fn streams_table(rows: &[StreamRow]) -> PolarsResult<DataFrame> {
+    DataFrame::new(
+        rows.len(),
+        vec![
+            column("recording", rows, |row| row.recording.as_str()),
+            column("host", rows, |row| or_none(Some(&row.host))),
+            column("guest", rows, |row| or_none(row.guest.as_deref())),
+            column("backend", rows, |row| row.backend.as_str()),
+            column("kernel", rows, |row| some(&row.kernel)),
+            column("start_unix_ns", rows, |row| row.start_unix_ns),
+            column("start_mono_ns", rows, |row| row.start_mono_ns),
+            column("end_mono_ns", rows, |row| row.end_mono_ns),
+            column("events", rows, |row| row.events),
+            column("lost", rows, |row| row.lost),
+            column("complete", rows, |row| row.complete),
+        ],
+    )
+}
+
+fn devices_table(rows: &[DeviceRow]) -> PolarsResult<DataFrame> {
+    DataFrame::new(
+        rows.len(),
+        vec![
+            column("recording", rows, |row| row.recording.as_str()),
+            column("guest", rows, |row| or_none(row.guest.as_deref())),
+            column("dev", rows, |row| row.dev),
+            column("major", rows, |row| row.dev >> 20),
+            column("minor", rows, |row| row.dev & 0xf_ffff),
+            column("name", rows, |row| row.name.as_deref()),
+        ],
+    )
+}
+
+fn kinds_table() -> PolarsResult<DataFrame> {
+    let rows = Kind::ALL;
+    DataFrame::new(
+        rows.len(),
+        vec![
+            column("kind", rows, |kind| *kind as u8),
+            column("name", rows, |kind| kind.name()),
+            column("source", rows, |kind| kind.source().name()),
+        ],
+    )
+}
+
+/// What is not known is null.
+fn some(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// Writes the three.
+pub fn write(set: &DataSet, streams: &[StreamRow], devices: &[DeviceRow]) -> Result<(), Failure> {
+    write_small(set, "streams", streams_table(streams))?;
+    write_small(set, "devices", devices_table(devices))?;
+    write_small(set, "kinds", kinds_table())
+}

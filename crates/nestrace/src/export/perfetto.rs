@@ -1,0 +1,214 @@
+//! A trace for Perfetto's UI (<https://ui.perfetto.dev>): what happened when, layer by layer.
+//!
+//! Perfetto's own format (`TracePacket`, protocol buffers) and not Chrome's JSON: JSON's arrows bind to slices
+//! of threads only, which must not overlap, so every lane would have to pose as a thread; its times are
+//! floating-point microseconds; and it is several times as large.
+//!
+//! Two passes: the chains of guests, then the requests of the host's devices, whoever's they are. Memory is
+//! what the analysis needs and a bounded number of slices that wait for their place in time.
+
+mod chains;
+mod depth;
+mod message;
+mod packets;
+mod tracks;
+mod waiting;
+
+use std::{cell::RefCell, rc::Rc};
+
+use nestrace_analyzer::{Identified, analysis::Story, units::of};
+use nestrace_trace::{Event, Manifest, TimeOrdered};
+
+use super::{
+    chosen::{device_name, devices_of},
+    new_file::NewFile,
+    requests::{Request, Requests, Step},
+    selection::Selection,
+    stories,
+};
+use crate::{
+    bundle::{self, Bundle},
+    cli::ExportArgs,
+    exit::{DONE, FAILURE, Failure, INPUT, say},
+};
+use chains::{Chains, title};
+use depth::Depths;
+use packets::{Note, Packets, Slice};
+use tracks::{Place, Tracks};
+use waiting::{Identity, Waiting};
+
+/// Writes the trace.
+pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
+    let mut bundle = bundle::open(&args.input)?;
+    for diagnostic in &bundle.diagnostics {
+        say(format_args!("note: {diagnostic}"));
+    }
+    let selection = Rc::new(Selection::of(args, &mut bundle.manifest)?);
+    let manifest = bundle.manifest.clone();
+    let file = NewFile::create(&args.output, args.force)?;
+    let drawing = Drawing {
+        packets: Packets::create(file, manifest.start_mono_ns, manifest.start_unix_ns)?,
+        tracks: Tracks::default(),
+        waiting: Waiting::default(),
+        depths: Depths::default(),
+        chains: Chains::new(manifest.clone()),
+        selection,
+        n_requests: 0,
+    };
+    let mut drawing = match bundle.guests.is_empty() {
+        true => drawing,
+        false => drawing.tell(&mut bundle)?,
+    };
+    let mut again = bundle::open(&args.input)?;
+    drawing.requests(&manifest, &mut again)?;
+    drawing.finish(args)
+}
+
+/// The trace that is being written.
+struct Drawing {
+    packets: Packets,
+    tracks: Tracks,
+    waiting: Waiting,
+    depths: Depths,
+    chains: Chains,
+    selection: Rc<Selection>,
+    n_requests: u64,
+}
+
+/// A drawing that the listener of chains has a part in.
+struct Told {
+    drawing: Drawing,
+    failed: Option<Failure>,
+}
+
+impl Drawing {
+    /// Draws every chain.
+    fn tell(self, bundle: &mut Bundle) -> Result<Self, Failure> {
+        let told = Rc::new(RefCell::new(Some(Told {
+            drawing: self,
+            failed: None,
+        })));
+        let listener = Rc::clone(&told);
+        stories::each(bundle, move |story| {
+            if let Some(told) = listener.borrow_mut().as_mut()
+                && told.failed.is_none()
+            {
+                told.failed = told.drawing.chain(&story).err();
+            }
+        });
+        let told = told.borrow_mut().take();
+        match told {
+            Some(Told {
+                failed: Some(failure),
+                ..
+            }) => Err(failure),
+            Some(told) => Ok(told.drawing),
+            None => Err(Failure::new(FAILURE, "the chains were told twice")),
+        }
+    }
+
+    fn chain(&mut self, story: &Story) -> Result<(), Failure> {
+        if self.selection.takes_story(story) {
+            let Self {
+                chains,
+                waiting,
+                depths,
+                ..
+            } = self;
+            chains.add(story, waiting, depths);
+            self.draw(false)?;
+        }
+        Ok(())
+    }
+
+    /// Draws the requests of the host's devices.
+    fn requests(&mut self, manifest: &Manifest, bundle: &mut Bundle) -> Result<(), Failure> {
+        self.draw(true)?;
+        let devices = devices_of(manifest, None);
+        let mut requests = Requests::of_host(manifest);
+        let mut steps = Vec::new();
+        for event in Identified::new(TimeOrdered::new(bundle.host.events())) {
+            let event: Event = event;
+            requests.push(&event, |step| steps.push(step));
+            for step in steps.drain(..) {
+                if let Step::Ended(request) | Step::Whole(request) = step {
+                    self.request(&devices, &request)?;
+                }
+            }
+        }
+        // What has no end has no length to be drawn.
+        self.draw(true)
+    }
+
+    fn request(&mut self, devices: &[(String, u32)], request: &Request) -> Result<(), Failure> {
+        let name = device_name(devices, request.dev);
+        let (Some(start_ns), Some(end_ns)) = (request.issued_ns, request.completed_ns) else {
+            return Ok(());
+        };
+        if !self.selection.takes_host(&name, request.dev) {
+            return Ok(());
+        }
+        let place = |what: &str, rank| Place {
+            group: format!("host {name}"),
+            name: what.to_owned(),
+            rank,
+        };
+        self.n_requests += 1;
+        self.depths.add(place("queue depth", 0), start_ns, end_ns);
+        let mut notes = vec![
+            (1, Note::Number(request.offset)),
+            (2, Note::Number(request.bytes)),
+            (3, Note::Number(request.offset / 512)),
+        ];
+        if request.requeues > 0 {
+            notes.push((8, Note::Number(u64::from(request.requeues))));
+        }
+        let slice = Slice {
+            start_ns,
+            end_ns,
+            name: title(request.op.name(), request.offset, request.bytes),
+            notes,
+            ..Slice::default()
+        };
+        let identity = Identity {
+            place: place("requests", 1),
+            ts_ns: start_ns,
+            lasted_ns: end_ns.saturating_sub(start_ns),
+            offset: request.offset,
+            bytes: request.bytes,
+        };
+        self.waiting.add(identity, slice);
+        self.draw(false)
+    }
+
+    fn draw(&mut self, all: bool) -> Result<(), Failure> {
+        while let Some((place, slice)) = self.waiting.next(all) {
+            self.tracks.draw(&mut self.packets, &place, &slice)?;
+        }
+        self.depths.write(&mut self.packets, &mut self.tracks, all)
+    }
+
+    fn finish(self, args: &ExportArgs) -> Result<u8, Failure> {
+        if self.chains.n == 0 && self.n_requests == 0 {
+            let path = args.input.display();
+            let failure = Failure::new(INPUT, format!("{path}: no requests were recorded"));
+            return Err(failure
+                .hint("nestrace analyze shows which devices were; choose them with --device"));
+        }
+        if self.tracks.left_out > 0 {
+            let n = self.tracks.left_out;
+            say(format_args!(
+                "note: {n} slices were left out: too many at once"
+            ));
+        }
+        self.packets.finish()?;
+        let output = args.output.display();
+        say(format_args!(
+            "{output}: {} of guests, {} of the host's devices",
+            of(self.chains.n, "bio", "bios"),
+            of(self.n_requests, "request", "requests")
+        ));
+        say("next: open it at https://ui.perfetto.dev (the file stays on your machine)");
+        Ok(DONE)
+    }
+}

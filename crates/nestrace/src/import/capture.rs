@@ -1,0 +1,83 @@
+//! A capture of blktrace: one file for each processor, merged by time.
+
+use std::path::PathBuf;
+
+use nestrace_trace::{
+    Source,
+    blktrace::Outline,
+    manifest::{GuestDisk, GuestSide, Loss},
+};
+
+use super::Target;
+use crate::blktrace_files::{self, CaptureFiles};
+use crate::exit::{Failure, say};
+
+/// Imports the captures of these base names, as `blktrace -o BASENAME` and `blkparse -i` have them.
+pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure> {
+    let mut files = Vec::new();
+    for basename in basenames {
+        files.extend(blktrace_files::files_of(basename)?);
+    }
+    let outline = look(&files)?;
+    let mut side = side_of(&outline, basenames);
+    if outline.wall_clock.is_none() {
+        say("note: the capture does not say its wall clock; the I/O alone has to tell the time");
+    }
+    let mut writing = target.begin(&mut side)?;
+    for event in blktrace_files::open_all(files)?.capture {
+        writing.push(event)?;
+    }
+    if outline.lost > 0 {
+        say(format_args!(
+            "note: {} records are missing by their numbers",
+            outline.lost
+        ));
+        target.manifest.losses.push(Loss {
+            source: Source::Block.name().to_owned(),
+            guest: Some(side.guest.clone()),
+            events: outline.lost,
+        });
+    }
+    target.end(writing, side)
+}
+
+/// Reads everything once: the side of the guest is needed before its first event.
+fn look(files: &[PathBuf]) -> Result<Outline, Failure> {
+    let mut first: CaptureFiles = blktrace_files::open_all(files.to_vec())?;
+    first.capture.by_ref().for_each(drop);
+    if first.capture.outline().n_events == 0 {
+        return Err(first.no_events());
+    }
+    first.say_damage();
+    Ok(first.capture.outline().clone())
+}
+
+fn side_of(outline: &Outline, basenames: &[PathBuf]) -> GuestSide {
+    let first_ns = outline.first_ns.unwrap_or(0);
+    let (clock_ns, unix_ns) = outline.wall_clock.unwrap_or((first_ns, 0));
+    let start_mono_ns = clock_ns.min(first_ns);
+    let start_unix_ns = unix_ns.saturating_sub(clock_ns - start_mono_ns);
+    let base = basenames.first().and_then(|path| path.file_name());
+    let base = base.unwrap_or_default().to_string_lossy();
+    let only = basenames.len() == 1 && outline.devices.len() == 1;
+    let disk = |dev: &u32| GuestDisk {
+        name: if only {
+            base.chars().filter(|c| !c.is_control()).take(64).collect()
+        } else {
+            format!("{}:{}", dev >> 20, dev & 0xf_ffff)
+        },
+        dev: *dev,
+        ..GuestDisk::default()
+    };
+    GuestSide {
+        backend: "blktrace".to_owned(),
+        backend_reason: "a capture that blktrace made".to_owned(),
+        agent_version: "imported".to_owned(),
+        start_unix_ns,
+        start_mono_ns,
+        live_mono_ns: first_ns,
+        end_mono_ns: outline.last_ns,
+        disks: outline.devices.iter().map(disk).collect(),
+        ..GuestSide::default()
+    }
+}

@@ -1,0 +1,337 @@
+//! `nestrace lab`: plans of experiments, shown, run and told.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use nestrace_lab::experiment::{self, FolderError, LabError, Options, Progress};
+use nestrace_lab::kernel_image::KernelImageError;
+use nestrace_lab::packages::{self, PackagesError};
+use nestrace_lab::plan::{Estimate, Plan, shipped};
+use nestrace_lab::{interrupt, plan};
+use nestrace_record::recording::privileges;
+use nestrace_report::html;
+use nestrace_report::lab::{Comparison, Explanation, Results, csv, json, text};
+use nestrace_report::units;
+
+use crate::analyze;
+use crate::cli::{AnalyzeArgs, LabArgs, LabCommand, LabPlanArgs, LabRunArgs};
+use crate::exit::{DONE, FAILURE, Failure, INPUT, MISSING, print, say};
+use crate::report_files::put;
+
+/// Combinations that are listed as left out.
+const MOST_EXCLUDED: usize = 12;
+
+/// Plans, runs or reports.
+pub fn run(args: &LabArgs) -> Result<u8, Failure> {
+    match &args.command {
+        LabCommand::Plan(args) => show_plan(args),
+        LabCommand::Run(args) => run_plan(args),
+        LabCommand::Report(args) => report(&args.folder),
+    }
+}
+
+/// The text of a plan: a file's, or that of a plan that comes with the program.
+fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
+    let shipped = name.to_str().and_then(shipped::text);
+    let text = match std::fs::read_to_string(name) {
+        Ok(text) => text,
+        Err(error) => match shipped {
+            Some(text) => text.to_owned(),
+            None => {
+                let names: Vec<&str> = shipped::PLANS.iter().map(|(name, _)| *name).collect();
+                let message = format!("read the plan {}: {error}", name.display());
+                return Err(Failure::new(INPUT, message).hint(format!(
+                    "plans that come with nestrace: {}",
+                    names.join(", ")
+                )));
+            }
+        },
+    };
+    let plan = Plan::read(&text).map_err(|error: plan::PlanError| {
+        Failure::new(INPUT, format!("{}: {error}", name.display()))
+            .hint("docs/lab.md describes plans")
+    })?;
+    Ok((plan, text))
+}
+
+fn show_plan(args: &LabPlanArgs) -> Result<u8, Failure> {
+    let (plan, _) = read_plan(&args.plan)?;
+    let mut lines = vec![format!("{}: {}", plan.name, plan.about), String::new()];
+    for cell in &plan.cells {
+        let kind = if cell.baseline.is_none() {
+            "baseline"
+        } else {
+            "cell"
+        };
+        lines.push(format!(
+            "  {kind:8}  {}  {}, {}",
+            cell.id, cell.combination, cell.workload.name
+        ));
+    }
+    if !plan.excluded.is_empty() {
+        lines.extend([String::new(), String::from("Left out:")]);
+    }
+    for one in plan.excluded.iter().take(MOST_EXCLUDED) {
+        lines.push(format!("  {}: {}", one.what, one.reason));
+    }
+    if plan.excluded.len() > MOST_EXCLUDED {
+        lines.push(format!(
+            "  and {} more",
+            plan.excluded.len() - MOST_EXCLUDED
+        ));
+    }
+    lines.push(String::new());
+    lines.push(takes(&plan, &plan.estimate()));
+    lines.push(String::new());
+    print(&lines.join("\n"))?;
+    Ok(DONE)
+}
+
+fn takes(plan: &Plan, estimate: &Estimate) -> String {
+    let recorded = if plan.record_seconds > 0 {
+        " and one that is recorded"
+    } else {
+        ""
+    };
+    format!(
+        "{} with {} of each{recorded}: {}, {}; about {} under translation, \
+         {} of disk while it runs, {} of results, {} of memory",
+        units::of(plan.cells.len() as u64, "cell", "cells"),
+        units::of(u64::from(plan.repetitions), "repetition", "repetitions"),
+        units::of(estimate.n_runs as u64, "run", "runs"),
+        units::of(estimate.n_boots as u64, "boot", "boots"),
+        duration(estimate.seconds),
+        units::size(estimate.work_bytes),
+        units::size(estimate.result_bytes),
+        units::size(estimate.memory_bytes),
+    )
+}
+
+/// `2 h 05 min`, `3 min 20 s`.
+fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
+    let (plan, text) = read_plan(&args.plan)?;
+    let missing = experiment::missing_packages();
+    if !missing.is_empty() && args.install {
+        packages::install_named(missing, |line| say(line)).map_err(packages_failure)?;
+    } else if !missing.is_empty() {
+        return Err(packages_failure(PackagesError::Missing {
+            packages: missing,
+        }));
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::new(
+            MISSING,
+            "the lab makes loop devices, mounts and probes: this needs root",
+        )
+        .hint(format!("sudo nestrace lab run {}", args.plan.display())));
+    }
+    interrupt::catch_signals()
+        .map_err(|error| Failure::new(FAILURE, format!("catch signals: {error}")))?;
+    let folder = args
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("lab-{}", plan.name)));
+    let nestrace = std::env::current_exe()
+        .map_err(|error| Failure::new(FAILURE, format!("find the program itself: {error}")))?;
+    let options = Options {
+        agent: nestrace.with_file_name("nestrace-agent"),
+        nestrace,
+        folder: folder.clone(),
+    };
+    say(format_args!("{}", takes(&plan, &plan.estimate())));
+    let mut shown = ProgressLine::new();
+    let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
+    shown.clear();
+    give_to_user(&folder);
+    let outcome = outcome.map_err(|error| lab_failure(&error, args))?;
+    if outcome.n_failed > 0 {
+        say(format_args!(
+            "{} of {} cells failed: their logs are in {}/CELL.json; run the same line again to try them again",
+            outcome.n_failed,
+            outcome.n_cells,
+            folder.display()
+        ));
+    }
+    let code = report(&folder)?;
+    give_to_user(&folder);
+    Ok(if outcome.n_failed == outcome.n_cells {
+        FAILURE
+    } else {
+        code
+    })
+}
+
+/// One line on a terminal, a line for each run elsewhere.
+struct ProgressLine {
+    bar: indicatif::ProgressBar,
+    is_terminal: bool,
+}
+
+impl ProgressLine {
+    fn new() -> Self {
+        let style = indicatif::ProgressStyle::with_template("{bar:20} {pos}/{len}  {wide_msg}");
+        let bar = indicatif::ProgressBar::new(0);
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            is_terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn show(&mut self, now: &Progress) {
+        let left = duration(now.seconds_left);
+        if self.is_terminal {
+            self.bar.set_length(now.n_all as u64);
+            self.bar.set_position(now.n_done as u64);
+            self.bar.set_message(format!("{left} left  {}", now.what));
+            if now.what.contains(" failed: ") {
+                self.bar.suspend(|| say(&now.what));
+            }
+        } else {
+            say(format_args!(
+                "{}/{}  {left} left  {}",
+                now.n_done + 1,
+                now.n_all,
+                now.what
+            ));
+        }
+    }
+
+    fn clear(&self) {
+        if self.is_terminal {
+            self.bar.finish_and_clear();
+        }
+    }
+}
+
+fn packages_failure(error: PackagesError) -> Failure {
+    match &error {
+        PackagesError::Missing { packages } => Failure::new(
+            MISSING,
+            format!("the lab needs the Debian packages {}", packages.join(" ")),
+        )
+        .hint(format!(
+            "{}, or --install as root",
+            packages::install_line(packages)
+        )),
+        _ => Failure::caused(MISSING, &error),
+    }
+}
+
+fn lab_failure(error: &LabError, args: &LabRunArgs) -> Failure {
+    let again = format!("nestrace lab run {}", args.plan.display());
+    match error {
+        LabError::Folder(FolderError::OtherPlan(_) | FolderError::NotOurs(_)) => {
+            Failure::caused(INPUT, error).hint("name another folder with -o")
+        }
+        LabError::NoSpace { .. } | LabError::NoMemory { .. } => Failure::caused(MISSING, error)
+            .hint("-o names a folder on another disk; image_size, data_size and memory are in the plan"),
+        LabError::NoAgent(_) => Failure::caused(MISSING, error)
+            .hint("cargo build --release -p nestrace -p nestrace-agent leaves both in one folder; agent = false in the plan goes without"),
+        LabError::Kernel(KernelImageError::Unknown { .. }) => Failure::caused(MISSING, error),
+        _ if interrupt::is_interrupted() => Failure::new(FAILURE, "interrupted; finished runs are kept")
+            .hint(format!("to go on: {again}")),
+        _ => Failure::caused(FAILURE, error),
+    }
+}
+
+/// Under sudo the results belong to the user who typed the command.
+fn give_to_user(folder: &Path) {
+    let Some((uid, gid)) = privileges::sudo_user() else {
+        return;
+    };
+    let give = |path: &Path| {
+        // What cannot be given stays root's: it can be read.
+        let _ = std::os::unix::fs::lchown(path, Some(uid.as_raw()), Some(gid.as_raw()));
+    };
+    give(folder);
+    for entry in folder.read_dir().into_iter().flatten().flatten() {
+        give(&entry.path());
+    }
+}
+
+/// Reads what a run left, analyzes the recordings, and writes the report beside them.
+fn report(folder: &Path) -> Result<u8, Failure> {
+    let (header, cells) = experiment::read_results(folder).map_err(|error| {
+        Failure::caused(INPUT, &error).hint("nestrace lab run PLAN -o DIR makes one")
+    })?;
+    let mut results = Results {
+        header,
+        cells,
+        ..Results::default()
+    };
+    for cell in &results.cells {
+        let Some(recording) = &cell.recording else {
+            continue;
+        };
+        let bundle = folder.join(format!("{}.nest", cell.id));
+        if *recording != format!("{}.nest", cell.id) || !bundle.is_dir() {
+            continue;
+        }
+        match explain(folder, &bundle, &cell.id, &cell.disk) {
+            Ok(explanation) => {
+                results.explanations.insert(cell.id.clone(), explanation);
+                results
+                    .pages
+                    .insert(cell.id.clone(), format!("{}.html", cell.id));
+            }
+            Err(failure) => say(format_args!("note: {}: {failure}", cell.id)),
+        }
+    }
+    let comparison = Comparison::new(&results);
+    let page = html::lab::render(&comparison).map_err(|error| Failure::caused(FAILURE, &error))?;
+    put(&folder.join("report.html"), page.as_bytes())?;
+    put(
+        &folder.join("report.json"),
+        json::render(&comparison).as_bytes(),
+    )?;
+    put(
+        &folder.join("report.csv"),
+        csv::render(&comparison).as_bytes(),
+    )?;
+    print(&text::render(&comparison))?;
+    say(format_args!(
+        "the report is {}",
+        folder.join("report.html").display()
+    ));
+    Ok(DONE)
+}
+
+/// The analysis of a cell's recording, and its own report.
+fn explain(folder: &Path, bundle: &Path, id: &str, disk: &str) -> Result<Explanation, String> {
+    let args = AnalyzeArgs::of(bundle.to_owned());
+    let analysis = analyze::analysis(&args).map_err(|failure| failure.message().to_owned())?;
+    let page = html::render(&analysis).map_err(|error| error.to_string())?;
+    let file = folder.join(format!("{id}.html"));
+    std::fs::write(&file, page).map_err(|error| format!("write {}: {error}", file.display()))?;
+    Ok(Explanation::of(&analysis, disk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_two_units() {
+        assert_eq!(duration(59), "59 s");
+        assert_eq!(duration(185), "3 min 05 s");
+        assert_eq!(duration(7_500), "2 h 05 min");
+    }
+
+    #[test]
+    fn a_plan_is_a_file_or_has_a_name() {
+        let (plan, _) = read_plan(Path::new("quick")).unwrap();
+        assert_eq!(plan.name, "quick");
+        assert!(read_plan(Path::new("no-such-plan")).is_err());
+    }
+}

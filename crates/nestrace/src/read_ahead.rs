@@ -1,0 +1,67 @@
+//! Reads a stream on another thread while this one analyses what was read.
+
+use std::io;
+use std::sync::mpsc::sync_channel;
+use std::thread::{Builder, Scope};
+
+use nestrace_trace::Event;
+
+/// Events that are handed over at once: they fit into a processor's cache.
+const BATCH: usize = 512;
+/// Batches that may wait.
+const BATCHES: usize = 8;
+
+/// The same events, read, decoded and put in order by a thread of `scope`. It is never further ahead than 4,608
+/// events, and ends when nobody takes them any more.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn read_ahead<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    mut events: impl Iterator<Item = Event> + Send + 'scope,
+) -> io::Result<impl Iterator<Item = Event> + 'scope> {
+    let (sender, receiver) = sync_channel(BATCHES);
+    Builder::new()
+        .name("read-ahead".to_owned())
+        .spawn_scoped(scope, move || {
+            loop {
+                let batch: Vec<Event> = events.by_ref().take(BATCH).collect();
+                if batch.is_empty() || sender.send(batch).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(receiver.into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn numbered(n: u64) -> impl Iterator<Item = Event> + Send {
+        (0..n).map(|ts_ns| Event {
+            ts_ns,
+            ..Event::default()
+        })
+    }
+
+    #[test]
+    fn all_events_arrive_in_their_order() {
+        for n in [0, 1, 511, 512, 513, 100_000] {
+            let same =
+                thread::scope(|scope| read_ahead(scope, numbered(n)).unwrap().eq(numbered(n)));
+            assert!(same, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_reader_ends_when_nobody_takes_its_events() {
+        let first = thread::scope(|scope| {
+            let mut events = read_ahead(scope, numbered(u64::MAX)).unwrap();
+            events.next()
+        });
+        assert_eq!(first.map(|event| event.ts_ns), Some(0));
+    }
+}

@@ -1,0 +1,280 @@
+//! `nestrace repair`: a clean bundle from a damaged one.
+//!
+//! Every whole batch is kept with its bytes, every index is made anew, and what is lost is written into
+//! the manifest, so that the new bundle's analysis says what the old one's did. The damaged bundle is
+//! only read, and the new one appears as a whole or not at all.
+
+mod damaged;
+
+use std::path::Path;
+
+use nestrace_analyzer::units::{count, of};
+use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
+use nestrace_trace::{
+    Damage, Diagnostic, ImageMap, Manifest, StreamWriter,
+    bundle::{HOST_STREAM, IMAGE_MAPS, index_of},
+    manifest::{Loss, Notice, State},
+    redact, repair,
+    salvage::{self, Glimpse},
+};
+
+use crate::{
+    bundle::Stream,
+    cli::RepairArgs,
+    damage_notes::DamageNotes,
+    exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
+};
+use damaged::Damaged;
+
+/// Repairs.
+pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
+    let mut damaged = Damaged::open(&args.input)?;
+    if same_place(&args.input, &args.output) {
+        return Err(
+            Failure::new(USAGE, "the output is the damaged bundle itself")
+                .hint("choose another name with -o; the damaged bundle stays as it is"),
+        );
+    }
+    let mut dir = BundleDir::begin_unseen(&args.output, args.force)
+        .map_err(|error| bundle_failure(&error))?;
+    let filled = fill(&mut damaged, &dir, args.redact).and_then(|manifest| {
+        dir.appear(&args.output, &manifest)
+            .map_err(|error| bundle_failure(&error))
+    });
+    if let Err(failure) = filled {
+        if dir.path() != args.output {
+            dir.discard();
+        }
+        return Err(failure);
+    }
+    let output = args.output.display();
+    say(format_args!("wrote {output}"));
+    say(format_args!("next: nestrace analyze {output}"));
+    Ok(DONE)
+}
+
+fn same_place(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+fn bundle_failure(error: &BundleError) -> Failure {
+    match error {
+        BundleError::Exists(path) => Failure::new(USAGE, format!("{} exists", path.display()))
+            .hint("choose another name with -o, or replace the bundle with --force"),
+        BundleError::NotABundle(_) => Failure::caused(USAGE, error),
+        _ => Failure::caused(FAILURE, error),
+    }
+}
+
+/// Writes everything but the manifest, which is returned.
+fn fill(damaged: &mut Damaged, dir: &BundleDir, redacted: bool) -> Result<Manifest, Failure> {
+    let given = damaged.manifest.clone();
+    // Streams are named after guests: a stream without a manifest gets its guest's name from its file.
+    let known = damaged.plan();
+    let (files, names) = (file_names(&known, false), file_names(&known, redacted));
+    let mut kept = Vec::new();
+    for (file, name) in files.iter().zip(&names) {
+        kept.push(keep(damaged, file, name, dir, redacted)?);
+    }
+    if kept.iter().all(|stream| stream.rows == 0) && given.is_none() {
+        return Err(damaged.nothing());
+    }
+    if let Some(maps) = damaged.image_maps() {
+        write_maps(maps, dir, redacted)?;
+    }
+    for note in &damaged.notes {
+        say(format_args!("note: {note}"));
+    }
+    let mut manifest = match given {
+        Some(_) => known,
+        None => {
+            let glimpses: Vec<Glimpse> = kept.iter().map(|kept| kept.glimpse.clone()).collect();
+            salvage::manifest(&glimpses)
+        }
+    };
+    damaged.describe(&mut manifest, &kept);
+    account(&mut manifest, &kept);
+    if redacted {
+        manifest = redact::manifest(&manifest);
+        say("names of processes, files, guests and machines were taken out");
+    }
+    Ok(manifest)
+}
+
+/// What the files of the new bundle are called, the host's first and then those of the guests' sides.
+fn file_names(manifest: &Manifest, redacted: bool) -> Vec<String> {
+    let files = |manifest: &Manifest| {
+        let sides = manifest.guest_sides.iter().map(|side| side.file.clone());
+        [HOST_STREAM.to_owned()].into_iter().chain(sides).collect()
+    };
+    if redacted {
+        files(&redact::manifest(manifest))
+    } else {
+        files(manifest)
+    }
+}
+
+/// What became of one stream.
+struct Kept {
+    glimpse: Glimpse,
+    rows: u64,
+    damage: Damage,
+    /// Why nothing of it can be read.
+    unreadable: Option<String>,
+}
+
+/// Writes what is whole of a stream to the file `name` of the new bundle.
+fn keep(
+    damaged: &mut Damaged,
+    file: &str,
+    name: &str,
+    dir: &BundleDir,
+    redacted: bool,
+) -> Result<Kept, Failure> {
+    let mut kept = Kept {
+        glimpse: Glimpse::new(file),
+        rows: 0,
+        damage: Damage::default(),
+        unreadable: None,
+    };
+    match damaged.take_stream(file) {
+        Ok(mut stream) => {
+            kept.rows = if redacted {
+                copy_redacted(&mut stream, name, dir, &mut kept.glimpse)?
+            } else {
+                copy(&mut stream, name, dir, &mut kept.glimpse)?
+            };
+            kept.damage = Damage::of(stream.diagnostics());
+            say_kept(file, &kept, stream.diagnostics());
+        }
+        Err(why) => {
+            // A closed stream without events says that nothing is known.
+            let mut empty = writer(dir, name)?;
+            empty.finish().map_err(|error| not_written(&error))?;
+            say(format_args!("{file}: nothing can be kept: {why}"));
+            kept.damage.cut = true;
+            kept.unreadable = Some(why);
+        }
+    }
+    Ok(kept)
+}
+
+fn not_written(error: &dyn std::error::Error) -> Failure {
+    Failure::caused(FAILURE, error)
+}
+
+fn writer(
+    dir: &BundleDir,
+    name: &str,
+) -> Result<StreamWriter<std::fs::File, std::fs::File>, Failure> {
+    let new = |name: &str| dir.new_file(name).map_err(|error| bundle_failure(&error));
+    StreamWriter::new(new(name)?, new(&index_of(name))?).map_err(|error| not_written(&error))
+}
+
+fn copy(
+    stream: &mut Stream,
+    name: &str,
+    dir: &BundleDir,
+    glimpse: &mut Glimpse,
+) -> Result<u64, Failure> {
+    let new = |name: &str| dir.new_file(name).map_err(|error| bundle_failure(&error));
+    let (file, index) = (new(name)?, new(&index_of(name))?);
+    repair::copy_whole(stream, file, index, |batch| glimpse.look(batch))
+        .map(|copied| copied.rows)
+        .map_err(|error| not_written(&error))
+}
+
+/// Without names, the batches have other bytes; they have the same events at the same places.
+fn copy_redacted(
+    stream: &mut Stream,
+    name: &str,
+    dir: &BundleDir,
+    glimpse: &mut Glimpse,
+) -> Result<u64, Failure> {
+    let mut writer = writer(dir, name)?;
+    let mut batch = nestrace_trace::Batch::default();
+    while stream.read_into(&mut batch) {
+        glimpse.look(&batch);
+        for mut event in batch.events() {
+            redact::event(&mut event);
+            writer.push(&event).map_err(|error| not_written(&error))?;
+        }
+        writer.flush_batch().map_err(|error| not_written(&error))?;
+    }
+    let written = writer.finish().map_err(|error| not_written(&error))?;
+    Ok(written.rows)
+}
+
+/// What was kept and what was lost of a stream, in words.
+fn say_kept(file: &str, kept: &Kept, diagnostics: &[Diagnostic]) {
+    let mut notes = DamageNotes::default();
+    diagnostics.iter().for_each(|note| notes.say(file, note));
+    notes.say_rest();
+    let rows = of(kept.rows, "event", "events");
+    let lost = match (kept.damage.rows_lost, kept.damage.cut) {
+        (0, false) => String::from("nothing is missing"),
+        (0, true) => String::from("how many are missing is not known"),
+        (lost, _) => format!("{} lost", count(lost)),
+    };
+    say(format_args!("{file}: {rows} kept, {lost}"));
+}
+
+fn write_maps(mut maps: Vec<ImageMap>, dir: &BundleDir, redacted: bool) -> Result<(), Failure> {
+    for map in maps.iter_mut().filter(|_| redacted) {
+        if let Some(partial) = &mut map.partial {
+            "something is missing (the reason was removed)".clone_into(partial);
+        }
+    }
+    let file = dir
+        .new_file(IMAGE_MAPS)
+        .map_err(|error| bundle_failure(&error))?;
+    serde_json::to_writer(std::io::BufWriter::new(file), &maps)
+        .map_err(|error| Failure::new(FAILURE, format!("write {IMAGE_MAPS}: {error}")))
+}
+
+/// Writes into the manifest what the analysis of the damaged bundle finds out by itself.
+fn account(manifest: &mut Manifest, kept: &[Kept]) {
+    // A recorder that ran out of space has closed the bundle and counted what it could not finish.
+    let counted = manifest
+        .losses
+        .iter()
+        .any(|loss| loss.source == "disk_full");
+    let mut cut = manifest.state == State::Recording;
+    for stream in kept {
+        let sides = &manifest.guest_sides;
+        let side = sides.iter().find(|side| side.file == stream.glimpse.file);
+        let guest = side.map(|side| side.guest.clone());
+        if stream.damage.rows_lost > 0 && !counted {
+            manifest.losses.push(Loss {
+                source: "damaged".to_owned(),
+                guest: guest.clone(),
+                events: stream.damage.rows_lost,
+            });
+        }
+        match guest {
+            None => cut |= stream.damage.cut && !counted,
+            Some(guest) if stream.damage.cut && !counted => manifest.notices.push(Notice {
+                what: "guest_stream_damaged".to_owned(),
+                message: format!("what was recorded inside {guest} is damaged or was not closed"),
+                ..Notice::default()
+            }),
+            Some(_) => {}
+        }
+        if stream.unreadable.is_some() && stream.glimpse.file == HOST_STREAM {
+            manifest.notices.push(Notice {
+                what: "host_stream_missing".to_owned(),
+                message: "what was recorded on the host cannot be read".to_owned(),
+                ..Notice::default()
+            });
+        }
+    }
+    if cut {
+        manifest.state = State::Repaired;
+    }
+}
+
+/// Nothing of the bundle can be read.
+fn nothing_in(path: &Path, why: &str) -> Failure {
+    Failure::new(INPUT, format!("{}: {why}", path.display()))
+        .hint("a bundle is a directory NAME.nest with host.arrows and manifest.json")
+}

@@ -1,0 +1,9 @@
+//! Bad input, as a user meets it: every command ends soon, within bounded memory, with what can be
+//! known (0) or with one clear line (3).
+
+mod bundles;
+mod captures;
+mod limited;
+mod memory;
+mod recording;
+mod repair;

@@ -1,0 +1,318 @@
+//! `nestrace export` to tables, fio's logs and Perfetto's traces, as a user runs it. Others read them in
+//! `cargo xtask test --only replay`.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+const CAPTURE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../fixtures/blktrace/ext4-mail-none-scsi/gt"
+);
+
+fn nestrace(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nestrace"))
+        .args(words)
+        .output()
+        .expect("nestrace starts")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}
+
+/// Runs to a good end; its messages.
+fn good(words: &[&str]) -> String {
+    let output = nestrace(words);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {stderr}");
+    stderr
+}
+
+fn fails(words: &[&str]) -> (Option<i32>, String) {
+    let output = nestrace(words);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), stderr)
+}
+
+/// A guest's own capture as a bundle: 3,771 bios of one disk.
+fn bundle(folder: &Path) -> PathBuf {
+    let bundle = folder.join("gt.nest");
+    good(&["import", "blktrace", CAPTURE, "-o", text(&bundle)]);
+    bundle
+}
+
+fn disk(bundle: &Path) -> Value {
+    let output = nestrace(&["analyze", "--format", "json", text(bundle)]);
+    let analysis: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let devices = analysis["devices"].as_array().expect("devices");
+    devices[0].clone()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("an entry").file_name())
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Rows of a table that needs no quotes, by the names of its columns.
+fn rows(path: &Path) -> Vec<BTreeMap<String, String>> {
+    let text = fs::read_to_string(path).expect("a table");
+    assert!(!text.contains('"'));
+    let mut lines = text.split("\r\n");
+    let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+    let lines = lines.filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            assert_eq!(fields.len(), header.len(), "{line}");
+            let fields = fields.iter().map(|field| (*field).to_owned());
+            header
+                .iter()
+                .map(|name| (*name).to_owned())
+                .zip(fields)
+                .collect()
+        })
+        .collect()
+}
+
+fn sum<'a>(rows: impl IntoIterator<Item = &'a BTreeMap<String, String>>, column: &str) -> u64 {
+    let fields = rows.into_iter().map(|row| &row[column]);
+    fields.map(|field| field.parse().unwrap_or(0)).sum()
+}
+
+#[test]
+fn tables_have_the_sums_of_the_analysis() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = bundle(folder.path());
+    let disk = disk(&bundle);
+    let out = folder.path().join("out.csv");
+    good(&["export", "--format", "csv", text(&bundle), "-o", text(&out)]);
+    let requests = rows(&folder.path().join("out.requests.csv"));
+    let data: Vec<_> = requests
+        .iter()
+        .filter(|row| !["flush", "other"].contains(&row["op"].as_str()))
+        .collect();
+    let ended = data.iter().filter(|row| !row["completed_ns"].is_empty());
+    assert_eq!(disk["counts"]["completed"], ended.count());
+    for op in ["read", "write", "discard"] {
+        let of_op = requests.iter().filter(|row| row["op"] == op);
+        assert_eq!(disk["bytes"][op], sum(of_op, "moved_bytes"), "{op}");
+    }
+    assert!(
+        requests
+            .iter()
+            .all(|row| row["side"] == "guest" && row["dev"] == "8:0")
+    );
+    // Nothing of the host was recorded: no bio was followed, and each says why.
+    let chains = rows(&folder.path().join("out.chains.csv"));
+    assert_eq!(disk["latency_ns"]["q2c"]["n"], 3771);
+    let bios: Vec<_> = chains.iter().filter(|row| row["op"] != "flush").collect();
+    assert_eq!(bios.len(), 3771);
+    // A chain ends when its file system is told: after the flush that FUA makes, which is not in the device's q2c.
+    let q2c = disk["latency_ns"]["q2c"]["sum"].as_u64().expect("a sum");
+    assert!((q2c..2 * q2c).contains(&sum(bios, "q2c_ns")));
+    let unlinked = |row: &BTreeMap<String, String>| !row["unlinked"].is_empty();
+    assert!(
+        chains
+            .iter()
+            .all(|row| unlinked(row) && row["device_ns"].is_empty())
+    );
+}
+
+#[test]
+fn a_log_for_fio_has_every_request_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = bundle(folder.path());
+    let disk = disk(&bundle);
+    let out = folder.path().join("out");
+    let of_guest = ["--guest", "guest", "-o", text(&out)];
+    good(&[&["export", "--format", "fio", text(&bundle)], &of_guest[..]].concat());
+    let name = format!(
+        "out.{}.iolog",
+        disk["name"].as_str().expect("a name").replace(':', "-")
+    );
+    let log = fs::read_to_string(folder.path().join(name)).expect("a log");
+    let mut lines = log.lines();
+    assert_eq!(lines.next(), Some("fio version 3 iolog"));
+    let (mut n, mut bytes, mut last_us) = (0, BTreeMap::new(), 0);
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let at_us: u64 = words[0].parse().expect("a time");
+        assert!(at_us >= last_us, "{line}");
+        last_us = at_us;
+        assert!(!words[1].contains('/'), "{line}");
+        if let [_, _, op, _, length] = words[..] {
+            n += u64::from(op != "sync");
+            *bytes.entry(op.to_owned()).or_insert(0) += length.parse::<u64>().expect("a size");
+        }
+    }
+    let (issued, requeues) = (&disk["counts"]["issued"], &disk["counts"]["requeues"]);
+    let once = issued.as_u64().expect("a count") - requeues.as_u64().unwrap_or(0);
+    assert_eq!(n, once);
+    assert_eq!(disk["bytes"]["write"], bytes["write"]);
+    assert_eq!(
+        disk["bytes"]["read"],
+        bytes.get("read").copied().unwrap_or(0)
+    );
+}
+
+/// The packets of a trace: field 1, one after the other, to the last byte.
+fn packets(mut bytes: &[u8]) -> usize {
+    let mut n = 0;
+    while let Some((&tag, rest)) = bytes.split_first() {
+        assert_eq!(tag, 0x0a, "packet {n}");
+        let (mut length, mut used) = (0, 0);
+        for byte in rest {
+            length |= usize::from(byte & 0x7f) << (7 * used);
+            used += 1;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        bytes = rest.get(used + length..).expect("a whole packet");
+        n += 1;
+    }
+    n
+}
+
+#[test]
+fn a_trace_has_every_bio() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = bundle(folder.path());
+    let out = folder.path().join("out.pftrace");
+    let said = good(&[
+        "export",
+        "--format",
+        "perfetto",
+        text(&bundle),
+        "-o",
+        text(&out),
+    ]);
+    let bytes = fs::read(&out).expect("a trace");
+    // A begin and an end for each bio and each request.
+    assert!(packets(&bytes) > 2 * 3771);
+    let drawn = said.lines().find(|line| line.contains("bios of guests"));
+    let drawn = drawn
+        .and_then(|line| line.split(": ").nth(1))
+        .expect("a count");
+    let n: String = drawn
+        .chars()
+        .take_while(|c| *c != ' ')
+        .filter(char::is_ascii_digit)
+        .collect();
+    assert!(n.parse::<u64>().expect("a number") >= 3771, "{said}");
+}
+
+#[test]
+fn names_are_gone_and_what_is_there_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = bundle(folder.path());
+    for (format, name) in [
+        ("csv", "out.requests.csv"),
+        ("perfetto", "out"),
+        ("fio", "out.sda.iolog"),
+    ] {
+        let of = tempfile::tempdir().expect("a folder");
+        let out = of.path().join("out");
+        let words = [
+            &[
+                "export",
+                "--format",
+                format,
+                text(&bundle),
+                "-o",
+                text(&out),
+            ],
+            &["--guest", "guest"][..],
+        ]
+        .concat();
+        good(&words);
+        let made = files(of.path());
+        let name = made
+            .iter()
+            .find(|made| made.starts_with(name.split(".sda").next().unwrap_or(name)));
+        let file = of.path().join(name.expect("it was made"));
+        let plain = fs::read(&file).expect("it was made");
+        if format == "csv" {
+            let text = String::from_utf8_lossy(&plain).into_owned();
+            assert!(
+                text.contains("jbd2") || text.contains("kworker"),
+                "no process at all"
+            );
+        }
+        let (code, stderr) = fails(&words);
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(
+            stderr.contains("exists") && stderr.contains("--force"),
+            "{stderr}"
+        );
+        assert_eq!(fs::read(&file).expect("it stays"), plain);
+        good(&[&words[..], &["--force", "--redact"]].concat());
+        let redacted = String::from_utf8_lossy(&fs::read(&file).expect("it is there")).into_owned();
+        for private in ["jbd2", "kworker", "fio/"] {
+            assert!(!redacted.contains(private), "{private} in {format}");
+        }
+        assert_eq!(files(of.path()), made, "nothing is left beside");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = bundle(folder.path());
+    let before = files(folder.path());
+    for format in ["csv", "fio", "perfetto"] {
+        let out = folder.path().join("out");
+        let of = |more: &[&str]| {
+            fails(
+                &[
+                    &[
+                        "export",
+                        "--format",
+                        format,
+                        text(&bundle),
+                        "-o",
+                        text(&out),
+                    ],
+                    more,
+                ]
+                .concat(),
+            )
+        };
+        for wanted in [["--device", "nvme9"], ["--guest", "nobody"]] {
+            let (code, stderr) = of(&wanted);
+            assert_eq!(code, Some(3), "{stderr}");
+            let named = stderr.contains(wanted[1]) && stderr.contains("gt.nest");
+            assert!(stderr.starts_with("nestrace: ") && named, "{stderr}");
+        }
+        let nowhere = folder.path().join("missing/out");
+        let words = [
+            "export",
+            "--format",
+            format,
+            text(&bundle),
+            "-o",
+            text(&nowhere),
+            "--guest",
+            "guest",
+        ];
+        let (code, stderr) = fails(&words);
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains("missing"), "{stderr}");
+        assert_eq!(files(folder.path()), before, "{format}");
+    }
+    // Of the host nothing was recorded.
+    let out = folder.path().join("out");
+    let (code, stderr) = fails(&["export", "--format", "fio", text(&bundle), "-o", text(&out)]);
+    assert_eq!(code, Some(3), "{stderr}");
+}
