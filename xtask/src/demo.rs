@@ -54,6 +54,9 @@ pub struct DemoArgs {
     /// fio's options of the workload
     #[arg(long, default_value = "--rw=randrw --bs=8k --ioengine=psync --fsync=8")]
     fio: String,
+    /// Record the host's side alone: no agent in the guest
+    #[arg(long)]
+    no_agent: bool,
     /// Debian kernel series of the guest
     #[arg(long, default_value = "6.1")]
     kernel: String,
@@ -94,15 +97,22 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
     packages::install(|line| progress.say(line))?;
     live::require_root()?;
-    progress.say("building nestrace (release)");
-    let nestrace = cargo_build::build("nestrace", Profile::Release)?;
+    // In the profile of the tests: a release build takes several times as long.
+    progress.say("building nestrace");
+    let nestrace = cargo_build::build("nestrace", Profile::Dev)?;
+    let agent = if args.no_agent {
+        None
+    } else {
+        progress.say("building the agent for the guest");
+        Some(live::static_agent()?)
+    };
     std::fs::create_dir_all(&args.output)
         .with_context(|| format!("make the folder {}", args.output.display()))?;
     let bundle = args.output.join("demo.nest");
 
     // Dropped in the reverse order: the guest goes first, then its file system.
     let host = make_host(args, &progress)?;
-    let guest = boot(args, &host, &progress)?;
+    let guest = boot(args, &host, agent, &progress)?;
     record(args, &guest, &nestrace, &bundle, &progress)?;
     drop(guest);
     drop(host);
@@ -140,7 +150,12 @@ fn make_host(args: &DemoArgs, progress: &Progress) -> anyhow::Result<HostFs> {
     Ok(host)
 }
 
-fn boot(args: &DemoArgs, host: &HostFs, progress: &Progress) -> anyhow::Result<Guest> {
+fn boot(
+    args: &DemoArgs,
+    host: &HostFs,
+    agent: Option<PathBuf>,
+    progress: &Progress,
+) -> anyhow::Result<Guest> {
     progress.say(&format!(
         "getting the Debian kernel {} for the guest",
         args.kernel
@@ -153,6 +168,7 @@ fn boot(args: &DemoArgs, host: &HostFs, progress: &Progress) -> anyhow::Result<G
     let name = format!("nestrace-demo-{}", std::process::id());
     let mut spec = GuestSpec::new(&name, &kernel, &initramfs);
     spec.disks = vec![DiskSpec::new(DISK, image, stack.disk)];
+    spec.agent = agent;
     progress.say(&format!(
         "booting the guest {name} ({} on {stack})",
         args.guest_fs
@@ -161,6 +177,10 @@ fn boot(args: &DemoArgs, host: &HostFs, progress: &Progress) -> anyhow::Result<G
     progress.say(&format!("making {} in the guest", args.guest_fs));
     guest.make_fs(DISK, args.guest_fs)?;
     guest.mount(DISK, args.guest_fs, "/mnt/demo", "")?;
+    if !args.no_agent {
+        progress.say("starting nestrace-agent in the guest");
+        guest.start_agent("")?;
+    }
     Ok(guest)
 }
 
@@ -182,6 +202,9 @@ fn record(
         true,
     )?;
     recorder.wait_live(Duration::from_secs(20))?;
+    if !args.no_agent {
+        recorder.wait_for_line(&[guest.name(), "agent", "live"], Duration::from_secs(20))?;
+    }
     progress.say(&format!(
         "the guest works for {} s: fio {}",
         args.seconds, args.fio

@@ -1,9 +1,13 @@
-//! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `bpf`, `bench`.
+//! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `bpf`, `bench`, `dist`,
+//! `fixtures`.
 
 mod bench;
 mod bpf;
 mod cargo_build;
 mod demo;
+mod dist;
+mod fixtures;
+mod fuzz;
 mod live;
 mod progress;
 mod recorder;
@@ -39,6 +43,10 @@ enum Chore {
     Bpf(bpf::BpfArgs),
     /// Compares the cost of recording with its peers
     Bench(bench::BenchArgs),
+    /// Builds the static agent for guests
+    Dist,
+    /// Makes the recordings that hold the rules of findings to their cases
+    Fixtures(fixtures::FixturesArgs),
 }
 
 fn main() -> ExitCode {
@@ -76,5 +84,7 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Tidy => tidy::run(),
         Chore::Bpf(args) => bpf::run(&args),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Dist => dist::run(),
+        Chore::Fixtures(args) => fixtures::run(&args),
     }
 }

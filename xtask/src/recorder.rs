@@ -97,15 +97,19 @@ impl Recorder {
 
     /// Waits until a word stands in its messages.
     pub fn wait_for_word(&mut self, word: &str, patience: Duration) -> anyhow::Result<()> {
+        self.wait_for_line(&[word], patience)
+    }
+
+    /// Waits until one line of its messages has all of these words (of letters, digits, `-` and `_`).
+    pub fn wait_for_line(&mut self, words: &[&str], patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             interrupt::check()?;
             let stderr = self.stderr();
-            let has_word = |line: &str| {
-                line.split(|c: char| !c.is_alphanumeric())
-                    .any(|w| w == word)
-            };
-            if stderr.lines().any(has_word) {
+            let is_edge = |c: char| !c.is_alphanumeric() && !['-', '_'].contains(&c);
+            let has = |line: &str, word: &str| line.split(is_edge).any(|w| w == word);
+            let fits = |line: &str| words.iter().all(|word| has(line, word));
+            if stderr.lines().any(fits) {
                 return Ok(());
             }
             if self.child.try_wait()?.is_some() {
@@ -118,7 +122,7 @@ impl Recorder {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "hear {word:?} from nestrace within {patience:?}: {}",
+                    "hear {words:?} from nestrace within {patience:?}: {}",
                     last_lines(&stderr, 5)
                 );
             }

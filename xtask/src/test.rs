@@ -8,6 +8,7 @@ use anyhow::Context;
 use nestrace_lab::{interrupt, packages};
 
 use crate::cargo_build::cargo;
+use crate::fuzz;
 use crate::live::{self, LiveContext, Report, Scenario};
 use crate::progress::Progress;
 
@@ -29,6 +30,9 @@ pub struct TestArgs {
     /// Runs the live scenarios with this nestrace instead of building one
     #[arg(long, value_name = "PROGRAM")]
     nestrace: Option<PathBuf>,
+    /// Runs the agents of the live scenarios with this static nestrace-agent instead of building one
+    #[arg(long, value_name = "PROGRAM")]
+    agent: Option<PathBuf>,
     /// Keeps the recordings of the live scenarios and says where they are
     #[arg(long)]
     keep: bool,
@@ -39,6 +43,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     let scenarios = live::scenarios();
     if args.list {
         println!("{WORKSPACE:14} unit, property and snapshot tests of every crate");
+        println!("{:14} {}", fuzz::STAGE, fuzz::ABOUT);
         for scenario in &scenarios {
             println!("{:14} {}", scenario.name, scenario.about);
         }
@@ -53,6 +58,11 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     if wanted(WORKSPACE) {
         timed(WORKSPACE, || workspace_tests(&mut report))?;
     }
+    if wanted(fuzz::STAGE) {
+        timed(fuzz::STAGE, || {
+            fuzz::run(args.full, &args.only, &mut report)
+        })?;
+    }
     let scenarios: Vec<Scenario> = scenarios
         .into_iter()
         .filter(|scenario| wanted(scenario.name))
@@ -60,6 +70,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     if !scenarios.is_empty() {
         let ctx = LiveContext::prepare(args.nestrace.clone(), args.full, progress)?
             .only(&args.only)
+            .with_agent(args.agent.clone())
             .keeping(args.keep);
         for scenario in scenarios {
             timed(scenario.name, || run_scenario(&scenario, &ctx, &mut report))?;
@@ -68,6 +79,13 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
             println!("the recordings are in {}", ctx.keep_folder().display());
         }
     }
+    // Of a full matrix all may have passed before.
+    let ran = report.passed().len() + report.failed().len();
+    anyhow::ensure!(
+        ran > 0 || args.full,
+        "find a case called {}: a whole run of its stage prints the names",
+        args.only.join(" or ")
+    );
     for name in report.failed() {
         println!("failed: {name}");
     }
@@ -91,7 +109,8 @@ fn stage_of(only: &str) -> &str {
 fn check_names(only: &[String], scenarios: &[Scenario]) -> anyhow::Result<()> {
     for name in only {
         let name = stage_of(name);
-        let known = name == WORKSPACE || scenarios.iter().any(|scenario| scenario.name == name);
+        let known = [WORKSPACE, fuzz::STAGE].contains(&name)
+            || scenarios.iter().any(|scenario| scenario.name == name);
         anyhow::ensure!(known, "find the stage {name}: see cargo xtask test --list");
     }
     Ok(())
@@ -108,7 +127,7 @@ fn timed(name: &str, stage: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Resu
 fn workspace_tests(report: &mut Report) -> anyhow::Result<()> {
     report.case("cargo test --workspace", |_| {
         let status = cargo()
-            .args(["test", "--workspace"])
+            .args(["test", "--workspace", "--no-fail-fast"])
             .status()
             .context("start cargo")?;
         anyhow::ensure!(status.success(), "pass cargo test --workspace");

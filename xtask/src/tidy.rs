@@ -17,7 +17,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let graph = crates::CrateGraph::read()?;
     let mut breaches = Vec::new();
     breaches.extend(graph.check_direction());
-    breaches.extend(graph.check_polars());
+    breaches.extend(crates::check_polars()?);
     breaches.extend(graph.check_anyhow());
     for source in &sources {
         breaches.extend(source.check());

@@ -1,8 +1,11 @@
 //! `cargo xtask bench`: what recording costs, beside what its peers cost, in the same run.
 
+mod agent_cost;
+mod analyze_speed;
 mod contestant;
 mod figures;
 mod guest_cost;
+mod link_speed;
 mod load;
 mod machine;
 mod perf_data;
@@ -12,6 +15,7 @@ mod record_cost;
 mod smoke;
 mod table;
 mod trace_size;
+mod watched;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +37,12 @@ pub struct BenchArgs {
 enum What {
     /// IOPS, processor time, losses and bytes of `nestrace record` and of its peers
     Record(RecordCostArgs),
+    /// What the agent costs its guest, beside blktrace
+    Agent(agent_cost::AgentCostArgs),
+    /// How fast long recordings of host and guest are linked, and in how much memory
+    Link(link_speed::LinkSpeedArgs),
+    /// How fast captures of blktrace are analysed, beside blkparse and btt
+    Analyze(analyze_speed::AnalyzeSpeedArgs),
 }
 
 /// Options of `bench record`.
@@ -77,5 +87,8 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         What::Record(args) if args.smoke => record_cost::smoke(args),
         What::Record(args) => record_cost::run(args),
+        What::Agent(args) => agent_cost::run(args),
+        What::Link(args) => link_speed::run(args),
+        What::Analyze(args) => analyze_speed::run(args),
     }
 }

@@ -14,7 +14,7 @@ use nestrace_lab::block_stat::BlockStat;
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_lab::host_fs::LoopDevice;
 use nestrace_lab::interrupt;
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, ImageFormat};
+use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack};
 use nestrace_trace::flags::{OWNER_DIRECT, OWNER_PAGES};
 use nestrace_trace::{Event, Kind};
 use nix::sys::signal::Signal;
@@ -24,7 +24,7 @@ use super::analysis::{entry, number};
 use super::case::{Case, Report};
 use super::ground_truth::Counts;
 use super::image_pattern::PATTERN_BYTES;
-use super::measure::{Measured, Observed, measure_observed};
+use super::measure::{Measured, Observed, host_live, measure_observed, under_an_image};
 use super::rig::LiveContext;
 use super::topology::{self, Facts};
 use super::{Scenario, backend_calls, direct_io_link, ground_truth, image_pattern};
@@ -59,11 +59,10 @@ const STACKS: [DiskStack; 5] = {
 
 const fn stack(cache: CacheMode, aio: Aio, bus: Bus) -> DiskStack {
     DiskStack {
-        format: ImageFormat::Raw,
         cache,
         aio,
         bus,
-        iothread: false,
+        ..DiskStack::RAW
     }
 }
 
@@ -123,6 +122,8 @@ fn measure_devices(
         guests: vec![guest.name()],
         counts: &counts,
         sync: &|| disks.iter().try_for_each(|(_, device)| device.sync()),
+        live: &host_live,
+        counts_on: under_an_image,
     };
     measure_observed(ctx, &observed, || {
         let ids = disks.iter().map(|(disk, _)| disk.id.as_str());

@@ -20,14 +20,19 @@ const EDGE_BYTES: u64 = 4096;
 
 /// Every event of a recording's host stream, in the order of time.
 pub fn host_events(recording: &Path) -> anyhow::Result<Vec<Event>> {
+    stream_events(recording, bundle::HOST_STREAM)
+}
+
+/// Every event of a recording's stream, in the order of time.
+pub fn stream_events(recording: &Path, stream: &str) -> anyhow::Result<Vec<Event>> {
     let open = |name: &str| {
         let path = recording.join(name);
         File::open(&path)
             .map(BufReader::new)
             .with_context(|| format!("open {}", path.display()))
     };
-    let index = open(&bundle::index_of(bundle::HOST_STREAM))?;
-    let mut reader = StreamReader::new(open(bundle::HOST_STREAM)?, Some(index))?;
+    let index = open(&bundle::index_of(stream))?;
+    let mut reader = StreamReader::new(open(stream)?, Some(index))?;
     let mut events: Vec<Event> = reader.events().collect();
     anyhow::ensure!(
         reader.diagnostics().is_empty(),
@@ -211,7 +216,8 @@ pub struct FileId {
 }
 
 impl FileId {
-    fn of(path: &Path) -> anyhow::Result<Self> {
+    /// The numbers of a file of this machine.
+    pub fn of(path: &Path) -> anyhow::Result<Self> {
         let meta = path
             .metadata()
             .with_context(|| format!("look at {}", path.display()))?;

@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::analysis::{entry, number};
 use super::case::Case;
 
+/// One request of so many may have a completion that the kernel kept from the probes.
+const MISSED_AT_MOST: u64 = 200;
+
 /// The independent counts of one disk and the device under its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
@@ -65,11 +68,22 @@ pub fn device(
         stat.write_sectors / 2
     ));
     let device = entry(analysis, "devices", &[("side", "host"), ("name", name)])?;
+    device_entry(case, device, stat)
+}
+
+/// An entry of `devices[]` against `/sys/block/DEV/stat` of the machine that has it, and its totals
+/// against each other.
+pub fn device_entry(case: &mut Case, device: &Value, stat: &BlockStat) -> anyhow::Result<()> {
+    let missed = |key: &str| number(device, &format!("/check/missed/{key}"));
     let count = |key: &str| number(device, &format!("/counts/{key}"));
-    let bytes = |key: &str| number(device, &format!("/bytes/{key}"));
+    let bytes = |key: &str| -> anyhow::Result<u64> {
+        let missed = missed(&format!("bytes/{key}"))?;
+        Ok(number(device, &format!("/bytes/{key}"))? + missed)
+    };
+    few_are_missed(case, device, stat)?;
     case.equal(
         "devices.completed + flushes against reads + writes + discards of stat",
-        count("completed")? + count("flushes")?,
+        count("completed")? + missed("completed")? + count("flushes")?,
         stat.operations(),
     );
     case.equal(
@@ -77,7 +91,8 @@ pub fn device(
         count("device_flushes")?,
         stat.flushes,
     );
-    case.equal("devices.discards", count("discards")?, stat.discards);
+    let discards = count("discards")? + missed("discards")?;
+    case.equal("devices.discards", discards, stat.discards);
     let merges = count("back_merges")? + count("front_merges")? + count("request_merges")?;
     case.equal("devices: merges", merges, stat.merges());
     case.equal(
@@ -98,8 +113,20 @@ pub fn device(
     totals(case, device)
 }
 
-/// Q + X = G + M + F, bios walked at D, every bio ends once, no pointer across its reuse, every
-/// completion seen.
+/// Where the kernel kept completions from the probes in every try ([`super::measure`]), the analysis has
+/// to know of each of them, and what it lacks for it: with that its counts are the kernel's again.
+fn few_are_missed(case: &mut Case, device: &Value, stat: &BlockStat) -> anyhow::Result<()> {
+    let missed = number(device, "/check/completions_missed")?;
+    if missed > 0 {
+        case.figure(format!("{missed} completions unseen, all of them told"));
+        let few = missed * MISSED_AT_MOST <= stat.operations();
+        case.holds("check.completions_missed", few, &missed.to_string());
+    }
+    Ok(())
+}
+
+/// Q + X = G + M + F, bios walked at D, every bio ends once or was seen to have ended, no pointer
+/// across its reuse.
 fn totals(case: &mut Case, device: &Value) -> anyhow::Result<()> {
     let total = |key: &str| number(device, &format!("/check/{key}"));
     let began = total("queued")? + total("splits")?;
@@ -115,16 +142,18 @@ fn totals(case: &mut Case, device: &Value) -> anyhow::Result<()> {
         with_data,
     );
     let whole = total("queued")? - total("empty_flushes")?;
-    case.equal("check: data bios that ended", total("ended")?, whole);
+    let unseen = total("reused_while_live")? + total("open_at_end")?;
+    case.equal(
+        "check: data bios that ended",
+        total("ended")? + unseen,
+        whole,
+    );
     case.equal("check: lives of bio pointers", total("generations")?, began);
-    for key in [
-        "ended_twice",
-        "reused_while_live",
-        "reissued_while_live",
-        "completions_missed",
-        "open_at_end",
-    ] {
-        case.equal(&format!("check.{key}"), total(key)?, 0);
+    case.equal("check.ended_twice", total("ended_twice")?, 0);
+    if total("completions_missed")? == 0 {
+        for key in ["reused_while_live", "reissued_while_live", "open_at_end"] {
+            case.equal(&format!("check.{key}"), total(key)?, 0);
+        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use self::daemon::Libvirt;
 use self::domain::{Domain, DomainDisk};
 use super::case::{Case, Report};
 use super::ground_truth::Counts;
-use super::measure::{Measured, Observed, measure_observed};
+use super::measure::{Measured, Observed, host_live, measure_observed, under_an_image};
 use super::rig::LiveContext;
 use super::topology::{self, Facts};
 use super::{Scenario, ground_truth, image_pattern};
@@ -34,11 +34,8 @@ const QCOW2: DiskStack = DiskStack {
     iothread: false,
 };
 const RAW: DiskStack = DiskStack {
-    format: ImageFormat::Raw,
-    cache: CacheMode::None,
-    aio: Aio::Native,
     bus: Bus::VirtioScsi,
-    iothread: false,
+    ..DiskStack::RAW
 };
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
@@ -87,6 +84,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             guests: vec![&name],
             counts: &counts,
             sync: &|| host.sync().context("write back the host file system"),
+            live: &host_live,
+            counts_on: under_an_image,
         };
         let measured = measure_observed(ctx, &observed, || {
             for disk in &disks {
@@ -147,7 +146,8 @@ fn compare(
             host_fs: HostFsKind::Xfs,
             disk: disk.stack,
         };
-        image_pattern::compare(case, analysis, guest, disk.alias, &stack)?;
+        let device_read = truth.device.read_sectors * 512;
+        image_pattern::compare(case, analysis, (guest, disk.alias), &stack, device_read)?;
     }
     let found = topology::recorded(&measured.bundle)?;
     topology::backends_of(case, &found, guest, disks.len())

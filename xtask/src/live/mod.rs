@@ -3,25 +3,38 @@
 //!
 //! A new scenario is a file here with `pub const SCENARIO: Scenario` and a line in [`scenarios`].
 
+mod agent;
 mod analysis;
 mod backend_calls;
 mod block_device;
 mod case;
 mod direct_io_link;
+mod embedding;
+mod export;
+mod full_state;
 mod ground_truth;
+mod guest_programs;
+mod guest_side;
 mod image_pattern;
 mod kernels;
+mod lab;
 mod libvirt;
 mod measure;
 mod namespaces;
+mod python;
 mod qemu_10;
+mod replay;
+mod report;
 mod rig;
+mod stacked_devices;
 mod stacks;
 mod survival;
 mod topology;
+mod truth;
 mod two_guests;
 
 pub use case::{Case, Report};
+pub use guest_programs::agent as static_agent;
 pub use rig::{LiveContext, NeedsRoot, require_root};
 
 /// One group of live tests.
@@ -40,6 +53,9 @@ pub struct Scenario {
 pub fn scenarios() -> Vec<Scenario> {
     vec![
         stacks::SCENARIO,
+        agent::SCENARIO,
+        truth::SCENARIO,
+        guest_side::SCENARIO,
         two_guests::SCENARIO,
         survival::SCENARIO,
         block_device::SCENARIO,
@@ -48,6 +64,12 @@ pub fn scenarios() -> Vec<Scenario> {
         qemu_10::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
+        stacked_devices::SCENARIO,
+        report::SCENARIO,
+        lab::SCENARIO,
+        export::SCENARIO,
+        replay::SCENARIO,
+        embedding::SCENARIO,
         crate::bench::SCENARIO,
     ]
 }

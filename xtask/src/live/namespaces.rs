@@ -26,11 +26,8 @@ const IN_NAMESPACE: &str = r#"mount --bind "$0" "$1" && shift && exec "$@""#;
 
 const STACKS: [DiskStack; 2] = [
     DiskStack {
-        format: ImageFormat::Raw,
-        cache: CacheMode::None,
         aio: Aio::IoUring,
-        bus: Bus::Virtio,
-        iothread: false,
+        ..DiskStack::RAW
     },
     DiskStack {
         format: ImageFormat::Qcow2,
@@ -139,7 +136,8 @@ fn compare(case: &mut Case, measured: &Measured, watched: &[Watched<'_>]) -> any
             host_fs: disk.host.kind(),
             disk: stack,
         };
-        image_pattern::compare(case, analysis, guest, disk.disk, &whole)?;
+        let device_read = truth.device.read_sectors * 512;
+        image_pattern::compare(case, analysis, (guest, disk.disk), &whole, device_read)?;
     }
     Ok(())
 }

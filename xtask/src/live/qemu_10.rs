@@ -79,15 +79,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         ..ctx.guest_spec(&ctx.guest_name("qemu-10"))
     })?;
     ctx.progress.say("the guest is up");
-    let watched: Vec<Watched<'_>> = ids
-        .iter()
-        .zip(&hosts)
-        .map(|(disk, host)| Watched {
-            guest: &guest,
-            disk,
-            host,
-        })
-        .collect();
+    let watched = Watched::of_guest(&guest, &ids, &hosts);
     let groups = watched.chunks(DISKS_AT_ONCE);
     for (disks, stacks) in groups.zip(STACKS.chunks(DISKS_AT_ONCE)) {
         let names: Vec<String> = stacks.iter().map(Stack::to_string).collect();
@@ -117,7 +109,8 @@ fn compare(
         let version = &topology::guest(&found, name)?["qemu_version"];
         let is_ten = version.as_str().is_some_and(|text| text.starts_with("10."));
         case.holds("QEMU's version", is_ten, &version.to_string());
-        image_pattern::compare(case, analysis, name, disk.disk, stack)?;
+        let device_read = truth.device.read_sectors * 512;
+        image_pattern::compare(case, analysis, (name, disk.disk), stack, device_read)?;
         ground_truth::qemu(case, analysis, name, disk.disk, &truth.disk)?;
         ground_truth::device(case, analysis, disk.host.device(), &truth.device)?;
         synchronous_writes(case, analysis, disk, stack)?;

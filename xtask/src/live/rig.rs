@@ -1,8 +1,10 @@
 //! What every live scenario starts from: the programs, a kernel, a folder.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use nestrace_lab::external_tool::Tool;
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_lab::host_fs::{HostFs, HostFsSpec};
 use nestrace_lab::initramfs::{self, Initramfs};
@@ -11,8 +13,12 @@ use nestrace_lab::stack::{DiskStack, HostFsKind};
 use nestrace_lab::{disk_image, packages};
 use tempfile::TempDir;
 
+use super::guest_programs;
 use crate::cargo_build::{self, Profile};
 use crate::progress::Progress;
+
+/// A guest with an agent: its initramfs, and the rings of the probes.
+const AGENT_MEMORY_MIB: u32 = 768;
 
 /// Loop devices, mounts and probes need root: exit code 4.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -41,6 +47,7 @@ pub struct LiveContext {
     pub full: bool,
     /// Says what is going on.
     pub progress: Progress,
+    agent: OnceCell<PathBuf>,
     only: Vec<String>,
     keep: bool,
     folder: TempDir,
@@ -73,6 +80,7 @@ impl LiveContext {
             initramfs,
             full,
             progress,
+            agent: OnceCell::new(),
             only: Vec::new(),
             keep: false,
             folder,
@@ -83,6 +91,12 @@ impl LiveContext {
     /// Restricts the cases of stages to those with these prefixes (`stacks/xfs/raw`).
     pub fn only(mut self, prefixes: &[String]) -> Self {
         self.only = prefixes.to_vec();
+        self
+    }
+
+    /// Uses this agent in guests instead of building one.
+    pub fn with_agent(mut self, agent: Option<PathBuf>) -> Self {
+        self.agent = agent.map_or_else(OnceCell::new, OnceCell::from);
         self
     }
 
@@ -103,6 +117,27 @@ impl LiveContext {
         let about_this = |only: &&String| only.split('/').next() == Some(stage);
         let mut prefixes = self.only.iter().filter(about_this).peekable();
         prefixes.peek().is_none() || prefixes.any(|prefix| case.starts_with(prefix.as_str()))
+    }
+
+    /// Copies an archive out of a guest and unpacks it in a folder of its own, which
+    /// [`Self::discard`] removes.
+    pub fn fetch_archive(
+        &self,
+        guest: &Guest,
+        name: &str,
+        archive: &str,
+    ) -> anyhow::Result<PathBuf> {
+        let folder = self.bundle(name);
+        std::fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
+        let copy = folder.join("fetched.tar");
+        guest.get_file(archive, &copy)?;
+        Tool::new("tar")
+            .arg("-xf")
+            .arg(&copy)
+            .arg("-C")
+            .arg(&folder)
+            .run()?;
+        Ok(folder)
     }
 
     /// A path for a recording that does not exist yet; the folder is removed at the end.
@@ -131,6 +166,25 @@ impl LiveContext {
     /// A guest without disks yet.
     pub fn guest_spec(&self, name: &str) -> GuestSpec {
         GuestSpec::new(name, &self.kernel, &self.initramfs)
+    }
+
+    /// A guest with the agent, which is built when it is first asked for.
+    pub fn agent_guest_spec(&self, name: &str) -> anyhow::Result<GuestSpec> {
+        Ok(GuestSpec {
+            agent: Some(self.agent()?.to_owned()),
+            memory_mib: AGENT_MEMORY_MIB,
+            ..self.guest_spec(name)
+        })
+    }
+
+    /// The agent for guests.
+    pub fn agent(&self) -> anyhow::Result<&Path> {
+        if let Some(agent) = self.agent.get() {
+            return Ok(agent);
+        }
+        self.progress.say("building the agent for guests");
+        let agent = guest_programs::agent()?;
+        Ok(self.agent.get_or_init(|| agent))
     }
 
     /// Boots a guest with these disks.

@@ -4,22 +4,24 @@
 //! own, and they are exercised one after another. `--full` runs all 288 stacks and goes on where an
 //! earlier run of the same commit stopped.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::Context;
+use nestrace_lab::block_stat::BlockStat;
 use nestrace_lab::guest::DiskSpec;
 use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::stack::{Aio, GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
+use nestrace_lab::qmp::DiskStats;
+use nestrace_lab::stack::{Aio, Bus, GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
+use nestrace_trace::Kind;
 
 use super::analysis::{entry, number};
 use super::case::{Case, Report};
 use super::direct_io_link::Subject;
+use super::full_state::FullState;
 use super::measure::{Measured, Watched, measure};
 use super::rig::LiveContext;
 use super::{Scenario, direct_io_link, ground_truth, image_pattern};
-use crate::cargo_build::workspace;
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -76,8 +78,7 @@ iodepth=8
 EOF
 fio /tmp/work.fio > /tmp/fio.log 2>&1 || { tail -5 /tmp/fio.log; exit 1; }
 rm /mnt/work/buffered* && sync
-fstrim /mnt/work 2>/dev/null
-umount /mnt/work";
+fstrim /mnt/work && umount /mnt/work";
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let wanted = |stack: &Stack| ctx.wants(&format!("stacks/{stack}"));
@@ -85,17 +86,19 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         let stacks: Vec<Stack> = covering_set().into_iter().filter(wanted).collect();
         return run_set(ctx, report, &stacks, &mut |_| Ok(()));
     }
-    let mut state = FullState::read()?;
+    let mut state = FullState::read("full-matrix")?;
     let left: Vec<Stack> = every_stack()
         .into_iter()
-        .filter(|stack| wanted(stack) && !state.passed.contains(&stack.to_string()))
+        .filter(|stack| wanted(stack) && !state.has(&stack.to_string()))
         .collect();
     ctx.progress.say(&format!(
         "{} stacks passed before, {} are left",
-        state.passed.len(),
+        state.n_passed(),
         left.len()
     ));
-    run_set(ctx, report, &left, &mut |stack| state.add(stack))
+    run_set(ctx, report, &left, &mut |stack| {
+        state.add(&stack.to_string())
+    })
 }
 
 fn run_set(
@@ -123,15 +126,7 @@ fn run_guest(
     let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
     let guest = ctx.boot(&ctx.guest_name("stacks"), disks)?;
     ctx.progress.say(&format!("guest {n} is up"));
-    let watched: Vec<Watched<'_>> = ids
-        .iter()
-        .zip(&hosts)
-        .map(|(disk, host)| Watched {
-            guest: &guest,
-            disk,
-            host,
-        })
-        .collect();
+    let watched = Watched::of_guest(&guest, &ids, &hosts);
     report.case(&format!("stacks/image-bytes of guest {n}"), |case| {
         image_bytes(ctx, case, &watched, stacks)
     })?;
@@ -189,7 +184,9 @@ fn image_bytes(
     ground_truth::nothing_lost(case, &measured.analysis)?;
     for ((disk, stack), truth) in watched.iter().zip(stacks).zip(&measured.truth) {
         let name = disk.guest.name();
-        image_pattern::compare(case, &measured.analysis, name, disk.disk, stack)?;
+        let of = (name, disk.disk);
+        let device_read = truth.device.read_sectors * 512;
+        image_pattern::compare(case, &measured.analysis, of, stack, device_read)?;
         ground_truth::qemu(case, &measured.analysis, name, disk.disk, &truth.disk)?;
         ground_truth::device(case, &measured.analysis, disk.host.device(), &truth.device)?;
     }
@@ -205,9 +202,12 @@ fn one_stack(
     guest_fs: GuestFsKind,
 ) -> anyhow::Result<()> {
     disk.guest.make_fs(disk.disk, guest_fs)?;
+    let by_guest = Cell::new(BlockStat::default());
     let measured = measure(ctx, std::slice::from_ref(disk), || {
+        let before = guest_stat(disk)?;
         disk.guest.mount(disk.disk, guest_fs, "/mnt/work", "")?;
         disk.guest.run_ok(WORKLOAD, Duration::from_secs(90))?;
+        by_guest.set(guest_stat(disk)?.since(&before));
         Ok(())
     })?;
     let truth = measured
@@ -218,12 +218,53 @@ fn one_stack(
     ground_truth::device(case, &measured.analysis, disk.host.device(), &truth.device)?;
     let guest = disk.guest.name();
     ground_truth::qemu(case, &measured.analysis, guest, disk.disk, &truth.disk)?;
+    discards(case, &measured, stack, &by_guest.get(), &truth.disk)?;
     if image_pattern::stays_direct(stack) {
         direct_io(case, &measured, disk, stack, guest_fs)?;
     } else {
         image_pattern::compare_load(case, &measured.analysis, guest, disk.disk)?;
     }
     ctx.discard(&measured.bundle);
+    Ok(())
+}
+
+/// What the guest's kernel has counted on the disk.
+fn guest_stat(disk: &Watched<'_>) -> anyhow::Result<BlockStat> {
+    let device = disk.guest.device_of(disk.disk)?;
+    let name = device.trim_start_matches("/dev/");
+    let command = format!("cat /sys/block/{name}/stat");
+    let said = disk.guest.run_ok(&command, Duration::from_secs(20))?.stdout;
+    BlockStat::parse(&said).with_context(|| format!("read the guest's counts of {name}: {said}"))
+}
+
+/// What the guest discards, QEMU discards, with a call for each range. It accounts them on SCSI and
+/// IDE, but not on virtio-blk, where the calls of its block layer are the only witness.
+fn discards(
+    case: &mut Case,
+    measured: &Measured,
+    stack: &Stack,
+    by_guest: &BlockStat,
+    by_qemu: &DiskStats,
+) -> anyhow::Result<()> {
+    let bytes = by_guest.discard_sectors * 512;
+    case.holds("discards of the guest", by_guest.discards > 0, "none");
+    let events = direct_io_link::host_events(&measured.bundle)?;
+    let calls = events
+        .iter()
+        .filter(|event| event.kind() == Some(Kind::AioPdiscard));
+    let discarded: u64 = calls.clone().map(|call| call.bytes).sum();
+    case.equal("bytes of blk_aio_pdiscard", discarded, bytes);
+    let n_calls = calls.count() as u64;
+    let accounted = match stack.disk.bus {
+        Bus::Virtio => (0, 0),
+        Bus::VirtioScsi | Bus::Ide => (n_calls, bytes),
+    };
+    case.equal("discards by QMP", by_qemu.discards, accounted.0);
+    case.equal("bytes discarded by QMP", by_qemu.discard_bytes, accounted.1);
+    case.figure(format!(
+        "{} discards by the guest, {n_calls} by QEMU",
+        by_guest.discards
+    ));
     Ok(())
 }
 
@@ -278,45 +319,4 @@ fn direct_io(
         direct_io_link::loop_requests(case, &events, &disk.host.backing_file(), device)?;
     }
     Ok(())
-}
-
-/// Which stacks of the full matrix passed, for this commit.
-struct FullState {
-    path: PathBuf,
-    commit: String,
-    passed: BTreeSet<String>,
-}
-
-impl FullState {
-    fn read() -> anyhow::Result<Self> {
-        let path = workspace().join("target/full-matrix.txt");
-        let head = std::process::Command::new("git")
-            .args(["rev-parse", "HEAD"])
-            .current_dir(workspace())
-            .output()
-            .context("ask git for the commit")?;
-        let commit = String::from_utf8_lossy(&head.stdout).trim().to_owned();
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let mut lines = text.lines();
-        // Another commit's results say nothing about this one.
-        let passed = match lines.next() {
-            Some(first) if first == commit => lines.map(str::to_owned).collect(),
-            _ => BTreeSet::new(),
-        };
-        Ok(Self {
-            path,
-            commit,
-            passed,
-        })
-    }
-
-    fn add(&mut self, stack: &Stack) -> anyhow::Result<()> {
-        self.passed.insert(stack.to_string());
-        let lines: Vec<&str> = std::iter::once(self.commit.as_str())
-            .chain(self.passed.iter().map(String::as_str))
-            .collect();
-        let unfinished = self.path.with_extension("unfinished");
-        std::fs::write(&unfinished, lines.join("\n") + "\n").context("note what passed")?;
-        std::fs::rename(&unfinished, &self.path).context("note what passed")
-    }
 }

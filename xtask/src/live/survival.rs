@@ -13,7 +13,7 @@ mod no_symbols;
 mod overload;
 mod privileges;
 mod refusals;
-mod stage;
+pub mod stage;
 
 use super::Scenario;
 use super::case::{Case, Report};
@@ -59,6 +59,7 @@ const CASES: &[(&str, Body)] = &[
     ("overload/strict", overload::strict),
     ("memory", limits::memory),
     ("guest/reset", guest_troubles::reset),
+    ("guest/pause", guest_troubles::paused),
     ("guest/unplug", guest_troubles::unplug),
     ("guest/kill-9", guest_troubles::killed),
 ];

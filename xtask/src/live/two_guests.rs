@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat};
+use nestrace_lab::stack::{Aio, Bus, DiskStack, HostFsKind};
 
 use super::case::Report;
 use super::measure::{Watched, measure};
@@ -20,13 +20,7 @@ const DISK: &str = "disk-a";
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     report.case("two-guests", |case| {
-        let raw = DiskStack {
-            format: ImageFormat::Raw,
-            cache: CacheMode::None,
-            aio: Aio::Native,
-            bus: Bus::Virtio,
-            iothread: false,
-        };
+        let raw = DiskStack::RAW;
         let scsi = DiskStack {
             bus: Bus::VirtioScsi,
             aio: Aio::IoUring,

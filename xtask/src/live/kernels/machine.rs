@@ -8,30 +8,39 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nestrace_lab::external_tool::{Tool, find_program};
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, ImageFormat};
+use nestrace_lab::stack::{Aio, CacheMode, DiskStack};
 use nestrace_lab::{initramfs, kernel_image};
 use tempfile::TempDir;
 
 use crate::live::direct_io_link::{FileId, kernel_number};
 use crate::live::rig::LiveContext;
 
-/// Names of `setup.sh` for the recorded devices that the kernel counts the I/O of. It does not for
-/// the RAM disk, which takes bios without making requests of them.
-pub const COUNTED: [&str; 6] = ["virtio", "second", "direct", "partition", "cached", "scsi"];
-
 /// Where the program and its libraries are in the guest.
 const PLACE: &str = "/opt/nestrace";
 /// Room for the program in the initramfs, for the ring buffers, and for the recordings.
 const MEMORY_MIB: u32 = 1536;
-const SCRIPTS: [(&str, &str); 5] = [
+/// What every such guest has: `record.sh` runs a `workload.sh` between two looks at the devices that
+/// `setup.sh` left in `/tmp/devices`.
+const SCRIPTS: [(&str, &str); 3] = [
     ("quiet.sh", include_str!("quiet.sh")),
-    ("setup.sh", include_str!("setup.sh")),
-    ("workload.sh", include_str!("workload.sh")),
+    ("in_folder.sh", include_str!("in_folder.sh")),
     ("record.sh", include_str!("record.sh")),
-    ("file_io.sh", include_str!("file_io.sh")),
 ];
-/// Two disks; mkfs.xfs wants 300 MB.
-const DISKS: [(&str, u64); 2] = [("ext4-disk", 256 << 20), ("xfs-disk", 384 << 20)];
+
+/// What a guest is given to play the host with.
+#[derive(Clone, Copy, Debug)]
+pub struct Role<'a> {
+    /// Series of the kernel: `6.1`.
+    pub series: &'a str,
+    /// Virtio disks: serial number and bytes.
+    pub disks: &'a [(&'a str, u64)],
+    /// `setup.sh`, `workload.sh` and what else it runs: name and text.
+    pub scripts: &'a [(&'a str, &'a str)],
+    /// Programs of this machine that are not in the initramfs.
+    pub programs: &'a [&'a str],
+    /// More arguments of its QEMU.
+    pub extra_arguments: &'a [&'a str],
+}
 
 /// A block device of the guest.
 #[derive(Clone, Debug)]
@@ -57,23 +66,25 @@ pub struct Machine {
 
 impl Machine {
     /// Boots a guest with the newest Debian kernel of a series and makes its devices.
-    pub fn boot(ctx: &LiveContext, series: &str) -> anyhow::Result<Self> {
+    pub fn boot(ctx: &LiveContext, role: &Role<'_>) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("nestrace-kernel-")
             .tempdir()
             .context("make a folder for the guest's disks")?;
-        let kernel = kernel_image::obtain(series)?;
+        let kernel = kernel_image::obtain(role.series)?;
         let initramfs = initramfs::obtain(&kernel)?;
         let mut spec = GuestSpec::new(ctx.guest_name("kernel"), &kernel, &initramfs);
         spec.memory_mib = MEMORY_MIB;
-        spec.disks = disks(folder.path())?;
-        spec.files = files(&ctx.nestrace, folder.path())?;
+        spec.disks = disks(role, folder.path())?;
+        spec.files = files(&ctx.nestrace, role, folder.path())?;
+        let arguments = role.extra_arguments.iter().copied();
+        spec.extra_arguments = arguments.map(str::to_owned).collect();
         ctx.progress.say(&format!("booting {}", kernel.release));
         let guest = Guest::boot(spec)?;
         ctx.progress.say("making the guest's devices");
         let output = guest.run_ok(&format!("sh {PLACE}/setup.sh"), Duration::from_secs(120))?;
         let mut machine = Self {
-            series: series.to_owned(),
+            series: role.series.to_owned(),
             guest,
             files: BTreeMap::new(),
             devices: BTreeMap::new(),
@@ -103,17 +114,7 @@ impl Machine {
 
     /// Copies an archive out of the guest and unpacks it in a folder of its own.
     pub fn fetch(&self, ctx: &LiveContext, archive_in_guest: &str) -> anyhow::Result<PathBuf> {
-        let folder = ctx.bundle("kernel");
-        std::fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
-        let archive = folder.join("recorded.tar");
-        self.guest.get_file(archive_in_guest, &archive)?;
-        Tool::new("tar")
-            .arg("-xf")
-            .arg(&archive)
-            .arg("-C")
-            .arg(&folder)
-            .run()?;
-        Ok(folder)
+        ctx.fetch_archive(&self.guest, "kernel", archive_in_guest)
     }
 
     /// Runs one of the scripts, perhaps with an argument.
@@ -160,29 +161,49 @@ fn device_number(text: &str) -> anyhow::Result<u32> {
     Ok(kernel_number(major.parse()?, minor.parse()?))
 }
 
-fn disks(folder: &Path) -> anyhow::Result<Vec<DiskSpec>> {
+fn disks(role: &Role<'_>, folder: &Path) -> anyhow::Result<Vec<DiskSpec>> {
     let stack = DiskStack {
-        format: ImageFormat::Raw,
         cache: CacheMode::Writeback,
         aio: Aio::Threads,
-        bus: Bus::Virtio,
-        iothread: false,
+        ..DiskStack::RAW
     };
-    let disk = |(id, bytes): (&str, u64)| {
+    let disk = |&(id, bytes): &(&str, u64)| {
         let image = folder.join(id);
         File::create(&image)
             .and_then(|file| file.set_len(bytes))
             .with_context(|| format!("make {}", image.display()))?;
         Ok(DiskSpec::new(id, image, stack))
     };
-    DISKS.into_iter().map(disk).collect()
+    role.disks.iter().map(disk).collect()
 }
 
-/// The program under test with its libraries, and the scripts: place in the guest and file here.
-fn files(nestrace: &Path, folder: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
-    let mut files = vec![(format!("{PLACE}/nestrace"), nestrace.to_owned())];
-    let listing = Tool::new("ldd").arg(nestrace).run()?;
-    // The loader and libc are in the initramfs for the other programs already.
+/// The program under test and the role's own ones with their libraries, and the scripts: place in the
+/// guest and file here.
+fn files(
+    nestrace: &Path,
+    role: &Role<'_>,
+    folder: &Path,
+) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let mut files = with_libraries("nestrace", nestrace)?;
+    for name in role.programs {
+        let program = find_program(name).with_context(|| format!("find {name}"))?;
+        files.extend(with_libraries(name, &program)?);
+    }
+    let fio = find_program("fio").context("find fio")?;
+    files.push((format!("{PLACE}/qemu-system-x86_64"), fio));
+    for (name, text) in SCRIPTS.iter().chain(role.scripts) {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        files.push((format!("{PLACE}/{name}"), path));
+    }
+    Ok(files)
+}
+
+/// A program and the libraries that it asks for. (The loader and libc are in the initramfs for the
+/// other programs already.)
+pub fn with_libraries(name: &str, program: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let mut files = vec![(format!("{PLACE}/{name}"), program.to_owned())];
+    let listing = Tool::new("ldd").arg(program).run()?;
     let libraries = listing
         .lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
@@ -193,13 +214,6 @@ fn files(nestrace: &Path, folder: &Path) -> anyhow::Result<Vec<(String, PathBuf)
             .to_string_lossy()
             .into_owned();
         files.push((format!("{PLACE}/{name}"), library));
-    }
-    let fio = find_program("fio").context("find fio")?;
-    files.push((format!("{PLACE}/qemu-system-x86_64"), fio));
-    for (name, text) in SCRIPTS {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-        files.push((format!("{PLACE}/{name}"), path));
     }
     Ok(files)
 }

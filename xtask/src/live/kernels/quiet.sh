@@ -1,7 +1,7 @@
 # The kernel's counts of the recorded devices, and waiting until they stand still.
 
 look() {
-  for device in $virtio $second $direct $partition $cached $scsi $ram; do
+  for device in $recorded; do
     echo "$device $(cat /sys/block/$device/stat)"
   done
 }

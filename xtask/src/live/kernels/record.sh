@@ -5,13 +5,13 @@ cd /tmp
 rm -rf blktrace host.nest recorded.tar before after
 mkdir blktrace
 watched= traced=
-for device in $virtio $second $direct $partition $cached $scsi $ram; do
+for device in $recorded; do
   watched="$watched --device $device"
   traced="$traced -d /dev/$device"
 done
 blktrace -b 512 -n 16 $traced -D /tmp/blktrace > blktrace.log 2>&1 &
 blktrace=$!
-for device in $virtio $second $direct $partition $cached $scsi $ram; do
+for device in $recorded; do
   tries=0
   until [ -e /sys/kernel/debug/block/$device/trace0 ]; do
     tries=$((tries + 1))
@@ -20,14 +20,16 @@ for device in $virtio $second $direct $partition $cached $scsi $ram; do
   done
 done
 # The recorder reads the super blocks of ext4 and of what loop devices lie on before it is live.
-dd if=/dev/$virtio of=/dev/null bs=4k count=1 2> /dev/null
+for device in $ext4; do
+  dd if=/dev/$device of=/dev/null bs=4k count=1 2> /dev/null
+done
 settle
 look > rest-before
 cut -d' ' -f1 /proc/uptime > /tmp/started
 LD_LIBRARY_PATH=/opt/nestrace /opt/nestrace/nestrace record $watched -o host.nest -- sh /opt/nestrace/workload.sh > record.log 2>&1
 status=$?
 look > rest-after
-for device in $virtio $second $direct $partition $cached $scsi $ram; do
+for device in $recorded; do
   echo "dropped $device $(cat /sys/kernel/debug/block/$device/dropped)"
 done
 kill -INT $blktrace

@@ -49,6 +49,8 @@ for name in virtio second direct partition cached scsi; do
   eval "echo $name=\$$name"
 done > /tmp/devices
 echo ram=ram0 >> /tmp/devices
+# What is recorded, and what of it ext4 lies on.
+echo "recorded='$virtio $second $direct $partition $cached $scsi ram0' ext4=$virtio" >> /tmp/devices
 # NAME DEVICE NUMBER, for the host.
 . /tmp/devices
 for name in virtio second direct partition cached scsi ram; do

@@ -41,6 +41,12 @@ const MARKS: [(u16, u32); 5] = [
     (category::AHEAD, flags::RAHEAD),
 ];
 
+/// Bytes from here on are no place on a device. dm gives a flush a place before the beginning of the
+/// device beneath, and blktrace leaves out what is beyond the device's end.
+const NOWHERE: u64 = 1 << 63;
+/// Where a flush is: the kernel keeps all ones there, which blktrace shows as 0.
+const NO_PLACE: u64 = u64::MAX << 9;
+
 /// Everything about an event that both recorders state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Facts {
@@ -140,6 +146,8 @@ struct Extent {
     offset: u64,
     bytes: u64,
     flags: u32,
+    /// A split bio goes on with its rest under its own name (dm).
+    trimmed: bool,
 }
 
 impl Extent {
@@ -148,6 +156,7 @@ impl Extent {
             offset: event.offset,
             bytes: event.bytes,
             flags: event.flags,
+            trimmed: false,
         }
     }
 }
@@ -159,19 +168,23 @@ impl Bios {
     fn see(&mut self, event: &Event) -> Option<Seen> {
         let action = action_of(event)?;
         let kind = event.kind()?;
-        let extent = match kind {
-            Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge => {
+        let mut extent = match kind {
+            // The blktrace backend names no bio and says everything in every event.
+            Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge if event.object != 0 => {
                 self.0.get(&event.object).copied().unwrap_or_default()
             }
             Kind::Plug | Kind::Unplug => Extent::default(),
             _ => Extent::of(event),
         };
         match kind {
-            Kind::Queue => {
+            Kind::Queue if event.object != 0 => {
                 self.0.insert(event.object, extent);
             }
-            Kind::Split => self.split(event),
+            Kind::Split => extent.trimmed = !self.split(event),
             _ => {}
+        }
+        if extent.offset >= NOWHERE && extent.offset != NO_PLACE {
+            return None;
         }
         Some(Seen {
             time_ns: event.ts_ns,
@@ -180,13 +193,18 @@ impl Bios {
         })
     }
 
-    /// The front half is a bio of its own; the parent keeps the rest.
-    fn split(&mut self, event: &Event) {
-        self.0.insert(event.object, Extent::of(event));
-        if let Some(parent) = self.0.get_mut(&event.related) {
+    /// The front half is a bio of its own; the parent keeps the rest. dm has no front half: the event
+    /// names the bio itself, which has been trimmed to its rest. Says whether there is a front half.
+    fn split(&mut self, event: &Event) -> bool {
+        let parent = self.0.get_mut(&event.related);
+        let halved = parent.filter(|parent| parent.offset == event.offset);
+        let has_front = halved.is_some();
+        if let Some(parent) = halved {
             parent.offset += event.bytes;
             parent.bytes = parent.bytes.saturating_sub(event.bytes);
         }
+        self.0.insert(event.object, Extent::of(event));
+        has_front
     }
 }
 
@@ -198,20 +216,15 @@ fn facts(event: &Event, action: Action, extent: Extent) -> Facts {
         cpu: u32::from(event.cpu),
         tid: event.tid,
         action,
-        // A flush has no place: the kernel keeps all ones there, which blktrace shows as 0.
-        sector: if extent.offset == u64::MAX << 9 {
-            0
-        } else {
-            sector
-        },
+        sector: if extent.offset == NO_PLACE { 0 } else { sector },
         bytes: extent.bytes,
-        marks: if extent.flags == 0 && event.object == 0 {
-            0
-        } else {
-            marks(extent.flags)
+        marks: match action {
+            Action::Plug | Action::Unplug | Action::UnplugTimer => 0,
+            _ => marks(extent.flags),
         },
         detail: match action {
             Action::Remap => event.file_offset >> 9,
+            Action::Split if extent.trimmed => sector,
             Action::Split => sector + (extent.bytes >> 9),
             Action::Unplug | Action::UnplugTimer => event.bytes,
             _ => 0,

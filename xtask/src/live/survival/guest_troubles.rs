@@ -4,6 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use nestrace_trace::manifest::Notice;
+use nestrace_trace::{Event, Kind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -14,11 +16,15 @@ use super::stage::{
 use crate::live::analysis::{entry, number};
 use crate::live::case::Case;
 
+/// How long a guest is paused.
+const PAUSE: Duration = Duration::from_millis(700);
+
 /// The guest is reset and boots again: the recording goes on and has the I/O of both lives.
 pub fn reset(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     let recording = stage.record(&[])?;
     thread::sleep(Duration::from_millis(500));
+    let began_ns = super::stage::monotonic_ns()?;
     stage.guest.qmp("system_reset", Value::Null)?;
     stage.guest.wait_for_reboot()?;
     let booted_ns = super::stage::monotonic_ns()?;
@@ -39,8 +45,104 @@ pub fn reset(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     );
     case.holds("I/O of its second", after > 100, &after.to_string());
     case.figure(format!("{before} events up to the boot, {after} after it"));
+    let notices = manifest(&ended.bundle)?.notices;
+    let resets: Vec<&Notice> = notices
+        .iter()
+        .filter(|notice| notice.what == "guest_reset")
+        .collect();
+    let Some((first, further)) = resets.split_first() else {
+        bail!("find a notice guest_reset in {notices:?}");
+    };
+    is_notice(case, first, "(host-qmp-system-reset)", began_ns..booted_ns);
+    // The firmware resets the machine itself where it finds that it has run before.
+    for notice in further {
+        is_notice(case, notice, "(guest-reset)", began_ns..booted_ns);
+    }
+    case.figure(format!("{} resets", resets.len()));
     stage.ctx.discard(&ended.bundle);
     Ok(())
+}
+
+/// The guest is paused and goes on: two notices say when, and nothing of the guest lies between them.
+pub fn paused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    stage.load()?;
+    let recording = stage.record(&[])?;
+    thread::sleep(Duration::from_millis(500));
+    let began_ns = super::stage::monotonic_ns()?;
+    stage.guest.qmp("stop", Value::Null)?;
+    thread::sleep(PAUSE);
+    stage.guest.qmp("cont", Value::Null)?;
+    let went_on_ns = super::stage::monotonic_ns()?;
+    thread::sleep(Duration::from_millis(500));
+    let ended = recording.stop(Signal::SIGINT)?;
+    stage.ended_well(case, &ended, "interrupted")?;
+    let notices = manifest(&ended.bundle)?.notices;
+    let span = began_ns..went_on_ns;
+    let paused_ns = notice_in(case, &notices, "guest_paused", "(paused)", span.clone());
+    let resumed_ns = notice_in(case, &notices, "guest_resumed", "(running)", span);
+    let apart = Duration::from_nanos(resumed_ns.saturating_sub(paused_ns));
+    case.holds(
+        "the pause is as long as it was",
+        apart >= PAUSE,
+        &format!("{apart:?}"),
+    );
+    // QEMU's processors stand still, and it has waited for the I/O in flight before it says so.
+    let events = events_so_far(&ended.bundle)?;
+    let requests = |span: std::ops::Range<u64>| {
+        let begins =
+            |event: &&Event| event.kind() == Some(Kind::AcctStart) && span.contains(&event.ts_ns);
+        events.iter().filter(begins).count()
+    };
+    case.equal(
+        "requests while it was paused",
+        requests(paused_ns..resumed_ns),
+        0,
+    );
+    let after = requests(resumed_ns..u64::MAX);
+    case.holds("requests after it", after > 10, &after.to_string());
+    case.figure(format!("paused for {apart:?}"));
+    let text = stage.text(&ended.bundle)?;
+    case.holds(
+        "the text tells of the pause",
+        text.contains("was stopped (paused)"),
+        &text,
+    );
+    stage.ctx.discard(&ended.bundle);
+    Ok(())
+}
+
+/// The one notice of a kind that ends with these words and is of that time; when it was.
+fn notice_in(
+    case: &mut Case,
+    notices: &[Notice],
+    what: &str,
+    words: &str,
+    span: std::ops::Range<u64>,
+) -> u64 {
+    let of_kind: Vec<&Notice> = notices
+        .iter()
+        .filter(|notice| notice.what == what)
+        .collect();
+    case.equal(&format!("notices {what}"), of_kind.len(), 1);
+    let Some(notice) = of_kind.first() else {
+        return 0;
+    };
+    is_notice(case, notice, words, span);
+    notice.mono_ns
+}
+
+fn is_notice(case: &mut Case, notice: &Notice, words: &str, span: std::ops::Range<u64>) {
+    let what = &notice.what;
+    case.holds(
+        &format!("{what}: why"),
+        notice.message.ends_with(words),
+        &notice.message,
+    );
+    case.holds(
+        &format!("{what}: when"),
+        span.contains(&notice.mono_ns),
+        &format!("{}, expected {span:?}", notice.mono_ns),
+    );
 }
 
 /// A disk is unplugged: a notice says so, and the other disk goes on.

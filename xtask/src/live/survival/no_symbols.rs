@@ -17,7 +17,7 @@ use crate::live::case::Case;
 use crate::live::rig::LiveContext;
 
 /// What nestrace looks for in QEMU.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 12] = [
     "block_acct_start",
     "block_acct_done",
     "block_acct_failed",
@@ -28,6 +28,8 @@ const NAMES: [&str; 10] = [
     "blk_aio_flush",
     "blk_aio_pdiscard",
     "virtqueue_push",
+    "qemu_system_reset",
+    "vm_state_notify",
 ];
 
 /// Boots a guest on a copy of QEMU that exports these functions under other names.

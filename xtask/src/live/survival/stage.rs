@@ -12,7 +12,7 @@ use anyhow::Context;
 use nestrace_lab::block_stat::BlockStat;
 use nestrace_lab::guest::{Guest, GuestSpec};
 use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat};
+use nestrace_lab::stack::{DiskStack, HostFsKind};
 use nestrace_trace::{Event, Manifest, StreamReader, bundle};
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
@@ -64,13 +64,7 @@ impl<'a> Stage<'a> {
             backing_folder: PathBuf::from("/dev/shm"),
             ..HostFsSpec::new(HostFsKind::Xfs)
         })?;
-        let stack = DiskStack {
-            format: ImageFormat::Raw,
-            cache: CacheMode::None,
-            aio: Aio::Native,
-            bus: Bus::Virtio,
-            iothread: false,
-        };
+        let stack = DiskStack::RAW;
         let disks = vec![
             ctx.disk(&host, DISK, stack, 48 << 20, "full")?,
             ctx.disk(&host, SPARE_DISK, stack, 16 << 20, "full")?,
@@ -99,13 +93,15 @@ impl<'a> Stage<'a> {
              --bs=4k --direct=1 --ioengine=libaio --iodepth=8 --time_based --runtime=3600 \
              > /dev/null 2>&1 &"
         );
-        self.guest.run_ok(&script, Duration::from_secs(20))?;
         let writes = || -> anyhow::Result<u64> { Ok(self.guest.disk_stats(DISK)?.writes) };
         let before = writes()?;
-        let deadline = Instant::now() + LIVE;
+        // An agent that has just been started has its programs verified meanwhile.
+        let deadline = Instant::now() + 4 * LIVE;
         while writes()? < before + 20 {
             anyhow::ensure!(Instant::now() < deadline, "see the guest write");
-            thread::sleep(Duration::from_millis(20));
+            // Once more: the load that was there may have been about to end.
+            self.guest.run_ok(&script, Duration::from_secs(20))?;
+            thread::sleep(Duration::from_millis(200));
         }
         Ok(())
     }

@@ -1,0 +1,298 @@
+//! `cargo xtask bench agent`: what the agent costs the guest that it runs in, beside blktrace.
+//!
+//! Nothing is recorded on the host meanwhile: the other end of the agent's port is held by this
+//! program, which takes every batch and throws it away, so that the guest's side alone is measured.
+
+mod drain;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_lab::host_fs::{HostFs, HostFsSpec};
+use nestrace_lab::stack::{DiskStack, HostFsKind, Stack};
+use nestrace_lab::{disk_image, initramfs, interrupt, kernel_image};
+
+use super::figures::Spread;
+use super::{load, machine};
+use crate::live;
+use crate::progress::Progress;
+use drain::Drain;
+
+const DISK: &str = "disk-a";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Options of `bench agent`.
+#[derive(clap::Args)]
+pub struct AgentCostArgs {
+    /// Seconds of fio that are measured in each phase
+    #[arg(long, default_value_t = 5)]
+    seconds: u32,
+    /// Rounds, each of one phase for every contestant
+    #[arg(long, default_value_t = 7)]
+    rounds: u32,
+    /// Puts this static agent into the guest instead of building one
+    #[arg(long, value_name = "PROGRAM")]
+    agent: Option<PathBuf>,
+}
+
+/// Who records in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contestant {
+    Nobody,
+    Blktrace,
+    /// The agent with this backend.
+    Agent(&'static str),
+}
+
+impl Contestant {
+    /// In the order of a round.
+    const ALL: [Self; 4] = [
+        Self::Nobody,
+        Self::Blktrace,
+        Self::Agent("ebpf"),
+        Self::Agent("blktrace"),
+    ];
+
+    fn name(self) -> String {
+        match self {
+            Self::Nobody => "nobody".to_owned(),
+            Self::Blktrace => "blktrace".to_owned(),
+            Self::Agent(backend) => format!("agent {backend}"),
+        }
+    }
+}
+
+/// One run of fio in the guest.
+#[derive(Clone, Copy, Debug)]
+struct Phase {
+    /// Reads per second, by the guest's fio.
+    iops: f64,
+    /// Reads that QEMU counted.
+    reads: u64,
+    /// Processor time of QEMU, which is the guest's too, seconds.
+    qemu_s: f64,
+    trace: Trace,
+}
+
+/// What a contestant made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Events that arrived.
+    pub events: u64,
+    /// Events that were lost, by the contestant's own count.
+    pub lost: u64,
+    /// Bytes that left the guest, or lie in its memory.
+    pub bytes: u64,
+}
+
+impl Phase {
+    fn us_per_read(&self) -> f64 {
+        self.qemu_s * 1e6 / self.reads as f64
+    }
+}
+
+/// Boots a guest, alternates, and prints Markdown.
+pub fn run(args: &AgentCostArgs) -> anyhow::Result<ExitCode> {
+    live::require_root()?;
+    let progress = Progress::new();
+    let agent = match &args.agent {
+        Some(program) => program.clone(),
+        None => live::static_agent()?,
+    };
+    println!("Machine: {}.", machine::describe());
+    println!(
+        "{} rounds of {} s for each contestant; load average at the start {:.1}.",
+        args.rounds,
+        args.seconds,
+        machine::load_average()
+    );
+    progress.say("booting a guest");
+    let host = HostFs::create(&HostFsSpec {
+        backing_folder: "/dev/shm".into(),
+        ..HostFsSpec::new(HostFsKind::Xfs)
+    })?;
+    let stack = DiskStack::default();
+    let guest = boot(&host, stack, &agent)?;
+    guest.start_agent("")?;
+    let device = guest.device_of(DISK)?;
+    let mut results: [Vec<Phase>; Contestant::ALL.len()] = Default::default();
+    for round in 0..args.rounds {
+        for (contestant, results) in Contestant::ALL.into_iter().zip(&mut results) {
+            interrupt::check()?;
+            let phase = measure(&guest, &device, contestant, args.seconds)?;
+            progress.say(&format!(
+                "round {}: {:.2} k IOPS, {:.1} µs of QEMU per read, {}",
+                round + 1,
+                phase.iops / 1e3,
+                phase.us_per_read(),
+                contestant.name()
+            ));
+            results.push(phase);
+        }
+    }
+    let host_fs = host.kind();
+    print!(
+        "{}",
+        table(
+            &results,
+            &Stack {
+                host_fs,
+                disk: stack
+            }
+            .to_string()
+        )
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn boot(host: &HostFs, stack: DiskStack, agent: &Path) -> anyhow::Result<Guest> {
+    let kernel = kernel_image::obtain("6.1")?;
+    let initramfs = initramfs::obtain(&kernel)?;
+    let image = host.path().join(format!("disk.{}", stack.format));
+    disk_image::create(&image, stack.format, 512 << 20, "full")?;
+    let name = format!("nestrace-bench-{}", std::process::id());
+    let mut spec = GuestSpec::new(&name, &kernel, &initramfs);
+    spec.disks = vec![DiskSpec::new(DISK, image, stack)];
+    spec.agent = Some(agent.to_owned());
+    spec.memory_mib = 1024;
+    Ok(Guest::boot(spec)?)
+}
+
+fn measure(
+    guest: &Guest,
+    device: &str,
+    contestant: Contestant,
+    seconds: u32,
+) -> anyhow::Result<Phase> {
+    let drain = match contestant {
+        Contestant::Nobody => None,
+        Contestant::Blktrace => {
+            guest.run_ok(&begin_blktrace(device), PATIENCE)?;
+            None
+        }
+        Contestant::Agent(backend) => Some(Drain::start(&guest.agent_socket(), device, backend)?),
+    };
+    let fio = format!(
+        "fio --name=read --filename={device} --rw=randread --bs=4k --ioengine=libaio --direct=1 \
+         --iodepth=32 --randrepeat=0 --time_based --runtime={seconds} --ramp_time=1s --output-format=json"
+    );
+    let limit = Duration::from_secs(u64::from(seconds)) + PATIENCE;
+    let reads = guest.disk_stats(DISK)?.reads;
+    let busy_s = machine::process_s(guest.pid())?;
+    let output = guest.run_ok(&fio, limit)?;
+    let qemu_s = machine::process_s(guest.pid())? - busy_s;
+    let reads = guest.disk_stats(DISK)?.reads - reads;
+    let trace = match (contestant, drain) {
+        (Contestant::Blktrace, _) => {
+            let said = guest.run_ok(&end_blktrace(device), PATIENCE)?;
+            of_blktrace(&said.stdout)?
+        }
+        (_, Some(drain)) => drain.stop()?,
+        _ => Trace::default(),
+    };
+    let name = contestant.name();
+    let recorded = contestant == Contestant::Nobody || trace.events >= reads;
+    ensure!(
+        recorded,
+        "record every read with {name}: {trace:?}, {reads} reads"
+    );
+    Ok(Phase {
+        iops: load::read_report(&output.stdout)?.iops,
+        reads,
+        qemu_s,
+        trace,
+    })
+}
+
+/// blktrace writes to memory, as the agent does to its port.
+fn begin_blktrace(device: &str) -> String {
+    let name = device.trim_start_matches("/dev/");
+    format!(
+        "mkdir -p /run/blktrace && cd /run/blktrace && \
+         (blktrace -d {device} -b 512 -n 8 > /run/blktrace.log 2>&1 < /dev/null & echo $! > /run/blktrace.pid)\n\
+         until [ -e /sys/kernel/debug/block/{name}/trace0 ]; do sleep 0.05; done"
+    )
+}
+
+/// Prints the losses, and every file's bytes. A record is 48 bytes; its payload, which few have, is
+/// left out of account.
+fn end_blktrace(device: &str) -> String {
+    let name = device.trim_start_matches("/dev/");
+    format!(
+        "cat /sys/kernel/debug/block/{name}/dropped; kill -INT $(cat /run/blktrace.pid); \
+         while kill -0 $(cat /run/blktrace.pid) 2> /dev/null; do sleep 0.05; done; \
+         stat -c %s /run/blktrace/*; rm -r /run/blktrace"
+    )
+}
+
+fn of_blktrace(said: &str) -> anyhow::Result<Trace> {
+    let numbers = said
+        .lines()
+        .map(|line| line.trim().parse::<u64>())
+        .collect::<Result<Vec<_>, _>>();
+    let numbers = numbers.with_context(|| format!("read blktrace's counts: {said}"))?;
+    let (lost, files) = numbers.split_first().context("find blktrace's counts")?;
+    let bytes = files.iter().sum();
+    Ok(Trace {
+        events: bytes / 48,
+        lost: *lost,
+        bytes,
+    })
+}
+
+fn table(results: &[Vec<Phase>; Contestant::ALL.len()], stack: &str) -> String {
+    let mut text = format!(
+        "\n### agent: 4 KiB random reads at depth 32 in a guest, {stack}, loop device over memory\n\n\
+         | records in the guest | guest IOPS | IOPS lost | QEMU's CPU µs per read | added | events/read | lost | bytes/event |\n\
+         |---|---|---|---|---|---|---|---|\n"
+    );
+    let [nobody, ..] = results;
+    for (contestant, phases) in Contestant::ALL.into_iter().zip(results) {
+        let pairs = || phases.iter().zip(nobody);
+        let iops = Spread::of(phases.iter().map(|phase| phase.iops));
+        let cpu = Spread::of(phases.iter().map(Phase::us_per_read));
+        let lost = Spread::of(pairs().map(|(with, without)| 1.0 - with.iops / without.iops));
+        let added =
+            Spread::of(pairs().map(|(with, without)| with.us_per_read() - without.us_per_read()));
+        let (Some(iops), Some(cpu), Some(lost), Some(added)) = (iops, cpu, lost, added) else {
+            continue;
+        };
+        let name = contestant.name();
+        let (iops, cpu) = (iops.median / 1e3, cpu.median);
+        if contestant == Contestant::Nobody {
+            text += &format!("| {name} | {iops:.2} k | | {cpu:.1} | | | | |\n");
+            continue;
+        }
+        let sum = |part: fn(&Phase) -> u64| phases.iter().map(part).sum::<u64>();
+        let events = sum(|phase| phase.trace.events);
+        text += &format!(
+            "| {name} | {iops:.2} k | **{:.1} %** ({:.1} … {:.1}) | {cpu:.1} | **{:.1}** ({:.1} … {:.1}) | {:.1} | {} | {:.1} |\n",
+            lost.median * 100.0,
+            lost.min * 100.0,
+            lost.max * 100.0,
+            added.median,
+            added.min,
+            added.max,
+            events as f64 / sum(|phase| phase.reads) as f64,
+            sum(|phase| phase.trace.lost),
+            sum(|phase| phase.trace.bytes) as f64 / events as f64,
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blktraces_counts() {
+        let trace = of_blktrace("3\n4800\n9600\n").unwrap();
+        assert_eq!((trace.events, trace.lost, trace.bytes), (300, 3, 14_400));
+        assert!(of_blktrace("").is_err());
+        assert!(of_blktrace("0\ncat: no such file\n").is_err());
+    }
+}

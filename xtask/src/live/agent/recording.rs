@@ -1,0 +1,131 @@
+//! A recording with guests' own streams.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_lab::stack::{DiskStack, HostFsKind};
+
+use super::counts::DiskCounts;
+use crate::live::measure::{Measured, Observed, Watched, in_a_guest, measure_observed};
+use crate::live::rig::LiveContext;
+use crate::recorder::Recorder;
+
+/// The contract: 4 s in a TCG guest; a loaded machine gets more before we give up.
+const LIVE: Duration = Duration::from_secs(30);
+
+/// Boots a guest with these disks and starts its agent.
+pub fn boot(
+    ctx: &LiveContext,
+    purpose: &str,
+    disks: Vec<DiskSpec>,
+    agent_arguments: &str,
+) -> anyhow::Result<Guest> {
+    boot_with(ctx, purpose, agent_arguments, |spec| GuestSpec {
+        disks,
+        ..spec
+    })
+}
+
+/// The same for a guest that `change` has the last word on.
+pub fn boot_with(
+    ctx: &LiveContext,
+    purpose: &str,
+    agent_arguments: &str,
+    change: impl FnOnce(GuestSpec) -> GuestSpec,
+) -> anyhow::Result<Guest> {
+    let name = ctx.guest_name(purpose);
+    let guest = Guest::boot(change(ctx.agent_guest_spec(&name)?))?;
+    ctx.progress.say(&format!("guest {name} is up"));
+    guest.start_agent(agent_arguments)?;
+    Ok(guest)
+}
+
+/// Waits until the recorder says that the host's side and the agents of these guests are live.
+pub fn wait_live(recorder: &mut Recorder, guests: &[&str]) -> anyhow::Result<()> {
+    recorder.wait_live(LIVE)?;
+    for guest in guests {
+        recorder.wait_for_line(&[guest, "agent", "live"], LIVE)?;
+    }
+    Ok(())
+}
+
+/// What the agents of these disks' guests have said, for an error.
+fn agents_say(watched: &[Watched<'_>]) -> String {
+    let said = watched.iter().map(|disk| disk.guest.agent_log());
+    let said = said.map(Result::unwrap_or_default);
+    said.collect::<Vec<_>>().join(" / ")
+}
+
+/// The guest's own name of a disk: `vda`.
+pub fn device_in_guest(guest: &Guest, disk: &str) -> anyhow::Result<String> {
+    let device = guest.device_of(disk)?;
+    Ok(device.trim_start_matches("/dev/").to_owned())
+}
+
+/// The disk of [`of_a_mixed_load`].
+pub const DISK: &str = "disk-a";
+
+/// Records a guest and its agent during reads, writes and syncs on a raw image on ext4; `look` gets the recording
+/// and the guest's name. What it accepts is discarded.
+pub fn of_a_mixed_load(
+    ctx: &LiveContext,
+    purpose: &str,
+    look: impl FnOnce(&Path, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let host = ctx.host_fs(HostFsKind::Ext4, true, "")?;
+    let disk = ctx.disk(&host, DISK, DiskStack::RAW, 64 << 20, "off")?;
+    let guest = boot(ctx, purpose, vec![disk], "")?;
+    let device = guest.device_of(DISK)?;
+    let watched = [Watched {
+        guest: &guest,
+        disk: DISK,
+        host: &host,
+    }];
+    let load = format!(
+        "fio --name=load --filename={device} --direct=1 --ioengine=libaio --iodepth=4 --bs=8k \
+         --size=8m --rw=randrw --fsync=64 --end_fsync=1"
+    );
+    let measured = measure(ctx, &watched, || {
+        guest.run_ok(&load, Duration::from_secs(60))?;
+        Ok(())
+    })?;
+    look(&measured.bundle, guest.name())?;
+    ctx.discard(&measured.bundle);
+    Ok(())
+}
+
+/// Records the guests of `watched`, with their agents, during `work` and analyzes the recording.
+pub fn measure(
+    ctx: &LiveContext,
+    watched: &[Watched<'_>],
+    work: impl Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<Measured<DiskCounts>> {
+    let mut guests: Vec<&str> = watched.iter().map(|disk| disk.guest.name()).collect();
+    guests.dedup();
+    let devices: Vec<String> = watched
+        .iter()
+        .map(|disk| device_in_guest(disk.guest, disk.disk))
+        .collect::<anyhow::Result<_>>()?;
+    let observed = Observed {
+        guests: guests.clone(),
+        counts: &|| {
+            let each = watched.iter().zip(&devices);
+            each.map(|(disk, device)| DiskCounts::take(disk, device))
+                .collect()
+        },
+        sync: &|| {
+            for disk in watched {
+                disk.host.sync()?;
+            }
+            Ok(())
+        },
+        live: &|recorder| {
+            let result = wait_live(recorder, &guests);
+            result.with_context(|| format!("the agents say: {}", agents_say(watched)))
+        },
+        counts_on: in_a_guest,
+    };
+    measure_observed(ctx, &observed, work)
+}

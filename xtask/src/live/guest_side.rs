@@ -1,0 +1,79 @@
+//! The guest's side in all its moods: agents that come late, die, fall silent, lie; guests that
+//! pause and reset; two guests at once; both backends side by side; the clock against round trips.
+
+mod backends;
+mod clock;
+mod hostile;
+mod modules;
+mod sides;
+mod troubles;
+mod two_guests;
+mod vsock;
+
+use nestrace_lab::guest::GuestSpec;
+
+use super::Scenario;
+use super::case::{Case, Report};
+use super::guest_programs;
+use super::rig::LiveContext;
+use super::survival::stage::Stage;
+
+/// The scenario.
+pub const SCENARIO: Scenario = Scenario {
+    name: "guest-side",
+    about: "agents that come late, die, lie; paused and reset guests; backends, clocks, vsock",
+    run,
+};
+
+const HOSTILE: &str = "/opt/hostile-agent";
+
+type Body = fn(&Stage<'_>, &mut Case) -> anyhow::Result<()>;
+
+/// In this order: an agent is there from `agent/late` on, and the guest is reset in the last.
+const CASES: &[(&str, Body)] = &[
+    ("hostile/garbage", hostile::garbage),
+    ("hostile/lengths", hostile::lengths),
+    ("hostile/gigabytes", hostile::gigabytes),
+    ("hostile/flood", hostile::flood),
+    ("hostile/time-travel", hostile::time_travel),
+    ("hostile/names", hostile::names),
+    ("agent/absent", troubles::absent),
+    ("agent/late", troubles::late),
+    ("agent/modules", modules::loaded_later),
+    ("agent/stuck", troubles::stuck),
+    ("agent/killed", troubles::killed),
+    ("guest/paused", troubles::paused),
+    ("guest/reset", troubles::reset),
+];
+
+fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    let wanted = |name: &str| ctx.wants(&format!("{}/{name}", SCENARIO.name));
+    if CASES.iter().any(|(name, _)| wanted(name)) {
+        let agent = ctx.agent()?.to_owned();
+        let hostile = guest_programs::hostile_agent()?;
+        let stage = Stage::boot_as(ctx, "guest-side", |spec| GuestSpec {
+            agent: Some(agent),
+            files: vec![(HOSTILE.to_owned(), hostile)],
+            memory_mib: 768,
+            ..spec
+        })?;
+        for (name, body) in CASES.iter().filter(|(name, _)| wanted(name)) {
+            let name = format!("{}/{name}", SCENARIO.name);
+            report.case(&name, |case| body(&stage, case))?;
+        }
+    }
+    for (name, body) in [
+        (
+            "clock",
+            clock::run as fn(&LiveContext, &mut Report) -> anyhow::Result<()>,
+        ),
+        ("backends", backends::run),
+        ("two-guests", two_guests::run),
+        ("vsock", vsock::run),
+    ] {
+        if wanted(name) {
+            body(ctx, report)?;
+        }
+    }
+    Ok(())
+}

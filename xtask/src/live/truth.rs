@@ -1,0 +1,64 @@
+//! Links against sources that know the truth without any clock: the data itself, and QEMU's log.
+//!
+//! In the guest, `stamp-writer` stamps every write with its address and serial number. On the host,
+//! strace shows the first bytes of every write that QEMU makes. So each link from a guest's bio down
+//! to a system call of QEMU is either right or wrong, and nothing about time or place has a say.
+//! QEMU's own trace log, in which requests have addresses, does the same for requests of every kind.
+
+mod data;
+mod naive;
+mod qemu_log;
+mod requests;
+mod scene;
+mod stories;
+mod system_calls;
+
+use nestrace_lab::stack::{Aio, DiskStack, HostFsKind, ImageFormat};
+
+use super::Scenario;
+use super::case::Report;
+use super::rig::LiveContext;
+use scene::{Scene, Writer};
+
+/// The scenario.
+pub const SCENARIO: Scenario = Scenario {
+    name: "truth",
+    about: "every link of stamped writes against the data, and of all requests against QEMU's log",
+    run,
+};
+
+const RAW: DiskStack = DiskStack {
+    aio: Aio::Threads,
+    ..DiskStack::RAW
+};
+
+fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    if ["truth/rewrites", "truth/storm"]
+        .iter()
+        .any(|case| ctx.wants(case))
+    {
+        let scene = Scene::boot(ctx, HostFsKind::Xfs, RAW, &[])?;
+        report.case("truth/rewrites", |case| {
+            data::check(case, &scene, &Writer::REWRITES)
+        })?;
+        report.case("truth/storm", |case| {
+            data::check(case, &scene, &Writer::STORM)
+        })?;
+    }
+    if ctx.wants("truth/requests") {
+        let scene = Scene::boot(ctx, HostFsKind::Xfs, RAW, &requests::ARGUMENTS)?;
+        report.case("truth/requests", |case| requests::check(case, &scene))?;
+    }
+    if ctx.wants("truth/qcow2") {
+        let stack = DiskStack {
+            format: ImageFormat::Qcow2,
+            iothread: true,
+            ..RAW
+        };
+        let scene = Scene::boot(ctx, HostFsKind::Ext4, stack, &[])?;
+        report.case("truth/qcow2", |case| {
+            data::check(case, &scene, &Writer::REWRITES)
+        })?;
+    }
+    Ok(())
+}
