@@ -2,13 +2,18 @@
 
 use std::fs;
 
-use nestrace_trace::manifest::{Guest, Loss, Manifest, Topology};
+use nestrace_trace::manifest::{Guest, GuestDisk, GuestMount, Loss, Machine, Manifest, Topology};
+use nestrace_trace::wire::{
+    AgentHello, AgentMessage, BatchEncoder, End, FrameReader, Live, Lost, VERSION,
+};
 use nestrace_trace::{Event, StreamWriter};
 
 fn main() -> std::io::Result<()> {
     fs::create_dir_all("seeds/bundle_stream")?;
     fs::create_dir_all("seeds/manifest")?;
     fs::create_dir_all("seeds/btf")?;
+    agent_streams()?;
+    blktrace_files()?;
     fs::write("seeds/btf/kernel", [&[16], btf().as_slice()].concat())?;
     fs::write(
         "seeds/btf/module",
@@ -38,6 +43,116 @@ fn main() -> std::io::Result<()> {
         "seeds/manifest/newer.json",
         r#"{"format":{"major":2,"minor":0}}"#,
     )
+}
+
+/// The beginnings of real captures: merges, remaps, cgroup tags, splits, notifications.
+fn blktrace_files() -> std::io::Result<()> {
+    fs::create_dir_all("seeds/blktrace")?;
+    for (name, path) in [
+        ("ide", "ext3-seqw-mq-ide/gt.blktrace.0"),
+        ("scsi", "ext4-mail-none-scsi/gt.blktrace.1"),
+        ("cgroup", "examples/cgroup/gt.blktrace.0"),
+        ("split", "examples/split/gt.blktrace.0"),
+        ("stacked", "examples/stacked/gt.blktrace.0"),
+        ("requeue", "examples/requeue/gt.blktrace.0"),
+    ] {
+        let bytes = fs::read(format!("../fixtures/blktrace/{path}"))?;
+        let start = &bytes[..bytes.len().min(3000)];
+        fs::write(format!("seeds/blktrace/{name}"), start)?;
+        // The same from a machine of the other byte order, as far as the first record goes.
+        let mut other = start.to_vec();
+        let reversed = [
+            (0, 4),
+            (4, 4),
+            (8, 8),
+            (16, 8),
+            (24, 4),
+            (28, 4),
+            (32, 4),
+            (36, 4),
+            (40, 4),
+            (44, 2),
+            (46, 2),
+        ];
+        for (at, len) in reversed {
+            other[at..at + len].reverse();
+        }
+        fs::write(format!("seeds/blktrace/{name}-reversed"), &other[..48])?;
+    }
+    Ok(())
+}
+
+/// A session from Hello to End, as bytes of the port and as messages to be framed.
+fn agent_streams() -> std::io::Result<()> {
+    fs::create_dir_all("seeds/agent_stream")?;
+    let (mut encoder, schema) = BatchEncoder::new().expect("memory");
+    for (kind, dev) in [
+        (1, 0),
+        (2, 0),
+        (11, 0),
+        (14, 0),
+        (30, 3),
+        (60, 0),
+        (200, 0),
+        (1, 9),
+    ] {
+        let event = Event {
+            ts_ns: 1000,
+            kind,
+            dev,
+            bytes: 4096,
+            ..Event::default()
+        };
+        encoder.push(&event).expect("memory");
+    }
+    let batch = encoder.take().expect("memory");
+    let hello = |boot: &str| {
+        AgentMessage::Hello(Box::new(AgentHello {
+            protocol: VERSION,
+            session: 5,
+            backend: "ebpf".to_owned(),
+            machine: Machine {
+                boot_id: boot.to_owned(),
+                ..Machine::default()
+            },
+            disks: vec![GuestDisk::default()],
+            mounts: vec![GuestMount::default()],
+            ..AgentHello::default()
+        }))
+    };
+    let messages = [
+        hello("a"),
+        AgentMessage::Batch(&schema),
+        AgentMessage::Refused(vec![]),
+        AgentMessage::Live(Live::default()),
+        AgentMessage::Batch(&batch),
+        AgentMessage::Pong {
+            token: 1,
+            guest_ns: 7,
+        },
+        AgentMessage::Loss(Lost {
+            source: 0,
+            total: 3,
+        }),
+        AgentMessage::Notice("a\u{1b}[2J".to_owned()),
+        hello("b"),
+        AgentMessage::Batch(&batch),
+        AgentMessage::End(End::default()),
+    ];
+    let mut port = Vec::new();
+    for message in &messages {
+        message.encode_to(&mut port);
+    }
+    fs::write("seeds/agent_stream/port", [&[0], port.as_slice()].concat())?;
+    let mut reader = FrameReader::new();
+    assert_eq!(reader.feed(&port), port.len());
+    let mut framed = vec![1];
+    while let Some(frame) = reader.next_frame().expect("our own") {
+        framed.push((frame.kind & 0xff) as u8 - 1);
+        framed.extend((frame.payload.len() as u16).to_le_bytes());
+        framed.extend(frame.payload);
+    }
+    fs::write("seeds/agent_stream/framed", framed)
 }
 
 fn recording(batches: &[u64]) -> (Vec<u8>, Vec<u8>) {
