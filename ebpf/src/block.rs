@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::RAW_FLUSH_SEQ};
 
-use crate::{layout::*, owner, ring, thread};
+use crate::{layout::*, owner, ring, second_program, thread};
 
 /// Most bios of one request that the walk at D follows; a longer chain counts as one `walk` loss.
 const MAX_BIOS: u32 = 1024;
@@ -156,13 +156,23 @@ pub fn block_bio_remap(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "block_bio_complete")]
 pub fn block_bio_complete(ctx: BtfTracePointContext) -> i32 {
-    let bio: *const u8 = ctx.arg(1);
+    second_program::first(Source::Block, ctx.arg(1), || send_bio_completion(ctx.arg(1)));
+    0
+}
+
+#[btf_tracepoint(function = "block_bio_complete")]
+pub fn block_bio_complete_nested(ctx: BtfTracePointContext) -> i32 {
+    second_program::second(Source::Block, ctx.arg(1), || send_bio_completion(ctx.arg(1)));
+    0
+}
+
+#[inline(always)]
+fn send_bio_completion(bio: *const u8) {
     if let Some(mut record) = bio_record(Kind::BioComplete, bio) {
         describe_bio(&mut record, bio);
         let owner = Owner { aux: u32::from(follow::<u8>(bio, &BIO_STATUS)), ..Owner::default() };
         ring::send_owned(record, owner, Source::Block);
     }
-    0
 }
 
 #[inline(always)]
@@ -263,13 +273,13 @@ fn link_bios(issue: Record, mut bio: *const u8) {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn block_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    ring::first(Source::Block, || send_completion(&ctx));
+    second_program::first(Source::Block, ctx.arg(0), || send_completion(&ctx));
     0
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn block_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    ring::nested(Source::Block, || send_completion(&ctx));
+    second_program::second(Source::Block, ctx.arg(0), || send_completion(&ctx));
     0
 }
 

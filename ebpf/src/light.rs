@@ -3,7 +3,7 @@
 use aya_ebpf::{btf_maps::LruHashMap, macros::btf_map, macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Source};
 
-use crate::{block, ring};
+use crate::{block, ring, second_program};
 
 /// What is known of a request between D and C.
 #[repr(C)]
@@ -41,13 +41,13 @@ pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    ring::first(Source::Block, || complete(&ctx));
+    second_program::first(Source::Block, ctx.arg(0), || complete(&ctx));
     0
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    ring::nested(Source::Block, || complete(&ctx));
+    second_program::second(Source::Block, ctx.arg(0), || complete(&ctx));
     0
 }
 

@@ -19,6 +19,7 @@ mod light;
 mod owner;
 mod qemu;
 mod ring;
+mod second_program;
 mod thread;
 
 #[cfg(not(test))]

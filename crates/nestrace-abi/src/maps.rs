@@ -16,7 +16,7 @@ pub const INODES: &str = "INODES";
 /// Per-CPU array indexed by [`crate::Source`]: events that found no room.
 pub const DROPS: &str = "DROPS";
 
-/// Per-CPU array indexed by [`crate::Source`]: completions (of requests, of direct I/O) that a second program
+/// Per-CPU array indexed by [`crate::Source`]: completions (of bios, requests, direct I/O) that a second program
 /// on the tracepoint took over from the first, which the kernel had skipped.
 pub const RESCUED: &str = "RESCUED";
 /// What the name of such a second program ends with.

@@ -91,6 +91,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "block_bio_complete",
         "I/O on dm and md devices has no end of its own.",
     ),
+    nested("block_bio_complete_nested", "block_bio_complete", At::Full),
     block(
         "block_rq_insert",
         "The scheduler's share of the queue time (i2d) stays unknown.",
@@ -107,7 +108,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "block_rq_complete",
         "There is no device latency: nothing says when a request ended.",
     ),
-    nested("block_rq_complete_nested", At::Full),
+    nested("block_rq_complete_nested", "block_rq_complete", At::Full),
     block(
         "block_rq_merge",
         "Merges of two requests are not counted; the swallowed one never ends.",
@@ -126,7 +127,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     ),
     light("light_rq_issue", "block_rq_issue"),
     light("light_rq_complete", "block_rq_complete"),
-    nested("light_rq_complete_nested", At::Light),
+    nested("light_rq_complete_nested", "block_rq_complete", At::Light),
     file(
         "sys_enter",
         "QEMU's system calls on its images are not seen: host file I/O folds into QEMU's own time.",
@@ -331,12 +332,12 @@ const fn light(program: &'static str, target: &'static str) -> ProbeRow {
     }
 }
 
-/// The second program on `block_rq_complete`, which takes the completions that interrupt the first.
-const fn nested(program: &'static str, at: At) -> ProbeRow {
+/// The second program on a tracepoint, which takes the completions that interrupt the first.
+const fn nested(program: &'static str, target: &'static str, at: At) -> ProbeRow {
     let cost = "Completions that interrupt the program for another one are lost (and counted).";
     ProbeRow {
         program,
-        ..row(Source::Block, How::TpBtf, at, "block_rq_complete", cost)
+        ..row(Source::Block, How::TpBtf, at, target, cost)
     }
 }
 

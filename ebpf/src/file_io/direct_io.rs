@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{layout::*, owner, ring};
+use crate::{layout::*, owner, ring, second_program};
 
 /// A record of direct I/O on a wanted file.
 #[inline(always)]
@@ -33,13 +33,13 @@ pub fn iomap_dio_rw_begin(ctx: RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "iomap_dio_complete")]
 pub fn iomap_dio_complete(ctx: RawTracePointContext) -> i32 {
-    ring::first(Source::File, || send_completion(&ctx));
+    second_program::first(Source::File, ctx.arg(0), || send_completion(&ctx));
     0
 }
 
 #[raw_tracepoint(tracepoint = "iomap_dio_complete")]
 pub fn iomap_dio_complete_nested(ctx: RawTracePointContext) -> i32 {
-    ring::nested(Source::File, || send_completion(&ctx));
+    second_program::second(Source::File, ctx.arg(0), || send_completion(&ctx));
     0
 }
 

@@ -51,10 +51,19 @@ pub fn wait_live(recorder: &mut Recorder, guests: &[&str]) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What the agents of these disks' guests have said, for an error.
+/// What the agents of these disks' guests have said, or, of a guest that does not obey, its console; for
+/// an error.
 fn agents_say(watched: &[Watched<'_>]) -> String {
-    let said = watched.iter().map(|disk| disk.guest.agent_log());
-    let said = said.map(Result::unwrap_or_default);
+    let mut guests: Vec<&Guest> = watched.iter().map(|disk| disk.guest).collect();
+    guests.dedup_by_key(|guest| guest.name());
+    let said = guests.iter().map(|guest| {
+        guest.agent_log().unwrap_or_else(|error| {
+            let console = guest.console();
+            let from = console.len().saturating_sub(2000);
+            let end = console.get(from..).unwrap_or(&console);
+            format!("{error}; the console ends with: {end}")
+        })
+    });
     said.collect::<Vec<_>>().join(" / ")
 }
 
