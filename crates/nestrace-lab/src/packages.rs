@@ -49,11 +49,32 @@ pub enum PackagesError {
 /// Packages whose program is not on this machine.
 #[must_use]
 pub fn missing() -> Vec<String> {
-    PROGRAMS
-        .iter()
-        .filter(|(program, _)| find_program(program).is_none())
-        .map(|(_, package)| (*package).to_owned())
-        .collect()
+    missing_of(&PROGRAMS, |program| find_program(program).is_some())
+}
+
+/// Packages of the programs that are not there, each once.
+pub(crate) fn missing_of(
+    programs: &[(&str, &str)],
+    is_there: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut packages: Vec<String> = Vec::new();
+    for (program, package) in programs {
+        if !is_there(program) && !packages.iter().any(|known| known == package) {
+            packages.push((*package).to_owned());
+        }
+    }
+    packages
+}
+
+/// What is to be installed now; nothing where all is there.
+///
+/// # Errors
+/// [`PackagesError::Missing`] where something is missing that may not be installed.
+pub fn to_install(missing: Vec<String>, may_install: bool) -> Result<Vec<String>, PackagesError> {
+    if missing.is_empty() || may_install {
+        return Ok(missing);
+    }
+    Err(PackagesError::Missing { packages: missing })
 }
 
 /// The exact line that installs packages.
@@ -137,6 +158,25 @@ pub fn has_lists() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_once_and_only_installed_when_told_to() {
+        let has_all = missing_of(&PROGRAMS, |_| true);
+        assert!(has_all.is_empty());
+        assert!(to_install(has_all, false).unwrap().is_empty());
+        let bare = missing_of(&PROGRAMS, |program| !program.starts_with("mkfs."));
+        assert_eq!(bare, ["xfsprogs", "btrfs-progs", "jfsutils"]);
+        assert_eq!(to_install(bare.clone(), true).unwrap(), bare);
+        let error = to_install(bare, false).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with(" xfsprogs btrfs-progs jfsutils"),
+            "{error}"
+        );
+        let two = [("dd", "coreutils"), ("cp", "coreutils")];
+        assert_eq!(missing_of(&two, |_| false), ["coreutils"]);
+    }
 
     #[test]
     fn the_error_has_the_line_to_type() {

@@ -64,6 +64,11 @@ impl Failure {
         &self.message
     }
 
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
     /// Adds what to type or do next.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -80,7 +85,7 @@ impl Failure {
         if let Some(hint) = &self.hint {
             let _ = writeln!(stderr, "hint: {hint}");
         }
-        ExitCode::from(self.code)
+        ExitCode::from(self.code())
     }
 }
 

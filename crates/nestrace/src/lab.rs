@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use nestrace_lab::experiment::{self, FolderError, LabError, Options, Progress};
+use nestrace_lab::initramfs::InitramfsError;
 use nestrace_lab::kernel_image::KernelImageError;
 use nestrace_lab::packages::{self, PackagesError};
 use nestrace_lab::plan::{Estimate, Plan, shipped};
@@ -118,13 +119,11 @@ fn duration(seconds: u64) -> String {
 
 fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     let (plan, text) = read_plan(&args.plan)?;
-    let missing = experiment::missing_packages();
-    if !missing.is_empty() && args.install {
-        packages::install_named(missing, |line| say(line)).map_err(packages_failure)?;
-    } else if !missing.is_empty() {
-        return Err(packages_failure(PackagesError::Missing {
-            packages: missing,
-        }));
+    let missing = packages::to_install(experiment::missing_packages(), args.install);
+    let missing = missing.map_err(packages_failure)?;
+    if !missing.is_empty() {
+        packages::install_named(missing, |line| say(format_args!("nestrace: {line}")))
+            .map_err(packages_failure)?;
     }
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
@@ -146,12 +145,12 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         nestrace,
         folder: folder.clone(),
     };
-    say(format_args!("{}", takes(&plan, &plan.estimate())));
-    let mut shown = ProgressLine::new();
+    let mut shown = ProgressLine::new(takes(&plan, &plan.estimate()));
     let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
     shown.clear();
     give_to_user(&folder);
-    let outcome = outcome.map_err(|error| lab_failure(&error, args))?;
+    let outcome =
+        outcome.map_err(|error| lab_failure(&error, args, interrupt::is_interrupted()))?;
     if outcome.n_failed > 0 {
         say(format_args!(
             "{} of {} cells failed: their logs are in {}/CELL.json; run the same line again to try them again",
@@ -162,33 +161,35 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     }
     let code = report(&folder)?;
     give_to_user(&folder);
-    Ok(if outcome.n_failed == outcome.n_cells {
-        FAILURE
-    } else {
-        code
-    })
+    Ok(if outcome.is_failure() { FAILURE } else { code })
 }
 
 /// One line on a terminal, a line for each run elsewhere.
 struct ProgressLine {
+    /// Said when the run really begins: a refusal stands first on stderr.
+    heading: Option<String>,
     bar: indicatif::ProgressBar,
     is_terminal: bool,
 }
 
 impl ProgressLine {
-    fn new() -> Self {
+    fn new(heading: String) -> Self {
         let style = indicatif::ProgressStyle::with_template("{bar:20} {pos}/{len}  {wide_msg}");
         let bar = indicatif::ProgressBar::new(0);
         if let Ok(style) = style {
             bar.set_style(style);
         }
         Self {
+            heading: Some(heading),
             bar,
             is_terminal: std::io::stderr().is_terminal(),
         }
     }
 
     fn show(&mut self, now: &Progress) {
+        if let Some(heading) = self.heading.take() {
+            say(heading);
+        }
         let left = duration(now.seconds_left);
         if self.is_terminal {
             self.bar.set_length(now.n_all as u64);
@@ -228,18 +229,21 @@ fn packages_failure(error: PackagesError) -> Failure {
     }
 }
 
-fn lab_failure(error: &LabError, args: &LabRunArgs) -> Failure {
+fn lab_failure(error: &LabError, args: &LabRunArgs, is_interrupted: bool) -> Failure {
     let again = format!("nestrace lab run {}", args.plan.display());
     match error {
-        LabError::Folder(FolderError::OtherPlan(_) | FolderError::NotOurs(_)) => {
+        LabError::Folder(FolderError::OtherPlan { .. } | FolderError::NotOurs(_)) => {
             Failure::caused(INPUT, error).hint("name another folder with -o")
         }
+        LabError::Folder(FolderError::Content { path, .. }) => Failure::caused(INPUT, error)
+            .hint(format!("without {} its runs are made again", path.display())),
         LabError::NoSpace { .. } | LabError::NoMemory { .. } => Failure::caused(MISSING, error)
             .hint("-o names a folder on another disk; image_size, data_size and memory are in the plan"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
             .hint("cargo build --release -p nestrace -p nestrace-agent leaves both in one folder; agent = false in the plan goes without"),
-        LabError::Kernel(KernelImageError::Unknown { .. }) => Failure::caused(MISSING, error),
-        _ if interrupt::is_interrupted() => Failure::new(FAILURE, "interrupted; finished runs are kept")
+        LabError::Kernel(KernelImageError::Unknown { .. })
+        | LabError::Initramfs(InitramfsError::NoProgram(_)) => Failure::caused(MISSING, error),
+        _ if is_interrupted => Failure::new(FAILURE, "interrupted; finished runs are kept")
             .hint(format!("to go on: {again}")),
         _ => Failure::caused(FAILURE, error),
     }
@@ -333,5 +337,98 @@ mod tests {
         let (plan, _) = read_plan(Path::new("quick")).unwrap();
         assert_eq!(plan.name, "quick");
         assert!(read_plan(Path::new("no-such-plan")).is_err());
+    }
+
+    /// What is said of an error, with its code.
+    fn told(error: &LabError, is_interrupted: bool) -> (u8, String) {
+        let args = LabRunArgs {
+            plan: PathBuf::from("mine.toml"),
+            output: None,
+            install: false,
+        };
+        let failure = lab_failure(error, &args, is_interrupted);
+        (failure.code(), failure.message().to_owned())
+    }
+
+    #[test]
+    fn refusals_have_the_codes_of_the_contract() {
+        let folder = || PathBuf::from("results");
+        let content = serde_json::from_str::<u8>("{").unwrap_err();
+        for (error, code) in [
+            (LabError::NoAgent(folder()), MISSING),
+            (
+                LabError::NoSpace {
+                    folder: folder(),
+                    needed_mib: 2,
+                    available_mib: 1,
+                },
+                MISSING,
+            ),
+            (
+                LabError::NoMemory {
+                    needed_mib: 2,
+                    available_mib: 1,
+                },
+                MISSING,
+            ),
+            (FolderError::NotOurs(folder()).into(), INPUT),
+            (
+                FolderError::OtherPlan {
+                    folder: folder(),
+                    line: 3,
+                }
+                .into(),
+                INPUT,
+            ),
+            (
+                FolderError::Content {
+                    path: folder(),
+                    source: content,
+                }
+                .into(),
+                INPUT,
+            ),
+            (FolderError::Busy(folder()).into(), FAILURE),
+            (
+                InitramfsError::NoProgram(String::from("btrfs")).into(),
+                MISSING,
+            ),
+        ] {
+            assert_eq!(told(&error, false).0, code, "{error}");
+        }
+        let stopped = LabError::Interrupted(interrupt::Interrupted);
+        let (code, message) = told(&stopped, true);
+        assert_eq!(
+            (code, message.as_str()),
+            (FAILURE, "interrupted; finished runs are kept")
+        );
+    }
+
+    #[test]
+    fn missing_packages_are_told_with_apts_line() {
+        let missing = vec![String::from("fio"), String::from("xfsprogs")];
+        let failure = packages_failure(packages::to_install(missing, false).unwrap_err());
+        assert_eq!(failure.code(), MISSING);
+        assert_eq!(
+            failure.message(),
+            "the lab needs the Debian packages fio xfsprogs"
+        );
+    }
+
+    #[test]
+    fn install_is_a_flag_of_its_own() {
+        use clap::Parser;
+        let read = |words: &[&str]| {
+            let words = ["nestrace", "lab", "run", "quick"].iter().chain(words);
+            crate::cli::Cli::try_parse_from(words)
+        };
+        let install = |words: &[&str]| match read(words).unwrap().command {
+            crate::cli::Command::Lab(LabArgs {
+                command: LabCommand::Run(args),
+            }) => args.install,
+            other => panic!("{other:?}"),
+        };
+        assert!(install(&["--install", "-o", "x"]) && !install(&[]));
+        assert!(read(&["--install=yes"]).is_err());
     }
 }

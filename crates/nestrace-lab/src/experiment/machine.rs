@@ -8,7 +8,7 @@ use nix::sys::statvfs::statvfs;
 use super::LabError;
 use crate::external_tool::Tool;
 use crate::kernel_image::KernelImage;
-use crate::plan::Plan;
+use crate::plan::Estimate;
 
 /// Describes the machine; the accelerator is known once a guest runs.
 pub(super) fn describe(kernel: &KernelImage) -> Machine {
@@ -32,29 +32,45 @@ pub(super) fn describe(kernel: &KernelImage) -> Machine {
     }
 }
 
+/// What is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Memory that guests can have, bytes.
+    pub(super) memory_bytes: u64,
+    /// Space where devices, images and results lie, bytes.
+    pub(super) disk_bytes: u64,
+}
+
+/// What is left for a run in `folder`.
+pub(super) fn room(folder: &Path) -> Room {
+    Room {
+        memory_bytes: memory("MemAvailable:"),
+        disk_bytes: statvfs(folder).map_or(u64::MAX, |about| {
+            about.blocks_available() * about.fragment_size()
+        }),
+    }
+}
+
 /// Refuses where disk or memory will not do.
-pub(super) fn check_room(plan: &Plan, folder: &Path) -> Result<(), LabError> {
-    let estimate = plan.estimate();
-    let available = memory("MemAvailable:");
-    if available < estimate.memory_bytes {
+pub(super) fn check_room(estimate: &Estimate, room: &Room, folder: &Path) -> Result<(), LabError> {
+    if room.memory_bytes < estimate.memory_bytes {
         return Err(LabError::NoMemory {
-            needed_mib: estimate.memory_bytes >> 20,
-            available_mib: available >> 20,
+            needed_mib: estimate.memory_bytes.div_ceil(MIB),
+            available_mib: room.memory_bytes / MIB,
         });
     }
     let needed = estimate.work_bytes + estimate.result_bytes;
-    let space = statvfs(folder).map_or(u64::MAX, |about| {
-        about.blocks_available() * about.fragment_size()
-    });
-    if space < needed {
+    if room.disk_bytes < needed {
         return Err(LabError::NoSpace {
             folder: folder.to_owned(),
-            needed_mib: needed >> 20,
-            available_mib: space >> 20,
+            needed_mib: needed.div_ceil(MIB),
+            available_mib: room.disk_bytes / MIB,
         });
     }
     Ok(())
 }
+
+const MIB: u64 = 1 << 20;
 
 /// A row of `/proc/meminfo`, bytes.
 fn memory(row: &str) -> u64 {
@@ -62,4 +78,59 @@ fn memory(row: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(row));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn a_byte_too_little_is_refused_with_what_is_needed() {
+        let plan = Plan::read("name = 'p'\n[[workload]]\nname = 'randwrite'\n").unwrap();
+        let estimate = plan.estimate();
+        let needed = estimate.work_bytes + estimate.result_bytes;
+        let enough = Room {
+            memory_bytes: estimate.memory_bytes,
+            disk_bytes: needed,
+        };
+        let folder = Path::new("/results");
+        check_room(&estimate, &enough, folder).unwrap();
+        let disk = Room {
+            disk_bytes: needed - 1,
+            ..enough
+        };
+        let error = check_room(&estimate, &disk, folder).unwrap_err();
+        let LabError::NoSpace {
+            needed_mib,
+            available_mib,
+            ..
+        } = error
+        else {
+            panic!("{error}");
+        };
+        // In whole MiB it is still seen that it does not fit.
+        assert!(needed_mib > available_mib, "{needed_mib} {available_mib}");
+        let memory = Room {
+            memory_bytes: estimate.memory_bytes - 1,
+            ..enough
+        };
+        let error = check_room(&estimate, &memory, folder).unwrap_err();
+        assert!(matches!(error, LabError::NoMemory { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("1024 MiB of memory are needed, 1023 MiB"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn recordings_that_are_there_need_no_room_again() {
+        let plan = Plan::read("name = 'p'\n[[workload]]\nname = 'randwrite'\n").unwrap();
+        let fresh = plan.estimate();
+        let rest = fresh.without_recordings(1);
+        assert_eq!(rest.result_bytes * 2, fresh.result_bytes);
+        assert_eq!(rest.work_bytes, fresh.work_bytes);
+        assert_eq!(fresh.without_recordings(99).result_bytes, 0);
+    }
 }

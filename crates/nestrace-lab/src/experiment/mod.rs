@@ -6,34 +6,41 @@
 //! written down with its cell, and the run goes on; what is finished stays, and a later run goes on there.
 
 mod base;
+mod bench;
 mod counters;
+mod failure;
 mod fio_result;
+mod ledger;
 mod leftovers;
 mod machine;
 mod recorder;
 mod results_folder;
+mod sequence;
 mod stage;
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use nestrace_report::lab::{CELL_SCHEMA, Cell, CellRun, Failure, RUN_SCHEMA, RunHeader};
+use nestrace_report::lab::{RUN_SCHEMA, RunHeader};
 
 pub use base::BaseError;
 pub use recorder::RecorderError;
 pub use results_folder::{FolderError, read_results};
 pub use tree::TreeError;
 
-use crate::external_tool::{find_program, last_lines};
+use crate::external_tool::find_program;
 use crate::guest::{Accel, GuestError};
 use crate::initramfs::{self, InitramfsError};
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt::Interrupted;
 use crate::kernel_image::{self, KernelImageError};
-use crate::plan::{Axis, Kind, Plan, PlannedCell, Schedule, Step};
+use crate::packages;
+use crate::plan::Plan;
+use bench::Guests;
+use ledger::Ledger;
 use results_folder::ResultsFolder;
-use stage::{Parts, Stage};
+use stage::Parts;
 
 /// A run could not go on. What fails within a cell is no such error.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +136,16 @@ pub struct Outcome {
     pub n_failed: usize,
 }
 
-/// Runs a plan, or goes on with it. Needs root.
+impl Outcome {
+    /// Whether no cell came out whole: then something is wrong with the machine or the plan, not with a cell.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.n_failed > 0 && self.n_failed == self.n_cells
+    }
+}
+
+/// Runs a plan, or goes on with it. Needs root. `progress` hears nothing before it is known that disk, memory
+/// and the parts of guests are there.
 ///
 /// # Errors
 /// The folder is another plan's, disk or memory will not do, no guest can be made at all, or Ctrl-C.
@@ -146,228 +162,49 @@ pub fn run(
     let folder = ResultsFolder::open(&options.folder, plan_text)?;
     leftovers::remove(&folder.path().join(results_folder::WORK));
     let work = folder.work()?;
-    let done = Run::begin(plan, options, folder, work.clone(), has_agent)
-        .and_then(|mut run| run.all(progress));
+    let ledger = Ledger::open(plan, folder)?;
+    let done = run_in(plan, options, ledger, &work, has_agent, progress);
     // Everything in it was dropped before.
     leftovers::remove(&work);
     done
 }
 
-/// A run under way.
-#[derive(Debug)]
-struct Run<'p> {
-    plan: &'p Plan,
-    options: &'p Options,
-    schedule: Schedule,
-    cells: Vec<Cell>,
-    header: RunHeader,
-    parts: Parts,
-    /// The batch that is booted.
-    stage: Option<(usize, Stage)>,
-    /// Cells that failed since the start: they are not tried again before the next one.
-    given_up: BTreeSet<usize>,
-    folder: ResultsFolder,
-    work: PathBuf,
-}
-
-impl<'p> Run<'p> {
-    fn begin(
-        plan: &'p Plan,
-        options: &'p Options,
-        folder: ResultsFolder,
-        work: PathBuf,
-        has_agent: bool,
-    ) -> Result<Self, LabError> {
-        machine::check_room(plan, &work)?;
-        let kernel = kernel_image::obtain(&plan.guest.kernel)?;
-        let initramfs = initramfs::obtain(&kernel)?;
-        let header = match folder.header()? {
-            Some(header) => header,
-            None => {
-                let header = first_header(plan, &kernel, &work)?;
-                folder.write_header(&header)?;
-                header
-            }
-        };
-        let mut cells = Vec::new();
-        for planned in &plan.cells {
-            let known = folder.cell(&planned.id)?;
-            cells.push(known.unwrap_or_else(|| empty_cell(plan, planned)));
-        }
-        Ok(Self {
-            plan,
-            options,
-            schedule: plan.schedule(),
-            cells,
-            header,
-            parts: Parts {
-                kernel,
-                initramfs,
-                agent: has_agent.then(|| options.agent.clone()),
-                accel: Accel::KvmIfItBoots,
-            },
-            stage: None,
-            given_up: BTreeSet::new(),
-            folder,
-            work,
-        })
+fn run_in(
+    plan: &Plan,
+    options: &Options,
+    mut ledger: Ledger,
+    work: &Path,
+    has_agent: bool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, LabError> {
+    let estimate = plan.estimate().without_recordings(ledger.n_recorded());
+    machine::check_room(&estimate, &machine::room(work), work)?;
+    let kernel = kernel_image::obtain(&plan.guest.kernel)?;
+    let initramfs = initramfs::obtain(&kernel)?;
+    if !ledger.has_header() {
+        progress(&Progress {
+            n_done: 0,
+            n_all: estimate.n_runs,
+            seconds_left: estimate.seconds,
+            what: String::from("how fast the devices beneath are"),
+        });
+        ledger.write_header(first_header(plan, &kernel, work)?)?;
     }
-
-    fn all(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, LabError> {
-        let start = Instant::now();
-        let plan = self.plan;
-        let steps = self.schedule.steps.clone();
-        let cost = |step: &Step| plan.step_seconds(step) as f64;
-        let is_open: Vec<bool> = steps.iter().map(|step| !self.is_done(step)).collect();
-        let open = |from: usize| {
-            let rest = steps.iter().zip(&is_open).skip(from);
-            rest.filter(|(_, open)| **open)
-                .map(|(step, _)| cost(step))
-                .sum::<f64>()
-        };
-        let whole = open(0);
-        for (number, step) in steps.iter().enumerate() {
-            interrupt::check()?;
-            if !is_open[number] || self.given_up.contains(&step.cell) {
-                continue;
-            }
-            let left = open(number);
-            // How long what is done really took corrects the estimate.
-            let (spent, foreseen) = (start.elapsed().as_secs_f64(), whole - left);
-            let pace = if foreseen > 20.0 {
-                spent / foreseen
-            } else {
-                1.0
-            };
-            let mut now = Progress {
-                n_done: number,
-                n_all: steps.len(),
-                seconds_left: (left * pace) as u64,
-                what: name_of(step, &plan.cells[step.cell].id),
-            };
-            progress(&now);
-            if let Err(error) = self.one(step) {
-                interrupt::check()?;
-                self.note_failure(step, &error)?;
-                now.what = format!("{} failed: {}", now.what, first_line(&error));
-                progress(&now);
-            }
-        }
-        self.stage = None;
-        let n_failed = self.cells.iter().filter(|cell| !cell.failures.is_empty());
-        Ok(Outcome {
-            n_cells: self.cells.len(),
-            n_failed: n_failed.count(),
-        })
-    }
-
-    fn is_done(&self, step: &Step) -> bool {
-        let cell = &self.cells[step.cell];
-        match step.kind {
-            Kind::Timed(repetition) => cell.runs.iter().any(|run| run.repetition == repetition),
-            Kind::Recorded => cell.recorded.is_some() && self.folder.bundle(&cell.id).is_dir(),
-        }
-    }
-
-    /// Runs a step and writes its result down.
-    fn one(&mut self, step: &Step) -> Result<(), LabError> {
-        let planned = &self.plan.cells[step.cell];
-        let bundle = self.folder.bundle(&planned.id);
-        let recording = (step.kind == Kind::Recorded).then_some((
-            self.options.nestrace.as_path(),
-            bundle.as_path(),
-            self.plan.record_seconds,
-        ));
-        let started_unix_s = unix_seconds();
-        let stage = self.stage(step.batch)?;
-        let run = CellRun {
-            started_unix_s,
-            repetition: repetition(step.kind),
-            ..stage.run(planned, step.disk, recording)?
-        };
-        let cell = &mut self.cells[step.cell];
-        cell.failures
-            .retain(|failure| failure.repetition != run.repetition);
-        match step.kind {
-            Kind::Timed(_) => {
-                cell.runs.push(run);
-                cell.runs.sort_by_key(|run| run.repetition);
-            }
-            Kind::Recorded => {
-                cell.disk = base::disk_id(step.disk);
-                cell.recording = Some(results_folder::bundle_name(&cell.id));
-                cell.recorded = Some(run);
-            }
-        }
-        Ok(self.folder.write_cell(cell)?)
-    }
-
-    /// The guest of a batch, booted if it is not there.
-    fn stage(&mut self, batch: usize) -> Result<&mut Stage, LabError> {
-        let is_there = matches!(&self.stage, Some((booted, _)) if *booted == batch);
-        if !is_there {
-            self.stage = None;
-            let disks = &self.schedule.batches[batch];
-            let stage = Stage::build(self.plan, disks, &self.parts, &self.work)?;
-            let accelerator = stage.accelerator();
-            if accelerator == "tcg" {
-                // Where it did not boot once, every boot would wait for it again.
-                self.parts.accel = Accel::Tcg;
-            }
-            if self.header.machine.accelerator != accelerator {
-                accelerator.clone_into(&mut self.header.machine.accelerator);
-                self.folder.write_header(&self.header)?;
-            }
-            self.stage = Some((batch, stage));
-        }
-        match &mut self.stage {
-            Some((_, stage)) => Ok(stage),
-            None => Err(Interrupted.into()),
-        }
-    }
-
-    /// A failure is the cell's; where no guest comes up, that of all cells of its batch.
-    fn note_failure(&mut self, step: &Step, error: &LabError) -> Result<(), LabError> {
-        let no_guest = self.stage.is_none();
-        // What state the guest is in is not known.
-        self.stage = None;
-        let shared: BTreeSet<usize> = if no_guest {
-            let same = self
-                .schedule
-                .steps
-                .iter()
-                .filter(|other| other.batch == step.batch);
-            same.map(|other| other.cell).collect()
-        } else {
-            BTreeSet::from([step.cell])
-        };
-        let (message, log) = told(error);
-        for cell in shared {
-            if !self.given_up.insert(cell) {
-                continue;
-            }
-            let cell = &mut self.cells[cell];
-            let repetition = repetition(step.kind);
-            cell.failures
-                .retain(|failure| failure.repetition != repetition);
-            cell.failures.push(Failure {
-                repetition,
-                message: message.clone(),
-                log: log.clone(),
-            });
-            self.folder.write_cell(cell)?;
-        }
-        if step.kind == Kind::Recorded {
-            let _ = std::fs::remove_dir_all(self.folder.bundle(&self.cells[step.cell].id));
-        }
-        Ok(())
-    }
+    let schedule = plan.schedule();
+    let parts = Parts {
+        kernel,
+        initramfs,
+        agent: has_agent.then(|| options.agent.clone()),
+        accel: Accel::KvmIfItBoots,
+    };
+    let mut guests = Guests::new(plan, &schedule, &options.nestrace, parts, work);
+    sequence::run(plan, &schedule.steps, &mut ledger, &mut guests, progress)
 }
 
 fn first_header(
     plan: &Plan,
     kernel: &kernel_image::KernelImage,
-    work: &std::path::Path,
+    work: &Path,
 ) -> Result<RunHeader, LabError> {
     let names: BTreeSet<&str> = plan
         .cells
@@ -393,92 +230,18 @@ fn first_header(
     })
 }
 
-fn empty_cell(plan: &Plan, planned: &PlannedCell) -> Cell {
-    let words = Axis::ALL.iter().map(|axis| {
-        let word = planned.combination.word(*axis).into_owned();
-        (axis.word().to_owned(), word)
-    });
-    let baseline = planned.baseline.and_then(|number| plan.cells.get(number));
-    Cell {
-        schema: CELL_SCHEMA.to_owned(),
-        id: planned.id.clone(),
-        baseline: baseline.map(|cell| cell.id.clone()),
-        axes: words.collect::<BTreeMap<_, _>>(),
-        workload: planned.workload.name.clone(),
-        workload_note: planned.workload.note.clone(),
-        metric: planned.workload.metric,
-        ..Cell::default()
-    }
-}
-
-/// 0 stands for the run that is recorded.
-fn repetition(kind: Kind) -> u32 {
-    match kind {
-        Kind::Timed(repetition) => repetition,
-        Kind::Recorded => 0,
-    }
-}
-
-fn name_of(step: &Step, id: &str) -> String {
-    match step.kind {
-        Kind::Timed(repetition) => format!("{id}, repetition {repetition}"),
-        Kind::Recorded => format!("{id}, recorded"),
-    }
-}
-
 fn unix_seconds() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
 }
 
-fn first_line(error: &LabError) -> String {
-    let (message, _) = told(error);
-    message.lines().next().unwrap_or_default().to_owned()
-}
-
-/// What went wrong in a line, and its log. Of a script in a guest, what it said last is what matters.
-fn told(error: &LabError) -> (String, String) {
-    let LabError::Guest(GuestError::Command {
-        script,
-        status,
-        output,
-    }) = error
-    else {
-        return chain(error);
-    };
-    let why = match status {
-        137 => "it took too long",
-        _ => output.lines().last().unwrap_or("it said nothing"),
-    };
-    let message = format!("a script in the guest ended with status {status}: {why}");
-    (message, format!("{output}\n\n{script}"))
-}
-
-/// The error with its causes, and the end of what programs said.
-fn chain(error: &dyn std::error::Error) -> (String, String) {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let text = cause.to_string();
-        if !message.contains(&text) {
-            message = format!("{message}: {text}");
-        }
-        source = cause.source();
-    }
-    let log = last_lines(&message, 20);
-    let first = message.lines().next().unwrap_or_default();
-    let short: String = first.chars().take(300).collect();
-    (short, log)
-}
-
 /// Programs that the plan's workloads and disks need besides the rig's own packages, as package names.
 #[must_use]
 pub fn missing_packages() -> Vec<String> {
-    let mut packages = crate::packages::missing();
-    for (program, package) in [("dd", "coreutils"), ("tar", "tar")] {
-        if find_program(program).is_none() {
-            packages.push(package.to_owned());
-        }
-    }
+    let mut packages = packages::missing();
+    let own = [("dd", "coreutils"), ("tar", "tar")];
+    packages.extend(packages::missing_of(&own, |program| {
+        find_program(program).is_some()
+    }));
     packages
 }

@@ -43,9 +43,16 @@ pub enum FolderError {
     /// It has no run of the lab in it.
     #[error("find a run of the lab in {0}: it has no run.json")]
     NoRun(PathBuf),
-    /// It belongs to another plan.
-    #[error("go on in {0}: it holds the results of another plan")]
-    OtherPlan(PathBuf),
+    /// It belongs to another plan, or the plan was changed since.
+    #[error(
+        "go on in {folder}: its results are those of {folder}/plan.toml, from which this plan differs in line {line}"
+    )]
+    OtherPlan {
+        /// The folder.
+        folder: PathBuf,
+        /// First line that differs, from 1.
+        line: usize,
+    },
     /// It has other files in it.
     #[error("put results into {0}: it is not empty and holds no run of the lab")]
     NotOurs(PathBuf),
@@ -74,16 +81,22 @@ impl ResultsFolder {
         // The loop devices and QEMU's command line want whole paths.
         let path = path.canonicalize().map_err(|source| failed(path, source))?;
         let plan = path.join(PLAN);
-        match std::fs::read_to_string(&plan) {
-            Ok(text) if text == plan_text => {}
-            Ok(_) => return Err(FolderError::OtherPlan(path)),
-            Err(_) if !is_empty(&path) => return Err(FolderError::NotOurs(path)),
-            Err(_) => replace(&plan, plan_text.as_bytes())?,
+        if !plan.exists() && !is_empty(&path) {
+            return Err(FolderError::NotOurs(path));
         }
         let lock_path = path.join(LOCK);
         let lock = File::create(&lock_path).map_err(|source| failed(&lock_path, source))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|_| FolderError::Busy(path.clone()))?;
+        match std::fs::read_to_string(&plan) {
+            Ok(text) if text == plan_text => {}
+            Ok(text) if path.join(HEADER).exists() => {
+                let line = first_difference(&text, plan_text);
+                return Err(FolderError::OtherPlan { folder: path, line });
+            }
+            // Nothing was run yet: a plan that was refused for its size may become a smaller one.
+            _ => replace(&plan, plan_text.as_bytes())?,
+        }
         Ok(Self { path, _lock: lock })
     }
 
@@ -118,6 +131,15 @@ impl ResultsFolder {
     pub(super) fn bundle(&self, id: &str) -> PathBuf {
         self.path.join(bundle_name(id))
     }
+
+    /// Removes a cell's recording, whole or not; the folder is the lab's own.
+    pub(super) fn remove_bundle(&self, id: &str) -> Result<(), FolderError> {
+        let bundle = self.bundle(id);
+        match std::fs::remove_dir_all(&bundle) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&bundle, error)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The name of a cell's recording.
@@ -150,10 +172,24 @@ fn failed(path: &Path, source: io::Error) -> FolderError {
     }
 }
 
+/// The first line, from 1, that two texts do not have in common; the last one where only its end differs.
+fn first_difference(one: &str, other: &str) -> usize {
+    let (mut one, mut other) = (one.lines(), other.lines());
+    let mut line = 1;
+    loop {
+        match (one.next(), other.next()) {
+            (Some(a), Some(b)) if a == b => line += 1,
+            (None, None) => return line.max(2) - 1,
+            _ => return line,
+        }
+    }
+}
+
+/// Whether there is nothing but what a start leaves that was killed at once.
 fn is_empty(folder: &Path) -> bool {
-    folder
-        .read_dir()
-        .is_ok_and(|mut entries| entries.next().is_none())
+    folder.read_dir().is_ok_and(|mut entries| {
+        entries.all(|entry| entry.is_ok_and(|one| one.file_name() == LOCK))
+    })
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
@@ -208,15 +244,42 @@ mod tests {
             ResultsFolder::open(&place, "a"),
             Err(FolderError::Busy(_))
         ));
+        folder.write_header(&RunHeader::default()).unwrap();
         drop(folder);
         assert!(matches!(
             ResultsFolder::open(&place, "b"),
-            Err(FolderError::OtherPlan(_))
+            Err(FolderError::OtherPlan { line: 1, .. })
         ));
         ResultsFolder::open(&place, "a").unwrap();
         std::fs::write(root.path().join("other"), "x").unwrap();
         let error = ResultsFolder::open(root.path(), "a").unwrap_err();
         assert!(matches!(error, FolderError::NotOurs(_)), "{error}");
+    }
+
+    #[test]
+    fn a_plan_that_changed_is_told_with_the_line() {
+        for (one, other, line) in [
+            ("a", "b", 1),
+            ("a\nb\n", "a\nc\n", 2),
+            ("a\nb\n", "a\nb\nc\n", 3),
+            ("a\nb\nc\n", "a\nb\n", 3),
+            ("a\nb\n", "a\nb", 2),
+            ("", "\n", 1),
+        ] {
+            assert_eq!(first_difference(one, other), line, "{one:?} {other:?}");
+        }
+        let root = tempfile::tempdir().unwrap();
+        // As long as nothing was run, it may change.
+        drop(ResultsFolder::open(root.path(), "name = 'a'\nseed = 0\n").unwrap());
+        let folder = ResultsFolder::open(root.path(), "name = 'a'\nseed = 1\n").unwrap();
+        folder.write_header(&RunHeader::default()).unwrap();
+        drop(folder);
+        let error = ResultsFolder::open(root.path(), "name = 'a'\nseed = 2\n").unwrap_err();
+        let text = error.to_string();
+        assert!(text.ends_with("this plan differs in line 2"), "{text}");
+        // What was begun stays as it was.
+        let kept = std::fs::read_to_string(root.path().join(PLAN)).unwrap();
+        assert_eq!(kept, "name = 'a'\nseed = 1\n");
     }
 
     #[test]

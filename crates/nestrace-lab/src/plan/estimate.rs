@@ -44,6 +44,16 @@ impl Plan {
 }
 
 impl Estimate {
+    /// What is left of it when `n` recordings are there: they take no more room than they have.
+    #[must_use]
+    pub fn without_recordings(self, n: usize) -> Self {
+        let there = RECORDING.saturating_mul(n as u64);
+        Self {
+            result_bytes: self.result_bytes.saturating_sub(there),
+            ..self
+        }
+    }
+
     pub(super) fn new(plan: &Plan) -> Self {
         let schedule = plan.schedule();
         let seconds: u64 = schedule

@@ -3,6 +3,7 @@
 
 mod bundles;
 mod captures;
+mod lab;
 mod limited;
 mod memory;
 mod recording;

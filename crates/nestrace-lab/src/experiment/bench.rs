@@ -1,0 +1,114 @@
+//! What runs a step: a guest with the disks of its batch, booted when another one is there.
+
+use std::path::Path;
+
+use nestrace_report::lab::CellRun;
+
+use super::LabError;
+use super::stage::{Parts, Stage};
+use crate::guest::Accel;
+use crate::interrupt::Interrupted;
+use crate::plan::{Plan, Schedule, Step};
+
+/// Whose a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The cell's.
+    Cell,
+    /// That of all cells which want the same guest: it does not come up.
+    Batch,
+}
+
+/// A step that failed.
+#[derive(Debug)]
+pub(super) struct StepError {
+    pub(super) error: LabError,
+    pub(super) reach: Reach,
+}
+
+/// Runs steps.
+pub(super) trait Bench {
+    /// One run; recorded into `bundle` if there is one.
+    fn run(&mut self, step: &Step, bundle: Option<&Path>) -> Result<CellRun, StepError>;
+
+    /// `kvm` or `tcg`, once a guest ran.
+    fn accelerator(&self) -> Option<&'static str>;
+}
+
+/// Real guests.
+#[derive(Debug)]
+pub(super) struct Guests<'p> {
+    plan: &'p Plan,
+    schedule: &'p Schedule,
+    nestrace: &'p Path,
+    parts: Parts,
+    work: &'p Path,
+    /// The batch that is booted.
+    stage: Option<(usize, Stage)>,
+    accelerator: Option<&'static str>,
+}
+
+impl<'p> Guests<'p> {
+    pub(super) fn new(
+        plan: &'p Plan,
+        schedule: &'p Schedule,
+        nestrace: &'p Path,
+        parts: Parts,
+        work: &'p Path,
+    ) -> Self {
+        Self {
+            plan,
+            schedule,
+            nestrace,
+            parts,
+            work,
+            stage: None,
+            accelerator: None,
+        }
+    }
+
+    /// The guest of a batch, booted if it is not there.
+    fn stage(&mut self, batch: usize) -> Result<&mut Stage, LabError> {
+        let is_there = matches!(&self.stage, Some((booted, _)) if *booted == batch);
+        if !is_there {
+            self.stage = None;
+            let disks = &self.schedule.batches[batch];
+            let stage = Stage::build(self.plan, disks, &self.parts, self.work)?;
+            let accelerator = stage.accelerator();
+            if accelerator == "tcg" {
+                // Where it did not boot once, every boot would wait for it again.
+                self.parts.accel = Accel::Tcg;
+            }
+            self.accelerator = Some(accelerator);
+            self.stage = Some((batch, stage));
+        }
+        match &mut self.stage {
+            Some((_, stage)) => Ok(stage),
+            None => Err(Interrupted.into()),
+        }
+    }
+}
+
+impl Bench for Guests<'_> {
+    fn run(&mut self, step: &Step, bundle: Option<&Path>) -> Result<CellRun, StepError> {
+        let planned = &self.plan.cells[step.cell];
+        let (nestrace, seconds) = (self.nestrace, self.plan.record_seconds);
+        let recording = bundle.map(|bundle| (nestrace, bundle, seconds));
+        let stage = self.stage(step.batch).map_err(|error| StepError {
+            error,
+            reach: Reach::Batch,
+        })?;
+        stage.run(planned, step.disk, recording).map_err(|error| {
+            // What state the guest is in is not known.
+            self.stage = None;
+            StepError {
+                error,
+                reach: Reach::Cell,
+            }
+        })
+    }
+
+    fn accelerator(&self) -> Option<&'static str> {
+        self.accelerator
+    }
+}

@@ -1,0 +1,46 @@
+//! What is written down of an error: a line that says what went wrong, and the log behind it.
+
+use super::LabError;
+use crate::external_tool::last_lines;
+use crate::guest::GuestError;
+
+/// The line alone.
+pub(super) fn first_line(error: &LabError) -> String {
+    let (message, _) = told(error);
+    message.lines().next().unwrap_or_default().to_owned()
+}
+
+/// What went wrong in a line, and its log. Of a script in a guest, what it said last is what matters.
+pub(super) fn told(error: &LabError) -> (String, String) {
+    let LabError::Guest(GuestError::Command {
+        script,
+        status,
+        output,
+    }) = error
+    else {
+        return chain(error);
+    };
+    let why = match status {
+        137 => "it took too long",
+        _ => output.lines().last().unwrap_or("it said nothing"),
+    };
+    let message = format!("a script in the guest ended with status {status}: {why}");
+    (message, format!("{output}\n\n{script}"))
+}
+
+/// The error with its causes, and the end of what programs said.
+fn chain(error: &dyn std::error::Error) -> (String, String) {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        source = cause.source();
+    }
+    let log = last_lines(&message, 20);
+    let first = message.lines().next().unwrap_or_default();
+    let short: String = first.chars().take(300).collect();
+    (short, log)
+}

@@ -1,0 +1,199 @@
+//! Which runs of a plan are finished and what failed, as the folder of results has it.
+//!
+//! It needs no guest. A run is finished when its result is written; a recording without a result is what a
+//! crash left, and is made again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use nestrace_report::lab::{CELL_SCHEMA, Cell, CellRun, Failure, RunHeader};
+
+use super::Outcome;
+use super::base::disk_id;
+use super::bench::Reach;
+use super::results_folder::{FolderError, ResultsFolder, bundle_name};
+use crate::plan::{Axis, Kind, Plan, PlannedCell, Step};
+
+/// The results so far.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    folder: ResultsFolder,
+    header: Option<RunHeader>,
+    /// As in the plan.
+    cells: Vec<Cell>,
+    /// Cells that failed since the start: they are not tried again before the next one.
+    given_up: BTreeSet<usize>,
+}
+
+impl Ledger {
+    /// What earlier starts left.
+    ///
+    /// # Errors
+    /// A file of the folder cannot be read.
+    pub(super) fn open(plan: &Plan, folder: ResultsFolder) -> Result<Self, FolderError> {
+        let mut cells = Vec::new();
+        for planned in &plan.cells {
+            let known = folder.cell(&planned.id)?;
+            cells.push(known.unwrap_or_else(|| empty_cell(plan, planned)));
+        }
+        Ok(Self {
+            header: folder.header()?,
+            cells,
+            given_up: BTreeSet::new(),
+            folder,
+        })
+    }
+
+    pub(super) fn has_header(&self) -> bool {
+        self.header.is_some()
+    }
+
+    pub(super) fn write_header(&mut self, header: RunHeader) -> Result<(), FolderError> {
+        self.folder.write_header(&header)?;
+        self.header = Some(header);
+        Ok(())
+    }
+
+    /// Writes down what guests run on, where that is news.
+    pub(super) fn note_accelerator(&mut self, word: &str) -> Result<(), FolderError> {
+        match &mut self.header {
+            Some(header) if header.machine.accelerator != word => {
+                word.clone_into(&mut header.machine.accelerator);
+                self.folder.write_header(header)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Cells whose recording is there.
+    pub(super) fn n_recorded(&self) -> usize {
+        let recorded = self.cells.iter().filter(|cell| self.is_recorded(cell));
+        recorded.count()
+    }
+
+    fn is_recorded(&self, cell: &Cell) -> bool {
+        cell.recorded.is_some() && self.folder.bundle(&cell.id).is_dir()
+    }
+
+    /// Whether a step has no result yet.
+    pub(super) fn is_open(&self, step: &Step) -> bool {
+        let cell = &self.cells[step.cell];
+        match step.kind {
+            Kind::Timed(repetition) => cell.runs.iter().all(|run| run.repetition != repetition),
+            Kind::Recorded => !self.is_recorded(cell),
+        }
+    }
+
+    /// Whether its cell failed since the start.
+    pub(super) fn is_given_up(&self, step: &Step) -> bool {
+        self.given_up.contains(&step.cell)
+    }
+
+    /// Where a step that is recorded puts its recording. What a crash left there is removed: only a whole
+    /// bundle would give way to the recorder.
+    pub(super) fn place_of_recording(&self, step: &Step) -> Result<Option<PathBuf>, FolderError> {
+        if step.kind != Kind::Recorded {
+            return Ok(None);
+        }
+        let id = &self.cells[step.cell].id;
+        self.folder.remove_bundle(id)?;
+        Ok(Some(self.folder.bundle(id)))
+    }
+
+    /// Writes a result down.
+    pub(super) fn note_run(&mut self, step: &Step, run: CellRun) -> Result<(), FolderError> {
+        let run = CellRun {
+            repetition: repetition(step.kind),
+            ..run
+        };
+        let cell = &mut self.cells[step.cell];
+        cell.failures
+            .retain(|failure| failure.repetition != run.repetition);
+        match step.kind {
+            Kind::Timed(_) => {
+                cell.runs.push(run);
+                cell.runs.sort_by_key(|run| run.repetition);
+            }
+            Kind::Recorded => {
+                cell.disk = disk_id(step.disk);
+                cell.recording = Some(bundle_name(&cell.id));
+                cell.recorded = Some(run);
+            }
+        }
+        self.folder.write_cell(cell)
+    }
+
+    /// Writes a failure down. Where no guest comes up it is that of every cell which still has something to
+    /// run in that guest, `steps` says which; those that are finished stay as they are.
+    pub(super) fn note_failure(
+        &mut self,
+        steps: &[Step],
+        step: &Step,
+        reach: Reach,
+        message: &str,
+        log: &str,
+    ) -> Result<(), FolderError> {
+        let mut concerned = BTreeMap::from([(step.cell, step.kind)]);
+        if reach == Reach::Batch {
+            let same = steps.iter().filter(|other| other.batch == step.batch);
+            for other in same.filter(|other| self.is_open(other)) {
+                // The first that is open is what was not run.
+                concerned.entry(other.cell).or_insert(other.kind);
+            }
+        }
+        for (number, kind) in concerned {
+            if !self.given_up.insert(number) {
+                continue;
+            }
+            let cell = &mut self.cells[number];
+            let repetition = repetition(kind);
+            cell.failures
+                .retain(|failure| failure.repetition != repetition);
+            cell.failures.push(Failure {
+                repetition,
+                message: message.to_owned(),
+                log: log.to_owned(),
+            });
+            self.folder.write_cell(cell)?;
+        }
+        if step.kind == Kind::Recorded {
+            // What cannot be removed is in the way of the next start, which says so.
+            let _ = self.folder.remove_bundle(&self.cells[step.cell].id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        let failed = self.cells.iter().filter(|cell| !cell.failures.is_empty());
+        Outcome {
+            n_cells: self.cells.len(),
+            n_failed: failed.count(),
+        }
+    }
+}
+
+fn empty_cell(plan: &Plan, planned: &PlannedCell) -> Cell {
+    let words = Axis::ALL.iter().map(|axis| {
+        let word = planned.combination.word(*axis).into_owned();
+        (axis.word().to_owned(), word)
+    });
+    let baseline = planned.baseline.and_then(|number| plan.cells.get(number));
+    Cell {
+        schema: CELL_SCHEMA.to_owned(),
+        id: planned.id.clone(),
+        baseline: baseline.map(|cell| cell.id.clone()),
+        axes: words.collect(),
+        workload: planned.workload.name.clone(),
+        workload_note: planned.workload.note.clone(),
+        metric: planned.workload.metric,
+        ..Cell::default()
+    }
+}
+
+/// 0 stands for the run that is recorded.
+fn repetition(kind: Kind) -> u32 {
+    match kind {
+        Kind::Timed(repetition) => repetition,
+        Kind::Recorded => 0,
+    }
+}

@@ -1,0 +1,89 @@
+//! The order of a run: each step that is not finished, once; what fails is written down and passed over.
+
+use std::time::Instant;
+
+use super::bench::{Bench, StepError};
+use super::ledger::Ledger;
+use super::{LabError, Outcome, Progress, failure, unix_seconds};
+use crate::interrupt;
+use crate::plan::{Kind, Plan, Step};
+use nestrace_report::lab::CellRun;
+
+/// Seconds of the estimate after which the pace so far says more than the estimate.
+const PACE_IS_KNOWN: f64 = 20.0;
+
+/// Runs what is open.
+///
+/// # Errors
+/// Results cannot be written, or Ctrl-C.
+pub(super) fn run(
+    plan: &Plan,
+    steps: &[Step],
+    ledger: &mut Ledger,
+    bench: &mut dyn Bench,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, LabError> {
+    let start = Instant::now();
+    let is_open: Vec<bool> = steps.iter().map(|step| ledger.is_open(step)).collect();
+    let open_from = |from: usize| -> f64 {
+        let rest = steps.iter().zip(&is_open).skip(from);
+        rest.filter(|(_, open)| **open)
+            .map(|(step, _)| plan.step_seconds(step) as f64)
+            .sum()
+    };
+    let whole = open_from(0);
+    for (number, step) in steps.iter().enumerate() {
+        interrupt::check()?;
+        if !is_open[number] || ledger.is_given_up(step) {
+            continue;
+        }
+        let left = open_from(number);
+        // How long what is done really took corrects the estimate.
+        let (spent, foreseen) = (start.elapsed().as_secs_f64(), whole - left);
+        let pace = if foreseen > PACE_IS_KNOWN {
+            spent / foreseen
+        } else {
+            1.0
+        };
+        let mut now = Progress {
+            n_done: number,
+            n_all: steps.len(),
+            seconds_left: (left * pace) as u64,
+            what: name_of(step, &plan.cells[step.cell].id),
+        };
+        progress(&now);
+        let started_unix_s = unix_seconds();
+        let bundle = ledger.place_of_recording(step)?;
+        let done = bench.run(step, bundle.as_deref());
+        if let Some(accelerator) = bench.accelerator() {
+            ledger.note_accelerator(accelerator)?;
+        }
+        match done {
+            Ok(run) => ledger.note_run(
+                step,
+                CellRun {
+                    started_unix_s,
+                    ..run
+                },
+            )?,
+            Err(StepError { error, reach }) => {
+                interrupt::check()?;
+                let (message, log) = failure::told(&error);
+                ledger.note_failure(steps, step, reach, &message, &log)?;
+                now.what = format!("{} failed: {}", now.what, failure::first_line(&error));
+                progress(&now);
+            }
+        }
+    }
+    Ok(ledger.outcome())
+}
+
+fn name_of(step: &Step, id: &str) -> String {
+    match step.kind {
+        Kind::Timed(repetition) => format!("{id}, repetition {repetition}"),
+        Kind::Recorded => format!("{id}, recorded"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! `nestrace lab` where something is missing or wrong: nothing is built, and one line says why.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `nestrace lab WORDS…` in `folder` on a machine that seems to have hardly any programs.
+fn lab(folder: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nestrace"))
+        .arg("lab")
+        .args(words)
+        .env("PATH", "")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("nestrace runs")
+}
+
+#[test]
+fn missing_packages_end_with_4_and_apts_line_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without apt-get, --install has nothing to install with.
+    for words in [
+        &["run", "quick", "-o", "results"][..],
+        &["run", "quick", "-o", "results", "--install"],
+    ] {
+        let output = lab(folder.path(), words);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        let lines: Vec<&str> = stderr.lines().collect();
+        let [first, hint] = lines.as_slice() else {
+            panic!("{stderr}");
+        };
+        assert!(first.starts_with("nestrace: the lab needs the Debian packages "));
+        assert!(
+            hint.starts_with("hint: sudo apt-get update && sudo apt-get install -y ")
+                && hint.contains(" qemu-system-x86 ")
+                && hint.ends_with(", or --install as root"),
+            "{hint}"
+        );
+        assert!(output.stdout.is_empty());
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_plan_with_a_typo_ends_with_3_and_its_place_whatever_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "name = 'p'\n[[workload]]\nname = 'randwrit'\n";
+    std::fs::write(folder.path().join("p.toml"), text).unwrap();
+    for command in ["plan", "run"] {
+        let output = lab(folder.path(), &[command, "p.toml"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(
+            stderr.starts_with("nestrace: p.toml: line 3, column 8: ")
+                && stderr.contains("did you mean \"randwrite\"?"),
+            "{stderr}"
+        );
+    }
+}
