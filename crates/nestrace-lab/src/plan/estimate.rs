@@ -1,5 +1,6 @@
 //! How long a plan takes and how much room it needs, before anything is built.
 
+use super::library::TREE_FILE;
 use super::{Kind, Plan, Step};
 
 /// Seconds that a run takes besides what it measures, under translation: mkfs, mount, layout, counters.
@@ -12,6 +13,9 @@ const BOOT: u64 = 20;
 const DISK_RATE: u64 = 200 << 20;
 /// Bytes of a recording, roughly.
 const RECORDING: u64 = 24 << 20;
+
+/// Bytes that tar adds to a file: its header, and zeros up to whole blocks.
+const TAR_FILE: u64 = 1 << 10;
 
 /// What a plan takes, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +69,11 @@ impl Estimate {
             let bases = batch.bases(plan.image_bytes);
             bases.iter().map(|base| base.bytes).sum()
         };
-        let work_bytes = schedule.batches.iter().map(of_batch).max().unwrap_or(0);
-        let boot = BOOT + work_bytes / DISK_RATE;
+        let devices = schedule.batches.iter().map(of_batch).max().unwrap_or(0);
+        let boot = BOOT + devices / DISK_RATE;
+        let entries = plan.cells.iter().map(|cell| cell.workload.tree_entries());
+        // The tree and its archive are there at the same time.
+        let tree = u64::from(entries.max().unwrap_or(0)) * (2 * TREE_FILE + TAR_FILE);
         let recordings = if plan.record_seconds > 0 {
             plan.cells.len() as u64
         } else {
@@ -76,9 +83,25 @@ impl Estimate {
             n_runs: schedule.steps.len(),
             n_boots: schedule.n_boots(),
             seconds: seconds + schedule.n_boots() as u64 * boot,
-            work_bytes,
+            work_bytes: devices + tree,
             result_bytes: recordings * RECORDING,
             memory_bytes: u64::from(plan.guest.memory_mib + 256) << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_of_files_needs_room_beside_the_devices() {
+        let bytes = |workload: &str| {
+            let text = format!("name = 'p'\n[[workload]]\nname = '{workload}'\n");
+            Plan::read(&text).unwrap().estimate().work_bytes
+        };
+        // 128 MiB in files of 16 KiB are more than the 4,000 that there are at most.
+        let tree = 4_000 * (2 * TREE_FILE + TAR_FILE);
+        assert_eq!(bytes("unpack-tree"), bytes("randread") + tree);
     }
 }

@@ -269,7 +269,7 @@ fn open_files(scale: &Scale) -> Parts {
 }
 
 /// Average bytes of a file of the tree, as the archive is made (`experiment/tree.rs`).
-const TREE_FILE: u64 = 16 << 10;
+pub(super) const TREE_FILE: u64 = 16 << 10;
 
 fn unpack_tree(scale: &Scale) -> Parts {
     let n = (scale.data_bytes / TREE_FILE).clamp(10, 4_000);
