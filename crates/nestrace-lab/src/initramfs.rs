@@ -21,16 +21,21 @@ use crate::kernel_modules::{KernelModules, NoSuchModule};
 const INIT: &str = include_str!("guest_init.sh");
 
 /// Programs that are copied from this machine.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 21] = [
     "fio",
     "blktrace",
     "blkparse",
     "mke2fs",
+    "e2fsck",
     "tune2fs",
     "mkfs.xfs",
+    "xfs_repair",
     "mkfs.jfs",
+    "jfs_fsck",
     "mkreiserfs",
+    "reiserfsck",
     "mkfs.btrfs",
+    "btrfs",
     "fstrim",
     "chattr",
     "filefrag",
@@ -349,4 +354,20 @@ pub fn write_overlay(path: &Path, files: &[(String, PathBuf)]) -> Result<(), Ini
     let mut contents = Contents::default();
     contents.files.extend(files.iter().cloned());
     contents.write(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::GuestFsKind;
+
+    #[test]
+    fn every_check_of_a_file_system_is_in_the_guest() {
+        for kind in GuestFsKind::ALL {
+            let command = kind.fsck_command("/dev/vda");
+            let program = command.split(' ').next().unwrap_or_default();
+            let name = program.trim_start_matches("/usr/bin/");
+            assert!(PROGRAMS.contains(&name), "{kind}: {name}");
+        }
+    }
 }

@@ -112,15 +112,14 @@ impl Stage {
         let seconds = recording.map(|(.., seconds)| seconds);
         let patience = cell.workload.expected_seconds() * 6 + MEASURE_PATIENCE;
         let output = self.guest.run_ok(
-            &measure_script(&cell.workload, disk, seconds),
+            &measure_script(cell, disk, seconds),
             Duration::from_secs(u64::from(patience)),
         )?;
         let after = Snapshot::of_host(device);
         if let Some(recorder) = recorder {
             recorder.stop()?;
         }
-        self.guest
-            .run_ok(&format!("umount {FOLDER}"), PREPARE_PATIENCE)?;
+        self.guest.run_ok(&unmount_script(), PREPARE_PATIENCE)?;
         let mut run = result(&cell.workload, &output.stdout)?;
         run.host = after.since(&before);
         Ok(run)
@@ -154,6 +153,21 @@ fn settle(base: Option<&Base>) {
     let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
+/// Shell that unmounts the file system, where the workload did not.
+fn unmount_script() -> String {
+    format!("grep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER}")
+}
+
+/// What scripts of workloads find: the device, the file system's name, and the command that checks it.
+fn variables(cell: &PlannedCell, disk: usize) -> String {
+    let fs = cell.combination.guest_fs;
+    format!(
+        "name=$(disk {})\ndev=/dev/$name\nfs={fs}\nfsck='{}'\n",
+        disk_id(disk),
+        fs.fsck_command("").trim_end()
+    )
+}
+
 /// Shell that makes the file system anew on a disk that is as it was at first.
 fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
     let Combination {
@@ -164,8 +178,8 @@ fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
         ..
     } = &cell.combination;
     let mut script = format!(
-        "set -e\nulimit -n {OPEN_FILES}\numount {FOLDER} 2> /dev/null || true\nname=$(disk {})\ndev=/dev/$name\n",
-        disk_id(disk)
+        "set -e\nulimit -n {OPEN_FILES}\numount {FOLDER} 2> /dev/null || true\n{}",
+        variables(cell, disk)
     );
     if *guest_scheduler != Scheduler::Default {
         script.push_str(&format!(
@@ -186,7 +200,7 @@ fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
         guest_mount_options
     };
     script.push_str(&format!(
-        "load {}\n{}\nmkdir -p {FOLDER}\nmount -t {guest_fs} -o {options} $dev {FOLDER}\n{}\nsync\n",
+        "load {}\n{}\nmkdir -p {FOLDER}\noptions={options}\nmount -t $fs -o $options $dev {FOLDER}\n{}\nsync\n",
         guest_fs.module(),
         guest_fs.mkfs_command("$dev"),
         cell.workload.prepare_script()
@@ -198,15 +212,15 @@ fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
 }
 
 /// Shell that runs the workload between two looks at the counters.
-fn measure_script(workload: &Workload, disk: usize, seconds: Option<u32>) -> String {
+fn measure_script(cell: &PlannedCell, disk: usize, seconds: Option<u32>) -> String {
     format!(
-        "ulimit -n {OPEN_FILES}; name=$(disk {}); rm -f {FIO_RESULT}\necho @before; {SHELL}\n\
+        "ulimit -n {OPEN_FILES}; rm -f {FIO_RESULT}\n{}echo @before; {SHELL}\n\
          (\n{}\n) > /run/lab.out 2>&1; status=$?\n\
          echo @after; {SHELL}\n\
          [ $status = 0 ] || {{ tail -n 20 /run/lab.out >&2; exit $status; }}\n\
          echo @result; cat {FIO_RESULT} 2> /dev/null || true",
-        disk_id(disk),
-        workload.measure_script(seconds)
+        variables(cell, disk),
+        cell.workload.measure_script(seconds)
     )
 }
 
@@ -259,9 +273,30 @@ mod tests {
         let script = prepare_script(&written, 0);
         assert!(!script.contains("blkdiscard"));
         assert!(script.contains("echo bfq > ") && script.contains("echo 0 > "));
-        assert!(script.contains("-o noatime"));
+        assert!(script.contains("options=noatime\n") && script.contains("-o $options"));
         // A reread finds what the layout left.
         assert!(!script.contains("drop_caches"));
+    }
+
+    #[test]
+    fn a_check_finds_its_command_and_the_file_system_unmounted() {
+        for (fs, fsck) in [("ext3", "e2fsck -f -n"), ("xfs", "xfs_repair -n")] {
+            let cell = cell(&format!(
+                "name='a'\n[axes]\nguest_fs='{fs}'\n[[workload]]\nname='fsck-files'"
+            ));
+            let prepare = prepare_script(&cell, 1);
+            let (mount, unmount) = (
+                prepare.find("mount -t $fs").unwrap(),
+                prepare.rfind("umount /mnt/lab").unwrap(),
+            );
+            assert!(mount < unmount, "{prepare}");
+            let script = measure_script(&cell, 1, Some(2));
+            assert!(
+                script.contains(&format!("fsck='/usr/bin/{fsck}'")),
+                "{script}"
+            );
+            assert!(script.contains("$fsck $dev"), "{script}");
+        }
     }
 
     #[test]

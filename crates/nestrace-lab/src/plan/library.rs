@@ -9,7 +9,7 @@ use nestrace_report::lab::Metric;
 use super::workload::{Action, FioJobs, Scale, Script, Workload};
 
 /// Names of the library.
-pub const NAMES: [&str; 23] = [
+pub const NAMES: [&str; 24] = [
     "seqread",
     "seqwrite",
     "randread",
@@ -32,6 +32,7 @@ pub const NAMES: [&str; 23] = [
     "sysbench-rndrw",
     "create-files",
     "open-files",
+    "fsck-files",
     "unpack-tree",
 ];
 
@@ -46,6 +47,7 @@ pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workl
         ("sysbench", mode) => sysbench(mode, &scale, block_size.unwrap_or("16k"))?,
         ("create", "files") => create_files(&scale),
         ("open", "files") => open_files(&scale),
+        ("fsck", "files") => fsck_files(&scale),
         ("unpack", "tree") => unpack_tree(&scale),
         _ => return None,
     };
@@ -266,6 +268,24 @@ fn open_files(scale: &Scale) -> Parts {
         "{n} files in {FOLDERS} folders are opened and closed by a shell's loop (published: 15 million in 501)"
     );
     (note, Metric::OperationsPerSecond, Action::Script(script))
+}
+
+fn fsck_files(scale: &Scale) -> Parts {
+    let n = n_small_files(scale) / FOLDERS * FOLDERS;
+    let script = Script {
+        prepare: format!(
+            "{}; cd /; umount {}",
+            make_files(n),
+            super::workload::FOLDER
+        ),
+        measure: String::from("$fsck $dev"),
+        ..Script::default()
+    };
+    let note = format!(
+        "a file system with {n} files of 2 bytes in {FOLDERS} folders is checked in full and read-only by its \
+         own program, unmounted (published: 15 million in 501)"
+    );
+    (note, Metric::Seconds, Action::Script(script))
 }
 
 /// Average bytes of a file of the tree, as the archive is made (`experiment/tree.rs`).

@@ -158,6 +158,12 @@ const E3: &[Ratio] = &[
         BARE,
         1_978.0 / 1_810.0,
     ),
+    guest(
+        "ext4 to ext3 on one disk, fsck",
+        "fsck",
+        BARE,
+        244.0 / 117.0,
+    ),
 ];
 
 const VIRTIO_NONE: &[(&str, &str)] = &[("cache", "none"), ("bus", "virtio"), ("host_fs", "ext4")];
