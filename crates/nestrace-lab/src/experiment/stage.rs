@@ -300,6 +300,29 @@ mod tests {
     }
 
     #[test]
+    fn an_ext3_is_upgraded_before_or_after_its_files_are_laid_out() {
+        for (when, old) in [("old", true), ("new", false)] {
+            let cell = cell(&format!(
+                "name='a'\n[axes]\nguest_fs='ext3'\nguest_mount_options='noatime'\n\
+                 [[workload]]\nname='iozone-reread'\nupgrade='{when}'"
+            ));
+            let script = prepare_script(&cell, 0);
+            let place = |what: &str| script.find(what).unwrap_or_else(|| panic!("{script}"));
+            let order = [
+                place("mkfs.ext3"),
+                place("mount -t $fs -o $options"),
+                place("tune2fs -O extents,uninit_bg,dir_index,flex_bg $dev"),
+                place("e2fsck -fyD $dev"),
+                place("mount -t ext4 -o $options $dev"),
+            ];
+            assert!(order.is_sorted(), "{script}");
+            assert_eq!(place("--create_only=1") < order[2], old, "{script}");
+            // A reread finds in the page cache what the upgrade's unmounting took out of it.
+            assert_eq!(script.contains("cat /mnt/lab/*"), old, "{script}");
+        }
+    }
+
+    #[test]
     fn a_command_is_measured_by_the_guests_clock() {
         let workload = cell("name='a'\n[[workload]]\nname='x'\ncommand='true'").workload;
         let stdout = "@before\nuptime 10.00 1\nctxt 1\n@after\nuptime 12.50 1\nctxt 5\n@result\n";

@@ -55,6 +55,13 @@ pub(super) fn make(
     let mut used = vec![false; excludes.len()];
     for workload in workloads {
         for combination in &possible {
+            if let Some(objection) = workload.objection(combination.guest_fs) {
+                excluded.push(Excluded {
+                    what: format!("{combination}, {}", workload.name),
+                    reason: objection.to_owned(),
+                });
+                continue;
+            }
             let filter = excludes
                 .iter()
                 .position(|(filter, _)| filter.fits(combination, &workload.name));
@@ -79,15 +86,20 @@ pub(super) fn make(
             if let Some(objection) = combination.objection() {
                 return Err(top.error(&place, format!("{combination}: {objection}")));
             }
+            let able = |workload: &&Workload| workload.objection(combination.guest_fs).is_none();
             wanted.extend(
                 workloads
                     .iter()
+                    .filter(able)
                     .map(|workload| (combination.clone(), workload)),
             );
         }
     }
     if wanted.is_empty() {
-        return Err(top.error(&(0..0), "no combination is left"));
+        let why = excluded.last().map_or(String::new(), |last| {
+            format!("; left out: {} ({})", last.what, last.reason)
+        });
+        return Err(top.error(&(0..0), format!("no combination is left{why}")));
     }
     Ok((with_baselines(wanted), excluded))
 }

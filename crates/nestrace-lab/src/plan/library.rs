@@ -57,6 +57,7 @@ pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workl
         metric,
         scale,
         action,
+        upgrade: None,
     })
 }
 

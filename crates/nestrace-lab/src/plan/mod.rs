@@ -36,7 +36,7 @@ pub use error::{Place, PlanError};
 pub use estimate::Estimate;
 pub(crate) use schedule::shuffled;
 pub use schedule::{BaseNeed, Batch, Kind, Schedule, Step};
-pub use workload::Workload;
+pub use workload::{Upgrade, Workload};
 
 use nestrace_report::lab::Excluded;
 

@@ -10,8 +10,8 @@ use super::combination::{Axis, Combination, Host};
 use super::error::{PlanError, suggestion};
 use super::library;
 use super::section::{Placed, Section};
-use super::workload::{Action, FioJobs, Scale, Script, Workload};
-use super::{GuestSize, Plan};
+use super::workload::{Action, FioJobs, Scale, Script, Upgrade, Workload};
+use super::{GuestSize, Plan, PlannedCell};
 use crate::stack::GuestFsKind;
 
 const KEYS: [&str; 19] = [
@@ -35,7 +35,7 @@ const KEYS: [&str; 19] = [
     "include",
     "record",
 ];
-const WORKLOAD_KEYS: [&str; 9] = [
+const WORKLOAD_KEYS: [&str; 10] = [
     "name",
     "use",
     "fio",
@@ -45,7 +45,9 @@ const WORKLOAD_KEYS: [&str; 9] = [
     "data_size",
     "seconds",
     "about",
+    "upgrade",
 ];
+const ONLY_FIO: &str = "upgrade is for jobs of fio, which lay out files";
 /// mkfs.xfs refuses less since 5.19, mkfs.btrfs and mkfs.jfs need less.
 const SMALLEST_XFS: u64 = 300 << 20;
 const SMALLEST: u64 = 128 << 20;
@@ -73,6 +75,13 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let excludes = filters(&top, "exclude", &names)?;
     let includes = includes(&top)?;
     let (cells, excluded) = cells::make(&top, &values, &excludes, includes, &workloads)?;
+    for (workload, (section, place)) in workloads.iter().zip(top.sections("workload")?) {
+        let is_there = |cell: &PlannedCell| cell.workload.name == workload.name;
+        if workload.upgrade.is_some() && !cells.iter().any(is_there) {
+            let message = "upgrade is of ext3, and no combination has it for guest_fs";
+            return Err(section.error(&place, message));
+        }
+    }
     let has_xfs = cells
         .iter()
         .any(|cell| cell.combination.guest_fs == GuestFsKind::Xfs);
@@ -191,6 +200,9 @@ fn workload(
         if fio.is_some() || section.string("use")?.is_some() {
             return Err(section.error(&span, "a workload has command, or use and fio, not both"));
         }
+        if let Some((_, span)) = section.string("upgrade")? {
+            return Err(section.error(&span, ONLY_FIO));
+        }
         let prepare = section.string("prepare")?.map_or("", |(text, _)| text);
         return Ok(command(name, measure, prepare, scale));
     }
@@ -217,11 +229,33 @@ fn workload(
             workload.note.push_str(&format!("; with {options}"));
         }
     }
-    if let Some((about, _)) = about {
-        workload.note = about.to_owned();
+    if let Some((about, _)) = &about {
+        workload.note = (*about).to_owned();
+    }
+    workload.upgrade = upgrade(section, &workload.action)?;
+    if let (Some(upgrade), None) = (workload.upgrade, about) {
+        workload.note.push_str(match upgrade {
+            Upgrade::OldFiles => "; on files of an ext3 that was then upgraded to ext4 in place",
+            Upgrade::NewFiles => "; on files made after an ext3 was upgraded to ext4 in place",
+        });
     }
     workload.name = name;
     Ok(workload)
+}
+
+fn upgrade(section: &Section<'_>, action: &Action) -> Result<Option<Upgrade>, PlanError> {
+    match section.string("upgrade")? {
+        None => Ok(None),
+        Some((_, span)) if matches!(action, Action::Script(_)) => {
+            Err(section.error(&span, ONLY_FIO))
+        }
+        Some(("old", _)) => Ok(Some(Upgrade::OldFiles)),
+        Some(("new", _)) => Ok(Some(Upgrade::NewFiles)),
+        Some((_, span)) => {
+            let message = "upgrade has to be \"old\" or \"new\": which files of an upgraded ext3 are measured";
+            Err(section.error(&span, message))
+        }
+    }
 }
 
 /// fio with the user's options alone.
@@ -237,6 +271,7 @@ fn own_fio(scale: Scale) -> Workload {
         metric: Metric::OperationsPerSecond,
         scale,
         action: Action::Fio(jobs),
+        upgrade: None,
     }
 }
 
@@ -252,6 +287,7 @@ fn command(name: String, measure: &str, prepare: &str, scale: Scale) -> Workload
         metric: Metric::Seconds,
         scale,
         action: Action::Script(script),
+        upgrade: None,
     }
 }
 

@@ -5,6 +5,8 @@
 
 use nestrace_report::lab::Metric;
 
+use crate::stack::GuestFsKind;
+
 /// How long and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
@@ -29,6 +31,17 @@ pub struct Workload {
     pub scale: Scale,
     /// What is done.
     pub action: Action,
+    /// Whether ext3 becomes ext4 before it is done, in place.
+    pub upgrade: Option<Upgrade>,
+}
+
+/// The upgrade of an ext3 to ext4 without loss, by `tune2fs` and `e2fsck`, and which files are measured then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upgrade {
+    /// Files from before the upgrade: their blocks are still mapped one by one.
+    OldFiles,
+    /// Files that were made after it: they have extents.
+    NewFiles,
 }
 
 /// What is done.
@@ -73,10 +86,37 @@ pub const TREE: &str = "/lab-tree.tar";
 /// fio's result, in a guest.
 pub const FIO_RESULT: &str = "/run/lab.json";
 
+/// What was published (E2): all of ext4's features that a file system can be given later. e2fsck says 1 where
+/// it changed something, which with -D it does.
+const UPGRADE: &str = "cd /\numount /mnt/lab\n\
+    /usr/bin/tune2fs -O extents,uninit_bg,dir_index,flex_bg $dev\n\
+    /usr/bin/e2fsck -fyD $dev || [ $? = 1 ]\n\
+    mount -t ext4 -o $options $dev /mnt/lab";
+
 impl Workload {
+    /// Why it cannot be done on a file system, if it cannot.
+    #[must_use]
+    pub fn objection(&self, fs: GuestFsKind) -> Option<&'static str> {
+        (self.upgrade.is_some() && fs != GuestFsKind::Ext3)
+            .then_some("only ext3 is upgraded in place")
+    }
+
     /// Shell that lays out the files; the file system is mounted at [`FOLDER`].
     #[must_use]
     pub fn prepare_script(&self) -> String {
+        let layout = self.layout_script();
+        match self.upgrade {
+            None => layout,
+            Some(Upgrade::NewFiles) => format!("{UPGRADE}\n{layout}"),
+            // Unmounting empties the page cache.
+            Some(Upgrade::OldFiles) if self.is_warm() => {
+                format!("{layout}\n{UPGRADE}\ncat {FOLDER}/* > /dev/null")
+            }
+            Some(Upgrade::OldFiles) => format!("{layout}\n{UPGRADE}"),
+        }
+    }
+
+    fn layout_script(&self) -> String {
         match &self.action {
             Action::Fio(fio) => format!(
                 "fio --create_only=1 {} > /run/lab.out 2>&1 || {{ cat /run/lab.out >&2; exit 1; }}",
@@ -166,6 +206,7 @@ mod tests {
                 is_timed: true,
                 is_warm: false,
             }),
+            upgrade: None,
         };
         let timed = workload.measure_script(None);
         assert!(timed.contains("--runtime=10 --ramp_time=2"), "{timed}");
@@ -173,5 +214,46 @@ mod tests {
         let recorded = workload.measure_script(Some(3));
         assert!(recorded.contains("--runtime=3 --ramp_time=0"), "{recorded}");
         assert!(workload.prepare_script().contains("--create_only=1"));
+    }
+
+    #[test]
+    fn the_upgrade_makes_extents_and_keeps_the_file_system_whole() {
+        use crate::external_tool::{Tool, find_program};
+
+        for program in ["mke2fs", "tune2fs", "e2fsck", "dumpe2fs"] {
+            if find_program(program).is_none() {
+                eprintln!("skipped: {program} is not on this machine");
+                return;
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(64 << 20)
+            .unwrap();
+        // What is done to a device, done to a file.
+        let commands = UPGRADE.lines().filter(|line| line.starts_with("/usr/bin/"));
+        let script: Vec<&str> = commands
+            .map(|line| line.trim_start_matches("/usr/bin/"))
+            .collect();
+        assert_eq!(script.len(), 2);
+        let script = format!(
+            "set -e; export PATH=$PATH:/usr/sbin:/sbin; dev=$0\nmke2fs -t ext3 -q -F -b 4096 $dev\n{}\n\
+             e2fsck -f -n $dev\ndumpe2fs -h $dev",
+            script.join("\n")
+        );
+        let text = Tool::new("sh")
+            .args(["-c", &script])
+            .arg(&image)
+            .run()
+            .unwrap();
+        let features = text
+            .lines()
+            .find(|line| line.starts_with("Filesystem features:"));
+        let features = features.unwrap_or_default();
+        for feature in ["extent", "uninit_bg", "dir_index", "flex_bg"] {
+            assert!(features.contains(feature), "{features}");
+        }
     }
 }

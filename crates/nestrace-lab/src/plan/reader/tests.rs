@@ -241,3 +241,49 @@ fn each_block_has_every_cell_once_and_the_order_is_the_seeds() {
         assert!(batch.disks.len() <= 8 && ide.count() <= 4);
     }
 }
+
+#[test]
+fn an_upgrade_is_of_ext3_and_leaves_the_others_out() {
+    let text = "name = 'p'\n[axes]\nguest_fs = ['ext3', 'ext4']\n\
+                [[workload]]\nname = 'read'\nuse = 'iozone-read'\n\
+                [[workload]]\nname = 'old'\nuse = 'iozone-read'\nupgrade = 'old'\n";
+    let plan = read(text).unwrap();
+    assert_eq!(
+        ids(&plan),
+        [
+            "ext3-on-bd-read",
+            "ext3-on-ext4-read",
+            "ext4-on-bd-read",
+            "ext4-on-ext4-read",
+            "ext3-on-bd-old",
+            "ext3-on-ext4-old",
+        ]
+    );
+    // An upgraded cell is compared with an upgraded one.
+    assert_eq!(plan.cells[5].baseline, Some(4));
+    assert!(plan.excluded[0].reason.contains("only ext3"));
+    for (rest, expected) in [
+        (
+            "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'both'",
+            "line 5, column 11: upgrade has to be \"old\" or \"new\"",
+        ),
+        (
+            "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'\n[[workload]]\nname = 'randread'",
+            "line 2, column 1: upgrade is of ext3",
+        ),
+        (
+            "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'",
+            "no combination is left; left out: ext4 on ext4 (raw, none, native, virtio), x (only ext3",
+        ),
+        (
+            "[[workload]]\nname = 'x'\nuse = 'create-files'\nupgrade = 'old'",
+            "line 5, column 11: upgrade is for jobs of fio",
+        ),
+        (
+            "[[workload]]\nname = 'x'\ncommand = 'true'\nupgrade = 'old'",
+            "line 5, column 11: upgrade is for jobs of fio",
+        ),
+    ] {
+        refused(&format!("name = 'p'\n{rest}\n"), expected);
+    }
+}
