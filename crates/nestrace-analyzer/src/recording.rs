@@ -7,6 +7,7 @@ use nestrace_trace::manifest::{Manifest, Refused, State};
 use crate::Analyzer;
 use crate::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource};
 use crate::loss_counts::LossCounts;
+use crate::units;
 
 /// What reading a stream has counted.
 #[derive(Clone, Debug)]
@@ -177,8 +178,8 @@ fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {
         .collect();
     for stream in streams.iter().filter(|stream| stream.implausible > 0) {
         notices.push(format!(
-            "{} events from inside {} make no sense and were not used",
-            stream.implausible,
+            "{} from inside {} that no kernel can have written: not used",
+            units::of(stream.implausible, "event", "events"),
             stream.guest.as_deref().unwrap_or("the host")
         ));
     }

@@ -424,6 +424,37 @@ fn an_empty_guest_stream_changes_nothing() {
     assert_eq!(with.verdict, without.verdict);
 }
 
+/// The serial number of a virtio disk is asked for with a request at sector −1; a write there is nonsense.
+#[test]
+fn a_request_that_lies_nowhere_is_no_nonsense() {
+    let of = |flags| {
+        let mut streams = Streams::new(2);
+        let at = streams.traffic(VM1, START, 200, WAY);
+        let object = streams.address();
+        let nowhere = || Event {
+            object,
+            offset: u64::MAX << 9,
+            bytes: 20,
+            flags,
+            ..Event::default()
+        };
+        streams.guest(VM1, at, Kind::Issue, nowhere());
+        streams.guest(VM1, at + 1_000, Kind::Complete, nowhere());
+        let analysis = streams.analyze(&manifest(), Options::default());
+        let chains = chains(&analysis, "vm1", "vd");
+        assert_eq!((chains.guest_requests, chains.linked), (200, 200));
+        analysis.trace.notices
+    };
+    let nonsense = |notice: &&String| notice.contains("that no kernel can have written");
+    assert_eq!(of(flags::OP_OTHER).iter().filter(nonsense).count(), 0);
+    let told = of(flags::OP_WRITE);
+    let told: Vec<&String> = told.iter().filter(nonsense).collect();
+    assert_eq!(
+        told,
+        ["2 events from inside vm1 that no kernel can have written: not used"]
+    );
+}
+
 /// The guest says what it likes: times that go back, endless bios, unknown kinds, another's devices.
 #[test]
 fn a_lying_guest_harms_nobody() {

@@ -184,7 +184,7 @@ impl Session {
             return clues.for_each(|clues| clues.file_io(kind, event));
         }
         if !is_plausible(kind, event) {
-            self.implausible += 1;
+            self.implausible += u64::from(!lies_nowhere(event));
             return;
         }
         let first = *self.first_ns.get_or_insert(event.ts_ns);
@@ -473,6 +473,19 @@ fn is_plausible(kind: Kind, event: &Event) -> bool {
         || event.bytes <= u64::from(u32::MAX) && event.offset < 1 << 60;
     extent && event.ts_ns < 1 << 62
 }
+
+/// A pass-through request has no place: its sector is −1. Every disk of virtio-blk has one where its
+/// serial number is asked for, as the agent does when recording begins. It moves none of the disk's data,
+/// so nothing here uses it, and nothing is wrong with it.
+fn lies_nowhere(event: &Event) -> bool {
+    Operation::of(event.op()) == Operation::Other
+        && event.offset == NOWHERE
+        && event.bytes <= u64::from(u32::MAX)
+        && event.ts_ns < 1 << 62
+}
+
+/// The byte at which sector −1 would lie.
+const NOWHERE: u64 = u64::MAX << 9;
 
 /// What a request has in common with QEMU's; `None` for those that QEMU does not account.
 fn key(request: &RequestSpan) -> Option<Key> {
