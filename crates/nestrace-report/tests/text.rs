@@ -163,6 +163,26 @@ fn what_is_missing_is_said_with_its_cost() {
 }
 
 #[test]
+fn damage_of_a_file_is_not_a_loss_of_the_recorder() {
+    let mut manifest = manifest();
+    manifest.state = manifest::State::Repaired;
+    manifest.end_reason = "interrupted".into();
+    manifest.losses = vec![manifest::Loss {
+        source: "damaged".into(),
+        guest: None,
+        events: 7_754,
+    }];
+    let text = text::render(&analyze(&manifest, WORKLOAD), &text::TextOptions::default());
+    for said in [
+        "7,754 events of a damaged file lost: no number has what they held.",
+        "The recording was closed (interrupted), but a file of it is cut or damaged.",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+    assert!(!text.contains("--detail light"), "{text}");
+}
+
+#[test]
 fn colour_only_where_asked_for() {
     let analysis = analyze(&manifest(), WORKLOAD);
     assert!(!text::render(&analysis, &text::TextOptions::default()).contains('\x1b'));

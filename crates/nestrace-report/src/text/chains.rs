@@ -121,6 +121,20 @@ pub(crate) fn followed(chains: &Chains) -> String {
     text
 }
 
+/// Whether a part is missing from most bios of an operation: its mean may then lie far below its median.
+fn diluted(chains: &Chains) -> bool {
+    let (by_op, latency) = (&chains.by_op, &chains.latency_ns);
+    [
+        (&by_op.read, latency.read),
+        (&by_op.write, latency.write),
+        (&by_op.discard, latency.discard),
+        (&by_op.flush, latency.flush),
+    ]
+    .into_iter()
+    .flat_map(|(segments, latency)| segments.iter().map(move |segment| (segment.n, latency.n)))
+    .any(|(n, of)| n > 0 && n < of / 2)
+}
+
 /// A share that says 100 % only where nothing is missing.
 fn nearly_all(part: u64, whole: u64) -> String {
     let share = share(part, whole);
@@ -137,6 +151,11 @@ pub(crate) fn remarks(chains: &Chains) -> Vec<String> {
         remarks.push(format!(
             "Not recorded, so not told apart: {}.",
             folded.join("; ")
+        ));
+    }
+    if diluted(chains) {
+        remarks.push(String::from(
+            "A mean counts 0 for each bio without the part, so that means add up; p50 and p99 are of the n that have it.",
         ));
     }
     let strays: u64 = chains.file_ios_unlinked.values().sum();
@@ -232,7 +251,7 @@ pub(crate) fn of_clock(clock: &Clock) -> String {
         "ahead of"
     };
     let mut text = format!(
-        "{guest} is {} {side} the host",
+        "{guest} is {} {side} the host, each counted from its own start",
         time(clock.offset_ns.unsigned_abs())
     );
     if let Some(drift) = clock.drift_ppm.filter(|drift| drift.abs() >= 0.05) {

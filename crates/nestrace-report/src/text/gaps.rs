@@ -65,20 +65,17 @@ fn losses(analysis: &Analysis) -> Vec<String> {
             }
             "meta" => "some threads have no name",
             "walk" => "requests had more bios than the probe follows; those bios have no end",
-            "damaged" => "the file is damaged there, and no number has what it held",
+            "damaged" => "no number has what they held",
             _ => "what came after is not in the recording",
         };
-        let what = if loss.source == "walk" {
-            format!(
+        let events = of(loss.events, "event", "events");
+        let what = match loss.source.as_str() {
+            "walk" => format!(
                 "{} too long to follow",
                 of(loss.events, "request was", "requests were")
-            )
-        } else {
-            format!(
-                "{} of source {} lost",
-                of(loss.events, "event", "events"),
-                loss.source
-            )
+            ),
+            "damaged" => format!("{events} of a damaged file lost"),
+            source => format!("{events} of source {source} lost"),
         };
         let inside = loss
             .guest
@@ -87,14 +84,17 @@ fn losses(analysis: &Analysis) -> Vec<String> {
         lines.push(format!("{what}{inside}: {cost}"));
     }
     if trace.truncated {
-        let reason = if trace.end_reason.is_empty() {
-            String::from("the recorder was killed or still runs")
+        // The recorder writes the reason when it closes a recording, and not before.
+        lines.push(if trace.end_reason.is_empty() {
+            String::from(
+                "The recording was not closed (the recorder was killed or still runs): up to half a second at its end may be missing",
+            )
         } else {
-            trace.end_reason.clone()
-        };
-        lines.push(format!(
-            "The recording was not closed ({reason}): up to half a second at its end may be missing"
-        ));
+            format!(
+                "The recording was closed ({}), but a file of it is cut or damaged",
+                trace.end_reason
+            )
+        });
     }
     if trace.unknown_events > 0 {
         lines.push(format!(
@@ -156,15 +156,54 @@ fn next(analysis: &Analysis, page: &mut Page) {
         analysis.trace.path.as_str()
     };
     page.section("Next");
-    page.line(&format!(
-        "  nestrace analyze {path} --format json    every number, for scripts"
-    ));
+    let followed = analysis.chains.iter().any(|chains| chains.linked > 0);
+    if followed && analysis.stories.is_empty() {
+        command(
+            &format!("nestrace analyze {path} --slowest 5"),
+            "single requests, step by step",
+            page,
+        );
+    }
+    command(
+        &format!("nestrace analyze {path} --format json"),
+        "every number, for scripts",
+        page,
+    );
     if !analysis.trace.refused.is_empty() {
-        page.line("  nestrace doctor    what this machine allows, and how to get the rest");
+        command(
+            "nestrace doctor",
+            "what this machine allows, and how to get the rest",
+            page,
+        );
     }
-    if analysis.trace.lost > 0 {
-        page.line("  nestrace record --detail light …    fewer events, where some were lost");
+    if lost_while_recording(analysis) {
+        command(
+            "nestrace record --detail light …",
+            "fewer events, where some were lost",
+            page,
+        );
     } else if analysis.trace.detail == "light" {
-        page.line("  nestrace record --detail full …    every bio, file I/O and QEMU request");
+        command(
+            "nestrace record --detail full …",
+            "every bio, file I/O and QEMU request",
+            page,
+        );
     }
+}
+
+/// What to type, and behind it what for: beneath it where both are wider than the page.
+fn command(command: &str, what: &str, page: &mut Page) {
+    let line = format!("  {command}    {what}");
+    if line.chars().count() <= page.options.width {
+        page.line(&line);
+    } else {
+        page.line(&format!("  {command}"));
+        page.line(&format!("      {what}"));
+    }
+}
+
+/// Whether the recorder had too little room, which fewer events help; damage of a file they do not.
+fn lost_while_recording(analysis: &Analysis) -> bool {
+    let mut losses = analysis.trace.losses.iter();
+    losses.any(|loss| loss.events > 0 && loss.source != "damaged")
 }

@@ -36,10 +36,9 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
         }
         if disk.discards > 0 {
             remarks.push(format!(
-                "{name}: {} ({}, {} each)",
+                "{name}: {} ({})",
                 of(disk.discards, "discard", "discards"),
-                size(disk.bytes.discard),
-                mean(disk.latency_ns.discard)
+                bytes_and_time(disk.discards, disk.bytes.discard, disk.latency_ns.discard)
             ));
         }
         if disk.reads + disk.writes + disk.flushes + disk.discards == 0 {
@@ -74,6 +73,17 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
     }
 }
 
+/// `9.81 MiB in all, 625 µs each`: the bytes of all of them, the mean time of one.
+fn bytes_and_time(n: u64, bytes: u64, latency: Dist) -> String {
+    let in_all = if n == 1 { "" } else { " in all" };
+    format!("{}{in_all}, {}{}", size(bytes), mean(latency), each(n))
+}
+
+/// Says of a mean that there are several.
+fn each(n: u64) -> &'static str {
+    if n == 1 { "" } else { " each" }
+}
+
 fn images(analysis: &Analysis, page: &mut Page) {
     let used: Vec<_> = analysis
         .images
@@ -105,10 +115,9 @@ fn images(analysis: &Analysis, page: &mut Page) {
             let data = |n: u64, one: &str, many: &str, bytes: u64, latency: Dist| {
                 (n > 0).then(|| {
                     format!(
-                        "{} ({}, {} each)",
+                        "{} ({})",
                         of(n, one, many),
-                        size(bytes),
-                        mean(latency)
+                        bytes_and_time(n, bytes, latency)
                     )
                 })
             };
@@ -128,9 +137,10 @@ fn images(analysis: &Analysis, page: &mut Page) {
             ));
             if io.syncs > 0 {
                 facts.push(format!(
-                    "{} ({} each)",
+                    "{} ({}{})",
                     of(io.syncs, "sync", "syncs"),
-                    mean(io.latency_ns.sync)
+                    mean(io.latency_ns.sync),
+                    each(io.syncs)
                 ));
             }
             if io.dsync > 0 {
