@@ -95,6 +95,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         .then(|| create(args, "chains", columns()))
         .transpose()?;
     requests.of_bundle(&mut bundle)?;
+    bundle.say_damage();
     let requests = requests.table;
     if requests.rows() == 0 {
         let path = args.input.display();
@@ -221,7 +222,7 @@ impl RequestTable<'_> {
         table.text(&number(request.dev));
         table.text(request.op.name());
         table.text(&flag_names(request.flags));
-        table.number(request.offset);
+        table.known(request.place());
         table.number(request.bytes);
         table.number(request.moved);
         // Signed: a request of before the start can end after it.

@@ -78,7 +78,15 @@ pub struct Request {
     pub tid: u32,
 }
 
+/// Sector −1, in bytes: a flush and a driver's command lie nowhere on the device.
+const NOWHERE: u64 = u64::MAX << 9;
+
 impl Request {
+    /// Byte offset on the device, where it has a place there.
+    pub fn place(&self) -> Option<u64> {
+        Some(self.offset).filter(|offset| *offset != NOWHERE)
+    }
+
     /// D to C, where both were recorded.
     pub fn d2c_ns(&self) -> Option<u64> {
         Some(self.completed_ns?.saturating_sub(self.issued_ns?))
