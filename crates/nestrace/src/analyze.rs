@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use nestrace_analyzer::{Analysis, Analyzer, GuestEvents, Options, StoryChoice};
+use nestrace_analyzer::{Analysis, Analyzer, GuestEvents, Options, StoryChoice, units};
 use nestrace_report::{
     json,
     text::{TextOptions, render},
@@ -18,7 +18,7 @@ use crate::{
     bundle::{self, Bundle},
     capture_analysis,
     cli::{AnalyzeArgs, FormatArg},
-    damage_notes::DamageNotes,
+    damage_notes::say_stream,
     exit::{DONE, Failure, INPUT, LOST, USAGE, print, say},
     read_ahead::read_ahead,
     report_files,
@@ -26,17 +26,43 @@ use crate::{
 
 /// Reads a bundle, or a capture of blktrace, once and prints what it says.
 pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
+    check_usage(args)?;
     report_files::check(args)?;
     let is_bundle = args.input.is_dir();
     match args.format {
-        FormatArg::Btt if args.report.is_some() || args.plots.is_some() => Err(Failure::new(
-            USAGE,
-            "--report and --plots are not for --format btt",
-        )),
         FormatArg::Btt if is_bundle => btt::of_bundle(args),
         FormatArg::Btt => btt::of_capture(args),
         _ => show(args, &analysis(args)?),
     }
+}
+
+/// Options that the format does not have, and a stretch of time that is none, are mistakes.
+fn check_usage(args: &AnalyzeArgs) -> Result<(), Failure> {
+    let is_btt = args.format == FormatArg::Btt;
+    let page = args.report.is_some() || args.plots.is_some();
+    let story = args.io.is_some() || args.slowest.is_some();
+    let listing = args.per_io.is_some() || args.iostat.is_some();
+    for (options, given, of_btt) in [
+        ("--report and --plots", page, false),
+        ("--io and --slowest", story, false),
+        ("--per-io and --iostat", listing, true),
+    ] {
+        if given && is_btt != of_btt {
+            let which = if of_btt { "only" } else { "not" };
+            let message = format!("{options} are {which} for --format btt");
+            return Err(Failure::new(USAGE, message));
+        }
+    }
+    let from = args.from.unwrap_or(0.0);
+    if let Some(to) = args.to
+        && to <= from
+    {
+        return Err(
+            Failure::new(USAGE, format!("--to {to} is not after --from {from}"))
+                .hint("both count seconds from the start of the recording"),
+        );
+    }
+    Ok(())
 }
 
 /// What a bundle, or a capture of blktrace, says.
@@ -60,6 +86,7 @@ pub fn can_be_opened(input: &Path) -> Result<(), Failure> {
 fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     let mut bundle = bundle::open(&args.input)?;
     check_names(args, &bundle.manifest)?;
+    check_from(args, &bundle.manifest)?;
     let options = Options {
         path: args.input.display().to_string(),
         truncated: bundle.manifest.state != State::Complete,
@@ -201,14 +228,26 @@ pub fn check_names(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failur
     Ok(())
 }
 
+/// So is a stretch that begins when the recording is over. One that was not closed does not say how long it is.
+pub fn check_from(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure> {
+    let duration_ns = manifest.end_mono_ns.saturating_sub(manifest.start_mono_ns);
+    let closed = manifest.state == State::Complete && duration_ns > 0;
+    match args.from {
+        Some(from) if closed && nanoseconds(from) >= duration_ns => Err(Failure::new(
+            INPUT,
+            format!(
+                "{}: --from {from} is after its end: it lasts {}",
+                args.input.display(),
+                units::time(duration_ns)
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// What the reader found damaged or cut belongs beside the numbers, like any other loss.
 fn note_damage(analyzer: &mut Analyzer, guest: Option<&str>, diagnostics: &[Diagnostic]) {
-    let place = guest.map_or_else(String::new, |guest| format!("from inside {guest}"));
-    let mut notes = DamageNotes::default();
-    for diagnostic in diagnostics {
-        notes.say(&place, diagnostic);
-    }
-    notes.say_rest();
+    say_stream(guest, diagnostics);
     analyzer.damaged(guest, Damage::of(diagnostics));
 }
 

@@ -1,13 +1,13 @@
 //! `nestrace analyze --format btt`.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
     thread,
 };
 
-use nestrace_analyzer::{BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis};
+use nestrace_analyzer::{BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis, units};
 use nestrace_report::btt::{IoListing, IostatTable, render};
 use nestrace_trace::{
     Event, Source, TimeOrdered,
@@ -15,11 +15,11 @@ use nestrace_trace::{
 };
 
 use crate::{
-    analyze::{check_names, nanoseconds},
+    analyze::{check_from, check_names, nanoseconds},
     blktrace_files, bundle,
     capture_analysis::with_colon,
     cli::AnalyzeArgs,
-    exit::{DONE, Failure, INPUT, LOST, print, say},
+    exit::{DONE, FAILURE, Failure, INPUT, LOST, USAGE, print, say},
     read_ahead::read_ahead,
 };
 
@@ -30,16 +30,24 @@ struct Files {
     iostat: Option<BufWriter<File>>,
 }
 
-fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
-    let file = File::create(path).map_err(|error| {
-        Failure::new(crate::exit::FAILURE, format!("{}: {error}", path.display()))
-    })?;
+/// What is there is replaced with `--force` only. An empty file, as mktemp makes it, and a device are not
+/// something that is there.
+fn create(path: &Path, force: bool) -> Result<BufWriter<File>, Failure> {
+    if !force && fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() > 0) {
+        return Err(Failure::new(USAGE, format!("{} exists", path.display()))
+            .hint("choose another name, or replace it with --force"));
+    }
+    let file = File::create(path)
+        .map_err(|error| Failure::new(FAILURE, format!("write {}: {error}", path.display())))?;
     Ok(BufWriter::with_capacity(1 << 16, file))
 }
 
 impl Files {
     fn create(args: &AnalyzeArgs) -> Result<Self, Failure> {
-        let open = |path: &Option<std::path::PathBuf>| path.as_deref().map(create).transpose();
+        let open = |path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| create(path, args.force)).transpose()
+        };
         let mut iostat = open(&args.iostat)?;
         if let Some(iostat) = &mut iostat {
             iostat.write_all(IostatTable::header().as_bytes())?;
@@ -208,6 +216,10 @@ fn code(args: &AnalyzeArgs, lost: u64) -> u8 {
 pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
     check_names(args, &bundle.manifest)?;
+    check_from(args, &bundle.manifest)?;
+    for diagnostic in &bundle.diagnostics {
+        say(format_args!("note: {diagnostic}"));
+    }
     let manifest = bundle.manifest.clone();
     let mut reports = Vec::new();
     let mut files = Files::create(args)?;
@@ -241,6 +253,7 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
         let blocks = machine.analyze(events, &mut files)?;
         reports.push((format!("guest {}", side.guest), blocks));
     }
+    bundle.say_damage();
     reports.retain(|(_, blocks)| !blocks.devices.is_empty());
     if reports.is_empty() {
         let path = args.input.display();
@@ -253,7 +266,14 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
         }
         print(&render(blocks))?;
     }
-    let lost = manifest.losses.iter().map(|loss| loss.events).sum();
+    let recorder = manifest.losses.iter().map(|loss| loss.events);
+    let lost = recorder.fold(bundle.damaged_events(), u64::saturating_add);
+    if lost > 0 {
+        say(format_args!(
+            "note: {} lost: nestrace analyze says where, and what is short of them",
+            units::of(lost, "event", "events")
+        ));
+    }
     Ok(code(args, lost))
 }
 

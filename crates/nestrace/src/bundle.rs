@@ -8,7 +8,7 @@ use std::{
 };
 
 use nestrace_trace::{
-    ImageMap, Manifest,
+    Damage, ImageMap, Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
     image_map::MAX_IMAGE_MAPS_BYTES,
     manifest::{MAX_MANIFEST_BYTES, ManifestError},
@@ -16,6 +16,7 @@ use nestrace_trace::{
 };
 
 use crate::{
+    damage_notes::say_stream,
     exit::{Failure, INPUT},
     input_file,
 };
@@ -37,6 +38,27 @@ pub struct Bundle {
     pub diagnostics: Vec<String>,
 }
 
+impl Bundle {
+    /// Says what was found damaged in the streams when they were read.
+    pub fn say_damage(&self) {
+        say_stream(None, self.host.diagnostics());
+        for guest in &self.guests {
+            let side = self.manifest.guest_sides.get(guest.side);
+            let name = side.map(|side| side.guest.as_str());
+            say_stream(name, guest.stream.diagnostics());
+        }
+    }
+
+    /// Events that are known to lie in what is damaged.
+    pub fn damaged_events(&self) -> u64 {
+        let guests = self.guests.iter().map(|guest| guest.stream.diagnostics());
+        guests
+            .chain([self.host.diagnostics()])
+            .map(|diagnostics| Damage::of(diagnostics).rows_lost)
+            .fold(0, u64::saturating_add)
+    }
+}
+
 /// The stream of a guest's session.
 pub struct GuestStream {
     /// Index into `Manifest::guest_sides`.
@@ -51,9 +73,11 @@ fn bad(path: &Path, why: impl fmt::Display) -> Failure {
 
 /// Opens a bundle for reading.
 pub fn open(path: &Path) -> Result<Bundle, Failure> {
-    let meta = fs::metadata(path).map_err(|error| bad(path, error))?;
+    let how = "a bundle is a directory NAME.nest; `nestrace import blktrace BASENAME -o NAME.nest` makes one \
+               of what blktrace wrote";
+    let meta = fs::metadata(path).map_err(|error| bad(path, error).hint(how))?;
     if !meta.is_dir() {
-        return Err(bad(path, "not a bundle (a directory NAME.nest)"));
+        return Err(bad(path, "not a bundle").hint(how));
     }
     let mut diagnostics = Vec::new();
     let manifest = read_manifest(path, &mut diagnostics)?;

@@ -160,7 +160,7 @@ pub struct AnalyzeArgs {
     /// Also write each plot to this folder, as SVG and PNG, with its data as CSV.
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
-    /// Replace a report or plots that are not nestrace's.
+    /// Replace a report or plots that are not nestrace's, and files of --per-io and --iostat.
     #[arg(long)]
     pub force: bool,
     /// Only this guest's disks.
@@ -188,8 +188,8 @@ pub struct AnalyzeArgs {
     /// With --format btt: write a table like that of iostat -x to this file (btt -I).
     #[arg(long, value_name = "FILE")]
     pub iostat: Option<PathBuf>,
-    /// Seconds of a row of that table.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    /// With --iostat: seconds of a row of that table.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1", requires = "iostat")]
     pub interval: f64,
     /// Exit with 5 if any event was lost.
     #[arg(long)]
@@ -257,22 +257,23 @@ pub struct ExportArgs {
     /// What to write.
     #[arg(long, value_enum)]
     pub format: ExportFormat,
-    /// A bundle.
+    /// A bundle; for parquet also what blktrace wrote.
     #[arg(value_name = "INPUT")]
     pub input: PathBuf,
     /// Where to; of formats with several files, what their names begin with.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
-    /// What was recorded inside this guest instead of on the host.
+    /// blktrace and fio: what was recorded inside this guest instead of on the host; csv and perfetto:
+    /// only this guest's part.
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
-    /// Only this device, by its name or MAJ:MIN. May be repeated.
+    /// Only this device, by its name or MAJ:MIN. May be repeated. Not for parquet.
     #[arg(long, value_name = "NAME")]
     pub device: Vec<String>,
     /// Give devices numbers of SCSI disks: btt takes majors 9, 253 and 254 (virtio) for device-mapper.
     #[arg(long)]
     pub for_btt: bool,
-    /// Leave out the names of processes.
+    /// Leave out the names of processes, files, guests and machines, for sending the result to someone.
     #[arg(long)]
     pub redact: bool,
     /// Replace files of that name.

@@ -6,6 +6,16 @@ use nestrace_trace::Diagnostic;
 
 use crate::exit::say;
 
+/// Says what is damaged in the host's stream, or in that of this guest.
+pub fn say_stream(guest: Option<&str>, diagnostics: &[Diagnostic]) {
+    let place = guest.map_or_else(String::new, |guest| format!("from inside {guest}"));
+    let mut notes = DamageNotes::default();
+    for diagnostic in diagnostics {
+        notes.say(&place, diagnostic);
+    }
+    notes.say_rest();
+}
+
 /// How many are spelled out for one file or stream.
 const SPELLED_OUT: u64 = 3;
 

@@ -128,6 +128,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         }
     }?;
     files.finish()?;
+    bundle.say_damage();
     if written == 0 {
         let path = args.input.display();
         return Err(Failure::new(

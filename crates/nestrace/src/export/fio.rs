@@ -205,6 +205,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         requests,
         &mut logs,
     )?;
+    bundle.say_damage();
     finish(logs)
 }
 

@@ -61,6 +61,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     };
     let mut again = bundle::open(&args.input)?;
     drawing.requests(&manifest, &mut again)?;
+    again.say_damage();
     drawing.finish(args)
 }
 

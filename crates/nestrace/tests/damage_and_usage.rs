@@ -1,0 +1,159 @@
+//! What is damaged is told by every command that reads a stream, and an option that would do nothing is
+//! refused.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A guest on qcow2, seen from inside: 9,195 events of the host and 2,582 of the guest.
+const RECORDING: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../fixtures/findings/qcow2-grows.nest"
+);
+
+fn nestrace(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nestrace"))
+        .args(words)
+        .output()
+        .expect("nestrace starts")
+}
+
+fn code_and_messages(words: &[&str]) -> (Option<i32>, String) {
+    let output = nestrace(words);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), stderr)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}
+
+/// The recording with the end of the host's stream cut off.
+fn cut(folder: &Path) -> PathBuf {
+    let bundle = folder.join("cut.nest");
+    fs::create_dir(&bundle).expect("a folder");
+    for entry in fs::read_dir(RECORDING).expect("the recording") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), bundle.join(entry.file_name())).expect("a copy");
+    }
+    let stream = bundle.join("host.arrows");
+    let mut bytes = fs::read(&stream).expect("the stream");
+    bytes.truncate(60_000);
+    fs::write(&stream, bytes).expect("the stream");
+    bundle
+}
+
+#[test]
+fn damage_is_told_whatever_the_format() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = cut(folder.path());
+    for format in ["text", "json", "btt"] {
+        let words = ["analyze", "--strict", "--format", format, text(&bundle)];
+        let (code, stderr) = code_and_messages(&words);
+        assert_eq!(code, Some(5), "{format}: {stderr}");
+        assert!(stderr.contains("7754 events lost"), "{format}: {stderr}");
+    }
+    for format in ["blktrace", "csv", "fio", "parquet", "perfetto"] {
+        let out = folder.path().join(format);
+        let words = [
+            "export",
+            "--format",
+            format,
+            text(&bundle),
+            "-o",
+            text(&out),
+        ];
+        let (code, stderr) = code_and_messages(&words);
+        assert_eq!(code, Some(0), "{format}: {stderr}");
+        assert!(stderr.contains("7754 events lost"), "{format}: {stderr}");
+    }
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("listing");
+    for words in [
+        &["--per-io", text(&file)][..],
+        &["--iostat", text(&file)],
+        &["--format", "json", "--per-io", text(&file)],
+        &["--format", "btt", "--interval", "2"],
+        &["--format", "btt", "--io", "1"],
+        &["--format", "btt", "--slowest", "1"],
+        &["--from", "2", "--to", "1"],
+        &["--to", "0"],
+    ] {
+        let (code, stderr) = code_and_messages(&[&["analyze", RECORDING][..], words].concat());
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        assert!(!file.exists(), "{words:?}");
+    }
+    for format in ["text", "btt"] {
+        let words = ["analyze", RECORDING, "--format", format, "--from", "100"];
+        let (code, stderr) = code_and_messages(&words);
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(stderr.contains("it lasts 2.88 s"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_listing_replaces_nothing_unless_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mine");
+    for option in ["--per-io", "--iostat"] {
+        fs::write(&file, "mine").expect("a file");
+        let words = ["analyze", RECORDING, "--format", "btt", option, text(&file)];
+        let (code, stderr) = code_and_messages(&words);
+        assert_eq!(code, Some(2), "{option}: {stderr}");
+        assert!(stderr.contains("--force"), "{stderr}");
+        assert_eq!(fs::read_to_string(&file).expect("it"), "mine");
+        let (code, stderr) = code_and_messages(&[&words[..], &["--force"]].concat());
+        assert_eq!(code, Some(0), "{option}: {stderr}");
+        assert_ne!(fs::read_to_string(&file).expect("it"), "mine");
+    }
+}
+
+#[test]
+fn a_flush_has_no_place_in_the_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("table");
+    let words = ["export", "--format", "csv", RECORDING, "-o", text(&out)];
+    let (code, stderr) = code_and_messages(&words);
+    assert_eq!(code, Some(0), "{stderr}");
+    let table = fs::read_to_string(folder.path().join("table.requests.csv")).expect("it");
+    let mut columns = table.lines().next().expect("a header").split(',');
+    let offset = columns.position(|name| name == "offset_bytes");
+    let offset = offset.expect("the column");
+    let (mut n_flushes, mut n_others) = (0, 0);
+    for row in table.lines().skip(1) {
+        let fields: Vec<&str> = row.split(',').collect();
+        if fields[4] == "flush" {
+            n_flushes += 1;
+            assert_eq!(fields[offset], "", "{row}");
+        } else if ["read", "write", "discard"].contains(&fields[4]) {
+            n_others += 1;
+            assert!(fields[offset].parse::<u64>().is_ok_and(|at| at < 1 << 40));
+        }
+    }
+    assert!(n_flushes > 50 && n_others > 1_000, "{n_flushes} {n_others}");
+}
+
+#[test]
+fn what_is_no_bundle_is_told_how_to_become_one() {
+    let capture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/blktrace/ext3-seqw-mq-ide/gt");
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let words = [
+        "export",
+        "--format",
+        "csv",
+        text(&capture),
+        "-o",
+        text(&out),
+    ];
+    let (code, stderr) = code_and_messages(&words);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("hint: ") && stderr.contains("nestrace import blktrace"));
+}
