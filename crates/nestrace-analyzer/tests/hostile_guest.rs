@@ -152,6 +152,34 @@ fn flushes_without_an_end() {
     }
 }
 
+/// Each part goes its way to its end, the bio itself never ends.
+#[test]
+fn one_bio_is_split_for_ever() {
+    const PARTS: u64 = 200_000;
+    const WHOLE: u64 = 64;
+    let step = |n: u64| {
+        let part = (n + 2) / 3 << 7;
+        let request = part | 1;
+        match (n, n % 3) {
+            (0, _) => Event {
+                bytes: u64::from(u32::MAX),
+                ..event(n, Kind::Queue, WHOLE)
+            },
+            (_, 1) => Event {
+                related: WHOLE,
+                ..event(n, Kind::Split, part)
+            },
+            (_, 2) => Event {
+                related: part,
+                ..event(n, Kind::Issue, request)
+            },
+            _ => event(n, Kind::Complete, n / 3 << 7 | 1),
+        }
+    };
+    let (bios, unlinked) = attack("ebpf", Options::default(), 1 + 3 * PARTS, step);
+    assert_eq!((bios, unlinked), (1, BTreeMap::from([("no_end", 1)])));
+}
+
 #[test]
 fn requests_without_an_end() {
     const N: u64 = 600_000;

@@ -9,7 +9,8 @@ use crate::span::BioSpan;
 impl BlockLayer {
     /// Gives up the oldest of what is in flight where it is more than `most`, so that at most half of
     /// that is left: bios, their spans and flushes by their age, requests by their D (or insert). Gives
-    /// the spans, which have no end. Requests count as completions that were missed, bios as open.
+    /// the spans, which have no end. Requests count as completions that were missed, bios as open. Of bios
+    /// that are split again and again, those with the most requests go first.
     pub(crate) fn give_up_beyond(
         &mut self,
         most: usize,
@@ -24,11 +25,17 @@ impl BlockLayer {
         }
         let flushes: usize = self.flushes.iter().map(VecDeque::len).sum();
         let spans = self.spans.as_ref().map_or(0, |spans| spans.n_open());
-        if self.bios.len().max(flushes).max(spans) > most {
+        let mut given_up = if self.bios.len().max(flushes).max(spans) > most {
             self.give_up_bios(most / 2, ts_ns, above)
         } else {
             Vec::new()
+        };
+        if let Some(spans) = &mut self.spans
+            && spans.n_requests() > most
+        {
+            given_up.extend(spans.give_up_heaviest(most / 2));
         }
+        given_up
     }
 
     fn give_up_requests(&mut self, keep: usize, ts_ns: u64, above: &mut Above<'_>) {

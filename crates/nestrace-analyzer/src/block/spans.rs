@@ -22,6 +22,9 @@ use crate::span::{BioSpan, RequestSpan};
 
 /// Ended flushes remembered for a device: enough to see that several could be the one.
 const RECENT_FLUSHES: usize = 8;
+/// So many requests of a bio are looked through for one that carried two parts of it; where there are more,
+/// that is done once, when it ends.
+const LOOKED_THROUGH: usize = 64;
 
 /// What has ended and was not taken yet, and bios on their way.
 #[derive(Debug, Default)]
@@ -84,12 +87,11 @@ impl BlockSpans {
 
     /// A request has carried a bio, or a part of it, to its end.
     pub(super) fn carried(&mut self, whole: u32, request: RequestSpan) {
-        if let Some(span) = self.open.get_mut(&whole)
-            && !span
-                .requests
-                .iter()
-                .any(|known| known.serial == request.serial)
-        {
+        let Some(span) = self.open.get_mut(&whole) else {
+            return;
+        };
+        let same = |known: &RequestSpan| known.serial == request.serial;
+        if span.requests.len() > LOOKED_THROUGH || !span.requests.iter().any(same) {
             span.requests.push(request);
         }
     }
@@ -129,6 +131,55 @@ impl BlockSpans {
         old
     }
 
+    /// Requests that ended, of bios that have not.
+    pub(super) fn n_requests(&self) -> usize {
+        self.open.values().map(|span| span.requests.len()).sum()
+    }
+
+    /// The bios with the most requests, so many that all others have `keep` together at most.
+    fn heaviest(&self, keep: usize) -> Vec<u32> {
+        let mut heavy: Vec<(usize, u32)> = self
+            .open
+            .iter()
+            .filter(|(_, span)| !span.requests.is_empty())
+            .map(|(generation, span)| (span.requests.len(), *generation))
+            .collect();
+        heavy.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left: usize = heavy.iter().map(|(n, _)| n).sum();
+        heavy
+            .into_iter()
+            .take_while(|(n, _)| {
+                let too_many = left > keep;
+                left -= n;
+                too_many
+            })
+            .map(|(_, generation)| generation)
+            .collect()
+    }
+
+    /// Bios that are not waited for any more, because they were split into too many requests.
+    pub(super) fn give_up_heaviest(&mut self, keep: usize) -> Vec<BioSpan> {
+        let heaviest = self.heaviest(keep);
+        let spans = heaviest.iter();
+        spans
+            .filter_map(|generation| self.open.remove(generation))
+            .collect()
+    }
+
+    /// Where ended requests of bios that have not ended are more than `most`, forgets those of the bios
+    /// that have the most, so that half is left. These bios are marked.
+    pub(crate) fn forget_requests_beyond(&mut self, most: usize) {
+        if self.n_requests() <= most {
+            return;
+        }
+        for generation in self.heaviest(most / 2) {
+            if let Some(span) = self.open.get_mut(&generation) {
+                span.requests = Vec::new();
+                span.ambiguous = true;
+            }
+        }
+    }
+
     /// A flush without data has ended.
     pub(super) fn flush_ended(
         &mut self,
@@ -146,6 +197,11 @@ impl BlockSpans {
 
     fn hand_on(&mut self, mut span: BioSpan, ended_ns: u64) {
         span.ended_ns = ended_ns;
+        if span.requests.len() > LOOKED_THROUGH {
+            let mut known: PointerMap<u64, ()> = PointerMap::default();
+            span.requests
+                .retain(|request| known.insert(request.serial, ()).is_none());
+        }
         span.requests.sort_by_key(|request| request.issued_ns);
         self.bios.push(span);
     }

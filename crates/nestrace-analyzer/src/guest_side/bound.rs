@@ -3,8 +3,9 @@
 use super::Session;
 use crate::block::Above;
 
-/// Bios without an end, requests without one and flushes, of each so many: a guest that has more in flight
-/// on all its disks together lost events, or lies. The oldest are given up.
+/// Bios without an end, requests without one, flushes, and ended requests of bios without an end, of each
+/// so many: a guest that has more in flight on all its disks together lost events, or lies. The oldest are
+/// given up, of bios that were split into very many requests those with the most.
 const MAX_IN_FLIGHT: usize = 1 << 16;
 /// Block events between two looks at that.
 const BOUND_EVENTS: u64 = 1 << 14;

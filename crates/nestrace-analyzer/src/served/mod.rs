@@ -40,6 +40,12 @@ use host_bytes::{HostBytes, InImage};
 use stacked::Stacked;
 pub(crate) use tree::HostBio;
 
+/// Ended requests of host bios that have not ended: more are of bios whose end was lost, in a damaged
+/// recording. They are forgotten, and the bio is marked.
+const MOST_REQUESTS: usize = 1 << 16;
+/// Block events between two looks at that.
+const BOUND_EVENTS: u64 = 1 << 14;
+
 /// The layers of the host, after they have seen an event.
 pub(crate) struct HostLayers<'a> {
     pub block: &'a mut BlockLayer,
@@ -85,6 +91,7 @@ pub(crate) struct HostSide {
     qemu_seen: Vec<bool>,
     bios_seen: bool,
     files_seen: bool,
+    block_events: u64,
     /// Requests that have ended, in the order of `done_ns`, for the caller to drain.
     pub served: Vec<Served>,
 }
@@ -120,6 +127,7 @@ impl HostSide {
             qemu_seen: vec![false; topology.guests.len()],
             bios_seen: false,
             files_seen: false,
+            block_events: 0,
             served: Vec::new(),
         }
     }
@@ -148,6 +156,10 @@ impl HostSide {
         };
         self.bios_seen |= kind == Kind::Queue;
         block.requests.clear();
+        self.block_events += 1;
+        if self.block_events.is_multiple_of(BOUND_EVENTS) {
+            block.forget_requests_beyond(MOST_REQUESTS);
+        }
         for bio in block.bios.drain(..) {
             if self.stacked.keep(&bio, layers.images) {
                 continue;

@@ -2,6 +2,7 @@
 
 use nestrace_abi::Source;
 
+use super::BlockSpans;
 use crate::block::{Above, BlockLayer};
 use crate::file_io::FileIo;
 use crate::image::Images;
@@ -50,6 +51,66 @@ fn bios(text: &str) -> Vec<String> {
         )
     };
     spans(text).0.iter().map(of).collect()
+}
+
+#[test]
+fn a_bio_without_an_end_does_not_keep_its_requests_for_ever() {
+    let mut open = BlockSpans::default();
+    for (generation, n_requests) in [(1, 1), (2, 5), (3, 2)] {
+        open.open.insert(generation, bio_span(generation));
+        for serial in 0..n_requests {
+            open.carried(generation, request_span(serial));
+        }
+    }
+    assert_eq!(open.n_requests(), 8);
+    open.forget_requests_beyond(8);
+    assert_eq!(open.n_requests(), 8);
+    open.forget_requests_beyond(7);
+    let left = |generation: u32| {
+        let span = &open.open[&generation];
+        (span.requests.len(), span.ambiguous)
+    };
+    assert_eq!(
+        [left(1), left(2), left(3)],
+        [(1, false), (0, true), (2, false)]
+    );
+    let given_up = open.give_up_heaviest(1);
+    assert_eq!(
+        given_up.iter().map(|bio| bio.pointer).collect::<Vec<_>>(),
+        [3]
+    );
+    assert_eq!((open.n_open(), open.n_requests()), (2, 1));
+}
+
+#[test]
+fn a_request_that_carried_two_parts_of_a_bio_is_one_of_its_requests() {
+    for n_requests in [3, 500] {
+        let mut open = BlockSpans::default();
+        open.open.insert(1, bio_span(1));
+        for serial in (0..n_requests).chain(0..n_requests) {
+            open.carried(1, request_span(serial));
+        }
+        let bio = open.open.remove(&1).expect("open");
+        open.hand_on(bio, 7);
+        let serials = open.bios[0].requests.iter().map(|request| request.serial);
+        assert!(serials.eq(0..n_requests));
+    }
+}
+
+fn bio_span(number: u32) -> BioSpan {
+    let text = format!(
+        "{number} Q b{number} W 0+4096\n{number} G b{number}\n{number} D r1 W 0+4096 rel=b{number}\n9 C r1 W 0+4096"
+    );
+    let mut bio = spans(&text).0.remove(0);
+    bio.requests.clear();
+    bio.pointer = number.into();
+    bio
+}
+
+fn request_span(serial: u64) -> RequestSpan {
+    let text = "1 Q b1 W 0+4096\n1 G b1\n1 D r1 W 0+4096 rel=b1\n9 C r1 W 0+4096";
+    let request = spans(text).1.remove(0);
+    RequestSpan { serial, ..request }
 }
 
 #[test]
