@@ -4,6 +4,9 @@ use nestrace_trace::Event;
 
 use crate::pointer::PointerMap;
 
+/// Threads that are known by name: later ones have none. A guest can name four billion, and as long as it likes.
+const MOST: usize = 1 << 19;
+
 /// What is known of threads, from [`nestrace_abi::Kind::Thread`] events.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
@@ -22,6 +25,9 @@ pub(crate) struct Thread {
 
 impl Threads {
     pub(crate) fn name(&mut self, event: &Event) {
+        if self.by_tid.len() >= MOST && !self.by_tid.contains_key(&event.tid) {
+            return;
+        }
         self.changes += 1;
         let tgid = u32::try_from(event.object).unwrap_or(0);
         self.by_tid.insert(

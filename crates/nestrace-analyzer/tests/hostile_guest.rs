@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use nestrace_abi::flags::{OP_FLUSH, OP_WRITE};
+use nestrace_abi::flags::{OP_FLUSH, OP_READ, OP_WRITE};
 use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
 use nestrace_trace::manifest::{Disk, Guest, GuestDisk, GuestSide, Manifest};
 use nestrace_trace::{Event, Kind};
@@ -71,6 +71,16 @@ fn attack(
     n: u64,
     event: impl Fn(u64) -> Event,
 ) -> (u64, BTreeMap<&'static str, u64>) {
+    attack_within(MOST_BYTES, backend, options, n, event)
+}
+
+fn attack_within(
+    most_bytes: i64,
+    backend: &str,
+    options: Options,
+    n: u64,
+    event: impl Fn(u64) -> Event,
+) -> (u64, BTreeMap<&'static str, u64>) {
     let manifest = manifest(backend);
     let mut analyzer = Analyzer::new(&manifest, options);
     let before = HELD.get();
@@ -78,7 +88,7 @@ fn attack(
     for index in 0..n {
         analyzer.push_guest(0, &event(index));
         most = most.max(HELD.get() - before);
-        assert!(most < MOST_BYTES, "{most} bytes after {index} events");
+        assert!(most < most_bytes, "{most} bytes after {index} events");
     }
     println!("{most} bytes at most");
     let analysis: Analysis = analyzer.finish();
@@ -158,7 +168,7 @@ fn one_bio_is_split_for_ever() {
     const PARTS: u64 = 200_000;
     const WHOLE: u64 = 64;
     let step = |n: u64| {
-        let part = (n + 2) / 3 << 7;
+        let part = n.div_ceil(3) << 7;
         let request = part | 1;
         match (n, n % 3) {
             (0, _) => Event {
@@ -173,11 +183,129 @@ fn one_bio_is_split_for_ever() {
                 related: part,
                 ..event(n, Kind::Issue, request)
             },
-            _ => event(n, Kind::Complete, n / 3 << 7 | 1),
+            _ => event(n, Kind::Complete, request),
         }
     };
     let (bios, unlinked) = attack("ebpf", Options::default(), 1 + 3 * PARTS, step);
     assert_eq!((bios, unlinked), (1, BTreeMap::from([("no_end", 1)])));
+}
+
+/// The same request carries one bio after the other: it ends each of them with a part of its data, is put
+/// back and issued anew, and never completes.
+#[test]
+fn one_request_ends_bios_for_ever() {
+    const BIOS: u64 = 700_000;
+    const REQUEST: u64 = 64;
+    let step = |n: u64| {
+        let bio = (n / 4 + 1) << 7;
+        let (kind, object, related) = match n % 4 {
+            0 => (Kind::Queue, bio, 0),
+            1 => (Kind::Issue, REQUEST, bio),
+            2 => (Kind::Complete, REQUEST, 4096),
+            _ => (Kind::Requeue, REQUEST, 0),
+        };
+        Event {
+            related,
+            ..event(n, kind, object)
+        }
+    };
+    let most = 2 * MOST_BYTES;
+    let (bios, unlinked) = attack_within(most, "ebpf", Options::default(), 4 * BIOS, step);
+    assert_eq!((bios, unlinked.values().sum::<u64>()), (BIOS, BIOS));
+    assert!(unlinked["no_end"] > BIOS / 4, "{unlinked:?}");
+}
+
+#[test]
+fn one_request_is_said_to_carry_ever_more_bios() {
+    const N: u64 = 3_000_000;
+    let step = |n: u64| match n {
+        0 => Event {
+            related: 64,
+            ..event(n, Kind::Issue, 1)
+        },
+        _ => Event {
+            related: (3 * n) << 6,
+            offset: (3 * n + 1) << 6,
+            bytes: (3 * n + 2) << 6,
+            ..event(n, Kind::Link, 1)
+        },
+    };
+    attack("ebpf", Options::default(), N, step);
+}
+
+#[test]
+fn many_requests_are_said_to_carry_many_bios_each() {
+    const N: u64 = 6_000_000;
+    const LINKS: u64 = 300;
+    let step = |n: u64| match n % LINKS {
+        0 => Event {
+            related: 64,
+            ..event(n, Kind::Issue, ((n / LINKS) << 6) | 1)
+        },
+        link => Event {
+            related: (3 * link) << 6,
+            offset: (3 * link + 1) << 6,
+            bytes: (3 * link + 2) << 6,
+            ..event(n, Kind::Link, ((n / LINKS) << 6) | 1)
+        },
+    };
+    attack("ebpf", Options::default(), N, step);
+}
+
+#[test]
+fn ever_more_threads_have_names() {
+    const N: u64 = 3_000_000;
+    let step = |n: u64| match n {
+        0 => event(n, Kind::Queue, 64),
+        _ => Event {
+            tid: n as u32,
+            related: u64::from_le_bytes(*b"a thread"),
+            offset: u64::from_le_bytes(*b" of many"),
+            ..event(n, Kind::Thread, n)
+        },
+    };
+    attack("ebpf", Options::default(), N, step);
+}
+
+/// Each merge looks through what ends where its bio begins: all of it, this took days.
+#[test]
+fn a_capture_with_everything_at_one_place() {
+    const AT_ONE_PLACE: u64 = 60_000;
+    let step = |n: u64| {
+        let merges = n >= 2 * AT_ONE_PLACE;
+        let kind = match n % 2 {
+            0 => Kind::Queue,
+            _ if merges => Kind::BackMerge,
+            _ => Kind::GetRequest,
+        };
+        Event {
+            offset: if merges { 4096 } else { 0 },
+            flags: if merges { OP_READ } else { OP_WRITE },
+            ..event(n, kind, 0)
+        }
+    };
+    attack("blktrace", Options::default(), 4 * AT_ONE_PLACE, step);
+}
+
+/// A request that is put back is issued again with all of its bios.
+#[test]
+fn a_capture_of_one_request_with_ever_more_bios() {
+    const BIOS: u64 = 50_000;
+    let step = |n: u64| {
+        let (kind, offset, bytes) = match (n, n % 2) {
+            (_, 0) if n < 2 * BIOS => (Kind::Queue, n / 2 * 4096, 4096),
+            (1, _) => (Kind::GetRequest, 0, 4096),
+            (_, 1) if n < 2 * BIOS => (Kind::BackMerge, n / 2 * 4096, 4096),
+            (_, 0) => (Kind::Issue, 0, BIOS * 4096),
+            _ => (Kind::Requeue, 0, BIOS * 4096),
+        };
+        Event {
+            offset,
+            bytes,
+            ..event(n, kind, 0)
+        }
+    };
+    attack("blktrace", Options::default(), 2 * BIOS + 20_000, step);
 }
 
 #[test]

@@ -328,7 +328,7 @@ impl BlockLayer {
             // dm splits by trimming: the bio itself is the argument, and it lives on.
             let itself = self.bios.get_mut(&event.object);
             if let Some(itself) = itself.filter(|bio| bio.device == device) {
-                itself.trims += 1;
+                itself.trims = itself.trims.saturating_add(1);
             } else {
                 let reason = above.reasons.at(event.ts_ns);
                 self.meter(device).unlinked.count(reason);
@@ -371,7 +371,7 @@ impl BlockLayer {
             ..parent
         };
         if let Some(root) = self.bios.get_mut(&root.0) {
-            root.open += 1;
+            root.open = root.open.saturating_add(1);
         }
         self.begin_life(event.object, front, event.ts_ns, above);
     }

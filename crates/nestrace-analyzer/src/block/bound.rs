@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 
+use super::issue::Request;
 use super::{Above, BlockLayer};
 use crate::span::BioSpan;
 
 impl BlockLayer {
     /// Gives up the oldest of what is in flight where it is more than `most`, so that at most half of
-    /// that is left: bios, their spans and flushes by their age, requests by their D (or insert). Gives
+    /// that is left: bios, their spans and flushes by their age, requests and the lists of what they carry by
+    /// their D (or insert). Gives
     /// the spans, which have no end. Requests count as completions that were missed, bios as open. Of bios
     /// that are split again and again, those with the most requests go first.
     pub(crate) fn give_up_beyond(
@@ -17,7 +19,8 @@ impl BlockLayer {
         ts_ns: u64,
         above: &mut Above<'_>,
     ) -> Vec<BioSpan> {
-        if self.requests.len() > most {
+        let carried: usize = self.requests.values().map(Request::n_others).sum();
+        if self.requests.len().max(carried) > most {
             self.give_up_requests(most / 2, ts_ns, above);
         }
         if self.flush_sequences.len() > most {
@@ -39,17 +42,17 @@ impl BlockLayer {
     }
 
     fn give_up_requests(&mut self, keep: usize, ts_ns: u64, above: &mut Above<'_>) {
-        let mut ages: Vec<_> = self
+        let mut youngest_first: Vec<_> = self
             .requests
             .iter()
-            .map(|(pointer, request)| (request.last_seen_ns(), *pointer))
+            .map(|(pointer, request)| (request.last_seen_ns(), *pointer, request.n_others()))
             .collect();
-        let n_old = ages.len().saturating_sub(keep);
-        if n_old < ages.len() {
-            ages.select_nth_unstable(n_old);
-        }
-        for (_, pointer) in ages.drain(..n_old) {
-            if let Some(request) = self.requests.remove(&pointer)
+        youngest_first.sort_unstable_by(|a, b| b.cmp(a));
+        let mut kept = (0, 0);
+        for (_, pointer, carried) in youngest_first {
+            kept = (kept.0 + 1, kept.1 + carried);
+            if kept.0.max(kept.1) > keep
+                && let Some(request) = self.requests.remove(&pointer)
                 && request.at_device
             {
                 self.completion_missed(&request, ts_ns, above);

@@ -9,6 +9,9 @@ use crate::device::{DeviceMeter, Operation};
 use crate::overlap::Stages;
 use crate::span::RequestSpan;
 
+/// Bios of one request: the probes walk no further either (`MAX_BIOS` in `ebpf/src/block.rs`).
+pub(crate) const MOST_BIOS: u32 = 1024;
+
 /// A bio in a request: pointer and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Carried {
@@ -85,6 +88,11 @@ impl Request {
             others: Vec::new(),
             covered: 0,
         }
+    }
+
+    /// Entries of the list of bios that it carries, beyond the first.
+    pub(super) fn n_others(&self) -> usize {
+        self.others.len()
     }
 
     /// Its last D, else its insert.
@@ -288,6 +296,10 @@ impl BlockLayer {
         above: &mut Above<'_>,
     ) {
         let device = request.device;
+        if request.n_bios >= MOST_BIOS {
+            let reason = above.reasons.at(event.ts_ns);
+            return self.meter(device).unlinked.count(reason);
+        }
         let live = self
             .bios
             .get(&pointer)

@@ -28,6 +28,7 @@ use crate::threads::Threads;
 use crate::unlinked::Reasons;
 
 use bio::{Bio, Way};
+pub(crate) use issue::MOST_BIOS;
 use issue::{LastIssue, Request};
 pub(crate) use spans::BlockSpans;
 
@@ -79,8 +80,9 @@ struct EmptyFlush {
 
 /// Devices of one machine that are told apart; damaged input may name any number.
 pub(crate) const MAX_DEVICES: usize = 1 << 10;
-/// Zero-length flushes remembered for one device. More are not in flight: completions were lost.
-const MAX_FLUSHES: usize = 1 << 16;
+/// Zero-length flushes remembered for one device. More are not in flight: completions were lost. They are
+/// looked through in their order, so a guest that makes them wait must not make that long.
+const MAX_FLUSHES: usize = 1 << 12;
 
 impl BlockLayer {
     /// A block layer that also hands on spans.

@@ -23,6 +23,12 @@ const SWEEP_NS: u64 = 5_000_000_000;
 /// come.
 const MOST_REQUESTS: usize = 1 << 17;
 
+/// Bios that may wait, and the requests that they wait for: of as many requests as the clock holds back, each
+/// has four bios then.
+const MOST_WAITING: usize = 1 << 19;
+/// Why a bio was given up of a guest that has more on its way than any guest has.
+pub(crate) const NO_END: &str = "no_end";
+
 /// A guest request's QEMU request.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -97,6 +103,8 @@ pub(crate) struct Chain {
 pub(crate) struct Join {
     requests: PointerMap<u64, Request>,
     bios: PointerMap<u64, Bio>,
+    /// How many they are, and for how many requests they wait.
+    waiting: usize,
     next_bio: u64,
     ready: Vec<Chain>,
     swept_ns: u64,
@@ -124,6 +132,7 @@ impl Join {
     pub(crate) fn bio(&mut self, span: BioSpan, device: u32, number: u64, reason: &'static str) {
         let id = self.next_bio;
         self.next_bio += 1;
+        let ended_ns = span.ended_ns;
         let mut open = 0;
         for request in &span.requests {
             let request = self.entry(request.serial, request.completed_ns);
@@ -143,8 +152,41 @@ impl Join {
         } else if open == 0 {
             self.finish_bio(bio);
         } else {
+            self.waiting += bio.weight();
             self.bios.insert(id, bio);
+            self.bound();
         }
+        // Requests that complete in parts end their bios, and need not ever complete as a whole.
+        self.sweep(ended_ns);
+    }
+
+    /// Gives up the older ones of too many that wait: the clock holds back far fewer.
+    fn bound(&mut self) {
+        if self.waiting <= MOST_WAITING {
+            return;
+        }
+        let mut ids: Vec<u64> = self.bios.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            if self.waiting <= MOST_WAITING / 2 {
+                break;
+            }
+            if let Some(bio) = self.take_waiting(id) {
+                self.ready.push(bio.unlinked(NO_END));
+            }
+        }
+        for request in self.requests.values_mut() {
+            if let Fate::Open(waiting) = &mut request.fate {
+                waiting.retain(|id| self.bios.contains_key(id));
+                waiting.shrink_to_fit();
+            }
+        }
+    }
+
+    fn take_waiting(&mut self, id: u64) -> Option<Bio> {
+        let bio = self.bios.remove(&id)?;
+        self.waiting -= bio.weight();
+        Some(bio)
     }
 
     /// The clock has decided on a request.
@@ -165,7 +207,7 @@ impl Join {
             };
             bio.open -= 1;
             if bio.open == 0
-                && let Some(bio) = self.bios.remove(&id)
+                && let Some(bio) = self.take_waiting(id)
             {
                 self.finish_bio(bio);
             }
@@ -180,6 +222,7 @@ impl Join {
     /// Nothing more will come: gives up what waits.
     pub(crate) fn finish(&mut self, reason: &'static str) {
         let waiting: Vec<Bio> = self.bios.drain().map(|(_, bio)| bio).collect();
+        self.waiting = 0;
         self.ready
             .extend(waiting.into_iter().map(|bio| bio.unlinked(reason)));
     }
@@ -248,6 +291,11 @@ impl Join {
 }
 
 impl Bio {
+    /// What it counts for among those that wait.
+    fn weight(&self) -> usize {
+        1 + self.span.requests.len()
+    }
+
     fn unlinked(self, reason: &'static str) -> Chain {
         let links = vec![None; self.span.requests.len()];
         self.chain(links, Some(reason))

@@ -20,7 +20,7 @@ use crate::compare::{self, ChainSums, Series, SeriesMeter, joined};
 use crate::device::Operation;
 use crate::span::{Served, Span};
 
-pub(crate) use join::{Chain, Join, Link};
+pub(crate) use join::{Chain, Join, Link, NO_END};
 pub use segment::SEGMENT_NAMES;
 pub(crate) use segment::{SEGMENTS, segment_names};
 use segment::{Segment, SegmentMeter};

@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::block::Above;
+use crate::chains::NO_END;
 
 /// Bios without an end, requests without one, flushes, and ended requests of bios without an end, of each
 /// so many: a guest that has more in flight on all its disks together lost events, or lies. The oldest are
@@ -9,8 +10,6 @@ use crate::block::Above;
 const MAX_IN_FLIGHT: usize = 1 << 16;
 /// Block events between two looks at that.
 const BOUND_EVENTS: u64 = 1 << 14;
-/// Why a bio was given up.
-const NO_END: &str = "no_end";
 
 impl Session {
     /// Gives up what is in flight for too long where it is too much.

@@ -52,6 +52,19 @@ impl Request {
 /// Things at a sector, the oldest first. Most sectors have one.
 pub(super) type BySector<T> = PointerMap<u64, VecDeque<T>>;
 
+/// Things at one sector that are told apart: the oldest of more are forgotten. They are looked through one by
+/// one, and whoever wrote the capture is not trusted.
+pub(super) const MOST_ALIKE: usize = 1 << 10;
+
+/// Adds the youngest at `offset`.
+pub(super) fn put<T>(map: &mut BySector<T>, offset: u64, thing: T) {
+    let list = map.entry(offset).or_default();
+    if list.len() >= MOST_ALIKE {
+        list.pop_front();
+    }
+    list.push_back(thing);
+}
+
 /// Takes out the oldest at `offset` that is the one.
 pub(super) fn take<T>(map: &mut BySector<T>, offset: u64, is_it: impl Fn(&T) -> bool) -> Option<T> {
     let list = map.get_mut(&offset)?;
@@ -107,9 +120,7 @@ mod tests {
         let issued = [(1, 0), (2, LONG_NS), (3, LONG_NS + 5)];
         for (address, since_ns) in issued {
             let request = Request::empty(address, since_ns, extent);
-            map.entry(4096)
-                .or_insert_with(VecDeque::new)
-                .push_back(request);
+            put(&mut map, 4096, request);
         }
         let mut take = |now_ns| {
             let taken = take_issued(&mut map, 4096, now_ns, |_| true);

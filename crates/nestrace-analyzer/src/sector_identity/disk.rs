@@ -5,12 +5,17 @@ use std::collections::VecDeque;
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
 
-use super::by_sector::{BySector, Carried, Request, Waiting, keep, take, take_issued};
+use super::by_sector::{
+    BySector, Carried, MOST_ALIKE, Request, Waiting, keep, put, take, take_issued,
+};
 use super::{Addresses, Extent, in_flush_sequence};
+use crate::block;
 use crate::pointer::PointerMap;
 
 /// Nothing takes longer, or its end was not recorded: the kernel's own time-out is 30 s.
 const STALE_NS: u64 = 120_000_000_000;
+/// Bios of one request that are followed.
+const MOST_BIOS: usize = block::MOST_BIOS as usize;
 /// How often the stale are looked for.
 const SWEEP_NS: u64 = 10_000_000_000;
 
@@ -42,10 +47,7 @@ impl Disk {
             extent: Extent::of(event),
             flags: event.flags,
         };
-        self.waiting
-            .entry(event.offset)
-            .or_default()
-            .push_back(waiting);
+        put(&mut self.waiting, event.offset, waiting);
         address
     }
 
@@ -79,17 +81,18 @@ impl Disk {
         address
     }
 
-    fn form(&mut self, request: Request) {
+    fn form(&mut self, mut request: Request) {
         self.has_requests = true;
+        request.bios.truncate(MOST_BIOS);
         let extent = request.extent;
         if extent.bytes > 0 {
             let starts = self.forming_ends.entry(extent.end()).or_default();
+            if starts.len() >= MOST_ALIKE {
+                starts.remove(0);
+            }
             starts.push(extent.offset);
         }
-        self.forming
-            .entry(extent.offset)
-            .or_default()
-            .push_back(request);
+        put(&mut self.forming, extent.offset, request);
     }
 
     /// Takes a forming request out of its places.
@@ -109,7 +112,12 @@ impl Disk {
 
     /// The forming request that ends where something of this operation begins.
     fn ending_at(&mut self, end: u64, op: u32) -> Option<Request> {
-        let starts = self.forming_ends.get(&end)?.clone();
+        let mut starts = self.forming_ends.get(&end)?.clone();
+        if starts.len() > 1 {
+            // Each place once, though many begin there: none of those may be the one.
+            let mut known: PointerMap<u64, ()> = PointerMap::default();
+            starts.retain(|start| known.insert(*start, ()).is_none());
+        }
         starts.into_iter().find_map(|start| {
             self.unform(start, |request| {
                 request.extent.end() == end && request.extent.op == op
@@ -150,11 +158,7 @@ impl Disk {
                 self.form(request);
             }
             // D finds it by its place.
-            None => self
-                .waiting
-                .entry(extent.offset)
-                .or_default()
-                .push_back(bio),
+            None => put(&mut self.waiting, extent.offset, bio),
         }
         (kind, bio.address)
     }
@@ -197,17 +201,13 @@ impl Disk {
             extent: front,
             flags: parent.map_or(event.flags, |parent| parent.flags),
         };
-        self.waiting
-            .entry(front.offset)
-            .or_default()
-            .push_back(half);
+        put(&mut self.waiting, front.offset, half);
         let Some(mut parent) = parent else {
             return (address, 0);
         };
         parent.extent.offset = front.end();
         parent.extent.bytes -= front.bytes;
-        let tails = self.waiting.entry(parent.extent.offset).or_default();
-        tails.push_back(parent);
+        put(&mut self.waiting, parent.extent.offset, parent);
         (address, parent.address)
     }
 
@@ -247,6 +247,7 @@ impl Disk {
             known.unwrap_or_else(|| Request::empty(addresses.next(), event.ts_ns, extent));
         request.since_ns = event.ts_ns;
         request.extent = extent;
+        request.bios.truncate(MOST_BIOS);
         request.in_sequence |= request
             .bios
             .iter()
@@ -275,10 +276,7 @@ impl Disk {
         if extent.op == flags::OP_FLUSH {
             self.flushes.push_back(request);
         } else {
-            self.issued
-                .entry(extent.offset)
-                .or_default()
-                .push_back(request);
+            put(&mut self.issued, extent.offset, request);
         }
     }
 
@@ -381,10 +379,7 @@ impl Disk {
         } else {
             return;
         };
-        place
-            .entry(request.extent.offset)
-            .or_default()
-            .push_back(request);
+        put(place, request.extent.offset, request);
     }
 
     fn bio_based_complete(&mut self, event: &mut Event) -> bool {
