@@ -46,7 +46,8 @@ pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
             .iter()
             .filter(|loss| counts_events(loss))
             .map(|loss| loss.events)
-            .sum(),
+            // A guest that says to have lost everything must not turn the host's losses into none.
+            .fold(0, u64::saturating_add),
         // A repaired one is whole again, and lacks what it lacked.
         truncated: manifest.state != State::Complete,
         sources: sources(manifest, streams, &losses),
@@ -112,7 +113,8 @@ fn sources(
         let of_guest = losses
             .iter()
             .filter(|loss| counts_events(loss) && loss.guest.as_deref() == guest);
-        of_guest.map(|loss| loss.events).sum()
+        let events = of_guest.map(|loss| loss.events);
+        events.fold(0, u64::saturating_add)
     };
     let events = |side: &str, file: &str| {
         let read = streams.iter().find(|stream| match &stream.guest {

@@ -353,3 +353,18 @@ fn requests_of_bios_that_were_never_queued() {
     };
     attack("ebpf", Options::default(), N, step);
 }
+
+/// Were the sum to run over, one lost event of the host would be none.
+#[test]
+fn a_guest_that_lost_everything_hides_no_loss_of_the_host() {
+    let manifest = manifest("ebpf");
+    let mut analyzer = Analyzer::new(&manifest, Options::default());
+    let loss = |total| Event {
+        object: total,
+        sub: 0,
+        ..event(0, Kind::Loss, 0)
+    };
+    analyzer.push(&loss(1));
+    analyzer.push_guest(0, &loss(u64::MAX));
+    assert_eq!(analyzer.finish().trace.lost, u64::MAX);
+}
