@@ -84,7 +84,9 @@ impl IntervalDepth {
     const KEPT: usize = 512;
 
     pub(crate) fn interval(&mut self, start_ns: u64, end_ns: u64) {
-        self.request_ns += u128::from(end_ns.saturating_sub(start_ns));
+        // Of a damaged recording, one may end before it began.
+        let end_ns = end_ns.max(start_ns);
+        self.request_ns += u128::from(end_ns - start_ns);
         self.cover(start_ns, end_ns);
         let mut depth = 1;
         for (start, end, there) in &mut self.recent {
@@ -102,19 +104,20 @@ impl IntervalDepth {
         }
     }
 
-    fn cover(&mut self, mut start_ns: u64, end_ns: u64) {
+    fn cover(&mut self, mut start_ns: u64, mut end_ns: u64) {
         while let Some((start, end)) = self.spans.back().copied() {
             if end < start_ns {
                 break;
             }
             start_ns = start_ns.min(start);
+            end_ns = end_ns.max(end);
             self.spans.pop_back();
         }
         self.spans.push_back((start_ns, end_ns));
         if self.spans.len() > Self::KEPT
             && let Some((start, end)) = self.spans.pop_front()
         {
-            self.settled_ns += end - start;
+            self.settled_ns = self.settled_ns.saturating_add(end - start);
         }
     }
 
@@ -125,12 +128,8 @@ impl IntervalDepth {
                 ..QueueDepth::default()
             };
         }
-        let busy_ns = self.settled_ns
-            + self
-                .spans
-                .iter()
-                .map(|(start, end)| end - start)
-                .sum::<u64>();
+        let lasted = self.spans.iter().map(|(start, end)| end - start);
+        let busy_ns = lasted.fold(self.settled_ns, u64::saturating_add);
         QueueDepth {
             mean: self.request_ns as f64 / duration_ns as f64,
             max: self.max,

@@ -87,7 +87,11 @@ impl Users {
         guest_pids: &[(u32, String)],
         device_name: &dyn Fn(u32) -> String,
     ) -> Vec<User> {
-        let all_ns: u64 = self.totals.iter().map(|totals| totals.device_ns).sum();
+        let all_ns: u128 = self
+            .totals
+            .iter()
+            .map(|totals| u128::from(totals.device_ns))
+            .sum();
         let mut users: Vec<User> = Vec::new();
         for (key, totals) in self.keys.iter().zip(&self.totals) {
             let mut user = name(key, images, guest_pids, device_name);

@@ -36,7 +36,9 @@ impl ActivePeriodsMeter {
         self.at_device -= 1;
         self.last_end_ns = Some(ts_ns);
         if self.at_device == 0 {
-            self.active_ns += ts_ns.saturating_sub(self.since_ns);
+            // Stamps of damaged recordings can leap over all of time, again and again.
+            let lasted_ns = ts_ns.saturating_sub(self.since_ns);
+            self.active_ns = self.active_ns.saturating_add(lasted_ns);
         }
     }
 
@@ -45,13 +47,13 @@ impl ActivePeriodsMeter {
         let (mut periods, mut active_ns) = (self.periods, self.active_ns);
         if self.at_device > 0 {
             match self.last_end_ns.filter(|end_ns| *end_ns > self.since_ns) {
-                Some(end_ns) => active_ns += end_ns - self.since_ns,
+                Some(end_ns) => active_ns = active_ns.saturating_add(end_ns - self.since_ns),
                 None => periods = periods.saturating_sub(1),
             }
         }
         let end_ns = self.last_end_ns.unwrap_or(start_ns);
         let idle_ns = end_ns.saturating_sub(start_ns).saturating_sub(active_ns);
-        let all_ns = active_ns + idle_ns;
+        let all_ns = active_ns.saturating_add(idle_ns);
         ActivePeriods {
             n: periods,
             active_ns,

@@ -25,7 +25,7 @@ impl Activity {
     #[inline]
     pub(crate) fn at(&mut self, ts_ns: u64) {
         match self.stretches.last_mut() {
-            Some((_, end_ns)) if ts_ns < end_ns.saturating_add(self.gap_ns) => {
+            Some((_, end_ns)) if ts_ns.saturating_sub(*end_ns) < self.gap_ns => {
                 *end_ns = ts_ns.max(*end_ns);
             }
             _ => self.begin(ts_ns),
@@ -39,9 +39,9 @@ impl Activity {
             self.gap_ns = self.gap_ns.saturating_mul(2);
             let gap_ns = self.gap_ns;
             self.stretches.dedup_by(|next, last| {
-                let near = next.0 < last.1.saturating_add(gap_ns);
+                let near = next.0.saturating_sub(last.1) < gap_ns;
                 if near {
-                    last.1 = next.1;
+                    last.1 = next.1.max(last.1);
                 }
                 near
             });
@@ -72,6 +72,15 @@ mod tests {
                 (300_000_000, 300_000_000)
             ]
         );
+    }
+
+    /// The end of all time is no later than itself: it once was, and no gap was wide enough.
+    #[test]
+    fn stamps_at_the_end_of_all_time_are_one_stretch() {
+        let mut activity = Activity::default();
+        let stamps = [0, u64::MAX].into_iter().cycle();
+        stamps.take(100_000).for_each(|ts| activity.at(ts));
+        assert_eq!(activity.into_stretches(), [(0, 0), (u64::MAX, u64::MAX)]);
     }
 
     #[test]

@@ -50,7 +50,9 @@ impl PlugMeter {
         let Some(since_ns) = self.plugged_since_ns.take() else {
             return;
         };
-        self.plugged_ns += ts_ns.saturating_sub(since_ns);
+        // Stamps of damaged recordings can leap over all of time, again and again.
+        let lasted_ns = ts_ns.saturating_sub(since_ns);
+        self.plugged_ns = self.plugged_ns.saturating_add(lasted_ns);
         let unplugs = if by_timer {
             &mut self.timer_unplugs
         } else {

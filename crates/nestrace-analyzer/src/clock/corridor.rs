@@ -42,21 +42,24 @@ impl Corridor {
     pub(super) fn at(&self, guest_ns: u64) -> Option<Band> {
         Some(Band {
             lo_ns: self.lo.at(guest_ns)?,
-            hi_ns: -self.hi.at(guest_ns)?,
+            hi_ns: self.hi.at(guest_ns)?.saturating_neg(),
         })
     }
 
     /// Whether an exchange agrees with itself: the offset at D and at C may differ by what ρ allows.
     pub(super) fn possible(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
         let (lo_ns, hi_ns) = exchange(guest, host);
-        lo_ns - loss_ns(self.rho_ppm, guest.completed_ns - guest.issued_ns) <= hi_ns
+        let lost_ns = loss_ns(self.rho_ppm, guest.completed_ns - guest.issued_ns);
+        lo_ns.saturating_sub(lost_ns) <= hi_ns
     }
 
     /// Whether an exchange agrees with all others. Accepting only such ones keeps the band open at every
     /// time: `lo_i - rho |t_i - t_j| <= hi_j` holds for all pairs.
     pub(super) fn admits(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
         let (lo_ns, hi_ns) = exchange(guest, host);
-        self.hi.at(guest.issued_ns).is_none_or(|hi| lo_ns <= -hi)
+        self.hi
+            .at(guest.issued_ns)
+            .is_none_or(|hi| lo_ns <= hi.saturating_neg())
             && self.lo.at(guest.completed_ns).is_none_or(|lo| hi_ns >= lo)
             && self.possible(guest, host)
     }
@@ -71,7 +74,7 @@ impl Corridor {
     /// Takes an interval at a time, as if an exchange had said so.
     pub(super) fn assume(&mut self, guest_ns: u64, band: Band) {
         self.lo.push(guest_ns, band.lo_ns);
-        self.hi.push(guest_ns, -band.hi_ns);
+        self.hi.push(guest_ns, band.hi_ns.saturating_neg());
     }
 
     /// Drops what only times before `guest_ns` need.

@@ -28,8 +28,10 @@ pub(super) const fn loss_ns(rho_ppm: u64, distance_ns: u64) -> i64 {
     // Beyond 13 days the product might not fit: everything is lost, which is true as well.
     if distance_ns < 1 << 50 && rho_ppm < 1 << 13 {
         (distance_ns * rho_ppm).div_ceil(1_000_000).cast_signed()
-    } else {
+    } else if distance_ns < 1 << 63 {
         distance_ns.cast_signed()
+    } else {
+        i64::MAX
     }
 }
 
@@ -93,8 +95,10 @@ impl Envelope {
     /// The value at a time; `None` without any.
     pub(super) fn at(&self, at_ns: u64) -> Option<i64> {
         let index = self.after(at_ns);
-        let value =
-            |anchor: &Anchor| anchor.value - loss_ns(self.rho_ppm, anchor.at_ns.abs_diff(at_ns));
+        let value = |anchor: &Anchor| {
+            let lost_ns = loss_ns(self.rho_ppm, anchor.at_ns.abs_diff(at_ns));
+            anchor.value.saturating_sub(lost_ns)
+        };
         let left = index.checked_sub(1).map(|left| value(&self.anchors[left]));
         let right = self.anchors.get(index).map(value);
         left.max(right)
@@ -112,6 +116,19 @@ impl Envelope {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn times_that_no_clock_shows_lose_everything() {
+        let mut envelope = Envelope::new(500);
+        envelope.push(0, -5);
+        assert_eq!(envelope.at(1_000_000), Some(-505));
+        for at_ns in [1 << 62, i64::MAX as u64, 1 << 63, (1 << 63) + 1, u64::MAX] {
+            let value = envelope.at(at_ns).expect("a value");
+            assert!(value < -(1 << 61), "{value} at {at_ns}");
+        }
+        envelope.push(u64::MAX, i64::MIN);
+        assert_eq!(envelope.at(u64::MAX), Some(i64::MIN));
+    }
 
     proptest! {
         #[test]

@@ -114,8 +114,11 @@ impl Pairing {
         } else {
             u64::MAX
         };
-        let before = guest.issued_ns.cast_signed() - issued.hi_ns;
-        let after = guest.completed_ns.cast_signed() - completed.lo_ns;
+        let before = guest.issued_ns.cast_signed().saturating_sub(issued.hi_ns);
+        let after = guest
+            .completed_ns
+            .cast_signed()
+            .saturating_sub(completed.lo_ns);
         if before < self.start.host_live_ns.cast_signed() {
             UnpairedReason::BeforeStart
         } else if after > i64::try_from(host_end_ns).unwrap_or(i64::MAX) {

@@ -84,7 +84,8 @@ impl Band {
     /// The middle: splits the asymmetry of the ways there and back in half.
     #[must_use]
     pub const fn middle_ns(self) -> i64 {
-        self.lo_ns + (self.hi_ns - self.lo_ns) / 2
+        let width_ns = self.hi_ns.saturating_sub(self.lo_ns);
+        self.lo_ns.saturating_add(width_ns / 2)
     }
 
     /// Half the width, rounded up: how far the middle may be off.

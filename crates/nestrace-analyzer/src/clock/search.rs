@@ -201,7 +201,7 @@ fn places(stretch: &[Sent], hosts: &HostsByKey<'_>, wanted: Wanted, pad_ns: i64)
         let room = loss_ns(wanted.rho_ppm, guest.issued_ns.abs_diff(at_ns));
         for host in hosts.alike(sent).iter().take(ALIKE) {
             let (lo_ns, hi_ns) = exchange(guest, host);
-            let (lo_ns, hi_ns) = (lo_ns - room, hi_ns + room);
+            let (lo_ns, hi_ns) = (lo_ns.saturating_sub(room), hi_ns.saturating_add(room));
             let outside = |band: Band| hi_ns < band.lo_ns || lo_ns > band.hi_ns;
             if lo_ns <= hi_ns && !wanted.within.is_some_and(outside) {
                 // Opening before closing at the same place: the ends belong to the interval.

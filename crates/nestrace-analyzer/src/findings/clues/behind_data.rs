@@ -45,15 +45,15 @@ impl BehindDataCounts {
         self.metadata_latency_ns = self
             .metadata_latency_ns
             .saturating_add(other.metadata_latency_ns);
-        self.metadata_host_ns += other.metadata_host_ns;
+        self.metadata_host_ns = self.metadata_host_ns.saturating_add(other.metadata_host_ns);
         self.behind += other.behind;
-        self.behind_ns += other.behind_ns;
+        self.behind_ns = self.behind_ns.saturating_add(other.behind_ns);
         self.undisturbed_ns = match (self.undisturbed_ns, other.undisturbed_ns) {
             (0, ns) | (ns, 0) => ns,
             (ns, more_ns) => ns.min(more_ns),
         };
         self.data += other.data;
-        self.data_host_ns += other.data_host_ns;
+        self.data_host_ns = self.data_host_ns.saturating_add(other.data_host_ns);
         self.given_up += other.given_up;
     }
 }
@@ -93,14 +93,14 @@ impl BehindData {
         self.took.record(host_ns);
         if is_metadata {
             self.counts.metadata += 1;
-            self.counts.metadata_host_ns += host_ns;
+            self.counts.metadata_host_ns = self.counts.metadata_host_ns.saturating_add(host_ns);
             let latency_ns = chain.tree.end_ns.saturating_sub(chain.tree.start_ns);
             let total = &mut self.counts.metadata_latency_ns;
             *total = total.saturating_add(latency_ns);
             self.waiting.push_back(on_host);
         } else {
             self.counts.data += 1;
-            self.counts.data_host_ns += host_ns;
+            self.counts.data_host_ns = self.counts.data_host_ns.saturating_add(host_ns);
             self.number += 1;
             self.data_done.insert((on_host.done_ns, self.number));
         }
@@ -118,7 +118,8 @@ impl BehindData {
             let meanwhile = (first.came_ns, 0)..(first.done_ns, 0);
             if self.data_done.range(meanwhile).take(SEVERAL).count() == SEVERAL {
                 self.counts.behind += 1;
-                self.behind_host_ns += first.done_ns - first.came_ns;
+                let host_ns = first.done_ns - first.came_ns;
+                self.behind_host_ns = self.behind_host_ns.saturating_add(host_ns);
             }
         }
         // Nearly in the order of their coming.
