@@ -33,11 +33,10 @@ fn main() -> Result<(), Failure> {
             ("write", &latency.by_op.write),
         ] {
             // The two halves of Q2C: waiting in the kernel, and the device's own time.
-            show(
-                operation,
-                "in the queue, until issued",
-                parts.i2d.or(parts.g2d),
-            );
+            // Without a scheduler nothing is inserted.
+            let queues = [parts.i2d, parts.g2d].into_iter().flatten();
+            let in_queue = queues.max_by_key(|dist| dist.n);
+            show(operation, "in the queue, until issued", in_queue);
             show(operation, "at the device", parts.d2c);
             show(operation, "in all", parts.q2c);
         }
@@ -50,7 +49,9 @@ fn main() -> Result<(), Failure> {
 
 /// `None`: not recorded. A light recording knows D to C alone.
 fn show(operation: &str, part: &str, dist: Option<Dist>) {
-    let Some(dist) = dist else { return };
+    let Some(dist) = dist.filter(|dist| dist.n > 0) else {
+        return;
+    };
     let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), units::time);
     println!(
         "  {operation:6} {part:28} {:>9} I/Os  median {:>9}  99 % {:>9}  at most {:>9}",
