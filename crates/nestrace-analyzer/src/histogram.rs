@@ -54,19 +54,27 @@ impl Histogram {
     #[inline]
     pub fn record(&mut self, value: u64) {
         let (block, bucket) = place(value);
+        match self.blocks.get_mut(block) {
+            Some(Some(buckets)) => buckets[bucket] += 1,
+            _ => self.begin_block(block, bucket),
+        }
+        if self.n == 0 {
+            self.min = value;
+        }
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.n += 1;
+        self.sum += u128::from(value);
+    }
+
+    /// The first sample in a block of buckets. Apart, because `record` is what an analysis does most.
+    #[cold]
+    fn begin_block(&mut self, block: usize, bucket: usize) {
         if self.blocks.len() <= block {
             self.blocks.resize(block + 1, None);
         }
         let buckets = self.blocks[block].get_or_insert_with(|| Box::new([0; BUCKETS]));
         buckets[bucket] += 1;
-        self.min = if self.n == 0 {
-            value
-        } else {
-            self.min.min(value)
-        };
-        self.max = self.max.max(value);
-        self.n += 1;
-        self.sum += u128::from(value);
     }
 
     /// Adds every sample of `other`.
