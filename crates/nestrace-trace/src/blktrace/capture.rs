@@ -47,6 +47,8 @@ pub struct Capture<R> {
     current: Option<usize>,
     sequences: Sequences,
     outline: Outline,
+    /// The device of the record before, which is one of `outline`'s.
+    last_device: Option<u32>,
     /// What follows a loss.
     next: Option<Event>,
 }
@@ -54,8 +56,10 @@ pub struct Capture<R> {
 #[derive(Debug)]
 struct File<R> {
     reader: Reader<R>,
-    /// The next action, and the notifications before it.
-    ahead: VecDeque<Trace>,
+    /// Notifications before the next action.
+    before: VecDeque<Trace>,
+    /// The next action.
+    next: Option<Trace>,
 }
 
 /// Notifications in a row that are put in order.
@@ -64,24 +68,46 @@ const MAX_NOTIFICATIONS: usize = 1 << 12;
 impl<R: Read> File<R> {
     /// Time of the next record. A notification comes no later than what it was written for: dumps of
     /// blkparse leave it the machine's own time while all others count from the first event.
+    #[inline]
     fn next_time(&mut self) -> Option<u64> {
-        if self.ahead.is_empty() {
-            let mut known_ns = u64::MAX;
-            for trace in self.reader.by_ref().take(MAX_NOTIFICATIONS) {
-                let is_action = trace.notify().is_none();
-                if is_action {
-                    known_ns = trace.time_ns;
-                }
-                self.ahead.push_back(trace);
-                if is_action {
+        if let Some(notification) = self.before.front() {
+            return Some(notification.time_ns);
+        }
+        if self.next.is_none() {
+            self.next = self.reader.next();
+            if self.next.as_ref()?.notify().is_some() {
+                return self.read_notifications();
+            }
+        }
+        self.next.as_ref().map(|action| action.time_ns)
+    }
+
+    /// What was read next is a notification: finds the action that follows. The time of the first of them.
+    #[cold]
+    fn read_notifications(&mut self) -> Option<u64> {
+        self.before.extend(self.next.take());
+        while self.before.len() < MAX_NOTIFICATIONS {
+            match self.reader.next() {
+                Some(trace) if trace.notify().is_some() => self.before.push_back(trace),
+                next => {
+                    self.next = next;
                     break;
                 }
             }
-            for trace in &mut self.ahead {
-                trace.time_ns = trace.time_ns.min(known_ns);
-            }
         }
-        self.ahead.front().map(|trace| trace.time_ns)
+        let known_ns = self.next.as_ref().map_or(u64::MAX, |action| action.time_ns);
+        for notification in &mut self.before {
+            notification.time_ns = notification.time_ns.min(known_ns);
+        }
+        self.before.front().map(|trace| trace.time_ns)
+    }
+
+    #[inline]
+    fn take_next(&mut self) -> Option<Trace> {
+        match self.before.pop_front() {
+            None => self.next.take(),
+            notification => notification,
+        }
     }
 }
 
@@ -115,13 +141,15 @@ impl<R: Read> Capture<R> {
                 .into_iter()
                 .map(|reader| File {
                     reader,
-                    ahead: VecDeque::new(),
+                    before: VecDeque::new(),
+                    next: None,
                 })
                 .collect(),
             heads: BinaryHeap::new(),
             current: None,
             sequences: Sequences::default(),
             outline: Outline::default(),
+            last_device: None,
             next: None,
         };
         for place in 0..capture.files.len() {
@@ -158,7 +186,7 @@ impl<R: Read> Capture<R> {
             Some(place) => place,
             None => self.heads.pop()?.0.1,
         };
-        let trace = self.files.get_mut(place)?.ahead.pop_front()?;
+        let trace = self.files.get_mut(place)?.take_next()?;
         self.current = match self.read_head(place) {
             None => None,
             Some(time_ns) => {
@@ -186,13 +214,14 @@ impl<R: Read> Capture<R> {
             outline.other = outline.other.saturating_add(u64::from(thread.is_none()));
             return thread;
         }
-        let devices = &mut outline.devices;
-        if !devices.contains(&trace.device) {
-            if devices.len() >= MAX_DEVICES {
+        if self.last_device != Some(trace.device) {
+            let devices = &mut outline.devices;
+            if devices.len() >= MAX_DEVICES && !devices.contains(&trace.device) {
                 outline.ignored = outline.ignored.saturating_add(1);
                 return None;
             }
             devices.insert(trace.device);
+            self.last_device = Some(trace.device);
         }
         let gap = self.sequences.take(trace);
         let event = event(trace);

@@ -174,8 +174,10 @@ impl<R: Read> Reader<R> {
             cut(self, rest.len());
             return None;
         };
-        trace.payload.extend_from_slice(payload);
-        trace.split_cgroup();
+        if !payload.is_empty() {
+            trace.payload.extend_from_slice(payload);
+            trace.split_cgroup();
+        }
         self.source.advance(end);
         Some((offset, trace))
     }

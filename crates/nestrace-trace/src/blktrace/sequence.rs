@@ -27,10 +27,20 @@ struct Counter {
 
 impl Counter {
     /// How many numbers are known to be missing now.
+    #[inline]
     fn next(&mut self, number: u32) -> u32 {
+        // Nearly all.
+        if self.odd.is_none() && self.last.checked_add(1) == Some(number) {
+            self.last = number;
+            return 0;
+        }
+        self.out_of_line(number)
+    }
+
+    #[cold]
+    fn out_of_line(&mut self, number: u32) -> u32 {
         let follows = |before: u32, by: u32| before.checked_add(by) == Some(number);
         let missing = match self.odd.take() {
-            None if follows(self.last, 1) => 0,
             None => {
                 self.odd = Some(number);
                 return 0;

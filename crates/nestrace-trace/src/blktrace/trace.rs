@@ -280,7 +280,26 @@ impl ByteOrder {
 /// Takes the fields of a record of which there are at least [`Version::record_bytes`], all but the
 /// payload, and the payload's length.
 pub(super) fn parse(record: &[u8], format: Format) -> (Trace, usize) {
-    let order = format.order;
+    // Length, order and version are constants in each arm: the compiler leaves loads behind, and no branches.
+    let Format { order, version } = format;
+    match (version, order) {
+        (Version::V7, ByteOrder::Little) => {
+            parse_as::<RECORD_BYTES>(record, ByteOrder::Little, Version::V7)
+        }
+        (Version::V7, ByteOrder::Big) => {
+            parse_as::<RECORD_BYTES>(record, ByteOrder::Big, Version::V7)
+        }
+        (Version::V8, _) => parse_as::<RECORD_BYTES_V8>(record, order, Version::V8),
+    }
+}
+
+#[inline(always)]
+fn parse_as<const BYTES: usize>(
+    record: &[u8],
+    order: ByteOrder,
+    version: Version,
+) -> (Trace, usize) {
+    let record: &[u8; BYTES] = record.first_chunk().unwrap_or(&[0; BYTES]);
     let mut fields = Fields {
         rest: record,
         order,
@@ -295,7 +314,7 @@ pub(super) fn parse(record: &[u8], format: Format) -> (Trace, usize) {
         ..Trace::default()
     };
     // Version 8 has the thread before the action, which it aligns to 8 bytes.
-    match format.version {
+    match version {
         Version::V7 => (trace.raw_action, trace.tid) = (u64::from(fields.u32()), fields.u32()),
         Version::V8 => (trace.tid, trace.raw_action) = (fields.u32(), fields.u64()),
     }
@@ -312,22 +331,26 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
+    #[inline(always)]
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let (field, rest) = self.rest.split_first_chunk().unwrap_or((&[0; N], &[]));
         self.rest = rest;
         *field
     }
 
+    #[inline]
     fn u16(&mut self) -> u16 {
         let bytes = self.take();
         self.order.u16(bytes)
     }
 
+    #[inline]
     fn u32(&mut self) -> u32 {
         let bytes = self.take();
         self.order.u32(bytes)
     }
 
+    #[inline]
     fn u64(&mut self) -> u64 {
         let bytes = self.take();
         self.order.u64(bytes)
