@@ -25,7 +25,8 @@ pub fn read_ahead<'scope>(
         .name("read-ahead".to_owned())
         .spawn_scoped(scope, move || {
             loop {
-                let batch: Vec<Event> = events.by_ref().take(BATCH).collect();
+                let mut batch = Vec::with_capacity(BATCH);
+                batch.extend(events.by_ref().take(BATCH));
                 if batch.is_empty() || sender.send(batch).is_err() {
                     return;
                 }
