@@ -1,5 +1,7 @@
 //! A bio's life, splits included.
 
+use std::collections::hash_map::Entry;
+
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
@@ -376,24 +378,23 @@ impl BlockLayer {
         self.begin_life(event.object, front, event.ts_ns, above);
     }
 
-    /// A fragment, carried by a request, has ended.
+    /// A fragment, carried by a request, has ended. Says whether it was alive.
     pub(super) fn end_fragment(
         &mut self,
         pointer: u64,
         generation: u32,
         ending: Ending,
         above: &mut Above<'_>,
-    ) {
-        let Some(bio) = self
-            .bios
-            .get_mut(&pointer)
-            .filter(|bio| bio.generation == generation)
-        else {
-            return;
+    ) -> bool {
+        let Entry::Occupied(mut place) = self.bios.entry(pointer) else {
+            return false;
         };
+        let bio = place.get_mut();
+        if bio.generation != generation {
+            return false;
+        }
         bio.open = bio.open.saturating_sub(1);
         bio.leave_tail(ending.ts_ns, above);
-        let bio = *bio;
         if let (Some(spans), Some(by)) = (&mut self.spans, ending.by) {
             spans.carried(bio.whole(), by);
         }
@@ -401,11 +402,17 @@ impl BlockLayer {
             ios.extend(bio.io(&by));
         }
         if bio.root.is_none() && bio.open > 0 {
-            return;
+            return true;
         }
-        self.bios.remove(&pointer);
+        let bio = place.remove();
+        self.end_life(&bio, ending, above);
+        true
+    }
+
+    /// The life of a fragment is over, and that of its bio where it was the last one.
+    fn end_life(&mut self, bio: &Bio, ending: Ending, above: &mut Above<'_>) {
         let Some((root_pointer, root_generation)) = bio.root else {
-            self.end_bio(&bio, &bio, ending, above);
+            self.end_bio(bio, bio, ending, above);
             return;
         };
         let Some(root) = self
@@ -419,7 +426,7 @@ impl BlockLayer {
         if root.open == 0 {
             let root = *root;
             self.bios.remove(&root_pointer);
-            self.end_bio(&root, &bio, ending, above);
+            self.end_bio(&root, bio, ending, above);
         }
     }
 

@@ -9,7 +9,7 @@ use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::bio::Ending;
-use super::issue::{Request, flush_clocks};
+use super::issue::{Carried, Request, flush_clocks};
 use super::{Above, BlockLayer, EmptyFlush};
 use crate::device::Operation;
 use crate::image::Owner;
@@ -177,13 +177,11 @@ impl BlockLayer {
 
     fn end_all(&mut self, request: &Request, ending: Ending, above: &mut Above<'_>) {
         for carried in request.first.iter().chain(&request.others) {
-            let live = self
-                .bios
-                .get(&carried.pointer)
-                .is_some_and(|bio| bio.generation == carried.generation);
-            if live {
-                self.end_fragment(carried.pointer, carried.generation, ending, above);
-            } else {
+            let Carried {
+                pointer,
+                generation,
+            } = *carried;
+            if !self.end_fragment(pointer, generation, ending, above) {
                 self.meter(request.device).check.ended_twice += 1;
             }
         }

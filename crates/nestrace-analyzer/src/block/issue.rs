@@ -332,25 +332,23 @@ impl BlockLayer {
             .inserted_ns
             .filter(|inserted| bio.way == Way::Got && *inserted >= bio.entered_ns);
         bio.reach_device(request.issued_ns, above);
-        let bio = *bio;
         if let Some(spans) = &mut self.spans
             && request.in_sequence
         {
-            spans.data_of_sequence_issued(device, &bio);
+            spans.data_of_sequence_issued(device, bio);
         }
+        let whose = (bio.operation, bio.process);
+        let untraced_merge = bio.way == Way::Unknown
+            && bio.operation == Operation::Discard
+            && bio.queued_ns.is_some();
+        let waited_ns = bio
+            .inserted_ns
+            .map(|inserted_ns| inserted_ns - bio.entered_ns);
         let meter = self.meter(device);
         meter.check.walked_at_issue += 1;
-        if bio.way == Way::Unknown && bio.operation == Operation::Discard && bio.queued_ns.is_some()
-        {
-            meter.check.untraced_merges += 1;
-        }
-        if let Some(inserted_ns) = bio.inserted_ns {
-            let waited_ns = inserted_ns - bio.entered_ns;
-            meter.record(
-                (bio.operation, bio.process),
-                |parts| &mut parts.g2i,
-                waited_ns,
-            );
+        meter.check.untraced_merges += u64::from(untraced_merge);
+        if let Some(waited_ns) = waited_ns {
+            meter.record(whose, |parts| &mut parts.g2i, waited_ns);
         }
     }
 

@@ -14,6 +14,7 @@ mod spans;
 mod without_requests;
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
@@ -234,8 +235,12 @@ impl BlockLayer {
     /// Puts a new life in the place of an old one.
     fn begin_life(&mut self, pointer: u64, bio: Bio, ts_ns: u64, above: &mut Above<'_>) {
         bio.enter_queue(ts_ns, above);
-        let Some(old) = self.bios.insert(pointer, bio) else {
-            return;
+        let old = match self.bios.entry(pointer) {
+            Entry::Vacant(place) => {
+                place.insert(bio);
+                return;
+            }
+            Entry::Occupied(mut place) => place.insert(bio),
         };
         // Zero-length flushes end by order, not by address, so an old one may still stand here.
         if old.empty_flush || old.queued_ns.is_none() {

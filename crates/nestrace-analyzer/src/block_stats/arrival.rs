@@ -191,6 +191,9 @@ impl ArrivalMeter {
         let known = self.n_recent.min(WINDOW);
         let found = (known > 0).then(|| {
             let last = distance(self.recent[(self.n_recent - 1) % WINDOW], start, end);
+            if last == 0 {
+                return (last, last);
+            }
             let least = self.recent[..known]
                 .iter()
                 .map(|recent| distance(*recent, start, end))
