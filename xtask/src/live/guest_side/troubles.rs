@@ -118,7 +118,6 @@ pub fn paused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     thread::sleep(2 * A_WHILE);
     let ended = recording.stop(Signal::SIGINT)?;
     let analysis = stage.ended_well(case, &ended, "interrupted")?;
-    // Known to fall short: the clock finds its step only seconds later, and until then bios stay
     chains_hold(case, stage, &analysis)?;
     let clock = &analysis["clocks"][0];
     let pieces = clock["pieces"].as_u64().unwrap_or(0);

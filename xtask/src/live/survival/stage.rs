@@ -98,12 +98,24 @@ impl<'a> Stage<'a> {
         // An agent that has just been started has its programs verified meanwhile.
         let deadline = Instant::now() + 4 * LIVE;
         while writes()? < before + 20 {
-            anyhow::ensure!(Instant::now() < deadline, "see the guest write");
+            if Instant::now() > deadline {
+                anyhow::bail!("see the guest write; it says: {}", self.guest_at_work());
+            }
             // Once more: the load that was there may have been about to end.
             self.guest.run_ok(&script, Duration::from_secs(20))?;
             thread::sleep(Duration::from_millis(200));
         }
         Ok(())
+    }
+
+    /// What the guest's processes wait for, and the end of its console, for an error.
+    fn guest_at_work(&self) -> String {
+        let script = "ps -o pid,stat,args | grep -v '\\[' | tail -n 20; \
+                      for pid in $(pidof fio); do cat /proc/$pid/wchan /proc/$pid/stack; done; \
+                      cat /sys/block/*/inflight; grep -E 'virtio|ata' /proc/interrupts; free -m; df /tmp /dev/shm; dmesg | tail -n 150";
+        let said = self.guest.run(script, Duration::from_secs(10));
+        let said = said.map_or_else(|error| error.to_string(), |output| output.stdout);
+        format!("{said}; the console: {}", self.guest.console())
     }
 
     /// Ends the load and waits until it is gone.
