@@ -5,6 +5,7 @@
 
 mod bound;
 mod disk;
+mod plausible;
 mod summary;
 mod unmap;
 
@@ -30,6 +31,7 @@ use crate::threads::Threads;
 use crate::unlinked::{Reason, Reasons};
 
 use disk::DiskCounts;
+use plausible::{is_plausible, lies_nowhere};
 pub(crate) use summary::{disk_of, is_undecided};
 use unmap::Unmaps;
 
@@ -462,30 +464,6 @@ impl Session {
         }
     }
 }
-
-/// Whether a kernel can have written this: the guest is not trusted, and sums are not to overflow. A bio's
-/// length has 32 bits, a place on a disk 64 bits of sectors at most, of which nobody has more than 2^51;
-/// a clock that counts nanoseconds from its start does not pass a hundred years.
-fn is_plausible(kind: Kind, event: &Event) -> bool {
-    // A Link holds addresses in these columns, and a flush has no place: its sector is −1.
-    let extent = kind == Kind::Link
-        || event.bytes == 0
-        || event.bytes <= u64::from(u32::MAX) && event.offset < 1 << 60;
-    extent && event.ts_ns < 1 << 62
-}
-
-/// A pass-through request has no place: its sector is −1. Every disk of virtio-blk has one where its
-/// serial number is asked for, as the agent does when recording begins. It moves none of the disk's data,
-/// so nothing here uses it, and nothing is wrong with it.
-fn lies_nowhere(event: &Event) -> bool {
-    Operation::of(event.op()) == Operation::Other
-        && event.offset == NOWHERE
-        && event.bytes <= u64::from(u32::MAX)
-        && event.ts_ns < 1 << 62
-}
-
-/// The byte at which sector −1 would lie.
-const NOWHERE: u64 = u64::MAX << 9;
 
 /// What a request has in common with QEMU's; `None` for those that QEMU does not account.
 fn key(request: &RequestSpan) -> Option<Key> {
