@@ -48,12 +48,12 @@ fn clock(ctx: &LiveContext, case: &mut Case, iothread: bool) -> anyhow::Result<(
     }];
     let busy_before = std::cell::Cell::new(0);
     let busy_after = std::cell::Cell::new(0);
-    // No flushes: the kernel's time has those in it in its own way. A deep queue: its time also has what
-    // the probes take in a translated guest, some 20 µs for each request however long that is. A slow end:
-    // only one round trip is kept of each few seconds.
+    // No flushes: the kernel's time has those in it in its own way. A deep queue of large requests: its time
+    // also has what the probes take in a translated guest, some 30 µs for each request however long that is. A
+    // slow end: only one round trip is kept of each few seconds.
     let script = format!(
-        "fio --filename=/dev/{device} --direct=1 --ioengine=libaio --bs=4k --rw=randrw --size=64m \
-         --norandommap --output=/tmp/fio.out --name=load --iodepth=48 --io_size=24m \
+        "fio --filename=/dev/{device} --direct=1 --ioengine=libaio --bs=64k --rw=randrw --size=64m \
+         --norandommap --output=/tmp/fio.out --name=load --iodepth=48 --io_size=384m \
          --name=slow --stonewall --iodepth=1 --rate_iops=50 --time_based --runtime=8"
     );
     let measured = measure(ctx, &watched, || {
