@@ -93,11 +93,16 @@ pub struct Measured<C = Counts> {
     pub bundle: PathBuf,
     /// Why it was made anew, once for each time.
     pub again: Vec<String>,
+    /// From the recorder's start until every source was live, the loading of an agent that has just been
+    /// started included.
+    pub live_after: Duration,
 }
 
 impl<C> Measured<C> {
-    /// Nothing was lost; how often it was recorded until then is a figure of the case.
+    /// Nothing was lost; how often it was recorded until then, and how soon it was live, are figures of the case.
     pub fn is_whole(&self, case: &mut Case) -> anyhow::Result<()> {
+        let live_after = self.live_after.as_secs_f64();
+        case.figure(format!("live after {live_after:.1} s"));
         if !self.again.is_empty() {
             case.figure(format!("recorded again for {}", self.again.join(" and ")));
         }
@@ -240,8 +245,10 @@ fn measure_once<C: Tally>(
     args.extend(["-o", bundle.to_str().context("name the recording")?]);
 
     let at_start = (observed.counts)()?;
+    let started = Instant::now();
     let mut recorder = Recorder::start(&ctx.nestrace, &args, false)?;
     (observed.live)(&mut recorder)?;
+    let live_after = started.elapsed();
     let before = (observed.counts)()?;
     if !are_at_rest_since(&before, &at_start) {
         return Ok(None);
@@ -276,6 +283,7 @@ fn measure_once<C: Tally>(
         truth,
         bundle,
         again: Vec::new(),
+        live_after,
     }))
 }
 
