@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use nestrace_lab::child_process::ends_with_us;
 use nestrace_lab::external_tool::last_lines;
 use nestrace_lab::interrupt;
 use nix::sys::signal::{Signal, kill};
@@ -51,6 +52,7 @@ impl Recorder {
             .stderr(Stdio::piped())
             // Ctrl-C at a terminal reaches xtask alone, which stops the recorder in order.
             .process_group(0);
+        ends_with_us(&mut command, Signal::SIGINT);
         let mut child = command
             .spawn()
             .with_context(|| format!("start {}", command.get_program().display()))?;

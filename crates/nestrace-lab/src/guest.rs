@@ -17,6 +17,7 @@ use tempfile::TempDir;
 pub use crate::guest_channel::{ChannelError, GuestOutput};
 pub use crate::guest_spec::{Accel, DiskSpec, GuestSpec};
 
+use crate::child_process::ends_with_us;
 use crate::external_tool::last_lines;
 use crate::guest_channel::Channel;
 use crate::initramfs::{self, InitramfsError};
@@ -416,12 +417,8 @@ fn start_qemu(spec: &GuestSpec, accel: &str) -> Result<Qemu, GuestError> {
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log)
         .process_group(0);
-    // SAFETY: prctl is async-signal-safe and touches nothing of the parent. The signal comes when
-    // the thread that boots the guest ends: a run that is killed leaves no QEMU behind.
-    unsafe {
-        command
-            .pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
-    }
+    // A run that is killed leaves no QEMU behind.
+    ends_with_us(&mut command, Signal::SIGKILL);
     let child = command.spawn().map_err(failed)?;
     Ok(Qemu { child, folder })
 }

@@ -30,6 +30,7 @@
 pub mod agent;
 pub mod block_stat;
 pub mod cache_dir;
+pub mod child_process;
 pub mod cpio_archive;
 pub mod disk_image;
 pub mod experiment;

@@ -2,7 +2,6 @@
 //! that cannot be followed here (nbd).
 
 use std::fs::File;
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nestrace_lab::block_stat::BlockStat;
+use nestrace_lab::child_process::ends_with_us;
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_lab::host_fs::LoopDevice;
 use nestrace_lab::interrupt;
@@ -302,12 +302,7 @@ impl NbdServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0);
-        // SAFETY: prctl is async-signal-safe and touches nothing of the parent.
-        unsafe {
-            command.pre_exec(|| {
-                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
-            });
-        }
+        ends_with_us(&mut command, Signal::SIGKILL);
         let child = command.spawn().context("start qemu-nbd")?;
         let server = Self { child, folder };
         let deadline = Instant::now() + Duration::from_secs(10);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::child_process::ends_with_us;
 use crate::external_tool::last_lines;
 use crate::interrupt::{self, Interrupted};
 
@@ -74,6 +75,8 @@ impl Recorder {
             .stderr(Stdio::piped())
             // Ctrl-C at a terminal reaches the lab alone, which stops the recorder in order.
             .process_group(0);
+        // A lab that is killed leaves a closed recording.
+        ends_with_us(&mut command, Signal::SIGINT);
         let mut child = command.spawn().map_err(|source| RecorderError::Start {
             program: nestrace.to_owned(),
             source,

@@ -1,6 +1,5 @@
 //! A private libvirtd.
 
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use nestrace_lab::child_process::ends_with_us;
 use nestrace_lab::external_tool::{Tool, find_program, last_lines};
 use nestrace_lab::{interrupt, packages};
 use nix::sys::signal::Signal;
@@ -61,13 +61,9 @@ impl Libvirt {
             .stdout(log.try_clone()?)
             .stderr(log)
             .process_group(0);
-        // SAFETY: prctl is async-signal-safe and touches nothing of the parent. A run that is killed
-        // takes the namespace's first process along, and the kernel every other process in it.
-        unsafe {
-            command.pre_exec(|| {
-                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from)
-            });
-        }
+        // A run that is killed takes the namespace's first process along, and the kernel every other
+        // process in it.
+        ends_with_us(&mut command, Signal::SIGKILL);
         let child = command.spawn().context("start unshare")?;
         let mut this = Self { child, folder };
         this.wait()?;
