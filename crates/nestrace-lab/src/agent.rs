@@ -23,6 +23,21 @@ impl Guest {
         self.run_ok(&script, PATIENCE).map(|_| ())
     }
 
+    /// Waits until the agent that was started last has loaded its programs, or has said that it uses none: a
+    /// recording is live at once then. A translated guest takes some ten seconds.
+    ///
+    /// # Errors
+    /// It does not say so within `patience`.
+    pub fn wait_for_agent(&self, patience: Duration) -> Result<(), GuestError> {
+        let tries = patience.as_millis() / 100;
+        let script = format!(
+            "for try in $(seq {tries}); do \
+             grep -q '^nestrace-agent: backend ' /run/agent.log && exit; sleep 0.1; done; \
+             tail -5 /run/agent.log >&2; exit 1"
+        );
+        self.run_ok(&script, patience + PATIENCE).map(|_| ())
+    }
+
     /// Sends a signal (`KILL`) to the agent that was started last and waits until it is gone.
     ///
     /// # Errors

@@ -103,12 +103,13 @@ impl Recorded {
     fn make(ctx: &LiveContext, case: &mut Case, pairs: &[Pair]) -> anyhow::Result<Self> {
         let (hosts, disks) = make_disks(ctx, pairs)?;
         let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
-        let guest = boot(ctx, "agent", disks, "--backend ebpf")?;
+        let guest = boot(ctx, "agent", disks)?;
         let mut devices = Vec::new();
         for (id, pair) in ids.iter().zip(pairs) {
             guest.make_fs(id, pair.guest_fs)?;
             devices.push(device_in_guest(&guest, id)?);
         }
+        guest.start_agent("--backend ebpf")?;
         let watched = Watched::of_guest(&guest, &ids, &hosts);
         let work = workload(&devices, pairs);
         let measured = measure(ctx, &watched, || {

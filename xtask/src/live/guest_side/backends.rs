@@ -49,7 +49,7 @@ fn same_events(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
     let stack = DiskStack::RAW;
     let disk = ctx.disk(&host, DISK, stack, 64 << 20, "full")?;
-    let guest = boot(ctx, "backends", vec![disk], "--backend ebpf")?;
+    let guest = boot(ctx, "backends", vec![disk])?;
     let device = device_in_guest(&guest, DISK)?;
     guest.make_fs(DISK, nestrace_lab::stack::GuestFsKind::Ext4)?;
     let limits = format!(
@@ -58,6 +58,7 @@ fn same_events(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
          echo 128 > /sys/block/{device}/queue/max_sectors_kb"
     );
     guest.run_ok(&limits, Duration::from_secs(30))?;
+    guest.start_agent("--backend ebpf")?;
     let watched = [Watched {
         guest: &guest,
         disk: DISK,

@@ -43,7 +43,8 @@ fn clock(ctx: &LiveContext, case: &mut Case, iothread: bool) -> anyhow::Result<(
         ..DiskStack::RAW
     };
     let disk = ctx.disk(&host, DISK, stack, 64 << 20, "full")?;
-    let guest = boot(ctx, "clock", vec![disk], "--backend ebpf")?;
+    let guest = boot(ctx, "clock", vec![disk])?;
+    guest.start_agent("--backend ebpf")?;
     let device = device_in_guest(&guest, DISK)?;
     let watched = [Watched {
         guest: &guest,

@@ -40,7 +40,9 @@ fn both(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
             disks.push(ctx.disk(&host, id, stack, 64 << 20, "full")?);
             hosts.push(host);
         }
-        guests.push(boot(ctx, purpose, disks, "--backend ebpf")?);
+        let guest = boot(ctx, purpose, disks)?;
+        guest.start_agent("--backend ebpf")?;
+        guests.push(guest);
     }
     let places = guests
         .iter()

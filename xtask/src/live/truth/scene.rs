@@ -114,12 +114,13 @@ impl<'a> Scene<'a> {
         let writer = guest_programs::stamp_writer()?;
         let mut extra_arguments = qemu_log::arguments(&folder.path().join("qemu.log"));
         extra_arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-        let guest = boot_with(ctx, "truth", "--backend ebpf", |spec| GuestSpec {
+        let guest = boot_with(ctx, "truth", |spec| GuestSpec {
             disks: vec![disk],
             files: vec![(WRITER.to_owned(), writer)],
             extra_arguments,
             ..spec
         })?;
+        guest.start_agent("--backend ebpf")?;
         let device = device_in_guest(&guest, DISK)?;
         Ok(Self {
             ctx,
