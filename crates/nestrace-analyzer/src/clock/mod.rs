@@ -40,7 +40,10 @@ mod cluster;
 mod corridor;
 mod devices;
 mod doubt;
+#[cfg(test)]
+mod effort;
 mod envelope;
+mod fitting;
 mod pairing;
 mod pending;
 mod report;
