@@ -311,7 +311,7 @@ impl Analyzer {
             file: String::new(),
             events: self.events,
             unknown_events: self.unknown_events,
-            implausible: 0,
+            implausible: self.implausible,
             first_ns: self.first_ns,
             last_ns: self.last_ns,
             losses: self.losses,
