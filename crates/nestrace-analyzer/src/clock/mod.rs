@@ -42,6 +42,7 @@ mod devices;
 mod doubt;
 #[cfg(test)]
 mod effort;
+mod election;
 mod envelope;
 mod fitting;
 mod pairing;
@@ -55,6 +56,7 @@ mod timeline;
 mod trail;
 
 pub use devices::match_disks;
+pub(crate) use devices::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS};
 pub use pairing::{ClockSummary, Pairing};
 pub use request::{
     Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Unpaired, UnpairedReason,
