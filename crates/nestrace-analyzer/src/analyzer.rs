@@ -14,6 +14,7 @@ use crate::guest_side::Session;
 use crate::image::Images;
 use crate::loss_counts::LossCounts;
 use crate::overlap::Activity;
+use crate::plausible;
 use crate::qemu::{Disks, Qemu};
 use crate::served::{HostLayers, HostSide};
 use crate::threads::Threads;
@@ -68,6 +69,8 @@ pub struct Analyzer {
     pub(crate) damage: Vec<(Option<String>, Damage)>,
     pub(crate) events: u64,
     pub(crate) unknown_events: u64,
+    /// Events that neither kernel nor QEMU can have written.
+    pub(crate) implausible: u64,
     pub(crate) first_ns: Option<u64>,
     pub(crate) last_ns: u64,
     pub(crate) bios_recorded: bool,
@@ -134,6 +137,7 @@ impl Analyzer {
             damage: Vec::new(),
             events: 0,
             unknown_events: 0,
+            implausible: 0,
             first_ns: None,
             last_ns: 0,
             bios_recorded: false,
@@ -165,6 +169,10 @@ impl Analyzer {
             _ => {}
         }
         if self.outside(event.ts_ns) {
+            return;
+        }
+        if !plausible::of_host(kind, event) {
+            self.implausible += 1;
             return;
         }
         if self.first_ns.is_none() {

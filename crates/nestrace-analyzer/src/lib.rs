@@ -65,6 +65,7 @@ mod loss_counts;
 #[path = "../tests/notation/mod.rs"]
 mod notation;
 mod overlap;
+mod plausible;
 mod pointer;
 mod qemu;
 mod recording;

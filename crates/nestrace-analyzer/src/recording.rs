@@ -179,11 +179,15 @@ fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {
         .map(|notice| notice.message.clone())
         .collect();
     for stream in streams.iter().filter(|stream| stream.implausible > 0) {
-        notices.push(format!(
-            "{} from inside {} that no kernel can have written: not used",
-            units::of(stream.implausible, "event", "events"),
-            stream.guest.as_deref().unwrap_or("the host")
-        ));
+        let events = units::of(stream.implausible, "event", "events");
+        notices.push(match &stream.guest {
+            Some(guest) => {
+                format!("{events} from inside {guest} that no kernel can have written: not used")
+            }
+            None => format!(
+                "{events} of the host with a size or place that nothing has: not used, the recording is damaged"
+            ),
+        });
     }
     for stream in streams
         .iter()

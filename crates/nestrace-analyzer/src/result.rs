@@ -8,7 +8,7 @@ use crate::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
 use crate::chains::{DiskChains, Names};
 use crate::clock::ClockSummary;
 use crate::findings::{self, DiskClues};
-use crate::guest_side::{disk_of, is_undecided};
+use crate::guest_side::{disk_of, is_undecided, told_by_requests};
 use crate::recording::{self, StreamCounts};
 use crate::verdict::{self, DiskVerdict, Verdict};
 
@@ -46,7 +46,8 @@ impl Analyzer {
         let mut images = self.images.finish(self.bios_recorded, files_recorded);
         images.retain(|image| of_guest(&image.guest));
         let amplification = self.amplification(&devices, &qemu, &images, &chains);
-        let trace = self.trace();
+        let mut trace = self.trace();
+        trace.notices.extend(self.told_by_requests(&clocks));
         let stories = self.stories();
         let mut analysis = Analysis {
             schema: SCHEMA,
@@ -177,6 +178,29 @@ impl Analyzer {
             all.extend(self.chains_of(disk, clocks));
         }
         all.extend(self.undecided(clocks));
+        all
+    }
+
+    /// Which devices serial number, bus and size did not tell, and what did.
+    fn told_by_requests(&self, clocks: &[ClockSummary]) -> Vec<String> {
+        let mut all = Vec::new();
+        for (session, clock) in self.sessions.iter().zip(clocks) {
+            let guests = &self.manifest.topology.guests;
+            let guest = guests.iter().find(|guest| guest.name == session.side.guest);
+            for (device, about) in session.side.disks.iter().enumerate() {
+                let told = told_by_requests(clock, device);
+                let busy = session.chains_of(device).filter(|of| of.guest_bios > 0);
+                let Some(((disk, why), guest)) = told.zip(guest).filter(|_| busy.is_some()) else {
+                    continue;
+                };
+                if let Some(disk) = guest.disks.get(disk as usize) {
+                    all.push(format!(
+                        "{} inside {} is {}: bus and size fit several disks, and {why}",
+                        about.name, guest.name, disk.name
+                    ));
+                }
+            }
+        }
         all
     }
 
@@ -311,7 +335,7 @@ impl Analyzer {
             file: String::new(),
             events: self.events,
             unknown_events: self.unknown_events,
-            implausible: 0,
+            implausible: self.implausible,
             first_ns: self.first_ns,
             last_ns: self.last_ns,
             losses: self.losses,

@@ -210,7 +210,16 @@ fn event() -> impl Strategy<Value = Event> {
         u64::MAX,
     ]);
     let few = prop::sample::select(vec![0u64, 64, 128, 192, 12, u64::MAX]);
-    let bytes = prop::sample::select(vec![0u64, 512, 4096, u32::MAX.into()]);
+    let bytes = prop::sample::select(vec![
+        0u64,
+        512,
+        4096,
+        u32::MAX.into(),
+        1 << 32,
+        1 << 41,
+        i64::MAX as u64,
+        u64::MAX,
+    ]);
     let dev = prop::sample::select(vec![0u32, 1, two_sides::VDA, two_sides::LOOP0]);
     let kinds: Vec<u8> = (0..=u8::MAX)
         .filter(|kind| Kind::from_u8(*kind).is_some())

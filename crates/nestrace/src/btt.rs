@@ -175,6 +175,12 @@ impl Machine<'_> {
             }
         }
         files.finish(&mut analyzer, first_ns)?;
+        if analyzer.implausible() > 0 {
+            say(format_args!(
+                "note: {} with a size or place that nothing has: not used",
+                units::of(analyzer.implausible(), "event", "events")
+            ));
+        }
         Ok(analyzer.finish())
     }
 }

@@ -15,6 +15,7 @@ use crate::file_io::FileIo;
 use crate::histogram::Histogram;
 use crate::image::Images;
 use crate::loss_counts::LossCounts;
+use crate::plausible;
 use crate::threads::Threads;
 use crate::unlinked::Reasons;
 
@@ -58,6 +59,7 @@ pub struct BlockAnalyzer {
     threads: Threads,
     reasons: Reasons,
     losses: LossCounts,
+    implausible: u64,
     intervals: Option<Intervals>,
     first_ns: Option<u64>,
     last_ns: u64,
@@ -83,6 +85,7 @@ impl BlockAnalyzer {
                 lost_sometime: false,
             },
             losses: LossCounts::default(),
+            implausible: 0,
             first_ns: None,
             last_ns: 0,
         }
@@ -98,6 +101,10 @@ impl BlockAnalyzer {
             Kind::Loss => return self.loss(event),
             _ if kind.source() != Source::Block || self.outside(event.ts_ns) => return,
             _ => {}
+        }
+        if !plausible::of_host(kind, event) {
+            self.implausible += 1;
+            return;
         }
         if self.first_ns.is_none() {
             self.first_ns = Some(event.ts_ns);
@@ -127,6 +134,12 @@ impl BlockAnalyzer {
             self.reasons.lost_so_far = true;
             self.block.events_were_lost();
         }
+    }
+
+    /// Events with a size or place that nothing has: they are in no figure.
+    #[must_use]
+    pub const fn implausible(&self) -> u64 {
+        self.implausible
     }
 
     /// The I/Os that have ended since the last call, in the order of their ends.

@@ -30,6 +30,17 @@ pub(super) struct Pair {
     pub exchange: bool,
 }
 
+/// What makes a pair certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// The band, over a whole group.
+    Band,
+    /// The order of the queue as well.
+    Order,
+    /// The band, in a group of which not all is in sight: only a guest request knows all of its choices.
+    Open,
+}
+
 /// Requests as a graph: bit `j` of `hosts_of[i]` is set if guest `i` can be host `j`.
 #[derive(Debug, Default)]
 struct Graph<'a> {
@@ -73,16 +84,23 @@ pub(super) fn resolve(
     }
     let complete = whole && bits(guests).all(|i| settled(graph.guests[i].1));
     let mut resolved = Resolved::default();
-    let (mut guests, mut hosts) = (guests, hosts);
+    let members = (guests, hosts);
+    let (mut guests, mut hosts) = members;
     if complete && guests.count_ones() == hosts.count_ones() {
-        graph.eliminate(&mut guests, &mut hosts, &mut resolved, |_| true, true);
-        graph.by_order(&mut guests, &mut hosts, &mut resolved);
+        graph.eliminate(
+            &mut guests,
+            &mut hosts,
+            &mut resolved,
+            |_| true,
+            Proof::Band,
+        );
+        graph.by_order(members, &mut guests, &mut hosts, &mut resolved);
     } else if !complete && host_whole {
         // Only of these it is known what all of their choices are.
         let known = |i: usize| settled(graph.guests[i].1);
         let known: Vec<bool> = (0..graph.hosts_of.len()).map(known).collect();
         let known = |i: usize| known.get(i).is_some_and(|known| *known);
-        graph.eliminate(&mut guests, &mut hosts, &mut resolved, known, false);
+        graph.eliminate(&mut guests, &mut hosts, &mut resolved, known, Proof::Open);
         // The rest belongs to a group that goes on: only what was asked about is given up.
         guests &= 1 << start;
         hosts = 0;
@@ -213,7 +231,7 @@ impl<'a> Graph<'a> {
         hosts: &mut u64,
         resolved: &mut Resolved,
         known: impl Fn(usize) -> bool,
-        both_sides: bool,
+        proof: Proof,
     ) {
         loop {
             let only_host = bits(*guests).find_map(|i| {
@@ -222,7 +240,7 @@ impl<'a> Graph<'a> {
                     .then(|| (i, choice.trailing_zeros() as usize))
             });
             let only_guest = || {
-                bits(*hosts).filter(|_| both_sides).find_map(|j| {
+                bits(*hosts).filter(|_| proof != Proof::Open).find_map(|j| {
                     let choice = self.guests_of[j] & *guests;
                     (choice.count_ones() == 1).then(|| (choice.trailing_zeros() as usize, j))
                 })
@@ -232,44 +250,123 @@ impl<'a> Graph<'a> {
             };
             *guests &= !(1 << i);
             *hosts &= !(1 << j);
+            (self.hosts_of[i], self.guests_of[j]) = (1 << j, 1 << i);
             resolved.pairs.push(Pair {
                 guest: self.guests[i].0,
                 host: self.hosts[j].0,
-                exchange: both_sides,
+                exchange: proof == Proof::Band,
             });
         }
     }
 
-    /// The k-th with the k-th, where one queue served them all.
-    fn by_order(&self, guests: &mut u64, hosts: &mut u64, resolved: &mut Resolved) {
-        let mut issued: Vec<_> = bits(*guests)
-            .map(|i| (self.guests[i].1.issued_ns, i))
-            .collect();
-        let mut started: Vec<_> = bits(*hosts)
-            .map(|j| (self.hosts[j].1.start_ns, j))
-            .collect();
-        issued.sort_unstable();
-        started.sort_unstable();
-        let strict = |times: &[(u64, usize)]| times.windows(2).all(|two| two[0].0 < two[1].0);
-        let guest_lane = |i: usize| self.guests[i].1.lane;
-        let host_lane = |j: usize| self.hosts[j].1.lane;
-        let one_queue = issued.first().zip(started.first()).is_some_and(|(g, h)| {
-            let (guest, host) = (guest_lane(g.1), host_lane(h.1));
-            guest != GuestRequest::ANY_LANE
-                && host != HostRequest::ANY_LANE
-                && issued.iter().all(|(_, i)| guest_lane(*i) == guest)
-                && started.iter().all(|(_, j)| host_lane(*j) == host)
-        });
-        let pairs = || issued.iter().zip(&started).map(|((_, i), (_, j))| (*i, *j));
-        let possible = pairs().all(|(i, j)| self.hosts_of[i] & (1 << j) != 0);
-        if !one_queue || !possible || !strict(&issued) || !strict(&started) {
+    /// What the order in the queue leaves of a group with several solutions; `members` are all of its guest
+    /// requests, those that are certain already among them.
+    ///
+    /// QEMU takes the requests of one queue in its order, and those of one processor stand there in the order
+    /// of their D. Nothing is known of two processors, so this is an order of parts: it takes possibilities
+    /// away, and whoever then has no choice is certain. Where one processor issued all, the k-th is the k-th.
+    /// A group that no order explains is left as it was.
+    fn by_order(
+        &mut self,
+        members: (u64, u64),
+        guests: &mut u64,
+        hosts: &mut u64,
+        resolved: &mut Resolved,
+    ) {
+        let Some(started) = self.started(members.1) else {
             return;
+        };
+        let lanes = self.lanes(members.0);
+        let (hosts_of, guests_of) = (self.hosts_of.clone(), self.guests_of.clone());
+        let (mut guests_left, mut hosts_left) = (*guests, *hosts);
+        let mut ordered = Resolved::default();
+        loop {
+            let kept = self.keep_order(&lanes, &started, (guests_left, hosts_left));
+            let no_host = |i| self.hosts_of[i] & hosts_left == 0;
+            let no_guest = |j: usize| self.guests_of[j] & guests_left == 0;
+            let unsolved = bits(guests_left).any(no_host) || bits(hosts_left).any(no_guest);
+            let Some(kept) = kept.filter(|_| !unsolved) else {
+                (self.hosts_of, self.guests_of) = (hosts_of, guests_of);
+                return;
+            };
+            if !kept {
+                break;
+            }
+            let (left, found) = ((&mut guests_left, &mut hosts_left), &mut ordered);
+            self.eliminate(left.0, left.1, found, |_| true, Proof::Order);
         }
-        resolved.pairs.extend(pairs().map(|(i, j)| Pair {
-            guest: self.guests[i].0,
-            host: self.hosts[j].0,
-            exchange: false,
-        }));
-        (*guests, *hosts) = (0, 0);
+        (*guests, *hosts) = (guests_left, hosts_left);
+        resolved.pairs.append(&mut ordered.pairs);
+    }
+
+    /// Takes away what would have two requests of one processor pass each other; whether that was anything.
+    /// `None` if it leaves one of them without a choice.
+    fn keep_order(
+        &mut self,
+        lanes: &[Vec<usize>],
+        started: &[usize],
+        (guests, hosts): (u64, u64),
+    ) -> Option<bool> {
+        let mut taken = false;
+        for lane in lanes {
+            let choice = |graph: &Self, i: usize| {
+                let all = graph.hosts_of[i];
+                if guests & (1 << i) == 0 {
+                    all
+                } else {
+                    all & hosts
+                }
+            };
+            let mut passed = 0u64;
+            for i in lane {
+                let left = choice(self, *i) & !passed;
+                taken |= self.narrow(*i, left);
+                let first = started.iter().position(|j| left & (1 << j) != 0)?;
+                passed = started[..=first].iter().fold(0, |all, j| all | 1 << j);
+            }
+            passed = 0;
+            for i in lane.iter().rev() {
+                let left = choice(self, *i) & !passed;
+                taken |= self.narrow(*i, left);
+                let last = started.iter().rposition(|j| left & (1 << j) != 0)?;
+                passed = started[last..].iter().fold(0, |all, j| all | 1 << j);
+            }
+        }
+        Some(taken)
+    }
+
+    /// Leaves only these hosts to a guest request; whether there were others.
+    fn narrow(&mut self, guest: usize, hosts: u64) -> bool {
+        let gone = self.hosts_of[guest] & !hosts;
+        self.hosts_of[guest] &= hosts;
+        for j in bits(gone) {
+            self.guests_of[j] &= !(1 << guest);
+        }
+        gone != 0
+    }
+
+    /// These host requests by start, if one queue served them and no two started at once.
+    fn started(&self, hosts: u64) -> Option<Vec<usize>> {
+        let mut started: Vec<usize> = bits(hosts).collect();
+        let lane = self.hosts[*started.first()?].1.lane;
+        let one_queue = started.iter().all(|j| self.hosts[*j].1.lane == lane);
+        let start_ns = |j: &usize| self.hosts[*j].1.start_ns;
+        started.sort_unstable_by_key(start_ns);
+        let strict = started
+            .windows(2)
+            .all(|two| start_ns(&two[0]) < start_ns(&two[1]));
+        (one_queue && lane != HostRequest::ANY_LANE && strict).then_some(started)
+    }
+
+    /// These guest requests of each processor by D, of those that have several and no two at once.
+    fn lanes(&self, guests: u64) -> Vec<Vec<usize>> {
+        let of = |i: &usize| (self.guests[*i].1.lane, self.guests[*i].1.issued_ns);
+        let mut known: Vec<usize> = bits(guests).collect();
+        known.retain(|i| of(i).0 != GuestRequest::ANY_LANE);
+        known.sort_unstable_by_key(of);
+        let lanes = known.chunk_by(|a, b| of(a).0 == of(b).0);
+        let strict = |lane: &&[usize]| lane.windows(2).all(|two| of(&two[0]).1 < of(&two[1]).1);
+        let several = lanes.filter(|lane| lane.len() > 1);
+        several.filter(strict).map(<[usize]>::to_vec).collect()
     }
 }

@@ -16,6 +16,35 @@ pub(super) struct Corridor {
     hi: Envelope,
 }
 
+/// Where on the host's clock the partner of a guest request has to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    /// Earliest start.
+    pub from_ns: i64,
+    /// Latest end.
+    pub to_ns: i64,
+    /// Longest time from start to end.
+    pub longest_ns: i64,
+}
+
+impl Window {
+    /// Whether this host request lies in it.
+    pub(super) fn holds(self, host: &HostRequest) -> bool {
+        host.start_ns.cast_signed() >= self.from_ns
+            && host.end_ns.cast_signed() <= self.to_ns
+            && (host.end_ns - host.start_ns).cast_signed() <= self.longest_ns
+    }
+
+    /// What lies in both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            from_ns: self.from_ns.max(other.from_ns),
+            to_ns: self.to_ns.min(other.to_ns),
+            longest_ns: self.longest_ns.min(other.longest_ns),
+        }
+    }
+}
+
 /// The guest's D minus the host's start, and C minus the end.
 pub(super) const fn exchange(guest: &GuestRequest, host: &HostRequest) -> (i64, i64) {
     (
@@ -46,22 +75,39 @@ impl Corridor {
         })
     }
 
-    /// Whether an exchange agrees with itself: the offset at D and at C may differ by what ρ allows.
+    /// Longest host request that a guest request can hold, nanoseconds: the offset at D and at C may
+    /// differ by what ρ allows.
+    fn longest_ns(&self, guest: &GuestRequest) -> i64 {
+        let length_ns = guest.completed_ns - guest.issued_ns;
+        length_ns
+            .cast_signed()
+            .saturating_add(loss_ns(self.rho_ppm, length_ns))
+    }
+
+    /// Whether an exchange agrees with itself.
     pub(super) fn possible(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
-        let (lo_ns, hi_ns) = exchange(guest, host);
-        let lost_ns = loss_ns(self.rho_ppm, guest.completed_ns - guest.issued_ns);
-        lo_ns.saturating_sub(lost_ns) <= hi_ns
+        (host.end_ns - host.start_ns).cast_signed() <= self.longest_ns(guest)
+    }
+
+    /// The host requests whose exchange with this guest request agrees with all others.
+    pub(super) fn window(&self, guest: &GuestRequest) -> Window {
+        let hi_ns = self.hi.at(guest.issued_ns).map(i64::saturating_neg);
+        let lo_ns = self.lo.at(guest.completed_ns);
+        let (issued, completed) = (
+            guest.issued_ns.cast_signed(),
+            guest.completed_ns.cast_signed(),
+        );
+        Window {
+            from_ns: hi_ns.map_or(i64::MIN, |hi_ns| issued.saturating_sub(hi_ns)),
+            to_ns: lo_ns.map_or(i64::MAX, |lo_ns| completed.saturating_sub(lo_ns)),
+            longest_ns: self.longest_ns(guest),
+        }
     }
 
     /// Whether an exchange agrees with all others. Accepting only such ones keeps the band open at every
     /// time: `lo_i - rho |t_i - t_j| <= hi_j` holds for all pairs.
     pub(super) fn admits(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
-        let (lo_ns, hi_ns) = exchange(guest, host);
-        self.hi
-            .at(guest.issued_ns)
-            .is_none_or(|hi| lo_ns <= hi.saturating_neg())
-            && self.lo.at(guest.completed_ns).is_none_or(|lo| hi_ns >= lo)
-            && self.possible(guest, host)
+        self.window(guest).holds(host)
     }
 
     /// Takes an exchange that [`Self::admits`] admitted.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use nestrace_trace::manifest::{Disk, GuestDisk};
 
+use super::election::{Election, Seen};
 use super::pending::{DiskKey, Pending};
 use super::request::{GuestRequest, UnpairedReason};
 use super::start::DeviceDisk;
@@ -16,12 +17,15 @@ use super::timeline::Timeline;
 const SERIAL_SHOWN: usize = 20;
 /// Requests that are asked at most.
 const ASKED: usize = 256;
-/// Requests of a device that have to be on one disk, and on no other, once the clock is known.
-const VOTES: usize = 4;
-/// The same before it is known.
+/// Requests of a device that have to be on one disk, and next to none on another, before the clock is known.
 const VOTES_WITHOUT_CLOCK: usize = 16;
 /// Requests that wait to be told their disk.
 const HELD: usize = 1 << 16;
+
+/// Proof of a device whose requests are on no other disk.
+pub(crate) const BY_REQUESTS: &str = "requests";
+/// Proof of a device that is what is left once the others were told by theirs.
+pub(crate) const BY_REQUESTS_OF_OTHERS: &str = "requests of the others";
 
 /// For each device the disk, or those that it can be, by what the manifest says of both.
 #[must_use]
@@ -130,7 +134,8 @@ fn same_bus(device: &GuestDisk, disk: &Disk) -> bool {
 pub(super) struct Devices {
     devices: Vec<DeviceDisk>,
     held: Vec<VecDeque<GuestRequest>>,
-    /// Tried again when so many are held.
+    elections: Vec<Election>,
+    /// Without a clock tried again when so many are held.
     at: usize,
 }
 
@@ -138,8 +143,9 @@ impl Devices {
     pub(super) fn new(devices: Vec<DeviceDisk>) -> Self {
         Self {
             held: devices.iter().map(|_| VecDeque::new()).collect(),
+            elections: vec![Election::default(); devices.len()],
             devices,
-            at: VOTES,
+            at: VOTES_WITHOUT_CLOCK,
         }
     }
 
@@ -157,11 +163,13 @@ impl Devices {
     pub(super) fn hold(&mut self, request: GuestRequest) -> Option<GuestRequest> {
         let held = self.held.get_mut(request.device as usize)?;
         held.push_back(request);
-        if held.len() > HELD {
-            held.pop_front()
-        } else {
-            None
+        if held.len() <= HELD {
+            return None;
         }
+        if let Some(election) = self.elections.get_mut(request.device as usize) {
+            election.oldest_gone();
+        }
+        held.pop_front()
     }
 
     /// D of the oldest request that is kept.
@@ -170,31 +178,38 @@ impl Devices {
         self.held.iter().filter_map(oldest).min()
     }
 
-    /// Asks the requests, now and then; those whose disk is known now.
+    /// Asks the requests; those whose disk is known now. `seen`: which of them can be asked, `None` while the
+    /// clock is in doubt or the host's recording has gaps.
     pub(super) fn resolve(
         &mut self,
         pending: &Pending,
         timeline: &Timeline,
+        seen: Option<Seen>,
         end: bool,
     ) -> Vec<(u32, GuestRequest)> {
         let most = self.held.iter().map(VecDeque::len).max().unwrap_or(0);
-        if most == 0 || (most < self.at && !end) {
+        if most == 0 {
             return Vec::new();
         }
-        self.at = if most >= HELD {
-            VOTES
+        let disks = if timeline.is_empty() {
+            if most < self.at && !end {
+                return Vec::new();
+            }
+            self.at = (most.max(VOTES_WITHOUT_CLOCK) * 2).min(HELD);
+            self.without_clock(pending)
         } else {
-            most.max(VOTES) * 2
+            seen.map_or_else(Vec::new, |seen| self.by_clock(pending, timeline, seen))
         };
-        for (device, held) in self.devices.iter_mut().zip(&self.held) {
-            if let DeviceDisk::OneOf(choice) = device
-                && let Some(disk) = elected(choice, held, pending, timeline)
-            {
-                let proof = "requests";
+        for (index, device) in self.devices.iter_mut().enumerate() {
+            let mine = disks.get(index).copied().flatten();
+            // Two devices are not one disk: one of them was told wrong.
+            let alone = disks.iter().filter(|disk| **disk == mine).count() == 1;
+            if let Some(disk) = mine.filter(|_| alone) {
+                let proof = BY_REQUESTS;
                 *device = DeviceDisk::Is { disk, proof };
             }
         }
-        settle(&mut self.devices, "requests of the others");
+        settle(&mut self.devices, BY_REQUESTS_OF_OTHERS);
         let mut resolved = Vec::new();
         for (device, held) in self.devices.iter().zip(&mut self.held) {
             if let DeviceDisk::Is { disk, .. } = device {
@@ -203,6 +218,30 @@ impl Devices {
         }
         resolved.sort_by_key(|(_, request)| request.completed_ns);
         resolved
+    }
+
+    /// By the requests that one disk alone has inside their time.
+    fn by_clock(&mut self, pending: &Pending, timeline: &Timeline, seen: Seen) -> Vec<Option<u32>> {
+        let held = self.held.iter().zip(&mut self.elections);
+        let all = self.devices.iter().zip(held);
+        let elected = all.map(|(device, (held, election))| match device {
+            DeviceDisk::OneOf(choice) => {
+                election.ask(choice, held, (pending, timeline), seen);
+                election.elected(choice)
+            }
+            _ => None,
+        });
+        elected.collect()
+    }
+
+    /// By the requests that one disk has at any time, and the others have not.
+    fn without_clock(&self, pending: &Pending) -> Vec<Option<u32>> {
+        let all = self.devices.iter().zip(&self.held);
+        let elected = all.map(|(device, held)| match device {
+            DeviceDisk::OneOf(choice) => most_have(choice, held, pending),
+            _ => None,
+        });
+        elected.collect()
     }
 
     /// Serials of requests whose device stayed unknown.
@@ -217,18 +256,11 @@ impl Devices {
 }
 
 /// The disk that has most of the requests, if the others have next to none.
-fn elected(
-    choice: &[u32],
-    held: &VecDeque<GuestRequest>,
-    pending: &Pending,
-    timeline: &Timeline,
-) -> Option<u32> {
-    let known = !timeline.is_empty();
+fn most_have(choice: &[u32], held: &VecDeque<GuestRequest>, pending: &Pending) -> Option<u32> {
     let votes = |disk: u32| {
         let is_on = |request: &&GuestRequest| {
             let key = DiskKey::new(disk, request.key);
-            let mut alike = pending.hosts_with(key);
-            alike.any(|host| !known || timeline.admits(request, host))
+            pending.hosts_with(key).next().is_some()
         };
         held.iter().take(ASKED).filter(is_on).count()
     };
@@ -236,8 +268,7 @@ fn elected(
     votes.sort_unstable();
     let (best, disk) = votes.pop()?;
     let others: usize = votes.iter().map(|(n, _)| n).sum();
-    let enough = if known { VOTES } else { VOTES_WITHOUT_CLOCK };
-    (best >= enough && others * 8 <= best).then_some(disk)
+    (best >= VOTES_WITHOUT_CLOCK && others * 8 <= best).then_some(disk)
 }
 
 #[cfg(test)]

@@ -40,7 +40,11 @@ mod cluster;
 mod corridor;
 mod devices;
 mod doubt;
+#[cfg(test)]
+mod effort;
+mod election;
 mod envelope;
+mod fitting;
 mod pairing;
 mod pending;
 mod report;
@@ -52,6 +56,7 @@ mod timeline;
 mod trail;
 
 pub use devices::match_disks;
+pub(crate) use devices::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS};
 pub use pairing::{ClockSummary, Pairing};
 pub use request::{
     Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Unpaired, UnpairedReason,

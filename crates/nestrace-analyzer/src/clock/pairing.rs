@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::cluster::{self, Resolved};
 use super::devices::Devices;
 use super::doubt::{CONSENSUS, MISS_WEIGHS, Misses, Search};
+use super::election::Seen;
 use super::pending::{Pending, State};
 use super::request::{Band, GuestRequest, HostRequest, Outcome, Unpaired, UnpairedReason};
 use super::result::Tally;
@@ -73,6 +74,8 @@ pub struct Pairing {
     pub(super) host_ns: u64,
     /// Last end of a host request, guest's clock not needed.
     pub(super) last_host_ns: u64,
+    /// Last end of a host request that was dropped because too many waited.
+    hosts_dropped_ns: u64,
     pub(super) host_lost: bool,
 }
 
@@ -113,6 +116,7 @@ impl Pairing {
             guest_ns: 0,
             host_ns: 0,
             last_host_ns: 0,
+            hosts_dropped_ns: 0,
         }
     }
 
@@ -231,7 +235,10 @@ impl Pairing {
 
     /// Held requests whose device is known now join the others.
     fn resolve_devices(&mut self, end: bool) {
-        let resolved = self.devices.resolve(&self.pending, &self.timeline, end);
+        let seen = self.seen();
+        let resolved = self
+            .devices
+            .resolve(&self.pending, &self.timeline, seen, end);
         let Some(oldest_ns) = resolved.iter().map(|(_, request)| request.issued_ns).min() else {
             return;
         };
@@ -240,6 +247,26 @@ impl Pairing {
         }
         let waiting_ns = self.backlog.map_or(u64::MAX, |backlog| backlog.1);
         self.backlog = Some((self.pending.guests.end(), oldest_ns.min(waiting_ns)));
+    }
+
+    /// What can be said of requests whose disk is not known: `None` while that a disk does not have one
+    /// proves nothing, because the clock is in doubt or the host lost events.
+    fn seen(&self) -> Option<Seen> {
+        let doubted = self.search.is_some() || self.misses.score > 0;
+        if doubted || self.host_lost {
+            return None;
+        }
+        // At the end, what was on its way when the host stopped has no end there.
+        let host_ns = match (self.host_ns, self.start.host_end_ns) {
+            (u64::MAX, 0) => self.last_host_ns,
+            (u64::MAX, host_end_ns) => host_end_ns,
+            (host_ns, _) => host_ns,
+        };
+        Some(Seen {
+            guest_before_ns: self.guest_ns.saturating_sub(TIE_AFTER_NS),
+            host_before_ns: host_ns.saturating_sub(TIE_AFTER_NS),
+            host_from_ns: self.start.host_live_ns.max(self.hosts_dropped_ns),
+        })
     }
 
     /// The time up to which guest requests are ripe after `lag_ns`: C at most this.
@@ -453,6 +480,9 @@ impl Pairing {
             let late = settled && end_ns.saturating_add(HOST_WAITS_NS) < untied_ns;
             if entry.state != State::Waiting || !(late || crowded || end) {
                 return;
+            }
+            if crowded {
+                self.hosts_dropped_ns = self.hosts_dropped_ns.max(entry.request.end_ns);
             }
             self.outcomes
                 .push_back(Outcome::Unclaimed(entry.request.serial));

@@ -326,6 +326,11 @@ impl Pending {
         })
     }
 
+    /// What the key of this guest request is known by while requests of it wait: the same for all of them.
+    pub(super) fn place(&self, guest: u64) -> Option<u32> {
+        self.guests.get(guest).map(|entry| entry.slot)
+    }
+
     /// Waiting guest requests from number `from` on, with their disks.
     pub(super) fn waiting_guests(&self, from: u64) -> Vec<(u32, GuestRequest)> {
         let skipped = usize::try_from(from.saturating_sub(self.guests.base)).unwrap_or(0);
@@ -392,6 +397,8 @@ fn walk<R: Copy>(side: &Side<R>, first: u64) -> impl Iterator<Item = (u64, &R)> 
         let number = at;
         let entry = side.get(number)?;
         at = entry.next;
+        #[cfg(test)]
+        super::effort::spend(1);
         Some((number, &entry.request))
     })
 }

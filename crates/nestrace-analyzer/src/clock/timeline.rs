@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-use super::corridor::{Corridor, exchange};
+use super::corridor::{Corridor, Window, exchange};
 use super::request::{Band, GuestRequest, HostRequest};
 use super::trail::Trail;
 
@@ -83,14 +83,20 @@ impl Piece {
             .or(Some(proven))
     }
 
-    pub(super) fn admits(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
+    /// The host requests that a guest request can be by this piece's clock.
+    pub(super) fn window(&self, guest: &GuestRequest) -> Window {
         let known = if self.proven.is_empty() {
             &self.seed
         } else {
             &self.proven
         };
-        let hinted = |hint: &Corridor| hint.admits(guest, host);
-        known.admits(guest, host) && self.hint.as_ref().is_none_or(hinted)
+        let window = known.window(guest);
+        let hint = self.hint.as_ref();
+        hint.map_or(window, |hint| window.and(hint.window(guest)))
+    }
+
+    fn admits(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
+        self.window(guest).holds(host)
     }
 
     /// D of its last request that was reported.

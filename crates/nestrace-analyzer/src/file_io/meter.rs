@@ -25,11 +25,11 @@ impl FileMeter {
         match call.op {
             op::READ => {
                 self.counts.reads += 1;
-                self.counts.bytes.read += bytes;
+                self.counts.bytes.read = self.counts.bytes.read.saturating_add(bytes);
             }
             op::WRITE => {
                 self.counts.writes += 1;
-                self.counts.bytes.write += bytes;
+                self.counts.bytes.write = self.counts.bytes.write.saturating_add(bytes);
                 self.counts.dsync += u64::from(call.dsync);
             }
             op::FSYNC | op::FDATASYNC => self.counts.syncs += 1,

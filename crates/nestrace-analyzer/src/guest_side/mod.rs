@@ -5,7 +5,6 @@
 
 mod bound;
 mod disk;
-mod plausible;
 mod summary;
 mod unmap;
 
@@ -24,6 +23,7 @@ use crate::device::Operation;
 use crate::file_io::FileIo;
 use crate::image::Images;
 use crate::loss_counts::LossCounts;
+use crate::plausible::{self, lies_nowhere};
 use crate::pointer::PointerMap;
 use crate::sector_identity::SectorIdentity;
 use crate::span::{BioSpan, RequestSpan, Served, What};
@@ -31,8 +31,7 @@ use crate::threads::Threads;
 use crate::unlinked::{Reason, Reasons};
 
 use disk::DiskCounts;
-use plausible::{is_plausible, lies_nowhere};
-pub(crate) use summary::{disk_of, is_undecided};
+pub(crate) use summary::{disk_of, is_undecided, told_by_requests};
 use unmap::Unmaps;
 
 /// How far a stream is read between two looks at what the clock has found.
@@ -185,7 +184,7 @@ impl Session {
             let clues = self.disks.iter_mut().map(|disk| &mut disk.clues);
             return clues.for_each(|clues| clues.file_io(kind, event));
         }
-        if !is_plausible(kind, event) {
+        if !plausible::of_guest(kind, event) {
             self.implausible += u64::from(!lies_nowhere(event));
             return;
         }

@@ -5,7 +5,7 @@ use nestrace_trace::manifest::{self, Topology};
 use super::Session;
 use crate::analysis::{ClockPiece, Device, TimePiece};
 use crate::chains::DiskChains;
-use crate::clock::{ClockSummary, DeviceDisk};
+use crate::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
 use crate::device::DeviceMeter;
 
 impl Session {
@@ -112,4 +112,17 @@ pub(crate) fn disk_of(clock: &ClockSummary, device: usize) -> Option<u32> {
 /// Whether a device is one of QEMU's disks, but nothing told which.
 pub(crate) fn is_undecided(clock: &ClockSummary, device: usize) -> bool {
     matches!(clock.devices.get(device), Some(DeviceDisk::OneOf(_)))
+}
+
+/// The disk of a device that its requests told from others that look the same, and why in words.
+pub(crate) fn told_by_requests(clock: &ClockSummary, device: usize) -> Option<(u32, &'static str)> {
+    match clock.devices.get(device)? {
+        DeviceDisk::Is { disk, proof } if *proof == BY_REQUESTS => {
+            Some((*disk, "no other disk had its requests"))
+        }
+        DeviceDisk::Is { disk, proof } if *proof == BY_REQUESTS_OF_OTHERS => {
+            Some((*disk, "the others were told by their requests"))
+        }
+        _ => None,
+    }
 }

@@ -301,7 +301,8 @@ impl QemuProcess {
             return;
         }
         meter.done[kind_index] += 1;
-        meter.bytes[kind_index] += request.bytes;
+        // A guest may well discard a huge disk again and again.
+        meter.bytes[kind_index] = meter.bytes[kind_index].saturating_add(request.bytes);
         for delta in request.deltas.iter() {
             meter.own_aio.entry(delta).or_default()[kind_index] += 1;
         }
@@ -323,7 +324,7 @@ impl QemuProcess {
         if let Some(place) = OPERATIONS.iter().position(|kind| *kind == kind_index) {
             let sums = meter.series.at(end_ns);
             sums.latency[place].record(latency_ns);
-            sums.bytes[place] += request.bytes;
+            sums.bytes[place] = sums.bytes[place].saturating_add(request.bytes);
         }
         if let Some(overlap) = request.disk.and_then(|disk| overlap.get_mut(disk as usize)) {
             let passed = end_clocks.since(request.clocks);
@@ -388,7 +389,7 @@ impl Meter {
     fn merge(&mut self, other: &Self) {
         for kind in 0..TYPES {
             self.done[kind] += other.done[kind];
-            self.bytes[kind] += other.bytes[kind];
+            self.bytes[kind] = self.bytes[kind].saturating_add(other.bytes[kind]);
             self.latency[kind].merge(&other.latency[kind]);
         }
         self.failed += other.failed;

@@ -1,5 +1,6 @@
 //! Two machines whose clocks are known exactly, with requests between them: the truth that a pairing
 //! is held against.
+#![allow(dead_code)] // Each test binary uses its part.
 
 use nestrace_analyzer::analysis::Clock;
 use nestrace_analyzer::clock::{
