@@ -114,6 +114,31 @@ fn a_pause_is_a_new_piece() {
     assert!(before.to_ns <= 5_400_000_000 && after.from_ns >= 8_400_000_000);
 }
 
+/// The request that was in flight during the first leap could be any of very many flushes, at any offset in
+/// between; and only when all requests have come is the clock looked for at all.
+#[test]
+fn a_step_shortly_after_a_long_one() {
+    let load = Load {
+        seed: 9_112_501_578_903_858_674,
+        n: 2114,
+        every_ns: 1_140_343,
+        keys: 294,
+        flush_per_mille: 196,
+        there_ns: (500, 500),
+        service_ns: (1000, 98_189),
+        back_ns: (17_961, 385_927),
+        ..Load::default()
+    };
+    let changes = [
+        (6_711_699_827, Change::Leap(684_176_918)),
+        (6_902_899_412, Change::Leap(5_000_000)),
+    ];
+    let clock = TrueClock::new(0, HOST_NS, 0, &changes);
+    let (requests, said) = check(&load, &clock, ClockStart::default());
+    assert_eq!(said.clock.pieces, 3);
+    assert!(fraction(&said, &requests) > 0.99);
+}
+
 #[test]
 fn too_few_requests_tell_no_clock() {
     let load = Load {

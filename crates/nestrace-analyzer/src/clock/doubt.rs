@@ -23,6 +23,8 @@ pub(super) const CONSENSUS: u64 = 24;
 const SMALL_CONSENSUS: u64 = 6;
 /// How far the wall clocks of host and guest may be apart when they decide between offsets.
 const WALL_CLOCKS_AGREE_NS: i64 = 2_000_000_000;
+/// So many more requests that a clock does not explain than it does show that it does not hold yet.
+const NOT_YET: i64 = 8;
 /// What a request without a partner counts against one with: after a step some still find one by chance.
 pub(super) const MISS_WEIGHS: u64 = 3;
 
@@ -215,16 +217,12 @@ impl Pairing {
         let mut explained = |number: u64| {
             let entry = self.pending.guests.get(number);
             let waiting = entry.filter(|entry| entry.state == State::Waiting);
-            let Some((entry, place)) = waiting.zip(self.pending.place(number)) else {
-                return (false, false);
-            };
+            let (entry, place) = waiting.zip(self.pending.place(number))?;
             let alike = || self.pending.hosts_like(number).map(|(_, host)| host);
             let alike = hosts.entry(place).or_insert_with(|| Fitting::new(alike()));
             let guest = &entry.request;
-            (
-                alike.any_in(old.window(guest)),
-                alike.any_in(new.window(guest)),
-            )
+            let by = |window| alike.any_in(window);
+            Some((by(old.window(guest)), by(new.window(guest))))
         };
         let issued = |number| {
             self.pending
@@ -232,12 +230,21 @@ impl Pairing {
                 .get(number)
                 .map(|entry| entry.request.issued_ns)
         };
-        let only_old = |n: &u64| explained(*n) == (true, false);
+        let only_old = |n: &u64| explained(*n) == Some((true, false));
         let last_old = (unreported..from).rev().find(only_old);
-        let first_new = last_old.map_or(unreported, |last| last + 1);
-        let only_new = |n: &u64| explained(*n) == (false, true);
-        let first_new = (first_new..self.pending.guests.end()).find(only_new);
-        let after_ns = last_old.and_then(issued).unwrap_or(0).max(old.last_ns());
+        let first = last_old.map_or(unreported, |last| last + 1);
+        let end = self.pending.guests.end();
+        let after: Vec<_> = (first..end)
+            .filter_map(|n| Some((n, explained(n)?)))
+            .collect();
+        let by_new = after.iter().map(|(n, (_, new))| (*n, *new));
+        let held_from = held_from(by_new).unwrap_or(first);
+        let only_new = |(n, by): &&(u64, (bool, bool))| *n >= held_from && *by == (false, true);
+        let first_new = after.iter().find(only_new).map(|(n, _)| *n);
+        // Before, neither clock holds: what the new one explains there it does by chance.
+        let not_yet = held_from.checked_sub(1).filter(|last| *last >= first);
+        let after_ns = [last_old, not_yet].into_iter().flatten().filter_map(issued);
+        let after_ns = after_ns.max().unwrap_or(0).max(old.last_ns());
         let from_ns = first_new.and_then(issued).unwrap_or(after_ns);
         (after_ns + 1, from_ns.max(after_ns + 1))
     }
@@ -254,6 +261,26 @@ impl Pairing {
             self.unpaired(serial, UnpairedReason::OutsideClockBound);
         }
     }
+}
+
+/// From which request on a clock holds, if it does not from the first on: `explained` tells of each whether the
+/// clock does. It holds where most are explained; [`NOT_YET`] more before that which are not show that it did
+/// not hold there.
+fn held_from(explained: impl Iterator<Item = (u64, bool)>) -> Option<u64> {
+    let (mut best, mut from, mut balance) = (0, None, 0_i64);
+    // The sum of all up to the request that a stretch begins with, and of the stretch so far.
+    let (mut before, mut begin) = (0_i64, None);
+    for (number, is_explained) in explained {
+        if balance < 0 {
+            before += balance;
+            (balance, begin) = (0, (before <= -NOT_YET).then_some(number));
+        }
+        balance += if is_explained { 1 } else { -1 };
+        if balance > best {
+            (best, from) = (balance, begin);
+        }
+    }
+    from
 }
 
 #[cfg(test)]
@@ -307,6 +334,28 @@ mod tests {
             pairing.pending.add_guest(0, request);
         }
         pairing
+    }
+
+    #[test]
+    fn a_clock_holds_where_most_requests_are_explained() {
+        let held = |runs: &[(usize, bool)]| {
+            let all = runs
+                .iter()
+                .flat_map(|(n, is_explained)| vec![*is_explained; *n]);
+            held_from((0..).zip(all))
+        };
+        assert_eq!(held(&[]), None);
+        assert_eq!(held(&[(50, true)]), None);
+        // A few that have no partner at the step, and any number after another step.
+        assert_eq!(
+            held(&[(7, false), (50, true), (1000, false), (3, true)]),
+            None
+        );
+        assert_eq!(held(&[(30, false), (50, true)]), Some(30));
+        // Here and there one by chance.
+        let mut chance = vec![(9, false), (1, true)].repeat(10);
+        chance.push((60, true));
+        assert_eq!(held(&chance), Some(99));
     }
 
     /// A guest chooses what it writes: one place again and again makes the whole of the wait one list.

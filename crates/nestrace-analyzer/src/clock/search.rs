@@ -199,15 +199,18 @@ fn places(stretch: &[Sent], hosts: &HostsByKey<'_>, wanted: Wanted, pad_ns: i64)
     for sent in stretch {
         let guest = &sent.1;
         let room = loss_ns(wanted.rho_ppm, guest.issued_ns.abs_diff(at_ns));
-        for host in hosts.alike(sent).iter().take(ALIKE) {
+        let possible = |host: &&HostRequest| {
             let (lo_ns, hi_ns) = exchange(guest, host);
             let (lo_ns, hi_ns) = (lo_ns.saturating_sub(room), hi_ns.saturating_add(room));
             let outside = |band: Band| hi_ns < band.lo_ns || lo_ns > band.hi_ns;
-            if lo_ns <= hi_ns && !wanted.within.is_some_and(outside) {
-                // Opening before closing at the same place: the ends belong to the interval.
-                edges.push((lo_ns, 1));
-                edges.push((hi_ns.saturating_add(1), -1));
-            }
+            let fits = lo_ns <= hi_ns && !wanted.within.is_some_and(outside);
+            fits.then_some(Band { lo_ns, hi_ns })
+        };
+        let alike = hosts.alike(sent).iter().take(ALIKE);
+        for band in united(alike.filter_map(possible).collect()) {
+            // Opening before closing at the same place: the ends belong to the interval.
+            edges.push((band.lo_ns, 1));
+            edges.push((band.hi_ns.saturating_add(1), -1));
         }
     }
     edges.sort_unstable();
@@ -220,6 +223,20 @@ fn places(stretch: &[Sent], hosts: &HostsByKey<'_>, wanted: Wanted, pad_ns: i64)
             pad_ns,
         })
         .collect()
+}
+
+/// The same offsets without overlaps: a request has one vote for each. One that was in flight during a step
+/// is as long as the step, and alone would outvote all others where many of QEMU's are like it.
+fn united(mut bands: Vec<Band>) -> Vec<Band> {
+    bands.sort_unstable_by_key(|band| (band.lo_ns, band.hi_ns));
+    let mut united: Vec<Band> = Vec::new();
+    for band in bands {
+        match united.last_mut() {
+            Some(last) if band.lo_ns <= last.hi_ns => last.hi_ns = last.hi_ns.max(band.hi_ns),
+            _ => united.push(band),
+        }
+    }
+    united
 }
 
 /// The [`PLACES`] best local maxima of the number of open intervals.
