@@ -1,9 +1,11 @@
-//! A host file system on a loop device over a sparse file, removed with its owner.
+//! A host file system on a loop device over a sparse file, or on a device that the user named; removed
+//! with its owner.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +13,9 @@ use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
 use crate::external_tool::{Tool, ToolError};
+use crate::host_device::{HostDevice, LoopFile};
+use crate::loop_device::fill;
+use crate::named_device::NamedDevice;
 use crate::stack::HostFsKind;
 
 /// Name of the file under the loop device, in a folder of its own.
@@ -29,7 +34,7 @@ pub enum HostFsError {
         source: io::Error,
     },
     /// losetup, mkfs or mount failed.
-    #[error("make a {kind} file system on a loop device")]
+    #[error("make a {kind} file system on a block device")]
     Tool {
         /// Which file system.
         kind: HostFsKind,
@@ -38,7 +43,7 @@ pub enum HostFsError {
     },
 }
 
-/// What to make.
+/// What to make on a loop device.
 #[derive(Clone, Debug)]
 pub struct HostFsSpec {
     /// Which file system.
@@ -78,20 +83,19 @@ impl HostFsSpec {
     }
 }
 
-/// A mounted file system; dropping it unmounts it, detaches the loop device and removes the file.
+/// A mounted file system; dropping it unmounts it, detaches the loop device and removes the file. A device
+/// that the user named stays as it is.
 #[derive(Debug)]
 pub struct HostFs {
     kind: HostFsKind,
     // In this order: unmount, detach, remove.
     mount: Mounted,
-    device: LoopDevice,
-    beneath: Option<LoopDevice>,
-    folder: TempDir,
-    direct_io: bool,
+    device: HostDevice,
+    _folder: TempDir,
 }
 
 impl HostFs {
-    /// Makes and mounts it. Needs root.
+    /// Makes and mounts it on a loop device. Needs root.
     ///
     /// # Errors
     /// No space, no loop device, or mkfs or mount refused.
@@ -104,10 +108,7 @@ impl HostFs {
             kind: spec.kind,
             source,
         };
-        let folder = tempfile::Builder::new()
-            .prefix("nestrace-host-")
-            .tempdir_in(&spec.backing_folder)
-            .map_err(failed)?;
+        let folder = folder_in(&spec.backing_folder).map_err(failed)?;
         let backing = folder.path().join(BACKING);
         File::create(&backing)
             .and_then(|file| file.set_len(spec.size_bytes))
@@ -115,21 +116,56 @@ impl HostFs {
         if spec.is_filled {
             fill(&backing, spec.size_bytes).map_err(tool)?;
         }
-        let (beneath, device) = attach(spec, &backing).map_err(tool)?;
-        make_fs(spec.kind, &device.path()).map_err(tool)?;
+        let (direct_io, sectors) = (spec.direct_io, spec.sector_bytes);
+        let device = LoopFile::attach(&backing, direct_io, sectors, spec.layered).map_err(tool)?;
+        let device = HostDevice::LoopFile(device);
+        Self::on(device, None, spec.kind, &spec.mount_options, folder)
+    }
+
+    /// Makes and mounts it on a device that the user named, in its first `size_bytes`, so that it is alike
+    /// on partitions of every size. The mount point lies in `folder`. Needs root.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or mkfs or mount refused.
+    pub fn create_on(
+        device: Arc<NamedDevice>,
+        kind: HostFsKind,
+        size_bytes: u64,
+        mount_options: &str,
+        folder: &Path,
+    ) -> Result<Self, HostFsError> {
+        let own = folder_in(folder).map_err(|source| HostFsError::Backing {
+            folder: folder.to_owned(),
+            source,
+        })?;
+        let device = HostDevice::Named(device);
+        Self::on(device, Some(size_bytes), kind, mount_options, own)
+    }
+
+    fn on(
+        device: HostDevice,
+        size_bytes: Option<u64>,
+        kind: HostFsKind,
+        mount_options: &str,
+        folder: TempDir,
+    ) -> Result<Self, HostFsError> {
+        let failed = |source| HostFsError::Backing {
+            folder: folder.path().to_owned(),
+            source,
+        };
+        let tool = |source| HostFsError::Tool { kind, source };
+        make_fs(kind, &device.path(), size_bytes).map_err(tool)?;
         let point = folder.path().join("mnt");
         std::fs::create_dir(&point).map_err(failed)?;
-        let mount = Mounted::mount(spec, &device.path(), &point).map_err(tool)?;
+        let mount = Mounted::mount(kind, mount_options, &device.path(), &point).map_err(tool)?;
         // QEMU may run as another user (libvirt's).
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).map_err(failed)?;
         Ok(Self {
-            kind: spec.kind,
+            kind,
             mount,
             device,
-            beneath,
-            folder,
-            direct_io: spec.direct_io,
+            _folder: folder,
         })
     }
 
@@ -145,28 +181,28 @@ impl HostFs {
         &self.mount.point
     }
 
-    /// The kernel's name of the loop device: `loop3`.
+    /// The kernel's name of the device: `loop3`.
     #[must_use]
     pub fn device(&self) -> &str {
-        &self.device.name
+        self.device.name()
     }
 
     /// The kernel's name of the second loop device, if there is one.
     #[must_use]
     pub fn device_beneath(&self) -> Option<&str> {
-        self.beneath.as_ref().map(LoopDevice::name)
+        self.device.name_beneath()
     }
 
     /// The file under the loop device.
     #[must_use]
-    pub fn backing_file(&self) -> PathBuf {
-        self.folder.path().join(BACKING)
+    pub fn backing_file(&self) -> Option<&Path> {
+        self.device.backing_file()
     }
 
-    /// Whether the loop device reads and writes its file with O_DIRECT.
+    /// Whether a loop device reads and writes its file with O_DIRECT.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.direct_io
+        self.device.is_direct()
     }
 
     /// Writes back everything of this file system and waits for it.
@@ -179,95 +215,10 @@ impl HostFs {
     }
 }
 
-/// The device beneath, if there is to be one, and the file system's own.
-fn attach(
-    spec: &HostFsSpec,
-    backing: &Path,
-) -> Result<(Option<LoopDevice>, LoopDevice), ToolError> {
-    let sectors = spec.sector_bytes;
-    if !spec.layered {
-        let device = LoopDevice::with_sectors(backing, spec.direct_io, sectors)?;
-        return Ok((None, device));
-    }
-    let beneath = LoopDevice::with_sectors(backing, spec.direct_io, sectors)?;
-    // With O_DIRECT, so that nothing is kept between the two.
-    let device = LoopDevice::with_sectors(&beneath.path(), true, sectors)?;
-    Ok((Some(beneath), device))
-}
-
-/// Writes a file of zeros in full and waits until it is on the disk.
-pub(crate) fn fill(file: &Path, size_bytes: u64) -> Result<(), ToolError> {
-    const BLOCK: u64 = 1 << 20;
-    Tool::new("dd")
-        .args(["if=/dev/zero", "bs=1M", "conv=fsync,notrunc", "status=none"])
-        .arg(format!("count={}", size_bytes.div_ceil(BLOCK)))
-        .arg(format!("of={}", file.display()))
-        .run()?;
-    Ok(())
-}
-
-/// An attached loop device; dropping it detaches it.
-#[derive(Debug)]
-pub struct LoopDevice {
-    name: String,
-}
-
-impl LoopDevice {
-    /// Attaches the first free loop device to `file`.
-    ///
-    /// # Errors
-    /// losetup is missing or refused.
-    pub fn attach(file: &Path, direct_io: bool) -> Result<Self, ToolError> {
-        Self::with_sectors(file, direct_io, 512)
-    }
-
-    /// The same with logical blocks of `sector_bytes`.
-    ///
-    /// # Errors
-    /// losetup is missing or refused.
-    pub fn with_sectors(
-        file: &Path,
-        direct_io: bool,
-        sector_bytes: u32,
-    ) -> Result<Self, ToolError> {
-        let direct = if direct_io { "on" } else { "off" };
-        // `--find` with the file asks LOOP_CTL_GET_FREE and retries when another one was faster.
-        let mut tool = Tool::new("losetup")
-            .args(["--find", "--show"])
-            .arg(format!("--direct-io={direct}"));
-        if sector_bytes != 512 {
-            tool = tool.arg(format!("--sector-size={sector_bytes}"));
-        }
-        let path = tool.arg(file).run()?;
-        Ok(Self {
-            name: path.trim().trim_start_matches("/dev/").to_owned(),
-        })
-    }
-
-    /// The kernel's name: `loop3`.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// `/dev/loop3`.
-    #[must_use]
-    pub fn path(&self) -> PathBuf {
-        Path::new("/dev").join(&self.name)
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        if let Err(error) = Tool::new("losetup")
-            .arg("--detach")
-            .arg(self.path())
-            .for_clean_up()
-            .run()
-        {
-            eprintln!("nestrace-lab: {error}");
-        }
-    }
+fn folder_in(folder: &Path) -> io::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("nestrace-host-")
+        .tempdir_in(folder)
 }
 
 /// A mount; dropping it unmounts it.
@@ -277,10 +228,15 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn mount(spec: &HostFsSpec, device: &Path, point: &Path) -> Result<Self, ToolError> {
-        let mut tool = Tool::new("mount").args(["-t", spec.kind.word()]);
-        if !spec.mount_options.is_empty() {
-            tool = tool.args(["-o", &spec.mount_options]);
+    fn mount(
+        kind: HostFsKind,
+        options: &str,
+        device: &Path,
+        point: &Path,
+    ) -> Result<Self, ToolError> {
+        let mut tool = Tool::new("mount").args(["-t", kind.word()]);
+        if !options.is_empty() {
+            tool = tool.args(["-o", options]);
         }
         tool.arg(device).arg(point).run()?;
         Ok(Self {
@@ -307,15 +263,29 @@ impl Drop for Mounted {
     }
 }
 
-fn make_fs(kind: HostFsKind, device: &Path) -> Result<(), ToolError> {
+/// Makes a file system on all of a device, or on its first `size_bytes`.
+fn make_fs(kind: HostFsKind, device: &Path, size_bytes: Option<u64>) -> Result<(), ToolError> {
+    mkfs(kind, device, size_bytes).run()?;
+    Ok(())
+}
+
+fn mkfs(kind: HostFsKind, device: &Path, size_bytes: Option<u64>) -> Tool {
+    // Whole MiB are whole blocks of every file system.
+    let bytes = size_bytes.map(|bytes| bytes >> 20 << 20);
     // Nothing may be initialised lazily: its I/O would fall into a recording.
-    let tool = match kind {
+    match kind {
         HostFsKind::Ext2 | HostFsKind::Ext3 | HostFsKind::Ext4 => Tool::new("mke2fs")
             .args(["-q", "-F", "-t", kind.word()])
-            .args(["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]),
-        HostFsKind::Xfs => Tool::new("mkfs.xfs").args(["-q", "-f", "-K"]),
-        HostFsKind::Btrfs => Tool::new("mkfs.btrfs").args(["-q", "-f", "-K"]),
-    };
-    tool.arg(device).run()?;
-    Ok(())
+            .args(["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"])
+            .arg(device)
+            .args(bytes.map(|bytes| format!("{}K", bytes >> 10))),
+        HostFsKind::Xfs => Tool::new("mkfs.xfs")
+            .args(["-q", "-f", "-K"])
+            .args(bytes.map(|bytes| format!("-dsize={bytes}")))
+            .arg(device),
+        HostFsKind::Btrfs => Tool::new("mkfs.btrfs")
+            .args(["-q", "-f", "-K"])
+            .args(bytes.map(|bytes| format!("--byte-count={bytes}")))
+            .arg(device),
+    }
 }

@@ -399,6 +399,9 @@ pub struct LabRunArgs {
     /// Install the Debian packages that are missing.
     #[arg(long)]
     pub install: bool,
+    /// Use a device that the plan names under `[host]`: everything on it is lost. Once for each of them.
+    #[arg(long, value_name = "DEV")]
+    pub i_know_this_erases: Vec<PathBuf>,
 }
 
 /// `nestrace lab report`.

@@ -1,11 +1,14 @@
 //! `nestrace lab`: plans of experiments, shown, run and told.
 
+mod named_devices;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use nestrace_lab::experiment::{self, FolderError, LabError, Options, Progress};
+use nestrace_lab::experiment::{self, BaseError, FolderError, LabError, Options, Progress};
 use nestrace_lab::initramfs::InitramfsError;
 use nestrace_lab::kernel_image::KernelImageError;
+use nestrace_lab::named_device::DeviceError;
 use nestrace_lab::packages::{self, PackagesError};
 use nestrace_lab::plan::{Estimate, Plan, shipped};
 use nestrace_lab::{interrupt, plan};
@@ -83,6 +86,7 @@ fn show_plan(args: &LabPlanArgs) -> Result<u8, Failure> {
     }
     lines.push(String::new());
     lines.push(takes(&plan, &plan.estimate()));
+    lines.extend(named_devices::erases(&plan));
     lines.push(String::new());
     print(&lines.join("\n"))?;
     Ok(DONE)
@@ -119,6 +123,7 @@ fn duration(seconds: u64) -> String {
 
 fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     let (plan, text) = read_plan(&args.plan)?;
+    named_devices::check(&plan, args)?;
     let missing = packages::to_install(experiment::missing_packages(), args.install);
     let missing = missing.map_err(packages_failure)?;
     if !missing.is_empty() {
@@ -130,7 +135,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
             MISSING,
             "the lab makes loop devices, mounts and probes: this needs root",
         )
-        .hint(format!("sudo nestrace lab run {}", args.plan.display())));
+        .hint(named_devices::whole_line(&plan, args)));
     }
     interrupt::catch_signals()
         .map_err(|error| Failure::new(FAILURE, format!("catch signals: {error}")))?;
@@ -150,7 +155,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     shown.clear();
     give_to_user(&folder);
     let outcome =
-        outcome.map_err(|error| lab_failure(&error, args, interrupt::is_interrupted()))?;
+        outcome.map_err(|error| lab_failure(&error, &plan, args, interrupt::is_interrupted()))?;
     if outcome.n_failed > 0 {
         say(format_args!(
             "{} of {} cells failed: their logs are in {}/CELL.json; run the same line again to try them again",
@@ -229,9 +234,12 @@ fn packages_failure(error: PackagesError) -> Failure {
     }
 }
 
-fn lab_failure(error: &LabError, args: &LabRunArgs, is_interrupted: bool) -> Failure {
-    let again = format!("nestrace lab run {}", args.plan.display());
+fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted: bool) -> Failure {
+    let again = named_devices::whole_line(plan, args);
     match error {
+        LabError::Base(BaseError::Device(
+            DeviceError::Look { .. } | DeviceError::Refused { .. } | DeviceError::Twice { .. },
+        )) => Failure::caused(INPUT, error).hint("the plan names it under [host]"),
         LabError::Folder(FolderError::OtherPlan { .. } | FolderError::NotOurs(_)) => {
             Failure::caused(INPUT, error).hint("name another folder with -o")
         }
@@ -323,6 +331,8 @@ fn explain(folder: &Path, bundle: &Path, id: &str, disk: &str) -> Result<Explana
 
 #[cfg(test)]
 mod tests {
+    use nestrace_lab::named_device::Objection;
+
     use super::*;
 
     #[test]
@@ -341,12 +351,8 @@ mod tests {
 
     /// What is said of an error, with its code.
     fn told(error: &LabError, is_interrupted: bool) -> (u8, String) {
-        let args = LabRunArgs {
-            plan: PathBuf::from("mine.toml"),
-            output: None,
-            install: false,
-        };
-        let failure = lab_failure(error, &args, is_interrupted);
+        let (plan, _) = read_plan(Path::new("quick")).unwrap();
+        let failure = lab_failure(error, &plan, &named_devices::args_of(&[]), is_interrupted);
         (failure.code(), failure.message().to_owned())
     }
 
@@ -370,6 +376,14 @@ mod tests {
                     available_mib: 1,
                 },
                 MISSING,
+            ),
+            (
+                BaseError::Device(DeviceError::Refused {
+                    path: folder(),
+                    objection: Objection::Busy,
+                })
+                .into(),
+                INPUT,
             ),
             (FolderError::NotOurs(folder()).into(), INPUT),
             (

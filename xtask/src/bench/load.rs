@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, ensure};
 use nestrace_lab::block_stat::BlockStat;
 use nestrace_lab::external_tool::Tool;
-use nestrace_lab::host_fs::LoopDevice;
+use nestrace_lab::loop_device::LoopDevice;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -1,5 +1,7 @@
 //! `nestrace lab` as a user runs it: the plan that comes first, its results, and its report in a browser.
 
+mod devices;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,6 +39,10 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let program = programs(ctx, folder.path())?;
     let results = folder.path().join("results");
     report.case("lab/plan", |case| plans(&program, case))?;
+    report.case("lab/devices-refused", |case| {
+        devices::refused(&program, case)
+    })?;
+    report.case("lab/devices-used", devices::used)?;
     let ran = report.case("lab/run", |case| run_plan(&program, &results, case))?;
     if !ran {
         return Ok(());

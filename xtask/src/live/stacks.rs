@@ -315,8 +315,8 @@ fn direct_io(
     if stack.disk.aio == Aio::Native && whole_blocks {
         direct_io_link::aio_writes_are_whole(case, &events, image)?;
     }
-    if disk.host.is_direct() {
-        direct_io_link::loop_requests(case, &events, &disk.host.backing_file(), device)?;
+    if let (true, Some(backing)) = (disk.host.is_direct(), disk.host.backing_file()) {
+        direct_io_link::loop_requests(case, &events, backing, device)?;
     }
     Ok(())
 }

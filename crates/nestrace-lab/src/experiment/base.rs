@@ -1,11 +1,12 @@
-//! The devices under the images: a loop device over a file that is written in full, bare or with a file
-//! system on it, and the images of the guest's disks.
+//! The devices under the images: a loop device over a file that is written in full, or one that the user
+//! named; bare or with a file system on it, and the images of the guest's disks.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nestrace_report::lab::Base as BaseSpeed;
 use tempfile::TempDir;
@@ -13,7 +14,10 @@ use tempfile::TempDir;
 use crate::disk_image;
 use crate::external_tool::{Tool, ToolError};
 use crate::guest::DiskSpec;
-use crate::host_fs::{HostFs, HostFsError, HostFsSpec, LoopDevice, fill};
+use crate::host_device::{HostDevice, LoopFile};
+use crate::host_fs::{HostFs, HostFsError, HostFsSpec};
+use crate::loop_device::fill;
+use crate::named_device::{DeviceError, NamedDevice};
 use crate::plan::{BaseNeed, Batch};
 use crate::plan::{Combination, Host, Placement, Scheduler};
 
@@ -24,6 +28,9 @@ pub enum BaseError {
     /// A host file system.
     #[error(transparent)]
     HostFs(#[from] HostFsError),
+    /// A device that the user named.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// A program failed.
     #[error("make the disks of a guest")]
     Tool(#[from] ToolError),
@@ -48,8 +55,8 @@ pub(super) struct Base {
 enum Kind {
     // The device is detached before its file goes.
     Bare {
-        device: LoopDevice,
-        _folder: TempDir,
+        device: HostDevice,
+        _folder: Option<TempDir>,
     },
     Fs(HostFs),
 }
@@ -58,25 +65,39 @@ enum Kind {
 const PROBE_BYTES: u64 = 128 << 20;
 
 impl Base {
-    /// Makes the device, and the file system that it is for.
-    pub(super) fn create(need: &BaseNeed, work: &Path) -> Result<Self, BaseError> {
+    /// Makes the device, or takes the named one, and makes the file system that it is for.
+    pub(super) fn create(
+        need: &BaseNeed,
+        named: Option<&Arc<NamedDevice>>,
+        work: &Path,
+    ) -> Result<Self, BaseError> {
         let disks = need.disks.clone();
-        let kind = match need.key.host {
-            Host::Bare => bare(need.bytes, work)?,
-            Host::Fs(fs) => {
-                let spec = HostFsSpec {
-                    size_bytes: need.bytes,
-                    direct_io: knows_direct_io(work),
-                    backing_folder: work.to_owned(),
-                    mount_options: need.key.host_mount_options.clone(),
-                    is_filled: true,
-                    ..HostFsSpec::new(fs)
-                };
-                Kind::Fs(HostFs::create(&spec)?)
+        let kind = match (need.key.host, named) {
+            (Host::Bare, None) => bare(need.bytes, work)?,
+            (Host::Bare, Some(named)) => {
+                named.renew()?;
+                Kind::Bare {
+                    device: HostDevice::Named(Arc::clone(named)),
+                    _folder: None,
+                }
+            }
+            (Host::Fs(fs), None) => Kind::Fs(HostFs::create(&HostFsSpec {
+                size_bytes: need.bytes,
+                direct_io: knows_direct_io(work),
+                backing_folder: work.to_owned(),
+                mount_options: need.key.host_mount_options.clone(),
+                is_filled: true,
+                ..HostFsSpec::new(fs)
+            })?),
+            (Host::Fs(fs), Some(named)) => {
+                named.renew()?;
+                let options = &need.key.host_mount_options;
+                let named = Arc::clone(named);
+                Kind::Fs(HostFs::create_on(named, fs, need.bytes, options, work)?)
             }
         };
         let base = Self { kind, disks };
-        base.turn(&need.key)?;
+        base.turn(&need.key, named.map(Arc::as_ref))?;
         Ok(base)
     }
 
@@ -102,9 +123,12 @@ impl Base {
     }
 
     /// Sets scheduler and read-ahead of the device.
-    fn turn(&self, key: &Combination) -> Result<(), BaseError> {
+    fn turn(&self, key: &Combination, named: Option<&NamedDevice>) -> Result<(), BaseError> {
         let queue = Path::new("/sys/block").join(self.device()).join("queue");
         let set = |name: &str, value: String| {
+            if let Some(named) = named {
+                return Ok(named.set(name, &value)?);
+            }
             let path = queue.join(name);
             std::fs::write(&path, value).map_err(|source| BaseError::File { path, source })
         };
@@ -136,7 +160,16 @@ impl Base {
                     image
                 }
             };
-            specs.push((number, DiskSpec::new(disk_id(number), path, disk.disk)));
+            let mut spec = DiskSpec::new(disk_id(number), path, disk.disk);
+            if let Kind::Bare {
+                device: HostDevice::Named(_),
+                ..
+            } = &self.kind
+            {
+                // As large as every other disk, whatever the partition has.
+                spec.drive_options = format!("size={image_bytes}");
+            }
+            specs.push((number, spec));
         }
         Ok(specs)
     }
@@ -159,9 +192,10 @@ fn bare(bytes: u64, work: &Path) -> Result<Kind, BaseError> {
     let file = folder.path().join("backing");
     File::create(&file).map_err(failed)?;
     fill(&file, bytes)?;
+    let device = LoopFile::attach(&file, knows_direct_io(work), 512, false)?;
     Ok(Kind::Bare {
-        device: LoopDevice::attach(&file, knows_direct_io(work))?,
-        _folder: folder,
+        device: HostDevice::LoopFile(device),
+        _folder: Some(folder),
     })
 }
 
@@ -216,10 +250,32 @@ pub(super) fn probe(name: &str, work: &Path) -> Result<BaseSpeed, BaseError> {
         return Ok(BaseSpeed::default());
     };
     let write = begin.elapsed();
+    speed(name, &device.path(), write)
+}
+
+/// The same of a device that the user named.
+pub(super) fn probe_named(device: &NamedDevice) -> Result<BaseSpeed, BaseError> {
+    device.renew()?;
+    let begin = Instant::now();
+    Tool::new("dd")
+        .args(["if=/dev/zero", "bs=1M", "status=none", "oflag=direct"])
+        .args([
+            "conv=fsync,notrunc",
+            &format!("count={}", PROBE_BYTES >> 20),
+        ])
+        .arg(format!("of={}", device.node().display()))
+        .run()?;
+    let write = begin.elapsed();
+    speed(&device.path().display().to_string(), device.node(), write)
+}
+
+/// Reads what was written in `write`.
+fn speed(name: &str, device: &Path, write: Duration) -> Result<BaseSpeed, BaseError> {
     let begin = Instant::now();
     Tool::new("dd")
         .args(["of=/dev/null", "bs=1M", "status=none", "iflag=direct"])
-        .arg(format!("if={}", device.path().display()))
+        .arg(format!("count={}", PROBE_BYTES >> 20))
+        .arg(format!("if={}", device.display()))
         .run()?;
     let rate = |seconds: f64| PROBE_BYTES as f64 / seconds.max(1e-6);
     Ok(BaseSpeed {

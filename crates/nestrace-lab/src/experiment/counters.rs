@@ -53,10 +53,10 @@ impl Snapshot {
         snapshot
     }
 
-    /// This machine's, of a device (`loop0`).
+    /// This machine's, of a device (`loop0`, `sdb1`).
     pub(super) fn of_host(device: &str) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let disk = read(&format!("/sys/block/{device}/stat"));
+        let disk = read(&format!("/sys/class/block/{device}/stat"));
         let text = format!(
             "{}\n{}\nuptime {}\ndisk {disk}",
             read("/proc/stat"),

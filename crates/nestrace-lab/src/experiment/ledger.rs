@@ -32,9 +32,16 @@ impl Ledger {
     /// A file of the folder cannot be read.
     pub(super) fn open(plan: &Plan, folder: ResultsFolder) -> Result<Self, FolderError> {
         let mut cells = Vec::new();
-        for planned in &plan.cells {
+        for (number, planned) in plan.cells.iter().enumerate() {
             let known = folder.cell(&planned.id)?;
-            cells.push(known.unwrap_or_else(|| empty_cell(plan, planned)));
+            cells.push(known.unwrap_or_else(|| {
+                Cell {
+                    device: plan
+                        .device_of(number)
+                        .map(|path| path.display().to_string()),
+                    ..empty_cell(plan, planned)
+                }
+            }));
         }
         Ok(Self {
             header: folder.header()?,

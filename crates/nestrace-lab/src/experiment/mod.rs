@@ -21,6 +21,7 @@ mod tree;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use nestrace_report::lab::{RUN_SCHEMA, RunHeader};
@@ -35,6 +36,7 @@ use crate::guest::{Accel, GuestError};
 use crate::initramfs::{self, InitramfsError};
 use crate::interrupt::Interrupted;
 use crate::kernel_image::{self, KernelImageError};
+use crate::named_device::NamedDevice;
 use crate::packages;
 use crate::plan::Plan;
 use bench::Guests;
@@ -177,6 +179,10 @@ fn run_in(
     has_agent: bool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
+    // Before anything else: what is refused here was not touched.
+    let devices = NamedDevice::claim_all(&plan.devices, plan.device_bytes());
+    let devices = devices.map_err(BaseError::from)?;
+    let devices: Vec<Arc<NamedDevice>> = devices.into_iter().map(Arc::new).collect();
     let estimate = plan.estimate().without_recordings(ledger.n_recorded());
     machine::check_room(&estimate, &machine::room(work), work)?;
     let kernel = kernel_image::obtain(&plan.guest.kernel)?;
@@ -188,7 +194,7 @@ fn run_in(
             seconds_left: estimate.seconds,
             what: String::from("how fast the devices beneath are"),
         });
-        ledger.write_header(first_header(plan, &kernel, work)?)?;
+        ledger.write_header(first_header(plan, &kernel, &devices, work)?)?;
     }
     let schedule = plan.schedule();
     let parts = Parts {
@@ -196,6 +202,7 @@ fn run_in(
         initramfs,
         agent: has_agent.then(|| options.agent.clone()),
         accel: Accel::KvmIfItBoots,
+        devices,
     };
     let mut guests = Guests::new(plan, &schedule, &options.nestrace, parts, work);
     sequence::run(plan, &schedule.steps, &mut ledger, &mut guests, progress)
@@ -204,6 +211,7 @@ fn run_in(
 fn first_header(
     plan: &Plan,
     kernel: &kernel_image::KernelImage,
+    devices: &[Arc<NamedDevice>],
     work: &Path,
 ) -> Result<RunHeader, LabError> {
     let names: BTreeSet<&str> = plan
@@ -212,7 +220,10 @@ fn first_header(
         .map(|cell| cell.combination.host.word())
         .collect();
     let mut bases = Vec::new();
-    for name in names {
+    for device in devices {
+        bases.push(base::probe_named(device)?);
+    }
+    for name in names.into_iter().filter(|_| devices.is_empty()) {
         bases.push(base::probe(name, work)?);
     }
     Ok(RunHeader {
@@ -239,7 +250,11 @@ fn unix_seconds() -> u64 {
 #[must_use]
 pub fn missing_packages() -> Vec<String> {
     let mut packages = packages::missing();
-    let own = [("dd", "coreutils"), ("tar", "tar")];
+    let own = [
+        ("dd", "coreutils"),
+        ("tar", "tar"),
+        ("wipefs", "util-linux"),
+    ];
     packages.extend(packages::missing_of(&own, |program| {
         find_program(program).is_some()
     }));

@@ -1,6 +1,7 @@
 //! A guest with the disks of a batch, and one run of a workload in it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nestrace_report::lab::CellRun;
@@ -15,6 +16,7 @@ use crate::external_tool::last_lines;
 use crate::guest::{Accel, Guest, GuestSpec};
 use crate::initramfs::{self, Initramfs};
 use crate::kernel_image::KernelImage;
+use crate::named_device::NamedDevice;
 use crate::plan::workload::{Action, FIO_RESULT, FOLDER, TREE, Workload};
 use crate::plan::{Batch, Combination, Plan, PlannedCell, Scheduler};
 
@@ -33,6 +35,8 @@ pub(super) struct Parts {
     /// The agent and the libraries that it needs; empty without one.
     pub(super) agent: Option<PathBuf>,
     pub(super) accel: Accel,
+    /// Devices that the user named; empty where each is a loop device.
+    pub(super) devices: Vec<Arc<NamedDevice>>,
 }
 
 /// A booted guest and what lies under its disks.
@@ -56,8 +60,8 @@ impl Stage {
         let needs = batch.bases(plan.image_bytes);
         let mut bases = Vec::new();
         let mut disks = Vec::new();
-        for need in &needs {
-            let base = Base::create(need, work)?;
+        for (place, need) in needs.iter().enumerate() {
+            let base = Base::create(need, parts.devices.get(place), work)?;
             disks.extend(base.disks(batch, plan.image_bytes)?);
             bases.push(base);
         }

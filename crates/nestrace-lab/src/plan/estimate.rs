@@ -66,6 +66,10 @@ impl Estimate {
             .map(|step| plan.step_seconds(step))
             .sum();
         let of_batch = |batch: &super::Batch| -> u64 {
+            // Named devices need no room, and are not written in full.
+            if !plan.devices.is_empty() {
+                return 0;
+            }
             let bases = batch.bases(plan.image_bytes);
             bases.iter().map(|base| base.bytes).sum()
         };

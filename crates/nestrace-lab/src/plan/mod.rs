@@ -22,6 +22,7 @@
 
 mod cells;
 mod combination;
+mod devices;
 mod error;
 mod estimate;
 pub mod library;
@@ -37,6 +38,8 @@ pub use estimate::Estimate;
 pub(crate) use schedule::shuffled;
 pub use schedule::{BaseNeed, Batch, Kind, Schedule, Step};
 pub use workload::{Upgrade, Workload};
+
+use std::path::PathBuf;
 
 use nestrace_report::lab::Excluded;
 
@@ -59,6 +62,8 @@ pub struct Plan {
     pub image_bytes: u64,
     /// The guests.
     pub guest: GuestSize,
+    /// Devices that the user named for host file systems and bare disks; none where the lab makes its own.
+    pub devices: Vec<PathBuf>,
     /// The cells, each baseline before those that are compared with it.
     pub cells: Vec<PlannedCell>,
     /// Combinations that were left out, with the reason.

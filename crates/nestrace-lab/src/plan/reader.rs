@@ -7,6 +7,7 @@ use toml::de::DeTable;
 
 use super::cells::{self, Filter, Values};
 use super::combination::{Axis, Combination, Host};
+use super::devices;
 use super::error::{PlanError, suggestion};
 use super::library;
 use super::section::{Placed, Section};
@@ -14,7 +15,7 @@ use super::workload::{Action, FioJobs, Scale, Script, Upgrade, Workload};
 use super::{GuestSize, Plan, PlannedCell};
 use crate::stack::GuestFsKind;
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "name",
     "about",
     "experiment",
@@ -34,6 +35,7 @@ const KEYS: [&str; 19] = [
     "exclude",
     "include",
     "record",
+    devices::TABLE,
 ];
 const WORKLOAD_KEYS: [&str; 10] = [
     "name",
@@ -60,6 +62,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let top = Section::new(text, document.get_ref());
     top.only(&KEYS)?;
     let name = name(&top)?;
+    let devices = devices::read(&top)?;
     let values = axes(&top)?;
     let scale = scale(&top)?;
     let (image_bytes, image_place) = top.size("image_size")?.unwrap_or((512 << 20, 0..0));
@@ -96,7 +99,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         Some(false) => 0,
         _ => top.number("record_seconds", 1..=600)?.unwrap_or(2) as u32,
     };
-    Ok(Plan {
+    let plan = Plan {
         name,
         about: word("about")?.unwrap_or_default(),
         experiment: experiment(&top)?,
@@ -112,9 +115,12 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
             kernel: word("kernel")?.unwrap_or_else(|| String::from("6.1")),
             has_agent: top.boolean("agent")?.unwrap_or(true),
         },
+        devices,
         cells,
         excluded,
-    })
+    };
+    devices::check(&top, &plan)?;
+    Ok(plan)
 }
 
 fn name(top: &Section<'_>) -> Result<String, PlanError> {

@@ -4,6 +4,8 @@
 //! that drifts favours nobody. The order depends on the plan alone, so that a run can go on where it
 //! stopped.
 
+use std::collections::BTreeSet;
+
 use super::combination::Combination;
 use super::{Plan, PlannedCell};
 use crate::stack::Bus;
@@ -65,7 +67,7 @@ pub struct Schedule {
 
 impl Schedule {
     pub(super) fn new(plan: &Plan) -> Self {
-        let batches = batches(&plan.cells);
+        let batches = batches(&plan.cells, plan.devices.len());
         let mut random = SplitMix64(plan.seed);
         let timed = (1..=plan.repetitions).map(Kind::Timed);
         let recorded = (plan.record_seconds > 0).then_some(Kind::Recorded);
@@ -101,6 +103,15 @@ impl Schedule {
 }
 
 impl Batch {
+    /// Whether a disk finds room on named devices: partitions of one disk have one queue, so disks of a
+    /// guest agree in what is set there.
+    fn fits_devices(&self, disk: &Combination, n_devices: usize) -> bool {
+        let queue = |disk: &Combination| (disk.host_scheduler, disk.host_read_ahead_kib);
+        let disks = || self.disks.iter().chain([disk]);
+        let bases: BTreeSet<Combination> = disks().map(Combination::base_key).collect();
+        bases.len() <= n_devices && disks().all(|other| queue(other) == queue(disk))
+    }
+
     /// The devices under its disks.
     #[must_use]
     pub fn bases(&self, image_bytes: u64) -> Vec<BaseNeed> {
@@ -128,7 +139,8 @@ impl Batch {
     }
 }
 
-fn batches(cells: &[PlannedCell]) -> Vec<Batch> {
+/// Disks in guests, so that none needs more than `n_devices` named ones; 0 where the lab makes its own.
+fn batches(cells: &[PlannedCell], n_devices: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for cell in cells {
         let key = cell.combination.disk_key();
@@ -137,7 +149,9 @@ fn batches(cells: &[PlannedCell]) -> Vec<Batch> {
         }
         let has_room = |batch: &&mut Batch| {
             let ide = batch.disks.iter().filter(|disk| disk.disk.bus == Bus::Ide);
-            batch.disks.len() < MOST_DISKS && (key.disk.bus != Bus::Ide || ide.count() < IDE_DISKS)
+            batch.disks.len() < MOST_DISKS
+                && (key.disk.bus != Bus::Ide || ide.count() < IDE_DISKS)
+                && (n_devices == 0 || batch.fits_devices(&key, n_devices))
         };
         match batches.iter_mut().find(has_room) {
             Some(batch) => batch.disks.push(key),

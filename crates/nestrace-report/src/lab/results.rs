@@ -66,7 +66,7 @@ pub struct Machine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Base {
-    /// What it was made for: `xfs`, `bd`.
+    /// What it was made for: `xfs`, `bd`; of a device that the user named, its name.
     pub name: String,
     /// Sequential writing of the bare device, bytes per second.
     pub write_bytes_per_s: f64,
@@ -110,6 +110,8 @@ pub struct Cell {
     pub recording: Option<String>,
     /// Name of the disk in the recording.
     pub disk: String,
+    /// The device beneath, where the user named it; `null` for a loop device of the lab's own.
+    pub device: Option<String>,
     /// What went wrong.
     pub failures: Vec<Failure>,
 }
