@@ -98,6 +98,59 @@ fn options_that_would_do_nothing_are_refused() {
 }
 
 #[test]
+fn a_bio_that_is_not_there_is_told_with_those_that_are() {
+    let (code, stderr) = code_and_messages(&["analyze", RECORDING, "--io", "99999"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    let line = stderr.lines().next().unwrap_or_default();
+    assert!(
+        line.starts_with("nestrace: ") && line.contains("no bio 99999: vdc of vm1 has "),
+        "{line}"
+    );
+    let last = line.rsplit_once("has bios 1 to ").expect("the range").1;
+    for (io, expected) in [(last.to_owned(), 0), (format!("{last}0"), 3)] {
+        let (code, stderr) = code_and_messages(&["analyze", RECORDING, "--io", &io]);
+        assert_eq!(code, Some(expected), "{io}: {stderr}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named_before_anything_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("not there");
+    let out = missing.join("out");
+    let capture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/blktrace/ext3-seqw-mq-ide/gt");
+    let exports = ["blktrace", "csv", "fio", "parquet", "perfetto"];
+    let exports = exports.map(|format| vec!["export", "--format", format, RECORDING, "-o"]);
+    let others = [
+        vec!["analyze", RECORDING, "--report"],
+        vec!["analyze", RECORDING, "--format", "btt", "--per-io"],
+        vec!["analyze", RECORDING, "--format", "btt", "--iostat"],
+        vec!["compare", RECORDING, RECORDING, "--report"],
+        vec!["repair", RECORDING, "-o"],
+        vec!["import", "blktrace", text(&capture), "-o"],
+        vec!["record", "--device", "loop0", "-o"],
+    ];
+    for mut words in exports.into_iter().chain(others) {
+        words.push(text(&out));
+        let (code, stderr) = code_and_messages(&words);
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        let expected = format!(
+            "nestrace: cannot write {}: there is no folder {}\nhint: mkdir -p {}\n",
+            out.display(),
+            missing.display(),
+            missing.display()
+        );
+        assert_eq!(stderr, expected, "{words:?}");
+        assert!(!missing.exists());
+    }
+    // A folder of plots is made.
+    let (code, stderr) = code_and_messages(&["analyze", RECORDING, "--plots", text(&out)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(out.is_dir());
+}
+
+#[test]
 fn a_listing_replaces_nothing_unless_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("mine");
