@@ -21,10 +21,7 @@ pub(super) fn is_plausible(kind: Kind, event: &Event) -> bool {
 /// so nothing here uses it, and nothing is wrong with it.
 pub(super) fn lies_nowhere(event: &Event) -> bool {
     Operation::of(event.op()) == Operation::Other
-        && event.offset == NOWHERE
+        && event.offset == Event::NOWHERE
         && event.bytes <= u64::from(u32::MAX)
         && event.ts_ns < 1 << 62
 }
-
-/// The byte at which sector −1 would lie.
-const NOWHERE: u64 = u64::MAX << 9;
