@@ -47,8 +47,8 @@ pub enum Command {
     Lab(LabArgs),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
-    /// Print the man page (roff).
-    Man,
+    /// Print the man page (roff), or that of a command.
+    Man(ManArgs),
 }
 
 /// `nestrace guests`.
@@ -419,6 +419,17 @@ pub struct CompletionsArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('s').unwrap_or(text);
     match number.parse::<f64>() {
+/// `nestrace man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The page of this command: record, or lab run.
+    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+    pub command: Vec<String>,
+    /// Write all pages into this folder: nestrace.1, nestrace-record.1, …
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
         Ok(value) if (0.0..=1e9).contains(&value) => Ok(value),
         _ => Err("give seconds, such as 10 or 2.5".to_owned()),
     }

@@ -62,6 +62,6 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Repair(args) => repair::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Completions(args) => shell::completions(&args),
-        Command::Man => shell::man(),
+        Command::Man(args) => shell::man(&args),
     }
 }

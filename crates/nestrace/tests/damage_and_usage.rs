@@ -151,6 +151,27 @@ fn a_folder_that_is_not_there_is_named_before_anything_is_read() {
 }
 
 #[test]
+fn pages_of_the_manual_are_written_into_a_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man/man1");
+    let (code, stderr) = code_and_messages(&["man", "--dir", text(&pages)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    for page in ["nestrace.1", "nestrace-record.1", "nestrace-lab-run.1"] {
+        let text = fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.contains(".TH nestrace") && text.contains("SEE ALSO"));
+    }
+    let one = nestrace(&["man", "lab", "run"]);
+    let file = fs::read(pages.join("nestrace-lab-run.1")).expect("a page");
+    assert_eq!((one.status.code(), one.stdout), (Some(0), file));
+    let (code, stderr) = code_and_messages(&["man", "lab", "walk"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains("no command walk") && stderr.contains("plan, run, report"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn a_listing_replaces_nothing_unless_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("mine");
