@@ -110,6 +110,13 @@ fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
         let name = side.map(|side| side.guest.as_str());
         note_damage(&mut analyzer, name, guest.stream.diagnostics());
     }
+    for (guest, rows_lost) in bundle.left_out() {
+        let left_out = Damage {
+            rows_lost,
+            cut: false,
+        };
+        analyzer.damaged(Some(&guest), left_out);
+    }
     let analysis = analyzer.finish();
     check_stories(args, &analysis)?;
     Ok(analysis)
@@ -175,13 +182,6 @@ fn check_stories(args: &AnalyzeArgs, analysis: &Analysis) -> Result<(), Failure>
             "note: each disk has a bio of that number; choose one with --guest and --device"
         ));
     }
-}
-
-/// A filter that names nothing in the recording is a mistake, not an empty result.
-pub fn check_names(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure> {
-    let topology = &manifest.topology;
-    let guests: Vec<&str> = topology
-        .guests
     if !stories.is_empty() || story(args).is_none() {
         return Ok(());
     }
@@ -218,6 +218,13 @@ pub fn check_names(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failur
         true => failure.hint("with --from and --to, bios are counted from --from on"),
         false => failure,
     })
+}
+
+/// A filter that names nothing in the recording is a mistake, not an empty result.
+pub fn check_names(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure> {
+    let topology = &manifest.topology;
+    let guests: Vec<&str> = topology
+        .guests
         .iter()
         .map(|guest| guest.name.as_str())
         .collect();

@@ -151,6 +151,43 @@ fn a_folder_that_is_not_there_is_named_before_anything_is_read() {
 }
 
 #[test]
+fn what_a_lost_manifest_leaves_out_is_told_with_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = folder.path().join("lost.nest");
+    fs::create_dir(&bundle).expect("a folder");
+    for entry in fs::read_dir(RECORDING).expect("the recording") {
+        let entry = entry.expect("an entry");
+        if entry.file_name() != "manifest.json" {
+            fs::copy(entry.path(), bundle.join(entry.file_name())).expect("a copy");
+        }
+    }
+    let remedy = format!("nestrace repair {} -o ", bundle.display());
+    let output = nestrace(&["analyze", "--strict", "--format", "json", text(&bundle)]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains(&remedy), "{stderr}");
+    let analysis: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(analysis["trace"]["lost"], 2_582);
+    let notices = analysis["trace"]["notices"].to_string();
+    assert!(
+        notices.contains(&remedy) && notices.contains("the manifest was lost"),
+        "{notices}"
+    );
+    let (code, _) = code_and_messages(&["analyze", "--strict", "--format", "btt", text(&bundle)]);
+    assert_eq!(code, Some(5));
+    // The remedy works as it is printed.
+    let words = remedy.split_whitespace().skip(1).map(str::to_owned);
+    let out = folder.path().join("lost-repaired.nest");
+    let words: Vec<String> = words.chain([text(&out).to_owned()]).collect();
+    assert!(stderr.contains(&format!("{remedy}{}", out.display())));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_eq!(code_and_messages(&words).0, Some(0));
+    let (code, stderr) = code_and_messages(&["analyze", "--strict", text(&out)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!stderr.contains("left out"), "{stderr}");
+}
+
+#[test]
 fn pages_of_the_manual_are_written_into_a_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let pages = folder.path().join("man/man1");
