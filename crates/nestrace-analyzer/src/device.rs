@@ -262,6 +262,7 @@ impl DeviceMeter {
             scheduler: known
                 .map(|device| device.scheduler.clone())
                 .filter(|name| !name.is_empty()),
+            recorded_ns: duration_ns,
             counts: self.counts(),
             bytes: self.bytes,
             latency_ns: self.latency(),

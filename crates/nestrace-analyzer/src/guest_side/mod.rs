@@ -32,7 +32,7 @@ use crate::unlinked::{Reason, Reasons};
 
 use disk::DiskCounts;
 use plausible::{is_plausible, lies_nowhere};
-pub(crate) use summary::{disk_of, is_undecided};
+pub(crate) use summary::{HostStretch, disk_of, is_undecided};
 use unmap::Unmaps;
 
 /// How far a stream is read between two looks at what the clock has found.
