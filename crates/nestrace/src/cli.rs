@@ -385,6 +385,9 @@ pub struct LabPlanArgs {
     /// image-format-cache-bus, ext4-xfs.
     #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
+    /// A folder of results: say what of the plan is finished there, and what would still run.
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
 }
 
 /// `nestrace lab run`.
@@ -416,9 +419,6 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('s').unwrap_or(text);
-    match number.parse::<f64>() {
 /// `nestrace man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
@@ -430,6 +430,9 @@ pub struct ManArgs {
     pub dir: Option<PathBuf>,
 }
 
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('s').unwrap_or(text);
+    match number.parse::<f64>() {
         Ok(value) if (0.0..=1e9).contains(&value) => Ok(value),
         _ => Err("give seconds, such as 10 or 2.5".to_owned()),
     }
