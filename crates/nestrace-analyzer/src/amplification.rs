@@ -1,11 +1,16 @@
 //! Bytes and flushes of each disk, layer by layer. What a layer counted by itself is taken from there.
 
+mod over_time;
+
 use crate::Analyzer;
 use crate::analysis::{
     Amplification, Chains, Device, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk,
     ReadWrite,
 };
+use crate::compare::LayerSums;
 use crate::served::DiskOnHost;
+
+pub(crate) use over_time::LayersOverTime;
 
 /// What the layers counted for one disk.
 struct Layers<'a> {
@@ -76,10 +81,55 @@ impl Analyzer {
                     .bios_recorded
                     .then(|| host.on_host(number, &self.images)),
             };
-            Some(entry(chains, &layers, self.flushes_beneath(number)))
+            let totals = self.layer_totals(number);
+            let place = number as usize;
+            Some(Amplification {
+                series: self.layers.series(place, self.end_ns(), totals),
+                ..entry(chains, &layers, self.flushes_beneath(number))
+            })
         };
         let numbers = (0u32..).take(self.images.disks.len());
         numbers.filter_map(of_disk).collect()
+    }
+
+    /// Takes what the layers have counted before an event of this time, where a stretch of time ends.
+    pub(crate) fn note_layers(&mut self, ts_ns: u64) {
+        let disks = (0u32..).take(self.images.disks.len());
+        let totals: Vec<LayerSums> = disks.map(|number| self.layer_totals(number)).collect();
+        self.layers.note(ts_ns, &totals);
+    }
+
+    /// What the layers have counted for a disk so far.
+    fn layer_totals(&self, number: u32) -> LayerSums {
+        let Some((disk, host)) = self
+            .images
+            .disks
+            .get(number as usize)
+            .zip(self.host.as_ref())
+        else {
+            return LayerSums::default();
+        };
+        let guest = self.manifest.topology.guests.get(disk.guest as usize);
+        let (qemu, qemu_flushes) = guest
+            .map(|guest| self.qemu.so_far(disk, guest))
+            .unwrap_or_default();
+        let images = self.images.images.iter();
+        let image = images
+            .filter(|image| image.disk == number)
+            .map(|image| image.file.bytes())
+            .fold(ReadWrite::default(), |sum, it| ReadWrite {
+                read: sum.read + it.read,
+                write: sum.write + it.write,
+            });
+        let on_host = host.on_host(number, &self.images);
+        LayerSums {
+            qemu,
+            image,
+            host: on_host.host,
+            device: on_host.device,
+            qemu_flushes,
+            device_flushes: self.flushes_beneath(number).unwrap_or(0),
+        }
     }
 
     /// Flush requests of the devices right under a disk's images.
@@ -108,5 +158,6 @@ fn entry(chains: &Chains, layers: &Layers<'_>, device_flushes: Option<u64>) -> A
         flushes: layers.flushes(device_flushes),
         by_class: layers.host.map(|host| host.by_class).unwrap_or_default(),
         shared_with: layers.host.map_or(0, |host| host.shared_with),
+        ..Amplification::default()
     }
 }

@@ -6,6 +6,7 @@ use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::Manifest;
 use nestrace_trace::{Damage, Event, ImageMap};
 
+use crate::amplification::LayersOverTime;
 use crate::analysis::{Analysis, Story};
 use crate::block::{Above, BlockLayer};
 use crate::chains::{Chain, Stories, StoryChoice};
@@ -79,6 +80,7 @@ pub struct Analyzer {
     /// Time of the host at which they were looked at.
     looked_ns: u64,
     pub(crate) stories: Stories,
+    pub(crate) layers: LayersOverTime,
     /// What the host did for the guests' requests; only where there is something to tie it to.
     pub(crate) host: Option<HostSide>,
 }
@@ -128,6 +130,7 @@ impl Analyzer {
                 .collect(),
             looked_ns: 0,
             stories: Stories::new(options.story),
+            layers: LayersOverTime::default(),
             manifest: manifest.clone(),
             options,
             block,
@@ -180,6 +183,9 @@ impl Analyzer {
             self.reasons.live_ns = self.reasons.live_ns.max(event.ts_ns);
         }
         self.last_ns = self.last_ns.max(event.ts_ns);
+        if self.host.is_some() && self.layers.is_due(event.ts_ns) {
+            self.note_layers(event.ts_ns);
+        }
         match kind.source() {
             Source::Block => {
                 self.bios_recorded |= kind == Kind::Queue;

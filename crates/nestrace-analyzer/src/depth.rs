@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 
 use crate::analysis::QueueDepth;
+use crate::block_stats::OverTime;
+use crate::compare::{DepthSums, FIRST_STEP_NS, Series};
 
 /// Requests between D and C.
 #[derive(Debug, Default)]
@@ -68,7 +70,7 @@ impl DepthMeter {
 
 /// The depth of requests that are known by their whole interval only (light recordings). They
 /// arrive in the order of their ends, so a late, long one still counts for those it covers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct IntervalDepth {
     request_ns: u128,
     max: u64,
@@ -77,6 +79,22 @@ pub(crate) struct IntervalDepth {
     /// Disjoint busy spans, oldest first; those that fell out are summed in `settled_ns`.
     spans: VecDeque<(u64, u64)>,
     settled_ns: u64,
+    sums: OverTime<DepthSums>,
+    last_ns: u64,
+}
+
+impl Default for IntervalDepth {
+    fn default() -> Self {
+        Self {
+            request_ns: 0,
+            max: 0,
+            recent: VecDeque::new(),
+            spans: VecDeque::new(),
+            settled_ns: 0,
+            sums: OverTime::with_step(FIRST_STEP_NS),
+            last_ns: 0,
+        }
+    }
 }
 
 impl IntervalDepth {
@@ -87,6 +105,8 @@ impl IntervalDepth {
         // Of a damaged recording, one may end before it began.
         let end_ns = end_ns.max(start_ns);
         self.request_ns += u128::from(end_ns - start_ns);
+        self.last_ns = self.last_ns.max(end_ns);
+        self.spread((start_ns, end_ns), |sums| &mut sums.request_ns);
         self.cover(start_ns, end_ns);
         let mut depth = 1;
         for (start, end, there) in &mut self.recent {
@@ -105,19 +125,54 @@ impl IntervalDepth {
     }
 
     fn cover(&mut self, mut start_ns: u64, mut end_ns: u64) {
+        // What of it no other one covers, from its end backwards.
+        let mut fresh_until_ns = end_ns;
         while let Some((start, end)) = self.spans.back().copied() {
             if end < start_ns {
                 break;
             }
+            self.spread((end, fresh_until_ns), |sums| &mut sums.busy_ns);
+            fresh_until_ns = fresh_until_ns.min(start);
             start_ns = start_ns.min(start);
             end_ns = end_ns.max(end);
             self.spans.pop_back();
         }
+        self.spread((start_ns, fresh_until_ns), |sums| &mut sums.busy_ns);
         self.spans.push_back((start_ns, end_ns));
         if self.spans.len() > Self::KEPT
             && let Some((start, end)) = self.spans.pop_front()
         {
             self.settled_ns = self.settled_ns.saturating_add(end - start);
+        }
+    }
+
+    /// Adds a stretch of time to what is counted by time.
+    fn spread(&mut self, (from_ns, to_ns): (u64, u64), sum: impl Fn(&mut DepthSums) -> &mut u64) {
+        if from_ns >= to_ns {
+            return;
+        }
+        // Slots are never too short for its end then.
+        self.sums.at(from_ns);
+        self.sums.at(to_ns);
+        let mut at_ns = from_ns;
+        while at_ns < to_ns {
+            let (sums, until_ns) = self.sums.at_until(at_ns);
+            let until_ns = until_ns.clamp(at_ns + 1, to_ns);
+            let sum = sum(sums);
+            *sum = sum.saturating_add(until_ns - at_ns);
+            at_ns = until_ns;
+        }
+    }
+
+    /// The sums of each stretch, from the first start to the last end.
+    pub(crate) fn series(&self) -> Series<DepthSums> {
+        let step_ns = self.sums.step_ns();
+        let length = |from_ns: u64| step_ns.min(self.last_ns.saturating_sub(from_ns));
+        let slots = self.sums.slots();
+        Series {
+            stretches: slots
+                .map(|(from_ns, sums)| (length(from_ns), *sums))
+                .collect(),
         }
     }
 
@@ -146,6 +201,21 @@ mod tests {
 
     proptest! {
         #[test]
+        fn sums_by_time_are_those_of_the_whole(
+            mut ends in prop::collection::vec((0u64..3_000_000_000, 1u64..200_000_000), 1..80)
+        ) {
+            ends.sort_unstable();
+            let mut depth = IntervalDepth::default();
+            ends.iter().for_each(|(end, took)| depth.interval(end.saturating_sub(*took), *end));
+            let series = depth.series();
+            let busy: u64 = series.stretches.iter().map(|(_, sums)| sums.busy_ns).sum();
+            let request: u64 = series.stretches.iter().map(|(_, sums)| sums.request_ns).sum();
+            prop_assert!(series.stretches.len() <= 64);
+            prop_assert_eq!(busy, depth.finish(1).busy_ns);
+            prop_assert_eq!(u128::from(request), depth.request_ns);
+        }
+
+        #[test]
         fn intervals_and_edges_agree(ios in prop::collection::vec((0u64..1000, 1u64..200), 1..80)) {
             let mut edges: Vec<(u64, i8)> = ios.iter().flat_map(|(s, l)| [(*s, 1), (s + l, -1)]).collect();
             edges.sort_unstable();
@@ -157,7 +227,14 @@ mod tests {
             ends.sort_unstable();
             let mut by_interval = IntervalDepth::default();
             ends.iter().for_each(|(end, start)| by_interval.interval(*start, *end));
-            prop_assert_eq!(by_edges.finish(1200, 1200), by_interval.finish(1200));
+            let depth = by_interval.finish(1200);
+            prop_assert_eq!(by_edges.finish(1200, 1200), depth);
+            let series = by_interval.series();
+            let sum = |of: fn(&DepthSums) -> u64| -> u64 {
+                series.stretches.iter().map(|(_, sums)| of(sums)).sum()
+            };
+            prop_assert_eq!(u128::from(sum(|sums| sums.request_ns)), by_interval.request_ns);
+            prop_assert_eq!(sum(|sums| sums.busy_ns), depth.busy_ns);
         }
     }
 }

@@ -262,6 +262,7 @@ impl DeviceMeter {
             scheduler: known
                 .map(|device| device.scheduler.clone())
                 .filter(|name| !name.is_empty()),
+            recorded_ns: duration_ns,
             counts: self.counts(),
             bytes: self.bytes,
             latency_ns: self.latency(),
@@ -278,12 +279,15 @@ impl DeviceMeter {
             unlinked: self.unlinked.by_reason(),
             check: (!self.light).then_some(self.check),
             stats,
-            figures: self.device_figures(start_ns),
+            figures: self.device_figures(start_ns, end_ns),
         }
     }
 
-    fn device_figures(&self, start_ns: u64) -> DeviceFigures {
-        let mut figures = self.figures.finish(start_ns);
+    fn device_figures(&self, start_ns: u64, end_ns: u64) -> DeviceFigures {
+        let mut figures = self.figures.finish(start_ns, end_ns);
+        if self.light {
+            figures.depth_series = self.intervals.series();
+        }
         self.stats.add_curves(&mut figures);
         DeviceFigures {
             q2c_read: self.read.q2c.cdf(CURVE_STEPS),

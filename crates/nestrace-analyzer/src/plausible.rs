@@ -58,9 +58,6 @@ pub(crate) fn lies_nowhere(event: &Event) -> bool {
 /// A request that moves none of the disk's data: its sector is −1.
 fn is_nowhere(event: &Event) -> bool {
     Operation::of(event.op()) == Operation::Other
-        && event.offset == NOWHERE
+        && event.offset == Event::NOWHERE
         && event.bytes <= MOST_BYTES
 }
-
-/// The byte at which sector −1 would lie.
-const NOWHERE: u64 = u64::MAX << 9;

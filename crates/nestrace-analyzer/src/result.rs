@@ -8,7 +8,7 @@ use crate::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
 use crate::chains::{DiskChains, Names};
 use crate::clock::ClockSummary;
 use crate::findings::{self, DiskClues};
-use crate::guest_side::{disk_of, is_undecided, told_by_requests};
+use crate::guest_side::{HostStretch, disk_of, is_undecided, told_by_requests};
 use crate::recording::{self, StreamCounts};
 use crate::verdict::{self, DiskVerdict, Verdict};
 
@@ -69,6 +69,11 @@ impl Analyzer {
 
     fn devices(&mut self, clocks: &[ClockSummary]) -> Vec<Device> {
         let (start_ns, end_ns, duration_ns) = (self.start_ns(), self.end_ns(), self.duration_ns());
+        let after_start = |ns: u64| start_ns.saturating_add(ns);
+        let selected = HostStretch {
+            from_ns: self.options.from_ns.map(after_start),
+            to_ns: self.options.to_ns.map(after_start),
+        };
         let topology = &self.manifest.topology;
         let guest_pids: Vec<(u32, String)> = topology
             .guests
@@ -85,7 +90,7 @@ impl Analyzer {
             devices.push(device);
         }
         for (session, summary) in self.sessions.iter_mut().zip(clocks) {
-            devices.extend(session.devices(start_ns, &summary.clock.stretches));
+            devices.extend(session.devices(start_ns, selected, &summary.clock.stretches));
         }
         let guest = &self.options.guest;
         devices.retain(|device| {

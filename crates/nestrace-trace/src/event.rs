@@ -47,6 +47,10 @@ pub struct Event {
 }
 
 impl Event {
+    /// Sector −1, in bytes: what the kernel gives a request that has no place on the device, a flush or a
+    /// driver's own command (virtio-blk's question for a disk's serial number is one).
+    pub const NOWHERE: u64 = u64::MAX << 9;
+
     /// The kind, or `None` for one that a newer release added (such events are skipped).
     #[must_use]
     pub const fn kind(&self) -> Option<Kind> {

@@ -20,6 +20,7 @@ use crate::{
     cli::{AnalyzeArgs, FormatArg},
     damage_notes::say_stream,
     exit::{DONE, Failure, INPUT, LOST, USAGE, print, say},
+    output_place,
     read_ahead::read_ahead,
     report_files,
 };
@@ -27,6 +28,7 @@ use crate::{
 /// Reads a bundle, or a capture of blktrace, once and prints what it says.
 pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
     check_usage(args)?;
+    output_place::check_all([&args.report, &args.per_io, &args.iostat].map(Option::as_ref))?;
     report_files::check(args)?;
     let is_bundle = args.input.is_dir();
     match args.format {
@@ -108,8 +110,15 @@ fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
         let name = side.map(|side| side.guest.as_str());
         note_damage(&mut analyzer, name, guest.stream.diagnostics());
     }
+    for (guest, rows_lost) in bundle.left_out() {
+        let left_out = Damage {
+            rows_lost,
+            cut: false,
+        };
+        analyzer.damaged(Some(&guest), left_out);
+    }
     let analysis = analyzer.finish();
-    note_stories(args, &analysis);
+    check_stories(args, &analysis)?;
     Ok(analysis)
 }
 
@@ -164,34 +173,51 @@ fn story(args: &AnalyzeArgs) -> Option<StoryChoice> {
     args.io.map(StoryChoice::Io).or(slowest)
 }
 
-/// Says why there is no story, or why there are several.
-fn note_stories(args: &AnalyzeArgs, analysis: &Analysis) {
+/// A bio that is not there is a mistake, and the error says which are. That there are several of a number, or
+/// that none took long, is said.
+fn check_stories(args: &AnalyzeArgs, analysis: &Analysis) -> Result<(), Failure> {
     let stories = &analysis.stories;
-    if stories.is_empty() && story(args).is_some() {
-        let disks: Vec<String> = analysis
-            .chains
-            .iter()
-            .map(|chains| {
-                format!(
-                    "{} of {} has {} bios",
-                    chains.guest_device, chains.guest, chains.guest_bios
-                )
-            })
-            .collect();
-        say(format_args!(
-            "note: no such bio: {}",
-            if disks.is_empty() {
-                "nothing was recorded inside a guest".to_owned()
-            } else {
-                disks.join(", ")
-            }
-        ));
-    }
-    if args.io.is_some() && stories.len() > 1 {
+    if stories.len() > 1 && args.io.is_some() {
         say(format_args!(
             "note: each disk has a bio of that number; choose one with --guest and --device"
         ));
     }
+    if !stories.is_empty() || story(args).is_none() {
+        return Ok(());
+    }
+    let disks: Vec<String> = analysis
+        .chains
+        .iter()
+        .map(|chains| {
+            let disk = format!("{} of {}", chains.guest_device, chains.guest);
+            match chains.guest_bios {
+                0 => format!("{disk} has none"),
+                1 => format!("{disk} has bio 1 only"),
+                n => format!("{disk} has bios 1 to {n}"),
+            }
+        })
+        .collect();
+    let known = if disks.is_empty() {
+        "nothing was recorded inside a guest".to_owned()
+    } else {
+        disks.join(", ")
+    };
+    let Some(io) = args.io else {
+        say(format_args!("note: no bio to tell of: {known}"));
+        return Ok(());
+    };
+    let path = args.input.display();
+    let there = |bios: u64| io <= bios;
+    if analysis.chains.iter().any(|it| there(it.guest_bios)) {
+        // Only one that the guest's block layer gave back before it was a request is counted and has no story.
+        let message = format!("{path}: bio {io} was given back at once, and queued again later");
+        return Err(Failure::new(INPUT, message).hint("its data is in one of the next"));
+    }
+    let failure = Failure::new(INPUT, format!("{path}: no bio {io}: {known}"));
+    Err(match args.from.is_some() || args.to.is_some() {
+        true => failure.hint("with --from and --to, bios are counted from --from on"),
+        false => failure,
+    })
 }
 
 /// A filter that names nothing in the recording is a mistake, not an empty result.

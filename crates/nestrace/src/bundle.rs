@@ -4,14 +4,14 @@ use std::{
     fmt,
     fs::{self, File},
     io::{BufReader, ErrorKind, Read},
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
 };
 
 use nestrace_trace::{
     Damage, ImageMap, Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
     image_map::MAX_IMAGE_MAPS_BYTES,
-    manifest::{MAX_MANIFEST_BYTES, ManifestError},
+    manifest::{MAX_MANIFEST_BYTES, ManifestError, Notice, State},
     reader::{OpenError, StreamReader},
 };
 
@@ -36,9 +36,26 @@ pub struct Bundle {
     pub image_maps: Vec<ImageMap>,
     /// What was wrong with it so far.
     pub diagnostics: Vec<String>,
+    path: PathBuf,
+    /// Guests' streams of this recording that the manifest does not name, because it was lost or never
+    /// written to its end. They are left out; `nestrace repair` takes them in.
+    unnamed: Vec<String>,
 }
 
+/// What a lost manifest costs.
+pub const MANIFEST_LOST: &str = "the manifest was lost: guests, disks and devices have no names, and what was \
+                                 lost while recording is not known";
+
 impl Bundle {
+    /// The guests whose streams are left out, and how many events these hold.
+    pub fn left_out(&self) -> Vec<(String, u64)> {
+        let streams = self.unnamed.iter().filter_map(|file| {
+            let mut stream = open_stream(&self.path, file).ok()?;
+            Some((guest_of_stream(file)?, stream.events().count() as u64))
+        });
+        streams.collect()
+    }
+
     /// Says what was found damaged in the streams when they were read.
     pub fn say_damage(&self) {
         say_stream(None, self.host.diagnostics());
@@ -49,13 +66,14 @@ impl Bundle {
         }
     }
 
-    /// Events that are known to lie in what is damaged.
+    /// Events that are known to lie in what is damaged, or left out because of it.
     pub fn damaged_events(&self) -> u64 {
         let guests = self.guests.iter().map(|guest| guest.stream.diagnostics());
-        guests
+        let damaged = guests
             .chain([self.host.diagnostics()])
-            .map(|diagnostics| Damage::of(diagnostics).rows_lost)
-            .fold(0, u64::saturating_add)
+            .map(|diagnostics| Damage::of(diagnostics).rows_lost);
+        let left_out = self.left_out().into_iter().map(|(_, events)| events);
+        damaged.chain(left_out).fold(0, u64::saturating_add)
     }
 }
 
@@ -89,9 +107,17 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
             _ => failure,
         }
     })?;
-    let manifest = manifest.unwrap_or_default();
-    note_unnamed(path, &manifest, &mut diagnostics);
+    let notices = manifest.is_none().then(|| Notice {
+        what: "manifest_missing".to_owned(),
+        message: MANIFEST_LOST.to_owned(),
+        ..Notice::default()
+    });
+    let mut manifest = manifest.unwrap_or_default();
+    manifest.notices.extend(notices);
+    let unnamed = note_unnamed(path, &mut manifest, &mut diagnostics);
     Ok(Bundle {
+        path: path.to_owned(),
+        unnamed,
         host,
         guests: open_guests(path, &manifest, &mut diagnostics),
         image_maps: read_image_maps(path, &mut diagnostics),
@@ -100,8 +126,13 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
     })
 }
 
-/// Streams of guests in the folder that are not of this recording, or of which its manifest does not know.
-fn note_unnamed(bundle: &Path, manifest: &Manifest, diagnostics: &mut Vec<String>) {
+/// Streams of guests in the folder that the manifest does not know. Where it was lost, or stands as it did when
+/// the recorder was killed, they are of this recording and given back; else they are another's.
+fn note_unnamed(
+    bundle: &Path,
+    manifest: &mut Manifest,
+    diagnostics: &mut Vec<String>,
+) -> Vec<String> {
     let named = |name: &String| manifest.guest_sides.iter().any(|side| side.file == *name);
     let entries = fs::read_dir(bundle).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -109,17 +140,33 @@ fn note_unnamed(bundle: &Path, manifest: &Manifest, diagnostics: &mut Vec<String
         .filter(|name| guest_of_stream(name).is_some() && !named(name))
         .collect();
     unnamed.sort();
-    let n = unnamed.len();
-    if let Some(first) = unnamed.first() {
-        let others = match n {
-            1 => String::new(),
-            _ => format!(" (and {} more)", n - 1),
-        };
-        diagnostics.push(format!(
-            "{}{others} is left out: the manifest does not name it",
-            first.escape_debug()
-        ));
+    let Some(first) = unnamed.first() else {
+        return unnamed;
+    };
+    let others = match unnamed.len() {
+        1 => String::new(),
+        n => format!(" (and {} more)", n - 1),
+    };
+    let left_out = format!("{}{others} is left out", first.escape_debug());
+    if manifest.state != State::Recording {
+        diagnostics.push(format!("{left_out}: the manifest does not name it"));
+        return Vec::new();
     }
+    let name = bundle.file_stem().unwrap_or_default().to_string_lossy();
+    let message = format!(
+        "{left_out}, because no manifest names it; to take it in: nestrace repair {} -o {}",
+        bundle.display(),
+        bundle
+            .with_file_name(format!("{name}-repaired.nest"))
+            .display()
+    );
+    diagnostics.push(message.clone());
+    manifest.notices.push(Notice {
+        what: "guest_stream_left_out".to_owned(),
+        message,
+        ..Notice::default()
+    });
+    unnamed
 }
 
 /// Why a stream of a bundle cannot be read.

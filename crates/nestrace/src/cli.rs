@@ -47,8 +47,8 @@ pub enum Command {
     Lab(LabArgs),
     /// Print a shell's completion script.
     Completions(CompletionsArgs),
-    /// Print the man page (roff).
-    Man,
+    /// Print the man page (roff), or that of a command.
+    Man(ManArgs),
 }
 
 /// `nestrace guests`.
@@ -385,6 +385,9 @@ pub struct LabPlanArgs {
     /// image-format-cache-bus, ext4-xfs.
     #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
+    /// A folder of results: say what of the plan is finished there, and what would still run.
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
 }
 
 /// `nestrace lab run`.
@@ -417,6 +420,17 @@ pub struct LabReportArgs {
 pub struct CompletionsArgs {
     /// Which shell.
     pub shell: Shell,
+}
+
+/// `nestrace man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The page of this command: record, or lab run.
+    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+    pub command: Vec<String>,
+    /// Write all pages into this folder: nestrace.1, nestrace-record.1, …
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

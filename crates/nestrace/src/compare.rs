@@ -9,11 +9,12 @@ use crate::{
     analyze,
     cli::{AnalyzeArgs, CompareArgs, CompareFormat},
     exit::{DONE, FAILURE, Failure, LOST, print},
-    report_files,
+    output_place, report_files,
 };
 
 /// Reads both recordings, one after the other, and prints what differs.
 pub fn run(args: &CompareArgs) -> Result<u8, Failure> {
+    output_place::check_all([args.report.as_ref()])?;
     if let Some(file) = args.report.as_ref().filter(|_| !args.force) {
         report_files::check_page(file)?;
     }

@@ -27,7 +27,7 @@ use crate::{
     cli::{ImportArgs, ImportCommand, ImportInto},
     damage_notes::DamageNotes,
     exit::{DONE, Failure, INPUT, USAGE, say},
-    input_file,
+    input_file, output_place,
 };
 
 /// Largest manifest that is read.
@@ -83,6 +83,7 @@ struct Writing {
 
 impl Target {
     fn open(into: &ImportInto) -> Result<Self, Failure> {
+        output_place::check(&into.output)?;
         let host = into.guest_of.as_deref();
         let manifest = match host {
             Some(host) => read_manifest(host)?,

@@ -1,6 +1,7 @@
 //! `nestrace lab`: plans of experiments, shown, run and told.
 
 mod named_devices;
+mod plan_text;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -10,20 +11,16 @@ use nestrace_lab::initramfs::InitramfsError;
 use nestrace_lab::kernel_image::KernelImageError;
 use nestrace_lab::named_device::DeviceError;
 use nestrace_lab::packages::{self, PackagesError};
-use nestrace_lab::plan::{Estimate, Plan, shipped};
+use nestrace_lab::plan::{Plan, shipped};
 use nestrace_lab::{interrupt, plan};
 use nestrace_record::recording::privileges;
 use nestrace_report::html;
 use nestrace_report::lab::{Comparison, Explanation, Results, csv, json, text};
-use nestrace_report::units;
 
 use crate::analyze;
 use crate::cli::{AnalyzeArgs, LabArgs, LabCommand, LabPlanArgs, LabRunArgs};
 use crate::exit::{DONE, FAILURE, Failure, INPUT, MISSING, print, say};
 use crate::report_files::put;
-
-/// Combinations that are listed as left out.
-const MOST_EXCLUDED: usize = 12;
 
 /// Plans, runs or reports.
 pub fn run(args: &LabArgs) -> Result<u8, Failure> {
@@ -32,6 +29,20 @@ pub fn run(args: &LabArgs) -> Result<u8, Failure> {
         LabCommand::Run(args) => run_plan(args),
         LabCommand::Report(args) => report(&args.folder),
     }
+}
+
+fn show_plan(args: &LabPlanArgs) -> Result<u8, Failure> {
+    let (plan, text) = read_plan(&args.plan)?;
+    let standing = match &args.output {
+        Some(folder) => {
+            let standing = experiment::standing(&plan, &text, folder);
+            Some(standing.map_err(|error| folder_failure(&error))?)
+        }
+        None => None,
+    };
+    let folder = args.output.as_deref().zip(standing.as_ref());
+    print(&plan_text::render(&plan, folder))?;
+    Ok(DONE)
 }
 
 /// The text of a plan: a file's, or that of a plan that comes with the program.
@@ -56,69 +67,6 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
             .hint("docs/lab.md describes plans")
     })?;
     Ok((plan, text))
-}
-
-fn show_plan(args: &LabPlanArgs) -> Result<u8, Failure> {
-    let (plan, _) = read_plan(&args.plan)?;
-    let mut lines = vec![format!("{}: {}", plan.name, plan.about), String::new()];
-    for cell in &plan.cells {
-        let kind = if cell.baseline.is_none() {
-            "baseline"
-        } else {
-            "cell"
-        };
-        lines.push(format!(
-            "  {kind:8}  {}  {}, {}",
-            cell.id, cell.combination, cell.workload.name
-        ));
-    }
-    if !plan.excluded.is_empty() {
-        lines.extend([String::new(), String::from("Left out:")]);
-    }
-    for one in plan.excluded.iter().take(MOST_EXCLUDED) {
-        lines.push(format!("  {}: {}", one.what, one.reason));
-    }
-    if plan.excluded.len() > MOST_EXCLUDED {
-        lines.push(format!(
-            "  and {} more",
-            plan.excluded.len() - MOST_EXCLUDED
-        ));
-    }
-    lines.push(String::new());
-    lines.push(takes(&plan, &plan.estimate()));
-    lines.extend(named_devices::erases(&plan));
-    lines.push(String::new());
-    print(&lines.join("\n"))?;
-    Ok(DONE)
-}
-
-fn takes(plan: &Plan, estimate: &Estimate) -> String {
-    let recorded = if plan.record_seconds > 0 {
-        " and one that is recorded"
-    } else {
-        ""
-    };
-    format!(
-        "{} with {} of each{recorded}: {}, {}; about {} under translation, \
-         {} of disk while it runs, {} of results, {} of memory",
-        units::of(plan.cells.len() as u64, "cell", "cells"),
-        units::of(u64::from(plan.repetitions), "repetition", "repetitions"),
-        units::of(estimate.n_runs as u64, "run", "runs"),
-        units::of(estimate.n_boots as u64, "boot", "boots"),
-        duration(estimate.seconds),
-        units::size(estimate.work_bytes),
-        units::size(estimate.result_bytes),
-        units::size(estimate.memory_bytes),
-    )
-}
-
-/// `2 h 05 min`, `3 min 20 s`.
-fn duration(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
-    }
 }
 
 fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
@@ -150,7 +98,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         nestrace,
         folder: folder.clone(),
     };
-    let mut shown = ProgressLine::new(takes(&plan, &plan.estimate()));
+    let mut shown = ProgressLine::new(plan_text::takes(&plan));
     let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
     shown.clear();
     give_to_user(&folder);
@@ -195,7 +143,7 @@ impl ProgressLine {
         if let Some(heading) = self.heading.take() {
             say(heading);
         }
-        let left = duration(now.seconds_left);
+        let left = plan_text::duration(now.seconds_left);
         if self.is_terminal {
             self.bar.set_length(now.n_all as u64);
             self.bar.set_position(now.n_done as u64);
@@ -234,17 +182,26 @@ fn packages_failure(error: PackagesError) -> Failure {
     }
 }
 
+fn folder_failure(error: &FolderError) -> Failure {
+    match error {
+        FolderError::OtherPlan { .. } | FolderError::NotOurs(_) => {
+            Failure::caused(INPUT, error).hint("name another folder with -o")
+        }
+        FolderError::Content { path, .. } => Failure::caused(INPUT, error).hint(format!(
+            "without {} its runs are made again",
+            path.display()
+        )),
+        _ => Failure::caused(FAILURE, error),
+    }
+}
+
 fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted: bool) -> Failure {
     let again = named_devices::whole_line(plan, args);
     match error {
         LabError::Base(BaseError::Device(
             DeviceError::Look { .. } | DeviceError::Refused { .. } | DeviceError::Twice { .. },
         )) => Failure::caused(INPUT, error).hint("the plan names it under [host]"),
-        LabError::Folder(FolderError::OtherPlan { .. } | FolderError::NotOurs(_)) => {
-            Failure::caused(INPUT, error).hint("name another folder with -o")
-        }
-        LabError::Folder(FolderError::Content { path, .. }) => Failure::caused(INPUT, error)
-            .hint(format!("without {} its runs are made again", path.display())),
+        LabError::Folder(error) => folder_failure(error),
         LabError::NoSpace { .. } | LabError::NoMemory { .. } => Failure::caused(MISSING, error)
             .hint("-o names a folder on another disk; image_size, data_size and memory are in the plan"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
@@ -334,13 +291,6 @@ mod tests {
     use nestrace_lab::named_device::Objection;
 
     use super::*;
-
-    #[test]
-    fn durations_have_two_units() {
-        assert_eq!(duration(59), "59 s");
-        assert_eq!(duration(185), "3 min 05 s");
-        assert_eq!(duration(7_500), "2 h 05 min");
-    }
 
     #[test]
     fn a_plan_is_a_file_or_has_a_name() {

@@ -16,6 +16,7 @@ mod guests;
 mod import;
 mod input_file;
 mod lab;
+mod output_place;
 mod read_ahead;
 mod record;
 mod repair;
@@ -61,6 +62,6 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Repair(args) => repair::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Completions(args) => shell::completions(&args),
-        Command::Man => shell::man(),
+        Command::Man(args) => shell::man(&args),
     }
 }

@@ -32,6 +32,7 @@ use crate::{
     cli::{DetailArg, QemuArg, RecordArgs},
     exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE, say},
     guests::{self, Selected},
+    output_place,
 };
 
 /// How often the rings are drained.
@@ -44,6 +45,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     if !args.force && args.output.exists() {
         return Err(exists(&args.output));
     }
+    output_place::check(&args.output)?;
     let (facts, layout) = doctor::gather();
     if !facts.may_trace() {
         return Err(not_permitted());

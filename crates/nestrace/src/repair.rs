@@ -23,6 +23,7 @@ use crate::{
     cli::RepairArgs,
     damage_notes::DamageNotes,
     exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
+    output_place,
 };
 use damaged::Damaged;
 
@@ -35,6 +36,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
                 .hint("choose another name with -o; the damaged bundle stays as it is"),
         );
     }
+    output_place::check(&args.output)?;
     let mut dir = BundleDir::begin_unseen(&args.output, args.force)
         .map_err(|error| bundle_failure(&error))?;
     let filled = fill(&mut damaged, &dir, args.redact).and_then(|manifest| {

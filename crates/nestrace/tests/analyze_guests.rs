@@ -162,8 +162,10 @@ fn a_story_that_is_not_there_is_told() {
             .expect("nestrace runs")
     };
     let output = run(&["--io", "7"]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("no such bio"));
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no bio 7: "));
+    assert_eq!(run(&["--slowest", "7"]).status.code(), Some(0));
     for wrong in [
         &["--io", "0"][..],
         &["--slowest", "0"],

@@ -98,6 +98,117 @@ fn options_that_would_do_nothing_are_refused() {
 }
 
 #[test]
+fn a_bio_that_is_not_there_is_told_with_those_that_are() {
+    let (code, stderr) = code_and_messages(&["analyze", RECORDING, "--io", "99999"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    let line = stderr.lines().next().unwrap_or_default();
+    assert!(
+        line.starts_with("nestrace: ") && line.contains("no bio 99999: vdc of vm1 has "),
+        "{line}"
+    );
+    let last = line.rsplit_once("has bios 1 to ").expect("the range").1;
+    for (io, expected) in [(last.to_owned(), 0), (format!("{last}0"), 3)] {
+        let (code, stderr) = code_and_messages(&["analyze", RECORDING, "--io", &io]);
+        assert_eq!(code, Some(expected), "{io}: {stderr}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named_before_anything_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("not there");
+    let out = missing.join("out");
+    let capture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/blktrace/ext3-seqw-mq-ide/gt");
+    let exports = ["blktrace", "csv", "fio", "parquet", "perfetto"];
+    let exports = exports.map(|format| vec!["export", "--format", format, RECORDING, "-o"]);
+    let others = [
+        vec!["analyze", RECORDING, "--report"],
+        vec!["analyze", RECORDING, "--format", "btt", "--per-io"],
+        vec!["analyze", RECORDING, "--format", "btt", "--iostat"],
+        vec!["compare", RECORDING, RECORDING, "--report"],
+        vec!["repair", RECORDING, "-o"],
+        vec!["import", "blktrace", text(&capture), "-o"],
+        vec!["record", "--device", "loop0", "-o"],
+    ];
+    for mut words in exports.into_iter().chain(others) {
+        words.push(text(&out));
+        let (code, stderr) = code_and_messages(&words);
+        assert_eq!(code, Some(2), "{words:?}: {stderr}");
+        let expected = format!(
+            "nestrace: cannot write {}: there is no folder {}\nhint: mkdir -p {}\n",
+            out.display(),
+            missing.display(),
+            missing.display()
+        );
+        assert_eq!(stderr, expected, "{words:?}");
+        assert!(!missing.exists());
+    }
+    // A folder of plots is made.
+    let (code, stderr) = code_and_messages(&["analyze", RECORDING, "--plots", text(&out)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(out.is_dir());
+}
+
+#[test]
+fn what_a_lost_manifest_leaves_out_is_told_with_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = folder.path().join("lost.nest");
+    fs::create_dir(&bundle).expect("a folder");
+    for entry in fs::read_dir(RECORDING).expect("the recording") {
+        let entry = entry.expect("an entry");
+        if entry.file_name() != "manifest.json" {
+            fs::copy(entry.path(), bundle.join(entry.file_name())).expect("a copy");
+        }
+    }
+    let remedy = format!("nestrace repair {} -o ", bundle.display());
+    let output = nestrace(&["analyze", "--strict", "--format", "json", text(&bundle)]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(stderr.contains(&remedy), "{stderr}");
+    let analysis: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(analysis["trace"]["lost"], 2_582);
+    let notices = analysis["trace"]["notices"].to_string();
+    assert!(
+        notices.contains(&remedy) && notices.contains("the manifest was lost"),
+        "{notices}"
+    );
+    let (code, _) = code_and_messages(&["analyze", "--strict", "--format", "btt", text(&bundle)]);
+    assert_eq!(code, Some(5));
+    // The remedy works as it is printed.
+    let words = remedy.split_whitespace().skip(1).map(str::to_owned);
+    let out = folder.path().join("lost-repaired.nest");
+    let words: Vec<String> = words.chain([text(&out).to_owned()]).collect();
+    assert!(stderr.contains(&format!("{remedy}{}", out.display())));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_eq!(code_and_messages(&words).0, Some(0));
+    let (code, stderr) = code_and_messages(&["analyze", "--strict", text(&out)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!stderr.contains("left out"), "{stderr}");
+}
+
+#[test]
+fn pages_of_the_manual_are_written_into_a_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man/man1");
+    let (code, stderr) = code_and_messages(&["man", "--dir", text(&pages)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    for page in ["nestrace.1", "nestrace-record.1", "nestrace-lab-run.1"] {
+        let text = fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.contains(".TH nestrace") && text.contains("SEE ALSO"));
+    }
+    let one = nestrace(&["man", "lab", "run"]);
+    let file = fs::read(pages.join("nestrace-lab-run.1")).expect("a page");
+    assert_eq!((one.status.code(), one.stdout), (Some(0), file));
+    let (code, stderr) = code_and_messages(&["man", "lab", "walk"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains("no command walk") && stderr.contains("plan, run, report"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn a_listing_replaces_nothing_unless_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("mine");

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::compare::{LayerSums, Series};
+
 /// What the guest asked of one disk, and what became of it layer by layer. `None`: not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -33,6 +35,9 @@ pub struct Amplification {
     /// Other disks whose images lie on the same file systems. Journal and metadata of a file system are
     /// divided among them as their written bytes are.
     pub shared_with: u64,
+    /// The same by time, for comparisons.
+    #[serde(skip)]
+    pub series: Series<LayerSums>,
 }
 
 /// Bytes of one direction by layer.

@@ -22,6 +22,9 @@ pub struct Device {
     pub dev: String,
     /// Active scheduler, where known.
     pub scheduler: Option<String>,
+    /// Time over which its machine was recorded, nanoseconds: rates are per second of it, `queue_depth` is
+    /// its mean. Of a guest's device that is the guest's own stream, on the guest's clock.
+    pub recorded_ns: u64,
     /// Events by meaning.
     pub counts: Counts,
     /// Bytes at completion.

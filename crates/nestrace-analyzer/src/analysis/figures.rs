@@ -1,7 +1,7 @@
 //! What plots are drawn from, beside the numbers: curves and series of few points, whatever the
 //! recording's length. Not part of the JSON.
 
-use crate::compare::{DeviceSums, Series};
+use crate::compare::{DepthSums, DeviceSums, Series};
 use crate::histogram::Cdf;
 
 /// Curves and series of one device.
@@ -41,6 +41,8 @@ pub struct DeviceFigures {
     pub latency_step_ns: u64,
     /// Sums by time, for comparisons.
     pub series: Series<DeviceSums>,
+    /// The same of the requests at the device.
+    pub depth_series: Series<DepthSums>,
 }
 
 /// A stretch in which a device's times and the recording's go together.

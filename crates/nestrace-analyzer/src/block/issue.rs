@@ -346,7 +346,10 @@ impl BlockLayer {
             .map(|inserted_ns| inserted_ns - bio.entered_ns);
         let meter = self.meter(device);
         meter.check.walked_at_issue += 1;
-        meter.check.untraced_merges += u64::from(untraced_merge);
+        if untraced_merge {
+            meter.check.untraced_merges += 1;
+            meter.figures.merged(request.issued_ns);
+        }
         if let Some(waited_ns) = waited_ns {
             meter.record(whose, |parts| &mut parts.g2i, waited_ns);
         }

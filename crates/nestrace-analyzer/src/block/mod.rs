@@ -116,6 +116,7 @@ impl BlockLayer {
             Kind::RequestMerge => {
                 let meter = self.meter(device);
                 meter.request_merges += 1;
+                meter.figures.merged(event.ts_ns);
                 meter.stats.at_queue.leaves();
                 self.requests.remove(&event.object);
             }
@@ -199,6 +200,7 @@ impl BlockLayer {
             });
         } else if operation != Operation::Other && event.bytes > 0 {
             meter.queued += 1;
+            meter.figures.queued(event.ts_ns);
             if let Some(last) = meter.last_queued_ns.replace(event.ts_ns) {
                 meter.q2q.record(event.ts_ns.saturating_sub(last));
             }
@@ -264,7 +266,11 @@ impl BlockLayer {
     }
 
     fn enter_request(&mut self, kind: Kind, device: u16, event: &Event, above: &mut Above<'_>) {
-        let check = &mut self.meter(device).check;
+        let meter = self.meter(device);
+        if kind != Kind::GetRequest {
+            meter.figures.merged(event.ts_ns);
+        }
+        let check = &mut meter.check;
         let way = match kind {
             Kind::GetRequest => {
                 check.get_requests += 1;

@@ -192,6 +192,9 @@ impl BlockLayer {
             return;
         }
         home.queued = home.queued.saturating_sub(1);
+        if let Some(queued_ns) = bio.queued_ns {
+            home.figures.unqueued(queued_ns);
+        }
         if let (Owner::Image(image), Some(clocks)) = (bio.owner, bio.clocks) {
             let paged = matches!(clocks, ClocksOf::Cached(_));
             above

@@ -53,6 +53,13 @@ impl<T: Counted> OverTime<T> {
         &mut self.slots[self.current]
     }
 
+    /// The slot of this time, and the time at which it ends.
+    pub(crate) fn at_until(&mut self, ts_ns: u64) -> (&mut T, u64) {
+        self.at(ts_ns);
+        let until_ns = self.current_from_ns.saturating_add(self.step_ns);
+        (&mut self.slots[self.current], until_ns)
+    }
+
     #[cold]
     fn seek(&mut self, ts_ns: u64) {
         if self.slots.is_empty() {

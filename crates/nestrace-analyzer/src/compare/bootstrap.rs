@@ -145,7 +145,7 @@ fn neighbours_alike(pulls: &[f64]) -> f64 {
 }
 
 /// splitmix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -157,8 +157,16 @@ impl Random {
     }
 
     /// A number below `n`; its bias is less than `n` in 2^64.
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+impl Random {
+    /// Evenly spread in 0 … 1.
+    pub(super) fn part(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -9,10 +9,10 @@ use super::bootstrap::Ratio;
 use super::comparison::{Both, Explanation, Metric};
 use super::explanation;
 use super::metric::Key;
-use super::series::{DeviceSums, FLUSH, Sum, Times};
+use super::series::{DepthSums, DeviceSums, FLUSH, Sum, Times};
 
-/// Why a value of the whole recording has no spread.
-const NOT_OVER_TIME: &str = "it is counted for the whole recording only";
+/// Why a number of the whole recording has no spread.
+const A_TOTAL: &str = "it is the number of the whole recording: a longer one has more";
 
 /// Name, quantile, and its value in a distribution.
 pub(super) type Percentile = (&'static str, f64, fn(Dist) -> Option<u64>);
@@ -74,7 +74,9 @@ impl DeviceView<'_> {
             self.rates(place, &mut metrics);
         }
         self.requests(&mut metrics);
-        self.whole_recording(&mut metrics);
+        self.merged(&mut metrics);
+        self.depth(&mut metrics);
+        self.device_flushes(&mut metrics);
         metrics
     }
 
@@ -193,47 +195,69 @@ impl DeviceView<'_> {
             data.map(|times| times.sum().n as f64).sum()
         };
         let size = self.series(|sums, _| mean_of(sums.issued));
-        let merged = self.series(|sums, _| (bios(sums), sums.issued.n as f64));
+        let per_request = self.series(|sums, _| (bios(sums), sums.issued.n as f64));
         let next = self.series(|sums, _| (sums.sequential as f64, sums.issued.n as f64));
         for (name, unit, series) in [
             ("request_bytes", "bytes", size),
-            ("bios_per_request", "ratio", merged),
+            ("bios_per_request", "ratio", per_request),
             ("sequential_share", "share", next),
         ] {
             metrics.push(self.key(None, name, unit).ratio(whole(&series), n, &series));
         }
     }
 
-    fn whole_recording(&self, metrics: &mut Vec<Metric>) {
-        let n = self.each(|device| device.counts.completed);
-        let mut put = |name, unit, values: Both<Option<f64>>| {
-            if values.a.is_some() || values.b.is_some() {
-                let key = self.key(None, name, unit);
-                metrics.push(key.unjudged(values, n, NOT_OVER_TIME));
-            }
-        };
-        let merged = |device: &Device| {
+    /// Part of the bios that were merged.
+    fn merged(&self, metrics: &mut Vec<Metric>) {
+        let values = self.each(|device| {
             let counts = &device.counts;
             let merges = counts.back_merges? + counts.front_merges? + counts.request_merges?;
             let queued = counts.queued.filter(|queued| *queued > 0)?;
             Some(units::share(merges, queued))
+        });
+        if values.a.is_none() && values.b.is_none() {
+            return;
+        }
+        let n = self.each(|device| device.counts.queued.unwrap_or(0));
+        let series = self.series(|sums, _| (sums.merged as f64, sums.queued as f64));
+        let key = self.key(None, "merged_share", "share");
+        metrics.push(key.ratio(values, n, &series));
+    }
+
+    /// Requests at the device between the first I/O and the last, as rates: how long a recording waits before
+    /// and after says nothing of the device.
+    fn depth(&self, metrics: &mut Vec<Metric>) {
+        let n = self.each(|device| device.counts.completed);
+        let series = |of: fn(&DepthSums) -> u64| {
+            self.each(|device| {
+                let stretches = device.figures.depth_series.stretches.iter();
+                Ratio {
+                    stretches: stretches
+                        .map(|(ns, sums)| (of(sums) as f64, *ns as f64))
+                        .collect(),
+                }
+            })
         };
-        put("merged_share", "share", self.each(merged));
-        put(
-            "queue_depth_mean",
-            "count",
-            self.each(|device| Some(device.queue_depth.mean)),
-        );
-        put(
-            "busy_share",
-            "share",
-            self.each(|device| Some(device.queue_depth.busy_share)),
-        );
-        let flushes = |device: &Device| {
+        for (name, unit, series) in [
+            ("queue_depth_mean", "count", series(|sums| sums.request_ns)),
+            ("busy_share", "share", series(|sums| sums.busy_ns)),
+        ] {
+            let values = whole(&series);
+            if values.a.is_some() || values.b.is_some() {
+                metrics.push(self.key(None, name, unit).ratio(values, n, &series));
+            }
+        }
+    }
+
+    fn device_flushes(&self, metrics: &mut Vec<Metric>) {
+        let n = self.each(|device| device.counts.completed);
+        let values = self.each(|device| {
             let n = device.counts.device_flushes;
             (n > 0 || device.counts.flushes > 0).then_some(n as f64)
-        };
-        put("device_flushes", "count", self.each(flushes));
+        });
+        if values.a.is_some() || values.b.is_some() {
+            let key = self.key(None, "device_flushes", "count");
+            metrics.push(key.unjudged(values, n, A_TOTAL));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Values of a guest's disk in both recordings.
 
-use crate::analysis::{Amplification, Chains, QemuDisk};
+use crate::analysis::{Amplification, Chains, QemuDisk, ReadWrite};
 use crate::chains::segment_names;
 use crate::histogram::Dist;
 use crate::units;
@@ -11,12 +11,13 @@ use super::comparison::{Both, Explanation, Metric};
 use super::device::{Percentile, mean, mean_of, seconds, whole};
 use super::explanation;
 use super::metric::Key;
-use super::series::{FLUSH, QemuSums, Times};
+use super::series::{FLUSH, LayerSums, QemuSums, Times};
 
 /// Part of a disk's bios that must have been followed before their segments are compared.
 const FOLLOWED: f64 = 0.9;
 /// Why an amplification has no spread.
-const NOT_OVER_TIME: &str = "bytes by layer are counted for the whole recording only";
+const SHARED: &str = "other disks lie on its file system: whose journal and metadata it was is known for the \
+                      whole recording only";
 
 /// What QEMU accounts.
 pub(super) fn qemu(disks: Both<&QemuDisk>) -> Vec<Metric> {
@@ -144,47 +145,81 @@ fn distrusted(chains: Both<&Chains>) -> Option<String> {
     (a != b).then(|| String::from("the recordings do not have the same layers"))
 }
 
+/// What is divided by what, of the whole recording.
+type Whole = fn(&Amplification) -> (Option<u64>, Option<u64>);
+/// And in a stretch of time.
+type Stretch = fn(&LayerSums) -> (u64, u64);
+
 /// What each layer made of the bytes and flushes that it was given.
+const RATIOS: [(&str, Whole, Stretch); 6] = [
+    (
+        "image_bytes_per_qemu_byte",
+        |it| (it.image_bytes, it.qemu_bytes),
+        |it| (total(it.image), total(it.qemu)),
+    ),
+    (
+        "host_bytes_per_qemu_byte",
+        |it| (it.host_bytes, it.qemu_bytes),
+        |it| (total(it.host), total(it.qemu)),
+    ),
+    (
+        "device_bytes_per_qemu_byte",
+        |it| (it.device_bytes, it.qemu_bytes),
+        |it| (total(it.device), total(it.qemu)),
+    ),
+    (
+        "device_writes_per_qemu_write",
+        |it| (it.write.device, it.write.qemu),
+        |it| (it.device.write, it.qemu.write),
+    ),
+    (
+        "device_reads_per_qemu_read",
+        |it| (it.read.device, it.read.qemu),
+        |it| (it.device.read, it.qemu.read),
+    ),
+    (
+        "device_flushes_per_qemu_flush",
+        |it| (it.flushes.device, it.flushes.qemu),
+        |it| (it.device_flushes, it.qemu_flushes),
+    ),
+];
+
+const fn total(bytes: ReadWrite) -> u64 {
+    bytes.read + bytes.write
+}
+
+/// Every ratio that either recording has.
 pub(super) fn amplification(layers: Both<&Amplification>) -> Vec<Metric> {
-    let n = layers.map(|it| it.qemu_bytes.or(it.guest_bytes).unwrap_or(0));
-    let ratio = |above: Option<u64>, below: Option<u64>| {
-        let below = below.filter(|below| *below > 0)?;
-        Some(above? as f64 / below as f64)
-    };
-    type Of = fn(&Amplification) -> (Option<u64>, Option<u64>);
-    let ratios: [(&'static str, Of); 6] = [
-        ("image_bytes_per_qemu_byte", |it| {
-            (it.image_bytes, it.qemu_bytes)
-        }),
-        ("host_bytes_per_qemu_byte", |it| {
-            (it.host_bytes, it.qemu_bytes)
-        }),
-        ("device_bytes_per_qemu_byte", |it| {
-            (it.device_bytes, it.qemu_bytes)
-        }),
-        ("device_writes_per_qemu_write", |it| {
-            (it.write.device, it.write.qemu)
-        }),
-        ("device_reads_per_qemu_read", |it| {
-            (it.read.device, it.read.qemu)
-        }),
-        ("device_flushes_per_qemu_flush", |it| {
-            (it.flushes.device, it.flushes.qemu)
-        }),
-    ];
-    let metric = |(name, of): (&'static str, Of)| {
+    let metric = |(name, whole, stretch): (&'static str, Whole, Stretch)| {
         let values = layers.map(|it| {
-            let (above, below) = of(it);
-            ratio(above, below)
+            let (above, below) = whole(it);
+            let below = below.filter(|below| *below > 0)?;
+            Some(above? as f64 / below as f64)
         });
+        if values.a.is_none() && values.b.is_none() {
+            return None;
+        }
+        let n = layers.map(|it| whole(it).1.unwrap_or(0));
         let key = Key {
             layer: "amplification",
             operation: None,
             name,
             unit: "ratio",
         };
-        let is_known = values.a.is_some() || values.b.is_some();
-        is_known.then(|| key.unjudged(values, n, NOT_OVER_TIME))
+        // QEMU's file I/O is the disk's own.
+        let of_file_system = name != "image_bytes_per_qemu_byte";
+        if of_file_system && layers.a.shared_with + layers.b.shared_with > 0 {
+            return Some(key.unjudged(values, n, SHARED));
+        }
+        let series = layers.map(|it| Ratio {
+            stretches: (it.series.stretches.iter())
+                .map(|(_, sums)| {
+                    let (above, below) = stretch(sums);
+                    (above as f64, below as f64)
+                })
+                .collect(),
+        });
+        Some(key.ratio(values, n, &series))
     };
-    ratios.into_iter().filter_map(metric).collect()
+    RATIOS.into_iter().filter_map(metric).collect()
 }

@@ -16,6 +16,8 @@
 //! ```
 
 mod bootstrap;
+#[cfg(test)]
+mod calibration;
 mod caveats;
 mod comparison;
 mod device;
@@ -35,8 +37,8 @@ pub use comparison::{
 };
 use device::DeviceView;
 use matching::Pair;
-pub use series::{ChainSums, DeviceSums, QemuSums, Series};
-pub(crate) use series::{FLUSH, SeriesMeter, WRITE, joined, place};
+pub use series::{ChainSums, DepthSums, DeviceSums, LayerSums, QemuSums, Series};
+pub(crate) use series::{FIRST_STEP_NS, FLUSH, SeriesMeter, WRITE, joined, place};
 
 /// The operations that are told apart.
 pub(crate) const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];

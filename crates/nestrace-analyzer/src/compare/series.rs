@@ -4,6 +4,7 @@
 //! There are at most 64 of them: they begin with 10 ms and become twice as long whenever time runs beyond
 //! the last one.
 
+use crate::analysis::ReadWrite;
 use crate::block_stats::{Counted, OverTime};
 use crate::device::Operation;
 use crate::figures::Latencies;
@@ -11,12 +12,12 @@ use crate::figures::Latencies;
 use super::OPERATIONS;
 
 /// What a stretch stands for at first: a recording of a third of a second has 32 of them.
-const FIRST_STEP_NS: u64 = 10_000_000;
+pub(crate) const FIRST_STEP_NS: u64 = 10_000_000;
 /// Stretches of all sessions of a guest taken together.
 const MOST: usize = 256;
 
 /// Sums over stretches of time, one after the other.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series<T> {
     /// Length of each stretch in nanoseconds, and what was counted in it.
     pub(crate) stretches: Vec<(u64, T)>,
@@ -161,6 +162,10 @@ pub struct DeviceSums {
     pub(crate) issued: Sum,
     /// Those that begin where the one before ended.
     pub(crate) sequential: u64,
+    /// Bios with data at Q.
+    pub(crate) queued: u64,
+    /// Bios that went into a request that was there, and requests that went into another one.
+    pub(crate) merged: u64,
 }
 
 impl Counted for DeviceSums {
@@ -173,6 +178,59 @@ impl Counted for DeviceSums {
         }
         self.issued.add(&later.issued);
         self.sequential += later.sequential;
+        self.queued += later.queued;
+        self.merged += later.merged;
+    }
+}
+
+/// Requests at a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DepthSums {
+    /// Sum of requests × time.
+    pub(crate) request_ns: u64,
+    /// Time with at least one.
+    pub(crate) busy_ns: u64,
+}
+
+impl Counted for DepthSums {
+    fn add(&mut self, later: &Self) {
+        self.request_ns = self.request_ns.saturating_add(later.request_ns);
+        self.busy_ns = self.busy_ns.saturating_add(later.busy_ns);
+    }
+}
+
+/// Bytes and flushes of a disk, layer by layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerSums {
+    /// As QEMU accounts them.
+    pub(crate) qemu: ReadWrite,
+    /// QEMU's file I/O on the images.
+    pub(crate) image: ReadWrite,
+    /// Host bios.
+    pub(crate) host: ReadWrite,
+    /// The requests that they became.
+    pub(crate) device: ReadWrite,
+    /// Flushes that QEMU accounts.
+    pub(crate) qemu_flushes: u64,
+    /// Flush requests of the devices.
+    pub(crate) device_flushes: u64,
+}
+
+impl LayerSums {
+    /// What came since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let bytes = |now: ReadWrite, then: ReadWrite| ReadWrite {
+            read: now.read.saturating_sub(then.read),
+            write: now.write.saturating_sub(then.write),
+        };
+        Self {
+            qemu: bytes(self.qemu, earlier.qemu),
+            image: bytes(self.image, earlier.image),
+            host: bytes(self.host, earlier.host),
+            device: bytes(self.device, earlier.device),
+            qemu_flushes: self.qemu_flushes.saturating_sub(earlier.qemu_flushes),
+            device_flushes: self.device_flushes.saturating_sub(earlier.device_flushes),
+        }
     }
 }
 

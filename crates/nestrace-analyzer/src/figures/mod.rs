@@ -26,6 +26,24 @@ pub(crate) struct FigureMeter {
 }
 
 impl FigureMeter {
+    /// Q of a bio with data.
+    #[inline]
+    pub(crate) fn queued(&mut self, ts_ns: u64) {
+        self.series.at(ts_ns).queued += 1;
+    }
+
+    /// It was none: it is taken back.
+    pub(crate) fn unqueued(&mut self, ts_ns: u64) {
+        let queued = &mut self.series.at(ts_ns).queued;
+        *queued = queued.saturating_sub(1);
+    }
+
+    /// A bio or a request went into a request that was there.
+    #[inline]
+    pub(crate) fn merged(&mut self, ts_ns: u64) {
+        self.series.at(ts_ns).merged += 1;
+    }
+
     /// D of a request with data.
     #[inline]
     pub(crate) fn issued(
@@ -92,7 +110,7 @@ impl FigureMeter {
     }
 
     /// The part of [`DeviceFigures`] that is collected here.
-    pub(crate) fn finish(&self, start_ns: u64) -> DeviceFigures {
+    pub(crate) fn finish(&self, start_ns: u64, end_ns: u64) -> DeviceFigures {
         let latency = self.latency.slots().filter(|(_, slot)| slot.n() > 0);
         DeviceFigures {
             touched: self.addresses.touched(),
@@ -109,6 +127,7 @@ impl FigureMeter {
             latency_step_ns: self.latency.step_ns(),
             depth: self.depth.finish(start_ns),
             series: self.series.finish(),
+            depth_series: self.depth.series(end_ns),
             ..DeviceFigures::default()
         }
     }

@@ -3,7 +3,7 @@
 use nestrace_abi::flags::op;
 
 use super::Call;
-use crate::analysis::{FileLatency, ImageFileIo, ReadWriteCdf};
+use crate::analysis::{FileLatency, ImageFileIo, ReadWrite, ReadWriteCdf};
 use crate::figures::CURVE_STEPS;
 use crate::histogram::Histogram;
 
@@ -45,6 +45,11 @@ impl FileMeter {
             op::FSYNC | op::FDATASYNC => self.sync.record(ns),
             _ => {}
         }
+    }
+
+    /// Bytes so far.
+    pub(crate) const fn bytes(&self) -> ReadWrite {
+        self.counts.bytes
     }
 
     /// Counts and latencies; what is known from bios is added by the caller.

@@ -8,6 +8,13 @@ use crate::chains::DiskChains;
 use crate::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
 use crate::device::DeviceMeter;
 
+/// What was asked for of a recording, on the host's clock; `None` where there is no limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostStretch {
+    pub from_ns: Option<u64>,
+    pub to_ns: Option<u64>,
+}
+
 impl Session {
     /// `chains[]` of a disk, but for its names.
     pub(crate) fn chains_of(&self, disk: usize) -> Option<DiskSummary<'_>> {
@@ -22,14 +29,16 @@ impl Session {
         })
     }
 
-    /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock.
-    pub(crate) fn devices(&mut self, host_start_ns: u64, stretches: &[ClockPiece]) -> Vec<Device> {
+    /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock, and what lies in
+    /// `selected` was asked for.
+    pub(crate) fn devices(
+        &mut self,
+        host_start_ns: u64,
+        selected: HostStretch,
+        stretches: &[ClockPiece],
+    ) -> Vec<Device> {
         let topology = self.topology();
-        let begin_ns = match self.side.start_mono_ns {
-            0 => self.first_ns.unwrap_or(0),
-            start_ns => start_ns,
-        };
-        let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
+        let (begin_ns, end_ns) = self.recorded(selected);
         let name = |dev: u32| crate::device::major_minor(dev);
         let timeline = self.timeline(begin_ns, host_start_ns, stretches);
         let meters = self.block.devices.iter_mut();
@@ -44,6 +53,41 @@ impl Session {
             device
         };
         meters.filter(|meter| meter.has_io()).map(finish).collect()
+    }
+
+    /// From when to when the session recorded, of what lies in `selected`, on the guest's clock.
+    fn recorded(&self, selected: HostStretch) -> (u64, u64) {
+        let begin_ns = match self.side.start_mono_ns {
+            0 => self.first_ns.unwrap_or(0),
+            start_ns => start_ns,
+        };
+        let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
+        let since = |limit_ns: Option<u64>, otherwise_ns: u64| {
+            limit_ns.map_or(otherwise_ns, |host_ns| {
+                self.first_since(host_ns, (begin_ns, end_ns))
+            })
+        };
+        let from_ns = since(selected.from_ns, begin_ns);
+        (from_ns, since(selected.to_ns, end_ns).max(from_ns))
+    }
+
+    /// The first of the guest's times that are not before this one of the host; by halving, since a guest's
+    /// time never goes back. Where the clock is not known, everything was taken.
+    fn first_since(&self, host_ns: u64, (begin_ns, end_ns): (u64, u64)) -> u64 {
+        let is_before = |guest_ns: u64| {
+            let at_ns = self.host_time(guest_ns);
+            at_ns.is_some_and(|at_ns| at_ns < host_ns)
+        };
+        let (mut low, mut high) = (begin_ns, end_ns);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// Where the session's times, counted from `begin_ns` of the guest's clock, lie in the recording.

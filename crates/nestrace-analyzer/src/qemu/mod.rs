@@ -12,11 +12,11 @@ use nestrace_abi::Kind;
 use nestrace_trace::Event;
 use nestrace_trace::manifest::Guest;
 
-use crate::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged, ReadWriteCdf};
+use crate::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged, ReadWrite, ReadWriteCdf};
 use crate::compare::{self, QemuSums, Series, SeriesMeter};
 use crate::figures::CURVE_STEPS;
 use crate::histogram::Histogram;
-use crate::image::Images;
+use crate::image::{DiskRef, Images};
 use crate::overlap::{Activity, Clocks};
 use crate::pointer::PointerMap;
 
@@ -171,6 +171,25 @@ impl Qemu {
         let process = self.processes.get_mut(guest as usize);
         let requests = process.and_then(|process| process.requests.as_mut());
         requests.map_or_else(Vec::new, |requests| std::mem::take(&mut requests.steps))
+    }
+
+    /// Bytes read and written, and flushes, of a disk so far.
+    pub(crate) fn so_far(&self, disk: &DiskRef, guest: &Guest) -> (ReadWrite, u64) {
+        let (mut bytes, mut flushes) = (ReadWrite::default(), 0);
+        let Some(process) = self.processes.get(disk.guest as usize) else {
+            return (bytes, flushes);
+        };
+        let disks = process
+            .backends
+            .assign(guest, process.meters.keys().copied());
+        for (stats, meter) in &process.meters {
+            if disks.get(stats).copied().flatten() == Some(disk.disk) {
+                bytes.read += meter.bytes[READ];
+                bytes.write += meter.bytes[WRITE];
+                flushes += meter.done[FLUSH];
+            }
+        }
+        (bytes, flushes)
     }
 
     /// `qemu[]`.

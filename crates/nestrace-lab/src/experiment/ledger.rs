@@ -91,6 +91,13 @@ impl Ledger {
         }
     }
 
+    /// Whether anything of a cell failed and was not finished since.
+    pub(super) fn has_failed(&self, cell: usize) -> bool {
+        self.cells
+            .get(cell)
+            .is_some_and(|cell| !cell.failures.is_empty())
+    }
+
     /// Whether its cell failed since the start.
     pub(super) fn is_given_up(&self, step: &Step) -> bool {
         self.given_up.contains(&step.cell)

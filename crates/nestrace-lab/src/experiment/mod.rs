@@ -17,6 +17,7 @@ mod recorder;
 mod results_folder;
 mod sequence;
 mod stage;
+mod standing;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -29,6 +30,7 @@ use nestrace_report::lab::{RUN_SCHEMA, RunHeader};
 pub use base::BaseError;
 pub use recorder::RecorderError;
 pub use results_folder::{FolderError, read_results};
+pub use standing::{CellStanding, Standing, standing};
 pub use tree::TreeError;
 
 use crate::external_tool::find_program;

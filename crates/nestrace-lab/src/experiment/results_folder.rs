@@ -67,11 +67,12 @@ const LOCK: &str = ".lock";
 /// Folder of devices and images.
 pub(super) const WORK: &str = "work";
 
-/// The folder while a run works in it.
+/// The folder while a run works in it, or somebody looks at it.
 #[derive(Debug)]
 pub(super) struct ResultsFolder {
     path: PathBuf,
-    _lock: Flock<File>,
+    /// Of a run.
+    _lock: Option<Flock<File>>,
 }
 
 impl ResultsFolder {
@@ -80,24 +81,35 @@ impl ResultsFolder {
         std::fs::create_dir_all(path).map_err(|source| failed(path, source))?;
         // The loop devices and QEMU's command line want whole paths.
         let path = path.canonicalize().map_err(|source| failed(path, source))?;
-        let plan = path.join(PLAN);
-        if !plan.exists() && !is_empty(&path) {
+        if !path.join(PLAN).exists() && !is_empty(&path) {
             return Err(FolderError::NotOurs(path));
         }
         let lock_path = path.join(LOCK);
         let lock = File::create(&lock_path).map_err(|source| failed(&lock_path, source))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|_| FolderError::Busy(path.clone()))?;
-        match std::fs::read_to_string(&plan) {
-            Ok(text) if text == plan_text => {}
-            Ok(text) if path.join(HEADER).exists() => {
-                let line = first_difference(&text, plan_text);
-                return Err(FolderError::OtherPlan { folder: path, line });
-            }
-            // Nothing was run yet: a plan that was refused for its size may become a smaller one.
-            _ => replace(&plan, plan_text.as_bytes())?,
+        if !has_plan(&path, plan_text)? {
+            replace(&path.join(PLAN), plan_text.as_bytes())?;
         }
-        Ok(Self { path, _lock: lock })
+        Ok(Self {
+            path,
+            _lock: Some(lock),
+        })
+    }
+
+    /// Looks at what is there and changes nothing; `None` where a run would begin.
+    pub(super) fn look(path: &Path, plan_text: &str) -> Result<Option<Self>, FolderError> {
+        if !path.exists() || is_empty(path) {
+            return Ok(None);
+        }
+        if !path.join(PLAN).exists() {
+            return Err(FolderError::NotOurs(path.to_owned()));
+        }
+        let is_there = has_plan(path, plan_text)?;
+        Ok(is_there.then(|| Self {
+            path: path.to_owned(),
+            _lock: None,
+        }))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -139,6 +151,19 @@ impl ResultsFolder {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&bundle, error)),
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether the folder has this plan. It may get it where nothing was run yet: a plan that was refused for its
+/// size may become a smaller one.
+fn has_plan(folder: &Path, plan_text: &str) -> Result<bool, FolderError> {
+    match std::fs::read_to_string(folder.join(PLAN)) {
+        Ok(text) if text == plan_text => Ok(true),
+        Ok(text) if folder.join(HEADER).exists() => Err(FolderError::OtherPlan {
+            folder: folder.to_owned(),
+            line: first_difference(&text, plan_text),
+        }),
+        _ => Ok(false),
     }
 }
 
@@ -250,7 +275,17 @@ mod tests {
             ResultsFolder::open(&place, "b"),
             Err(FolderError::OtherPlan { line: 1, .. })
         ));
-        ResultsFolder::open(&place, "a").unwrap();
+        assert!(matches!(
+            ResultsFolder::look(&place, "b"),
+            Err(FolderError::OtherPlan { line: 1, .. })
+        ));
+        // Who looks is not in the way of a run, and makes nothing.
+        let run = ResultsFolder::open(&place, "a").unwrap();
+        assert!(ResultsFolder::look(&place, "a").unwrap().is_some());
+        drop(run);
+        let nothing = root.path().join("nothing");
+        assert!(ResultsFolder::look(&nothing, "a").unwrap().is_none());
+        assert!(!nothing.exists());
         std::fs::write(root.path().join("other"), "x").unwrap();
         let error = ResultsFolder::open(root.path(), "a").unwrap_err();
         assert!(matches!(error, FolderError::NotOurs(_)), "{error}");

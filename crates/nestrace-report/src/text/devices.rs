@@ -31,7 +31,6 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
 }
 
 fn devices(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
-    let duration_ns = analysis.trace.duration_ns;
     let only = only_guest(analysis);
     let mut table = Table::new(&[
         "device", "I/Os", "read", "written", "q2c", "p99", "d2c", "p99", "depth",
@@ -54,7 +53,7 @@ fn devices(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
     page.table(&table);
     page.paragraph("(q2c: queued to completed, d2c: at the device; mean and 99th percentile)");
     for device in devices {
-        let also = remarks(device, duration_ns);
+        let also = remarks(device);
         if !also.is_empty() {
             page.paragraph(&format!(
                 "{}: {}.",
@@ -72,12 +71,12 @@ fn depth(mean: f64) -> String {
     format!("{mean:.1}")
 }
 
-fn remarks(device: &Device, duration_ns: u64) -> Vec<String> {
+fn remarks(device: &Device) -> Vec<String> {
     let counts = &device.counts;
     let mut also = Vec::new();
     for (bytes, verb) in [(device.bytes.read, "read"), (device.bytes.write, "written")] {
-        if bytes > 0 && duration_ns > 0 {
-            also.push(format!("{} {verb}", rate(bytes, duration_ns)));
+        if bytes > 0 && device.recorded_ns > 0 {
+            also.push(format!("{} {verb}", rate(bytes, device.recorded_ns)));
         }
     }
     let mut some = |n: Option<u64>, one: &str, many: &str| {

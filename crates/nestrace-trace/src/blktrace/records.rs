@@ -152,7 +152,10 @@ impl Records {
             _ => {}
         }
         trace.raw_action |= u64::from(categories(extent.flags)) << 16;
-        trace.sector = extent.offset / 512;
+        trace.sector = sector(extent.offset);
+        if is_passthrough(&extent) {
+            trace.raw_action &= !(u64::from(category::FS) << 16);
+        }
         trace.bytes = u32::try_from(extent.bytes).unwrap_or(u32::MAX);
         Some(trace)
     }
@@ -210,6 +213,21 @@ impl Records {
         }
         self.bios.insert(bio, extent);
     }
+}
+
+/// As `blk_rq_trace_sector()` of the kernel has it (`include/linux/blktrace_api.h`): 0 for what has no place,
+/// which is a pass-through request, or one whose sector was never set and is −1.
+const fn sector(offset: u64) -> u64 {
+    match offset {
+        Event::NOWHERE => 0,
+        place => place / 512,
+    }
+}
+
+/// Such a request is a driver's or a user's command and not a file system's (`blk_add_trace_rq()`). Zone
+/// operations, which have the same number here, do have a place.
+fn is_passthrough(extent: &Extent) -> bool {
+    extent.offset == Event::NOWHERE && extent.flags & flags::OP_MASK == flags::OP_OTHER
 }
 
 /// What a thread is called.
@@ -284,6 +302,33 @@ mod tests {
             .iter()
             .map(|bytes| Reader::new(*bytes).expect("blktrace"));
         Capture::new(readers.collect()).collect()
+    }
+
+    #[test]
+    fn what_has_no_place_is_at_sector_0_as_blktrace_has_it() {
+        // What asks a virtio disk for its serial number, and a flush.
+        for (op, expected) in [
+            (flags::OP_OTHER, category::READ | category::PC),
+            (
+                flags::OP_FLUSH,
+                category::READ | category::FLUSH | category::FS,
+            ),
+        ] {
+            let issue = Event {
+                kind: Kind::Issue as u8,
+                offset: Event::NOWHERE,
+                flags: op,
+                bytes: 20,
+                ..Event::default()
+            };
+            let mut written = Vec::new();
+            Records::default().push(&issue, |trace| written.push(trace));
+            let [trace] = written.as_slice() else {
+                panic!("{written:?}");
+            };
+            assert_eq!((trace.sector, trace.bytes), (0, 20));
+            assert_eq!(trace.category(), category::ISSUE | expected);
+        }
     }
 
     #[test]

@@ -14,10 +14,12 @@ mod stories;
 use crate::{
     cli::{ExportArgs, ExportFormat},
     exit::Failure,
+    output_place,
 };
 
 /// Exports.
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
+    output_place::check(&args.output)?;
     match args.format {
         ExportFormat::Blktrace => blktrace::run(args),
         ExportFormat::Csv => csv::run(args),

@@ -156,11 +156,12 @@ impl Drawing {
         };
         self.n_requests += 1;
         self.depths.add(place("queue depth", 0), start_ns, end_ns);
-        let mut notes = vec![
-            (1, Note::Number(request.offset)),
-            (2, Note::Number(request.bytes)),
-            (3, Note::Number(request.offset / 512)),
-        ];
+        let mut notes = vec![(2, Note::Number(request.bytes))];
+        // What lies nowhere has no notes of a place: 0 would be one.
+        if let Some(offset) = request.place() {
+            notes.push((1, Note::Number(offset)));
+            notes.push((3, Note::Number(offset / 512)));
+        }
         if request.requeues > 0 {
             notes.push((8, Note::Number(u64::from(request.requeues))));
         }

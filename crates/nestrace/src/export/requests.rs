@@ -58,7 +58,7 @@ pub struct Request {
     pub op: Op,
     /// [`nestrace_trace::flags`].
     pub flags: u32,
-    /// Byte offset on the device.
+    /// Byte offset on the device; [`Event::NOWHERE`] of a flush and of a driver's command.
     pub offset: u64,
     /// Bytes at D; of one whose D was not recorded, what its completions moved.
     pub bytes: u64,
@@ -78,13 +78,10 @@ pub struct Request {
     pub tid: u32,
 }
 
-/// Sector −1, in bytes: a flush and a driver's command lie nowhere on the device.
-const NOWHERE: u64 = u64::MAX << 9;
-
 impl Request {
     /// Byte offset on the device, where it has a place there.
     pub fn place(&self) -> Option<u64> {
-        Some(self.offset).filter(|offset| *offset != NOWHERE)
+        Some(self.offset).filter(|offset| *offset != Event::NOWHERE)
     }
 
     /// D to C, where both were recorded.

@@ -38,7 +38,21 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
             events: outline.lost,
         });
     }
+    begin_at_first_io(&mut side, &outline);
     target.end(writing, side)
+}
+
+/// Nobody knows how long blktrace waited for the first I/O: rates and depths are of the time since, as those
+/// of `nestrace analyze BASENAME` are. (What was written before are names of threads.)
+fn begin_at_first_io(side: &mut GuestSide, outline: &Outline) {
+    let Some(first_ns) = outline.first_ns else {
+        return;
+    };
+    let later_ns = first_ns.saturating_sub(side.start_mono_ns);
+    side.start_mono_ns = first_ns;
+    if side.start_unix_ns > 0 {
+        side.start_unix_ns = side.start_unix_ns.saturating_add(later_ns);
+    }
 }
 
 /// Reads everything once: the side of the guest is needed before its first event.

@@ -154,10 +154,7 @@ impl Damaged {
         if self.manifest.is_none() {
             manifest.notices.push(Notice {
                 what: "manifest_missing".to_owned(),
-                message:
-                    "the manifest was lost: guests, disks and devices have no names, and what was \
-                          lost while recording is not known"
-                        .to_owned(),
+                message: bundle::MANIFEST_LOST.to_owned(),
                 ..Notice::default()
             });
         }

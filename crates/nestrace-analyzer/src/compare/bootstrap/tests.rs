@@ -3,15 +3,10 @@
 
 use super::*;
 
-/// Evenly spread in 0 … 1.
-fn uniform(random: &mut Random) -> f64 {
-    (random.next() >> 11) as f64 / (1u64 << 53) as f64
-}
-
 /// Of the standard normal distribution (Box and Muller).
 fn normal(random: &mut Random) -> f64 {
-    let radius = (-2.0 * (1.0 - uniform(random)).ln()).sqrt();
-    radius * (std::f64::consts::TAU * uniform(random)).cos()
+    let radius = (-2.0 * (1.0 - random.part()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.part()).cos()
 }
 
 /// Latencies of `n` stretches around `mean`, each stretch with some of the one before.
@@ -19,7 +14,7 @@ fn latencies(random: &mut Random, n: usize, mean: f64, alike: f64) -> Ratio {
     let mut level = normal(random);
     let mut stretch = |_| {
         level = alike * level + (1.0 - alike * alike).sqrt() * normal(random);
-        let ios = (20.0 + 60.0 * uniform(random)).floor();
+        let ios = (20.0 + 60.0 * random.part()).floor();
         let noise = normal(random) * mean / ios.sqrt();
         (ios * (mean * (1.0 + 0.2 * level) + noise), ios)
     };

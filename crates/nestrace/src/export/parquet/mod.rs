@@ -105,14 +105,9 @@ impl Export {
             return Ok(());
         }
         // A second look at the streams, in the order of time and side by side.
-        let again = bundle::open(path)?;
-        self.chains_of_bundle(
-            Bundle {
-                manifest: bundle.manifest,
-                ..again
-            },
-            &host,
-        )
+        let mut again = bundle::open(path)?;
+        again.manifest = bundle.manifest;
+        self.chains_of_bundle(again, &host)
     }
 
     fn events_of_bundle(&mut self, bundle: &mut Bundle, host: &str) -> Result<(), Failure> {

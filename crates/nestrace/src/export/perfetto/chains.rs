@@ -6,7 +6,7 @@ use nestrace_analyzer::{
     analysis::{Story, StorySpan},
     units::size,
 };
-use nestrace_trace::Manifest;
+use nestrace_trace::{Event, Manifest};
 
 use super::{
     depth::Depths,
@@ -151,11 +151,13 @@ impl Of<'_> {
         };
         let mut notes = vec![
             (0, Note::Number(self.story.io)),
-            (1, Note::Number(span.offset)),
             (2, Note::Number(span.bytes)),
         ];
-        if span.layer != "file_io" {
-            notes.push((3, Note::Number(span.offset / 512)));
+        if span.offset != Event::NOWHERE {
+            notes.push((1, Note::Number(span.offset)));
+            if span.layer != "file_io" {
+                notes.push((3, Note::Number(span.offset / 512)));
+            }
         }
         if span.shared {
             notes.push((4, Note::Yes));
@@ -186,8 +188,9 @@ fn lasted_ns(span: &StorySpan) -> u64 {
 
 /// `write 4.0 KiB @2048`: the operation, how much, and the sector.
 pub fn title(what: &str, offset: u64, bytes: u64) -> String {
-    match bytes {
-        0 => what.to_owned(),
+    match (bytes, offset) {
+        (0, _) => what.to_owned(),
+        (_, Event::NOWHERE) => format!("{what} {}", size(bytes)),
         _ => format!("{what} {} @{}", size(bytes), offset / 512),
     }
 }

@@ -1,0 +1,223 @@
+//! The text of `nestrace lab plan`, in 80 columns.
+
+use std::path::Path;
+
+use nestrace_lab::experiment::{CellStanding, Standing};
+use nestrace_lab::plan::{Plan, PlannedCell};
+use nestrace_report::table::wrap;
+use nestrace_report::units;
+
+use super::named_devices;
+
+const WIDTH: usize = 80;
+/// Combinations that are listed as left out.
+const MOST_EXCLUDED: usize = 12;
+
+/// What a plan would run; of a folder of results, what of it is finished there.
+pub fn render(plan: &Plan, folder: Option<(&Path, &Standing)>) -> String {
+    let mut lines = vec![plan.name.clone()];
+    lines.extend(wrap(&plan.about, WIDTH, ""));
+    let ids = plan.cells.iter().map(|cell| cell.id.chars().count());
+    let width = ids.max().unwrap_or(0);
+    let mut workload = None;
+    for (number, cell) in plan.cells.iter().enumerate() {
+        if workload.replace(&cell.workload.name) != Some(&cell.workload.name) {
+            lines.extend([String::new(), cell.workload.name.clone()]);
+        }
+        let standing = folder.and_then(|(_, standing)| standing.cells.get(number));
+        lines.extend(of_cell(plan, cell, width, standing));
+    }
+    lines.push(String::new());
+    lines.push(String::from("* what the others are compared with"));
+    if !plan.excluded.is_empty() {
+        lines.extend([String::new(), String::from("Left out:")]);
+    }
+    for one in plan.excluded.iter().take(MOST_EXCLUDED) {
+        lines.extend(hanging("  ", &format!("{}: {}", one.what, one.reason)));
+    }
+    if plan.excluded.len() > MOST_EXCLUDED {
+        let more = plan.excluded.len() - MOST_EXCLUDED;
+        lines.push(format!("  and {more} more"));
+    }
+    lines.push(String::new());
+    lines.extend(wrap(&takes(plan), WIDTH, ""));
+    for erases in named_devices::erases(plan) {
+        lines.extend(wrap(&erases, WIDTH, ""));
+    }
+    if let Some((folder, standing)) = folder {
+        lines.push(String::new());
+        lines.extend(wrap(&how_far(folder, standing), WIDTH, ""));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// `* ext4-on-bd-seqread  ext4 on bd (none, native, virtio)`: a star for what is no cell's equal but the measure
+/// of others, its name, its stack or how far it is.
+fn of_cell(
+    plan: &Plan,
+    cell: &PlannedCell,
+    width: usize,
+    standing: Option<&CellStanding>,
+) -> Vec<String> {
+    let mark = if cell.baseline.is_none() { '*' } else { ' ' };
+    let about = match standing {
+        Some(standing) => state(plan, *standing),
+        None => cell.combination.to_string(),
+    };
+    let line = format!("{mark} {:<width$}  {about}", cell.id);
+    if line.chars().count() <= WIDTH {
+        return vec![line];
+    }
+    let mut lines = vec![format!("{mark} {}", cell.id)];
+    lines.extend(wrap(&about, WIDTH, "      "));
+    lines
+}
+
+/// `finished`, `2 of 3 timed, not recorded, failed`.
+fn state(plan: &Plan, cell: CellStanding) -> String {
+    let wanted = plan.record_seconds > 0;
+    let all = plan.repetitions as usize;
+    let whole = cell.n_timed >= all && (cell.is_recorded || !wanted);
+    let mut parts = match (whole, cell.n_timed, cell.is_recorded) {
+        (true, ..) => vec![String::from("finished")],
+        (_, 0, false) => vec![String::from("open")],
+        (_, n_timed, is_recorded) => {
+            let recorded = match (wanted, is_recorded) {
+                (true, true) => Some("recorded"),
+                (true, false) => Some("not recorded"),
+                (false, _) => None,
+            };
+            let timed = format!("{n_timed} of {all} timed");
+            [timed]
+                .into_iter()
+                .chain(recorded.map(str::to_owned))
+                .collect()
+        }
+    };
+    if cell.has_failed {
+        parts.push(String::from("failed"));
+    }
+    parts.join(", ")
+}
+
+fn how_far(folder: &Path, standing: &Standing) -> String {
+    let folder = folder.display();
+    let open = standing.n_all - standing.n_done;
+    let runs = |n: usize| units::of(n as u64, "run", "runs");
+    match (standing.n_done, open) {
+        (0, _) => format!("Nothing of it is in {folder} yet."),
+        (_, 0) => {
+            format!("All of it is finished in {folder}; nestrace lab report {folder} tells it.")
+        }
+        (done, _) => format!(
+            "{done} of {} are finished in {folder}; {open} would still run, about {} without boots. \
+             nestrace lab run goes on there.",
+            runs(standing.n_all),
+            duration(standing.seconds_left)
+        ),
+    }
+}
+
+/// Lines of which all but the first stand further in.
+fn hanging(indent: &str, text: &str) -> Vec<String> {
+    let inner = format!("{indent}  ");
+    let mut lines = wrap(text, WIDTH, &inner);
+    if let Some(first) = lines.first_mut() {
+        *first = format!("{indent}{}", first.trim_start());
+    }
+    lines
+}
+
+/// What a plan takes, in a sentence.
+pub fn takes(plan: &Plan) -> String {
+    let estimate = plan.estimate();
+    let recorded = if plan.record_seconds > 0 {
+        " and one that is recorded"
+    } else {
+        ""
+    };
+    format!(
+        "{} with {} of each{recorded}: {}, {}; about {} under translation, \
+         {} of disk while it runs, {} of results, {} of memory",
+        units::of(plan.cells.len() as u64, "cell", "cells"),
+        units::of(u64::from(plan.repetitions), "repetition", "repetitions"),
+        units::of(estimate.n_runs as u64, "run", "runs"),
+        units::of(estimate.n_boots as u64, "boot", "boots"),
+        duration(estimate.seconds),
+        units::size(estimate.work_bytes),
+        units::size(estimate.result_bytes),
+        units::size(estimate.memory_bytes),
+    )
+}
+
+/// `2 h 05 min`, `3 min 20 s`.
+pub fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nestrace_lab::plan::shipped;
+
+    #[test]
+    fn durations_have_two_units() {
+        assert_eq!(duration(59), "59 s");
+        assert_eq!(duration(185), "3 min 05 s");
+        assert_eq!(duration(7_500), "2 h 05 min");
+    }
+
+    #[test]
+    fn every_plan_fits_a_terminal_and_names_each_cell() {
+        for (name, text) in shipped::PLANS {
+            let plan = Plan::read(text).unwrap();
+            let halfway = Standing {
+                cells: vec![
+                    CellStanding {
+                        n_timed: 1,
+                        is_recorded: false,
+                        has_failed: true,
+                    };
+                    plan.cells.len()
+                ],
+                n_done: 1,
+                n_all: 2,
+                seconds_left: 7,
+            };
+            let folder = (Path::new("results"), &halfway);
+            for text in [render(&plan, None), render(&plan, Some(folder))] {
+                for line in text.lines() {
+                    assert!(line.chars().count() <= WIDTH, "{name}: {line}");
+                }
+                for cell in &plan.cells {
+                    assert!(text.contains(&cell.id), "{name}: {}", cell.id);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cell_is_finished_when_it_was_timed_and_recorded() {
+        let plan = Plan::read(shipped::text("quick").unwrap()).unwrap();
+        let all = plan.repetitions as usize;
+        for (n_timed, is_recorded, has_failed, expected) in [
+            (0, false, false, "open"),
+            (0, false, true, "open, failed"),
+            (all, true, false, "finished"),
+            (all, false, false, "3 of 3 timed, not recorded"),
+            (1, true, true, "1 of 3 timed, recorded, failed"),
+        ] {
+            let cell = CellStanding {
+                n_timed,
+                is_recorded,
+                has_failed,
+            };
+            assert_eq!(state(&plan, cell), expected);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Where a result goes: looked at before anything long is done.
+
+use std::path::{Path, PathBuf};
+
+use crate::exit::{Failure, USAGE};
+
+/// The folder in which `path` is to appear has to be there: a result in a folder whose name was mistyped is
+/// not found again.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    let Some(folder) = path.parent().filter(|it| !it.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let (file, name) = (path.display(), folder.display());
+    if folder.exists() {
+        let message = format!("cannot write {file}: {name} is not a folder");
+        return Err(Failure::new(USAGE, message));
+    }
+    let message = format!("cannot write {file}: there is no folder {name}");
+    Err(Failure::new(USAGE, message).hint(format!("mkdir -p {name}")))
+}
+
+/// The same of several, of which any may not have been asked for.
+pub fn check_all<'a>(paths: impl IntoIterator<Item = Option<&'a PathBuf>>) -> Result<(), Failure> {
+    paths.into_iter().flatten().try_for_each(|path| check(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").expect("a file");
+        for (path, expected) in [
+            (Path::new("out.nest").to_owned(), None),
+            (folder.path().join("out.nest"), None),
+            (
+                folder.path().join("not/there/out.nest"),
+                Some("there is no folder"),
+            ),
+            (file.join("out.nest"), Some("is not a folder")),
+        ] {
+            let told = check(&path).map_err(|failure| failure.message().to_owned());
+            match expected {
+                None => assert_eq!(told, Ok(()), "{}", path.display()),
+                Some(why) => assert!(told.is_err_and(|it| it.contains(why)), "{}", path.display()),
+            }
+        }
+    }
+}
