@@ -19,6 +19,7 @@ mod bound;
 mod by_sector;
 mod disk;
 mod identified;
+mod line;
 
 use nestrace_abi::{Kind, Source, flags};
 use nestrace_trace::Event;
