@@ -395,10 +395,15 @@ impl Disk {
     }
 
     /// Forgets what must have ended: else the next I/O at its place would be taken for it.
+    #[inline]
     pub(super) fn forget_before(&mut self, now_ns: u64) {
-        if now_ns < self.swept_ns.saturating_add(SWEEP_NS) {
-            return;
+        if now_ns >= self.swept_ns.saturating_add(SWEEP_NS) {
+            self.sweep(now_ns);
         }
+    }
+
+    #[cold]
+    fn sweep(&mut self, now_ns: u64) {
         self.swept_ns = now_ns;
         self.keep(|since_ns| since_ns.saturating_add(STALE_NS) > now_ns);
     }
