@@ -219,11 +219,11 @@ impl Disk {
     /// D, with the bios that the request carries.
     pub(super) fn issue(
         &mut self,
-        mut event: Event,
+        event: &mut Event,
         addresses: &mut Addresses,
-        out: &mut impl FnMut(&Event),
+        mut links: impl FnMut(Event),
     ) {
-        let extent = Extent::of(&event);
+        let extent = Extent::of(event);
         self.has_requests = true;
         let known = if extent.op == flags::OP_FLUSH {
             self.put_back_flush.take()
@@ -248,17 +248,16 @@ impl Disk {
         if request.in_sequence {
             event.flags |= flags::FLUSH_SEQ;
         }
-        out(&event);
         for three in others.chunks(3) {
             let at = |place: usize| three.get(place).copied().unwrap_or(0);
-            out(&Event {
+            links(Event {
                 kind: Kind::Link as u8,
                 sub: 0,
                 related: at(0),
                 offset: at(1),
                 bytes: at(2),
                 flags: 0,
-                ..event
+                ..*event
             });
         }
         if extent.op == flags::OP_FLUSH {
