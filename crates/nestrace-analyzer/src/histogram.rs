@@ -56,10 +56,7 @@ impl Histogram {
         let (block, bucket) = place(value);
         match self.blocks.get_mut(block) {
             Some(Some(buckets)) => buckets[bucket] += 1,
-            _ => self.begin_block(block, bucket),
-        }
-        if self.n == 0 {
-            self.min = value;
+            _ => self.begin_block(value),
         }
         self.min = self.min.min(value);
         self.max = self.max.max(value);
@@ -67,9 +64,14 @@ impl Histogram {
         self.sum += u128::from(value);
     }
 
-    /// The first sample in a block of buckets. Apart, because `record` is what an analysis does most.
+    /// Counts the first sample of a block of buckets; the very first sample is one. Apart, because `record` is
+    /// what an analysis does most.
     #[cold]
-    fn begin_block(&mut self, block: usize, bucket: usize) {
+    fn begin_block(&mut self, value: u64) {
+        if self.n == 0 {
+            self.min = value;
+        }
+        let (block, bucket) = place(value);
         if self.blocks.len() <= block {
             self.blocks.resize(block + 1, None);
         }

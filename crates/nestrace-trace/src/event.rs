@@ -53,12 +53,14 @@ impl Event {
 
     /// The kind, or `None` for one that a newer release added (such events are skipped).
     #[must_use]
+    #[inline]
     pub const fn kind(&self) -> Option<Kind> {
         Kind::from_u8(self.kind)
     }
 
     /// The operation bits of `flags`: one of `flags::OP_*`.
     #[must_use]
+    #[inline]
     pub const fn op(&self) -> u32 {
         self.flags & nestrace_abi::flags::OP_MASK
     }

@@ -20,7 +20,7 @@ use crate::{
     capture_analysis::with_colon,
     cli::AnalyzeArgs,
     exit::{DONE, FAILURE, Failure, INPUT, LOST, USAGE, print, say},
-    read_ahead::read_ahead,
+    read_ahead::{ReadAhead, read_ahead},
 };
 
 /// What is written while reading.
@@ -132,27 +132,26 @@ impl Machine<'_> {
 
     fn analyze_read(
         &self,
-        events: impl Iterator<Item = Event>,
+        mut events: ReadAhead,
         files: &mut Files,
     ) -> Result<BlockAnalysis, Failure> {
         let device = self.device();
-        let wanted = |event: &Event| {
-            let of_blocks = event
-                .kind()
-                .is_some_and(|kind| kind.source() == Source::Block);
-            !of_blocks || device.is_none_or(|device| event.dev == device)
-        };
-        let mut events = events.filter(wanted).peekable();
-        let mut names = Vec::new();
         let block = |event: &Event| {
             event
                 .kind()
                 .is_some_and(|kind| kind.source() == Source::Block)
         };
-        while let Some(name) = events.next_if(|event| !block(event)) {
-            names.push(name);
-        }
-        let first_ns = events.peek().map_or(0, |event| event.ts_ns);
+        let wanted =
+            |event: &Event| device.is_none_or(|device| event.dev == device || !block(event));
+        let mut names = Vec::new();
+        let first = loop {
+            match events.next() {
+                Some(name) if !block(&name) => names.push(name),
+                Some(other) if !wanted(&other) => {}
+                first => break first,
+            }
+        };
+        let first_ns = first.map_or(0, |event| event.ts_ns);
         let start_ns = self.start_ns.unwrap_or(first_ns);
         let at = |seconds: Option<f64>| seconds.map(|s| start_ns.saturating_add(nanoseconds(s)));
         let mut analyzer = BlockAnalyzer::new(BlockOptions {
@@ -165,14 +164,12 @@ impl Machine<'_> {
                 .as_ref()
                 .map(|_| nanoseconds(self.args.interval)),
         });
-        names.iter().for_each(|name| analyzer.push(name));
-        let mut n = 0_u64;
-        for event in events {
-            analyzer.push(&event);
-            n += 1;
-            if n.is_multiple_of(1024) {
-                files.drain(&mut analyzer, first_ns)?;
-            }
+        let names_and_first = names.iter().chain(&first);
+        names_and_first.for_each(|event| analyzer.push(event));
+        for batch in events.batches() {
+            let batch = batch.iter().filter(|event| wanted(event));
+            batch.for_each(|event| analyzer.push(event));
+            files.drain(&mut analyzer, first_ns)?;
         }
         files.finish(&mut analyzer, first_ns)?;
         if analyzer.implausible() > 0 {

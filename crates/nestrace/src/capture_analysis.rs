@@ -4,7 +4,7 @@ use std::{io, thread};
 
 use nestrace_analyzer::{Analysis, Analyzer, Identified, Options};
 use nestrace_trace::{
-    Damage, Event, Manifest,
+    Damage, Manifest,
     manifest::{State, Stream},
 };
 
@@ -13,7 +13,7 @@ use crate::{
     blktrace_files,
     cli::AnalyzeArgs,
     exit::{Failure, INPUT, USAGE, say},
-    read_ahead::read_ahead,
+    read_ahead::{ReadAhead, read_ahead},
 };
 
 /// Reads a capture once.
@@ -58,14 +58,16 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
 }
 
 /// Takes every event; the time of the first of I/O.
-fn analyze(args: &AnalyzeArgs, events: impl Iterator<Item = Event>) -> (Analyzer, u64) {
-    let mut events = events.peekable();
+fn analyze(args: &AnalyzeArgs, mut events: ReadAhead) -> (Analyzer, u64) {
     // Times count from the first event of I/O: the names before it are older.
     let mut names = Vec::new();
-    while let Some(name) = events.next_if(|event| event.kind == THREAD) {
-        names.push(name);
-    }
-    let first_ns = events.peek().map_or(0, |event| event.ts_ns);
+    let first = loop {
+        match events.next() {
+            Some(name) if name.kind == THREAD => names.push(name),
+            first => break first,
+        }
+    };
+    let first_ns = first.map_or(0, |event| event.ts_ns);
     let path = args.input.display().to_string();
     let manifest = Manifest {
         state: State::Complete,
@@ -87,8 +89,11 @@ fn analyze(args: &AnalyzeArgs, events: impl Iterator<Item = Event>) -> (Analyzer
         ..Options::default()
     };
     let mut analyzer = Analyzer::new(&manifest, options);
-    names.iter().for_each(|name| analyzer.push(name));
-    events.for_each(|event| analyzer.push(&event));
+    let names_and_first = names.iter().chain(&first);
+    names_and_first.for_each(|event| analyzer.push(event));
+    for batch in events.batches() {
+        batch.iter().for_each(|event| analyzer.push(event));
+    }
     (analyzer, first_ns)
 }
 

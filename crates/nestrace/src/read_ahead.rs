@@ -1,8 +1,8 @@
 //! Reads a stream on another thread while this one analyses what was read.
 
-use std::io;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, Scope};
+use std::{io, iter, vec};
 
 use nestrace_trace::Event;
 
@@ -10,6 +10,33 @@ use nestrace_trace::Event;
 const BATCH: usize = 512;
 /// Batches that may wait.
 const BATCHES: usize = 8;
+
+/// Events that another thread reads.
+pub struct ReadAhead {
+    batch: vec::IntoIter<Event>,
+    batches: Receiver<Vec<Event>>,
+}
+
+impl ReadAhead {
+    /// The events that are left as they were handed over: an event is large, and best looked at where it lies.
+    pub fn batches(self) -> impl Iterator<Item = Vec<Event>> {
+        iter::once(self.batch.collect()).chain(self.batches)
+    }
+}
+
+impl Iterator for ReadAhead {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            let event = self.batch.next();
+            if event.is_some() {
+                return event;
+            }
+            self.batch = self.batches.recv().ok()?.into_iter();
+        }
+    }
+}
 
 /// The same events, read, decoded and put in order by a thread of `scope`. It is never further ahead than 4,608
 /// events, and ends when nobody takes them any more.
@@ -19,7 +46,7 @@ const BATCHES: usize = 8;
 pub fn read_ahead<'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut events: impl Iterator<Item = Event> + Send + 'scope,
-) -> io::Result<impl Iterator<Item = Event> + 'scope> {
+) -> io::Result<ReadAhead> {
     let (sender, receiver) = sync_channel(BATCHES);
     Builder::new()
         .name("read-ahead".to_owned())
@@ -32,7 +59,10 @@ pub fn read_ahead<'scope>(
                 }
             }
         })?;
-    Ok(receiver.into_iter().flatten())
+    Ok(ReadAhead {
+        batch: Vec::new().into_iter(),
+        batches: receiver,
+    })
 }
 
 #[cfg(test)]
@@ -54,6 +84,16 @@ mod tests {
             let same =
                 thread::scope(|scope| read_ahead(scope, numbered(n)).unwrap().eq(numbered(n)));
             assert!(same, "{n}");
+            let taken = n / 2;
+            let same = thread::scope(|scope| {
+                let mut events = read_ahead(scope, numbered(n)).unwrap();
+                let first: Vec<Event> = events.by_ref().take(taken as usize).collect();
+                first
+                    .into_iter()
+                    .chain(events.batches().flatten())
+                    .eq(numbered(n))
+            });
+            assert!(same, "{taken} of {n} one by one");
         }
     }
 

@@ -193,8 +193,11 @@ impl Session {
         self.last_ns = self.last_ns.max(event.ts_ns);
         match self.identity.take() {
             Some(mut identity) => {
-                identity.identify(event, |event| self.block_event(event));
+                let (mut event, mut links) = (*event, Vec::new());
+                identity.identify(&mut event, |link| links.push(link));
                 self.identity = Some(identity);
+                self.block_event(&event);
+                links.iter().for_each(|link| self.block_event(link));
             }
             None => self.block_event(event),
         }

@@ -9,11 +9,16 @@ const MAX_IN_FLIGHT: usize = 1 << 16;
 const LOOK_EVENTS: u64 = 1 << 14;
 
 impl SectorIdentity {
+    #[inline]
     pub(super) fn bound(&mut self) {
         self.events += 1;
-        if !self.events.is_multiple_of(LOOK_EVENTS) {
-            return;
+        if self.events.is_multiple_of(LOOK_EVENTS) {
+            self.forget_the_oldest();
         }
+    }
+
+    #[cold]
+    fn forget_the_oldest(&mut self) {
         let weight: usize = self.disks.values().map(Disk::n_in_flight).sum();
         if weight <= MAX_IN_FLIGHT {
             return;

@@ -1,8 +1,9 @@
 //! I/Os on their way, found by their first byte.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use super::Extent;
+use super::line::Line;
 use crate::pointer::PointerMap;
 
 /// At the device for so long, a request is passed over for a younger one at its place.
@@ -33,7 +34,7 @@ pub(super) struct Request {
     pub inserted: bool,
     pub in_sequence: bool,
     /// In ascending order of their sectors.
-    pub bios: VecDeque<Carried>,
+    pub bios: Line<Carried>,
 }
 
 impl Request {
@@ -44,36 +45,30 @@ impl Request {
             extent,
             inserted: false,
             in_sequence: false,
-            bios: VecDeque::new(),
+            bios: Line::default(),
         }
     }
 }
 
-/// Things at a sector, the oldest first. Most sectors have one.
-pub(super) type BySector<T> = PointerMap<u64, VecDeque<T>>;
+/// Things at a sector, the oldest first.
+pub(super) type BySector<T> = PointerMap<u64, Line<T>>;
 
 /// Things at one sector that are told apart: the oldest of more are forgotten. They are looked through one by
 /// one, and whoever wrote the capture is not trusted.
-pub(super) const MOST_ALIKE: usize = 1 << 10;
+const MOST_ALIKE: usize = 1 << 10;
 
 /// Adds the youngest at `offset`.
 pub(super) fn put<T>(map: &mut BySector<T>, offset: u64, thing: T) {
-    let list = map.entry(offset).or_default();
-    if list.len() >= MOST_ALIKE {
-        list.pop_front();
+    let line = map.entry(offset).or_default();
+    if line.len() >= MOST_ALIKE {
+        line.pop_front();
     }
-    list.push_back(thing);
+    line.push_back(thing);
 }
 
 /// Takes out the oldest at `offset` that is the one.
 pub(super) fn take<T>(map: &mut BySector<T>, offset: u64, is_it: impl Fn(&T) -> bool) -> Option<T> {
-    let list = map.get_mut(&offset)?;
-    let place = list.iter().position(is_it)?;
-    let found = list.remove(place);
-    if list.is_empty() {
-        map.remove(&offset);
-    }
-    found
+    take_from(map, offset, |line| line.take(is_it))
 }
 
 /// Takes out the oldest at `offset` that is the one, but one that is there for very long only if there is no
@@ -84,24 +79,34 @@ pub(super) fn take_issued(
     now_ns: u64,
     is_it: impl Fn(&Request) -> bool,
 ) -> Option<Request> {
-    let list = map.get_mut(&offset)?;
     let recent = |request: &Request| request.since_ns.saturating_add(LONG_NS) >= now_ns;
-    let place = list
-        .iter()
-        .position(|request| is_it(request) && recent(request))
-        .or_else(|| list.iter().position(&is_it))?;
-    let found = list.remove(place);
-    if list.is_empty() {
-        map.remove(&offset);
+    take_from(map, offset, |line| {
+        line.take(|request| is_it(request) && recent(request))
+            .or_else(|| line.take(&is_it))
+    })
+}
+
+/// Takes something out of the line at `offset`; a sector without any is not kept.
+fn take_from<T>(
+    map: &mut BySector<T>,
+    offset: u64,
+    from: impl FnOnce(&mut Line<T>) -> Option<T>,
+) -> Option<T> {
+    let Entry::Occupied(mut line) = map.entry(offset) else {
+        return None;
+    };
+    let found = from(line.get_mut());
+    if line.get().is_empty() {
+        line.remove();
     }
     found
 }
 
 /// Keeps some, and no sector without any.
 pub(super) fn keep<T>(map: &mut BySector<T>, is_kept: impl Fn(&T) -> bool) {
-    map.retain(|_, list| {
-        list.retain(&is_kept);
-        !list.is_empty()
+    map.retain(|_, line| {
+        line.retain(&is_kept);
+        !line.is_empty()
     });
 }
 

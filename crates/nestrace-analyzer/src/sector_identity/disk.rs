@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
 
-use super::by_sector::{
-    BySector, Carried, MOST_ALIKE, Request, Waiting, keep, put, take, take_issued,
-};
+use super::by_sector::{BySector, Carried, Request, Waiting, keep, put, take, take_issued};
+use super::line::Line;
 use super::{Addresses, Extent, in_flush_sequence};
 use crate::block;
 use crate::pointer::PointerMap;
@@ -25,7 +24,7 @@ pub(super) struct Disk {
     waiting: BySector<Waiting>,
     forming: BySector<Request>,
     /// Starts of forming requests, by their ends: where a bio may be merged.
-    forming_ends: PointerMap<u64, Vec<u64>>,
+    forming_ends: BySector<u64>,
     issued: BySector<Request>,
     /// Flush requests at the device.
     flushes: VecDeque<Request>,
@@ -61,7 +60,8 @@ impl Disk {
     /// The address of the oldest bio with this extent, which stays; 0 where there is none.
     pub(super) fn waiting_bio(&self, event: &Event) -> u64 {
         let extent = Extent::of(event);
-        let bios = self.waiting.get(&extent.offset).into_iter().flatten();
+        let bios = self.waiting.get(&extent.offset).into_iter();
+        let bios = bios.flat_map(Line::iter);
         let mut same = bios.filter(|bio| bio.extent == extent);
         same.next().map_or(0, |bio| bio.address)
     }
@@ -73,10 +73,10 @@ impl Disk {
         let address = bio.map_or_else(|| addresses.next(), |bio| bio.address);
         let extent = bio.map_or(extent, |bio| bio.extent);
         let mut request = Request::empty(addresses.next(), event.ts_ns, extent);
-        request.bios.extend(bio.map(|bio| Carried {
-            address,
-            flags: bio.flags,
-        }));
+        if let Some(bio) = bio {
+            let flags = bio.flags;
+            request.bios.push_back(Carried { address, flags });
+        }
         self.form(request);
         address
     }
@@ -86,11 +86,7 @@ impl Disk {
         request.bios.truncate(MOST_BIOS);
         let extent = request.extent;
         if extent.bytes > 0 {
-            let starts = self.forming_ends.entry(extent.end()).or_default();
-            if starts.len() >= MOST_ALIKE {
-                starts.remove(0);
-            }
-            starts.push(extent.offset);
+            put(&mut self.forming_ends, extent.end(), extent.offset);
         }
         put(&mut self.forming, extent.offset, request);
     }
@@ -99,30 +95,22 @@ impl Disk {
     fn unform(&mut self, offset: u64, is_it: impl Fn(&Request) -> bool) -> Option<Request> {
         let request = take(&mut self.forming, offset, is_it)?;
         let end = request.extent.end();
-        if let Some(starts) = self.forming_ends.get_mut(&end) {
-            if let Some(place) = starts.iter().position(|start| *start == offset) {
-                starts.remove(place);
-            }
-            if starts.is_empty() {
-                self.forming_ends.remove(&end);
-            }
-        }
+        take(&mut self.forming_ends, end, |start| *start == offset);
         Some(request)
     }
 
     /// The forming request that ends where something of this operation begins.
     fn ending_at(&mut self, end: u64, op: u32) -> Option<Request> {
-        let mut starts = self.forming_ends.get(&end)?.clone();
-        if starts.len() > 1 {
-            // Each place once, though many begin there: none of those may be the one.
-            let mut known: PointerMap<u64, ()> = PointerMap::default();
-            starts.retain(|start| known.insert(*start, ()).is_none());
-        }
-        starts.into_iter().find_map(|start| {
-            self.unform(start, |request| {
-                request.extent.end() == end && request.extent.op == op
-            })
-        })
+        let is_it = |request: &Request| request.extent.end() == end && request.extent.op == op;
+        let starts = self.forming_ends.get(&end)?;
+        // Each place once, though many begin there: none of those may be the one.
+        let mut known: PointerMap<u64, ()> = PointerMap::default();
+        let fits = |start: &u64| {
+            (starts.len() == 1 || known.insert(*start, ()).is_none())
+                && (self.forming.get(start)).is_some_and(|line| line.iter().any(is_it))
+        };
+        let start = starts.iter().copied().find(fits)?;
+        self.unform(start, is_it)
     }
 
     /// M and F of a bio, or M of a whole request: what it was, and the address of what was merged.
@@ -177,7 +165,7 @@ impl Disk {
         match self.ending_at(extent.offset, extent.op) {
             Some(mut request) => {
                 request.extent.bytes = request.extent.bytes.saturating_add(extent.bytes);
-                request.bios.extend(merged.bios);
+                request.bios.append(merged.bios);
                 self.form(request);
                 (Kind::RequestMerge, address)
             }
@@ -231,11 +219,11 @@ impl Disk {
     /// D, with the bios that the request carries.
     pub(super) fn issue(
         &mut self,
-        mut event: Event,
+        event: &mut Event,
         addresses: &mut Addresses,
-        out: &mut impl FnMut(&Event),
+        mut links: impl FnMut(Event),
     ) {
-        let extent = Extent::of(&event);
+        let extent = Extent::of(event);
         self.has_requests = true;
         let known = if extent.op == flags::OP_FLUSH {
             self.put_back_flush.take()
@@ -260,17 +248,16 @@ impl Disk {
         if request.in_sequence {
             event.flags |= flags::FLUSH_SEQ;
         }
-        out(&event);
         for three in others.chunks(3) {
             let at = |place: usize| three.get(place).copied().unwrap_or(0);
-            out(&Event {
+            links(Event {
                 kind: Kind::Link as u8,
                 sub: 0,
                 related: at(0),
                 offset: at(1),
                 bytes: at(2),
                 flags: 0,
-                ..event
+                ..*event
             });
         }
         if extent.op == flags::OP_FLUSH {
@@ -295,7 +282,7 @@ impl Disk {
             if let Some(part) = self.unform(at, |request| fits(&request.extent, at)) {
                 at = part.extent.end();
                 match &mut whole {
-                    Some(whole) => whole.bios.extend(part.bios),
+                    Some(whole) => whole.bios.append(part.bios),
                     None => whole = Some(part),
                 }
                 continue;
@@ -407,10 +394,15 @@ impl Disk {
     }
 
     /// Forgets what must have ended: else the next I/O at its place would be taken for it.
+    #[inline]
     pub(super) fn forget_before(&mut self, now_ns: u64) {
-        if now_ns < self.swept_ns.saturating_add(SWEEP_NS) {
-            return;
+        if now_ns >= self.swept_ns.saturating_add(SWEEP_NS) {
+            self.sweep(now_ns);
         }
+    }
+
+    #[cold]
+    fn sweep(&mut self, now_ns: u64) {
         self.swept_ns = now_ns;
         self.keep(|since_ns| since_ns.saturating_add(STALE_NS) > now_ns);
     }
@@ -423,13 +415,16 @@ impl Disk {
 
     /// When each of them began.
     pub(super) fn begins(&self) -> impl Iterator<Item = u64> + '_ {
-        let bios = self.waiting.values().flatten().map(|bio| bio.since_ns);
+        let bios = self.waiting.values().flat_map(Line::iter);
+        let bios = bios.map(|bio| bio.since_ns);
         bios.chain(self.requests().map(|request| request.since_ns))
     }
 
     fn requests(&self) -> impl Iterator<Item = &Request> {
         let by_sector = [&self.forming, &self.issued, &self.sequences];
-        let by_sector = by_sector.into_iter().flat_map(|map| map.values().flatten());
+        let by_sector = by_sector
+            .into_iter()
+            .flat_map(|map| map.values().flat_map(Line::iter));
         by_sector.chain(&self.flushes)
     }
 
@@ -460,9 +455,9 @@ fn same_request(request: &Request, extent: Extent) -> bool {
 #[cfg(test)]
 impl Disk {
     pub(super) fn in_flight(&self) -> usize {
-        let ends: usize = self.forming_ends.values().map(Vec::len).sum();
-        let requests = |map: &BySector<Request>| map.values().map(VecDeque::len).sum::<usize>();
-        let bios: usize = self.waiting.values().map(VecDeque::len).sum();
+        let ends: usize = self.forming_ends.values().map(Line::len).sum();
+        let requests = |map: &BySector<Request>| map.values().map(Line::len).sum::<usize>();
+        let bios: usize = self.waiting.values().map(Line::len).sum();
         ends + bios + requests(&self.forming) + requests(&self.issued) + requests(&self.sequences)
     }
 }

@@ -23,7 +23,7 @@ use super::SectorIdentity;
 pub struct Identified<I> {
     events: I,
     identity: SectorIdentity,
-    /// What one event became, but for the first.
+    /// Links that come after the event that was given last.
     ready: VecDeque<Event>,
 }
 
@@ -45,16 +45,10 @@ impl<I: Iterator<Item = Event>> Iterator for Identified<I> {
         if let Some(event) = self.ready.pop_front() {
             return Some(event);
         }
-        // Most events stay one.
-        let mut first = None;
-        while first.is_none() {
-            let event = self.events.next()?;
-            let ready = &mut self.ready;
-            self.identity.identify(&event, |event| match first {
-                None => first = Some(*event),
-                Some(_) => ready.push_back(*event),
-            });
-        }
-        first
+        let mut next = self.events.next();
+        let event = next.as_mut()?;
+        let ready = &mut self.ready;
+        self.identity.identify(event, |link| ready.push_back(link));
+        next
     }
 }

@@ -19,6 +19,7 @@ mod bound;
 mod by_sector;
 mod disk;
 mod identified;
+mod line;
 
 use nestrace_abi::{Kind, Source, flags};
 use nestrace_trace::Event;
@@ -71,46 +72,44 @@ impl Extent {
 }
 
 impl SectorIdentity {
-    /// Gives out `event` with its identity, and the further events that this takes. Events that have
-    /// one, or need none, pass as they are.
-    pub(crate) fn identify(&mut self, event: &Event, mut out: impl FnMut(&Event)) {
+    /// Gives `event` its identity, and to `links` the further events that this takes: they come right after it.
+    /// Events that have one, or need none, stay as they are.
+    pub(crate) fn identify(&mut self, event: &mut Event, links: impl FnMut(Event)) {
         let Some(kind) = event.kind() else {
-            return out(event);
+            return;
         };
         if kind == Kind::Loss {
             self.lost(event);
         }
         if event.object != 0 || kind.source() != Source::Block {
-            return out(event);
+            return;
         }
         self.bound();
         let Self {
             disks, addresses, ..
         } = self;
         if disks.len() >= MAX_DEVICES && !disks.contains_key(&event.dev) {
-            return out(event);
+            return;
         }
         let disk = disks.entry(event.dev).or_default();
         disk.forget_before(event.ts_ns);
-        let mut event = *event;
         match kind {
-            Kind::Queue => event.object = disk.queue(&event, addresses),
-            Kind::SleepRequest => event.object = disk.waiting_bio(&event),
-            Kind::GetRequest => event.object = disk.get_request(&event, addresses),
+            Kind::Queue => event.object = disk.queue(event, addresses),
+            Kind::SleepRequest => event.object = disk.waiting_bio(event),
+            Kind::GetRequest => event.object = disk.get_request(event, addresses),
             Kind::BackMerge | Kind::FrontMerge => {
-                let (kind, object) = disk.merge(kind, &event, addresses);
+                let (kind, object) = disk.merge(kind, event, addresses);
                 event.kind = kind as u8;
                 event.object = object;
             }
-            Kind::Split => (event.object, event.related) = disk.split(&event, addresses),
-            Kind::Insert => event.object = disk.insert(&event, addresses),
-            Kind::Issue => return disk.issue(event, addresses, &mut out),
-            Kind::Requeue => event.object = disk.requeue(&event, addresses),
-            Kind::Complete => disk.complete(&mut event, addresses),
-            Kind::BioComplete => event.object = disk.bio_complete(&event),
+            Kind::Split => (event.object, event.related) = disk.split(event, addresses),
+            Kind::Insert => event.object = disk.insert(event, addresses),
+            Kind::Issue => disk.issue(event, addresses, links),
+            Kind::Requeue => event.object = disk.requeue(event, addresses),
+            Kind::Complete => disk.complete(event, addresses),
+            Kind::BioComplete => event.object = disk.bio_complete(event),
             _ => {}
         }
-        out(&event);
     }
 
     fn lost(&mut self, event: &Event) {

@@ -34,7 +34,10 @@ fn identified(events: &[Event]) -> Vec<Event> {
     let mut identity = SectorIdentity::default();
     let mut out = Vec::new();
     for event in events {
-        identity.identify(event, |event| out.push(*event));
+        let (mut event, mut links) = (*event, Vec::new());
+        identity.identify(&mut event, |link| links.push(link));
+        out.push(event);
+        out.append(&mut links);
     }
     out
 }
@@ -290,8 +293,8 @@ fn what_never_ends_is_forgotten() {
             ..Event::default()
         })
         .collect();
-    for event in &lost {
-        identity.identify(event, |_| {});
+    for mut event in lost {
+        identity.identify(&mut event, |_| {});
     }
     let disk = &identity.disks[&0];
     assert!(disk.in_flight() < 140, "{}", disk.in_flight());

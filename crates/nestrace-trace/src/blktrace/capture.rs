@@ -45,6 +45,12 @@ pub struct Capture<R> {
     /// Files but for `current`, by the time of their next record.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     current: Option<usize>,
+    translation: Translation,
+}
+
+/// What became of the records so far.
+#[derive(Debug, Default)]
+struct Translation {
     sequences: Sequences,
     outline: Outline,
     /// The device of the record before, which is one of `outline`'s.
@@ -102,11 +108,16 @@ impl<R: Read> File<R> {
         self.before.front().map(|trace| trace.time_ns)
     }
 
+    /// The record whose time [`Self::next_time`] gave.
     #[inline]
-    fn take_next(&mut self) -> Option<Trace> {
-        match self.before.pop_front() {
-            None => self.next.take(),
-            notification => notification,
+    fn head(&self) -> Option<&Trace> {
+        self.before.front().or(self.next.as_ref())
+    }
+
+    #[inline]
+    fn pass_head(&mut self) {
+        if self.before.pop_front().is_none() {
+            self.next = None;
         }
     }
 }
@@ -147,10 +158,7 @@ impl<R: Read> Capture<R> {
                 .collect(),
             heads: BinaryHeap::new(),
             current: None,
-            sequences: Sequences::default(),
-            outline: Outline::default(),
-            last_device: None,
-            next: None,
+            translation: Translation::default(),
         };
         for place in 0..capture.files.len() {
             if let Some(time_ns) = capture.read_head(place) {
@@ -163,7 +171,7 @@ impl<R: Read> Capture<R> {
     /// What the records given so far have shown.
     #[must_use]
     pub fn outline(&self) -> &Outline {
-        &self.outline
+        &self.translation.outline
     }
 
     /// What was wrong with each file, by its place.
@@ -180,13 +188,18 @@ impl<R: Read> Capture<R> {
         self.files.get_mut(place)?.next_time()
     }
 
-    /// The oldest record that waits.
-    fn next_trace(&mut self) -> Option<Trace> {
-        let place = match self.current {
-            Some(place) => place,
-            None => self.heads.pop()?.0.1,
-        };
-        let trace = self.files.get_mut(place)?.take_next()?;
+    /// The file with the oldest record that waits.
+    #[inline]
+    fn oldest(&mut self) -> Option<usize> {
+        match self.current {
+            None => self.heads.pop().map(|Reverse((_, place))| place),
+            current => current,
+        }
+    }
+
+    /// Finds the next record of the file that had the oldest one, and whether that is the oldest again.
+    #[inline]
+    fn go_on(&mut self, place: usize) {
         self.current = match self.read_head(place) {
             None => None,
             Some(time_ns) => {
@@ -198,9 +211,10 @@ impl<R: Read> Capture<R> {
                 is_first.then_some(place)
             }
         };
-        Some(trace)
     }
+}
 
+impl Translation {
     /// The event of a record that counts as one.
     fn take(&mut self, trace: &Trace) -> Option<Event> {
         let outline = &mut self.outline;
@@ -253,13 +267,18 @@ impl<R: Read> Iterator for Capture<R> {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        if let Some(event) = self.next.take() {
-            return Some(event);
+        if self.translation.next.is_some() {
+            return self.translation.next.take();
         }
         loop {
-            let trace = self.next_trace()?;
-            if let Some(event) = self.take(&trace) {
-                return Some(event);
+            let place = self.oldest()?;
+            let file = self.files.get_mut(place)?;
+            // Records are large: one is looked at where it lies.
+            let event = self.translation.take(file.head()?);
+            file.pass_head();
+            self.go_on(place);
+            if event.is_some() {
+                return event;
             }
         }
     }

@@ -33,6 +33,7 @@ const ZONES: u64 = 0x3f << 32;
 /// The event that a record stands for; `None` for notifications and for what no event stands for
 /// (bounces, aborts and drivers' own data).
 #[must_use]
+#[inline]
 pub fn event(trace: &Trace) -> Option<Event> {
     let kind = match trace.action()? {
         Action::Queue => Kind::Queue,

@@ -48,6 +48,8 @@ const MAGIC_BYTES: usize = 4;
 #[derive(Debug)]
 pub struct Reader<R> {
     source: Source<R>,
+    /// Offset of the record that was taken last.
+    taken_at: u64,
     plausible: Plausible,
     diagnostics: Diagnostics,
 }
@@ -95,6 +97,7 @@ impl<R: Read> Reader<R> {
         }
         Ok(Self {
             source,
+            taken_at: 0,
             plausible: Plausible::default(),
             diagnostics: Diagnostics::default(),
         })
@@ -113,36 +116,41 @@ impl<R: Read> Reader<R> {
     }
 
     /// The next record as it stands in the file.
-    fn read_record(&mut self) -> Option<(u64, Trace)> {
+    fn read_record(&mut self) -> Option<Trace> {
         loop {
             self.source.fill();
-            let skipped = self.source.skip_to_record();
-            if skipped > 0 {
-                let at = self.source.offset.saturating_sub(skipped);
-                let what = "bytes that are no blktrace record";
-                note(
-                    &mut self.diagnostics,
-                    DiagnosticKind::BatchDamaged,
-                    at,
-                    skipped,
-                    what,
-                );
+            let rest = self.source.rest();
+            if !self.source.format.begins(rest) {
+                if rest.is_empty() {
+                    self.note_failure();
+                    return None;
+                }
+                self.skip_to_record();
                 continue;
             }
-            let rest = self.source.rest();
-            if rest.is_empty() {
-                self.note_failure();
-                return None;
-            }
-            if let Some(found) = self.take_record() {
-                return Some(found);
+            let record = self.take_record();
+            if record.is_some() {
+                return record;
             }
         }
     }
 
+    #[cold]
+    fn skip_to_record(&mut self) {
+        let skipped = self.source.skip_to_record();
+        let at = self.source.offset.saturating_sub(skipped);
+        let (what, kind) = (
+            "bytes that are no blktrace record",
+            DiagnosticKind::BatchDamaged,
+        );
+        note(&mut self.diagnostics, kind, at, skipped, what);
+    }
+
     /// The record that the rest begins with; `None` where it is not whole, and was passed.
-    fn take_record(&mut self) -> Option<(u64, Trace)> {
+    #[inline]
+    fn take_record(&mut self) -> Option<Trace> {
         let (format, offset) = (self.source.format, self.source.offset);
+        self.taken_at = offset;
         let rest = self.source.rest();
         let record_bytes = format.version.record_bytes();
         let cut = |reader: &mut Self, length: usize| {
@@ -167,7 +175,7 @@ impl<R: Read> Reader<R> {
                 let kind = DiagnosticKind::BatchDamaged;
                 note(&mut self.diagnostics, kind, offset, inner as u64, what);
                 self.source.advance(inner);
-                return trace.is_known().then_some((offset, trace));
+                return trace.is_known().then_some(trace);
             }
         }
         let Some(payload) = rest.get(record_bytes..end) else {
@@ -179,7 +187,7 @@ impl<R: Read> Reader<R> {
             trace.split_cgroup();
         }
         self.source.advance(end);
-        Some((offset, trace))
+        Some(trace)
     }
 
     fn note_failure(&mut self) {
@@ -212,11 +220,17 @@ impl<R: Read> Source<R> {
     }
 
     /// Makes sure that a whole record is there, and the magic number after it, unless the input ends.
+    #[inline]
     fn fill(&mut self) {
         let wanted = LONGEST.saturating_add(MAGIC_BYTES);
-        if self.ended || self.rest().len() >= wanted {
-            return;
+        if !self.ended && self.rest().len() < wanted {
+            self.read_on();
         }
+    }
+
+    /// Reads as much as there is room for.
+    #[cold]
+    fn read_on(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end = self.end.saturating_sub(self.start);
         self.start = 0;
@@ -262,11 +276,15 @@ impl<R: Read> Iterator for Reader<R> {
             if let Some(trace) = self.plausible.take() {
                 return Some(trace);
             }
-            let next = match self.read_record() {
-                Some((_, trace)) if self.plausible.passes(&trace) => return Some(trace),
-                next => next,
-            };
+            let next = self.read_record();
+            if next
+                .as_ref()
+                .is_some_and(|trace| self.plausible.passes(trace))
+            {
+                return next;
+            }
             let ended = next.is_none();
+            let next = next.map(|trace| (self.taken_at, trace));
             if let Some(offset) = self.plausible.push(next) {
                 let what = "a record whose time fits neither the one before nor the one after";
                 let kind = DiagnosticKind::BatchDamaged;

@@ -68,32 +68,44 @@ impl Counter {
 
 impl Sequences {
     /// Takes a record; whether it shows that some before it are missing.
+    #[inline]
     pub(super) fn take(&mut self, trace: &Trace) -> bool {
         let key = (trace.device, trace.cpu);
-        let number = trace.sequence;
-        let (last, place) = self.last;
-        let place = if last == key {
-            Some(place)
-        } else {
-            self.places.get(&key).copied()
-        };
-        if let Some(place) = place
-            && let Some(counter) = self.counters.get_mut(place)
-        {
-            self.last = (key, place);
-            let missing = u64::from(counter.next(number));
-            self.lost = self.lost.saturating_add(missing);
-            return missing > 0;
+        if self.last.0 != key {
+            self.turn_to(key);
         }
+        let (last, place) = self.last;
+        match self.counters.get_mut(place) {
+            Some(counter) if last == key => {
+                let missing = u64::from(counter.next(trace.sequence));
+                self.lost = self.lost.saturating_add(missing);
+                missing > 0
+            }
+            _ => {
+                self.begin(key, trace.sequence);
+                false
+            }
+        }
+    }
+
+    /// Makes this pair the last one, if it has a counter.
+    fn turn_to(&mut self, key: (u32, u32)) {
+        if let Some(place) = self.places.get(&key) {
+            self.last = (key, *place);
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self, key: (u32, u32), number: u32) {
         if self.counters.len() < MAX_COUNTERS {
             let first = Counter {
                 last: number,
                 odd: None,
             };
+            self.last = (key, self.counters.len());
             self.places.insert(key, self.counters.len());
             self.counters.push(first);
         }
-        false
     }
 
     /// How many are missing so far.
@@ -141,7 +153,15 @@ mod tests {
     #[test]
     fn each_device_and_processor_counts_for_itself() {
         let mut sequences = Sequences::default();
-        for (device, cpu, sequence) in [(1, 0, 1), (2, 0, 1), (1, 1, 1), (1, 0, 2), (2, 0, 2)] {
+        for (device, cpu, sequence) in [
+            (1, 0, 1),
+            (0, 0, 9),
+            (0, 0, 10),
+            (2, 0, 1),
+            (1, 1, 1),
+            (1, 0, 2),
+            (2, 0, 2),
+        ] {
             let trace = Trace {
                 device,
                 cpu,

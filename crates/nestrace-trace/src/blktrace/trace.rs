@@ -279,17 +279,22 @@ impl ByteOrder {
 
 /// Takes the fields of a record of which there are at least [`Version::record_bytes`], all but the
 /// payload, and the payload's length.
+#[inline]
 pub(super) fn parse(record: &[u8], format: Format) -> (Trace, usize) {
-    // Length, order and version are constants in each arm: the compiler leaves loads behind, and no branches.
-    let Format { order, version } = format;
-    match (version, order) {
-        (Version::V7, ByteOrder::Little) => {
-            parse_as::<RECORD_BYTES>(record, ByteOrder::Little, Version::V7)
-        }
-        (Version::V7, ByteOrder::Big) => {
-            parse_as::<RECORD_BYTES>(record, ByteOrder::Big, Version::V7)
-        }
-        (Version::V8, _) => parse_as::<RECORD_BYTES_V8>(record, order, Version::V8),
+    // Length, order and version are constants: the compiler leaves loads behind, and no branches.
+    if format == Format::NATIVE {
+        let Format { order, version } = Format::NATIVE;
+        return parse_as::<RECORD_BYTES>(record, order, version);
+    }
+    parse_foreign(record, format)
+}
+
+/// What another machine, or another version, has written.
+#[inline(never)]
+fn parse_foreign(record: &[u8], Format { order, version }: Format) -> (Trace, usize) {
+    match version {
+        Version::V7 => parse_as::<RECORD_BYTES>(record, order, version),
+        Version::V8 => parse_as::<RECORD_BYTES_V8>(record, order, version),
     }
 }
 
