@@ -24,7 +24,7 @@ mod tests {
     fn a_child_ends_with_the_thread_that_started_it() {
         let start = || {
             let mut command = Command::new("sleep");
-            ends_with_us(command.arg("60"), Signal::SIGINT).spawn()
+            ends_with_us(command.arg("60"), Signal::SIGTERM).spawn()
         };
         let mut child = thread::spawn(start)
             .join()
@@ -33,7 +33,7 @@ mod tests {
         let status = child.wait().expect("it ends");
         assert_eq!(
             std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(Signal::SIGINT as i32)
+            Some(Signal::SIGTERM as i32)
         );
     }
 }

@@ -353,7 +353,7 @@ mod tests {
         );
         assert_eq!(held(&[(30, false), (50, true)]), Some(30));
         // Here and there one by chance.
-        let mut chance = vec![(9, false), (1, true)].repeat(10);
+        let mut chance = [(9, false), (1, true)].repeat(10);
         chance.push((60, true));
         assert_eq!(held(&chance), Some(99));
     }

@@ -41,7 +41,7 @@ pub fn render(plan: &Plan, folder: Option<(&Path, &Standing)>) -> String {
     }
     lines.push(String::new());
     lines.extend(wrap(&takes(plan), WIDTH, ""));
-    for erases in named_devices::erases(plan) {
+    if let Some(erases) = named_devices::erases(plan) {
         lines.extend(wrap(&erases, WIDTH, ""));
     }
     if let Some((folder, standing)) = folder {

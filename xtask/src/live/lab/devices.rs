@@ -88,7 +88,7 @@ pub fn refused(program: &Path, case: &mut Case) -> anyhow::Result<()> {
     let plan = folder.path().join("plan.toml");
     let results = folder.path().join("results");
     let results = super::name(&results)?;
-    let run = |devices: &[&str], told: &[&str]| {
+    let run = |devices: &[&str], told: &[&str]| -> anyhow::Result<_> {
         let list = devices.join("', '");
         let text = format!(
             "name = 'p'\nagent = false\n[host]\ndevices = ['{list}']\n[[workload]]\nname = 'randread'\n"
@@ -98,7 +98,7 @@ pub fn refused(program: &Path, case: &mut Case) -> anyhow::Result<()> {
         for device in told {
             args.extend(["--i-know-this-erases", device]);
         }
-        nestrace(program, &args)
+        Ok(nestrace(program, &args)?)
     };
     let before: Vec<Vec<u8>> = [&good, &small, &parted]
         .map(Device::head)
