@@ -307,8 +307,8 @@ fn what_cannot_be_written_leaves_nothing() {
             "guest",
         ];
         let (code, stderr) = fails(&words);
-        assert_eq!(code, Some(1), "{stderr}");
-        assert!(stderr.contains("missing"), "{stderr}");
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains("hint: mkdir -p"), "{stderr}");
         assert_eq!(files(folder.path()), before, "{format}");
     }
     // Of the host nothing was recorded.
