@@ -36,6 +36,8 @@ pub struct StampedBio {
 pub struct SeenCall<'a> {
     /// Its begin in the recording.
     pub begin_ns: u64,
+    /// Where in the file, bytes.
+    pub offset: u64,
     /// What it wrote.
     pub call: &'a WriteCall,
 }
@@ -46,10 +48,7 @@ pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Res
     everything_else(case, scene, &seen, writer)?;
     let bios = bios_of_writes(case, &seen.guest_events, &writes)?;
     let calls = calls_of_events(case, scene, &seen, &calls)?;
-    let by_begin: HashMap<u64, &WriteCall> = calls
-        .iter()
-        .map(|seen| (seen.begin_ns, seen.call))
-        .collect();
+    let by_begin = Calls::new(&calls);
     let (mut right, mut linked) = (0_u64, Vec::new());
     for story in &seen.stories {
         let Some(write) = bios.get(&story.io) else {
@@ -196,6 +195,7 @@ fn calls_of_events<'a>(
         match of_thread.get_mut(&event.tid).and_then(Vec::pop) {
             Some(call) => both.push(SeenCall {
                 begin_ns: event.ts_ns,
+                offset: event.offset,
                 call,
             }),
             None => missing += 1,
@@ -207,16 +207,35 @@ fn calls_of_events<'a>(
     Ok(both)
 }
 
+/// System calls by their begin. Two of two threads may begin in the same nanosecond: their places tell them.
+struct Calls<'a>(HashMap<u64, Vec<SeenCall<'a>>>);
+
+impl<'a> Calls<'a> {
+    fn new(calls: &[SeenCall<'a>]) -> Self {
+        let mut by_begin: HashMap<u64, Vec<SeenCall<'a>>> = HashMap::new();
+        for call in calls {
+            by_begin.entry(call.begin_ns).or_default().push(*call);
+        }
+        Self(by_begin)
+    }
+
+    fn of(&self, begin_ns: u64, offset: u64) -> Option<&'a WriteCall> {
+        let calls = self.0.get(&begin_ns)?;
+        let here = calls.iter().find(|seen| seen.offset == offset);
+        Some(here.or(calls.first())?.call)
+    }
+}
+
 /// The file I/Os of a story that wrote stamped data.
 fn stamped_calls<'s, 'c>(
     story: &'s Story,
     seen: &Seen,
-    by_begin: &HashMap<u64, &'c WriteCall>,
+    by_begin: &Calls<'c>,
 ) -> Vec<(&'s Span, &'c WriteCall)> {
     let begin = |span: &Span| seen.manifest.start_mono_ns + story.begin_of(span);
     let file_ios = story.tree.of_layer("file_io").into_iter();
     file_ios
-        .filter_map(|span| Some((span, *by_begin.get(&begin(span))?)))
+        .filter_map(|span| Some((span, by_begin.of(begin(span), span.offset)?)))
         .filter(|(_, call)| call.parts.iter().any(Option::is_some))
         .collect()
 }
@@ -302,4 +321,30 @@ fn naive_pairings(
     ));
     case.holds("pairing by nearest time goes wrong", by_time > 0, "never");
     case.holds("pairing by place alone goes wrong", by_place > 0, "never");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_one_nanosecond_are_told_by_their_place() {
+        let written = [1, 2].map(|tid| WriteCall {
+            tid,
+            parts: Vec::new(),
+        });
+        let calls: Vec<SeenCall<'_>> = written
+            .iter()
+            .zip([0, 4096])
+            .map(|(call, offset)| SeenCall {
+                begin_ns: 100,
+                offset,
+                call,
+            })
+            .collect();
+        let calls = Calls::new(&calls);
+        let tid = |begin_ns, offset| calls.of(begin_ns, offset).map(|call| call.tid);
+        assert_eq!((tid(100, 0), tid(100, 4096)), (Some(1), Some(2)));
+        assert_eq!(tid(101, 0), None);
+    }
 }

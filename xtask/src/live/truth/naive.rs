@@ -47,7 +47,11 @@ mod tests {
         let calls: Vec<SeenCall<'_>> = written
             .iter()
             .zip([100, 110, 200])
-            .map(|(call, begin_ns)| SeenCall { begin_ns, call })
+            .map(|(call, begin_ns)| SeenCall {
+                begin_ns,
+                offset: 0,
+                call,
+            })
             .collect();
         let bio = |serial, address, queued_ns| StampedBio {
             serial,
