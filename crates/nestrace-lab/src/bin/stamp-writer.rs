@@ -17,11 +17,15 @@ use std::process::ExitCode;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-use nestrace_lab::stamp::{Deed, Stamp, Write};
+use nestrace_lab::stamp::{Deed, SECTOR_BYTES, Stamp, Write};
 use nix::time::{ClockId, clock_gettime};
 
-/// O_DIRECT wants buffers that begin at a block of the device.
-const ALIGNMENT: usize = 4096;
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Where a buffer begins in a page; O_DIRECT wants it at a sector. Not at 0: buffers of two threads
+/// that fill pages may lie side by side in the memory of the machine, and the writes of them that the
+/// kernel merges have one piece of memory, of which only the first stamp is at a front.
+const FRONT: usize = SECTOR_BYTES;
 
 fn main() -> ExitCode {
     let result = Plan::from_words(std::env::args().skip(1)).and_then(|plan| run(&plan));
@@ -175,8 +179,8 @@ fn work(
     freed: &Condvar,
 ) -> io::Result<Vec<Write>> {
     let tid = nix::unistd::gettid().as_raw() as u32;
-    let mut memory = vec![0_u8; plan.block as usize + ALIGNMENT];
-    let front = memory.as_ptr().align_offset(ALIGNMENT);
+    let mut memory = vec![0_u8; PAGE + FRONT + plan.block as usize];
+    let front = memory.as_ptr().align_offset(PAGE) + FRONT;
     let buffer = &mut memory[front..front + plan.block as usize];
     let mut log = Vec::new();
     loop {

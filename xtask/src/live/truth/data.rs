@@ -66,7 +66,7 @@ pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Res
             case.holds(
                 "a link of a stamped write",
                 false,
-                &format!("write {write:?} is linked to the data of {serials:?}"),
+                &format!("write {write:?} is linked to the data of {serials:?}: {file_ios:?}"),
             );
         }
         let ends = file_ios
@@ -220,9 +220,8 @@ impl<'a> Calls<'a> {
     }
 
     fn of(&self, begin_ns: u64, offset: u64) -> Option<&'a WriteCall> {
-        let calls = self.0.get(&begin_ns)?;
-        let here = calls.iter().find(|seen| seen.offset == offset);
-        Some(here.or(calls.first())?.call)
+        let mut calls = self.0.get(&begin_ns)?.iter();
+        Some(calls.find(|seen| seen.offset == offset)?.call)
     }
 }
 
@@ -345,6 +344,6 @@ mod tests {
         let calls = Calls::new(&calls);
         let tid = |begin_ns, offset| calls.of(begin_ns, offset).map(|call| call.tid);
         assert_eq!((tid(100, 0), tid(100, 4096)), (Some(1), Some(2)));
-        assert_eq!(tid(101, 0), None);
+        assert_eq!((tid(101, 0), tid(100, 8192)), (None, None));
     }
 }
