@@ -5,6 +5,7 @@
 //! to a system call of QEMU is either right or wrong, and nothing about time or place has a say.
 //! QEMU's own trace log, in which requests have addresses, does the same for requests of every kind.
 
+mod alone;
 mod data;
 mod naive;
 mod qemu_log;

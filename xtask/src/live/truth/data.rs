@@ -11,10 +11,10 @@ use nestrace_lab::stamp::{Deed, SECTOR_BYTES, Stamp, Write};
 use nestrace_trace::flags::op;
 use nestrace_trace::{Event, Kind};
 
-use super::naive;
 use super::scene::{DISK_BYTES, Scene, Seen, Writer};
 use super::stories::{Span, Story};
 use super::system_calls::WriteCall;
+use super::{alone, naive};
 use crate::live::agent::chains::{self, Subject};
 use crate::live::analysis::entry;
 use crate::live::case::Case;
@@ -45,7 +45,8 @@ pub struct SeenCall<'a> {
 /// Records a run of `stamp-writer` and checks every link.
 pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Result<()> {
     let (seen, writes, calls) = scene.write_stamps(writer)?;
-    everything_else(case, scene, &seen, writer)?;
+    let least = least_linked(case, &seen, writer)?;
+    everything_else(case, scene, &seen, least)?;
     let bios = bios_of_writes(case, &seen.guest_events, &writes)?;
     let calls = calls_of_events(case, scene, &seen, &calls)?;
     let by_begin = Calls::new(&calls);
@@ -85,7 +86,7 @@ pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Res
     ));
     case.holds(
         "stamped writes that are linked",
-        right as f64 >= writer.linked * bios.len() as f64,
+        right as f64 >= least * bios.len() as f64,
         &format!("{right} of {}", bios.len()),
     );
     if scene.stack()?.format == ImageFormat::Raw {
@@ -98,12 +99,28 @@ pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Res
     Ok(())
 }
 
+/// What part of the guest's bios has to be linked.
+fn least_linked(case: &mut Case, seen: &Seen, writer: &Writer) -> anyhow::Result<f64> {
+    if let Some(least) = writer.linked {
+        return Ok(least);
+    }
+    let clocks = seen.measured.analysis["clocks"].as_array();
+    let bounds = clocks.into_iter().flatten();
+    let widest = bounds.filter_map(|clock| clock["error_bound_ns"]["max"].as_u64());
+    // The band is as wide on either side.
+    let room_ns = 2 * widest.max().context("find the clock's bound")?;
+    let (bios, beside) = alone::bios_and_those_beside_an_equal(&seen.guest_events, room_ns);
+    case.figure(format!("{beside} of {bios} bios beside an equal one"));
+    case.holds("bios that were alone", beside < bios, &beside.to_string());
+    Ok(1.0 - beside as f64 / bios as f64)
+}
+
 /// What holds for any recording with an agent.
 fn everything_else(
     case: &mut Case,
     scene: &Scene<'_>,
     seen: &Seen,
-    writer: &Writer,
+    least_linked: f64,
 ) -> anyhow::Result<()> {
     let analysis = &seen.measured.analysis;
     seen.measured.is_whole(case)?;
@@ -111,7 +128,7 @@ fn everything_else(
         guest: scene.guest(),
         disk: super::scene::DISK,
         device: scene.device(),
-        linked: writer.linked,
+        linked: least_linked,
     };
     let counts = seen.measured.truth.first().context("find the counts")?;
     chains::disk(case, analysis, &subject, counts)?;

@@ -41,8 +41,8 @@ pub struct Writer {
     hot: u32,
     overlap: bool,
     flush_every: u32,
-    /// What part of the writes has to be linked.
-    pub linked: f64,
+    /// What part of the writes has to be linked; without it, all that had no equal one beside them.
+    pub linked: Option<f64>,
 }
 
 impl Writer {
@@ -53,7 +53,7 @@ impl Writer {
         hot: 16,
         overlap: false,
         flush_every: 100,
-        linked: 0.999,
+        linked: Some(0.999),
     };
     /// The same few sectors again and again, also at once.
     pub const STORM: Self = Self {
@@ -62,8 +62,7 @@ impl Writer {
         hot: 2,
         overlap: true,
         flush_every: 50,
-        // Two writes of a sector in flight at once are told apart by nothing but their order.
-        linked: 0.9,
+        linked: None,
     };
 }
 
