@@ -1,8 +1,9 @@
 //! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `bpf`, `bench`, `dist`,
-//! `fixtures`.
+//! `fixtures`, `captures`.
 
 mod bench;
 mod bpf;
+mod captures;
 mod cargo_build;
 mod demo;
 mod dist;
@@ -47,6 +48,8 @@ enum Chore {
     Dist,
     /// Makes the recordings that hold the rules of findings to their cases
     Fixtures(fixtures::FixturesArgs),
+    /// Makes captures of blktrace in a guest, with what btt says of them
+    Captures(captures::CapturesArgs),
 }
 
 fn main() -> ExitCode {
@@ -86,5 +89,6 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Bench(args) => bench::run(&args),
         Chore::Dist => dist::run(),
         Chore::Fixtures(args) => fixtures::run(&args),
+        Chore::Captures(args) => captures::run(&args),
     }
 }

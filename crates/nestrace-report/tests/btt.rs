@@ -349,3 +349,50 @@ fn events_with_a_cgroup_are_read() {
     assert!(!theirs.contains_key("All Devices\tALL MIN AVG MAX N\tQ2C"));
     assert!(PAGE.contains("`examples/cgroup`"));
 }
+
+/// Each scheduler, reads and writes of several sizes: the true median of seeks is all that differs.
+#[test]
+fn captures_of_every_scheduler_differ_in_the_median_alone() {
+    for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
+        let differing = differing(&format!("schedulers/{scheduler}"));
+        assert_eq!(differing.len(), 4, "{scheduler}: {differing:?}");
+        for (key, (ours, theirs)) in &differing {
+            assert!(key.contains("Seek Information"), "{scheduler}: {key}");
+            let rest = |row: &[String]| [&row[..2], &row[3..]].concat();
+            assert_eq!(rest(ours), rest(theirs), "{scheduler}: {key}");
+            let told = format!("median {}", ours[2]);
+            assert!(
+                PAGE.contains(&told),
+                "{told} of {scheduler} is not in docs/btt.md"
+            );
+        }
+    }
+}
+
+/// btt loses most bios where many are split or lie at one sector; the load says how many there were.
+#[test]
+fn bios_that_btt_loses_are_counted_here() {
+    let sections = [
+        "Per Process",
+        "Per Device",
+        "All Devices",
+        "Device Overhead",
+        "Device Q2Q Seek Information",
+        "Q2D Histogram",
+        "I/O Active Period Information",
+    ];
+    for (capture, n_of_fio) in [("split", 100), ("storm", 300)] {
+        let differing = differing(&format!("schedulers/{capture}"));
+        for (key, rows) in &differing {
+            let section = key.split('\t').next().unwrap();
+            assert!(sections.contains(&section), "{capture}: {key}: {rows:?}");
+        }
+        for part in ["D2C", "Q2C"] {
+            let (ours, theirs) = &differing[&format!("All Devices\tALL MIN AVG MAX N\t{part}")];
+            let (ours, theirs) = (&ours[3], &theirs[3]);
+            assert_eq!(*ours, n_of_fio.to_string(), "{capture}: {part}");
+            let row = format!("| `schedulers/{capture}` | {part} | {theirs} | {ours} |");
+            assert!(PAGE.contains(&row), "{row} is not in docs/btt.md");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `cargo xtask captures`: what the real blktrace records in a guest, and what btt says of it.
+//!
+//! One capture for each scheduler, and one for each way of I/O that btt errs at. They are kept in
+//! `fixtures/blktrace`; a test of the report's crate holds every figure of btt against ours, and
+//! `docs/btt.md` says why where they differ.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nestrace_lab::external_tool::Tool;
+use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack};
+use nestrace_lab::{initramfs, kernel_image, packages};
+
+use crate::cargo_build::workspace;
+use crate::progress::Progress;
+
+/// btt takes virtio's number for a device mapper's, so the disk is a SCSI one.
+const STACK: DiskStack = DiskStack {
+    bus: Bus::VirtioScsi,
+    cache: CacheMode::Writeback,
+    aio: Aio::Threads,
+    ..DiskStack::RAW
+};
+const DISK_BYTES: u64 = 64 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+const SCRIPT: &str = include_str!("captures/capture.sh");
+/// Of one capture.
+const LARGEST: u64 = 512 << 10;
+
+/// Options of `captures`.
+#[derive(clap::Args)]
+pub struct CapturesArgs {
+    /// Only this capture; may be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Folder for the captures
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// A capture and how it is made.
+struct Recipe {
+    name: &'static str,
+    scheduler: &'static str,
+    /// Largest request, KiB.
+    max_sectors_kb: u32,
+    /// fio's options.
+    load: &'static [&'static str],
+}
+
+const MIXED: &[&str] = &[
+    "--rw=randrw",
+    "--bsrange=4k-32k",
+    "--ioengine=libaio",
+    "--iodepth=8",
+    "--number_ios=300",
+    "--fsync=50",
+];
+
+const RECIPES: [Recipe; 6] = [
+    of_scheduler("none"),
+    of_scheduler("mq-deadline"),
+    of_scheduler("kyber"),
+    of_scheduler("bfq"),
+    Recipe {
+        name: "split",
+        scheduler: "mq-deadline",
+        max_sectors_kb: 64,
+        load: &[
+            "--rw=randwrite",
+            "--bsrange=4k-256k",
+            "--ioengine=libaio",
+            "--iodepth=4",
+            "--number_ios=100",
+        ],
+    },
+    Recipe {
+        name: "storm",
+        scheduler: "mq-deadline",
+        max_sectors_kb: 1280,
+        load: &[
+            "--rw=randwrite",
+            "--norandommap",
+            "--bs=4k",
+            "--size=8k",
+            "--ioengine=libaio",
+            "--iodepth=8",
+            "--io_size=1200k",
+        ],
+    },
+];
+
+/// Reads and writes of several sizes.
+const fn of_scheduler(scheduler: &'static str) -> Recipe {
+    Recipe {
+        name: scheduler,
+        scheduler,
+        max_sectors_kb: 1280,
+        load: MIXED,
+    }
+}
+
+/// Makes the captures.
+pub fn run(args: &CapturesArgs) -> anyhow::Result<ExitCode> {
+    for name in &args.only {
+        let known = RECIPES.iter().any(|recipe| recipe.name == name);
+        ensure!(known, "find a capture called {name}");
+    }
+    let out = args.out.clone();
+    let out = out.unwrap_or_else(|| workspace().join("fixtures/blktrace/schedulers"));
+    let progress = Progress::new();
+    packages::install(|line| progress.say(line))?;
+    let folder = tempfile::Builder::new()
+        .prefix("nestrace-captures-")
+        .tempdir()
+        .context("make a folder for the guest's disk")?;
+    let guest = boot(folder.path())?;
+    let wanted =
+        |recipe: &&Recipe| args.only.is_empty() || args.only.iter().any(|name| recipe.name == name);
+    for recipe in RECIPES.iter().filter(wanted) {
+        let place = out.join(recipe.name);
+        capture(&guest, recipe, folder.path(), &place)
+            .with_context(|| format!("capture {}", recipe.name))?;
+        progress.say(&format!("{} is made", place.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn boot(folder: &Path) -> anyhow::Result<Guest> {
+    let kernel = kernel_image::obtain("6.1")?;
+    let initramfs = initramfs::obtain(&kernel)?;
+    let image = folder.join("disk");
+    let file = fs::File::create(&image).context("make the disk")?;
+    file.set_len(DISK_BYTES).context("make the disk")?;
+    let name = format!("nestrace-captures-{}", std::process::id());
+    let mut spec = GuestSpec::new(name, &kernel, &initramfs);
+    spec.disks = vec![DiskSpec::new("traced", image, STACK)];
+    let modules = ["bfq", "mq_deadline", "kyber_iosched"];
+    spec.modules.extend(modules.map(str::to_owned));
+    Ok(Guest::boot(spec)?)
+}
+
+/// One capture, with what btt says beside it.
+fn capture(guest: &Guest, recipe: &Recipe, folder: &Path, place: &Path) -> anyhow::Result<()> {
+    let device = guest.device_of("traced")?;
+    let settings = format!(
+        "device={} scheduler={} max_sectors_kb={} load='{}'\n",
+        device.trim_start_matches("/dev/"),
+        recipe.scheduler,
+        recipe.max_sectors_kb,
+        recipe.load.join(" "),
+    );
+    guest.run_ok(&(settings + SCRIPT), PATIENCE)?;
+    let archive = folder.join("capture.tar");
+    guest.get_file("/tmp/capture.tar", &archive)?;
+    if place.exists() {
+        fs::remove_dir_all(place).context("remove the older capture")?;
+    }
+    fs::create_dir_all(place).with_context(|| format!("make {}", place.display()))?;
+    Tool::new("tar")
+        .arg("-xf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(place)
+        .run()?;
+    let dump = folder.join("gt.bin");
+    Tool::new("blkparse")
+        .args(["-q", "-O", "-i", "gt", "-d"])
+        .arg(&dump)
+        .current_dir(place)
+        .run()?;
+    let said = Tool::new("btt")
+        .args(["-A", "-i"])
+        .arg(&dump)
+        .current_dir(folder)
+        .run()?;
+    fs::write(place.join("btt.txt"), said).context("write what btt said")?;
+    let mut bytes = 0;
+    for entry in fs::read_dir(place)
+        .context("look at the capture")?
+        .flatten()
+    {
+        bytes += entry.metadata().context("look at the capture")?.len();
+    }
+    ensure!(bytes <= LARGEST, "keep it small: {bytes} bytes");
+    Ok(())
+}
