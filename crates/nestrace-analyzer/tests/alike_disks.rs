@@ -3,9 +3,8 @@
 
 mod clock_world;
 
-use clock_world::{Change, Dice, Load, Said, TrueClock, TrueRequest, guest_request, host_request};
-use nestrace_analyzer::analysis::Clock;
-use nestrace_analyzer::clock::{ClockStart, DeviceDisk, Pairing, RoundTrip};
+use clock_world::{Change, Dice, Load, Said, TrueClock, TrueRequest, pair_behind};
+use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip};
 use proptest::prelude::*;
 
 const HOST_NS: u64 = 5_000_000_000;
@@ -51,8 +50,7 @@ impl Mirror {
 
     /// Two devices of which the manifest does not tell which disk each is.
     fn pair(&self, requests: &[TrueRequest], clock: &TrueClock, host_lost: bool) -> Said {
-        let lag_ns = self.host_lag_ns;
-        let mut pairing = Pairing::new(ClockStart {
+        let start = ClockStart {
             devices: vec![DeviceDisk::OneOf(vec![0, 1]); 2],
             round_trips: vec![RoundTrip {
                 host_sent_ns: HOST_NS,
@@ -61,34 +59,8 @@ impl Mirror {
             }],
             host_lost,
             ..ClockStart::default()
-        });
-        let mut said = Said {
-            paired: Vec::new(),
-            unpaired: Vec::new(),
-            unclaimed: Vec::new(),
-            clock: Clock::default(),
-            devices: Vec::new(),
         };
-        let mut ends: Vec<(u64, bool, usize)> = Vec::new();
-        for (i, request) in requests.iter().enumerate() {
-            ends.push((request.end + 5_000 + lag_ns, false, i));
-            ends.push((request.completed, true, i));
-        }
-        ends.sort_unstable();
-        for (at, of_guest, i) in ends {
-            let request = &requests[i];
-            if of_guest && request.seen_by_guest {
-                pairing.guest_request(guest_request(i, request, clock));
-            } else if !of_guest && request.seen_by_host {
-                pairing.host_request(host_request(i, request));
-            }
-            pairing.advance(clock.guest(at - 10_000), at - lag_ns - 10_000);
-            said.take(&mut pairing);
-        }
-        let summary = pairing.finish();
-        (said.clock, said.devices) = (summary.clock, summary.devices);
-        said.take(&mut pairing);
-        said
+        pair_behind(requests, clock, start, self.host_lag_ns)
     }
 }
 

@@ -3,9 +3,8 @@
 
 mod clock_world;
 
-use clock_world::{Dice, Said, TrueClock, TrueRequest, guest_request, host_request};
-use nestrace_analyzer::analysis::Clock;
-use nestrace_analyzer::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass, Pairing};
+use clock_world::{Dice, Said, TrueClock, TrueRequest};
+use nestrace_analyzer::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass};
 use proptest::prelude::*;
 
 const HOST_NS: u64 = 5_000_000_000;
@@ -23,8 +22,7 @@ struct Storm {
     back_ns: u64,
 }
 
-/// Each request with the processor that issued it.
-fn requests(storm: &Storm) -> Vec<(u32, TrueRequest)> {
+fn requests(storm: &Storm) -> Vec<TrueRequest> {
     let mut dice = Dice(storm.seed);
     let mut free_ns = vec![HOST_NS; storm.processors as usize];
     let mut all = Vec::new();
@@ -51,6 +49,8 @@ fn requests(storm: &Storm) -> Vec<(u32, TrueRequest)> {
         let request = TrueRequest {
             disk: 0,
             key,
+            guest_lane: processor,
+            host_lane: 0,
             issued,
             start: queued,
             end: 0,
@@ -58,12 +58,12 @@ fn requests(storm: &Storm) -> Vec<(u32, TrueRequest)> {
             seen_by_guest: true,
             seen_by_host: true,
         };
-        all.push((processor, request));
+        all.push(request);
     }
     // QEMU takes them in the order of the queue.
-    all.sort_by_key(|(_, request)| request.start);
+    all.sort_by_key(|request| request.start);
     let mut last = 0;
-    for (_, request) in &mut all {
+    for request in &mut all {
         request.start = (request.start + storm.there_ns + dice.around(2_000)).max(last + 1);
         last = request.start;
         request.end = request.start + 5_000 + dice.around(storm.service_ns);
@@ -73,46 +73,15 @@ fn requests(storm: &Storm) -> Vec<(u32, TrueRequest)> {
 }
 
 /// What is said of them; `ordered`: processor and queue are known.
-fn pair(requests: &[(u32, TrueRequest)], clock: &TrueClock, ordered: bool) -> Said {
-    let mut ends: Vec<(u64, bool, usize)> = Vec::new();
-    for (i, (_, request)) in requests.iter().enumerate() {
-        ends.push((request.end + 1_000, false, i));
-        ends.push((request.completed, true, i));
-    }
-    ends.sort_unstable();
-    let mut pairing = Pairing::new(ClockStart::default());
-    let mut said = Said {
-        paired: Vec::new(),
-        unpaired: Vec::new(),
-        unclaimed: Vec::new(),
-        clock: Clock::default(),
-        devices: Vec::new(),
-    };
-    for (at, of_guest, i) in ends {
-        let (processor, request) = &requests[i];
-        if of_guest {
-            let lane = if ordered {
-                *processor
-            } else {
-                GuestRequest::ANY_LANE
-            };
-            pairing.guest_request(GuestRequest {
-                lane,
-                ..guest_request(i, request, clock)
-            });
-        } else {
-            let lane = if ordered { 0 } else { HostRequest::ANY_LANE };
-            pairing.host_request(HostRequest {
-                lane,
-                ..host_request(i, request)
-            });
+fn pair(requests: &[TrueRequest], clock: &TrueClock, ordered: bool) -> Said {
+    let mut requests = requests.to_vec();
+    if !ordered {
+        for request in &mut requests {
+            request.guest_lane = GuestRequest::ANY_LANE;
+            request.host_lane = HostRequest::ANY_LANE;
         }
-        pairing.advance(clock.guest(at - 10_000), at - 10_000);
-        said.take(&mut pairing);
     }
-    said.clock = pairing.finish().clock;
-    said.take(&mut pairing);
-    said
+    clock_world::pair(&requests, clock, ClockStart::default())
 }
 
 fn clock() -> TrueClock {
@@ -165,27 +134,27 @@ fn processors_that_are_mixed_tell_what_they_can() {
     };
     let mut requests = requests(&lone);
     let (at, key) = (
-        requests[200].1.completed.max(requests[199].1.completed),
+        requests[200].completed.max(requests[199].completed),
         Key {
             class: OpClass::Write,
             offset: 7 << 50,
             bytes: 4096,
         },
     );
-    for (processor, issued, start, end, completed) in [
+    for (guest_lane, issued, start, end, completed) in [
         (1, 0, 30_000, 200_000, 210_000),
         (0, 1_000, 32_000, 202_000, 850_000),
         (0, 2_000, 34_000, 800_000, 860_000),
     ] {
-        let request = TrueRequest {
+        requests.push(TrueRequest {
             key,
+            guest_lane,
             issued: at + issued,
             start: at + start,
             end: at + end,
             completed: at + completed,
-            ..requests[0].1
-        };
-        requests.push((processor, request));
+            ..requests[0]
+        });
     }
     let of_three = |said: &Said| -> Vec<u64> {
         let three = requests.len() as u64 - 3;
@@ -223,8 +192,8 @@ fn what_was_alone_is_linked() {
     let said = pair(&requests, &clock(), true);
     let room_ns = 2 * said.clock.error_bound_ns.max;
     for (i, _) in &said.unpaired {
-        let own = &requests[*i as usize].1;
-        let beside = requests.iter().enumerate().any(|(j, (_, other))| {
+        let own = &requests[*i as usize];
+        let beside = requests.iter().enumerate().any(|(j, other)| {
             j as u64 != *i
                 && other.key == own.key
                 && other.issued <= own.completed + room_ns

@@ -107,6 +107,10 @@ impl TrueClock {
 pub struct TrueRequest {
     pub disk: u32,
     pub key: Key,
+    /// Processor of the guest that issued it, where that is known.
+    pub guest_lane: u32,
+    /// Queue from which QEMU took it, where that is known.
+    pub host_lane: u32,
     pub issued: u64,
     pub start: u64,
     pub end: u64,
@@ -176,6 +180,8 @@ impl Load {
             let mut request = TrueRequest {
                 disk: dice.below(u64::from(self.disks)) as u32,
                 key,
+                guest_lane: GuestRequest::ANY_LANE,
+                host_lane: HostRequest::ANY_LANE,
                 issued: at,
                 start,
                 end,
@@ -228,7 +234,7 @@ impl Load {
 }
 
 /// What a pairing said.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Said {
     pub paired: Vec<Paired>,
     pub unpaired: Vec<(u64, UnpairedReason)>,
@@ -239,21 +245,25 @@ pub struct Said {
 
 /// Hands all requests over in the order of their true ends.
 pub fn pair(requests: &[TrueRequest], clock: &TrueClock, start: ClockStart) -> Said {
+    pair_behind(requests, clock, start, 0)
+}
+
+/// The same where the host's stream is read `lag_ns` behind the guest's.
+pub fn pair_behind(
+    requests: &[TrueRequest],
+    clock: &TrueClock,
+    start: ClockStart,
+    lag_ns: u64,
+) -> Said {
     let mut ends: Vec<(u64, bool, usize)> = Vec::new();
     for (i, request) in requests.iter().enumerate() {
         // QEMU's accounting ends a little after the hand-back.
-        ends.push((request.end + 5_000, false, i));
+        ends.push((request.end + 5_000 + lag_ns, false, i));
         ends.push((request.completed, true, i));
     }
     ends.sort_unstable();
     let mut pairing = Pairing::new(start);
-    let mut said = Said {
-        paired: Vec::new(),
-        unpaired: Vec::new(),
-        unclaimed: Vec::new(),
-        clock: Clock::default(),
-        devices: Vec::new(),
-    };
+    let mut said = Said::default();
     for (at, of_guest, i) in ends {
         let request = &requests[i];
         if of_guest && request.seen_by_guest {
@@ -261,13 +271,10 @@ pub fn pair(requests: &[TrueRequest], clock: &TrueClock, start: ClockStart) -> S
         } else if !of_guest && request.seen_by_host {
             pairing.host_request(host_request(i, request));
         }
-        pairing.advance(clock.guest(at - 10_000), at - 10_000);
+        pairing.advance(clock.guest(at - 10_000), at - lag_ns - 10_000);
         said.take(&mut pairing);
     }
-    let summary = pairing.finish();
-    (said.clock, said.devices) = (summary.clock, summary.devices);
-    said.take(&mut pairing);
-    said
+    said.of_all(pairing)
 }
 
 /// Hands the requests over as an analysis reads two streams: whichever has the earlier next event.
@@ -279,13 +286,7 @@ pub fn pair_merged(requests: &[TrueRequest], clock: &TrueClock, start: ClockStar
     hosts.sort_by_key(|host| host.end_ns);
     let (mut guests, mut hosts) = (guests.into_iter().peekable(), hosts.into_iter().peekable());
     let mut pairing = Pairing::new(start);
-    let mut said = Said {
-        paired: Vec::new(),
-        unpaired: Vec::new(),
-        unclaimed: Vec::new(),
-        clock: Clock::default(),
-        devices: Vec::new(),
-    };
+    let mut said = Said::default();
     loop {
         let guest_ns = guests.peek().map_or(u64::MAX, |guest| guest.completed_ns);
         let host_ns = hosts.peek().map_or(u64::MAX, |host| host.end_ns);
@@ -305,36 +306,33 @@ pub fn pair_merged(requests: &[TrueRequest], clock: &TrueClock, start: ClockStar
             break;
         }
     }
-    let summary = pairing.finish();
-    (said.clock, said.devices) = (summary.clock, summary.devices);
-    said.take(&mut pairing);
-    said
+    said.of_all(pairing)
 }
 
-pub fn guest_request(i: usize, request: &TrueRequest, clock: &TrueClock) -> GuestRequest {
+fn guest_request(i: usize, request: &TrueRequest, clock: &TrueClock) -> GuestRequest {
     GuestRequest {
         serial: i as u64,
         device: request.disk,
         key: request.key,
-        lane: GuestRequest::ANY_LANE,
+        lane: request.guest_lane,
         issued_ns: clock.guest(request.issued),
         completed_ns: clock.guest(request.completed),
     }
 }
 
-pub fn host_request(i: usize, request: &TrueRequest) -> HostRequest {
+fn host_request(i: usize, request: &TrueRequest) -> HostRequest {
     HostRequest {
         serial: i as u64,
         disk: request.disk,
         key: request.key,
-        lane: HostRequest::ANY_LANE,
+        lane: request.host_lane,
         start_ns: request.start,
         end_ns: request.end,
     }
 }
 
 impl Said {
-    pub fn take(&mut self, pairing: &mut Pairing) {
+    fn take(&mut self, pairing: &mut Pairing) {
         while let Some(outcome) = pairing.next_outcome() {
             match outcome {
                 Outcome::Paired(paired) => self.paired.push(paired),
@@ -344,6 +342,14 @@ impl Said {
                 Outcome::Unclaimed(host) => self.unclaimed.push(host),
             }
         }
+    }
+
+    /// With what comes at the end.
+    fn of_all(mut self, mut pairing: Pairing) -> Self {
+        let summary = pairing.finish();
+        (self.clock, self.devices) = (summary.clock, summary.devices);
+        self.take(&mut pairing);
+        self
     }
 
     pub fn count(&self, reason: UnpairedReason) -> usize {
