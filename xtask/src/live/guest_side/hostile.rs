@@ -20,11 +20,11 @@ use crate::live::survival::stage::{Ended, Recording, Stage, manifest};
 /// manifest holds.
 const MOST_MORE_KIB: u64 = 128 << 10;
 const ATTACK_S: u64 = 6;
-/// As much as fits through a guest's port in this time: some 2 GiB, and no less than this on a loaded
+/// As much as fits through a guest's port in this time: some 1 GiB, and no less than this on a loaded
 /// machine.
-const FLOOD_S: u64 = 50;
-const LEAST_FLOOD_BYTES: u64 = 512 << 20;
-/// The whole flood takes 64 s at the rate that the recorder lets a guest have.
+const FLOOD_S: u64 = 25;
+const LEAST_FLOOD_BYTES: u64 = 256 << 20;
+/// The whole flood takes 36 s at the rate that the recorder lets a guest have.
 const WHOLE_FLOOD_S: u64 = 100;
 /// What a recorder has to have taken in by then.
 const FLOOD_BYTES: u64 = 2 << 30;
