@@ -48,7 +48,8 @@ pub fn run(args: &AnalyzeSpeedArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
     packages::install(|line| progress.say(line))?;
     let nestrace = match &args.nestrace {
-        Some(program) => program.clone(),
+        // It is started in another folder.
+        Some(program) => std::path::absolute(program).context("find nestrace")?,
         None => cargo_build::build("nestrace", Profile::Release)?,
     };
     let basename = match &args.capture {
