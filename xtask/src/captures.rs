@@ -13,9 +13,10 @@ use anyhow::{Context, ensure};
 use nestrace_lab::external_tool::Tool;
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack};
-use nestrace_lab::{initramfs, kernel_image, packages};
+use nestrace_lab::{disk_image, initramfs, kernel_image, packages};
 
 use crate::cargo_build::workspace;
+use crate::folder_size;
 use crate::progress::Progress;
 
 /// btt takes virtio's number for a device mapper's, so the disk is a SCSI one.
@@ -134,8 +135,7 @@ fn boot(folder: &Path) -> anyhow::Result<Guest> {
     let kernel = kernel_image::obtain("6.1")?;
     let initramfs = initramfs::obtain(&kernel)?;
     let image = folder.join("disk");
-    let file = fs::File::create(&image).context("make the disk")?;
-    file.set_len(DISK_BYTES).context("make the disk")?;
+    disk_image::create(&image, STACK.format, DISK_BYTES, "off")?;
     let name = format!("nestrace-captures-{}", std::process::id());
     let mut spec = GuestSpec::new(name, &kernel, &initramfs);
     spec.disks = vec![DiskSpec::new("traced", image, STACK)];
@@ -144,8 +144,31 @@ fn boot(folder: &Path) -> anyhow::Result<Guest> {
     Ok(Guest::boot(spec)?)
 }
 
-/// One capture, with what btt says beside it.
+/// One capture with what btt says beside it, in the place of an older one.
 fn capture(guest: &Guest, recipe: &Recipe, folder: &Path, place: &Path) -> anyhow::Result<()> {
+    let unfinished = place.with_extension("unfinished");
+    let _ = fs::remove_dir_all(&unfinished);
+    fs::create_dir_all(&unfinished).with_context(|| format!("make {}", unfinished.display()))?;
+    let archive = folder.join("capture.tar");
+    trace(guest, recipe, &archive)?;
+    Tool::new("tar")
+        .arg("-xf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(&unfinished)
+        .run()?;
+    let said = ask_btt(&unfinished, folder)?;
+    fs::write(unfinished.join("btt.txt"), said).context("write what btt said")?;
+    let bytes = folder_size::bytes(&unfinished)?;
+    ensure!(bytes <= LARGEST, "keep it small: {bytes} bytes");
+    if place.exists() {
+        fs::remove_dir_all(place).context("remove the older capture")?;
+    }
+    fs::rename(&unfinished, place).context("put the capture in its place")
+}
+
+/// blktrace's files of a recipe's load, as an archive.
+fn trace(guest: &Guest, recipe: &Recipe, archive: &Path) -> anyhow::Result<()> {
     let device = guest.device_of("traced")?;
     let settings = format!(
         "device={} scheduler={} max_sectors_kb={} load='{}'\n",
@@ -155,37 +178,17 @@ fn capture(guest: &Guest, recipe: &Recipe, folder: &Path, place: &Path) -> anyho
         recipe.load.join(" "),
     );
     guest.run_ok(&(settings + SCRIPT), PATIENCE)?;
-    let archive = folder.join("capture.tar");
-    guest.get_file("/tmp/capture.tar", &archive)?;
-    if place.exists() {
-        fs::remove_dir_all(place).context("remove the older capture")?;
-    }
-    fs::create_dir_all(place).with_context(|| format!("make {}", place.display()))?;
-    Tool::new("tar")
-        .arg("-xf")
-        .arg(&archive)
-        .arg("-C")
-        .arg(place)
-        .run()?;
+    Ok(guest.get_file("/tmp/capture.tar", archive)?)
+}
+
+/// What btt says of the capture in a folder; blkparse's dump goes to another one.
+fn ask_btt(capture: &Path, folder: &Path) -> anyhow::Result<String> {
     let dump = folder.join("gt.bin");
     Tool::new("blkparse")
         .args(["-q", "-O", "-i", "gt", "-d"])
         .arg(&dump)
-        .current_dir(place)
+        .current_dir(capture)
         .run()?;
-    let said = Tool::new("btt")
-        .args(["-A", "-i"])
-        .arg(&dump)
-        .current_dir(folder)
-        .run()?;
-    fs::write(place.join("btt.txt"), said).context("write what btt said")?;
-    let mut bytes = 0;
-    for entry in fs::read_dir(place)
-        .context("look at the capture")?
-        .flatten()
-    {
-        bytes += entry.metadata().context("look at the capture")?.len();
-    }
-    ensure!(bytes <= LARGEST, "keep it small: {bytes} bytes");
-    Ok(())
+    let btt = Tool::new("btt").args(["-A", "-i"]).arg(&dump);
+    Ok(btt.current_dir(folder).run()?)
 }

@@ -8,6 +8,7 @@ mod cargo_build;
 mod demo;
 mod dist;
 mod fixtures;
+mod folder_size;
 mod fuzz;
 mod live;
 mod progress;

@@ -10,6 +10,7 @@ use nestrace_trace::{Batch, Manifest, StreamReader};
 use serde::Serialize;
 
 use super::perf_data;
+use crate::folder_size;
 
 /// A trace in numbers.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -46,14 +47,10 @@ pub fn of_bundle(path: &Path) -> anyhow::Result<TraceSize> {
     if !reader.diagnostics().is_empty() {
         bail!("read the stream: {}", reader.diagnostics()[0]);
     }
-    let mut bytes = 0;
-    for entry in path.read_dir().context("list the bundle")? {
-        bytes += entry?.metadata()?.len();
-    }
     Ok(TraceSize {
         events: by_cpu.iter().sum(),
         lost: manifest.losses.iter().map(|loss| loss.events).sum(),
-        bytes,
+        bytes: folder_size::bytes(path)?,
         busiest_cpu_events: by_cpu.into_iter().max(),
     })
 }
