@@ -9,8 +9,10 @@ const EQUAL_BASES: f64 = 1.1;
 
 pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
     let mut sentences = vec![told_apart(rows)];
+    sentences.extend(by_chance(header.repetitions, rows));
     for workload in distinct(rows.iter().map(|row| row.workload.as_str())) {
         let under: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
+        sentences.extend(same_under_each_guest(workload, &under));
         for guest in distinct(under.iter().map(|row| row.word("guest_fs"))) {
             let own = under.iter().filter(|row| row.word("guest_fs") == guest);
             let nested = own.filter(|row| row.baseline.is_some());
@@ -49,6 +51,66 @@ fn told_apart(rows: &[Row]) -> String {
     }
     sentence.push('.');
     sentence
+}
+
+/// How many of equal cells would be told apart: of all orders of `2n` equal values that number in which no value
+/// of the one half lies among the other's, one of `(2n)! / 2(n!)²`.
+fn by_chance(repetitions: u32, rows: &[Row]) -> Option<String> {
+    let apart = rows
+        .iter()
+        .filter(|row| matches!(row.verdict, Verdict::Slower | Verdict::Faster));
+    let n_apart = apart.count();
+    let repeated = rows.iter().filter(|row| {
+        let kinds = [Verdict::Slower, Verdict::Faster, Verdict::NotApart];
+        kinds.contains(&row.verdict)
+    });
+    let orders = (1..=u64::from(repetitions)).try_fold(1_u64, |orders, k| {
+        orders
+            .checked_mul(u64::from(repetitions) + k)
+            .map(|orders| orders / k)
+    });
+    let one_of = orders.unwrap_or(u64::MAX) / 2;
+    let expected = (repeated.count() as u64 + one_of / 2) / one_of.max(1);
+    (n_apart > 0 && expected > 0).then(|| {
+        format!(
+            "Were all equal, chance would tell {expected} of them apart: with {}, one of {one_of}.",
+            units::of(u64::from(repetitions), "repetition", "repetitions")
+        )
+    })
+}
+
+/// Guest file systems that have to agree.
+const FEWEST_GUESTS: usize = 4;
+
+/// Host file systems on which every guest file system differs from the bare device in the same direction: what one
+/// comparison does not show for its few repetitions, many that agree do.
+fn same_under_each_guest(workload: &str, under: &[&Row]) -> Vec<String> {
+    let nested = || under.iter().filter(|row| row.baseline.is_some());
+    let guests = distinct(nested().map(|row| row.word("guest_fs")));
+    let mut sentences = Vec::new();
+    for host in distinct(nested().map(|row| row.word("host_fs"))) {
+        let own: Vec<_> = nested().filter(|row| row.word("host_fs") == host).collect();
+        let Some(verdict) = own.first().map(|row| row.verdict) else {
+            continue;
+        };
+        let is_told = matches!(verdict, Verdict::Slower | Verdict::Faster);
+        let agree = own.iter().all(|row| row.verdict == verdict);
+        if guests.len() < FEWEST_GUESTS || own.len() < guests.len() || !is_told || !agree {
+            continue;
+        }
+        let medians = own.iter().filter_map(|row| row.relative);
+        let (low, high) = medians.fold((f64::MAX, 0.0_f64), |(low, high), relative| {
+            (low.min(relative.median), high.max(relative.median))
+        });
+        sentences.push(format!(
+            "{workload}: on {host} each of {} guest file systems is {} than on the bare device in every repetition, {} to {}.",
+            guests.len(),
+            verdict.words(),
+            percent(low),
+            percent(high)
+        ));
+    }
+    sentences
 }
 
 /// The best and the worst, where no repetition of the one lies among the other's.
@@ -104,4 +166,80 @@ fn bases(header: &RunHeader) -> Option<String> {
 /// `87 %`, `130 %`.
 pub(super) fn percent(relative: f64) -> String {
     format!("{:.0} %", relative * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::{Cell, CellRun, Metric};
+    use super::super::{Comparison, Results};
+
+    /// Cells of guests on hosts with their runs, and a baseline of 100 and 101 for each guest.
+    fn statements(repetitions: u32, nested: &[(&str, &str, [f64; 2])]) -> Vec<String> {
+        let cell = |guest: &str, host: &str, baseline: Option<String>, values: [f64; 2]| Cell {
+            id: format!("{guest}-on-{host}"),
+            baseline,
+            axes: [("guest_fs", guest), ("host_fs", host)]
+                .map(|(axis, word)| (axis.to_owned(), word.to_owned()))
+                .into(),
+            workload: String::from("randwrite"),
+            metric: Metric::BytesPerSecond,
+            runs: values
+                .map(|value| CellRun {
+                    value,
+                    ..CellRun::default()
+                })
+                .to_vec(),
+            ..Cell::default()
+        };
+        let mut results = Results::default();
+        results.header.repetitions = repetitions;
+        for (guest, host, values) in nested {
+            let base = format!("{guest}-on-bd");
+            if results.cells.iter().all(|cell| cell.id != base) {
+                results.cells.push(cell(guest, "bd", None, [100.0, 101.0]));
+            }
+            results.cells.push(cell(guest, host, Some(base), *values));
+        }
+        Comparison::new(&results).statements
+    }
+
+    #[test]
+    fn what_chance_would_tell_apart_is_said_beside_what_was() {
+        let three: Vec<_> = ["ext4", "xfs", "btrfs"]
+            .map(|host| ("ext4", host, [50.0, 60.0]))
+            .to_vec();
+        let told = statements(2, &three);
+        assert_eq!(
+            told[1],
+            "Were all equal, chance would tell 1 of them apart: with 2 repetitions, one of 3."
+        );
+        // With five of each it is one of 126: of three comparisons none.
+        let told = statements(5, &three);
+        assert!(told.iter().all(|sentence| !sentence.contains("chance")));
+    }
+
+    #[test]
+    fn a_host_that_is_slower_under_every_guest_is_told() {
+        let mut cells = Vec::new();
+        for (n, guest) in ["ext2", "ext3", "ext4", "xfs"].into_iter().enumerate() {
+            let n = n as f64;
+            cells.push((guest, "ext4", [99.0 + n, 101.0 + n]));
+            cells.push((guest, "btrfs", [50.0 + n, 51.0 + n]));
+        }
+        let told = |cells: &[(&str, &str, [f64; 2])]| -> Vec<String> {
+            let told = statements(2, cells).into_iter();
+            told.filter(|sentence| sentence.contains("each of"))
+                .collect()
+        };
+        assert_eq!(
+            told(&cells),
+            [
+                "randwrite: on btrfs each of 4 guest file systems is slower than on the bare device in every repetition, 50 % to 53 %."
+            ]
+        );
+        // Too few guests, or one that disagrees.
+        assert!(told(&cells[..6]).is_empty());
+        cells[1].2 = [99.0, 102.0];
+        assert!(told(&cells).is_empty());
+    }
 }
