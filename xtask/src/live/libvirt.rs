@@ -2,6 +2,7 @@
 
 mod daemon;
 mod domain;
+mod lab;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageForma
 
 use self::daemon::Libvirt;
 use self::domain::{Domain, DomainDisk};
+use self::lab::SharedFolder;
 use super::case::{Case, Report};
 use super::ground_truth::Counts;
 use super::measure::{Measured, Observed, host_live, measure_observed, under_an_image};
@@ -22,7 +24,7 @@ use super::{Scenario, ground_truth, image_pattern};
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "libvirt",
-    about: "a domain of a private libvirtd, by name, while libvirt holds its monitor",
+    about: "a domain of a private libvirtd, by name, while libvirt holds its monitor, and as the lab's guest",
     run,
 };
 
@@ -58,6 +60,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             stack: RAW,
         },
     ];
+    lab::install_agent(&ctx.progress)?;
+    let shared = SharedFolder::make()?;
     // Declared after the file system: its namespace holds the mount until it has ended.
     let libvirt = Libvirt::start(&ctx.progress)?;
     ctx.progress.say("libvirtd answers");
@@ -95,6 +99,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             Ok(())
         })?;
         compare(case, &measured, &name, &disks, host.device())
+    })?;
+    report.case("libvirt/lab", |case| {
+        lab::run(case, ctx, &libvirt, &domain, &shared)
     })?;
     Ok(())
 }

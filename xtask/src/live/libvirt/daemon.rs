@@ -53,7 +53,7 @@ impl Libvirt {
         let log = std::fs::File::create(folder.path().join("daemons.log"))?;
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "--propagation", "private", "--net", "--pid"])
+            .args(["--mount", "--propagation", "slave", "--net", "--pid"])
             .args(["--fork", "--kill-child", "--mount-proc"])
             .args(["sh", "-c", SETUP, "setup"])
             .arg(folder.path())
@@ -77,9 +77,15 @@ impl Libvirt {
 
     /// Runs `virsh` and gives its stdout.
     pub fn virsh(&self, args: &[&str]) -> anyhow::Result<String> {
-        let uri = format!("qemu+unix:///system?socket={}", self.socket().display());
-        let output = Tool::new("virsh").args(["-q", "-c", &uri]).args(args);
+        let output = Tool::new("virsh")
+            .args(["-q", "-c", &self.uri()])
+            .args(args);
         Ok(output.run()?)
+    }
+
+    /// Where libvirt's clients reach it.
+    pub fn uri(&self) -> String {
+        format!("qemu+unix:///system?socket={}", self.socket().display())
     }
 
     fn socket(&self) -> PathBuf {

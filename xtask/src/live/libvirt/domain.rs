@@ -58,6 +58,11 @@ impl<'a> Domain<'a> {
         })
     }
 
+    /// libvirt's name of it.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
     /// Runs a script that has to succeed.
     pub fn run_ok(&self, script: &str, timeout: Duration) -> anyhow::Result<String> {
         let output = self.shell.run(script, timeout)?;
@@ -111,6 +116,12 @@ fn xml(ctx: &LiveContext, name: &str, disks: &[DomainDisk<'_>], channel: &Path) 
     <channel type='unix'>
       <target type='virtio' name='org.nestrace.agent.0'/>
     </channel>
+    <channel type='unix'>
+      <target type='virtio' name='org.qemu.guest_agent.0'/>
+    </channel>
+    <filesystem type='mount' accessmode='passthrough'>
+      <source dir='/'/><target dir='machine'/><readonly/>
+    </filesystem>
     <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
     <memballoon model='none'/>
   </devices>
