@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec};
+use nestrace_lab::host_fs::{HostFs, HostFsSpec, kernel_has};
 use nestrace_lab::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack,
 };
@@ -93,6 +93,12 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let stack = args.stack();
     if let Some(objection) = stack.disk.objection() {
         bail!("build the stack {stack}: {objection}");
+    }
+    if !kernel_has(stack.host_fs) {
+        bail!(
+            "build the stack {stack}: this machine's kernel has no {}",
+            stack.host_fs
+        );
     }
     let progress = Progress::new();
     packages::install(|line| progress.say(line))?;

@@ -82,6 +82,13 @@ impl Tool {
         self
     }
 
+    /// Gives it something to read.
+    #[must_use]
+    pub fn stdin(mut self, file: File) -> Self {
+        self.command.stdin(file);
+        self
+    }
+
     /// Adds arguments.
     #[must_use]
     pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut self, args: I) -> Self {

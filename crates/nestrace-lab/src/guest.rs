@@ -32,7 +32,7 @@ const BOOT_PATIENCE: Duration = Duration::from_secs(120);
 /// a translation of code that another processor has changed meanwhile: a guest that switches a tracepoint on
 /// or off then meets the breakpoint of that change for ever (`rcu_preempt self-detected stall`, always at a
 /// patched place, in every second run that attached probes under load).
-const TRANSLATED: &str = "tcg,thread=single";
+pub(crate) const TRANSLATED: &str = "tcg,thread=single";
 
 /// A guest could not be started, or did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -171,7 +171,8 @@ impl Guest {
                 booted => return booted,
             }
         }
-        Self::boot_with(spec, TRANSLATED, BOOT_PATIENCE)
+        let patience = BOOT_PATIENCE * spec.patience;
+        Self::boot_with(spec, TRANSLATED, patience)
     }
 
     fn boot_with(spec: GuestSpec, accel: &str, patience: Duration) -> Result<Self, GuestError> {
@@ -222,7 +223,7 @@ impl Guest {
         self.qemu.read(place::CONSOLE)
     }
 
-    /// Runs a shell script in the guest; it is killed (status 137) after `timeout`.
+    /// Runs a shell script in the guest; it is killed (status 137) after `timeout`, times the guest's patience.
     ///
     /// # Errors
     /// The channel broke or the guest does not answer; the script's own failure is its status.
@@ -252,6 +253,7 @@ impl Guest {
     /// # Errors
     /// The channel broke.
     pub fn start(&self, script: &str, timeout: Duration) -> Result<RunningCommand<'_>, GuestError> {
+        let timeout = timeout * self.spec.patience;
         let result = self.channel().start(script, timeout);
         let id = result.map_err(|source| self.channel_error(source))?;
         Ok(RunningCommand {
@@ -344,7 +346,9 @@ impl Guest {
     /// # Errors
     /// It does not come up.
     pub fn wait_for_reboot(&self) -> Result<(), GuestError> {
-        let result = self.channel().wait_ready(BOOT_PATIENCE);
+        let result = self
+            .channel()
+            .wait_ready(BOOT_PATIENCE * self.spec.patience);
         result.map_err(|source| self.channel_error(source))
     }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 use crate::guest::{Guest, GuestError};
 use crate::stack::GuestFsKind;
 
+/// Where guests of the rig have their programs. Without it their shell would take those of busybox first.
+pub const PROGRAM_FOLDER: &str = "/usr/bin/";
+
 impl GuestFsKind {
     /// The guest's module.
     #[must_use]
@@ -21,6 +24,12 @@ impl GuestFsKind {
     /// Shell command that formats `device`; nothing is left to be initialised later.
     #[must_use]
     pub fn mkfs_command(self, device: &str) -> String {
+        self.mkfs_command_in(PROGRAM_FOLDER, device)
+    }
+
+    /// The same with the program in the folder `bin`, which ends with a slash or is empty.
+    #[must_use]
+    pub fn mkfs_command_in(self, bin: &str, device: &str) -> String {
         let mkfs = match self {
             // Blocks of 4 KiB, as on any disk of usual size: a small one would get 1 KiB, and what is
             // smaller than a block of the host's file system makes the host zero the rest.
@@ -32,14 +41,13 @@ impl GuestFsKind {
             Self::Reiserfs => "mkreiserfs -q -f -f".to_owned(),
             Self::Btrfs => "mkfs.btrfs -q -f -K".to_owned(),
         };
-        // Absolute: busybox's own mke2fs would be taken first.
-        format!("/usr/bin/{mkfs} {device}")
+        format!("{bin}{mkfs} {device}")
     }
 
     /// Shell command that checks all of a file system which is not mounted, clean or not, and changes
     /// nothing; 0 where nothing is wrong.
     #[must_use]
-    pub fn fsck_command(self, device: &str) -> String {
+    pub fn fsck_command(self, bin: &str, device: &str) -> String {
         let fsck = match self {
             Self::Ext2 | Self::Ext3 | Self::Ext4 => "e2fsck -f -n",
             Self::Xfs => "xfs_repair -n",
@@ -47,7 +55,7 @@ impl GuestFsKind {
             Self::Reiserfs => "reiserfsck --check --yes",
             Self::Btrfs => "btrfs check",
         };
-        format!("/usr/bin/{fsck} {device}")
+        format!("{bin}{fsck} {device}")
     }
 }
 
@@ -107,7 +115,7 @@ mod tests {
         File::create(&image).unwrap().set_len(320 << 20).unwrap();
         let commands = [
             kind.mkfs_command(image.to_str().unwrap()),
-            kind.fsck_command(image.to_str().unwrap()),
+            kind.fsck_command(PROGRAM_FOLDER, image.to_str().unwrap()),
         ];
         for command in commands {
             let mut words = command.split(' ');

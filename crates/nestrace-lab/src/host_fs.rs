@@ -221,6 +221,17 @@ fn folder_in(folder: &Path) -> io::Result<TempDir> {
         .tempdir_in(folder)
 }
 
+/// Whether the running kernel has a file system, or a module of it.
+#[must_use]
+pub fn kernel_has(kind: HostFsKind) -> bool {
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let is_known = |line: &str| line.split_whitespace().next_back() == Some(kind.word());
+    known.lines().any(is_known) || {
+        let modprobe = Tool::new("modprobe").args(["-n", "-q", kind.word()]);
+        modprobe.run().is_ok()
+    }
+}
+
 /// A mount; dropping it unmounts it.
 #[derive(Debug)]
 struct Mounted {
@@ -287,5 +298,14 @@ fn mkfs(kind: HostFsKind, device: &Path, size_bytes: Option<u64>) -> Tool {
             .args(["-q", "-f", "-K"])
             .args(bytes.map(|bytes| format!("--byte-count={bytes}")))
             .arg(device),
+        // Their sizes are in blocks of 4 KiB.
+        HostFsKind::Jfs => Tool::new("mkfs.jfs")
+            .arg("-q")
+            .arg(device)
+            .args(bytes.map(|bytes| (bytes >> 12).to_string())),
+        HostFsKind::Reiserfs => Tool::new("mkreiserfs")
+            .args(["-q", "-f", "-f", "-b", "4096"])
+            .arg(device)
+            .args(bytes.map(|bytes| (bytes >> 12).to_string())),
     }
 }

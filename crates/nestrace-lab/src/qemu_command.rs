@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::guest::{DiskSpec, GuestSpec};
+use crate::guest::{DiskSpec, GuestSpec, TRANSLATED};
 use crate::stack::{Bus, DiskStack};
 
 /// Sockets and files of a guest, in its own folder.
@@ -40,7 +40,7 @@ pub(crate) fn arguments(spec: &GuestSpec, folder: &Path, accel: &str) -> Vec<Str
     args.pair("-display", "none".to_owned());
     args.pair("-kernel", spec.kernel.vmlinuz.display().to_string());
     args.pair("-initrd", folder.join("initramfs").display().to_string());
-    args.pair("-append", kernel_command_line(spec));
+    args.pair("-append", kernel_command_line(spec, accel));
     args.pair(
         "-serial",
         format!("file:{}", folder.join(place::CONSOLE).display()),
@@ -62,13 +62,16 @@ pub(crate) fn arguments(spec: &GuestSpec, folder: &Path, accel: &str) -> Vec<Str
     args.0
 }
 
-fn kernel_command_line(spec: &GuestSpec) -> String {
+fn kernel_command_line(spec: &GuestSpec, accel: &str) -> String {
     let modules = spec.boot_modules().join(",");
     // A translated guest that gets no processor for a while fails the kernel's test of its timer.
     let quiet = "console=ttyS0 quiet loglevel=4 panic=-1 nokaslr mitigations=off random.trust_cpu=on no_timer_check";
-    format!("{quiet} rig.modules={modules} {}", spec.kernel_arguments)
-        .trim_end()
-        .to_owned()
+    let clock = if spec.trusts_tsc && accel == TRANSLATED {
+        " tsc=reliable clocksource=tsc"
+    } else {
+        ""
+    };
+    format!("{quiet}{clock} rig.modules={modules}")
 }
 
 fn channels(args: &mut Args, folder: &Path) {
@@ -142,6 +145,16 @@ fn drive(disk: &DiskSpec) -> String {
         drive.push_str(&disk.drive_options);
     }
     drive
+}
+
+/// Arguments that pass a folder through to a guest, by the name `tag`; `more` are options of `-virtfs`, each after
+/// a comma.
+pub(crate) fn shared_folder(folder: &Path, tag: &str, more: &str) -> [String; 2] {
+    let folder = escape(folder);
+    [
+        String::from("-virtfs"),
+        format!("local,path={folder},mount_tag={tag},security_model=none,multidevs=remap{more}"),
+    ]
 }
 
 /// QEMU's option parser takes a doubled comma for one.

@@ -67,6 +67,10 @@ axis!(
         Ext3 = "ext3",
         /// ext2, mounted by the ext4 driver.
         Ext2 = "ext2",
+        /// JFS, which today's kernels of hosts lack.
+        Jfs = "jfs",
+        /// reiserfs, which today's kernels of hosts lack.
+        Reiserfs = "reiserfs",
     }
 );
 axis!(

@@ -382,7 +382,7 @@ pub enum LabCommand {
 #[derive(Debug, Args)]
 pub struct LabPlanArgs {
     /// A file, or a plan that comes with nestrace: quick, fast12, raw-qcow2, ext3-ext4,
-    /// image-format-cache-bus, ext4-xfs.
+    /// image-format-cache-bus, ext4-xfs, reiserfs-jfs.
     #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
     /// A folder of results: say what of the plan is finished there, and what would still run.
@@ -405,6 +405,9 @@ pub struct LabRunArgs {
     /// Use a device that the plan names under `[host]`: everything on it is lost. Once for each of them.
     #[arg(long, value_name = "DEV")]
     pub i_know_this_erases: Vec<PathBuf>,
+    /// Take the host's role inside a guest, as the lab outside it asked for.
+    #[arg(long, hide = true)]
+    pub inside_guest: bool,
 }
 
 /// `nestrace lab report`.

@@ -6,7 +6,9 @@ mod plan_text;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use nestrace_lab::experiment::{self, BaseError, FolderError, LabError, Options, Progress};
+use nestrace_lab::experiment::{
+    self, BaseError, FolderError, LabError, Options, OwnGuestError, Progress,
+};
 use nestrace_lab::initramfs::InitramfsError;
 use nestrace_lab::kernel_image::KernelImageError;
 use nestrace_lab::named_device::DeviceError;
@@ -72,7 +74,7 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
 fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     let (plan, text) = read_plan(&args.plan)?;
     named_devices::check(&plan, args)?;
-    let missing = packages::to_install(experiment::missing_packages(), args.install);
+    let missing = packages::to_install(experiment::missing_packages(&plan), args.install);
     let missing = missing.map_err(packages_failure)?;
     if !missing.is_empty() {
         packages::install_named(missing, |line| say(format_args!("nestrace: {line}")))
@@ -97,6 +99,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         agent: nestrace.with_file_name("nestrace-agent"),
         nestrace,
         folder: folder.clone(),
+        is_inside: args.inside_guest,
     };
     let mut shown = ProgressLine::new(plan_text::takes(&plan));
     let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
@@ -111,6 +114,10 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
             outcome.n_cells,
             folder.display()
         ));
+    }
+    if args.inside_guest {
+        // The lab outside tells it.
+        return Ok(if outcome.is_failure() { FAILURE } else { DONE });
     }
     let code = report(&folder)?;
     give_to_user(&folder);
@@ -206,11 +213,35 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
             .hint("-o names a folder on another disk; image_size, data_size and memory are in the plan"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
             .hint("cargo build --release -p nestrace -p nestrace-agent leaves both in one folder; agent = false in the plan goes without"),
+        LabError::OwnGuest(own) => own_guest_failure(own),
+        LabError::InGuest {
+            status: status @ (3 | 4),
+            ..
+        } => Failure::caused(*status as u8, error),
+        LabError::NoHostFs { .. } => Failure::caused(MISSING, error)
+            .hint("in_guest = true under [host] in the plan gives the host's role to a guest whose kernel has it"),
         LabError::Kernel(KernelImageError::Unknown { .. })
         | LabError::Initramfs(InitramfsError::NoProgram(_)) => Failure::caused(MISSING, error),
         _ if is_interrupted => Failure::new(FAILURE, "interrupted; finished runs are kept")
             .hint(format!("to go on: {again}")),
         _ => Failure::caused(FAILURE, error),
+    }
+}
+
+fn own_guest_failure(error: &OwnGuestError) -> Failure {
+    let failure = |code| Failure::caused(code, error);
+    match error {
+        OwnGuestError::NoDomain { .. } => failure(INPUT).hint("virsh list --all shows them"),
+        OwnGuestError::NotRunning { .. } | OwnGuestError::NoPrograms { .. } => {
+            failure(MISSING).hint("docs/lab.md says what a guest of yours needs")
+        }
+        OwnGuestError::Unreachable { .. } => failure(MISSING).hint(
+            "qemu-guest-agent in the guest and its channel in the domain, or ssh under [guest] in the plan",
+        ),
+        OwnGuestError::Kept { domain, target } => {
+            failure(FAILURE).hint(format!("virsh detach-disk {domain} {target}"))
+        }
+        _ => failure(FAILURE),
     }
 }
 
@@ -334,6 +365,12 @@ mod tests {
                 })
                 .into(),
                 INPUT,
+            ),
+            (
+                LabError::NoHostFs {
+                    fs: nestrace_lab::stack::HostFsKind::Jfs,
+                },
+                MISSING,
             ),
             (FolderError::NotOurs(folder()).into(), INPUT),
             (

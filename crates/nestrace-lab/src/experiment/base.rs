@@ -51,6 +51,15 @@ pub(super) struct Base {
     disks: Vec<usize>,
 }
 
+/// What a guest gets.
+#[derive(Debug)]
+pub(super) enum Attached {
+    /// A disk.
+    Disk(DiskSpec),
+    /// A folder, by the id of a disk.
+    Folder(PathBuf),
+}
+
 #[derive(Debug)]
 enum Kind {
     // The device is detached before its file goes.
@@ -141,12 +150,12 @@ impl Base {
         }
     }
 
-    /// Makes the images of its disks, or takes the bare device for one.
+    /// Makes the images of its disks, or takes the bare device for one, and folders that are passed through.
     pub(super) fn disks(
         &self,
         batch: &Batch,
         image_bytes: u64,
-    ) -> Result<Vec<(usize, DiskSpec)>, BaseError> {
+    ) -> Result<Vec<(usize, Attached)>, BaseError> {
         let mut specs = Vec::new();
         for &number in &self.disks {
             let Some(disk) = batch.disks.get(number) else {
@@ -154,6 +163,15 @@ impl Base {
             };
             let path = match &self.kind {
                 Kind::Bare { device, .. } => device.path(),
+                Kind::Fs(fs) if disk.is_passed_through() => {
+                    let path = fs.path().join(disk_id(number));
+                    std::fs::create_dir(&path).map_err(|source| BaseError::File {
+                        path: path.clone(),
+                        source,
+                    })?;
+                    specs.push((number, Attached::Folder(path)));
+                    continue;
+                }
                 Kind::Fs(fs) => {
                     let image = fs.path().join(format!("disk{number}.{}", disk.disk.format));
                     make_image(&image, disk, image_bytes)?;
@@ -169,15 +187,18 @@ impl Base {
                 // As large as every other disk, whatever the partition has.
                 spec.drive_options = format!("size={image_bytes}");
             }
-            specs.push((number, spec));
+            specs.push((number, Attached::Disk(spec)));
         }
         Ok(specs)
     }
 }
 
+/// What ids of a guest's disks begin with; the guest sees them as serial numbers.
+pub(crate) const DISK_ID: &str = "nestrace-lab-";
+
 /// The id of a guest's disk.
 pub(super) fn disk_id(number: usize) -> String {
-    format!("lab{number}")
+    format!("{DISK_ID}{number}")
 }
 
 fn bare(bytes: u64, work: &Path) -> Result<Kind, BaseError> {
@@ -200,7 +221,7 @@ fn bare(bytes: u64, work: &Path) -> Result<Kind, BaseError> {
 }
 
 /// tmpfs does not.
-fn knows_direct_io(folder: &Path) -> bool {
+pub(super) fn knows_direct_io(folder: &Path) -> bool {
     use nix::sys::statfs::{TMPFS_MAGIC, statfs};
     statfs(folder).is_ok_and(|about| about.filesystem_type() != TMPFS_MAGIC)
 }

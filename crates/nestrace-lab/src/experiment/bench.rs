@@ -5,7 +5,7 @@ use std::path::Path;
 use nestrace_report::lab::CellRun;
 
 use super::LabError;
-use super::stage::{Parts, Stage};
+use super::stage::{Guests, Parts, Stage};
 use crate::guest::Accel;
 use crate::interrupt::Interrupted;
 use crate::plan::{Plan, Schedule, Step};
@@ -37,7 +37,7 @@ pub(super) trait Bench {
 
 /// Real guests.
 #[derive(Debug)]
-pub(super) struct Guests<'p> {
+pub(super) struct RealBench<'p> {
     plan: &'p Plan,
     schedule: &'p Schedule,
     nestrace: &'p Path,
@@ -48,7 +48,7 @@ pub(super) struct Guests<'p> {
     accelerator: Option<&'static str>,
 }
 
-impl<'p> Guests<'p> {
+impl<'p> RealBench<'p> {
     pub(super) fn new(
         plan: &'p Plan,
         schedule: &'p Schedule,
@@ -75,9 +75,9 @@ impl<'p> Guests<'p> {
             let disks = &self.schedule.batches[batch];
             let stage = Stage::build(self.plan, disks, &self.parts, self.work)?;
             let accelerator = stage.accelerator();
-            if accelerator == "tcg" {
+            if let (Guests::Booted(parts), "tcg") = (&mut self.parts.guests, accelerator) {
                 // Where it did not boot once, every boot would wait for it again.
-                self.parts.accel = Accel::Tcg;
+                parts.accel = Accel::Tcg;
             }
             self.accelerator = Some(accelerator);
             self.stage = Some((batch, stage));
@@ -89,7 +89,7 @@ impl<'p> Guests<'p> {
     }
 }
 
-impl Bench for Guests<'_> {
+impl Bench for RealBench<'_> {
     fn run(&mut self, step: &Step, bundle: Option<&Path>) -> Result<CellRun, StepError> {
         let planned = &self.plan.cells[step.cell];
         let (nestrace, seconds) = (self.nestrace, self.plan.record_seconds);

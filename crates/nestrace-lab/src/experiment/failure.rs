@@ -1,6 +1,6 @@
 //! What is written down of an error: a line that says what went wrong, and the log behind it.
 
-use super::LabError;
+use super::{LabError, OwnGuestError};
 use crate::external_tool::last_lines;
 use crate::guest::GuestError;
 
@@ -12,13 +12,18 @@ pub(super) fn first_line(error: &LabError) -> String {
 
 /// What went wrong in a line, and its log. Of a script in a guest, what it said last is what matters.
 pub(super) fn told(error: &LabError) -> (String, String) {
-    let LabError::Guest(GuestError::Command {
-        script,
-        status,
-        output,
-    }) = error
-    else {
-        return chain(error);
+    let (script, status, output) = match error {
+        LabError::Guest(GuestError::Command {
+            script,
+            status,
+            output,
+        }) => (script, i64::from(*status), output),
+        LabError::OwnGuest(OwnGuestError::Command {
+            script,
+            status,
+            said,
+        }) => (script, *status, said),
+        _ => return chain(error),
     };
     let why = match status {
         137 => "it took too long",

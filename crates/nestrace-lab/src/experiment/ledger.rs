@@ -4,7 +4,7 @@
 //! crash left, and is made again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nestrace_report::lab::{CELL_SCHEMA, Cell, CellRun, Failure, RunHeader};
 
@@ -31,24 +31,26 @@ impl Ledger {
     /// # Errors
     /// A file of the folder cannot be read.
     pub(super) fn open(plan: &Plan, folder: ResultsFolder) -> Result<Self, FolderError> {
-        let mut cells = Vec::new();
-        for (number, planned) in plan.cells.iter().enumerate() {
-            let known = folder.cell(&planned.id)?;
-            cells.push(known.unwrap_or_else(|| {
-                Cell {
-                    device: plan
-                        .device_of(number)
-                        .map(|path| path.display().to_string()),
-                    ..empty_cell(plan, planned)
-                }
-            }));
-        }
         Ok(Self {
             header: folder.header()?,
-            cells,
+            cells: cells(plan, &folder)?,
             given_up: BTreeSet::new(),
             folder,
         })
+    }
+
+    /// Reads what somebody else wrote since.
+    ///
+    /// # Errors
+    /// A file of the folder cannot be read.
+    pub(super) fn read_again(&mut self, plan: &Plan) -> Result<(), FolderError> {
+        self.cells = cells(plan, &self.folder)?;
+        Ok(())
+    }
+
+    /// Where the results are.
+    pub(super) fn place(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(super) fn has_header(&self) -> bool {
@@ -129,7 +131,7 @@ impl Ledger {
                 cell.runs.sort_by_key(|run| run.repetition);
             }
             Kind::Recorded => {
-                cell.disk = disk_id(step.disk);
+                cell.disk = run.disk.clone().unwrap_or_else(|| disk_id(step.disk));
                 cell.recording = Some(bundle_name(&cell.id));
                 cell.recorded = Some(run);
             }
@@ -184,6 +186,22 @@ impl Ledger {
             n_failed: failed.count(),
         }
     }
+}
+
+fn cells(plan: &Plan, folder: &ResultsFolder) -> Result<Vec<Cell>, FolderError> {
+    let mut cells = Vec::new();
+    for (number, planned) in plan.cells.iter().enumerate() {
+        let known = folder.cell(&planned.id)?;
+        cells.push(known.unwrap_or_else(|| {
+            Cell {
+                device: plan
+                    .device_of(number)
+                    .map(|path| path.display().to_string()),
+                ..empty_cell(plan, planned)
+            }
+        }));
+    }
+    Ok(cells)
 }
 
 fn empty_cell(plan: &Plan, planned: &PlannedCell) -> Cell {

@@ -5,13 +5,13 @@ use std::path::Path;
 use nestrace_report::lab::Machine;
 use nix::sys::statvfs::statvfs;
 
-use super::LabError;
+use super::stage::Guests;
+use super::{LabError, own_guest};
 use crate::external_tool::Tool;
-use crate::kernel_image::KernelImage;
 use crate::plan::Estimate;
 
-/// Describes the machine; the accelerator is known once a guest runs.
-pub(super) fn describe(kernel: &KernelImage) -> Machine {
+/// Describes the machine, itself a guest or not; of guests that are booted the accelerator is known once one runs.
+pub(super) fn describe(guests: &Guests, is_guest: bool) -> Result<Machine, LabError> {
     let first_line = |program: &str| {
         let text = Tool::new(program)
             .arg("--version")
@@ -20,16 +20,21 @@ pub(super) fn describe(kernel: &KernelImage) -> Machine {
         text.lines().next().unwrap_or_default().to_owned()
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Machine {
+    let (guest_kernel, fio, accelerator) = match guests {
+        Guests::Booted(parts) => (parts.kernel.release.clone(), first_line("fio"), ""),
+        Guests::Own(own) => own_guest::about(own)?,
+    };
+    Ok(Machine {
         host_kernel: release.trim().to_owned(),
-        guest_kernel: kernel.release.clone(),
+        host_is_guest: is_guest,
+        guest_kernel,
         qemu: first_line("qemu-system-x86_64"),
-        fio: first_line("fio"),
+        fio,
         nestrace: env!("CARGO_PKG_VERSION").to_owned(),
-        accelerator: String::new(),
+        accelerator: accelerator.to_owned(),
         processors: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
         memory_bytes: memory("MemTotal:"),
-    }
+    })
 }
 
 /// What is left.

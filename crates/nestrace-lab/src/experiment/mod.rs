@@ -8,16 +8,21 @@
 mod base;
 mod bench;
 mod counters;
+mod database;
 mod failure;
 mod fio_result;
+mod host_guest;
+mod lab_guest;
 mod ledger;
 mod leftovers;
 mod machine;
+mod own_guest;
 mod recorder;
 mod results_folder;
 mod sequence;
 mod stage;
 mod standing;
+mod sysbench_result;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -28,6 +33,8 @@ use std::time::SystemTime;
 use nestrace_report::lab::{RUN_SCHEMA, RunHeader};
 
 pub use base::BaseError;
+pub use database::DatabaseError;
+pub use own_guest::OwnGuestError;
 pub use recorder::RecorderError;
 pub use results_folder::{FolderError, read_results};
 pub use standing::{CellStanding, Standing, standing};
@@ -35,16 +42,18 @@ pub use tree::TreeError;
 
 use crate::external_tool::find_program;
 use crate::guest::{Accel, GuestError};
+use crate::host_fs::kernel_has;
 use crate::initramfs::{self, InitramfsError};
 use crate::interrupt::Interrupted;
 use crate::kernel_image::{self, KernelImageError};
 use crate::named_device::NamedDevice;
 use crate::packages;
-use crate::plan::Plan;
-use bench::Guests;
+use crate::plan::{Host, Plan};
+use crate::stack::HostFsKind;
+use bench::RealBench;
 use ledger::Ledger;
 use results_folder::ResultsFolder;
-use stage::Parts;
+use stage::{BootParts, Guests, Parts};
 
 /// A run could not go on. What fails within a cell is no such error.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +88,9 @@ pub enum LabError {
     /// A device.
     #[error(transparent)]
     Base(#[from] BaseError),
+    /// The databases of guests.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// The tree of small files.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -91,9 +103,26 @@ pub enum LabError {
     /// A guest.
     #[error(transparent)]
     Guest(#[from] GuestError),
+    /// A guest of the user's.
+    #[error(transparent)]
+    OwnGuest(#[from] OwnGuestError),
     /// A recording.
     #[error(transparent)]
     Recorder(#[from] RecorderError),
+    /// This machine's kernel lacks a host file system.
+    #[error("mount {fs}: this machine's kernel has no such file system")]
+    NoHostFs {
+        /// Which.
+        fs: HostFsKind,
+    },
+    /// What ran inside a guest in the host's role failed.
+    #[error("run the plan inside a guest: it ended with status {status}: {said}")]
+    InGuest {
+        /// Its exit code.
+        status: i32,
+        /// The end of its messages.
+        said: String,
+    },
     /// A workload that left no result.
     #[error("read the result of {workload}: {said}")]
     NoResult {
@@ -116,6 +145,8 @@ pub struct Options {
     pub nestrace: PathBuf,
     /// The agent that guests get, if the plan wants one.
     pub agent: PathBuf,
+    /// Whether this is the program inside a guest to which another one gave the host's role.
+    pub is_inside: bool,
 }
 
 /// How far a run is.
@@ -160,14 +191,20 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
     let has_agent = plan.guest.has_agent && plan.record_seconds > 0;
-    if has_agent && !options.agent.is_file() {
+    if has_agent && plan.own_guest.is_none() && !options.agent.is_file() {
         return Err(LabError::NoAgent(options.agent.clone()));
     }
     let folder = ResultsFolder::open(&options.folder, plan_text)?;
+    // What an earlier run lost goes from the top: a guest's disks before what lies under them.
+    let _claimed = plan.own_guest.as_ref().map(own_guest::claim).transpose()?;
     leftovers::remove(&folder.path().join(results_folder::WORK));
     let work = folder.work()?;
     let ledger = Ledger::open(plan, folder)?;
-    let done = run_in(plan, options, ledger, &work, has_agent, progress);
+    let done = if plan.host_in_guest && !options.is_inside {
+        host_guest::run(plan, options, ledger, &work, progress)
+    } else {
+        run_in(plan, options, ledger, &work, has_agent, progress)
+    };
     // Everything in it was dropped before.
     leftovers::remove(&work);
     done
@@ -181,14 +218,23 @@ fn run_in(
     has_agent: bool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
+    let hosts = plan.cells.iter().map(|cell| cell.combination.host);
+    for host in hosts.collect::<BTreeSet<Host>>() {
+        if let Host::Fs(fs) = host
+            && !kernel_has(fs)
+        {
+            return Err(LabError::NoHostFs { fs });
+        }
+    }
     // Before anything else: what is refused here was not touched.
     let devices = NamedDevice::claim_all(&plan.devices, plan.device_bytes());
     let devices = devices.map_err(BaseError::from)?;
     let devices: Vec<Arc<NamedDevice>> = devices.into_iter().map(Arc::new).collect();
-    let estimate = plan.estimate().without_recordings(ledger.n_recorded());
+    let estimate = plan
+        .estimate_inside()
+        .without_recordings(ledger.n_recorded());
     machine::check_room(&estimate, &machine::room(work), work)?;
-    let kernel = kernel_image::obtain(&plan.guest.kernel)?;
-    let initramfs = initramfs::obtain(&kernel)?;
+    let guests = guests(plan, options, has_agent)?;
     if !ledger.has_header() {
         progress(&Progress {
             n_done: 0,
@@ -196,23 +242,44 @@ fn run_in(
             seconds_left: estimate.seconds,
             what: String::from("how fast the devices beneath are"),
         });
-        ledger.write_header(first_header(plan, &kernel, &devices, work)?)?;
+        let header = first_header(plan, options, &guests, &devices, work)?;
+        ledger.write_header(header)?;
     }
     let schedule = plan.schedule();
     let parts = Parts {
+        guests,
+        has_agent,
+        devices,
+    };
+    let mut bench = RealBench::new(plan, &schedule, &options.nestrace, parts, work);
+    sequence::run(plan, &schedule.steps, &mut ledger, &mut bench, progress)
+}
+
+/// Where guests come from: what they are booted from, or the user's own one with all that it needs.
+fn guests(plan: &Plan, options: &Options, has_agent: bool) -> Result<Guests, LabError> {
+    if let Some(own) = &plan.own_guest {
+        own_guest::check_programs(own, plan)?;
+        return Ok(Guests::Own(own.clone()));
+    }
+    let kernel = kernel_image::obtain(&plan.guest.kernel)?;
+    let initramfs = initramfs::obtain(&kernel)?;
+    Ok(Guests::Booted(BootParts {
         kernel,
         initramfs,
         agent: has_agent.then(|| options.agent.clone()),
         accel: Accel::KvmIfItBoots,
-        devices,
-    };
-    let mut guests = Guests::new(plan, &schedule, &options.nestrace, parts, work);
-    sequence::run(plan, &schedule.steps, &mut ledger, &mut guests, progress)
+        patience: if options.is_inside {
+            host_guest::PATIENCE
+        } else {
+            1
+        },
+    }))
 }
 
 fn first_header(
     plan: &Plan,
-    kernel: &kernel_image::KernelImage,
+    options: &Options,
+    guests: &Guests,
     devices: &[Arc<NamedDevice>],
     work: &Path,
 ) -> Result<RunHeader, LabError> {
@@ -236,7 +303,7 @@ fn first_header(
         seed: plan.seed,
         repetitions: plan.repetitions,
         started_unix_s: unix_seconds(),
-        machine: machine::describe(kernel),
+        machine: machine::describe(guests, options.is_inside)?,
         bases,
         cells: plan.cells.iter().map(|cell| cell.id.clone()).collect(),
         excluded: plan.excluded.clone(),
@@ -248,15 +315,22 @@ fn unix_seconds() -> u64 {
     now.map_or(0, |now| now.as_secs())
 }
 
-/// Programs that the plan's workloads and disks need besides the rig's own packages, as package names.
+/// Programs that a plan's workloads and disks need besides the rig's own packages, as package names.
 #[must_use]
-pub fn missing_packages() -> Vec<String> {
+pub fn missing_packages(plan: &Plan) -> Vec<String> {
     let mut packages = packages::missing();
-    let own = [
+    let mut own = vec![
         ("dd", "coreutils"),
         ("tar", "tar"),
         ("wipefs", "util-linux"),
     ];
+    if let Some(guest) = &plan.own_guest {
+        own.push(("virsh", "libvirt-clients"));
+        own.extend(guest.ssh.as_ref().map(|_| ("ssh", "openssh-client")));
+    }
+    if database::is_wanted(plan) {
+        own.extend(database::PROGRAMS);
+    }
     packages.extend(packages::missing_of(&own, |program| {
         find_program(program).is_some()
     }));

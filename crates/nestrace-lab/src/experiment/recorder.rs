@@ -53,15 +53,18 @@ pub(super) struct Recorder {
     child: Child,
     said: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
+    patience: u32,
 }
 
 impl Recorder {
-    /// Starts a recording of `guest` and waits until it is live; with an agent, that one too.
+    /// Starts a recording of `guest` and waits until it is live; with an agent, that one too. `patience` says how
+    /// many times longer than usual all of it may take.
     pub(super) fn start(
         nestrace: &Path,
         guest: &str,
         bundle: &Path,
         has_agent: bool,
+        patience: u32,
     ) -> Result<Self, RecorderError> {
         let agent = if has_agent { "auto" } else { "off" };
         let mut command = Command::new(nestrace);
@@ -98,6 +101,7 @@ impl Recorder {
             child,
             said,
             reader: Some(reader),
+            patience,
         };
         recorder.wait_for(&["live"])?;
         if has_agent {
@@ -111,7 +115,7 @@ impl Recorder {
         // It may have ended by itself, at the size limit.
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT);
         let start = Instant::now();
-        while start.elapsed() < END_PATIENCE {
+        while start.elapsed() < END_PATIENCE * self.patience {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => return Err(self.failed(&format!("it ended ({status})"))),
@@ -141,7 +145,7 @@ impl Recorder {
 
     /// Waits until one line of its messages has all of these words.
     fn wait_for(&mut self, words: &[&str]) -> Result<(), RecorderError> {
-        let deadline = Instant::now() + LIVE_PATIENCE;
+        let deadline = Instant::now() + LIVE_PATIENCE * self.patience;
         let is_edge = |c: char| !c.is_alphanumeric() && !['-', '_'].contains(&c);
         let has = |line: &str, word: &str| line.split(is_edge).any(|w| w == word);
         loop {

@@ -61,7 +61,8 @@ pub enum FolderError {
     Busy(PathBuf),
 }
 
-const PLAN: &str = "plan.toml";
+/// The plan, as it was run.
+pub(super) const PLAN: &str = "plan.toml";
 const HEADER: &str = "run.json";
 const LOCK: &str = ".lock";
 /// Folder of devices and images.

@@ -1,5 +1,6 @@
 //! A guest with the disks of a batch, and one run of a workload in it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,43 +8,76 @@ use std::time::Duration;
 use nestrace_report::lab::CellRun;
 
 use super::LabError;
-use super::base::{Base, disk_id};
+use super::base::{Attached, Base, disk_id};
 use super::counters::{SHELL, Snapshot};
+use super::database;
 use super::fio_result::FioResult;
+use super::lab_guest::LabGuest;
+use super::own_guest::{self, OwnGuestWithDisks};
 use super::recorder::Recorder;
+use super::sysbench_result::SysbenchResult;
 use super::tree;
 use crate::external_tool::last_lines;
 use crate::guest::{Accel, Guest, GuestSpec};
+use crate::guest_fs::PROGRAM_FOLDER;
 use crate::initramfs::{self, Initramfs};
 use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
-use crate::plan::workload::{Action, FIO_RESULT, FOLDER, TREE, Workload};
-use crate::plan::{Batch, Combination, Plan, PlannedCell, Scheduler};
+use crate::plan::oltp;
+use crate::plan::workload::{Action, FOLDER, RESULT, TREE, Workload};
+use crate::plan::{
+    Batch, Combination, GuestFs, OwnGuest, PASS_THROUGH, Plan, PlannedCell, Scheduler,
+};
+use crate::qemu_command::shared_folder;
 
 /// mkfs, mount and layout under translation, on a loaded machine.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(600);
 /// fio opens all files of a personality at once.
 const OPEN_FILES: u32 = 65_536;
+/// How guests mount a folder of the host's.
+pub(super) const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
 /// Besides what the workload takes.
 const MEASURE_PATIENCE: u32 = 180;
 
-/// What guests are made from.
+/// What guests are booted from.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct BootParts {
     pub(super) kernel: KernelImage,
     pub(super) initramfs: Initramfs,
-    /// The agent and the libraries that it needs; empty without one.
+    /// The agent, where the plan wants one.
     pub(super) agent: Option<PathBuf>,
     pub(super) accel: Accel,
+    /// How many times longer than usual everything may take.
+    pub(super) patience: u32,
+}
+
+/// What stages are made from.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) guests: Guests,
+    /// Whether recordings are made inside guests too.
+    pub(super) has_agent: bool,
     /// Devices that the user named; empty where each is a loop device.
     pub(super) devices: Vec<Arc<NamedDevice>>,
 }
 
-/// A booted guest and what lies under its disks.
+/// Where guests come from.
+#[derive(Debug)]
+pub(super) enum Guests {
+    /// The lab boots them.
+    Booted(BootParts),
+    /// One of the user's runs.
+    Own(OwnGuest),
+}
+
+/// A guest and what lies under its disks.
 #[derive(Debug)]
 pub(super) struct Stage {
     // The guest goes first, then its disks.
-    guest: Guest,
+    guest: LabGuest,
+    accelerator: &'static str,
+    /// The images of a guest of the user's.
+    images: BTreeMap<usize, PathBuf>,
     bases: Vec<Base>,
     agent_runs: bool,
     has_agent: bool,
@@ -66,27 +100,34 @@ impl Stage {
             bases.push(base);
         }
         disks.sort_by_key(|(number, _)| *number);
-        let name = format!("nestrace-lab-{}", std::process::id());
-        let mut spec = GuestSpec::new(name, &parts.kernel, &parts.initramfs);
-        spec.disks = disks.into_iter().map(|(_, disk)| disk).collect();
-        spec.memory_mib = plan.guest.memory_mib;
-        spec.vcpus = plan.guest.vcpus;
-        spec.accel = parts.accel;
-        spec.files = files(plan, parts, work)?;
-        spec.agent.clone_from(&parts.agent);
+        let mut images = BTreeMap::new();
+        let (guest, accelerator) = match &parts.guests {
+            Guests::Booted(boot_parts) => boot(plan, boot_parts, disks, work)?,
+            Guests::Own(own) => {
+                let mut specs = Vec::new();
+                for (number, attached) in disks {
+                    if let Attached::Disk(disk) = attached {
+                        images.insert(number, disk.image.clone());
+                        specs.push(disk);
+                    }
+                }
+                let guest = OwnGuestWithDisks::attach(own, &specs)?;
+                (LabGuest::Own(guest), own_guest::accelerator(own)?)
+            }
+        };
         Ok(Self {
-            guest: Guest::boot(spec)?,
+            guest,
+            accelerator,
+            images,
             bases,
             agent_runs: false,
-            has_agent: parts.agent.is_some(),
+            has_agent: parts.has_agent,
         })
     }
 
     /// `kvm` or `tcg`.
     pub(super) fn accelerator(&self) -> &'static str {
-        let answer = self.guest.qmp("query-kvm", serde_json::Value::Null);
-        let enabled = answer.is_ok_and(|answer| answer["enabled"] == true);
-        if enabled { "kvm" } else { "tcg" }
+        self.accelerator
     }
 
     /// One run: a new file system, the workload, its counters; with a recorder, recorded for `seconds`.
@@ -99,7 +140,7 @@ impl Stage {
         self.guest
             .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE)?;
         if recording.is_some() && self.has_agent && !self.agent_runs {
-            self.guest.start_agent("")?;
+            self.guest.start_agent()?;
             self.agent_runs = true;
         }
         let base = self.bases.iter().find(|base| base.carries(disk));
@@ -107,7 +148,14 @@ impl Stage {
         let recorder = match recording {
             Some((nestrace, bundle, _)) => {
                 let name = self.guest.name();
-                Some(Recorder::start(nestrace, name, bundle, self.has_agent)?)
+                let patience = self.guest.patience();
+                Some(Recorder::start(
+                    nestrace,
+                    name,
+                    bundle,
+                    self.has_agent,
+                    patience,
+                )?)
             }
             None => None,
         };
@@ -115,7 +163,7 @@ impl Stage {
         let before = Snapshot::of_host(device);
         let seconds = recording.map(|(.., seconds)| seconds);
         let patience = cell.workload.expected_seconds() * 6 + MEASURE_PATIENCE;
-        let output = self.guest.run_ok(
+        let stdout = self.guest.run_ok(
             &measure_script(cell, disk, seconds),
             Duration::from_secs(u64::from(patience)),
         )?;
@@ -124,14 +172,52 @@ impl Stage {
             recorder.stop()?;
         }
         self.guest.run_ok(&unmount_script(), PREPARE_PATIENCE)?;
-        let mut run = result(&cell.workload, &output.stdout)?;
+        let mut run = result(&cell.workload, &stdout)?;
         run.host = after.since(&before);
+        run.disk = recording
+            .zip(self.images.get(&disk))
+            .and_then(|((_, bundle, _), image)| own_guest::recorded_disk(bundle, image));
         Ok(run)
     }
 }
 
+/// A guest with these disks and folders, and what executes it.
+fn boot(
+    plan: &Plan,
+    parts: &BootParts,
+    disks: Vec<(usize, Attached)>,
+    work: &Path,
+) -> Result<(LabGuest, &'static str), LabError> {
+    let name = format!("nestrace-lab-{}", std::process::id());
+    let mut spec = GuestSpec::new(name, &parts.kernel, &parts.initramfs);
+    for (number, attached) in disks {
+        match attached {
+            Attached::Disk(disk) => spec.disks.push(disk),
+            Attached::Folder(folder) => {
+                let arguments = shared_folder(&folder, &disk_id(number), "");
+                spec.extra_arguments.extend(arguments);
+            }
+        }
+    }
+    spec.disks.extend(database::disk(plan, work)?);
+    spec.memory_mib = plan.guest.memory_mib;
+    spec.vcpus = plan.guest.vcpus;
+    spec.accel = parts.accel;
+    spec.trusts_tsc = true;
+    spec.patience = parts.patience;
+    spec.files = files(plan, parts, work)?;
+    spec.agent.clone_from(&parts.agent);
+    let guest = Guest::boot(spec)?;
+    let answer = guest.qmp("query-kvm", serde_json::Value::Null);
+    let is_kvm = answer.is_ok_and(|answer| answer["enabled"] == true);
+    Ok((
+        LabGuest::Booted(Box::new(guest)),
+        if is_kvm { "kvm" } else { "tcg" },
+    ))
+}
+
 /// The agent's libraries, where it has any, and the tree that a workload unpacks.
-fn files(plan: &Plan, parts: &Parts, work: &Path) -> Result<Vec<(String, PathBuf)>, LabError> {
+fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, PathBuf)>, LabError> {
     let mut files = Vec::new();
     if let Some(agent) = &parts.agent {
         let libraries = initramfs::libraries_of_any(agent);
@@ -157,19 +243,24 @@ fn settle(base: Option<&Base>) {
     let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
-/// Shell that unmounts the file system, where the workload did not.
+/// Shell that unmounts the file system, where the workload did not, and before that ends what uses it.
 fn unmount_script() -> String {
-    format!("grep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER}")
+    format!(
+        "{}\ngrep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER}",
+        oltp::stop_script()
+    )
 }
 
 /// What scripts of workloads find: the device, the file system's name, and the command that checks it.
 fn variables(cell: &PlannedCell, disk: usize) -> String {
-    let fs = cell.combination.guest_fs;
-    format!(
-        "name=$(disk {})\ndev=/dev/$name\nfs={fs}\nfsck='{}'\n",
-        disk_id(disk),
-        fs.fsck_command("").trim_end()
-    )
+    let id = disk_id(disk);
+    match cell.combination.guest_fs {
+        GuestFs::Fs(fs) => format!(
+            "bin=${{bin-{PROGRAM_FOLDER}}}\nname=$(disk {id})\ndev=/dev/$name\nfs={fs}\nfsck=\"{}\"\n",
+            fs.fsck_command("${bin}", "").trim_end()
+        ),
+        GuestFs::PassThrough => format!("dev={id}\nfs={PASS_THROUGH}\n"),
+    }
 }
 
 /// Shell that makes the file system anew on a disk that is as it was at first.
@@ -203,10 +294,24 @@ fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
     } else {
         guest_mount_options
     };
+    let (make, kept, empty) = match guest_fs {
+        GuestFs::Fs(fs) => {
+            let make = format!(
+                "load {}\n{}",
+                fs.module(),
+                fs.mkfs_command_in("${bin}", "$dev")
+            );
+            (make, String::new(), "")
+        }
+        // The host's file system stays; what an earlier run left in it goes.
+        GuestFs::PassThrough => (
+            String::from("load 9pnet_virtio 9p"),
+            format!("{P9_OPTIONS},"),
+            "rm -rf /mnt/nestrace-lab/* /mnt/nestrace-lab/.[!.]*",
+        ),
+    };
     script.push_str(&format!(
-        "load {}\n{}\nmkdir -p {FOLDER}\noptions={options}\nmount -t $fs -o $options $dev {FOLDER}\n{}\nsync\n",
-        guest_fs.module(),
-        guest_fs.mkfs_command("$dev"),
+        "{make}\nmkdir -p {FOLDER}\noptions={kept}{options}\nmount -t $fs -o $options $dev {FOLDER}\n{empty}\n{}\nsync\n",
         cell.workload.prepare_script()
     ));
     if !cell.workload.is_warm() {
@@ -218,11 +323,11 @@ fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
 /// Shell that runs the workload between two looks at the counters.
 fn measure_script(cell: &PlannedCell, disk: usize, seconds: Option<u32>) -> String {
     format!(
-        "ulimit -n {OPEN_FILES}; rm -f {FIO_RESULT}\n{}echo @before; {SHELL}\n\
+        "ulimit -n {OPEN_FILES}; rm -f {RESULT}\n{}echo @before; {SHELL}\n\
          (\n{}\n) > /run/lab.out 2>&1; status=$?\n\
          echo @after; {SHELL}\n\
          [ $status = 0 ] || {{ tail -n 20 /run/lab.out >&2; exit $status; }}\n\
-         echo @result; cat {FIO_RESULT} 2> /dev/null || true",
+         echo @result; cat {RESULT} 2> /dev/null || true",
         variables(cell, disk),
         cell.workload.measure_script(seconds)
     )
@@ -249,6 +354,13 @@ fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
             run.elapsed_s = fio.elapsed_s;
             run.latency = fio.latency;
         }
+        Action::Oltp(_) => {
+            let sysbench = SysbenchResult::parse(result).ok_or_else(garbled)?;
+            run.value = sysbench.per_second;
+            run.elapsed_s = sysbench.elapsed_s;
+            let name = String::from("transaction");
+            run.latency = BTreeMap::from([(name, sysbench.latency)]);
+        }
         Action::Script(script) if script.operations > 0 => {
             run.value = script.operations as f64 / run.elapsed_s.max(0.01);
         }
@@ -270,7 +382,7 @@ mod tests {
     fn the_disk_is_made_anew_where_it_is_thin() {
         let sparse = cell("name='a'\n[[workload]]\nname='randread'");
         let script = prepare_script(&sparse, 3);
-        assert!(script.contains("disk lab3") && script.contains("blkdiscard $dev"));
+        assert!(script.contains("disk nestrace-lab-3") && script.contains("blkdiscard $dev"));
         let written = cell(
             "name='a'\n[axes]\nplacement='fragmented'\nguest_scheduler='bfq'\nguest_read_ahead_kib=0\nguest_mount_options='noatime'\n[[workload]]\nname='iozone-reread'",
         );
@@ -291,12 +403,12 @@ mod tests {
             let prepare = prepare_script(&cell, 1);
             let (mount, unmount) = (
                 prepare.find("mount -t $fs").unwrap(),
-                prepare.rfind("umount /mnt/lab").unwrap(),
+                prepare.rfind("umount /mnt/nestrace-lab").unwrap(),
             );
             assert!(mount < unmount, "{prepare}");
             let script = measure_script(&cell, 1, Some(2));
             assert!(
-                script.contains(&format!("fsck='/usr/bin/{fsck}'")),
+                script.contains(&format!("fsck=\"${{bin}}{fsck}\"")),
                 "{script}"
             );
             assert!(script.contains("$fsck $dev"), "{script}");
@@ -322,8 +434,27 @@ mod tests {
             assert!(order.is_sorted(), "{script}");
             assert_eq!(place("--create_only=1") < order[2], old, "{script}");
             // A reread finds in the page cache what the upgrade's unmounting took out of it.
-            assert_eq!(script.contains("cat /mnt/lab/*"), old, "{script}");
+            assert_eq!(script.contains("cat /mnt/nestrace-lab/*"), old, "{script}");
         }
+    }
+
+    #[test]
+    fn a_folder_of_the_hosts_is_emptied_and_not_formatted() {
+        let cell = cell(
+            "name='a'\n[axes]\nguest_fs='9p'\nguest_mount_options='noatime'\n[[workload]]\nname='randwrite'",
+        );
+        let script = prepare_script(&cell, 3);
+        for there in [
+            "dev=nestrace-lab-3\nfs=9p\n",
+            "version=9p2000.L,msize=262144,noatime\nmount -t $fs -o $options $dev",
+            "rm -rf /mnt/nestrace-lab/* /mnt/nestrace-lab/.[!.]*",
+        ] {
+            assert!(script.contains(there), "{script}");
+        }
+        for not_there in ["mkfs", "blkdiscard", "$(disk"] {
+            assert!(!script.contains(not_there), "{script}");
+        }
+        assert!(!cell.can_be_recorded());
     }
 
     #[test]

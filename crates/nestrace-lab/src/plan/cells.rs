@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use nestrace_report::lab::Excluded;
 
 use super::PlannedCell;
-use super::combination::{Axis, Combination};
+use super::axes::Axis;
+use super::combination::Combination;
 use super::error::PlanError;
 use super::section::{Placed, Section};
 use super::workload::Workload;

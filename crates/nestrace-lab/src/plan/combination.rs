@@ -2,138 +2,17 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::str::FromStr;
 
+use super::axes::{Axis, GuestFs, Host, Placement, Preallocation, Scheduler};
 use crate::stack::{
-    Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, UnknownValue, axis,
+    Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, UnknownValue,
 };
-
-axis!(
-    /// The axes of a plan.
-    Axis, "an axis", {
-        /// File system in the guest.
-        GuestFs = "guest_fs",
-        /// File system under the image, or `bd`.
-        HostFs = "host_fs",
-        /// Format of the image.
-        Format = "format",
-        /// QEMU's cache mode.
-        Cache = "cache",
-        /// How QEMU submits.
-        Aio = "aio",
-        /// The guest's bus.
-        Bus = "bus",
-        /// qemu-img's preallocation.
-        Preallocation = "preallocation",
-        /// How the image lies on the host's file system.
-        Placement = "placement",
-        /// The guest's I/O scheduler.
-        GuestScheduler = "guest_scheduler",
-        /// The host's I/O scheduler.
-        HostScheduler = "host_scheduler",
-        /// Options of the guest's mount.
-        GuestMountOptions = "guest_mount_options",
-        /// Options of the host's mount.
-        HostMountOptions = "host_mount_options",
-        /// The guest's read-ahead, KiB.
-        GuestReadAhead = "guest_read_ahead_kib",
-        /// The host's read-ahead, KiB.
-        HostReadAhead = "host_read_ahead_kib",
-    }
-);
-
-axis!(
-    /// qemu-img's preallocation.
-    Preallocation, "a preallocation", {
-        /// Nothing is allocated.
-        Off = "off",
-        /// Tables of a qcow2 image.
-        Metadata = "metadata",
-        /// Space by fallocate.
-        Falloc = "falloc",
-        /// Space by writing.
-        Full = "full",
-    }
-);
-
-axis!(
-    /// How a raw image lies on the host's file system before each run.
-    Placement, "a placement", {
-        /// Nothing is allocated.
-        Sparse = "sparse",
-        /// Written once from start to end.
-        Preallocated = "preallocated",
-        /// Written once in pieces of 64 KiB in a random order, with another file's between them.
-        Fragmented = "fragmented",
-    }
-);
-
-axis!(
-    /// An I/O scheduler.
-    Scheduler, "a scheduler", {
-        /// What the kernel chose.
-        Default = "default",
-        /// None.
-        None = "none",
-        /// mq-deadline.
-        MqDeadline = "mq-deadline",
-        /// BFQ.
-        Bfq = "bfq",
-        /// Kyber.
-        Kyber = "kyber",
-    }
-);
-
-/// What lies under the image, or in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Host {
-    /// The bare block device: the guest's disk is the device itself.
-    Bare,
-    /// A file system with the image on it.
-    Fs(HostFsKind),
-}
-
-/// The word for the bare block device.
-pub const BARE: &str = "bd";
-
-impl Host {
-    /// The word of a plan.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Bare => BARE,
-            Self::Fs(kind) => kind.word(),
-        }
-    }
-
-    /// Every word.
-    #[must_use]
-    pub fn words() -> Vec<&'static str> {
-        let kinds = HostFsKind::ALL.iter().map(|kind| kind.word());
-        kinds.chain([BARE]).collect()
-    }
-}
-
-impl FromStr for Host {
-    type Err = UnknownValue;
-
-    fn from_str(word: &str) -> Result<Self, UnknownValue> {
-        if word == BARE {
-            return Ok(Self::Bare);
-        }
-        word.parse().map(Self::Fs).map_err(|_| UnknownValue {
-            axis: "what lies beneath on the host",
-            word: word.to_owned(),
-            expected: Self::words(),
-        })
-    }
-}
 
 /// One value of each axis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Combination {
     /// File system in the guest.
-    pub guest_fs: GuestFsKind,
+    pub guest_fs: GuestFs,
     /// What lies beneath.
     pub host: Host,
     /// Format, cache mode, submission and bus.
@@ -160,7 +39,7 @@ impl Default for Combination {
     /// What an axis that a plan does not name is: ext4 in a raw image on ext4, past the page cache.
     fn default() -> Self {
         Self {
-            guest_fs: GuestFsKind::Ext4,
+            guest_fs: GuestFs::Fs(GuestFsKind::Ext4),
             host: Host::Fs(HostFsKind::Ext4),
             disk: DiskStack::RAW,
             preallocation: Preallocation::Off,
@@ -234,13 +113,30 @@ impl Combination {
         self.host == Host::Bare
     }
 
+    /// Whether the guest has no disk, but a folder of the host's.
+    #[must_use]
+    pub fn is_passed_through(&self) -> bool {
+        self.guest_fs == GuestFs::PassThrough
+    }
+
     /// The same without an image: what it is compared with. Axes of the image and of the host's file
-    /// system are at their defaults there.
+    /// system are at their defaults there. A folder of the host's is compared with the guest's own file system of
+    /// that kind: both are one file system on a device.
     #[must_use]
     pub fn baseline(&self) -> Self {
         let mut disk = self.disk;
         disk.format = ImageFormat::Raw;
+        let (guest_fs, guest_mount_options) = match (self.guest_fs, self.host) {
+            // Its mount options are 9p's, the host's are that file system's.
+            (GuestFs::PassThrough, Host::Fs(kind)) => {
+                let same = kind.word().parse().unwrap_or(self.guest_fs);
+                (same, &self.host_mount_options)
+            }
+            _ => (self.guest_fs, &self.guest_mount_options),
+        };
         Self {
+            guest_fs,
+            guest_mount_options: guest_mount_options.clone(),
             host: Host::Bare,
             disk,
             preallocation: Preallocation::Off,
@@ -253,11 +149,15 @@ impl Combination {
     /// Everything that makes the guest's disk what it is: combinations that agree in it share a disk.
     #[must_use]
     pub fn disk_key(&self) -> Self {
+        let guest_fs = if self.is_passed_through() {
+            self.guest_fs
+        } else {
+            Self::default().guest_fs
+        };
+        // What is set of its queue stays set: other settings are another disk.
         Self {
-            guest_fs: GuestFsKind::Ext4,
-            guest_scheduler: Scheduler::Default,
+            guest_fs,
             guest_mount_options: String::new(),
-            guest_read_ahead_kib: None,
             ..self.clone()
         }
     }
@@ -270,6 +170,9 @@ impl Combination {
             return self.disk_key();
         }
         Self {
+            guest_fs: Self::default().guest_fs,
+            guest_scheduler: Scheduler::Default,
+            guest_read_ahead_kib: None,
             disk: DiskStack::RAW,
             preallocation: Preallocation::Off,
             placement: Placement::Sparse,
@@ -281,6 +184,7 @@ impl Combination {
     #[must_use]
     pub fn is_thin(&self) -> bool {
         !self.is_bare()
+            && !self.is_passed_through()
             && self.preallocation == Preallocation::Off
             && self.placement == Placement::Sparse
     }
@@ -292,6 +196,9 @@ impl Combination {
         if let Some(objection) = self.disk.objection() {
             return Some(objection);
         }
+        if self.is_passed_through() {
+            return self.objection_to_pass_through();
+        }
         if is_raw && self.preallocation == Preallocation::Metadata {
             return Some("a raw image has no metadata to preallocate");
         }
@@ -302,6 +209,30 @@ impl Combination {
             return Some("preallocation and placement exclude each other");
         }
         None
+    }
+}
+
+impl Combination {
+    fn objection_to_pass_through(&self) -> Option<&'static str> {
+        let usual = Self::default();
+        if self.is_bare() {
+            return Some(
+                "9p passes a folder of the host's file system through: a bare device has none",
+            );
+        }
+        if self.disk != usual.disk
+            || self.preallocation != usual.preallocation
+            || self.placement != usual.placement
+        {
+            return Some(
+                "9p has no image: it goes with raw, none, native and virtio alone (an [[include]] of its own)",
+            );
+        }
+        let has_queue = self.guest_scheduler != usual.guest_scheduler
+            || self.guest_read_ahead_kib != usual.guest_read_ahead_kib;
+        has_queue.then_some(
+            "9p has no disk in the guest, which has neither scheduler nor read-ahead then",
+        )
     }
 }
 
@@ -358,6 +289,7 @@ fn kib(word: &str) -> Result<Option<u32>, UnknownValue> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::axes::PASS_THROUGH;
     use super::*;
 
     #[test]
@@ -403,6 +335,45 @@ mod tests {
         let baseline = combination.baseline();
         assert_eq!(baseline.to_string(), "xfs on bd (none, native, ide)");
         assert_eq!(baseline.baseline(), baseline);
+    }
+
+    #[test]
+    fn a_folder_of_the_hosts_is_compared_with_one_file_system_on_a_device() {
+        let set = |words: &[(Axis, &str)]| {
+            let mut combination = Combination::default();
+            combination.set(Axis::GuestFs, PASS_THROUGH).unwrap();
+            combination.set(Axis::HostFs, "xfs").unwrap();
+            for (axis, word) in words {
+                combination.set(*axis, word).unwrap();
+            }
+            combination
+        };
+        let passed = set(&[]);
+        assert_eq!(passed.objection(), None);
+        assert_eq!(
+            passed.baseline().to_string(),
+            "xfs on bd (none, native, virtio)"
+        );
+        let with_options = set(&[
+            (Axis::GuestMountOptions, "cache=loose"),
+            (Axis::HostMountOptions, "noatime"),
+        ]);
+        assert_eq!(with_options.baseline().guest_mount_options, "noatime");
+        // It lies beside images on the same file system, and is no image.
+        let mut image = passed.clone();
+        image.set(Axis::GuestFs, "btrfs").unwrap();
+        assert_eq!(passed.base_key(), image.base_key());
+        assert_ne!(passed.disk_key(), image.disk_key());
+        for wrong in [
+            (Axis::HostFs, "bd"),
+            (Axis::Format, "qcow2"),
+            (Axis::Bus, "ide"),
+            (Axis::Placement, "fragmented"),
+            (Axis::GuestScheduler, "bfq"),
+            (Axis::GuestReadAhead, "64"),
+        ] {
+            assert!(set(&[wrong]).objection().is_some(), "{wrong:?}");
+        }
     }
 
     #[test]

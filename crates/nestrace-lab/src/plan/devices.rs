@@ -7,21 +7,17 @@ use std::path::{Path, PathBuf};
 
 use super::Plan;
 use super::error::PlanError;
+use super::host_section::TABLE;
 use super::section::Section;
 
-/// The table of a plan, and its key.
-pub(super) const TABLE: &str = "host";
-const KEY: &str = "devices";
+/// Their key in the table of a plan.
+pub(super) const KEY: &str = "devices";
 
 /// What a plan names.
 ///
 /// # Errors
 /// A name is none of a device.
-pub(super) fn read(top: &Section<'_>) -> Result<Vec<PathBuf>, PlanError> {
-    let Some(section) = top.section(TABLE)? else {
-        return Ok(Vec::new());
-    };
-    section.only(&[KEY])?;
+pub(super) fn read(section: &Section<'_>) -> Result<Vec<PathBuf>, PlanError> {
     let mut devices = Vec::new();
     for (word, span) in section.words(KEY)?.into_iter().flatten() {
         if !is_device(&word) {

@@ -1,6 +1,10 @@
 //! How long a plan takes and how much room it needs, before anything is built.
 
+use std::collections::BTreeMap;
+
 use super::library::TREE_FILE;
+use super::oltp::OWN_BYTES;
+use super::workload::Action;
 use super::{Kind, Plan, Step};
 
 /// Seconds that a run takes besides what it measures, under translation: mkfs, mount, layout, counters.
@@ -9,10 +13,19 @@ const AROUND_A_RUN: u64 = 4;
 const AROUND_A_RECORDING: u64 = 6;
 /// Seconds of a boot and the making of its disks.
 const BOOT: u64 = 20;
+/// How many times longer all of these take where the host's role is inside a guest, and its guests are
+/// translated twice.
+const IN_GUEST: u64 = 15;
 /// Bytes per second at which the devices beneath are written in full.
 const DISK_RATE: u64 = 200 << 20;
 /// Bytes of a recording, roughly.
 const RECORDING: u64 = 24 << 20;
+
+/// Memory of the guest in the host's role: its own system, the pages of what it reads over 9p, and the layer above
+/// this machine's files.
+const HOST_GUEST_MEMORY: u64 = 2_560 << 20;
+/// What the file system of its disk takes for itself.
+const HOST_GUEST_FS: u64 = 512 << 20;
 
 /// Bytes that tar adds to a file: its header, and zeros up to whole blocks.
 const TAR_FILE: u64 = 1 << 10;
@@ -39,11 +52,18 @@ impl Plan {
     #[must_use]
     pub fn step_seconds(&self, step: &Step) -> u64 {
         let cell = self.cells.get(step.cell);
+        let slower = self.slower();
         let measured = cell.map_or(0, |cell| u64::from(cell.workload.expected_seconds()));
         match step.kind {
-            Kind::Timed(_) => AROUND_A_RUN + measured,
-            Kind::Recorded => AROUND_A_RUN + AROUND_A_RECORDING + u64::from(self.record_seconds),
+            Kind::Timed(_) => AROUND_A_RUN * slower + measured,
+            Kind::Recorded => {
+                (AROUND_A_RUN + AROUND_A_RECORDING) * slower + u64::from(self.record_seconds)
+            }
         }
+    }
+
+    fn slower(&self) -> u64 {
+        if self.host_in_guest { IN_GUEST } else { 1 }
     }
 }
 
@@ -58,7 +78,24 @@ impl Estimate {
         }
     }
 
+    /// What a plan takes, of a host inside a guest with that guest.
     pub(super) fn new(plan: &Plan) -> Self {
+        let inside = Self::inside(plan);
+        if !plan.host_in_guest {
+            return inside;
+        }
+        // A twentieth of its disk is kept for root, and there are tables.
+        let disk = inside.work_bytes + inside.work_bytes / 8 + HOST_GUEST_FS;
+        Self {
+            memory_bytes: inside.memory_bytes + HOST_GUEST_MEMORY,
+            result_bytes: recordings_of(plan) * RECORDING,
+            work_bytes: disk.next_multiple_of(1 << 20),
+            ..inside
+        }
+    }
+
+    /// What it takes of the machine that has the host's role.
+    pub(super) fn inside(plan: &Plan) -> Self {
         let schedule = plan.schedule();
         let seconds: u64 = schedule
             .steps
@@ -74,29 +111,80 @@ impl Estimate {
             bases.iter().map(|base| base.bytes).sum()
         };
         let devices = schedule.batches.iter().map(of_batch).max().unwrap_or(0);
-        let boot = BOOT + devices / DISK_RATE;
+        let boot = (BOOT + devices / DISK_RATE) * plan.slower();
         let entries = plan.cells.iter().map(|cell| cell.workload.tree_entries());
         // The tree and its archive are there at the same time.
         let tree = u64::from(entries.max().unwrap_or(0)) * (2 * TREE_FILE + TAR_FILE);
-        let recordings = if plan.record_seconds > 0 {
-            plan.cells.len() as u64
-        } else {
-            0
-        };
+        let database = database_bytes(plan);
         Self {
             n_runs: schedule.steps.len(),
             n_boots: schedule.n_boots(),
             seconds: seconds + schedule.n_boots() as u64 * boot,
-            work_bytes: devices + tree,
-            result_bytes: recordings * RECORDING,
-            memory_bytes: u64::from(plan.guest.memory_mib + 256) << 20,
+            work_bytes: devices + tree + database,
+            result_bytes: if plan.host_in_guest {
+                0
+            } else {
+                recordings_of(plan) * RECORDING
+            },
+            memory_bytes: match plan.own_guest {
+                Some(_) => 0,
+                None => u64::from(plan.guest.memory_mib + 256) << 20,
+            },
         }
     }
+}
+
+fn recordings_of(plan: &Plan) -> u64 {
+    if plan.record_seconds == 0 {
+        return 0;
+    }
+    let recorded = plan.cells.iter().filter(|cell| cell.can_be_recorded());
+    recorded.count() as u64
+}
+
+/// Databases and their disk, which are there at the same time, with the programs.
+fn database_bytes(plan: &Plan) -> u64 {
+    let cells = plan.cells.iter();
+    let sizes = cells.filter_map(|cell| match &cell.workload.action {
+        Action::Oltp(oltp) => Some((oltp.rows, cell.workload.scale.data_bytes)),
+        _ => None,
+    });
+    let sizes: BTreeMap<u64, u64> = sizes.collect();
+    if sizes.is_empty() {
+        return 0;
+    }
+    let each = sizes.values().map(|bytes| bytes + bytes / 4 + OWN_BYTES);
+    2 * (each.sum::<u64>() + 2 * OWN_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_room_for_two_levels() {
+        let text = "name = 'p'\n[host]\nin_guest = true\n[[workload]]\nname = 'randwrite'\n";
+        let plan = Plan::read(text).unwrap();
+        let (both, inside) = (plan.estimate(), plan.estimate_inside());
+        assert!(both.work_bytes * 19 / 20 >= inside.work_bytes + (256 << 20));
+        assert_eq!(both.memory_bytes - inside.memory_bytes, HOST_GUEST_MEMORY);
+        // Recordings go to this machine's folder and not to that disk.
+        assert_eq!(inside.result_bytes, 0);
+        assert!(both.result_bytes > 0);
+    }
+
+    #[test]
+    fn databases_of_each_size_are_there_once() {
+        let bytes = |workloads: &str| {
+            let text = format!("name = 'p'\nimage_size = '512M'\n{workloads}");
+            Plan::read(&text).unwrap().estimate().work_bytes
+        };
+        let one = "[[workload]]\nname = 'oltp-insert'\ndata_size = '32M'\n";
+        let same = "[[workload]]\nname = 'oltp-read-write'\ndata_size = '32M'\n";
+        let other = "[[workload]]\nname = 'oltp-read-write'\ndata_size = '64M'\n";
+        assert_eq!(bytes(one), bytes(&format!("{one}{same}")));
+        assert!(bytes(&format!("{one}{other}")) > bytes(one) + (128 << 20));
+    }
 
     #[test]
     fn a_tree_of_files_needs_room_beside_the_devices() {

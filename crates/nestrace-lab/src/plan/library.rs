@@ -1,15 +1,16 @@
 //! Workloads that have a name: FAST'12's micro set, Filebench's personalities, iozone's tests, the modes
-//! of sysbench fileio, and what installations do.
+//! of sysbench fileio, databases, and what installations do.
 //!
-//! Filebench and iozone are no Debian packages, and a guest of the rig holds little: all but the shell ones
-//! are jobs of fio. Each says in its note what of its model it leaves out.
+//! Filebench and iozone are no Debian packages, and a guest of the rig holds little: all but databases and the
+//! shell ones are jobs of fio. Each says in its note what of its model it leaves out.
 
 use nestrace_report::lab::Metric;
 
+use super::oltp::{self, Oltp};
 use super::workload::{Action, FioJobs, Scale, Script, Workload};
 
 /// Names of the library.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 28] = [
     "seqread",
     "seqwrite",
     "randread",
@@ -30,6 +31,10 @@ pub const NAMES: [&str; 24] = [
     "sysbench-rndrd",
     "sysbench-rndwr",
     "sysbench-rndrw",
+    "oltp-point-select",
+    "oltp-insert",
+    "oltp-update-index",
+    "oltp-read-write",
     "create-files",
     "open-files",
     "fsck-files",
@@ -45,6 +50,7 @@ pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workl
         ("fileserver" | "webserver" | "dbserver" | "mailserver", "") => personality(name, &scale),
         ("iozone", test) => iozone(test, &scale, block_size.unwrap_or("64k"))?,
         ("sysbench", mode) => sysbench(mode, &scale, block_size.unwrap_or("16k"))?,
+        ("oltp", test) => database(test, &scale)?,
         ("create", "files") => create_files(&scale),
         ("open", "files") => open_files(&scale),
         ("fsck", "files") => fsck_files(&scale),
@@ -226,6 +232,28 @@ fn sysbench(mode: &str, scale: &Scale, block_size: &str) -> Option<Parts> {
     Some((note.to_owned(), Metric::OperationsPerSecond, jobs))
 }
 
+/// Connections: the least of what was published, 12 to 60.
+const CONNECTIONS: u32 = 12;
+
+/// MariaDB under sysbench's own client.
+fn database(test: &str, scale: &Scale) -> Option<Parts> {
+    if !["point-select", "insert", "update-index", "read-write"].contains(&test) {
+        return None;
+    }
+    let rows = oltp::rows(scale);
+    let job = Oltp {
+        test: test.replace('-', "_"),
+        threads: CONNECTIONS,
+        rows,
+    };
+    let note = format!(
+        "sysbench's OLTP on MariaDB (InnoDB, O_DIRECT): {CONNECTIONS} connections, {} tables of {rows} rows, of \
+         which a quarter fits into the server's cache; each transaction is synced",
+        oltp::TABLES
+    );
+    Some((note, Metric::OperationsPerSecond, Action::Oltp(job)))
+}
+
 /// Folders of E3.
 const FOLDERS: u64 = 50;
 
@@ -321,7 +349,14 @@ mod tests {
             assert_eq!(workload.name, name);
             assert!(!workload.measure_script(None).is_empty() && !workload.note.is_empty());
         }
-        for other in ["", "iozone", "iozone-x", "seqread-x", "unpack"] {
+        for other in [
+            "",
+            "iozone",
+            "iozone-x",
+            "seqread-x",
+            "unpack",
+            "oltp-delete",
+        ] {
             assert_eq!(named(other, scale, None), None, "{other}");
         }
     }

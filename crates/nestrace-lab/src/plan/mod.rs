@@ -20,21 +20,27 @@
 //! assert!(error.to_string().starts_with("line 3, column 12: "));
 //! ```
 
+mod axes;
 mod cells;
 mod combination;
 mod devices;
 mod error;
 mod estimate;
+mod guest_section;
+mod host_section;
 pub mod library;
+pub mod oltp;
 mod reader;
 mod schedule;
 mod section;
 pub mod shipped;
 pub mod workload;
 
-pub use combination::{Axis, BARE, Combination, Host, Placement, Preallocation, Scheduler};
+pub use axes::{Axis, BARE, GuestFs, Host, PASS_THROUGH, Placement, Preallocation, Scheduler};
+pub use combination::Combination;
 pub use error::{Place, PlanError};
 pub use estimate::Estimate;
+pub use guest_section::OwnGuest;
 pub(crate) use schedule::shuffled;
 pub use schedule::{BaseNeed, Batch, Kind, Schedule, Step};
 pub use workload::{Upgrade, Workload};
@@ -60,10 +66,14 @@ pub struct Plan {
     pub record_seconds: u32,
     /// Bytes of a guest's disk.
     pub image_bytes: u64,
-    /// The guests.
+    /// The guests that are booted.
     pub guest: GuestSize,
+    /// A running guest of the user's, in place of them.
+    pub own_guest: Option<OwnGuest>,
     /// Devices that the user named for host file systems and bare disks; none where the lab makes its own.
     pub devices: Vec<PathBuf>,
+    /// Whether the host's role runs inside a guest, whose kernel has file systems that this machine's lacks.
+    pub host_in_guest: bool,
     /// The cells, each baseline before those that are compared with it.
     pub cells: Vec<PlannedCell>,
     /// Combinations that were left out, with the reason.
@@ -96,6 +106,14 @@ pub struct PlannedCell {
     pub baseline: Option<usize>,
 }
 
+impl PlannedCell {
+    /// Whether a recording can explain it: a recorder follows the disks of a guest.
+    #[must_use]
+    pub fn can_be_recorded(&self) -> bool {
+        !self.combination.is_passed_through()
+    }
+}
+
 impl Plan {
     /// Reads a plan.
     ///
@@ -115,6 +133,12 @@ impl Plan {
     #[must_use]
     pub fn estimate(&self) -> Estimate {
         Estimate::new(self)
+    }
+
+    /// What it takes of the machine that has the host's role: the guest, where [`host_in_guest`](Self::host_in_guest).
+    #[must_use]
+    pub fn estimate_inside(&self) -> Estimate {
+        Estimate::inside(self)
     }
 
     /// How many cells are no baselines.

@@ -5,17 +5,20 @@ use std::ops::Range;
 use nestrace_report::lab::Metric;
 use toml::de::DeTable;
 
+use super::axes::{Axis, GuestFs};
 use super::cells::{self, Filter, Values};
-use super::combination::{Axis, Combination, Host};
+use super::combination::Combination;
 use super::devices;
 use super::error::{PlanError, suggestion};
 use super::library;
+use super::oltp::OWN_BYTES;
 use super::section::{Placed, Section};
 use super::workload::{Action, FioJobs, Scale, Script, Upgrade, Workload};
 use super::{GuestSize, Plan, PlannedCell};
+use super::{guest_section, host_section};
 use crate::stack::GuestFsKind;
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "name",
     "about",
     "experiment",
@@ -35,7 +38,8 @@ const KEYS: [&str; 20] = [
     "exclude",
     "include",
     "record",
-    devices::TABLE,
+    host_section::TABLE,
+    guest_section::TABLE,
 ];
 const WORKLOAD_KEYS: [&str; 10] = [
     "name",
@@ -62,7 +66,18 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let top = Section::new(text, document.get_ref());
     top.only(&KEYS)?;
     let name = name(&top)?;
-    let devices = devices::read(&top)?;
+    let host = host_section::read(&top)?;
+    let own_guest = guest_section::read(&top)?;
+    if own_guest.is_some() && host.is_in_guest {
+        let place = top.place(host_section::TABLE).unwrap_or(0..0);
+        let message = "a guest of yours is this machine's, and the host inside another one (in_guest): not both";
+        return Err(top.error(&place, message));
+    }
+    if own_guest.is_some() && !host.devices.is_empty() {
+        let place = top.place(host_section::TABLE).unwrap_or(0..0);
+        let message = "a running guest sees all of a device, however large: with [guest] the lab makes its own";
+        return Err(top.error(&place, message));
+    }
     let values = axes(&top)?;
     let scale = scale(&top)?;
     let (image_bytes, image_place) = top.size("image_size")?.unwrap_or((512 << 20, 0..0));
@@ -87,7 +102,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     }
     let has_xfs = cells
         .iter()
-        .any(|cell| cell.combination.guest_fs == GuestFsKind::Xfs);
+        .any(|cell| cell.combination.guest_fs == GuestFs::Fs(GuestFsKind::Xfs));
     if has_xfs && image_bytes < SMALLEST_XFS {
         let message = "image_size has to be at least 300M for xfs";
         return Err(top.error(&image_place, message));
@@ -115,11 +130,16 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
             kernel: word("kernel")?.unwrap_or_else(|| String::from("6.1")),
             has_agent: top.boolean("agent")?.unwrap_or(true),
         },
-        devices,
+        own_guest,
+        devices: host.devices,
+        host_in_guest: host.is_in_guest,
         cells,
         excluded,
     };
     devices::check(&top, &plan)?;
+    if plan.own_guest.is_some() {
+        guest_section::check(&top, &plan.cells)?;
+    }
     Ok(plan)
 }
 
@@ -238,6 +258,11 @@ fn workload(
     if let Some((about, _)) = &about {
         workload.note = (*about).to_owned();
     }
+    if matches!(workload.action, Action::Oltp(_)) && image_bytes < scale.data_bytes * 2 + OWN_BYTES
+    {
+        let message = "image_size has to be twice data_size and 96M for a database: it has table spaces and a log";
+        return Err(section.error(&used_at, message));
+    }
     workload.upgrade = upgrade(section, &workload.action)?;
     if let (Some(upgrade), None) = (workload.upgrade, about) {
         workload.note.push_str(match upgrade {
@@ -252,9 +277,7 @@ fn workload(
 fn upgrade(section: &Section<'_>, action: &Action) -> Result<Option<Upgrade>, PlanError> {
     match section.string("upgrade")? {
         None => Ok(None),
-        Some((_, span)) if matches!(action, Action::Script(_)) => {
-            Err(section.error(&span, ONLY_FIO))
-        }
+        Some((_, span)) if !matches!(action, Action::Fio(_)) => Err(section.error(&span, ONLY_FIO)),
         Some(("old", _)) => Ok(Some(Upgrade::OldFiles)),
         Some(("new", _)) => Ok(Some(Upgrade::NewFiles)),
         Some((_, span)) => {
@@ -330,13 +353,6 @@ fn check(
     word: &str,
     span: &Range<usize>,
 ) -> Result<(), PlanError> {
-    if axis == Axis::HostFs && ["reiserfs", "jfs"].contains(&word) {
-        let message = format!(
-            "{word} beneath the image: the kernels of hosts lack it, and the host's role inside a guest is not made by this version; there is {}",
-            Host::words().join(", ")
-        );
-        return Err(section.error(span, message));
-    }
     let Err(unknown) = Combination::default().set(axis, word) else {
         return Ok(());
     };

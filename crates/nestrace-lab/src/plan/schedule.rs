@@ -12,6 +12,8 @@ use crate::stack::Bus;
 
 /// Disks of a guest at a time; virtio-blk takes a PCI slot for each.
 const MOST_DISKS: usize = 8;
+/// Of a running guest, which may have few places for more.
+const MOST_DISKS_OF_OWN_GUEST: usize = 4;
 /// Room that a file system takes for itself: journal, tables.
 const FS_OWN_BYTES: u64 = 320 << 20;
 const IDE_DISKS: usize = 4;
@@ -67,7 +69,12 @@ pub struct Schedule {
 
 impl Schedule {
     pub(super) fn new(plan: &Plan) -> Self {
-        let batches = batches(&plan.cells, plan.devices.len());
+        let most_disks = if plan.own_guest.is_some() {
+            MOST_DISKS_OF_OWN_GUEST
+        } else {
+            MOST_DISKS
+        };
+        let batches = batches(&plan.cells, plan.devices.len(), most_disks);
         let mut random = SplitMix64(plan.seed);
         let timed = (1..=plan.repetitions).map(Kind::Timed);
         let recorded = (plan.record_seconds > 0).then_some(Kind::Recorded);
@@ -76,7 +83,11 @@ impl Schedule {
             let mut order: Vec<usize> = (0..batches.len()).collect();
             random.shuffle(&mut order);
             for batch in order {
+                let is_possible = |(cell, _): &(usize, usize)| {
+                    kind != Kind::Recorded || plan.cells[*cell].can_be_recorded()
+                };
                 let mut block: Vec<Step> = of_batch(&plan.cells, &batches[batch])
+                    .filter(is_possible)
                     .map(|(cell, disk)| Step {
                         kind,
                         cell,
@@ -140,7 +151,7 @@ impl Batch {
 }
 
 /// Disks in guests, so that none needs more than `n_devices` named ones; 0 where the lab makes its own.
-fn batches(cells: &[PlannedCell], n_devices: usize) -> Vec<Batch> {
+fn batches(cells: &[PlannedCell], n_devices: usize, most_disks: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for cell in cells {
         let key = cell.combination.disk_key();
@@ -149,7 +160,7 @@ fn batches(cells: &[PlannedCell], n_devices: usize) -> Vec<Batch> {
         }
         let has_room = |batch: &&mut Batch| {
             let ide = batch.disks.iter().filter(|disk| disk.disk.bus == Bus::Ide);
-            batch.disks.len() < MOST_DISKS
+            batch.disks.len() < most_disks
                 && (key.disk.bus != Bus::Ide || ide.count() < IDE_DISKS)
                 && (n_devices == 0 || batch.fits_devices(&key, n_devices))
         };

@@ -39,6 +39,11 @@ impl<'t> Section<'t> {
         Ok(())
     }
 
+    /// Where the value of a key stands.
+    pub(super) fn place(&self, key: &str) -> Option<Range<usize>> {
+        self.value(key).map(Spanned::span)
+    }
+
     fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         let mut entries = self.table.iter();
         let (_, value) = entries.find(|(name, _)| name.get_ref() == key)?;

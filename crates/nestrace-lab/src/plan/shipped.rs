@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Name and text of each.
-pub const PLANS: [(&str, &str); 6] = [
+pub const PLANS: [(&str, &str); 7] = [
     ("quick", include_str!("../../plans/quick.toml")),
     ("fast12", include_str!("../../plans/fast12.toml")),
     ("raw-qcow2", include_str!("../../plans/raw-qcow2.toml")),
@@ -11,6 +11,10 @@ pub const PLANS: [(&str, &str); 6] = [
         include_str!("../../plans/image-format-cache-bus.toml"),
     ),
     ("ext4-xfs", include_str!("../../plans/ext4-xfs.toml")),
+    (
+        "reiserfs-jfs",
+        include_str!("../../plans/reiserfs-jfs.toml"),
+    ),
 ];
 
 /// The text of a plan by its name.

@@ -5,6 +5,8 @@
 
 use nestrace_report::lab::Metric;
 
+use super::axes::GuestFs;
+use super::oltp::Oltp;
 use crate::stack::GuestFsKind;
 
 /// How long and how much.
@@ -51,6 +53,8 @@ pub enum Action {
     Fio(FioJobs),
     /// Shell, in the folder of the file system under test.
     Script(Script),
+    /// sysbench's OLTP on a MariaDB whose data lie on the file system under test.
+    Oltp(Oltp),
 }
 
 /// Jobs of fio.
@@ -79,26 +83,39 @@ pub struct Script {
     pub tree_entries: u32,
 }
 
+impl Script {
+    /// Whether it says something of the device.
+    fn needs_device(&self) -> bool {
+        [&self.prepare, &self.measure]
+            .iter()
+            .any(|text| text.contains("$dev") || text.contains("$fsck"))
+    }
+}
+
 /// Where a guest's file system under test is mounted.
-pub const FOLDER: &str = "/mnt/lab";
+pub const FOLDER: &str = "/mnt/nestrace-lab";
 /// The archive of the tree of small files, in a guest.
 pub const TREE: &str = "/lab-tree.tar";
-/// fio's result, in a guest.
-pub const FIO_RESULT: &str = "/run/lab.json";
+/// What fio or sysbench say of a run, in a guest.
+pub const RESULT: &str = "/run/lab.result";
 
 /// What was published (E2): all of ext4's features that a file system can be given later. e2fsck says 1 where
 /// it changed something, which with -D it does.
-const UPGRADE: &str = "cd /\numount /mnt/lab\n\
-    /usr/bin/tune2fs -O extents,uninit_bg,dir_index,flex_bg $dev\n\
-    /usr/bin/e2fsck -fyD $dev || [ $? = 1 ]\n\
-    mount -t ext4 -o $options $dev /mnt/lab";
+const UPGRADE: &str = "cd /\numount /mnt/nestrace-lab\n\
+    ${bin}tune2fs -O extents,uninit_bg,dir_index,flex_bg $dev\n\
+    ${bin}e2fsck -fyD $dev || [ $? = 1 ]\n\
+    mount -t ext4 -o $options $dev /mnt/nestrace-lab";
 
 impl Workload {
     /// Why it cannot be done on a file system, if it cannot.
     #[must_use]
-    pub fn objection(&self, fs: GuestFsKind) -> Option<&'static str> {
-        (self.upgrade.is_some() && fs != GuestFsKind::Ext3)
-            .then_some("only ext3 is upgraded in place")
+    pub fn objection(&self, fs: GuestFs) -> Option<&'static str> {
+        if self.upgrade.is_some() && fs != GuestFs::Fs(GuestFsKind::Ext3) {
+            return Some("only ext3 is upgraded in place");
+        }
+        let needs_device = matches!(&self.action, Action::Script(script) if script.needs_device());
+        (needs_device && fs == GuestFs::PassThrough)
+            .then_some("it needs the guest's disk, and 9p has none")
     }
 
     /// Shell that lays out the files; the file system is mounted at [`FOLDER`].
@@ -118,11 +135,13 @@ impl Workload {
 
     fn layout_script(&self) -> String {
         match &self.action {
+            // Everything is synced once, when all is laid out, and not after each of thousands of files.
             Action::Fio(fio) => format!(
-                "fio --create_only=1 {} > /run/lab.out 2>&1 || {{ cat /run/lab.out >&2; exit 1; }}",
+                "fio --create_only=1 --create_fsync=0 {} > /run/lab.out 2>&1 || {{ cat /run/lab.out >&2; exit 1; }}",
                 fio.arguments(&self.scale, None)
             ),
             Action::Script(script) => format!("cd {FOLDER}\n{}\ncd /", script.prepare),
+            Action::Oltp(oltp) => oltp.prepare_script(&self.scale),
         }
     }
 
@@ -131,10 +150,14 @@ impl Workload {
     pub fn measure_script(&self, seconds: Option<u32>) -> String {
         match &self.action {
             Action::Fio(fio) => format!(
-                "fio --output-format=json --output={FIO_RESULT} {}",
+                "fio --output-format=json --output={RESULT} {}",
                 fio.arguments(&self.scale, seconds)
             ),
             Action::Script(script) => format!("cd {FOLDER}\n{}", script.measure),
+            Action::Oltp(oltp) => match seconds {
+                Some(seconds) => oltp.measure_script(0, seconds),
+                None => oltp.measure_script(self.scale.warm_up_seconds, self.scale.seconds),
+            },
         }
     }
 
@@ -149,7 +172,7 @@ impl Workload {
     pub fn tree_entries(&self) -> u32 {
         match &self.action {
             Action::Script(script) => script.tree_entries,
-            Action::Fio(_) => 0,
+            Action::Fio(_) | Action::Oltp(_) => 0,
         }
     }
 
@@ -161,6 +184,8 @@ impl Workload {
             // A translated guest moves some 40 MiB/s.
             Action::Fio(_) => (self.scale.data_bytes / (40 << 20)) as u32 + 1,
             Action::Script(_) => 10,
+            // The server starts, and ends with everything written back.
+            Action::Oltp(_) => self.scale.seconds + self.scale.warm_up_seconds + 20,
         }
     }
 }
@@ -233,9 +258,9 @@ mod tests {
             .set_len(64 << 20)
             .unwrap();
         // What is done to a device, done to a file.
-        let commands = UPGRADE.lines().filter(|line| line.starts_with("/usr/bin/"));
+        let commands = UPGRADE.lines().filter(|line| line.starts_with("${bin}"));
         let script: Vec<&str> = commands
-            .map(|line| line.trim_start_matches("/usr/bin/"))
+            .map(|line| line.trim_start_matches("${bin}"))
             .collect();
         assert_eq!(script.len(), 2);
         let script = format!(

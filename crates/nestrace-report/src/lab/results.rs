@@ -46,6 +46,8 @@ pub struct RunHeader {
 pub struct Machine {
     /// `uname -r` of the host.
     pub host_kernel: String,
+    /// Whether the host's role was itself inside a guest.
+    pub host_is_guest: bool,
     /// `uname -r` of the guests.
     pub guest_kernel: String,
     /// QEMU's own words.
@@ -170,6 +172,9 @@ pub struct CellRun {
     pub guest: Counters,
     /// The host's, and the device beneath.
     pub host: Counters,
+    /// Name of the disk in the recording, where it is another than the one that the lab gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
 }
 
 /// Latencies of one operation, nanoseconds.

@@ -64,8 +64,13 @@ fn section(lines: &mut Vec<String>, title: &str, entries: impl Iterator<Item = S
 /// What it ran on, in a line.
 pub(crate) fn machine(comparison: &Comparison) -> String {
     let machine = &comparison.run.machine;
+    let inside = if machine.host_is_guest {
+        " (itself inside a guest)"
+    } else {
+        ""
+    };
     format!(
-        "Host {}, guests {} under {}, {}, {}, nestrace {}; {}, {} of memory; {} in randomised blocks (seed {}).",
+        "Host {}{inside}, guests {} under {}, {}, {}, nestrace {}; {}, {} of memory; {} in randomised blocks (seed {}).",
         machine.host_kernel,
         machine.guest_kernel,
         machine.accelerator,

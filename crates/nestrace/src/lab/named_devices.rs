@@ -73,6 +73,7 @@ pub(super) fn args_of(erases: &[&str]) -> LabRunArgs {
         plan: PathBuf::from("mine.toml"),
         output: Some(PathBuf::from("out")),
         install: false,
+        inside_guest: false,
         i_know_this_erases: erases.iter().map(PathBuf::from).collect(),
     }
 }

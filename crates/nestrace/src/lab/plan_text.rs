@@ -62,7 +62,7 @@ fn of_cell(
 ) -> Vec<String> {
     let mark = if cell.baseline.is_none() { '*' } else { ' ' };
     let about = match standing {
-        Some(standing) => state(plan, *standing),
+        Some(standing) => state(plan, cell, *standing),
         None => cell.combination.to_string(),
     };
     let line = format!("{mark} {:<width$}  {about}", cell.id);
@@ -75,8 +75,8 @@ fn of_cell(
 }
 
 /// `finished`, `2 of 3 timed, not recorded, failed`.
-fn state(plan: &Plan, cell: CellStanding) -> String {
-    let wanted = plan.record_seconds > 0;
+fn state(plan: &Plan, planned: &PlannedCell, cell: CellStanding) -> String {
+    let wanted = plan.record_seconds > 0 && planned.can_be_recorded();
     let all = plan.repetitions as usize;
     let whole = cell.n_timed >= all && (cell.is_recorded || !wanted);
     let mut parts = match (whole, cell.n_timed, cell.is_recorded) {
@@ -217,7 +217,7 @@ mod tests {
                 is_recorded,
                 has_failed,
             };
-            assert_eq!(state(&plan, cell), expected);
+            assert_eq!(state(&plan, &plan.cells[0], cell), expected);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use nestrace_lab::external_tool::Tool;
-use nestrace_lab::host_fs::{HostFs, HostFsError};
+use nestrace_lab::host_fs::{HostFs, HostFsError, kernel_has};
 use nestrace_lab::loop_device::LoopDevice;
 use nestrace_lab::named_device::{DeviceError, NamedDevice, Objection};
 use nestrace_lab::stack::HostFsKind;
@@ -165,7 +165,7 @@ pub fn used(case: &mut Case) -> anyhow::Result<()> {
     let queue = format!("/sys/block/{}/queue/read_ahead_kb", claimed.name());
     let read_ahead = || std::fs::read_to_string(&queue).context("read the read-ahead");
     let at_first = read_ahead()?;
-    for &kind in HostFsKind::ALL {
+    for &kind in HostFsKind::ALL.iter().filter(|kind| kernel_has(**kind)) {
         claimed.renew()?;
         claimed.set("read_ahead_kb", "12")?;
         case.equal("read-ahead", read_ahead()?.trim(), "12");

@@ -132,10 +132,6 @@ fn mistakes_are_told_with_their_place() {
         ),
         ("[axes]\nguest_fs = ['ext4', 'ext5']", "did you mean \"ext"),
         (
-            "[axes]\nhost_fs = ['reiserfs']",
-            "line 3, column 12: reiserfs beneath the image",
-        ),
-        (
             "[axes]\ncache = ['none', 'none']",
             "line 3, column 18: cache has \"none\" twice",
         ),

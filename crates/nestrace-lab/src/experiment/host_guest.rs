@@ -1,0 +1,265 @@
+//! The host's role inside a guest: for host file systems that this machine's kernel lacks.
+//!
+//! A guest whose kernel has them sees this machine's files over 9p, with a layer of its own memory above, so
+//! that nothing of them is changed. In it the same program runs the same plan as it would here: it makes loop
+//! devices on a disk of its own, boots guests, records, and writes into the same folder of results. Where
+//! virtualization cannot be nested all of it is translated twice, and a guest takes minutes to boot.
+
+use std::fs::File;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::base::{BaseError, knows_direct_io};
+use super::ledger::Ledger;
+use super::results_folder::{PLAN, WORK};
+use super::stage::P9_OPTIONS;
+use super::{LabError, Options, Outcome, Progress, machine};
+use crate::cache_dir;
+use crate::external_tool::last_lines;
+use crate::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
+use crate::initramfs;
+use crate::interrupt;
+use crate::kernel_image;
+use crate::plan::{Estimate, Plan};
+use crate::qemu_command::shared_folder;
+use crate::stack::{Aio, CacheMode, DiskStack};
+
+/// How many times longer than usual everything in guests of this guest may take: a boot takes five minutes
+/// where it is translated twice, instead of five seconds.
+pub(super) const PATIENCE: u32 = 30;
+const DISK: &str = "lab-work";
+/// What the host's role needs of its kernel; a module that it lacks is passed over.
+const MODULES: [&str; 12] = [
+    "9pnet_virtio",
+    "9p",
+    "overlay",
+    "loop",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "jfs",
+    "reiserfs",
+    "bfq",
+    "kyber_iosched",
+    "mq_deadline",
+];
+const MACHINE_TAG: &str = "machine";
+const RESULTS_TAG: &str = "results";
+/// Root of the file system in which the program runs.
+const ROOT: &str = "/host";
+/// What the program says, its exit code once it ended, and who waits for it.
+const SAID: &str = "/run/lab.said";
+const STATUS: &str = "/run/lab.status";
+const PID: &str = "/run/lab.pid";
+/// Exit code in place of that of a program whose shell was killed.
+const KILLED: i32 = 137;
+/// The guest's processor is the program's first.
+const MOST_FAILED_LOOKS: u32 = 5;
+const SET_UP_PATIENCE: Duration = Duration::from_secs(300);
+const LOOK_PATIENCE: Duration = Duration::from_secs(120);
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+
+/// Runs a plan inside a guest, or goes on with it.
+///
+/// # Errors
+/// Disk or memory will not do, the guest does not come up, the program in it fails, or Ctrl-C.
+pub(super) fn run(
+    plan: &Plan,
+    options: &Options,
+    mut ledger: Ledger,
+    work: &Path,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Outcome, LabError> {
+    let estimate = plan.estimate().without_recordings(ledger.n_recorded());
+    machine::check_room(&estimate, &machine::room(work), work)?;
+    let steps = plan.schedule().steps;
+    let mut now = Progress {
+        n_done: 0,
+        n_all: steps.len(),
+        seconds_left: estimate.seconds,
+        what: String::from("a guest for the host's role"),
+    };
+    progress(&now);
+    let guest = boot(plan, &estimate, ledger.place(), work)?;
+    guest.run_ok(&set_up_script(ledger.place()), SET_UP_PATIENCE)?;
+    let start = start_script(&options.nestrace, ledger.place())?;
+    guest.run_ok(&start, LOOK_PATIENCE)?;
+    let mut failed_looks = 0;
+    loop {
+        thread::sleep(BETWEEN_LOOKS);
+        interrupt::check()?;
+        let (status, said) = match look(&guest) {
+            Ok(seen) => seen,
+            Err(LabError::Guest(GuestError::Command { .. }))
+                if failed_looks < MOST_FAILED_LOOKS =>
+            {
+                failed_looks += 1;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        failed_looks = 0;
+        let what = doing(&said);
+        if status.is_none() && (what == now.what || said.trim().is_empty()) {
+            continue;
+        }
+        ledger.read_again(plan)?;
+        if let Some(status) = status {
+            let outcome = ledger.outcome();
+            // 1 is what it ends with where every cell failed.
+            if status == 0 || (status == 1 && outcome.is_failure()) {
+                return Ok(outcome);
+            }
+            let said = last_lines(&said, 6);
+            return Err(LabError::InGuest { status, said });
+        }
+        let open = || steps.iter().filter(|step| ledger.is_open(step));
+        now = Progress {
+            n_done: steps.len() - open().count(),
+            seconds_left: open().map(|step| plan.step_seconds(step)).sum(),
+            what,
+            ..now
+        };
+        progress(&now);
+    }
+}
+
+/// A guest with a disk for devices and images, this machine's files, and the folder of results.
+fn boot(plan: &Plan, estimate: &Estimate, results: &Path, work: &Path) -> Result<Guest, LabError> {
+    let kernel = kernel_image::obtain(&plan.guest.kernel)?;
+    let initramfs = initramfs::obtain(&kernel)?;
+    let image = work.join("host.raw");
+    File::create(&image)
+        .and_then(|file| file.set_len(estimate.work_bytes))
+        .map_err(|source| BaseError::File {
+            path: image.clone(),
+            source,
+        })?;
+    let name = format!("nestrace-lab-host-{}", std::process::id());
+    let mut spec = GuestSpec::new(name, &kernel, &initramfs);
+    spec.disks = vec![DiskSpec::new(DISK, image, disk_stack(work))];
+    spec.memory_mib = (estimate.memory_bytes >> 20) as u32;
+    // Translation has one thread for all of them.
+    spec.vcpus = if Path::new("/dev/kvm").exists() { 2 } else { 1 };
+    spec.accel = Accel::KvmIfItBoots;
+    spec.trusts_tsc = true;
+    spec.modules = MODULES.map(str::to_owned).to_vec();
+    spec.extra_arguments = [
+        shared_folder(Path::new("/"), MACHINE_TAG, ",readonly=on"),
+        shared_folder(results, RESULTS_TAG, ""),
+    ]
+    .concat();
+    Ok(Guest::boot(spec)?)
+}
+
+fn disk_stack(work: &Path) -> DiskStack {
+    if knows_direct_io(work) {
+        return DiskStack::RAW;
+    }
+    DiskStack {
+        cache: CacheMode::Writeback,
+        aio: Aio::Threads,
+        ..DiskStack::RAW
+    }
+}
+
+/// Shell that makes the root in which the program runs.
+fn set_up_script(results: &Path) -> String {
+    let place = quoted(&format!("{ROOT}{}", results.display()));
+    let work = quoted(&format!("{ROOT}{}", results.join(WORK).display()));
+    let p9 = format!("mount -t 9p -o {P9_OPTIONS}");
+    format!(
+        "set -e\n\
+         mkdir -p /machine /layer {ROOT}\n\
+         {p9},ro,cache=loose {MACHINE_TAG} /machine\n\
+         mount -t tmpfs layer /layer\n\
+         mkdir /layer/upper /layer/work\n\
+         mount -t overlay -o lowerdir=/machine,upperdir=/layer/upper,workdir=/layer/work host {ROOT}\n\
+         mount -t proc proc {ROOT}/proc\n\
+         mount -t sysfs sysfs {ROOT}/sys\n\
+         mount -t tracefs tracefs {ROOT}/sys/kernel/tracing\n\
+         mount -t debugfs debugfs {ROOT}/sys/kernel/debug\n\
+         mount -t devtmpfs devtmpfs {ROOT}/dev\n\
+         mkdir -p {ROOT}/dev/shm\n\
+         mount -t tmpfs shm {ROOT}/dev/shm\n\
+         mount -t tmpfs run {ROOT}/run\n\
+         mkdir -p {place}\n\
+         {p9} {RESULTS_TAG} {place}\n\
+         mkdir -p {work}\n\
+         dev=/dev/$(disk {DISK})\n\
+         /usr/bin/mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 $dev\n\
+         mount -t ext4 $dev {work}"
+    )
+}
+
+/// Shell that starts the program, and comes back at once.
+fn start_script(nestrace: &Path, results: &Path) -> Result<String, LabError> {
+    // What is in the cache here is not fetched or built again.
+    let cache = cache_dir::root().map_err(initramfs::InitramfsError::from)?;
+    let cache = cache.parent().unwrap_or(&cache);
+    let path = |path: &Path| quoted(&path.display().to_string());
+    let program = path(nestrace);
+    Ok(format!(
+        ": > {SAID}\n\
+         cat > /run/lab.sh <<'END'\n\
+         chroot {ROOT} /usr/bin/env -i HOME=/root XDG_CACHE_HOME={} \
+         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+         {program} lab run {} -o {} --inside-guest > {SAID} 2>&1 < /dev/null\n\
+         echo $? > {STATUS}.new\n\
+         mv {STATUS}.new {STATUS}\n\
+         END\n\
+         setsid sh /run/lab.sh > /dev/null 2>&1 < /dev/null &\n\
+         echo $! > {PID}",
+        path(cache),
+        path(&results.join(PLAN)),
+        path(results)
+    ))
+}
+
+/// A word of a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The program's exit code, if it ended, and the end of what it said.
+fn look(guest: &Guest) -> Result<(Option<i32>, String), LabError> {
+    let script = format!(
+        "if [ -d /proc/$(cat {PID}) ]; then echo; else cat {STATUS} 2> /dev/null || echo {KILLED}; fi\n\
+         echo @said; tail -n 12 {SAID} || true"
+    );
+    let output = guest.run_ok(&script, LOOK_PATIENCE)?;
+    let (status, said) = output.stdout.split_once("@said\n").unwrap_or_default();
+    Ok((status.trim().parse().ok(), said.to_owned()))
+}
+
+/// What the program says that it does: `3/24  5 min left  ext4-on-jfs, repetition 1`.
+fn doing(said: &str) -> String {
+    let line = said.lines().next_back().unwrap_or_default();
+    let (_, what) = line.rsplit_once("  ").unwrap_or(("", line));
+    format!("in a guest: {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_inside_is_told_without_its_own_time() {
+        let said = "6 cells with 2 repetitions\n3/24  5 min 02 s left  ext4-on-jfs, repetition 1\n";
+        assert_eq!(doing(said), "in a guest: ext4-on-jfs, repetition 1");
+        assert_eq!(doing(""), "in a guest: ");
+    }
+
+    #[test]
+    fn paths_of_the_user_reach_shell_and_qemu_whole() {
+        let results = Path::new("/home/o'neil/my results, 2");
+        let script = set_up_script(results);
+        assert!(
+            script.contains(r"'/host/home/o'\''neil/my results, 2/work'"),
+            "{script}"
+        );
+        let [_, argument] = shared_folder(results, "results", "");
+        assert!(argument.contains("path=/home/o'neil/my results,, 2,mount_tag=results"));
+    }
+}

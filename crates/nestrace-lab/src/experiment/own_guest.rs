@@ -1,0 +1,338 @@
+//! A guest of the user's under libvirt. It is not booted: it gets the disks of a batch, and loses them again.
+
+mod domain_xml;
+mod shell;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::external_tool::{Tool, ToolError};
+use crate::guest::DiskSpec;
+use crate::interrupt::Interrupted;
+use crate::plan::workload::Action;
+use crate::plan::{GuestFs, OwnGuest, Plan};
+
+/// A guest lets go of a disk when it likes.
+const DETACH_PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The guest cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OwnGuestError {
+    /// virsh or ssh failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// It does not run.
+    #[error("use the domain {domain}: it is {state}, not running (virsh start {domain})")]
+    NotRunning {
+        /// libvirt's name.
+        domain: String,
+        /// libvirt's word.
+        state: String,
+    },
+    /// Programs are missing in it.
+    #[error("find in the guest {domain}: {}", programs.join(", "))]
+    NoPrograms {
+        /// libvirt's name.
+        domain: String,
+        /// Their names.
+        programs: Vec<String>,
+    },
+    /// It has a disk at each place of the bus.
+    #[error("give the domain {0} another disk: it has no free place")]
+    Full(String),
+    /// It keeps a disk.
+    #[error("take the disk {target} away from the domain {domain}: it does not let go of it")]
+    Kept {
+        /// libvirt's name.
+        domain: String,
+        /// `vdb`.
+        target: String,
+    },
+    /// libvirt does not know it.
+    #[error("find the domain {domain}: {said}")]
+    NoDomain {
+        /// As in the plan.
+        domain: String,
+        /// virsh's words.
+        said: String,
+    },
+    /// No command runs in it.
+    #[error("run a command in the guest {domain}: {said}")]
+    Unreachable {
+        /// libvirt's name.
+        domain: String,
+        /// What virsh, ssh or the guest said.
+        said: String,
+    },
+    /// A disk of the user's has a serial number of the lab's.
+    #[error(
+        "give the domain {domain} disks: its {target} has a serial number of the lab's, nestrace-lab-N"
+    )]
+    Alike {
+        /// libvirt's name.
+        domain: String,
+        /// `vdb`.
+        target: String,
+    },
+    /// Another run has it.
+    #[error("use the domain {0}: another run of the lab does")]
+    Busy(String),
+    /// A script failed in it.
+    #[error("run a script in the guest: status {status}: {said}")]
+    Command {
+        /// Its exit status.
+        status: i64,
+        /// The end of what it said.
+        said: String,
+        /// All of it.
+        script: String,
+    },
+    /// A file for virsh or ssh.
+    #[error("write a file for virsh or ssh")]
+    Script(#[source] io::Error),
+    /// Ctrl-C.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+/// Takes a running guest for a run of the lab, as long as what it gives is held, and takes away the disks that a
+/// lab which was killed left it.
+pub(super) fn claim(guest: &OwnGuest) -> Result<Flock<File>, OwnGuestError> {
+    let domain = &guest.domain;
+    let place = Path::new("/run").join(format!("nestrace-lab-{domain}.lock"));
+    let file = File::create(&place).map_err(OwnGuestError::Script)?;
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| OwnGuestError::Busy(domain.clone()))?;
+    let state = virsh(&["domstate", domain]).map_err(|error| OwnGuestError::NoDomain {
+        domain: domain.clone(),
+        said: error.to_string(),
+    })?;
+    if state.trim() != "running" {
+        return Err(OwnGuestError::NotRunning {
+            domain: domain.clone(),
+            state: state.trim().to_owned(),
+        });
+    }
+    detach(guest)?;
+    Ok(lock)
+}
+
+/// The guest with the disks of a batch; dropping it takes them away.
+#[derive(Debug)]
+pub(super) struct OwnGuestWithDisks {
+    guest: OwnGuest,
+}
+
+impl OwnGuestWithDisks {
+    /// Gives a running guest its disks.
+    pub(super) fn attach(guest: &OwnGuest, disks: &[DiskSpec]) -> Result<Self, OwnGuestError> {
+        let domain = &guest.domain;
+        let this = Self {
+            guest: guest.clone(),
+        };
+        let folder = TempDir::new().map_err(OwnGuestError::Script)?;
+        for disk in disks {
+            let there = domain_xml::disks(&virsh(&["dumpxml", domain])?);
+            if let Some(target) = there.alike.into_iter().next() {
+                return Err(OwnGuestError::Alike {
+                    domain: domain.clone(),
+                    target,
+                });
+            }
+            let target = domain_xml::free_target(&there.targets, disk.stack.bus)
+                .ok_or_else(|| OwnGuestError::Full(domain.clone()))?;
+            let is_device = disk
+                .image
+                .metadata()
+                .is_ok_and(|about| about.file_type().is_block_device());
+            let place = folder.path().join("disk.xml");
+            std::fs::write(&place, domain_xml::disk(disk, &target, is_device))
+                .map_err(OwnGuestError::Script)?;
+            let place = place.display().to_string();
+            virsh(&["attach-device", "--live", domain, &place])?;
+        }
+        Ok(this)
+    }
+
+    pub(super) fn domain(&self) -> &str {
+        &self.guest.domain
+    }
+
+    /// Runs a script that has to succeed, and gives its stdout.
+    pub(super) fn run_ok(&self, script: &str, patience: Duration) -> Result<String, OwnGuestError> {
+        shell::run_ok(&self.guest, script, patience)
+    }
+}
+
+impl Drop for OwnGuestWithDisks {
+    fn drop(&mut self) {
+        if let Err(error) = detach(&self.guest) {
+            eprintln!("nestrace-lab: {error}");
+        }
+    }
+}
+
+/// The name of the disk with this image in a recording. libvirt holds the monitor, and a disk that was attached is on
+/// no command line: the recorder knows it by its image alone.
+pub(super) fn recorded_disk(bundle: &Path, image: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(bundle.join("manifest.json")).ok()?;
+    let manifest: Value = serde_json::from_str(&text).ok()?;
+    let guests = manifest["topology"]["guests"].as_array()?.iter();
+    let mut disks = guests
+        .filter_map(|guest| guest["disks"].as_array())
+        .flatten();
+    let found = disks.find(|disk| disk["images"][0]["path"].as_str() == image.to_str())?;
+    found["name"].as_str().map(str::to_owned)
+}
+
+/// Takes away every disk that the lab gave it, and waits until it let go of them; Ctrl-C does not stop this.
+fn detach(guest: &OwnGuest) -> Result<(), OwnGuestError> {
+    let domain = &guest.domain;
+    let virsh = |args: &[&str]| Tool::new("virsh").arg("-q").args(args).for_clean_up().run();
+    let ours = || -> Result<Vec<String>, OwnGuestError> {
+        Ok(domain_xml::disks(&virsh(&["dumpxml", domain])?).ours)
+    };
+    let targets = ours()?;
+    if targets.is_empty() {
+        return Ok(());
+    }
+    // A guest that obeys nobody loses its disks all the same.
+    let stopped = shell::stop(guest);
+    let mut failed = None;
+    for target in targets {
+        if let Err(error) = virsh(&["detach-disk", "--live", domain, &target]) {
+            failed.get_or_insert(error);
+        }
+    }
+    let begin = Instant::now();
+    loop {
+        let Some(target) = ours()?.into_iter().next() else {
+            return stopped;
+        };
+        if begin.elapsed() > DETACH_PATIENCE {
+            return Err(match failed {
+                Some(error) => error.into(),
+                None => OwnGuestError::Kept {
+                    domain: domain.clone(),
+                    target,
+                },
+            });
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn virsh(args: &[&str]) -> Result<String, ToolError> {
+    Tool::new("virsh").arg("-q").args(args).run()
+}
+
+/// What the header of a run says of the guest: its kernel, its fio, and `kvm` or `tcg`.
+pub(super) fn about(guest: &OwnGuest) -> Result<(String, String, &'static str), OwnGuestError> {
+    let said = shell::run_ok(guest, "uname -r; fio --version || true", LOOK_PATIENCE)?;
+    let mut lines = said.lines().map(str::to_owned);
+    let (kernel, fio) = (
+        lines.next().unwrap_or_default(),
+        lines.next().unwrap_or_default(),
+    );
+    Ok((kernel, fio, accelerator(guest)?))
+}
+
+/// `kvm` or `tcg`.
+pub(super) fn accelerator(guest: &OwnGuest) -> Result<&'static str, OwnGuestError> {
+    let xml = virsh(&["dumpxml", &guest.domain])?;
+    let head = xml.split('>').next().unwrap_or_default();
+    Ok(if head.contains("kvm") { "kvm" } else { "tcg" })
+}
+
+/// Whether commands run in the guest, and it has what the plan runs in it.
+pub(super) fn check_programs(guest: &OwnGuest, plan: &Plan) -> Result<(), OwnGuestError> {
+    let script = format!(
+        "for program in {}; do command -v $program > /dev/null || echo $program; done",
+        programs(plan).into_iter().collect::<Vec<_>>().join(" ")
+    );
+    let missing = shell::run_ok(guest, &script, LOOK_PATIENCE);
+    let missing = missing.map_err(|error| OwnGuestError::Unreachable {
+        domain: guest.domain.clone(),
+        said: error.to_string(),
+    })?;
+    if missing.trim().is_empty() {
+        return Ok(());
+    }
+    Err(OwnGuestError::NoPrograms {
+        domain: guest.domain.clone(),
+        programs: missing.lines().map(str::to_owned).collect(),
+    })
+}
+
+/// Programs that a plan runs in a guest, besides those that every system has.
+fn programs(plan: &Plan) -> BTreeSet<String> {
+    let mut programs = BTreeSet::from(["timeout", "setsid", "blkdiscard"].map(str::to_owned));
+    for cell in &plan.cells {
+        let mut commands: Vec<String> = Vec::new();
+        if let GuestFs::Fs(fs) = cell.combination.guest_fs {
+            commands.push(fs.mkfs_command_in("", ""));
+            if matches!(&cell.workload.action, Action::Script(script) if script.measure.contains("$fsck"))
+            {
+                commands.push(fs.fsck_command("", ""));
+            }
+        }
+        if cell.workload.upgrade.is_some() {
+            commands.extend(["tune2fs", "e2fsck"].map(str::to_owned));
+        }
+        if matches!(cell.workload.action, Action::Fio(_)) {
+            commands.push(String::from("fio"));
+        }
+        let first = |command: String| command.split(' ').next().map(str::to_owned);
+        programs.extend(commands.into_iter().filter_map(first));
+    }
+    programs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_found_by_its_image() {
+        let folder = TempDir::new().unwrap();
+        let text = r#"{"topology":{"guests":[{"disks":[
+            {"name":"virtio-disk0","images":[{"path":"/a.raw"}]},
+            {"name":"disk1","images":[{"path":"/b.raw"},{"path":"/a.raw"}]}]}]}}"#;
+        std::fs::write(folder.path().join("manifest.json"), text).unwrap();
+        let of = |image: &str| recorded_disk(folder.path(), Path::new(image));
+        assert_eq!(of("/b.raw").as_deref(), Some("disk1"));
+        assert_eq!(of("/c.raw"), None);
+        assert_eq!(
+            recorded_disk(Path::new("/nowhere"), Path::new("/b.raw")),
+            None
+        );
+    }
+
+    #[test]
+    fn every_program_of_a_plan_is_looked_for() {
+        let plan = |axes: &str, workload: &str| {
+            let text = format!("name = 'p'\n[axes]\n{axes}\n[[workload]]\n{workload}\n");
+            programs(&Plan::read(&text).unwrap())
+        };
+        let found = plan("guest_fs = ['xfs', 'reiserfs']", "name = 'fsck-files'");
+        for program in ["mkfs.xfs", "mkreiserfs", "xfs_repair", "reiserfsck"] {
+            assert!(found.contains(program), "{found:?}");
+        }
+        assert!(!found.contains("fio"));
+        let found = plan("guest_fs = 'ext3'", "name = 'iozone-read'\nupgrade = 'old'");
+        for program in ["mkfs.ext3", "tune2fs", "e2fsck", "fio"] {
+            assert!(found.contains(program), "{found:?}");
+        }
+    }
+}

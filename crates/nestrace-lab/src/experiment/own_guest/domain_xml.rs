@@ -1,0 +1,158 @@
+//! libvirt's XML of a domain's disks.
+
+use std::collections::BTreeSet;
+
+use crate::experiment::base::DISK_ID;
+use crate::guest::DiskSpec;
+use crate::stack::Bus;
+
+/// Aliases of the user's begin so; QEMU's device has the same name.
+const ALIAS: &str = "ua-";
+
+/// The name of a disk in libvirt, in QEMU and in recordings.
+fn alias(disk_id: &str) -> String {
+    format!("{ALIAS}{disk_id}")
+}
+
+/// A disk to attach at a target (`vdb`).
+pub(super) fn disk(disk: &DiskSpec, target: &str, is_device: bool) -> String {
+    let stack = &disk.stack;
+    let bus = match stack.bus {
+        Bus::Virtio => "virtio",
+        Bus::VirtioScsi => "scsi",
+        Bus::Ide => "ide",
+    };
+    let (kind, source) = if is_device {
+        ("block", "dev")
+    } else {
+        ("file", "file")
+    };
+    format!(
+        "<disk type='{kind}' device='disk'>\n\
+         <driver name='qemu' type='{}' cache='{}' io='{}' discard='unmap'/>\n\
+         <source {source}='{}'/>\n\
+         <target dev='{target}' bus='{bus}'/>\n\
+         <serial>{id}</serial>\n\
+         <alias name='{}'/>\n\
+         </disk>\n",
+        stack.format,
+        stack.cache,
+        stack.aio,
+        escaped(&disk.image.display().to_string()),
+        alias(&disk.id),
+        id = disk.id,
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('\'', "&apos;")
+}
+
+/// Disks of a domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DomainDisks {
+    /// Targets of all.
+    pub(super) targets: BTreeSet<String>,
+    /// Targets of those that the lab attached.
+    pub(super) ours: Vec<String>,
+    /// Targets of others whose serial number is one of the lab's.
+    pub(super) alike: Vec<String>,
+}
+
+/// Reads them from a domain's XML.
+pub(super) fn disks(domain: &str) -> DomainDisks {
+    let mut disks = DomainDisks::default();
+    for block in domain.split("<disk ").skip(1) {
+        let block = block.split("</disk>").next().unwrap_or_default();
+        let Some(target) = attribute(block, "<target ", "dev") else {
+            continue;
+        };
+        let alias = attribute(block, "<alias ", "name").unwrap_or_default();
+        let serial = block
+            .split_once("<serial>")
+            .and_then(|(_, rest)| rest.split('<').next())
+            .unwrap_or_default();
+        disks.targets.insert(target.to_owned());
+        if alias.strip_prefix(ALIAS).is_some_and(is_our_id) {
+            disks.ours.push(target.to_owned());
+        } else if is_our_id(serial) {
+            disks.alike.push(target.to_owned());
+        }
+    }
+    disks
+}
+
+/// Whether a disk's id is one that the lab gives.
+fn is_our_id(id: &str) -> bool {
+    id.strip_prefix(DISK_ID).is_some_and(|number| {
+        !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit())
+    })
+}
+
+fn attribute<'x>(text: &'x str, element: &str, name: &str) -> Option<&'x str> {
+    let element = text.split_once(element)?.1.split('>').next()?;
+    let value = element.split_once(&format!("{name}="))?.1;
+    let quote = value.chars().next()?;
+    value[1..].split(quote).next()
+}
+
+/// The first free target of a bus.
+pub(super) fn free_target(taken: &BTreeSet<String>, bus: Bus) -> Option<String> {
+    let prefix = if bus == Bus::Virtio { "vd" } else { "sd" };
+    ('a'..='z')
+        .map(|letter| format!("{prefix}{letter}"))
+        .find(|target| !taken.contains(target))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::stack::DiskStack;
+
+    #[test]
+    fn a_disk_that_was_attached_is_known_again() {
+        let spec = DiskSpec::new(
+            "nestrace-lab-3",
+            PathBuf::from("/a & b/it's.raw"),
+            DiskStack::RAW,
+        );
+        let text = disk(&spec, "vdb", false);
+        assert!(text.contains("file='/a &amp; b/it&apos;s.raw'"), "{text}");
+        assert!(
+            text.contains("type='raw' cache='none' io='native'"),
+            "{text}"
+        );
+        assert!(disk(&spec, "vdb", true).contains("<disk type='block'"));
+        let own = |target: &str, alias: &str, serial: &str| {
+            format!(
+                "<disk type='file' device='disk'><target dev=\"{target}\" bus='virtio'/>\
+                 <serial>{serial}</serial><alias name='{alias}'/></disk>"
+            )
+        };
+        let others = [
+            own("vda", "virtio-disk0", "root"),
+            own("vdc", "ua-nestrace-lab-data", "nestrace-lab-x"),
+            own("vdd", "virtio-disk3", "nestrace-lab-1"),
+        ];
+        let domain = format!(
+            "<domain><devices>{}{text}</devices></domain>",
+            others.concat()
+        );
+        let found = disks(&domain);
+        assert_eq!(found.ours, ["vdb"]);
+        assert_eq!(found.alike, ["vdd"]);
+        assert_eq!(
+            free_target(&found.targets, Bus::Virtio).as_deref(),
+            Some("vde")
+        );
+        assert_eq!(
+            free_target(&found.targets, Bus::VirtioScsi).as_deref(),
+            Some("sda")
+        );
+        assert_eq!(disks(""), DomainDisks::default());
+    }
+}

@@ -1,0 +1,172 @@
+//! The axes of a plan and their words, besides those of a disk (`crate::stack`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::stack::{GuestFsKind, HostFsKind, UnknownValue, axis};
+
+axis!(
+    /// The axes of a plan.
+    Axis, "an axis", {
+        /// File system in the guest.
+        GuestFs = "guest_fs",
+        /// File system under the image, or `bd`.
+        HostFs = "host_fs",
+        /// Format of the image.
+        Format = "format",
+        /// QEMU's cache mode.
+        Cache = "cache",
+        /// How QEMU submits.
+        Aio = "aio",
+        /// The guest's bus.
+        Bus = "bus",
+        /// qemu-img's preallocation.
+        Preallocation = "preallocation",
+        /// How the image lies on the host's file system.
+        Placement = "placement",
+        /// The guest's I/O scheduler.
+        GuestScheduler = "guest_scheduler",
+        /// The host's I/O scheduler.
+        HostScheduler = "host_scheduler",
+        /// Options of the guest's mount.
+        GuestMountOptions = "guest_mount_options",
+        /// Options of the host's mount.
+        HostMountOptions = "host_mount_options",
+        /// The guest's read-ahead, KiB.
+        GuestReadAhead = "guest_read_ahead_kib",
+        /// The host's read-ahead, KiB.
+        HostReadAhead = "host_read_ahead_kib",
+    }
+);
+
+axis!(
+    /// qemu-img's preallocation.
+    Preallocation, "a preallocation", {
+        /// Nothing is allocated.
+        Off = "off",
+        /// Tables of a qcow2 image.
+        Metadata = "metadata",
+        /// Space by fallocate.
+        Falloc = "falloc",
+        /// Space by writing.
+        Full = "full",
+    }
+);
+
+axis!(
+    /// How a raw image lies on the host's file system before each run.
+    Placement, "a placement", {
+        /// Nothing is allocated.
+        Sparse = "sparse",
+        /// Written once from start to end.
+        Preallocated = "preallocated",
+        /// Written once in pieces of 64 KiB in a random order, with another file's between them.
+        Fragmented = "fragmented",
+    }
+);
+
+axis!(
+    /// An I/O scheduler.
+    Scheduler, "a scheduler", {
+        /// What the kernel chose.
+        Default = "default",
+        /// None.
+        None = "none",
+        /// mq-deadline.
+        MqDeadline = "mq-deadline",
+        /// BFQ.
+        Bfq = "bfq",
+        /// Kyber.
+        Kyber = "kyber",
+    }
+);
+
+/// What the guest mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GuestFs {
+    /// A file system of its own on a disk.
+    Fs(GuestFsKind),
+    /// A folder of the host's file system, over 9p: there is no image and no disk.
+    PassThrough,
+}
+
+/// The word for a folder of the host's.
+pub const PASS_THROUGH: &str = "9p";
+
+impl GuestFs {
+    /// The word of a plan.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Fs(kind) => kind.word(),
+            Self::PassThrough => PASS_THROUGH,
+        }
+    }
+}
+
+impl fmt::Display for GuestFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromStr for GuestFs {
+    type Err = UnknownValue;
+
+    fn from_str(word: &str) -> Result<Self, UnknownValue> {
+        if word == PASS_THROUGH {
+            return Ok(Self::PassThrough);
+        }
+        word.parse()
+            .map(Self::Fs)
+            .map_err(|mut unknown: UnknownValue| {
+                unknown.expected.push(PASS_THROUGH);
+                unknown
+            })
+    }
+}
+
+/// What lies under the image, or in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Host {
+    /// The bare block device: the guest's disk is the device itself.
+    Bare,
+    /// A file system with the image on it.
+    Fs(HostFsKind),
+}
+
+/// The word for the bare block device.
+pub const BARE: &str = "bd";
+
+impl Host {
+    /// The word of a plan.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bare => BARE,
+            Self::Fs(kind) => kind.word(),
+        }
+    }
+
+    /// Every word.
+    #[must_use]
+    pub fn words() -> Vec<&'static str> {
+        let kinds = HostFsKind::ALL.iter().map(|kind| kind.word());
+        kinds.chain([BARE]).collect()
+    }
+}
+
+impl FromStr for Host {
+    type Err = UnknownValue;
+
+    fn from_str(word: &str) -> Result<Self, UnknownValue> {
+        if word == BARE {
+            return Ok(Self::Bare);
+        }
+        word.parse().map(Self::Fs).map_err(|_| UnknownValue {
+            axis: "what lies beneath on the host",
+            word: word.to_owned(),
+            expected: Self::words(),
+        })
+    }
+}

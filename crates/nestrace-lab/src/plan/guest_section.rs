@@ -1,0 +1,146 @@
+//! The table `[guest]` of a plan: a running guest of the user's, in place of those that the lab boots.
+
+use super::error::PlanError;
+use super::section::Section;
+use super::workload::Action;
+use super::{GuestFs, PlannedCell};
+use crate::stack::Bus;
+
+/// Its name.
+pub(super) const TABLE: &str = "guest";
+const DOMAIN: &str = "domain";
+const SSH: &str = "ssh";
+/// What only guests that the lab boots have.
+const OF_BUILT_GUESTS: [&str; 3] = ["memory", "vcpus", "kernel"];
+
+/// A guest of the user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnGuest {
+    /// libvirt's name of it.
+    pub domain: String,
+    /// Where ssh reaches its root; without it QEMU's guest agent runs commands.
+    pub ssh: Option<String>,
+}
+
+/// Reads it, where the plan has one.
+///
+/// # Errors
+/// It names no domain, a name is none, or the plan says something of guests that the lab boots.
+pub(super) fn read(top: &Section<'_>) -> Result<Option<OwnGuest>, PlanError> {
+    let Some(section) = top.section(TABLE)? else {
+        return Ok(None);
+    };
+    section.only(&[DOMAIN, SSH])?;
+    let name = |key: &str| -> Result<Option<String>, PlanError> {
+        match section.string(key)? {
+            Some((word, span)) if !is_name(word) => {
+                let message = format!("\"{word}\" is no {key}: letters, digits and @ . : _ - are");
+                Err(section.error(&span, message))
+            }
+            found => Ok(found.map(|(word, _)| word.to_owned())),
+        }
+    };
+    let Some(domain) = name(DOMAIN)? else {
+        let message = "[guest] names a libvirt domain of yours: domain = \"vm1\"";
+        return Err(top.error(&(0..0), message));
+    };
+    for key in OF_BUILT_GUESTS {
+        if let Some(span) = top.place(key) {
+            let message = format!("{key} is of guests that the lab boots, {domain} has its own");
+            return Err(top.error(&span, message));
+        }
+    }
+    let ssh = name(SSH)?;
+    Ok(Some(OwnGuest { domain, ssh }))
+}
+
+/// A word that neither virsh nor ssh takes for an option, and a shell for nothing else.
+fn is_name(word: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@.:_-".contains(c);
+    !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain)
+}
+
+/// Refuses cells that a running guest cannot take.
+///
+/// # Errors
+/// Their disk or workload needs a guest that the lab boots.
+pub(super) fn check(top: &Section<'_>, cells: &[PlannedCell]) -> Result<(), PlanError> {
+    let objection = |cell: &PlannedCell| {
+        if cell.combination.disk.bus == Bus::Ide {
+            return Some("a running guest takes no IDE disk");
+        }
+        if cell.combination.guest_fs == GuestFs::PassThrough {
+            return Some("a running guest takes no folder over 9p");
+        }
+        match &cell.workload.action {
+            Action::Oltp(_) => Some("databases are for guests that the lab boots"),
+            Action::Script(script) if script.tree_entries > 0 => {
+                Some("the tree of small files is for guests that the lab boots")
+            }
+            _ => None,
+        }
+    };
+    for cell in cells {
+        if let Some(objection) = objection(cell) {
+            let place = top.place(TABLE).unwrap_or(0..0);
+            return Err(top.error(&place, format!("{}: {objection}", cell.id)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::{Plan, PlanError};
+
+    fn plan(head: &str, guest: &str) -> Result<Plan, PlanError> {
+        Plan::read(&format!(
+            "name = 'p'\n{head}\n[guest]\n{guest}\n[[workload]]\nname = 'randwrite'\n"
+        ))
+    }
+
+    #[test]
+    fn a_guest_of_the_users_needs_no_memory_of_ours() {
+        let own = plan("", "domain = 'vm1'\nssh = 'root@10.0.0.2'").unwrap();
+        let guest = own.own_guest.as_ref().unwrap();
+        assert_eq!(
+            (guest.domain.as_str(), guest.ssh.as_deref()),
+            ("vm1", Some("root@10.0.0.2"))
+        );
+        assert_eq!(own.estimate().memory_bytes, 0);
+    }
+
+    #[test]
+    fn what_a_running_guest_cannot_be_given_is_refused() {
+        for (head, guest, expected) in [
+            ("", "ssh = 'vm1'", "names a libvirt domain"),
+            (
+                "",
+                "domain = '-c'",
+                "line 4, column 10: \"-c\" is no domain",
+            ),
+            ("", "domain = 'a b'", "is no domain"),
+            ("", "domain = 'vm1'\nssh = '-oX'", "is no ssh"),
+            (
+                "memory = '1G'",
+                "domain = 'vm1'",
+                "line 2, column 10: memory is of guests",
+            ),
+            (
+                "axes = { bus = 'ide' }",
+                "domain = 'vm1'",
+                "takes no IDE disk",
+            ),
+            ("axes = { guest_fs = '9p' }", "domain = 'vm1'", "over 9p"),
+            ("host = { in_guest = true }", "domain = 'vm1'", "not both"),
+            (
+                "host = { devices = '/dev/sdb1' }",
+                "domain = 'vm1'",
+                "sees all of a device",
+            ),
+        ] {
+            let error = plan(head, guest).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}\nexpected {expected}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! sysbench's OLTP on MariaDB: the shell with which a guest serves and loads a database.
+//!
+//! The lab fills databases on the host and gives them to guests on a disk, with the programs; a run copies
+//! one onto the file system under test.
+
+use super::workload::{FOLDER, RESULT, Scale};
+
+/// One of sysbench's tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Oltp {
+    /// Its script without `oltp_` and `.lua`: `read_write`.
+    pub test: String,
+    /// Connections.
+    pub threads: u32,
+    /// Rows of each of its tables.
+    pub rows: u64,
+}
+
+/// Id of the disk with programs and databases.
+pub const DATABASE_DISK: &str = "lab-database";
+/// Where a guest has that disk.
+const PLACE: &str = "/opt/database";
+/// Tables of a database.
+pub const TABLES: u64 = 4;
+/// Bytes of a row in InnoDB's pages, its secondary index included: 4 + 4 + 120 + 60, and pages that are not full.
+const ROW_BYTES: u64 = 240;
+/// Bytes that a database has besides its rows: system and undo table spaces, the log.
+pub const OWN_BYTES: u64 = 96 << 20;
+const SOCKET: &str = "/run/lab-database.sock";
+const PID: &str = "/run/lab-database.pid";
+const LOG: &str = "/run/lab-database.log";
+
+/// Options of the server that shape its files: the same where a database is filled and where it is used.
+pub const FILE_OPTIONS: [&str; 4] = [
+    "--no-defaults",
+    "--user=root",
+    "--innodb-log-file-size=16M",
+    "--performance-schema=OFF",
+];
+
+/// Rows of a table, so that the database is as large as the scale says.
+#[must_use]
+pub fn rows(scale: &Scale) -> u64 {
+    (scale.data_bytes / TABLES / ROW_BYTES).max(100)
+}
+
+/// Folder of a database on its disk.
+#[must_use]
+pub fn folder(rows: u64) -> String {
+    format!("data-{rows}")
+}
+
+/// sysbench's options for a database, but those that say what to do.
+#[must_use]
+pub fn client_options(socket: &str, rows: u64) -> String {
+    format!(
+        "--db-driver=mysql --mysql-socket={socket} --mysql-user=root --mysql-db=sbtest \
+         --tables={TABLES} --table-size={rows}"
+    )
+}
+
+impl Oltp {
+    /// Shell that puts the database onto the file system under test and starts its server there. Its cache holds
+    /// a quarter of the rows, and goes past the guest's.
+    #[must_use]
+    pub fn prepare_script(&self, scale: &Scale) -> String {
+        let pool = (scale.data_bytes / 4).max(8 << 20);
+        let data = folder(self.rows);
+        format!(
+            "load ext4\n\
+             mkdir -p {PLACE}\n\
+             grep -q ' {PLACE} ' /proc/mounts || mount -t ext4 -o ro,noload /dev/$(disk {DATABASE_DISK}) {PLACE}\n\
+             cp -a {PLACE}/{data} {FOLDER}/data\n\
+             rm -f {SOCKET} {PID}\n\
+             LD_LIBRARY_PATH={PLACE}/lib setsid {PLACE}/bin/mariadbd {} --datadir={FOLDER}/data \
+             --socket={SOCKET} --pid-file={PID} --skip-networking --skip-grant-tables --tmpdir=/run \
+             --lc-messages-dir={PLACE}/share --character-sets-dir={PLACE}/share/charsets \
+             --innodb-flush-method=O_DIRECT --innodb-buffer-pool-size={pool} > {LOG} 2>&1 < /dev/null &\n\
+             tries=0\n\
+             until [ -S {SOCKET} ]; do\n\
+             tries=$((tries + 1))\n\
+             [ $tries -lt 600 ] && {{ [ $tries -lt 20 ] || pidof mariadbd > /dev/null; }} || {{ tail -n 20 {LOG} >&2; exit 1; }}\n\
+             sleep 0.1\n\
+             done",
+            FILE_OPTIONS.join(" ")
+        )
+    }
+
+    /// Shell that loads the server: `warm_up` seconds that do not count, then `seconds` that do.
+    #[must_use]
+    pub fn measure_script(&self, warm_up: u32, seconds: u32) -> String {
+        let script = format!("{PLACE}/lua/oltp_{}.lua", self.test);
+        // What goes wrong sysbench says on stdout.
+        let run = |seconds: u32| {
+            format!(
+                "{{ {PLACE}/bin/sysbench {script} {} --threads={} --time={seconds} --histogram=on run > {RESULT} \
+                 || {{ cat {RESULT} >&2; exit 1; }}; }}",
+                client_options(SOCKET, self.rows),
+                self.threads
+            )
+        };
+        let mut lines = vec![format!(
+            "export LD_LIBRARY_PATH={PLACE}/lib LUA_PATH='{PLACE}/lua/?.lua'"
+        )];
+        if warm_up > 0 {
+            lines.push(run(warm_up));
+        }
+        lines.push(run(seconds));
+        lines.join(" &&\n")
+    }
+}
+
+/// Shell that ends a server, if there is one, so that its file system can be unmounted.
+#[must_use]
+pub fn stop_script() -> String {
+    format!(
+        "if [ -s {PID} ]; then\n\
+         pid=$(cat {PID})\n\
+         kill $pid 2> /dev/null\n\
+         tries=0\n\
+         while [ -d /proc/$pid ] && [ $tries -lt 600 ]; do tries=$((tries + 1)); sleep 0.1; done\n\
+         rm -f {PID}\n\
+         fi"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_that_is_loaded_has_the_files_of_the_one_that_filled_them() {
+        let scale = Scale {
+            seconds: 3,
+            warm_up_seconds: 1,
+            data_bytes: 96 << 20,
+        };
+        let oltp = Oltp {
+            test: String::from("read_write"),
+            threads: 12,
+            rows: rows(&scale),
+        };
+        assert!(oltp.rows * TABLES * ROW_BYTES <= scale.data_bytes);
+        let prepare = oltp.prepare_script(&scale);
+        assert!(FILE_OPTIONS.iter().all(|option| prepare.contains(option)));
+        assert!(prepare.contains("--innodb-buffer-pool-size=25165824"));
+        let measure = oltp.measure_script(1, 3);
+        let runs: Vec<&str> = measure.lines().skip(1).collect();
+        assert_eq!(runs.len(), 2);
+        assert!(runs[0].contains("--time=1 ") && runs[1].contains("--time=3 "));
+        assert!(runs[1].contains("oltp_read_write.lua"));
+        assert_eq!(oltp.measure_script(0, 3).lines().count(), 2);
+    }
+}
