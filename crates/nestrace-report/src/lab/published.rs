@@ -318,7 +318,7 @@ fn nested(rows: &[Row]) -> Vec<Published> {
             .filter(|row| row.verdict == Verdict::Slower)
             .count();
         Some(format!(
-            "{} to {} of the bare device, {n} of {} slower for sure",
+            "{} to {} of the bare device, {n} of {} slower in every repetition",
             percent(spread.min),
             percent(spread.max),
             rows.len()

@@ -10,9 +10,16 @@ const EQUAL_BASES: f64 = 1.1;
 pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
     let mut sentences = vec![told_apart(rows)];
     sentences.extend(by_chance(header.repetitions, rows));
-    for workload in distinct(rows.iter().map(|row| row.workload.as_str())) {
-        let under: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
-        sentences.extend(same_under_each_guest(workload, &under));
+    let workloads = distinct(rows.iter().map(|row| row.workload.as_str()));
+    let under = |workload: &str| -> Vec<&Row> {
+        rows.iter().filter(|row| row.workload == workload).collect()
+    };
+    for workload in &workloads {
+        sentences.extend(same_under_each_guest(workload, &under(workload)));
+    }
+    sentences.extend(bases(header));
+    for workload in &workloads {
+        let under = under(workload);
         for guest in distinct(under.iter().map(|row| row.word("guest_fs"))) {
             let own = under.iter().filter(|row| row.word("guest_fs") == guest);
             let nested = own.filter(|row| row.baseline.is_some());
@@ -23,7 +30,6 @@ pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
             ));
         }
     }
-    sentences.extend(bases(header));
     sentences
 }
 
