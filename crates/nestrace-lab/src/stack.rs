@@ -184,6 +184,13 @@ impl DiskStack {
         iothread: false,
     };
 
+    /// A raw image through the host's page cache, which every folder allows.
+    pub const RAW_CACHED: Self = Self {
+        cache: CacheMode::Writeback,
+        aio: Aio::Threads,
+        ..Self::RAW
+    };
+
     /// Why QEMU would refuse it, if it would.
     #[must_use]
     pub fn objection(&self) -> Option<&'static str> {

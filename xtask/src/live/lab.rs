@@ -100,7 +100,8 @@ fn run_plan(program: &Path, results: &Path, case: &mut Case) -> anyhow::Result<(
     Ok(())
 }
 
-fn read(path: &Path) -> anyhow::Result<Value> {
+/// A file of JSON among results.
+pub(super) fn read(path: &Path) -> anyhow::Result<Value> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))
 }

@@ -194,7 +194,7 @@ impl Base {
 }
 
 /// What ids of a guest's disks begin with; the guest sees them as serial numbers.
-pub(crate) const DISK_ID: &str = "nestrace-lab-";
+pub(super) const DISK_ID: &str = "nestrace-lab-";
 
 /// The id of a guest's disk.
 pub(super) fn disk_id(number: usize) -> String {

@@ -16,10 +16,9 @@ use crate::external_tool::{Tool, ToolError, find_program, last_lines};
 use crate::guest::DiskSpec;
 use crate::initramfs;
 use crate::interrupt::{self, Interrupted};
+use crate::plan::Plan;
 use crate::plan::oltp::{self, DATABASE_DISK, FILE_OPTIONS, OWN_BYTES};
-use crate::plan::workload::Action;
-use crate::plan::{Plan, PlannedCell};
-use crate::stack::{Aio, CacheMode, DiskStack};
+use crate::stack::DiskStack;
 
 /// Programs of the disk and of its making, and the packages that have them.
 pub(super) const PROGRAMS: [(&str, &str); 4] = [
@@ -64,19 +63,14 @@ pub enum DatabaseError {
 
 /// Whether a plan needs one.
 pub(super) fn is_wanted(plan: &Plan) -> bool {
-    plan.cells.iter().any(|cell| rows(cell).is_some())
-}
-
-fn rows(cell: &PlannedCell) -> Option<u64> {
-    match &cell.workload.action {
-        Action::Oltp(oltp) => Some(oltp.rows),
-        _ => None,
-    }
+    plan.cells.iter().any(|cell| cell.workload.oltp().is_some())
 }
 
 /// The disk, made where it is not there yet; it stays as long as the work folder.
 pub(super) fn disk(plan: &Plan, work: &Path) -> Result<Option<DiskSpec>, DatabaseError> {
-    let sizes: BTreeSet<u64> = plan.cells.iter().filter_map(rows).collect();
+    let cells = plan.cells.iter();
+    let sizes = cells.filter_map(|cell| Some(cell.workload.oltp()?.rows));
+    let sizes: BTreeSet<u64> = sizes.collect();
     if sizes.is_empty() {
         return Ok(None);
     }
@@ -90,12 +84,7 @@ pub(super) fn disk(plan: &Plan, work: &Path) -> Result<Option<DiskSpec>, Databas
         pack(&folder, &image)?;
         std::fs::remove_dir_all(&folder).map_err(|source| failed(&folder, source))?;
     }
-    let stack = DiskStack {
-        cache: CacheMode::Writeback,
-        aio: Aio::Threads,
-        ..DiskStack::RAW
-    };
-    let mut disk = DiskSpec::new(DATABASE_DISK, image, stack);
+    let mut disk = DiskSpec::new(DATABASE_DISK, image, DiskStack::RAW_CACHED);
     disk.read_only = true;
     Ok(Some(disk))
 }

@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::kernel_image;
 use crate::plan::{Estimate, Plan};
 use crate::qemu_command::shared_folder;
-use crate::stack::{Aio, CacheMode, DiskStack};
+use crate::stack::DiskStack;
 
 /// How many times longer than usual everything in guests of this guest may take: a boot takes five minutes
 /// where it is translated twice, instead of five seconds.
@@ -157,11 +157,7 @@ fn disk_stack(work: &Path) -> DiskStack {
     if knows_direct_io(work) {
         return DiskStack::RAW;
     }
-    DiskStack {
-        cache: CacheMode::Writeback,
-        aio: Aio::Threads,
-        ..DiskStack::RAW
-    }
+    DiskStack::RAW_CACHED
 }
 
 /// Shell that makes the root in which the program runs.

@@ -301,13 +301,13 @@ fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
                 fs.module(),
                 fs.mkfs_command_in("${bin}", "$dev")
             );
-            (make, String::new(), "")
+            (make, String::new(), String::new())
         }
         // The host's file system stays; what an earlier run left in it goes.
         GuestFs::PassThrough => (
             String::from("load 9pnet_virtio 9p"),
             format!("{P9_OPTIONS},"),
-            "rm -rf /mnt/nestrace-lab/* /mnt/nestrace-lab/.[!.]*",
+            format!("rm -rf {FOLDER}/* {FOLDER}/.[!.]*"),
         ),
     };
     script.push_str(&format!(

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::library::TREE_FILE;
 use super::oltp::OWN_BYTES;
-use super::workload::Action;
 use super::{Kind, Plan, Step};
 
 /// Seconds that a run takes besides what it measures, under translation: mkfs, mount, layout, counters.
@@ -145,9 +144,9 @@ fn recordings_of(plan: &Plan) -> u64 {
 /// Databases and their disk, which are there at the same time, with the programs.
 fn database_bytes(plan: &Plan) -> u64 {
     let cells = plan.cells.iter();
-    let sizes = cells.filter_map(|cell| match &cell.workload.action {
-        Action::Oltp(oltp) => Some((oltp.rows, cell.workload.scale.data_bytes)),
-        _ => None,
+    let sizes = cells.filter_map(|cell| {
+        let oltp = cell.workload.oltp()?;
+        Some((oltp.rows, cell.workload.scale.data_bytes))
     });
     let sizes: BTreeMap<u64, u64> = sizes.collect();
     if sizes.is_empty() {

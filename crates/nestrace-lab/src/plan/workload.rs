@@ -167,6 +167,15 @@ impl Workload {
         matches!(&self.action, Action::Fio(fio) if fio.is_warm)
     }
 
+    /// The database that it loads, if it does.
+    #[must_use]
+    pub fn oltp(&self) -> Option<&Oltp> {
+        match &self.action {
+            Action::Oltp(oltp) => Some(oltp),
+            Action::Fio(_) | Action::Script(_) => None,
+        }
+    }
+
     /// Entries of the tree of small files that it unpacks; 0 for none.
     #[must_use]
     pub fn tree_entries(&self) -> u32 {

@@ -1,6 +1,6 @@
 //! `nestrace lab` with a guest of the user's: a domain that runs, gets disks and loses them again.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 use nestrace_lab::external_tool::{Tool, find_program, last_lines};
 use nestrace_lab::{interrupt, packages};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use super::daemon::Libvirt;
 use super::domain::Domain;
 use crate::live::case::Case;
+use crate::live::lab::read;
 use crate::live::rig::LiveContext;
 use crate::progress::Progress;
 use crate::recorder::analyze;
@@ -178,9 +178,4 @@ fn kill_with_disks_attached(
 
 fn disks(libvirt: &Libvirt, domain: &Domain<'_>) -> anyhow::Result<String> {
     libvirt.virsh(&["domblklist", domain.name()])
-}
-
-fn read(path: &PathBuf) -> anyhow::Result<Value> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))
 }
