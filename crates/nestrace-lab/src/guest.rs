@@ -70,10 +70,12 @@ pub enum GuestError {
         source: ChannelError,
     },
     /// The channel broke after the boot.
-    #[error("run a command in the guest {name}")]
+    #[error("run a command in the guest {name}; the console ends with: {console}")]
     Channel {
         /// Guest's name.
         name: String,
+        /// The last lines of the serial console.
+        console: String,
         /// What went wrong.
         source: ChannelError,
     },
@@ -215,6 +217,12 @@ impl Guest {
     #[must_use]
     pub fn agent_socket(&self) -> PathBuf {
         self.qemu.folder.path().join(place::AGENT)
+    }
+
+    /// A socket of QEMU's monitor that neither the rig nor the tests use.
+    #[must_use]
+    pub fn monitor_socket(&self) -> PathBuf {
+        self.qemu.folder.path().join(place::QMP)
     }
 
     /// The serial console up to now.
@@ -374,6 +382,7 @@ impl Guest {
             ChannelError::Interrupted(signal) => signal.into(),
             source => GuestError::Channel {
                 name: self.spec.name.clone(),
+                console: self.qemu.tail(place::CONSOLE),
                 source,
             },
         }

@@ -247,7 +247,8 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, InitramfsError> {
 }
 
 /// Shared libraries of a program that may have none.
-pub(crate) fn libraries_of_any(program: &Path) -> Vec<PathBuf> {
+#[must_use]
+pub fn libraries_of_any(program: &Path) -> Vec<PathBuf> {
     libraries_of(program).unwrap_or_default()
 }
 

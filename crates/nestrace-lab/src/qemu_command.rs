@@ -128,7 +128,8 @@ fn disks(args: &mut Args, disks: &[DiskSpec]) {
     }
 }
 
-fn drive(disk: &DiskSpec) -> String {
+/// What `-drive` and the monitor's `drive_add` take for a disk without a device.
+pub(crate) fn drive(disk: &DiskSpec) -> String {
     let DiskStack {
         format, cache, aio, ..
     } = disk.stack;

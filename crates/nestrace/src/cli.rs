@@ -388,6 +388,9 @@ pub struct LabPlanArgs {
     /// A folder of results: say what of the plan is finished there, and what would still run.
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// Install the Debian packages that running it needs and that are missing; needs root.
+    #[arg(long)]
+    pub install: bool,
 }
 
 /// `nestrace lab run`.

@@ -14,6 +14,7 @@ use nestrace_lab::kernel_image::KernelImageError;
 use nestrace_lab::named_device::DeviceError;
 use nestrace_lab::packages::{self, PackagesError};
 use nestrace_lab::plan::{Plan, shipped};
+use nestrace_lab::qmp::QmpError;
 use nestrace_lab::{interrupt, plan};
 use nestrace_record::recording::privileges;
 use nestrace_report::html;
@@ -44,7 +45,21 @@ fn show_plan(args: &LabPlanArgs) -> Result<u8, Failure> {
     };
     let folder = args.output.as_deref().zip(standing.as_ref());
     print(&plan_text::render(&plan, folder))?;
+    if args.install {
+        install_missing(&plan, true)?;
+    }
     Ok(DONE)
+}
+
+/// Installs what running a plan needs, or says how to.
+fn install_missing(plan: &Plan, may_install: bool) -> Result<(), Failure> {
+    let missing = packages::to_install(experiment::missing_packages(plan), may_install);
+    let missing = missing.map_err(packages_failure)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    packages::install_named(missing, |line| say(format_args!("nestrace: {line}")))
+        .map_err(packages_failure)
 }
 
 /// The text of a plan: a file's, or that of a plan that comes with the program.
@@ -74,12 +89,7 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
 fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     let (plan, text) = read_plan(&args.plan)?;
     named_devices::check(&plan, args)?;
-    let missing = packages::to_install(experiment::missing_packages(&plan), args.install);
-    let missing = missing.map_err(packages_failure)?;
-    if !missing.is_empty() {
-        packages::install_named(missing, |line| say(format_args!("nestrace: {line}")))
-            .map_err(packages_failure)?;
-    }
+    install_missing(&plan, args.install)?;
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
             MISSING,
@@ -203,7 +213,11 @@ fn folder_failure(error: &FolderError) -> Failure {
 }
 
 fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted: bool) -> Failure {
-    let again = named_devices::whole_line(plan, args);
+    if is_interrupted {
+        let again = named_devices::whole_line(plan, args);
+        return Failure::new(FAILURE, "interrupted; finished runs are kept")
+            .hint(format!("to go on: {again}"));
+    }
     match error {
         LabError::Base(BaseError::Device(
             DeviceError::Look { .. } | DeviceError::Refused { .. } | DeviceError::Twice { .. },
@@ -222,8 +236,6 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
             .hint("in_guest = true under [host] in the plan gives the host's role to a guest whose kernel has it"),
         LabError::Kernel(KernelImageError::Unknown { .. })
         | LabError::Initramfs(InitramfsError::NoProgram(_)) => Failure::caused(MISSING, error),
-        _ if is_interrupted => Failure::new(FAILURE, "interrupted; finished runs are kept")
-            .hint(format!("to go on: {again}")),
         _ => Failure::caused(FAILURE, error),
     }
 }
@@ -232,15 +244,17 @@ fn own_guest_failure(error: &OwnGuestError) -> Failure {
     let failure = |code| Failure::caused(code, error);
     match error {
         OwnGuestError::NoDomain { .. } => failure(INPUT).hint("virsh list --all shows them"),
+        OwnGuestError::Monitor(QmpError::Io { .. }) => failure(INPUT).hint(
+            "QEMU makes one more with -qmp unix:PATH,server=on,wait=off; each serves one program at a time",
+        ),
+        OwnGuestError::Nameless => failure(INPUT).hint("QEMU's -name guest=vm1 gives it one"),
         OwnGuestError::NotRunning { .. } | OwnGuestError::NoPrograms { .. } => {
             failure(MISSING).hint("docs/lab.md says what a guest of yours needs")
         }
         OwnGuestError::Unreachable { .. } => failure(MISSING).hint(
             "qemu-guest-agent in the guest and its channel in the domain, or ssh under [guest] in the plan",
         ),
-        OwnGuestError::Kept { domain, target } => {
-            failure(FAILURE).hint(format!("virsh detach-disk {domain} {target}"))
-        }
+        OwnGuestError::Kept { by_hand, .. } => failure(FAILURE).hint(by_hand),
         _ => failure(FAILURE),
     }
 }

@@ -1,6 +1,10 @@
 //! `nestrace lab` as a user runs it: the plan that comes first, its results, and its report in a browser.
 
 mod devices;
+mod failures;
+mod kinds;
+mod over_ssh;
+pub mod own_guest;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,6 +47,13 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         devices::refused(&program, case)
     })?;
     report.case("lab/devices-used", devices::used)?;
+    report.case("lab/failures", |case| {
+        failures::run(case, &program, folder.path())
+    })?;
+    report.case("lab/over-ssh", |case| over_ssh::run(case, ctx))?;
+    report.case("lab/kinds", |case| {
+        kinds::run(case, &program, folder.path())
+    })?;
     let ran = report.case("lab/run", |case| run_plan(&program, &results, case))?;
     if !ran {
         return Ok(());
@@ -101,7 +112,7 @@ fn run_plan(program: &Path, results: &Path, case: &mut Case) -> anyhow::Result<(
 }
 
 /// A file of JSON among results.
-pub(super) fn read(path: &Path) -> anyhow::Result<Value> {
+fn read(path: &Path) -> anyhow::Result<Value> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))
 }
@@ -164,7 +175,10 @@ fn look(results: &Path, folder: &Path, case: &mut Case) -> anyhow::Result<()> {
         let id = row["id"].as_str().unwrap_or_default();
         let relative = row["relative"]["median"].as_f64().unwrap_or(0.0);
         let shown = format!("{:.0}\u{a0}%", relative * 100.0);
-        case.holds(id, html.contains(id) && html.contains(&shown), &shown);
+        let begin = format!("<tr><td><a href=\"{id}.html\">{id}</a></td>");
+        let line = html.split_once(&begin).map(|(_, rest)| rest);
+        let line = line.and_then(|rest| rest.split("</tr>").next());
+        case.holds(id, line.is_some_and(|line| line.contains(&shown)), &shown);
         let own = results.join(format!("{id}.html"));
         case.holds(
             id,

@@ -46,28 +46,45 @@ impl Envelope {
 
     /// Whether `a` is at least `b` at the time of `b`.
     fn covers(&self, a: Anchor, b: Anchor) -> bool {
+        if a.value < b.value {
+            return false;
+        }
         let lost = i128::from(self.rho_ppm) * i128::from(a.at_ns.abs_diff(b.at_ns));
         (i128::from(a.value) - i128::from(b.value)) * 1_000_000 >= lost
     }
 
-    /// Index of the first anchor after `at_ns`.
+    /// Index of the first anchor after `at_ns`, looked for from the last answer on in steps that double: the next question
+    /// is nearly always a few anchors away.
     fn after(&self, at_ns: u64) -> usize {
-        let is_it = |index: usize| {
-            let before = index.checked_sub(1).and_then(|left| self.anchors.get(left));
-            before.is_none_or(|anchor| anchor.at_ns <= at_ns)
-                && self
-                    .anchors
-                    .get(index)
-                    .is_none_or(|anchor| anchor.at_ns > at_ns)
-        };
-        let (last, end) = (self.last.get(), self.anchors.len());
-        let near = [end, last, last + 1]
-            .into_iter()
-            .find(|index| *index <= end && is_it(*index));
-        let index =
-            near.unwrap_or_else(|| self.anchors.partition_point(|anchor| anchor.at_ns <= at_ns));
-        self.last.set(index);
-        index
+        let end = self.anchors.len();
+        let is_after = |index: usize| self.anchors[index].at_ns > at_ns;
+        let last = self.last.get().min(end);
+        // All before `low` are not after it, all from `high` on are.
+        let (mut low, mut high) = (last, last);
+        let mut step = 1;
+        if low > 0 && is_after(low - 1) {
+            while low > 0 && is_after(low - 1) {
+                high = low - 1;
+                low = low.saturating_sub(step);
+                step *= 2;
+            }
+        } else {
+            while high < end && !is_after(high) {
+                low = high + 1;
+                high = (high + step).min(end);
+                step *= 2;
+            }
+        }
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if is_after(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.last.set(low);
+        low
     }
 
     pub(super) fn push(&mut self, at_ns: u64, value: i64) {

@@ -45,8 +45,12 @@ impl Piece {
     fn accept(&mut self, guest: &GuestRequest, host: &HostRequest) {
         self.proven.accept(guest, host);
         let earlier = |(other, _): &(GuestRequest, _)| other.completed_ns <= guest.completed_ns;
-        let place = self.fresh.partition_point(earlier);
-        self.fresh.insert(place, (*guest, *host));
+        if self.fresh.back().is_none_or(earlier) {
+            self.fresh.push_back((*guest, *host));
+        } else {
+            let place = self.fresh.partition_point(earlier);
+            self.fresh.insert(place, (*guest, *host));
+        }
         self.vet(guest.issued_ns);
         self.hint = None;
         self.exchanges += 1;
@@ -183,6 +187,9 @@ impl Timeline {
 
     /// The pieces that a time of the guest's clock can lie in: one, or two around a step.
     fn at(&self, guest_ns: u64) -> RangeInclusive<usize> {
+        if self.pieces.len() == 1 {
+            return 0..=0;
+        }
         let possible = |piece: &Piece| piece.after_ns <= guest_ns;
         let last = self.pieces.iter().rposition(possible).unwrap_or(0);
         let sure = self
@@ -198,6 +205,9 @@ impl Timeline {
 
     /// What holds at a time of the guest's clock. Around a step: before it or after it.
     pub(super) fn band(&self, guest_ns: u64) -> Option<Band> {
+        if let (Some(piece), 1) = (self.pieces.front(), self.pieces.len()) {
+            return piece.band(guest_ns);
+        }
         let bands = self
             .at(guest_ns)
             .filter_map(|i| self.pieces.get(i)?.band(guest_ns));
@@ -212,6 +222,12 @@ impl Timeline {
         let (issued, completed) = (self.at(guest.issued_ns), self.at(guest.completed_ns));
         let same = issued == completed && issued.start() == issued.end();
         same.then_some(*issued.start())
+    }
+
+    /// Which host requests can be inside a guest request, where one window says so; `None` around a step.
+    pub(super) fn window(&self, guest: &GuestRequest) -> Option<Window> {
+        let piece = self.pieces.get(self.only_piece(guest)?)?;
+        Some(piece.window(guest))
     }
 
     /// Whether the host request can be inside the guest request.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nestrace_report::lab::Base as BaseSpeed;
 use tempfile::TempDir;
@@ -18,8 +18,7 @@ use crate::host_device::{HostDevice, LoopFile};
 use crate::host_fs::{HostFs, HostFsError, HostFsSpec};
 use crate::loop_device::fill;
 use crate::named_device::{DeviceError, NamedDevice};
-use crate::plan::{BaseNeed, Batch};
-use crate::plan::{Combination, Host, Placement, Scheduler};
+use crate::plan::{BaseNeed, Batch, Combination, GuestDisk, Host, Placement, Scheduler};
 
 /// A device could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +157,10 @@ impl Base {
     ) -> Result<Vec<(usize, Attached)>, BaseError> {
         let mut specs = Vec::new();
         for &number in &self.disks {
-            let Some(disk) = batch.disks.get(number) else {
+            let Some(GuestDisk {
+                combination: disk, ..
+            }) = batch.disks.get(number)
+            else {
                 continue;
             };
             let path = match &self.kind {
@@ -194,11 +196,18 @@ impl Base {
 }
 
 /// What ids of a guest's disks begin with; the guest sees them as serial numbers.
-pub(super) const DISK_ID: &str = "nestrace-lab-";
+const DISK_ID: &str = "nestrace-lab-";
 
 /// The id of a guest's disk.
 pub(super) fn disk_id(number: usize) -> String {
     format!("{DISK_ID}{number}")
+}
+
+/// Whether a disk's id is one that the lab gives.
+pub(super) fn is_disk_id(id: &str) -> bool {
+    id.strip_prefix(DISK_ID).is_some_and(|number| {
+        !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit())
+    })
 }
 
 fn bare(bytes: u64, work: &Path) -> Result<Kind, BaseError> {
@@ -263,45 +272,71 @@ fn scatter(image: &Path, bytes: u64) -> io::Result<()> {
     std::fs::remove_file(other_path)
 }
 
-/// How fast a bare device is before anything is put on it: partitions have to be equal before what lies
-/// on them is compared.
-pub(super) fn probe(name: &str, work: &Path) -> Result<BaseSpeed, BaseError> {
-    let begin = Instant::now();
-    let Kind::Bare { _folder, device } = bare(PROBE_BYTES, work)? else {
-        return Ok(BaseSpeed::default());
+/// How often each device is measured: in turn, so that a machine that drifts favours none.
+const PROBES: usize = 3;
+
+/// How fast bare devices are before anything is put on them, one for each of these names: partitions have to be equal
+/// before what lies on them is compared.
+pub(super) fn probe(names: &[&str], work: &Path) -> Result<Vec<BaseSpeed>, BaseError> {
+    let bare = |_: &&str| bare(PROBE_BYTES, work);
+    let devices = names.iter().map(bare).collect::<Result<Vec<Kind>, _>>()?;
+    let mut places = Vec::new();
+    for (name, kind) in names.iter().zip(&devices) {
+        if let Kind::Bare { device, .. } = kind {
+            places.push(((*name).to_owned(), device.path()));
+        }
+    }
+    speeds(&places)
+}
+
+/// The same of devices that the user named.
+pub(super) fn probe_named(devices: &[Arc<NamedDevice>]) -> Result<Vec<BaseSpeed>, BaseError> {
+    let mut places = Vec::new();
+    for device in devices {
+        device.renew()?;
+        places.push((
+            device.path().display().to_string(),
+            device.node().to_owned(),
+        ));
+    }
+    speeds(&places)
+}
+
+/// The best rates of each.
+fn speeds(places: &[(String, PathBuf)]) -> Result<Vec<BaseSpeed>, BaseError> {
+    let named = |(name, _): &(String, PathBuf)| BaseSpeed {
+        name: name.clone(),
+        ..BaseSpeed::default()
     };
-    let write = begin.elapsed();
-    speed(name, &device.path(), write)
+    let mut best: Vec<BaseSpeed> = places.iter().map(named).collect();
+    for round in 0..PROBES {
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for number in order {
+            let device = places[number].1.display();
+            let write = rate(
+                &["if=/dev/zero", "oflag=direct", "conv=fsync,notrunc"],
+                format!("of={device}"),
+            )?;
+            let read = rate(&["of=/dev/null", "iflag=direct"], format!("if={device}"))?;
+            let best = &mut best[number];
+            best.write_bytes_per_s = best.write_bytes_per_s.max(write);
+            best.read_bytes_per_s = best.read_bytes_per_s.max(read);
+        }
+    }
+    Ok(best)
 }
 
-/// The same of a device that the user named.
-pub(super) fn probe_named(device: &NamedDevice) -> Result<BaseSpeed, BaseError> {
-    device.renew()?;
+/// Bytes per second at which dd moves [`PROBE_BYTES`].
+fn rate(options: &[&str], device: String) -> Result<f64, BaseError> {
     let begin = Instant::now();
     Tool::new("dd")
-        .args(["if=/dev/zero", "bs=1M", "status=none", "oflag=direct"])
-        .args([
-            "conv=fsync,notrunc",
-            &format!("count={}", PROBE_BYTES >> 20),
-        ])
-        .arg(format!("of={}", device.node().display()))
-        .run()?;
-    let write = begin.elapsed();
-    speed(&device.path().display().to_string(), device.node(), write)
-}
-
-/// Reads what was written in `write`.
-fn speed(name: &str, device: &Path, write: Duration) -> Result<BaseSpeed, BaseError> {
-    let begin = Instant::now();
-    Tool::new("dd")
-        .args(["of=/dev/null", "bs=1M", "status=none", "iflag=direct"])
+        .args(["bs=1M", "status=none"])
         .arg(format!("count={}", PROBE_BYTES >> 20))
-        .arg(format!("if={}", device.display()))
+        .args(options)
+        .arg(device)
         .run()?;
-    let rate = |seconds: f64| PROBE_BYTES as f64 / seconds.max(1e-6);
-    Ok(BaseSpeed {
-        name: name.to_owned(),
-        write_bytes_per_s: rate(write.as_secs_f64()),
-        read_bytes_per_s: rate(begin.elapsed().as_secs_f64()),
-    })
+    Ok(PROBE_BYTES as f64 / begin.elapsed().as_secs_f64().max(1e-6))
 }

@@ -43,8 +43,8 @@ pub(super) struct RealBench<'p> {
     nestrace: &'p Path,
     parts: Parts,
     work: &'p Path,
-    /// The batch that is booted.
-    stage: Option<(usize, Stage)>,
+    /// The guest that runs, and the last step that it had.
+    stage: Option<(Step, Stage)>,
     accelerator: Option<&'static str>,
 }
 
@@ -67,12 +67,12 @@ impl<'p> RealBench<'p> {
         }
     }
 
-    /// The guest of a batch, booted if it is not there.
-    fn stage(&mut self, batch: usize) -> Result<&mut Stage, LabError> {
-        let is_there = matches!(&self.stage, Some((booted, _)) if *booted == batch);
-        if !is_there {
+    /// The guest for a step, booted if it is not there.
+    fn stage(&mut self, step: &Step) -> Result<&mut Stage, LabError> {
+        let is_there = |(before, _): &(Step, Stage)| !self.schedule.needs_boot(before, step);
+        if !self.stage.as_ref().is_some_and(is_there) {
             self.stage = None;
-            let disks = &self.schedule.batches[batch];
+            let disks = &self.schedule.batches[step.batch];
             let stage = Stage::build(self.plan, disks, &self.parts, self.work)?;
             let accelerator = stage.accelerator();
             if let (Guests::Booted(parts), "tcg") = (&mut self.parts.guests, accelerator) {
@@ -80,10 +80,13 @@ impl<'p> RealBench<'p> {
                 parts.accel = Accel::Tcg;
             }
             self.accelerator = Some(accelerator);
-            self.stage = Some((batch, stage));
+            self.stage = Some((*step, stage));
         }
         match &mut self.stage {
-            Some((_, stage)) => Ok(stage),
+            Some((before, stage)) => {
+                *before = *step;
+                Ok(stage)
+            }
             None => Err(Interrupted.into()),
         }
     }
@@ -94,10 +97,14 @@ impl Bench for RealBench<'_> {
         let planned = &self.plan.cells[step.cell];
         let (nestrace, seconds) = (self.nestrace, self.plan.record_seconds);
         let recording = bundle.map(|bundle| (nestrace, bundle, seconds));
-        let stage = self.stage(step.batch).map_err(|error| StepError {
+        let stage = self.stage(step).map_err(|error| StepError {
             error,
             reach: Reach::Batch,
         })?;
+        if let Some(error) = stage.objection(step.disk) {
+            let reach = Reach::Cell;
+            return Err(StepError { error, reach });
+        }
         stage.run(planned, step.disk, recording).map_err(|error| {
             // What state the guest is in is not known.
             self.stage = None;

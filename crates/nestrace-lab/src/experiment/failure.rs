@@ -10,6 +10,30 @@ pub(super) fn first_line(error: &LabError) -> String {
     message.lines().next().unwrap_or_default().to_owned()
 }
 
+/// Status of a script that took too long.
+pub(super) const STOPPED: i64 = 137;
+
+/// What a script in a guest had said when it failed, and its status.
+pub(super) fn log_of(error: &LabError) -> Option<(&str, i64)> {
+    match error {
+        LabError::Guest(GuestError::Command { status, output, .. }) => {
+            Some((output, i64::from(*status)))
+        }
+        LabError::OwnGuest(OwnGuestError::Command { status, said, .. }) => Some((said, *status)),
+        _ => None,
+    }
+}
+
+/// The same with another log.
+pub(super) fn with_log(mut error: LabError, log: String) -> LabError {
+    match &mut error {
+        LabError::Guest(GuestError::Command { output, .. }) => *output = log,
+        LabError::OwnGuest(OwnGuestError::Command { said, .. }) => *said = log,
+        _ => {}
+    }
+    error
+}
+
 /// What went wrong in a line, and its log. Of a script in a guest, what it said last is what matters.
 pub(super) fn told(error: &LabError) -> (String, String) {
     let (script, status, output) = match error {
@@ -26,7 +50,7 @@ pub(super) fn told(error: &LabError) -> (String, String) {
         _ => return chain(error),
     };
     let why = match status {
-        137 => "it took too long",
+        STOPPED => "it took too long",
         _ => output.lines().last().unwrap_or("it said nothing"),
     };
     let message = format!("a script in the guest ended with status {status}: {why}");

@@ -71,7 +71,9 @@ pub(super) fn run(
     work: &Path,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
-    let estimate = plan.estimate().without_recordings(ledger.n_recorded());
+    let estimate = plan
+        .estimate()
+        .without_recordings(plan, ledger.n_recorded());
     machine::check_room(&estimate, &machine::room(work), work)?;
     let steps = plan.schedule().steps;
     let mut now = Progress {

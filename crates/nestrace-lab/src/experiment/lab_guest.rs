@@ -20,7 +20,7 @@ impl LabGuest {
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Booted(guest) => guest.name(),
-            Self::Own(guest) => guest.domain(),
+            Self::Own(guest) => guest.name(),
         }
     }
 

@@ -133,9 +133,9 @@ mod tests {
     fn recordings_that_are_there_need_no_room_again() {
         let plan = Plan::read("name = 'p'\n[[workload]]\nname = 'randwrite'\n").unwrap();
         let fresh = plan.estimate();
-        let rest = fresh.without_recordings(1);
+        let rest = fresh.without_recordings(&plan, 1);
         assert_eq!(rest.result_bytes * 2, fresh.result_bytes);
         assert_eq!(rest.work_bytes, fresh.work_bytes);
-        assert_eq!(fresh.without_recordings(99).result_bytes, 0);
+        assert_eq!(fresh.without_recordings(&plan, 99).result_bytes, 0);
     }
 }

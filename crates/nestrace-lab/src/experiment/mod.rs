@@ -48,7 +48,7 @@ use crate::interrupt::Interrupted;
 use crate::kernel_image::{self, KernelImageError};
 use crate::named_device::NamedDevice;
 use crate::packages;
-use crate::plan::{Host, Plan};
+use crate::plan::{Host, Monitor, Plan, Shell};
 use crate::stack::HostFsKind;
 use bench::RealBench;
 use ledger::Ledger;
@@ -97,6 +97,9 @@ pub enum LabError {
     /// The kernel for guests.
     #[error(transparent)]
     Kernel(#[from] KernelImageError),
+    /// What lies under some of a guest's disks.
+    #[error(transparent)]
+    Beneath(#[from] Arc<BaseError>),
     /// The user space of guests.
     #[error(transparent)]
     Initramfs(#[from] InitramfsError),
@@ -232,7 +235,7 @@ fn run_in(
     let devices: Vec<Arc<NamedDevice>> = devices.into_iter().map(Arc::new).collect();
     let estimate = plan
         .estimate_inside()
-        .without_recordings(ledger.n_recorded());
+        .without_recordings(plan, ledger.n_recorded());
     machine::check_room(&estimate, &machine::room(work), work)?;
     let guests = guests(plan, options, has_agent)?;
     if !ledger.has_header() {
@@ -288,13 +291,11 @@ fn first_header(
         .iter()
         .map(|cell| cell.combination.host.word())
         .collect();
-    let mut bases = Vec::new();
-    for device in devices {
-        bases.push(base::probe_named(device)?);
-    }
-    for name in names.into_iter().filter(|_| devices.is_empty()) {
-        bases.push(base::probe(name, work)?);
-    }
+    let bases = if devices.is_empty() {
+        base::probe(&names.into_iter().collect::<Vec<_>>(), work)?
+    } else {
+        base::probe_named(devices)?
+    };
     Ok(RunHeader {
         schema: RUN_SCHEMA.to_owned(),
         plan: plan.name.clone(),
@@ -325,8 +326,12 @@ pub fn missing_packages(plan: &Plan) -> Vec<String> {
         ("wipefs", "util-linux"),
     ];
     if let Some(guest) = &plan.own_guest {
-        own.push(("virsh", "libvirt-clients"));
-        own.extend(guest.ssh.as_ref().map(|_| ("ssh", "openssh-client")));
+        if let Monitor::Libvirt(_) = guest.monitor {
+            own.push(("virsh", "libvirt-clients"));
+        }
+        if let Shell::Ssh(_) = guest.shell {
+            own.push(("ssh", "openssh-client"));
+        }
     }
     if database::is_wanted(plan) {
         own.extend(database::PROGRAMS);

@@ -1,25 +1,28 @@
-//! A guest of the user's under libvirt. It is not booted: it gets the disks of a batch, and loses them again.
+//! A running guest of the user's. It is not booted: it gets the disks of a batch, and loses them again.
 
 mod domain_xml;
+mod hotplug;
+mod libvirt;
+mod qemu_monitor;
 mod shell;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::external_tool::{Tool, ToolError};
+use self::hotplug::Hotplug;
+use crate::external_tool::ToolError;
 use crate::guest::DiskSpec;
 use crate::interrupt::Interrupted;
 use crate::plan::workload::Action;
 use crate::plan::{GuestFs, OwnGuest, Plan};
+use crate::qmp::QmpError;
 
 /// A guest lets go of a disk when it likes.
 const DETACH_PATIENCE: Duration = Duration::from_secs(60);
@@ -32,32 +35,40 @@ pub enum OwnGuestError {
     /// virsh or ssh failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// QEMU's monitor does not answer, or refuses.
+    #[error(transparent)]
+    Monitor(#[from] QmpError),
     /// It does not run.
-    #[error("use the domain {domain}: it is {state}, not running (virsh start {domain})")]
+    #[error("use the guest {guest}: it is {state}, not running")]
     NotRunning {
-        /// libvirt's name.
-        domain: String,
-        /// libvirt's word.
+        /// Its name.
+        guest: String,
+        /// libvirt's or QEMU's word.
         state: String,
     },
+    /// QEMU has no name for it.
+    #[error("find the name of a guest: QEMU was started without -name")]
+    Nameless,
     /// Programs are missing in it.
-    #[error("find in the guest {domain}: {}", programs.join(", "))]
+    #[error("find in the guest {guest}: {}", programs.join(", "))]
     NoPrograms {
-        /// libvirt's name.
-        domain: String,
+        /// Its name.
+        guest: String,
         /// Their names.
         programs: Vec<String>,
     },
     /// It has a disk at each place of the bus.
-    #[error("give the domain {0} another disk: it has no free place")]
+    #[error("give the guest {0} another disk: it has no free place")]
     Full(String),
     /// It keeps a disk.
-    #[error("take the disk {target} away from the domain {domain}: it does not let go of it")]
+    #[error("take the disk {disk} away from the guest {guest}: it does not let go of it")]
     Kept {
-        /// libvirt's name.
-        domain: String,
-        /// `vdb`.
-        target: String,
+        /// Its name.
+        guest: String,
+        /// libvirt's target (`vdb`), or QEMU's id.
+        disk: String,
+        /// What takes it away by hand.
+        by_hand: String,
     },
     /// libvirt does not know it.
     #[error("find the domain {domain}: {said}")]
@@ -68,25 +79,25 @@ pub enum OwnGuestError {
         said: String,
     },
     /// No command runs in it.
-    #[error("run a command in the guest {domain}: {said}")]
+    #[error("run a command in the guest {guest}: {said}")]
     Unreachable {
-        /// libvirt's name.
-        domain: String,
+        /// Its name.
+        guest: String,
         /// What virsh, ssh or the guest said.
         said: String,
     },
     /// A disk of the user's has a serial number of the lab's.
     #[error(
-        "give the domain {domain} disks: its {target} has a serial number of the lab's, nestrace-lab-N"
+        "give the guest {guest} disks: its {disk} has a serial number of the lab's, nestrace-lab-N"
     )]
     Alike {
-        /// libvirt's name.
-        domain: String,
+        /// Its name.
+        guest: String,
         /// `vdb`.
-        target: String,
+        disk: String,
     },
     /// Another run has it.
-    #[error("use the domain {0}: another run of the lab does")]
+    #[error("use the guest {0}: another run of the lab does")]
     Busy(String),
     /// A script failed in it.
     #[error("run a script in the guest: status {status}: {said}")]
@@ -109,22 +120,19 @@ pub enum OwnGuestError {
 /// Takes a running guest for a run of the lab, as long as what it gives is held, and takes away the disks that a
 /// lab which was killed left it.
 pub(super) fn claim(guest: &OwnGuest) -> Result<Flock<File>, OwnGuestError> {
-    let domain = &guest.domain;
-    let place = Path::new("/run").join(format!("nestrace-lab-{domain}.lock"));
+    let hotplug = hotplug::of(guest);
+    let state = hotplug.state()?;
+    let name = hotplug.name()?;
+    // A name may be anything but a path.
+    let word = name.replace('%', "%25").replace('/', "%2F");
+    let place = Path::new("/run").join(format!("nestrace-lab-{word}.lock"));
     let file = File::create(&place).map_err(OwnGuestError::Script)?;
     let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|_| OwnGuestError::Busy(domain.clone()))?;
-    let state = virsh(&["domstate", domain]).map_err(|error| OwnGuestError::NoDomain {
-        domain: domain.clone(),
-        said: error.to_string(),
-    })?;
-    if state.trim() != "running" {
-        return Err(OwnGuestError::NotRunning {
-            domain: domain.clone(),
-            state: state.trim().to_owned(),
-        });
+        .map_err(|_| OwnGuestError::Busy(name.clone()))?;
+    if state != "running" {
+        return Err(OwnGuestError::NotRunning { guest: name, state });
     }
-    detach(guest)?;
+    detach(guest, hotplug.as_ref())?;
     Ok(lock)
 }
 
@@ -132,41 +140,28 @@ pub(super) fn claim(guest: &OwnGuest) -> Result<Flock<File>, OwnGuestError> {
 #[derive(Debug)]
 pub(super) struct OwnGuestWithDisks {
     guest: OwnGuest,
+    name: String,
+    hotplug: Box<dyn Hotplug>,
 }
 
 impl OwnGuestWithDisks {
     /// Gives a running guest its disks.
     pub(super) fn attach(guest: &OwnGuest, disks: &[DiskSpec]) -> Result<Self, OwnGuestError> {
-        let domain = &guest.domain;
+        let hotplug = hotplug::of(guest);
         let this = Self {
             guest: guest.clone(),
+            name: hotplug.name()?,
+            hotplug,
         };
-        let folder = TempDir::new().map_err(OwnGuestError::Script)?;
         for disk in disks {
-            let there = domain_xml::disks(&virsh(&["dumpxml", domain])?);
-            if let Some(target) = there.alike.into_iter().next() {
-                return Err(OwnGuestError::Alike {
-                    domain: domain.clone(),
-                    target,
-                });
-            }
-            let target = domain_xml::free_target(&there.targets, disk.stack.bus)
-                .ok_or_else(|| OwnGuestError::Full(domain.clone()))?;
-            let is_device = disk
-                .image
-                .metadata()
-                .is_ok_and(|about| about.file_type().is_block_device());
-            let place = folder.path().join("disk.xml");
-            std::fs::write(&place, domain_xml::disk(disk, &target, is_device))
-                .map_err(OwnGuestError::Script)?;
-            let place = place.display().to_string();
-            virsh(&["attach-device", "--live", domain, &place])?;
+            this.hotplug.attach(disk)?;
         }
         Ok(this)
     }
 
-    pub(super) fn domain(&self) -> &str {
-        &self.guest.domain
+    /// Its name, as `nestrace guests` has it.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Runs a script that has to succeed, and gives its stdout.
@@ -177,14 +172,47 @@ impl OwnGuestWithDisks {
 
 impl Drop for OwnGuestWithDisks {
     fn drop(&mut self) {
-        if let Err(error) = detach(&self.guest) {
+        if let Err(error) = detach(&self.guest, self.hotplug.as_ref()) {
             eprintln!("nestrace-lab: {error}");
         }
     }
 }
 
-/// The name of the disk with this image in a recording. libvirt holds the monitor, and a disk that was attached is on
-/// no command line: the recorder knows it by its image alone.
+/// Takes away every disk that the lab gave it, and waits until it let go of them; Ctrl-C does not stop this.
+fn detach(guest: &OwnGuest, hotplug: &dyn Hotplug) -> Result<(), OwnGuestError> {
+    let disks = hotplug.attached()?;
+    if disks.is_empty() {
+        return Ok(());
+    }
+    // A guest that obeys nobody loses its disks all the same.
+    let stopped = shell::stop(guest);
+    let mut failed = None;
+    for disk in disks {
+        if let Err(error) = hotplug.detach(&disk) {
+            failed.get_or_insert(error);
+        }
+    }
+    let begin = Instant::now();
+    loop {
+        let Some(disk) = hotplug.attached()?.into_iter().next() else {
+            return stopped;
+        };
+        if begin.elapsed() > DETACH_PATIENCE {
+            return Err(match failed {
+                Some(error) => error,
+                None => OwnGuestError::Kept {
+                    guest: hotplug.name()?,
+                    by_hand: hotplug.detach_by_hand(&disk),
+                    disk,
+                },
+            });
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The name of the disk with this image in a recording. A disk that was attached is on no command line, and where libvirt
+/// holds the monitor the recorder knows it by its image alone.
 pub(super) fn recorded_disk(bundle: &Path, image: &Path) -> Option<String> {
     let text = std::fs::read_to_string(bundle.join("manifest.json")).ok()?;
     let manifest: Value = serde_json::from_str(&text).ok()?;
@@ -194,47 +222,6 @@ pub(super) fn recorded_disk(bundle: &Path, image: &Path) -> Option<String> {
         .flatten();
     let found = disks.find(|disk| disk["images"][0]["path"].as_str() == image.to_str())?;
     found["name"].as_str().map(str::to_owned)
-}
-
-/// Takes away every disk that the lab gave it, and waits until it let go of them; Ctrl-C does not stop this.
-fn detach(guest: &OwnGuest) -> Result<(), OwnGuestError> {
-    let domain = &guest.domain;
-    let virsh = |args: &[&str]| Tool::new("virsh").arg("-q").args(args).for_clean_up().run();
-    let ours = || -> Result<Vec<String>, OwnGuestError> {
-        Ok(domain_xml::disks(&virsh(&["dumpxml", domain])?).ours)
-    };
-    let targets = ours()?;
-    if targets.is_empty() {
-        return Ok(());
-    }
-    // A guest that obeys nobody loses its disks all the same.
-    let stopped = shell::stop(guest);
-    let mut failed = None;
-    for target in targets {
-        if let Err(error) = virsh(&["detach-disk", "--live", domain, &target]) {
-            failed.get_or_insert(error);
-        }
-    }
-    let begin = Instant::now();
-    loop {
-        let Some(target) = ours()?.into_iter().next() else {
-            return stopped;
-        };
-        if begin.elapsed() > DETACH_PATIENCE {
-            return Err(match failed {
-                Some(error) => error.into(),
-                None => OwnGuestError::Kept {
-                    domain: domain.clone(),
-                    target,
-                },
-            });
-        }
-        thread::sleep(Duration::from_millis(200));
-    }
-}
-
-fn virsh(args: &[&str]) -> Result<String, ToolError> {
-    Tool::new("virsh").arg("-q").args(args).run()
 }
 
 /// What the header of a run says of the guest: its kernel, its fio, and `kvm` or `tcg`.
@@ -250,9 +237,8 @@ pub(super) fn about(guest: &OwnGuest) -> Result<(String, String, &'static str), 
 
 /// `kvm` or `tcg`.
 pub(super) fn accelerator(guest: &OwnGuest) -> Result<&'static str, OwnGuestError> {
-    let xml = virsh(&["dumpxml", &guest.domain])?;
-    let head = xml.split('>').next().unwrap_or_default();
-    Ok(if head.contains("kvm") { "kvm" } else { "tcg" })
+    let is_kvm = hotplug::of(guest).is_kvm()?;
+    Ok(if is_kvm { "kvm" } else { "tcg" })
 }
 
 /// Whether commands run in the guest, and it has what the plan runs in it.
@@ -261,16 +247,17 @@ pub(super) fn check_programs(guest: &OwnGuest, plan: &Plan) -> Result<(), OwnGue
         "for program in {}; do command -v $program > /dev/null || echo $program; done",
         programs(plan).into_iter().collect::<Vec<_>>().join(" ")
     );
+    let name = hotplug::of(guest).name()?;
     let missing = shell::run_ok(guest, &script, LOOK_PATIENCE);
     let missing = missing.map_err(|error| OwnGuestError::Unreachable {
-        domain: guest.domain.clone(),
+        guest: name.clone(),
         said: error.to_string(),
     })?;
     if missing.trim().is_empty() {
         return Ok(());
     }
     Err(OwnGuestError::NoPrograms {
-        domain: guest.domain.clone(),
+        guest: name,
         programs: missing.lines().map(str::to_owned).collect(),
     })
 }
@@ -301,6 +288,8 @@ fn programs(plan: &Plan) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
     #[test]

@@ -25,23 +25,19 @@ pub(super) fn run(
 ) -> Result<Outcome, LabError> {
     let start = Instant::now();
     let is_open: Vec<bool> = steps.iter().map(|step| ledger.is_open(step)).collect();
-    let open_from = |from: usize| -> f64 {
-        let rest = steps.iter().zip(&is_open).skip(from);
-        rest.filter(|(_, open)| **open)
-            .map(|(step, _)| plan.step_seconds(step) as f64)
-            .sum()
-    };
-    let whole = open_from(0);
+    // What the estimate gave to the steps that were done.
+    let mut foreseen = 0.0;
     for (number, step) in steps.iter().enumerate() {
         interrupt::check()?;
         if !is_open[number] || ledger.is_given_up(step) {
             continue;
         }
-        let left = open_from(number);
-        // How long what is done really took corrects the estimate.
-        let (spent, foreseen) = (start.elapsed().as_secs_f64(), whole - left);
+        let rest = steps.iter().zip(&is_open).skip(number);
+        let rest = rest.filter(|(step, open)| **open && !ledger.is_given_up(step));
+        let left: f64 = rest.map(|(step, _)| plan.step_seconds(step) as f64).sum();
+        // How long it really took corrects the estimate.
         let pace = if foreseen > PACE_IS_KNOWN {
-            spent / foreseen
+            start.elapsed().as_secs_f64() / foreseen
         } else {
             1.0
         };
@@ -52,6 +48,7 @@ pub(super) fn run(
             what: name_of(step, &plan.cells[step.cell].id),
         };
         progress(&now);
+        foreseen += plan.step_seconds(step) as f64;
         let started_unix_s = unix_seconds();
         let bundle = ledger.place_of_recording(step)?;
         let done = bench.run(step, bundle.as_deref());

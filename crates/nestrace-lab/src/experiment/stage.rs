@@ -8,9 +8,10 @@ use std::time::Duration;
 use nestrace_report::lab::CellRun;
 
 use super::LabError;
-use super::base::{Attached, Base, disk_id};
+use super::base::{Attached, Base, BaseError, disk_id};
 use super::counters::{SHELL, Snapshot};
 use super::database;
+use super::failure::{self, STOPPED};
 use super::fio_result::FioResult;
 use super::lab_guest::LabGuest;
 use super::own_guest::{self, OwnGuestWithDisks};
@@ -21,24 +22,26 @@ use crate::external_tool::last_lines;
 use crate::guest::{Accel, Guest, GuestSpec};
 use crate::guest_fs::PROGRAM_FOLDER;
 use crate::initramfs::{self, Initramfs};
+use crate::interrupt;
 use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
 use crate::plan::oltp;
-use crate::plan::workload::{Action, FOLDER, RESULT, TREE, Workload};
+use crate::plan::workload::{self, Action, FOLDER, RESULT, Workload};
 use crate::plan::{
     Batch, Combination, GuestFs, OwnGuest, PASS_THROUGH, Plan, PlannedCell, Scheduler,
 };
 use crate::qemu_command::shared_folder;
 
-/// mkfs, mount and layout under translation, on a loaded machine.
-const PREPARE_PATIENCE: Duration = Duration::from_secs(600);
+/// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
+const PREPARE_PATIENCE: Duration = Duration::from_secs(420);
+/// A look at what a script has said.
+const LOOK_PATIENCE: Duration = Duration::from_secs(20);
+/// What a workload says, in the guest.
+const OUTPUT: &str = "/run/lab.out";
 /// fio opens all files of a personality at once.
 const OPEN_FILES: u32 = 65_536;
 /// How guests mount a folder of the host's.
 pub(super) const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
-/// Besides what the workload takes.
-const MEASURE_PATIENCE: u32 = 180;
-
 /// What guests are booted from.
 #[derive(Debug)]
 pub(super) struct BootParts {
@@ -79,6 +82,8 @@ pub(super) struct Stage {
     /// The images of a guest of the user's.
     images: BTreeMap<usize, PathBuf>,
     bases: Vec<Base>,
+    /// What could not be made, with the disks that would lie on it.
+    broken: Vec<(Vec<usize>, Arc<BaseError>)>,
     agent_runs: bool,
     has_agent: bool,
 }
@@ -93,11 +98,24 @@ impl Stage {
     ) -> Result<Self, LabError> {
         let needs = batch.bases(plan.image_bytes);
         let mut bases = Vec::new();
+        let mut broken = Vec::new();
         let mut disks = Vec::new();
         for (place, need) in needs.iter().enumerate() {
-            let base = Base::create(need, parts.devices.get(place), work)?;
-            disks.extend(base.disks(batch, plan.image_bytes)?);
-            bases.push(base);
+            let made = Base::create(need, parts.devices.get(place), work)
+                .and_then(|base| Ok((base.disks(batch, plan.image_bytes)?, base)));
+            match made {
+                Ok((on_it, base)) => {
+                    disks.extend(on_it);
+                    bases.push(base);
+                }
+                Err(error) => {
+                    interrupt::check()?;
+                    broken.push((need.disks.clone(), Arc::new(error)));
+                }
+            }
+        }
+        if let (true, Some((_, error))) = (bases.is_empty(), broken.first()) {
+            return Err(Arc::clone(error).into());
         }
         disks.sort_by_key(|(number, _)| *number);
         let mut images = BTreeMap::new();
@@ -120,9 +138,17 @@ impl Stage {
             accelerator,
             images,
             bases,
+            broken,
             agent_runs: false,
             has_agent: parts.has_agent,
         })
+    }
+
+    /// Why a disk is not there, if it is not.
+    pub(super) fn objection(&self, disk: usize) -> Option<LabError> {
+        let mut broken = self.broken.iter();
+        let (_, error) = broken.find(|(disks, _)| disks.contains(&disk))?;
+        Some(Arc::clone(error).into())
     }
 
     /// `kvm` or `tcg`.
@@ -137,8 +163,9 @@ impl Stage {
         disk: usize,
         recording: Option<(&Path, &Path, u32)>,
     ) -> Result<CellRun, LabError> {
+        let patience = Duration::from_secs(u64::from(cell.workload.most_seconds()));
         self.guest
-            .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE)?;
+            .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE + patience)?;
         if recording.is_some() && self.has_agent && !self.agent_runs {
             self.guest.start_agent()?;
             self.agent_runs = true;
@@ -162,11 +189,10 @@ impl Stage {
         let device = base.map_or("", Base::device);
         let before = Snapshot::of_host(device);
         let seconds = recording.map(|(.., seconds)| seconds);
-        let patience = cell.workload.expected_seconds() * 6 + MEASURE_PATIENCE;
-        let stdout = self.guest.run_ok(
-            &measure_script(cell, disk, seconds),
-            Duration::from_secs(u64::from(patience)),
-        )?;
+        let stdout = self
+            .guest
+            .run_ok(&measure_script(cell, disk, seconds), patience)
+            .map_err(|error| self.with_last_words(error))?;
         let after = Snapshot::of_host(device);
         if let Some(recorder) = recorder {
             recorder.stop()?;
@@ -178,6 +204,18 @@ impl Stage {
             .zip(self.images.get(&disk))
             .and_then(|((_, bundle, _), image)| own_guest::recorded_disk(bundle, image));
         Ok(run)
+    }
+
+    /// Of a script that was stopped: what the workload had said until then.
+    fn with_last_words(&self, error: LabError) -> LabError {
+        let Some((log, STOPPED)) = failure::log_of(&error) else {
+            return error;
+        };
+        let look = self
+            .guest
+            .run_ok(&format!("tail -n 20 {OUTPUT}"), LOOK_PATIENCE);
+        let log = format!("{log}\n{}", look.unwrap_or_default());
+        failure::with_log(error, log)
     }
 }
 
@@ -227,9 +265,8 @@ fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, Pat
                 .map(|library| (library.to_string_lossy().into_owned(), library)),
         );
     }
-    let entries = plan.cells.iter().map(|cell| cell.workload.tree_entries());
-    if let Some(entries) = entries.max().filter(|entries| *entries > 0) {
-        files.push((TREE.to_owned(), tree::archive(work, entries)?));
+    for entries in plan.trees() {
+        files.push((workload::tree(entries), tree::archive(work, entries)?));
     }
     Ok(files)
 }
@@ -324,9 +361,9 @@ fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
 fn measure_script(cell: &PlannedCell, disk: usize, seconds: Option<u32>) -> String {
     format!(
         "ulimit -n {OPEN_FILES}; rm -f {RESULT}\n{}echo @before; {SHELL}\n\
-         (\n{}\n) > /run/lab.out 2>&1; status=$?\n\
+         (\n{}\n) > {OUTPUT} 2>&1; status=$?\n\
          echo @after; {SHELL}\n\
-         [ $status = 0 ] || {{ tail -n 20 /run/lab.out >&2; exit $status; }}\n\
+         [ $status = 0 ] || {{ tail -n 20 {OUTPUT} >&2; exit $status; }}\n\
          echo @result; cat {RESULT} 2> /dev/null || true",
         variables(cell, disk),
         cell.workload.measure_script(seconds)

@@ -14,6 +14,15 @@ use super::workload::Workload;
 /// Words of axes; an axis that is not there has its default.
 pub(super) type Values = BTreeMap<Axis, Vec<Placed<String>>>;
 
+/// Combinations that a plan has besides the product of its axes.
+#[derive(Clone, Debug)]
+pub(super) struct Addition {
+    /// Their words.
+    pub(super) values: Values,
+    /// Under these workloads; `None` for all.
+    pub(super) workloads: Option<Vec<String>>,
+}
+
 /// Combinations that a plan leaves out.
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
@@ -47,7 +56,7 @@ pub(super) fn make(
     top: &Section<'_>,
     values: &Values,
     excludes: &[Placed<Filter>],
-    includes: Vec<Placed<Values>>,
+    includes: Vec<Placed<Addition>>,
     workloads: &[Workload],
 ) -> Result<(Vec<PlannedCell>, Vec<Excluded>), PlanError> {
     let mut excluded = Vec::new();
@@ -82,18 +91,24 @@ pub(super) fn make(
         let message = "this exclude fits no combination of the axes";
         return Err(top.error(&excludes[unused].1, message));
     }
-    for (own, place) in includes {
-        for (combination, _) in product(top, &own)? {
+    for (addition, place) in includes {
+        let is_meant = |workload: &&Workload| {
+            let names = addition.workloads.as_ref();
+            names.is_none_or(|names| names.contains(&workload.name))
+        };
+        for (combination, _) in product(top, &addition.values)? {
             if let Some(objection) = combination.objection() {
                 return Err(top.error(&place, format!("{combination}: {objection}")));
             }
-            let able = |workload: &&Workload| workload.objection(combination.guest_fs).is_none();
-            wanted.extend(
-                workloads
-                    .iter()
-                    .filter(able)
-                    .map(|workload| (combination.clone(), workload)),
-            );
+            for workload in workloads.iter().filter(is_meant) {
+                match workload.objection(combination.guest_fs) {
+                    None => wanted.push((combination.clone(), workload)),
+                    Some(objection) => excluded.push(Excluded {
+                        what: format!("{combination}, {}", workload.name),
+                        reason: objection.to_owned(),
+                    }),
+                }
+            }
         }
     }
     if wanted.is_empty() {

@@ -189,12 +189,31 @@ impl Combination {
             && self.placement == Placement::Sparse
     }
 
+    /// btrfs has a `backing_dev_info` of its own (`open_ctree` in `fs/btrfs/disk-io.c`), of 4 MiB at least.
+    fn has_btrfs_with_read_ahead(&self) -> bool {
+        let guest = self.guest_fs == GuestFs::Fs(GuestFsKind::Btrfs);
+        let host = self.host == Host::Fs(HostFsKind::Btrfs);
+        (guest && self.guest_read_ahead_kib.is_some())
+            || (host && self.host_read_ahead_kib.is_some())
+    }
+
+    /// Whether the first who writes to the image finds it otherwise than the next: its blocks have a place, and no
+    /// discard takes back what was written to them.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        let is_written = [Preallocation::Off, Preallocation::Full].contains(&self.preallocation);
+        !self.is_bare() && !is_written && self.placement == Placement::Sparse
+    }
+
     /// Why it cannot be, if it cannot.
     #[must_use]
     pub fn objection(&self) -> Option<&'static str> {
         let is_raw = self.disk.format == ImageFormat::Raw;
         if let Some(objection) = self.disk.objection() {
             return Some(objection);
+        }
+        if self.has_btrfs_with_read_ahead() {
+            return Some("btrfs reads ahead by itself, whatever is set of the device");
         }
         if self.is_passed_through() {
             return self.objection_to_pass_through();

@@ -5,10 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Plan;
 use super::error::PlanError;
 use super::host_section::TABLE;
 use super::section::Section;
+use super::{GuestDisk, Plan};
 
 /// Their key in the table of a plan.
 pub(super) const KEY: &str = "devices";
@@ -79,7 +79,7 @@ impl Plan {
         if self.devices.is_empty() {
             return None;
         }
-        let disk = self.cells.get(cell)?.combination.disk_key();
+        let disk = GuestDisk::of(cell, self.cells.get(cell)?);
         let bases = self.schedule().batches.into_iter().find_map(|batch| {
             let number = batch.disks.iter().position(|other| *other == disk)?;
             let bases = batch.bases(self.image_bytes);
@@ -135,8 +135,9 @@ mod tests {
         let head = "[axes]\nhost_scheduler = ['none', 'bfq']";
         let plan = plan(head, "['/dev/sdb1', '/dev/sdb2']").unwrap();
         for batch in plan.schedule().batches {
-            let first = batch.disks[0].host_scheduler;
-            assert!(batch.disks.iter().all(|disk| disk.host_scheduler == first));
+            let mut disks = batch.disks.iter().map(|disk| &disk.combination);
+            let first = disks.next().unwrap().host_scheduler;
+            assert!(disks.all(|disk| disk.host_scheduler == first));
         }
     }
 

@@ -17,8 +17,10 @@ const BOOT: u64 = 20;
 const IN_GUEST: u64 = 15;
 /// Bytes per second at which the devices beneath are written in full.
 const DISK_RATE: u64 = 200 << 20;
-/// Bytes of a recording, roughly.
-const RECORDING: u64 = 24 << 20;
+/// Bytes of a recording, roughly: what a second of a translated guest takes, and no less and no more than these.
+const RECORDED_SECOND: u64 = 8 << 20;
+const LEAST_RECORDING: u64 = 24 << 20;
+const MOST_RECORDING: u64 = 256 << 20;
 
 /// Memory of the guest in the host's role: its own system, the pages of what it reads over 9p, and the layer above
 /// this machine's files.
@@ -67,10 +69,10 @@ impl Plan {
 }
 
 impl Estimate {
-    /// What is left of it when `n` recordings are there: they take no more room than they have.
+    /// What is left of the plan's when `n` recordings are there: they take no more room than they have.
     #[must_use]
-    pub fn without_recordings(self, n: usize) -> Self {
-        let there = RECORDING.saturating_mul(n as u64);
+    pub fn without_recordings(self, plan: &Plan, n: usize) -> Self {
+        let there = recording(plan).saturating_mul(n as u64);
         Self {
             result_bytes: self.result_bytes.saturating_sub(there),
             ..self
@@ -87,7 +89,7 @@ impl Estimate {
         let disk = inside.work_bytes + inside.work_bytes / 8 + HOST_GUEST_FS;
         Self {
             memory_bytes: inside.memory_bytes + HOST_GUEST_MEMORY,
-            result_bytes: recordings_of(plan) * RECORDING,
+            result_bytes: recordings_of(plan) * recording(plan),
             work_bytes: disk.next_multiple_of(1 << 20),
             ..inside
         }
@@ -111,9 +113,9 @@ impl Estimate {
         };
         let devices = schedule.batches.iter().map(of_batch).max().unwrap_or(0);
         let boot = (BOOT + devices / DISK_RATE) * plan.slower();
-        let entries = plan.cells.iter().map(|cell| cell.workload.tree_entries());
-        // The tree and its archive are there at the same time.
-        let tree = u64::from(entries.max().unwrap_or(0)) * (2 * TREE_FILE + TAR_FILE);
+        // A tree and its archive are there at the same time.
+        let of_tree = |entries: u32| u64::from(entries) * (2 * TREE_FILE + TAR_FILE);
+        let tree: u64 = plan.trees().into_iter().map(of_tree).sum();
         let database = database_bytes(plan);
         Self {
             n_runs: schedule.steps.len(),
@@ -123,7 +125,7 @@ impl Estimate {
             result_bytes: if plan.host_in_guest {
                 0
             } else {
-                recordings_of(plan) * RECORDING
+                recordings_of(plan) * recording(plan)
             },
             memory_bytes: match plan.own_guest {
                 Some(_) => 0,
@@ -131,6 +133,12 @@ impl Estimate {
             },
         }
     }
+}
+
+/// Bytes of one.
+fn recording(plan: &Plan) -> u64 {
+    let bytes = u64::from(plan.record_seconds) * RECORDED_SECOND;
+    bytes.clamp(LEAST_RECORDING, MOST_RECORDING)
 }
 
 fn recordings_of(plan: &Plan) -> u64 {

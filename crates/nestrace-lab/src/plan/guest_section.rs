@@ -1,5 +1,7 @@
 //! The table `[guest]` of a plan: a running guest of the user's, in place of those that the lab boots.
 
+use std::path::PathBuf;
+
 use super::error::PlanError;
 use super::section::Section;
 use super::workload::Action;
@@ -9,6 +11,7 @@ use crate::stack::Bus;
 /// Its name.
 pub(super) const TABLE: &str = "guest";
 const DOMAIN: &str = "domain";
+const QMP: &str = "qmp";
 const SSH: &str = "ssh";
 /// What only guests that the lab boots have.
 const OF_BUILT_GUESTS: [&str; 3] = ["memory", "vcpus", "kernel"];
@@ -16,21 +19,40 @@ const OF_BUILT_GUESTS: [&str; 3] = ["memory", "vcpus", "kernel"];
 /// A guest of the user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnGuest {
-    /// libvirt's name of it.
-    pub domain: String,
-    /// Where ssh reaches its root; without it QEMU's guest agent runs commands.
-    pub ssh: Option<String>,
+    /// What gives it disks.
+    pub monitor: Monitor,
+    /// What runs commands in it.
+    pub shell: Shell,
+}
+
+/// What gives a running guest disks and takes them away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Monitor {
+    /// libvirt, by its name of the guest.
+    Libvirt(String),
+    /// QEMU itself, by a socket of its monitor.
+    Qmp(PathBuf),
+}
+
+/// What runs commands in a running guest, as its root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// ssh, by its name of the guest.
+    Ssh(String),
+    /// QEMU's guest agent, by libvirt's name of the guest.
+    GuestAgent(String),
 }
 
 /// Reads it, where the plan has one.
 ///
 /// # Errors
-/// It names no domain, a name is none, or the plan says something of guests that the lab boots.
+/// It names no guest or two, a name is none, nothing runs commands in it, or the plan says something of guests that
+/// the lab boots.
 pub(super) fn read(top: &Section<'_>) -> Result<Option<OwnGuest>, PlanError> {
     let Some(section) = top.section(TABLE)? else {
         return Ok(None);
     };
-    section.only(&[DOMAIN, SSH])?;
+    section.only(&[DOMAIN, QMP, SSH])?;
     let name = |key: &str| -> Result<Option<String>, PlanError> {
         match section.string(key)? {
             Some((word, span)) if !is_name(word) => {
@@ -40,18 +62,33 @@ pub(super) fn read(top: &Section<'_>) -> Result<Option<OwnGuest>, PlanError> {
             found => Ok(found.map(|(word, _)| word.to_owned())),
         }
     };
-    let Some(domain) = name(DOMAIN)? else {
-        let message = "[guest] names a libvirt domain of yours: domain = \"vm1\"";
-        return Err(top.error(&(0..0), message));
+    let ssh = name(SSH)?.map(Shell::Ssh);
+    let (monitor, shell) = match (name(DOMAIN)?, section.string(QMP)?, ssh) {
+        (Some(domain), None, ssh) => {
+            let shell = ssh.unwrap_or_else(|| Shell::GuestAgent(domain.clone()));
+            (Monitor::Libvirt(domain), shell)
+        }
+        (None, Some((path, _)), Some(ssh)) => (Monitor::Qmp(PathBuf::from(path)), ssh),
+        (None, Some((_, span)), None) => {
+            let message = "commands reach a guest without libvirt over ssh: ssh = \"root@HOST\"";
+            return Err(section.error(&span, message));
+        }
+        (Some(_), Some((_, span)), _) => {
+            let message = "a guest has a libvirt domain or a monitor of QEMU's, not both";
+            return Err(section.error(&span, message));
+        }
+        (None, None, _) => {
+            let message = "[guest] names a libvirt domain of yours (domain = \"vm1\") or a socket of QEMU's monitor (qmp = \"/run/vm1.qmp\")";
+            return Err(top.error(&(0..0), message));
+        }
     };
     for key in OF_BUILT_GUESTS {
         if let Some(span) = top.place(key) {
-            let message = format!("{key} is of guests that the lab boots, {domain} has its own");
+            let message = format!("{key} is of guests that the lab boots, yours has its own");
             return Err(top.error(&span, message));
         }
     }
-    let ssh = name(SSH)?;
-    Ok(Some(OwnGuest { domain, ssh }))
+    Ok(Some(OwnGuest { monitor, shell }))
 }
 
 /// A word that neither virsh nor ssh takes for an option, and a shell for nothing else.
@@ -91,6 +128,7 @@ pub(super) fn check(top: &Section<'_>, cells: &[PlannedCell]) -> Result<(), Plan
 
 #[cfg(test)]
 mod tests {
+    use super::{Monitor, OwnGuest, Shell};
     use crate::plan::{Plan, PlanError};
 
     fn plan(head: &str, guest: &str) -> Result<Plan, PlanError> {
@@ -102,12 +140,15 @@ mod tests {
     #[test]
     fn a_guest_of_the_users_needs_no_memory_of_ours() {
         let own = plan("", "domain = 'vm1'\nssh = 'root@10.0.0.2'").unwrap();
-        let guest = own.own_guest.as_ref().unwrap();
-        assert_eq!(
-            (guest.domain.as_str(), guest.ssh.as_deref()),
-            ("vm1", Some("root@10.0.0.2"))
-        );
+        let guest = OwnGuest {
+            monitor: Monitor::Libvirt(String::from("vm1")),
+            shell: Shell::Ssh(String::from("root@10.0.0.2")),
+        };
+        assert_eq!(own.own_guest, Some(guest));
         assert_eq!(own.estimate().memory_bytes, 0);
+        let own = plan("", "qmp = '/run/vm1.qmp'\nssh = 'vm1'").unwrap();
+        let monitor = own.own_guest.map(|guest| guest.monitor);
+        assert_eq!(monitor, Some(Monitor::Qmp("/run/vm1.qmp".into())));
     }
 
     #[test]
@@ -121,6 +162,8 @@ mod tests {
             ),
             ("", "domain = 'a b'", "is no domain"),
             ("", "domain = 'vm1'\nssh = '-oX'", "is no ssh"),
+            ("", "qmp = '/run/a'", "line 4, column 7: commands reach"),
+            ("", "qmp = '/run/a'\ndomain = 'vm1'", "not both"),
             (
                 "memory = '1G'",
                 "domain = 'vm1'",

@@ -46,7 +46,9 @@ pub const NAMES: [&str; 28] = [
 pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workload> {
     let (model, test) = name.split_once('-').unwrap_or((name, ""));
     let (note, metric, action) = match (model, test) {
-        ("seqread" | "seqwrite" | "randread" | "randwrite", "") => micro(name, &scale, block_size),
+        ("seqread" | "seqwrite" | "randread" | "randwrite", "") => {
+            micro(name, &scale, block_size.unwrap_or("8k"))
+        }
         ("fileserver" | "webserver" | "dbserver" | "mailserver", "") => personality(name, &scale),
         ("iozone", test) => iozone(test, &scale, block_size.unwrap_or("64k"))?,
         ("sysbench", mode) => sysbench(mode, &scale, block_size.unwrap_or("16k"))?,
@@ -67,6 +69,13 @@ pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workl
     })
 }
 
+/// Whether a workload of the library has a block size that a plan may choose.
+#[must_use]
+pub fn has_block_size(name: &str) -> bool {
+    let micro = ["seqread", "seqwrite", "randread", "randwrite"];
+    micro.contains(&name) || name.starts_with("iozone-") || name.starts_with("sysbench-")
+}
+
 type Parts = (String, Metric, Action);
 
 fn fio(jobs: &[(&str, String)], is_timed: bool) -> FioJobs {
@@ -82,7 +91,7 @@ fn fio(jobs: &[(&str, String)], is_timed: bool) -> FioJobs {
 
 /// FAST'12: 8 KiB, 255 in parallel, native asynchronous I/O. O_DIRECT, because Linux' native I/O is
 /// synchronous without it.
-fn micro(name: &str, scale: &Scale, block_size: Option<&str>) -> Parts {
+fn micro(name: &str, scale: &Scale, block_size: &str) -> Parts {
     let rw = match name {
         "seqread" => "read",
         "seqwrite" => "write",
@@ -96,12 +105,18 @@ fn micro(name: &str, scale: &Scale, block_size: Option<&str>) -> Parts {
     };
     let options = format!(
         "--rw={rw} --bs={} --ioengine=libaio --iodepth=255 --direct=1 --size={}{overwrite}",
-        block_size.unwrap_or("8k"),
-        scale.data_bytes
+        block_size, scale.data_bytes
     );
-    let note = "FAST'12's micro benchmark with fio: 8 KiB, 255 in parallel, native asynchronous I/O (with O_DIRECT, without which it is not asynchronous); size and time are scaled";
+    let published = if block_size == "8k" {
+        ""
+    } else {
+        " (published: 8k)"
+    };
+    let note = format!(
+        "FAST'12's micro benchmark with fio: {block_size}{published}, 255 in parallel, native asynchronous I/O (with O_DIRECT, without which it is not asynchronous); size and time are scaled"
+    );
     let jobs = Action::Fio(fio(&[("micro", options)], true));
-    (note.to_owned(), Metric::BytesPerSecond, jobs)
+    (note, Metric::BytesPerSecond, jobs)
 }
 
 /// Filebench's personalities with the parameters of its own files (`fileserver.f`, `webserver.f`,
@@ -257,6 +272,14 @@ fn database(test: &str, scale: &Scale) -> Option<Parts> {
 /// Folders of E3.
 const FOLDERS: u64 = 50;
 
+/// Small files that a translated guest makes or opens in a second, at least.
+const FILES_PER_SECOND: u64 = 500;
+
+/// Seconds that it takes to do something with each of `n` files.
+fn seconds(n: u64) -> u32 {
+    10 + (n / FILES_PER_SECOND) as u32
+}
+
 /// A file of 2 bytes for each 4 KiB of the scale's data.
 fn n_small_files(scale: &Scale) -> u64 {
     (scale.data_bytes >> 12).clamp(FOLDERS, 1_000_000)
@@ -275,6 +298,7 @@ fn create_files(scale: &Scale) -> Parts {
     let script = Script {
         measure: format!("{}; sync", make_files(n)),
         operations: n,
+        seconds: seconds(n),
         ..Script::default()
     };
     let note = format!(
@@ -291,6 +315,7 @@ fn open_files(scale: &Scale) -> Parts {
             "d=0; while [ $d -lt {FOLDERS} ]; do for f in d$d/f*; do : < $f; done; d=$((d + 1)); done"
         ),
         operations: n,
+        seconds: seconds(n),
         ..Script::default()
     };
     let note = format!(
@@ -308,6 +333,7 @@ fn fsck_files(scale: &Scale) -> Parts {
             super::workload::FOLDER
         ),
         measure: String::from("$fsck $dev"),
+        seconds: seconds(n),
         ..Script::default()
     };
     let note = format!(
@@ -323,8 +349,9 @@ pub(super) const TREE_FILE: u64 = 16 << 10;
 fn unpack_tree(scale: &Scale) -> Parts {
     let n = (scale.data_bytes / TREE_FILE).clamp(10, 4_000);
     let script = Script {
-        measure: format!("tar -xf {} && sync", super::workload::TREE),
+        measure: format!("tar -xf {} && sync", super::workload::tree(n as u32)),
         tree_entries: n as u32,
+        seconds: seconds(n),
         ..Script::default()
     };
     let note = format!(

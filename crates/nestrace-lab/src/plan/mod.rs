@@ -40,11 +40,12 @@ pub use axes::{Axis, BARE, GuestFs, Host, PASS_THROUGH, Placement, Preallocation
 pub use combination::Combination;
 pub use error::{Place, PlanError};
 pub use estimate::Estimate;
-pub use guest_section::OwnGuest;
+pub use guest_section::{Monitor, OwnGuest, Shell};
 pub(crate) use schedule::shuffled;
-pub use schedule::{BaseNeed, Batch, Kind, Schedule, Step};
+pub use schedule::{BaseNeed, Batch, GuestDisk, Kind, Schedule, Step};
 pub use workload::{Upgrade, Workload};
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use nestrace_report::lab::Excluded;
@@ -139,6 +140,13 @@ impl Plan {
     #[must_use]
     pub fn estimate_inside(&self) -> Estimate {
         Estimate::inside(self)
+    }
+
+    /// Entries of the trees of small files that its workloads unpack.
+    #[must_use]
+    pub fn trees(&self) -> BTreeSet<u32> {
+        let entries = self.cells.iter().map(|cell| cell.workload.tree_entries());
+        entries.filter(|entries| *entries > 0).collect()
     }
 
     /// How many cells are no baselines.

@@ -6,7 +6,7 @@ use nestrace_report::lab::Metric;
 use toml::de::DeTable;
 
 use super::axes::{Axis, GuestFs};
-use super::cells::{self, Filter, Values};
+use super::cells::{self, Addition, Filter, Values};
 use super::combination::Combination;
 use super::devices;
 use super::error::{PlanError, suggestion};
@@ -81,9 +81,18 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let values = axes(&top)?;
     let scale = scale(&top)?;
     let (image_bytes, image_place) = top.size("image_size")?.unwrap_or((512 << 20, 0..0));
-    if image_bytes < SMALLEST || scale.data_bytes * 2 > image_bytes {
-        let message = "image_size has to be at least 128M, and twice data_size";
-        return Err(top.error(&image_place, message));
+    if image_bytes < SMALLEST {
+        return Err(top.error(&image_place, "image_size has to be at least 128M"));
+    }
+    if scale.data_bytes.saturating_mul(2) > image_bytes {
+        let place = top
+            .place("data_size")
+            .unwrap_or_else(|| image_place.clone());
+        let message = format!(
+            "data_size has to be at most half of image_size, which is {}M",
+            image_bytes >> 20
+        );
+        return Err(top.error(&place, message));
     }
     let workloads = workloads(&top, scale, image_bytes)?;
     let names: Vec<&str> = workloads
@@ -91,7 +100,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         .map(|workload| workload.name.as_str())
         .collect();
     let excludes = filters(&top, "exclude", &names)?;
-    let includes = includes(&top)?;
+    let includes = includes(&top, &names)?;
     let (cells, excluded) = cells::make(&top, &values, &excludes, includes, &workloads)?;
     for (workload, (section, place)) in workloads.iter().zip(top.sections("workload")?) {
         let is_there = |cell: &PlannedCell| cell.workload.name == workload.name;
@@ -123,9 +132,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         record_seconds: recorded,
         image_bytes,
         guest: GuestSize {
-            memory_mib: top
-                .size("memory")?
-                .map_or(768, |(bytes, _)| (bytes >> 20).clamp(256, 1 << 20) as u32),
+            memory_mib: memory_mib(&top)?,
             vcpus: top.number("vcpus", 1..=64)?.unwrap_or(2) as u32,
             kernel: word("kernel")?.unwrap_or_else(|| String::from("6.1")),
             has_agent: top.boolean("agent")?.unwrap_or(true),
@@ -141,6 +148,14 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         guest_section::check(&top, &plan.cells)?;
     }
     Ok(plan)
+}
+
+fn memory_mib(top: &Section<'_>) -> Result<u32, PlanError> {
+    match top.size("memory")? {
+        None => Ok(768),
+        Some((bytes, _)) if (256 << 20..=1 << 40).contains(&bytes) => Ok((bytes >> 20) as u32),
+        Some((_, span)) => Err(top.error(&span, "memory has to be from 256M to 1T")),
+    }
 }
 
 fn name(top: &Section<'_>) -> Result<String, PlanError> {
@@ -212,11 +227,12 @@ fn workload(
     };
     let name = plain_name(section, name, &span)?;
     let mut scale = scale;
-    if let Some(seconds) = section.number("seconds", 1..=3600)? {
+    let is_command = section.place("command").is_some();
+    if let (Some(seconds), false) = (section.number("seconds", 1..=86_400)?, is_command) {
         scale.seconds = seconds as u32;
     }
     if let Some((bytes, span)) = section.size("data_size")? {
-        if bytes * 2 > image_bytes {
+        if bytes.saturating_mul(2) > image_bytes {
             return Err(section.error(&span, "data_size has to be at most half of image_size"));
         }
         scale.data_bytes = bytes;
@@ -229,11 +245,17 @@ fn workload(
         if let Some((_, span)) = section.string("upgrade")? {
             return Err(section.error(&span, ONLY_FIO));
         }
+        unused(
+            section,
+            &["block_size", "data_size"],
+            "a command of your own",
+        )?;
         let prepare = section.string("prepare")?.map_or("", |(text, _)| text);
-        return Ok(command(name, measure, prepare, scale));
+        return command(section, name, measure, prepare, scale);
     }
+    unused(section, &["prepare"], "anything but a command of your own")?;
     let about = section.string("about")?;
-    let block_size = section.string("block_size")?.map(|(text, _)| text);
+    let block_size = block_size(section)?;
     let (used, used_at) = section.string("use")?.unwrap_or((&name, span));
     let mut workload = match library::named(used, scale, block_size) {
         Some(workload) => workload,
@@ -246,6 +268,7 @@ fn workload(
             return Err(section.error(&used_at, message));
         }
     };
+    unused(section, unused_keys(used, &workload.action), used)?;
     if let (Some((options, span)), Action::Fio(jobs)) = (fio, &mut workload.action) {
         if options.contains(['\n', '`', '$', ';', '|', '&', '<', '>']) {
             return Err(section.error(&span, "fio has options of fio and nothing for a shell"));
@@ -272,6 +295,38 @@ fn workload(
     }
     workload.name = name;
     Ok(workload)
+}
+
+/// Keys that say nothing of a workload.
+fn unused_keys(used: &str, action: &Action) -> &'static [&'static str] {
+    match action {
+        Action::Fio(jobs) if jobs.is_timed && library::has_block_size(used) => &[],
+        Action::Fio(jobs) if jobs.is_timed => &["block_size"],
+        Action::Fio(_) => &["seconds"],
+        Action::Oltp(_) => &["block_size", "fio"],
+        Action::Script(_) => &["block_size", "fio", "seconds"],
+    }
+}
+
+/// Refuses keys that would change nothing.
+fn unused(section: &Section<'_>, keys: &[&str], of: &str) -> Result<(), PlanError> {
+    let found = keys.iter().find_map(|key| Some((key, section.place(key)?)));
+    match found {
+        Some((key, place)) => Err(section.error(&place, format!("{key} says nothing of {of}"))),
+        None => Ok(()),
+    }
+}
+
+/// In fio's words.
+fn block_size<'t>(section: &Section<'t>) -> Result<Option<&'t str>, PlanError> {
+    let Some((word, span)) = section.string("block_size")? else {
+        return Ok(None);
+    };
+    let number = word.strip_suffix(['k', 'K', 'm', 'M']).unwrap_or(word);
+    if number.parse::<u32>().is_ok_and(|number| number > 0) {
+        return Ok(Some(word));
+    }
+    Err(section.error(&span, "block_size has to be like 4096, 8k or 1m"))
 }
 
 fn upgrade(section: &Section<'_>, action: &Action) -> Result<Option<Upgrade>, PlanError> {
@@ -304,20 +359,35 @@ fn own_fio(scale: Scale) -> Workload {
     }
 }
 
-fn command(name: String, measure: &str, prepare: &str, scale: Scale) -> Workload {
+/// Seconds of a command of the user's, where the plan does not say.
+const COMMAND_SECONDS: u32 = 10;
+
+fn command(
+    section: &Section<'_>,
+    name: String,
+    measure: &str,
+    prepare: &str,
+    scale: Scale,
+) -> Result<Workload, PlanError> {
+    let seconds = section.number("seconds", 1..=86_400)?;
     let script = Script {
         prepare: prepare.to_owned(),
         measure: measure.to_owned(),
+        seconds: seconds.map_or(COMMAND_SECONDS, |seconds| seconds as u32),
         ..Script::default()
     };
-    Workload {
+    let about = section.string("about")?;
+    Ok(Workload {
         name,
-        note: format!("the time of `{measure}`"),
+        note: about.map_or_else(
+            || format!("the time of `{measure}`"),
+            |(text, _)| text.to_owned(),
+        ),
         metric: Metric::Seconds,
         scale,
         action: Action::Script(script),
         upgrade: None,
-    }
+    })
 }
 
 fn axis_names() -> Vec<&'static str> {
@@ -374,17 +444,9 @@ fn filters(
         let reason = section
             .string("reason")?
             .map_or("the plan leaves it out", |(text, _)| text);
-        let names = section.words("workload")?;
-        for (name, span) in names.iter().flatten() {
-            if !workloads.contains(&name.as_str()) {
-                let hint = suggestion(name, workloads);
-                let message = format!("this plan has no workload \"{name}\"{hint}");
-                return Err(section.error(span, message));
-            }
-        }
         let filter = Filter {
             values: words_of_axes(&section)?,
-            workloads: names.map(|names| names.into_iter().map(|(name, _)| name).collect()),
+            workloads: names_of_workloads(&section, workloads)?,
             reason: reason.to_owned(),
         };
         filters.push((filter, place));
@@ -392,13 +454,35 @@ fn filters(
     Ok(filters)
 }
 
-fn includes(top: &Section<'_>) -> Result<Vec<Placed<Values>>, PlanError> {
-    let mut values = Vec::new();
+fn includes(top: &Section<'_>, workloads: &[&str]) -> Result<Vec<Placed<Addition>>, PlanError> {
+    let mut known = axis_names();
+    known.push("workload");
+    let mut additions = Vec::new();
     for (section, place) in top.sections("include")? {
-        section.only(&axis_names())?;
-        values.push((words_of_axes(&section)?, place));
+        section.only(&known)?;
+        let addition = Addition {
+            values: words_of_axes(&section)?,
+            workloads: names_of_workloads(&section, workloads)?,
+        };
+        additions.push((addition, place));
     }
-    Ok(values)
+    Ok(additions)
+}
+
+/// Workloads of the plan that a table is for; `None` for all.
+fn names_of_workloads(
+    section: &Section<'_>,
+    workloads: &[&str],
+) -> Result<Option<Vec<String>>, PlanError> {
+    let names = section.words("workload")?;
+    for (name, span) in names.iter().flatten() {
+        if !workloads.contains(&name.as_str()) {
+            let hint = suggestion(name, workloads);
+            let message = format!("this plan has no workload \"{name}\"{hint}");
+            return Err(section.error(span, message));
+        }
+    }
+    Ok(names.map(|names| names.into_iter().map(|(name, _)| name).collect()))
 }
 
 #[cfg(test)]

@@ -21,8 +21,27 @@ const IDE_DISKS: usize = 4;
 /// Disks that one guest has at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
+    /// In the order of their numbers.
+    pub disks: Vec<GuestDisk>,
+}
+
+/// A disk of a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestDisk {
     /// As [`Combination::disk_key`].
-    pub disks: Vec<Combination>,
+    pub combination: Combination,
+    /// The only cell that uses it, and once; `None` where each cell finds it as the one before did.
+    pub only_for: Option<usize>,
+}
+
+impl GuestDisk {
+    /// The disk of a cell of the plan, by the cell's number.
+    pub(super) fn of(number: usize, cell: &PlannedCell) -> Self {
+        Self {
+            combination: cell.combination.disk_key(),
+            only_for: cell.combination.is_used_up().then_some(number),
+        }
+    }
 }
 
 /// A device under the images of a batch.
@@ -102,13 +121,23 @@ impl Schedule {
         Self { batches, steps }
     }
 
+    /// Whether a step cannot have the guest of the one before: it has other disks, or one that was used up.
+    #[must_use]
+    pub fn needs_boot(&self, before: &Step, step: &Step) -> bool {
+        let is_used_up = || {
+            let disks = self.batches.get(step.batch).map(|batch| &batch.disks);
+            disks.is_some_and(|disks| disks.iter().any(|disk| disk.only_for.is_some()))
+        };
+        before.batch != step.batch || (before.kind != step.kind && is_used_up())
+    }
+
     /// How often a guest is booted at least.
     #[must_use]
     pub fn n_boots(&self) -> usize {
         let changes = self
             .steps
             .windows(2)
-            .filter(|pair| pair[0].batch != pair[1].batch);
+            .filter(|pair| self.needs_boot(&pair[0], &pair[1]));
         changes.count() + usize::from(!self.steps.is_empty())
     }
 }
@@ -118,7 +147,8 @@ impl Batch {
     /// guest agree in what is set there.
     fn fits_devices(&self, disk: &Combination, n_devices: usize) -> bool {
         let queue = |disk: &Combination| (disk.host_scheduler, disk.host_read_ahead_kib);
-        let disks = || self.disks.iter().chain([disk]);
+        let own = self.disks.iter().map(|disk| &disk.combination);
+        let disks = || own.clone().chain([disk]);
         let bases: BTreeSet<Combination> = disks().map(Combination::base_key).collect();
         bases.len() <= n_devices && disks().all(|other| queue(other) == queue(disk))
     }
@@ -128,7 +158,7 @@ impl Batch {
     pub fn bases(&self, image_bytes: u64) -> Vec<BaseNeed> {
         let mut bases: Vec<BaseNeed> = Vec::new();
         for (number, disk) in self.disks.iter().enumerate() {
-            let key = disk.base_key();
+            let key = disk.combination.base_key();
             match bases.iter_mut().find(|base| base.key == key) {
                 Some(base) => base.disks.push(number),
                 None => bases.push(BaseNeed {
@@ -153,20 +183,21 @@ impl Batch {
 /// Disks in guests, so that none needs more than `n_devices` named ones; 0 where the lab makes its own.
 fn batches(cells: &[PlannedCell], n_devices: usize, most_disks: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
-    for cell in cells {
-        let key = cell.combination.disk_key();
-        if batches.iter().any(|batch| batch.disks.contains(&key)) {
+    for (number, cell) in cells.iter().enumerate() {
+        let disk = GuestDisk::of(number, cell);
+        if batches.iter().any(|batch| batch.disks.contains(&disk)) {
             continue;
         }
+        let is_ide = |disk: &GuestDisk| disk.combination.disk.bus == Bus::Ide;
         let has_room = |batch: &&mut Batch| {
-            let ide = batch.disks.iter().filter(|disk| disk.disk.bus == Bus::Ide);
+            let ide = batch.disks.iter().filter(|disk| is_ide(disk));
             batch.disks.len() < most_disks
-                && (key.disk.bus != Bus::Ide || ide.count() < IDE_DISKS)
-                && (n_devices == 0 || batch.fits_devices(&key, n_devices))
+                && (!is_ide(&disk) || ide.count() < IDE_DISKS)
+                && (n_devices == 0 || batch.fits_devices(&disk.combination, n_devices))
         };
         match batches.iter_mut().find(has_room) {
-            Some(batch) => batch.disks.push(key),
-            None => batches.push(Batch { disks: vec![key] }),
+            Some(batch) => batch.disks.push(disk),
+            None => batches.push(Batch { disks: vec![disk] }),
         }
     }
     batches
@@ -177,12 +208,12 @@ fn of_batch<'p>(
     cells: &'p [PlannedCell],
     batch: &'p Batch,
 ) -> impl Iterator<Item = (usize, usize)> + 'p {
-    let disk = |cell: &PlannedCell| {
-        let key = cell.combination.disk_key();
-        batch.disks.iter().position(|disk| *disk == key)
+    let disk = |number: usize, cell: &PlannedCell| {
+        let own = GuestDisk::of(number, cell);
+        batch.disks.iter().position(|disk| *disk == own)
     };
     let numbered = cells.iter().enumerate();
-    numbered.filter_map(move |(number, cell)| Some((number, disk(cell)?)))
+    numbered.filter_map(move |(number, cell)| Some((number, disk(number, cell)?)))
 }
 
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.

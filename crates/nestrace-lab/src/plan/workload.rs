@@ -79,8 +79,10 @@ pub struct Script {
     pub measure: String,
     /// How many operations it is; 0 for a single one whose time is the result.
     pub operations: u64,
-    /// Entries of the tree of small files that the guest gets at [`TREE`]; 0 for none.
+    /// Entries of the tree of small files that the guest gets at [`tree`]; 0 for none.
     pub tree_entries: u32,
+    /// How long it takes, roughly: it is stopped when it takes many times as long.
+    pub seconds: u32,
 }
 
 impl Script {
@@ -94,8 +96,12 @@ impl Script {
 
 /// Where a guest's file system under test is mounted.
 pub const FOLDER: &str = "/mnt/nestrace-lab";
-/// The archive of the tree of small files, in a guest.
-pub const TREE: &str = "/lab-tree.tar";
+/// The archive of a tree of so many small files, in a guest.
+#[must_use]
+pub fn tree(entries: u32) -> String {
+    format!("/lab-tree-{entries}.tar")
+}
+
 /// What fio or sysbench say of a run, in a guest.
 pub const RESULT: &str = "/run/lab.result";
 
@@ -185,6 +191,13 @@ impl Workload {
         }
     }
 
+    /// Seconds after which laying out its files, and what is measured, is stopped: it hangs.
+    #[must_use]
+    pub fn most_seconds(&self) -> u32 {
+        // A host that does nothing else takes a sixth.
+        self.expected_seconds() * 6 + (self.scale.data_bytes >> 20) as u32 + 180
+    }
+
     /// Seconds that one run measures, roughly.
     #[must_use]
     pub fn expected_seconds(&self) -> u32 {
@@ -192,7 +205,7 @@ impl Workload {
             Action::Fio(fio) if fio.is_timed => self.scale.seconds + self.scale.warm_up_seconds,
             // A translated guest moves some 40 MiB/s.
             Action::Fio(_) => (self.scale.data_bytes / (40 << 20)) as u32 + 1,
-            Action::Script(_) => 10,
+            Action::Script(script) => script.seconds,
             // The server starts, and ends with everything written back.
             Action::Oltp(_) => self.scale.seconds + self.scale.warm_up_seconds + 20,
         }
@@ -256,6 +269,8 @@ mod tests {
 
         for program in ["mke2fs", "tune2fs", "e2fsck", "dumpe2fs"] {
             if find_program(program).is_none() {
+                let is_ci = std::env::var_os("NESTRACE_CI").is_some_and(|word| word == "1");
+                assert!(!is_ci, "{program} is not on this machine");
                 eprintln!("skipped: {program} is not on this machine");
                 return;
             }

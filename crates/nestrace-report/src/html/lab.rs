@@ -2,7 +2,7 @@
 
 use super::figure;
 use super::page::{Page, escape, prose};
-use crate::lab::{Comparison, Outlier, Row, Spread, Verdict, text};
+use crate::lab::{Comparison, Counters, Outlier, Row, Spread, Verdict, text};
 use crate::plots::{Chart, DrawError, Hue, Plot, Span, SpanRow, Spans, Unit};
 use crate::units::{self, time};
 
@@ -12,6 +12,15 @@ const MOST_BARS: usize = 40;
 const MOST_OUTLIERS: usize = 24;
 /// Lines of a kind that are listed.
 const MOST_LINES: usize = 80;
+/// Axes whose words are no other's.
+const SAYS_ITSELF: [&str; 6] = [
+    "format",
+    "cache",
+    "aio",
+    "bus",
+    "preallocation",
+    "placement",
+];
 
 /// The report.
 ///
@@ -35,7 +44,7 @@ pub fn render(comparison: &Comparison) -> Result<String, DrawError> {
     for statement in &comparison.statements {
         page.element("p", statement);
     }
-    page.element("p class=note", "Every run has a new file system in the guest and finds empty page caches. Values are medians of the repetitions; the spread is their least and greatest. A difference is told only where no repetition of the one lies among the other's.");
+    page.element("p class=note", "Every run has a new file system in the guest and finds empty page caches, but for tests that read again what they have read. Values are medians of the repetitions; the spread is their least and greatest. A difference is told only where no repetition of the one lies among the other's.");
     page.end_section();
     for workload in comparison.workloads() {
         of_workload(comparison, workload, &mut page)?;
@@ -146,7 +155,7 @@ fn bar(row: &Row, relative: Spread) -> SpanRow {
     }
 }
 
-/// Guest file systems by what lies beneath: median over everything else that varies.
+/// Guest file systems by what lies beneath.
 fn heat_map(rows: &[&Row], page: &mut Page) {
     let column_of = |row: &Row| column(row, rows);
     let mut columns: Vec<String> = Vec::new();
@@ -196,9 +205,16 @@ fn column(row: &Row, rows: &[&Row]) -> String {
     for axis in row.axes.keys().filter(varies) {
         let skip = ["guest_fs", "host_fs"].contains(&axis.as_str())
             || (is_bare && of_image.contains(&axis.as_str()));
-        if !skip && !row.word(axis).is_empty() {
-            parts.push(row.word(axis).to_owned());
+        let word = row.word(axis);
+        if skip || word.is_empty() {
+            continue;
         }
+        // Words of some axes are those of others: schedulers, mount options, read-ahead.
+        parts.push(if SAYS_ITSELF.contains(&axis.as_str()) {
+            word.to_owned()
+        } else {
+            format!("{axis}={word}")
+        });
     }
     parts.join(" ")
 }
@@ -342,14 +358,14 @@ fn numbers(comparison: &Comparison, page: &mut Page) {
         ));
     }
     page.raw("</tbody></table></div>");
-    page.element("p class=note", "CPU is user + system of all processors. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median: what recording costs.");
+    page.element("p class=note", "CPU is user + system of all processors. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median; it has its own length and no warm-up, so that it says what recording costs only roughly.");
     page.end_section();
 }
 
 fn cells(row: &Row) -> Vec<String> {
     let dash = || String::from("–");
     let latency = row.main_latency();
-    let cpu = |shares: &[f64; 3]| units::percent(shares[0] + shares[1]);
+    let cpu = |counters: &Counters| units::percent(counters.cpu_user + counters.cpu_system);
     vec![
         text::value(row.metric, row.value),
         row.relative
@@ -361,9 +377,9 @@ fn cells(row: &Row) -> Vec<String> {
         }),
         latency.map_or_else(dash, |(_, latency)| time(latency.p99_ns)),
         row.relative_latency.map_or_else(dash, percent),
-        cpu(&row.guest_cpu),
-        cpu(&row.host_cpu),
-        units::percent(row.host_disk_utilisation),
+        cpu(&row.guest),
+        cpu(&row.host),
+        units::percent(row.host.disk_utilisation),
         row.write_amplification
             .map_or_else(dash, |times| format!("×{times:.2}")),
         row.recorded_relative.map_or_else(dash, percent),

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::explanation::Explanation;
 use super::published::{self, Published};
-use super::results::{Cell, Latency, Metric, RunHeader};
+use super::results::{Cell, Counters, Latency, Metric, RunHeader};
 use super::spread::Spread;
 
 /// Schema of [`Comparison`] as JSON.
@@ -67,6 +67,8 @@ pub struct Row {
     pub metric: Metric,
     /// The values; `null` where no run succeeded.
     pub value: Option<Spread>,
+    /// Each of them, in the order of the repetitions.
+    pub values: Vec<f64>,
     /// Performance relative to the baseline's median: 1 is as fast, 2 twice as fast, whatever the metric.
     pub relative: Option<Spread>,
     /// What may be said.
@@ -75,15 +77,14 @@ pub struct Row {
     pub latency: BTreeMap<String, Latency>,
     /// Mean latency of the operation that took most time, relative to the baseline's.
     pub relative_latency: Option<f64>,
-    /// Shares of the guest's processors: user, system, iowait.
-    pub guest_cpu: [f64; 3],
-    /// Of the host's.
-    pub host_cpu: [f64; 3],
-    /// Part of the time in which the host's device was busy.
-    pub host_disk_utilisation: f64,
+    /// What the guest's kernel counted in the repetition in the middle.
+    pub guest: Counters,
+    /// What the host's counted, its disk the device beneath.
+    pub host: Counters,
     /// Bytes that the host's device wrote for each that the guest's disk did.
     pub write_amplification: Option<f64>,
-    /// Performance of the recorded run relative to the median of the others: what recording costs.
+    /// Performance of the recorded run relative to the median of the others. It has its own length and no warm-up, so
+    /// that this is what recording costs only roughly.
     pub recorded_relative: Option<f64>,
     /// The recording beside the results.
     pub recording: Option<String>,
@@ -250,9 +251,6 @@ fn row(cell: &Cell, cells: &BTreeMap<&str, &Cell>, results: &Results) -> Row {
         _ => Verdict::NoResult,
     };
     let middle = middle_run(cell);
-    let cpu = |counters: &super::results::Counters| {
-        [counters.cpu_user, counters.cpu_system, counters.cpu_iowait]
-    };
     let mut row = Row {
         id: cell.id.clone(),
         baseline: cell.baseline.clone(),
@@ -261,13 +259,13 @@ fn row(cell: &Cell, cells: &BTreeMap<&str, &Cell>, results: &Results) -> Row {
         workload_note: cell.workload_note.clone(),
         metric: cell.metric,
         value: values(cell),
+        values: cell.runs.iter().map(|run| run.value).collect(),
         relative,
         verdict,
         latency: middle.map(|run| run.latency.clone()).unwrap_or_default(),
         relative_latency: None,
-        guest_cpu: middle.map_or([0.0; 3], |run| cpu(&run.guest)),
-        host_cpu: middle.map_or([0.0; 3], |run| cpu(&run.host)),
-        host_disk_utilisation: middle.map_or(0.0, |run| run.host.disk_utilisation),
+        guest: middle.map(|run| run.guest).unwrap_or_default(),
+        host: middle.map(|run| run.host).unwrap_or_default(),
         write_amplification: middle.and_then(|run| {
             let (guest, host) = (run.guest.disk_write_bytes, run.host.disk_write_bytes);
             (guest > 1 << 20).then(|| host as f64 / guest as f64)

@@ -1,7 +1,38 @@
 //! A comparison as a table for spreadsheets: a line for each cell.
 
-use super::Comparison;
+use std::collections::BTreeSet;
+
 use super::comparison::{Row, distinct};
+use super::{Comparison, Counters, Latency, Spread};
+
+/// A column's name, and its field of a part of a cell.
+type Column<T> = (&'static str, fn(&T) -> String);
+
+/// Counters of a side by name, as in JSON.
+const COUNTERS: [Column<Counters>; 12] = [
+    ("cpu_user", |c| c.cpu_user.to_string()),
+    ("cpu_system", |c| c.cpu_system.to_string()),
+    ("cpu_iowait", |c| c.cpu_iowait.to_string()),
+    ("context_switches", |c| c.context_switches.to_string()),
+    ("paged_in_kib", |c| c.paged_in_kib.to_string()),
+    ("paged_out_kib", |c| c.paged_out_kib.to_string()),
+    ("disk_reads", |c| c.disk_reads.to_string()),
+    ("disk_writes", |c| c.disk_writes.to_string()),
+    ("disk_read_bytes", |c| c.disk_read_bytes.to_string()),
+    ("disk_write_bytes", |c| c.disk_write_bytes.to_string()),
+    ("disk_flushes", |c| c.disk_flushes.to_string()),
+    ("disk_utilisation", |c| c.disk_utilisation.to_string()),
+];
+/// Figures of an operation's latency by name, as in JSON.
+const LATENCIES: [Column<Latency>; 7] = [
+    ("n", |l| l.n.to_string()),
+    ("mean_ns", |l| l.mean_ns.to_string()),
+    ("p50_ns", |l| l.p50_ns.to_string()),
+    ("p90_ns", |l| l.p90_ns.to_string()),
+    ("p99_ns", |l| l.p99_ns.to_string()),
+    ("p999_ns", |l| l.p999_ns.to_string()),
+    ("max_ns", |l| l.max_ns.to_string()),
+];
 
 /// The table; numbers have a point, nothing is rounded away, cells without a value are empty.
 #[must_use]
@@ -15,19 +46,32 @@ pub fn render(comparison: &Comparison) -> String {
     axes.iter()
         .for_each(|axis| text.push_str(&format!(",{axis}")));
     text.push_str(
-        ",metric,n,value,value_min,value_max,relative,relative_min,relative_max,verdict,\
-         operation,latency_mean_ns,latency_p50_ns,latency_p99_ns,relative_latency,\
-         guest_cpu_user,guest_cpu_system,guest_cpu_iowait,host_cpu_user,host_cpu_system,host_cpu_iowait,\
-         host_disk_utilisation,write_amplification,recorded_relative,recording\n",
+        ",metric,n,value,value_min,value_max,values,relative,relative_min,relative_max,verdict,\
+         relative_latency,write_amplification,recorded_relative,recording,failures",
     );
+    for side in ["guest", "host"] {
+        COUNTERS
+            .iter()
+            .for_each(|(name, _)| text.push_str(&format!(",{side}_{name}")));
+    }
+    let operations: BTreeSet<&str> = rows
+        .iter()
+        .flat_map(|row| row.latency.keys().map(String::as_str))
+        .collect();
+    for operation in &operations {
+        LATENCIES
+            .iter()
+            .for_each(|(name, _)| text.push_str(&format!(",{operation}_{name}")));
+    }
+    text.push('\n');
     for row in rows {
-        text.push_str(&line(row, &axes));
+        text.push_str(&line(row, &axes, &operations));
         text.push('\n');
     }
     text
 }
 
-fn line(row: &Row, axes: &[&str]) -> String {
+fn line(row: &Row, axes: &[&str], operations: &BTreeSet<&str>) -> String {
     let mut fields = vec![
         row.id.clone(),
         row.baseline.clone().unwrap_or_default(),
@@ -46,24 +90,28 @@ fn line(row: &Row, axes: &[&str]) -> String {
         row.value
             .map_or_else(String::new, |value| value.n.to_string()),
     );
-    for spread in [row.value, row.relative] {
-        fields.push(number(spread.map(|spread| spread.median)));
-        fields.push(number(spread.map(|spread| spread.min)));
-        fields.push(number(spread.map(|spread| spread.max)));
-    }
+    let limits = |spread: Option<Spread>| {
+        let of = |limit: fn(&Spread) -> f64| number(spread.as_ref().map(limit));
+        [of(|s| s.median), of(|s| s.min), of(|s| s.max)]
+    };
+    fields.extend(limits(row.value));
+    let values: Vec<String> = row.values.iter().map(f64::to_string).collect();
+    fields.push(values.join(" "));
+    fields.extend(limits(row.relative));
     fields.push(word(verdict));
-    let latency = row.main_latency();
-    fields.push(latency.map_or_else(String::new, |(name, _)| name.to_owned()));
-    fields.push(number(latency.map(|(_, latency)| latency.mean_ns)));
-    fields.push(number(latency.map(|(_, latency)| latency.p50_ns as f64)));
-    fields.push(number(latency.map(|(_, latency)| latency.p99_ns as f64)));
     fields.push(number(row.relative_latency));
-    let shares = row.guest_cpu.iter().chain(&row.host_cpu);
-    fields.extend(shares.map(f64::to_string));
-    fields.push(row.host_disk_utilisation.to_string());
     fields.push(number(row.write_amplification));
     fields.push(number(row.recorded_relative));
     fields.push(row.recording.clone().unwrap_or_default());
+    fields.push(row.failures.join("; "));
+    for counters in [&row.guest, &row.host] {
+        fields.extend(COUNTERS.iter().map(|(_, of)| of(counters)));
+    }
+    for operation in operations {
+        let latency = row.latency.get(*operation);
+        let of = |(_, of): &Column<Latency>| latency.map_or_else(String::new, of);
+        fields.extend(LATENCIES.iter().map(of));
+    }
     let quoted = fields.iter().map(|field| quote(field));
     quoted.collect::<Vec<_>>().join(",")
 }

@@ -9,6 +9,7 @@
 //! assert!(text::render(&comparison).contains("0 nested combinations"));
 //! ```
 
+mod axis_effects;
 mod comparison;
 pub mod csv;
 mod explanation;

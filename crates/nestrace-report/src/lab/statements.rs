@@ -1,5 +1,8 @@
 //! Sentences that the figures carry, and no others.
 
+use std::collections::BTreeMap;
+
+use super::axis_effects;
 use super::comparison::{Row, Verdict, distinct};
 use super::results::RunHeader;
 use crate::units;
@@ -9,7 +12,7 @@ const EQUAL_BASES: f64 = 1.1;
 
 pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
     let mut sentences = vec![told_apart(rows)];
-    sentences.extend(by_chance(header.repetitions, rows));
+    sentences.extend(by_chance(rows));
     let workloads = distinct(rows.iter().map(|row| row.workload.as_str()));
     let under = |workload: &str| -> Vec<&Row> {
         rows.iter().filter(|row| row.workload == workload).collect()
@@ -17,6 +20,7 @@ pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
     for workload in &workloads {
         sentences.extend(same_under_each_guest(workload, &under(workload)));
     }
+    sentences.extend(axis_effects::of(rows));
     sentences.extend(bases(header));
     for workload in &workloads {
         let under = under(workload);
@@ -59,30 +63,49 @@ fn told_apart(rows: &[Row]) -> String {
     sentence
 }
 
-/// How many of equal cells would be told apart: of all orders of `2n` equal values that number in which no value
-/// of the one half lies among the other's, one of `(2n)! / 2(n!)²`.
-fn by_chance(repetitions: u32, rows: &[Row]) -> Option<String> {
-    let apart = rows
+/// How many of equal cells would be told apart.
+fn by_chance(rows: &[Row]) -> Option<String> {
+    let n_of = |id: &str| {
+        let row = rows.iter().find(|row| row.id == id)?;
+        row.value.map(|value| value.n)
+    };
+    let kinds = [Verdict::Slower, Verdict::Faster, Verdict::NotApart];
+    let compared = rows.iter().filter(|row| kinds.contains(&row.verdict));
+    // The repetitions of each comparison, and how many there are of it.
+    let mut comparisons: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for row in compared.clone() {
+        let baseline = row.baseline.as_deref().and_then(n_of);
+        if let (Some(value), Some(n)) = (row.value, baseline) {
+            *comparisons.entry((value.n, n)).or_default() += 1;
+        }
+    }
+    let n_apart = compared
+        .filter(|row| row.verdict != Verdict::NotApart)
+        .count();
+    let expected: f64 = comparisons
         .iter()
-        .filter(|row| matches!(row.verdict, Verdict::Slower | Verdict::Faster));
-    let n_apart = apart.count();
-    let repeated = rows.iter().filter(|row| {
-        let kinds = [Verdict::Slower, Verdict::Faster, Verdict::NotApart];
-        kinds.contains(&row.verdict)
-    });
-    let orders = (1..=u64::from(repetitions)).try_fold(1_u64, |orders, k| {
-        orders
-            .checked_mul(u64::from(repetitions) + k)
-            .map(|orders| orders / k)
-    });
-    let one_of = orders.unwrap_or(u64::MAX) / 2;
-    let expected = (repeated.count() as u64 + one_of / 2) / one_of.max(1);
-    (n_apart > 0 && expected > 0).then(|| {
-        format!(
-            "Were all equal, chance would tell {expected} of them apart: with {}, one of {one_of}.",
-            units::of(u64::from(repetitions), "repetition", "repetitions")
-        )
-    })
+        .map(|((own, other), n)| apart_by_chance(*own, *other) * *n as f64)
+        .sum();
+    if n_apart == 0 || expected < 0.5 {
+        return None;
+    }
+    let mut sentence = format!("Were all equal, chance would tell {expected:.0} of them apart");
+    if let ([(n, other)], true) = (
+        comparisons.keys().copied().collect::<Vec<_>>().as_slice(),
+        comparisons.keys().all(|(own, other)| own == other),
+    ) {
+        let one_of = (1.0 / apart_by_chance(*n, *other)).round();
+        let repetitions = units::of(*n as u64, "repetition", "repetitions");
+        sentence.push_str(&format!(": with {repetitions}, one of {one_of}"));
+    }
+    sentence.push('.');
+    Some(sentence)
+}
+
+/// How likely it is that of `n` and `m` equal values none lies among the others': of all orders two do so.
+fn apart_by_chance(n: usize, m: usize) -> f64 {
+    let orders = (1..=n).fold(1.0, |orders, k| orders * (m + k) as f64 / k as f64);
+    2.0 / orders
 }
 
 /// Guest file systems that have to agree.
@@ -119,7 +142,11 @@ fn same_under_each_guest(workload: &str, under: &[&Row]) -> Vec<String> {
     sentences
 }
 
-/// The best and the worst, where no repetition of the one lies among the other's.
+/// The most likely that a best and a worst of equal cells may be.
+const UNLIKELY: f64 = 0.1;
+
+/// The best and the worst, where no repetition of the one lies among the other's, and where that says something: of
+/// many equal cells the extremes are nearly always apart.
 fn best_and_worst(workload: &str, guest: &str, nested: &[&Row]) -> Option<String> {
     let by_median = |a: &&&Row, b: &&&Row| {
         let median = |row: &Row| row.relative.map_or(f64::NAN, |relative| relative.median);
@@ -130,7 +157,9 @@ fn best_and_worst(workload: &str, guest: &str, nested: &[&Row]) -> Option<String
     let (worst, best) = (with_result.first()?, with_result.last()?);
     let (low, high) = (worst.relative?, best.relative?);
     let name = |row: &Row| row.id.clone();
-    if with_result.len() < 2 || !low.is_apart_from(&high) {
+    let n = with_result.len() as f64;
+    let by_chance = n * (n - 1.0) / 2.0 * apart_by_chance(low.n, high.n);
+    if n < 2.0 || by_chance > UNLIKELY || !low.is_apart_from(&high) {
         return None;
     }
     Some(format!(
@@ -179,9 +208,9 @@ mod tests {
     use super::super::results::{Cell, CellRun, Metric};
     use super::super::{Comparison, Results};
 
-    /// Cells of guests on hosts with their runs, and a baseline of 100 and 101 for each guest.
-    fn statements(repetitions: u32, nested: &[(&str, &str, [f64; 2])]) -> Vec<String> {
-        let cell = |guest: &str, host: &str, baseline: Option<String>, values: [f64; 2]| Cell {
+    /// Cells of guests on hosts with their runs, and a baseline of 100, 101 and so on for each guest.
+    fn statements<const N: usize>(nested: &[(&str, &str, [f64; N])]) -> Vec<String> {
+        let cell = |guest: &str, host: &str, baseline: Option<String>, values: [f64; N]| Cell {
             id: format!("{guest}-on-{host}"),
             baseline,
             axes: [("guest_fs", guest), ("host_fs", host)]
@@ -198,11 +227,11 @@ mod tests {
             ..Cell::default()
         };
         let mut results = Results::default();
-        results.header.repetitions = repetitions;
         for (guest, host, values) in nested {
             let base = format!("{guest}-on-bd");
             if results.cells.iter().all(|cell| cell.id != base) {
-                results.cells.push(cell(guest, "bd", None, [100.0, 101.0]));
+                let values = std::array::from_fn(|n| 100.0 + n as f64);
+                results.cells.push(cell(guest, "bd", None, values));
             }
             results.cells.push(cell(guest, host, Some(base), *values));
         }
@@ -211,17 +240,20 @@ mod tests {
 
     #[test]
     fn what_chance_would_tell_apart_is_said_beside_what_was() {
-        let three: Vec<_> = ["ext4", "xfs", "btrfs"]
-            .map(|host| ("ext4", host, [50.0, 60.0]))
-            .to_vec();
-        let told = statements(2, &three);
+        let hosts = [("ext4", 50.0), ("xfs", 60.0), ("btrfs", 70.0)];
+        let two = hosts.map(|(host, value)| ("ext4", host, [value, value + 1.0]));
+        let told = statements(&two);
         assert_eq!(
             told[1],
             "Were all equal, chance would tell 1 of them apart: with 2 repetitions, one of 3."
         );
+        // Of a baseline and its three cells the extremes of the three say nothing.
+        assert!(told.iter().all(|sentence| !sentence.contains("best")));
         // With five of each it is one of 126: of three comparisons none.
-        let told = statements(5, &three);
+        let five = hosts.map(|(host, value)| ("ext4", host, [value; 5]));
+        let told = statements(&five);
         assert!(told.iter().all(|sentence| !sentence.contains("chance")));
+        assert!(told.iter().any(|sentence| sentence.contains("best")));
     }
 
     #[test]
@@ -233,7 +265,7 @@ mod tests {
             cells.push((guest, "btrfs", [50.0 + n, 51.0 + n]));
         }
         let told = |cells: &[(&str, &str, [f64; 2])]| -> Vec<String> {
-            let told = statements(2, cells).into_iter();
+            let told = statements(cells).into_iter();
             told.filter(|sentence| sentence.contains("each of"))
                 .collect()
         };

@@ -1,5 +1,7 @@
 //! A comparison for a terminal: 80 columns.
 
+use std::collections::BTreeMap;
+
 use super::Comparison;
 use super::comparison::{Outlier, Row};
 use super::results::Metric;
@@ -145,6 +147,7 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
         .iter()
         .map(|id| format!("{id}: no result"))
         .collect();
+    missing.extend(unfinished(comparison));
     for row in &comparison.rows {
         let failures = row.failures.iter();
         missing.extend(failures.map(|failure| format!("{}, {failure}", row.id)));
@@ -160,4 +163,41 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
     let excluded = comparison.run.excluded.iter();
     missing.extend(excluded.map(|one| format!("{}: left out, {}", one.what, one.reason)));
     missing
+}
+
+/// Names of a kind that are listed.
+const MOST_NAMES: usize = 4;
+
+/// Cells without all repetitions, without a recording, or whose recording says nothing: a line for each kind.
+fn unfinished(comparison: &Comparison) -> Vec<String> {
+    let rows = &comparison.rows;
+    let planned = comparison.run.repetitions as usize;
+    let with_result = || rows.iter().filter(|row| row.value.is_some());
+    let mut kinds: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for row in with_result() {
+        let n = row.value.map_or(0, |value| value.n);
+        if n < planned {
+            let what = format!("{n} of {planned} repetitions");
+            kinds.entry(what).or_default().push(&row.id);
+        }
+        let what = match (&row.recording, &row.explanation) {
+            (Some(_), Some(_)) => continue,
+            (Some(_), None) => "nothing was read from its recording",
+            (None, _) => "no recording",
+        };
+        kinds.entry(what.to_owned()).or_default().push(&row.id);
+    }
+    let n = with_result().count();
+    let line = |(what, ids): (String, Vec<&str>)| {
+        if ids.len() == n && n > 1 {
+            return format!("every cell: {what}");
+        }
+        let more = ids.len().saturating_sub(MOST_NAMES);
+        let names = ids[..ids.len() - more].join(", ");
+        match more {
+            0 => format!("{names}: {what}"),
+            more => format!("{names} and {more} more: {what}"),
+        }
+    };
+    kinds.into_iter().map(line).collect()
 }

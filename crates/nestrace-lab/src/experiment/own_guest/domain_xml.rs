@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::experiment::base::DISK_ID;
+use crate::experiment::base::is_disk_id;
 use crate::guest::DiskSpec;
 use crate::stack::Bus;
 
@@ -75,20 +75,13 @@ pub(super) fn disks(domain: &str) -> DomainDisks {
             .and_then(|(_, rest)| rest.split('<').next())
             .unwrap_or_default();
         disks.targets.insert(target.to_owned());
-        if alias.strip_prefix(ALIAS).is_some_and(is_our_id) {
+        if alias.strip_prefix(ALIAS).is_some_and(is_disk_id) {
             disks.ours.push(target.to_owned());
-        } else if is_our_id(serial) {
+        } else if is_disk_id(serial) {
             disks.alike.push(target.to_owned());
         }
     }
     disks
-}
-
-/// Whether a disk's id is one that the lab gives.
-fn is_our_id(id: &str) -> bool {
-    id.strip_prefix(DISK_ID).is_some_and(|number| {
-        !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit())
-    })
 }
 
 fn attribute<'x>(text: &'x str, element: &str, name: &str) -> Option<&'x str> {

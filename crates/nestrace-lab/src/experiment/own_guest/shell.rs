@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::OwnGuestError;
 use crate::external_tool::{Tool, ToolError, last_lines};
 use crate::interrupt;
-use crate::plan::OwnGuest;
 use crate::plan::workload::FOLDER;
+use crate::plan::{OwnGuest, Shell};
 
 /// What scripts of the lab expect of a guest: programs by name, modules, and a disk by its serial number.
 const PRELUDE: &str = "\
@@ -70,9 +70,9 @@ fn run(
     patience: Duration,
     is_clean_up: bool,
 ) -> Result<String, OwnGuestError> {
-    match &guest.ssh {
-        Some(host) => over_ssh(host, script, patience, is_clean_up),
-        None => by_agent(&guest.domain, script, patience, is_clean_up),
+    match &guest.shell {
+        Shell::Ssh(host) => over_ssh(host, script, patience, is_clean_up),
+        Shell::GuestAgent(domain) => by_agent(domain, script, patience, is_clean_up),
     }
 }
 

@@ -233,9 +233,34 @@ fn each_block_has_every_cell_once_and_the_order_is_the_seeds() {
         let ide = batch
             .disks
             .iter()
-            .filter(|disk| disk.disk.bus == crate::stack::Bus::Ide);
+            .filter(|disk| disk.combination.disk.bus == crate::stack::Bus::Ide);
         assert!(batch.disks.len() <= 8 && ide.count() <= 4);
     }
+}
+
+#[test]
+fn an_image_whose_blocks_have_a_place_is_new_for_each_run() {
+    let plan = plan(
+        "repetitions = 2\n[axes]\nguest_fs = ['ext4', 'xfs']\nformat = 'qcow2'\npreallocation = ['off', 'metadata']",
+    );
+    let schedule = plan.schedule();
+    // The bare device and the sparse image are both guest file systems'; of the third kind each cell has its own.
+    let disks: Vec<_> = schedule.batches.iter().flat_map(|b| &b.disks).collect();
+    let own: Vec<_> = disks.iter().filter_map(|disk| disk.only_for).collect();
+    assert_eq!((disks.len(), own.len()), (4, 2));
+    for cell in own {
+        assert!(plan.cells[cell].id.contains("metadata"));
+        let uses: Vec<usize> = (0..schedule.steps.len())
+            .filter(|&n| schedule.steps[n].cell == cell)
+            .collect();
+        assert_eq!(uses.len(), 3);
+        for pair in uses.windows(2) {
+            let between = schedule.steps[pair[0]..=pair[1]].windows(2);
+            let mut boots = between.filter(|steps| schedule.needs_boot(&steps[0], &steps[1]));
+            assert!(boots.next().is_some());
+        }
+    }
+    assert_eq!(schedule.n_boots(), 3);
 }
 
 #[test]
