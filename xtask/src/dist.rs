@@ -46,7 +46,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn build() -> anyhow::Result<PathBuf> {
+/// The agent as users get it: static, and optimised.
+pub fn build() -> anyhow::Result<PathBuf> {
     let status = cargo()
         .args(["build", "--release", "--target", TARGET])
         .args(["--package", PROGRAM, "--bin", PROGRAM])

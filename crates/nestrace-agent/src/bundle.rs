@@ -1,6 +1,7 @@
 //! A recording into a bundle on a file system of the guest, to be copied out later.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -234,7 +235,14 @@ impl Folder {
             }
             Self { path: path.into() }.remove();
         }
-        fs::create_dir(path).with_context(|| format!("create {}", path.display()))?;
+        match fs::create_dir(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let folder = path.parent().unwrap_or(path).display();
+                let message = format!("create {}: mkdir -p {folder} first", path.display());
+                return Err(Obstacle::Input(message).into());
+            }
+            created => created.with_context(|| format!("create {}", path.display()))?,
+        }
         Ok(Self { path: path.into() })
     }
 

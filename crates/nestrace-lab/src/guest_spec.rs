@@ -75,10 +75,6 @@ pub struct GuestSpec {
     pub accel: Accel,
     /// Modules to load at boot besides the drivers of the disks.
     pub modules: Vec<String>,
-    /// Whether the kernel of a translated guest is told to trust the time stamp counter. By itself it reads
-    /// the HPET: an exit from translated code for every look at the clock, which takes a third of what a disk
-    /// can do, and which no guest under KVM has to pay.
-    pub trusts_tsc: bool,
     /// How many times longer than usual it may take for everything: more than 1 where it is translated twice.
     pub patience: u32,
     /// More arguments of QEMU.
@@ -102,7 +98,6 @@ impl GuestSpec {
             qemu: find_program("qemu-system-x86_64").unwrap_or_else(|| "qemu-system-x86_64".into()),
             accel: Accel::default(),
             modules: Vec::new(),
-            trusts_tsc: false,
             patience: 1,
             extra_arguments: Vec::new(),
             allow_reboot: false,

@@ -381,8 +381,8 @@ pub enum LabCommand {
 /// `nestrace lab plan`.
 #[derive(Debug, Args)]
 pub struct LabPlanArgs {
-    /// A file, or a plan that comes with nestrace: quick, fast12, raw-qcow2, ext3-ext4,
-    /// image-format-cache-bus, ext4-xfs, reiserfs-jfs.
+    /// A file, or a plan that comes with nestrace: quick, fast12, fast12-macro, raw-qcow2,
+    /// ext3-ext4, image-format-cache-bus, ext4-xfs, reiserfs-jfs.
     #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
     /// A folder of results: say what of the plan is finished there, and what would still run.

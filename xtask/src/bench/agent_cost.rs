@@ -17,6 +17,7 @@ use nestrace_lab::{disk_image, initramfs, interrupt, kernel_image};
 
 use super::figures::Spread;
 use super::{load, machine};
+use crate::dist;
 use crate::live;
 use crate::progress::Progress;
 use drain::Drain;
@@ -100,7 +101,7 @@ pub fn run(args: &AgentCostArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
     let agent = match &args.agent {
         Some(program) => program.clone(),
-        None => live::static_agent()?,
+        None => dist::build()?,
     };
     println!("Machine: {}.", machine::describe());
     println!(
@@ -160,8 +161,6 @@ fn boot(host: &HostFs, stack: DiskStack, agent: &Path) -> anyhow::Result<Guest> 
     spec.disks = vec![DiskSpec::new(DISK, image, stack)];
     spec.agent = Some(agent.to_owned());
     spec.memory_mib = 1024;
-    // fio's looks at the clock would be system calls, which the agent's probes see too.
-    spec.trusts_tsc = true;
     Ok(Guest::boot(spec)?)
 }
 

@@ -73,3 +73,41 @@ fn chain(error: &dyn std::error::Error) -> (String, String) {
     let short: String = first.chars().take(300).collect();
     (short, log)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(status: i32, output: &str) -> LabError {
+        LabError::Guest(GuestError::Command {
+            script: String::from("fio --name=a"),
+            status,
+            output: output.to_owned(),
+        })
+    }
+
+    #[test]
+    fn what_a_script_said_last_is_why_it_failed() {
+        let (message, log) = told(&script(3, "laying out\nfio: no space left"));
+        assert_eq!(
+            message,
+            "a script in the guest ended with status 3: fio: no space left"
+        );
+        assert!(
+            log.contains("laying out") && log.ends_with("fio --name=a"),
+            "{log}"
+        );
+        let (message, _) = told(&script(1, ""));
+        assert!(message.ends_with("it said nothing"), "{message}");
+    }
+
+    #[test]
+    fn a_script_that_hung_is_told_with_what_it_had_said() {
+        let error = script(137, "");
+        assert_eq!(log_of(&error), Some(("", STOPPED)));
+        let (message, log) = told(&with_log(error, String::from("job 1 of 2")));
+        assert!(message.ends_with("it took too long"), "{message}");
+        assert!(log.starts_with("job 1 of 2"), "{log}");
+        assert_eq!(log_of(&LabError::NoAgent("a".into())), None);
+    }
+}

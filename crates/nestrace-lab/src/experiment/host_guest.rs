@@ -145,7 +145,6 @@ fn boot(plan: &Plan, estimate: &Estimate, results: &Path, work: &Path) -> Result
     // Translation has one thread for all of them.
     spec.vcpus = if Path::new("/dev/kvm").exists() { 2 } else { 1 };
     spec.accel = Accel::KvmIfItBoots;
-    spec.trusts_tsc = true;
     spec.modules = MODULES.map(str::to_owned).to_vec();
     spec.extra_arguments = [
         shared_folder(Path::new("/"), MACHINE_TAG, ",readonly=on"),

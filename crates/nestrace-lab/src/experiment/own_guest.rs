@@ -21,7 +21,7 @@ use crate::external_tool::ToolError;
 use crate::guest::DiskSpec;
 use crate::interrupt::Interrupted;
 use crate::plan::workload::Action;
-use crate::plan::{GuestFs, OwnGuest, Plan};
+use crate::plan::{GuestFs, OwnGuest, Plan, file_io};
 use crate::qmp::QmpError;
 
 /// A guest lets go of a disk when it likes.
@@ -277,8 +277,10 @@ fn programs(plan: &Plan) -> BTreeSet<String> {
         if cell.workload.upgrade.is_some() {
             commands.extend(["tune2fs", "e2fsck"].map(str::to_owned));
         }
-        if matches!(cell.workload.action, Action::Fio(_)) {
-            commands.push(String::from("fio"));
+        match &cell.workload.action {
+            Action::Fio(_) => commands.push(String::from("fio")),
+            Action::FileIo(_) => commands.push(file_io::PROGRAM.to_owned()),
+            Action::Script(_) | Action::Oltp(_) => {}
         }
         let first = |command: String| command.split(' ').next().map(str::to_owned);
         programs.extend(commands.into_iter().filter_map(first));

@@ -18,18 +18,18 @@ use super::own_guest::{self, OwnGuestWithDisks};
 use super::recorder::Recorder;
 use super::sysbench_result::SysbenchResult;
 use super::tree;
-use crate::external_tool::last_lines;
+use crate::external_tool::{find_program, last_lines};
 use crate::guest::{Accel, Guest, GuestSpec};
 use crate::guest_fs::PROGRAM_FOLDER;
 use crate::initramfs::{self, Initramfs};
 use crate::interrupt;
 use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
-use crate::plan::oltp;
 use crate::plan::workload::{self, Action, FOLDER, RESULT, Workload};
 use crate::plan::{
     Batch, Combination, GuestFs, OwnGuest, PASS_THROUGH, Plan, PlannedCell, Scheduler,
 };
+use crate::plan::{file_io, oltp};
 use crate::qemu_command::shared_folder;
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
@@ -241,7 +241,6 @@ fn boot(
     spec.memory_mib = plan.guest.memory_mib;
     spec.vcpus = plan.guest.vcpus;
     spec.accel = parts.accel;
-    spec.trusts_tsc = true;
     spec.patience = parts.patience;
     spec.files = files(plan, parts, work)?;
     spec.agent.clone_from(&parts.agent);
@@ -254,7 +253,7 @@ fn boot(
     ))
 }
 
-/// The agent's libraries, where it has any, and the tree that a workload unpacks.
+/// The agent's libraries, where it has any, sysbench with its own, and the trees that workloads unpack.
 fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, PathBuf)>, LabError> {
     let mut files = Vec::new();
     if let Some(agent) = &parts.agent {
@@ -264,6 +263,12 @@ fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, Pat
                 .into_iter()
                 .map(|library| (library.to_string_lossy().into_owned(), library)),
         );
+    }
+    if plan.has_file_io() {
+        let program = find_program(file_io::PROGRAM).unwrap_or_default();
+        let libraries = initramfs::libraries_of_any(&program).into_iter();
+        files.extend(libraries.map(|library| (library.to_string_lossy().into_owned(), library)));
+        files.push((format!("/usr/bin/{}", file_io::PROGRAM), program));
     }
     for entries in plan.trees() {
         files.push((workload::tree(entries), tree::archive(work, entries)?));
@@ -391,12 +396,11 @@ fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
             run.elapsed_s = fio.elapsed_s;
             run.latency = fio.latency;
         }
-        Action::Oltp(_) => {
+        Action::FileIo(_) | Action::Oltp(_) => {
             let sysbench = SysbenchResult::parse(result).ok_or_else(garbled)?;
             run.value = sysbench.per_second;
             run.elapsed_s = sysbench.elapsed_s;
-            let name = String::from("transaction");
-            run.latency = BTreeMap::from([(name, sysbench.latency)]);
+            run.latency = BTreeMap::from([(sysbench.what.to_owned(), sysbench.latency)]);
         }
         Action::Script(script) if script.operations > 0 => {
             run.value = script.operations as f64 / run.elapsed_s.max(0.01);

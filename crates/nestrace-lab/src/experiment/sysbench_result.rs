@@ -5,7 +5,9 @@ use nestrace_report::lab::Latency;
 /// What sysbench says of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SysbenchResult {
-    /// Transactions per second.
+    /// What is counted: `transaction`, or fileio's `request`.
+    pub(super) what: &'static str,
+    /// How many of these per second; syncs are no requests.
     pub(super) per_second: f64,
     /// Seconds that it measured.
     pub(super) elapsed_s: f64,
@@ -16,19 +18,20 @@ pub(super) struct SysbenchResult {
 impl SysbenchResult {
     /// Reads it; `None` if there is no result in it.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        // `transactions:   3067   (306.52 per sec.)`
-        let transactions = field(text, "transactions:")?;
-        let (n, rate) = transactions.split_once('(')?;
-        let rate = rate.split_whitespace().next()?.parse().ok()?;
+        let (what, per_second) = match transactions(text) {
+            Some(rate) => ("transaction", rate),
+            None => ("request", requests(text)?),
+        };
         let seconds = field(text, "total time:")?.trim_end_matches('s');
         let buckets = buckets(text);
         let at = |share: f64| percentile(&buckets, share);
         let milliseconds = |name| -> Option<f64> { field(text, name)?.parse().ok() };
         Some(Self {
-            per_second: rate,
+            what,
+            per_second,
             elapsed_s: seconds.parse().ok()?,
             latency: Latency {
-                n: n.trim().parse().ok()?,
+                n: field(text, "total number of events:")?.parse().ok()?,
                 mean_ns: (milliseconds("avg:")? * 1e6).round(),
                 p50_ns: at(0.5),
                 p90_ns: at(0.9),
@@ -39,6 +42,18 @@ impl SysbenchResult {
         })
         .filter(|result| result.per_second > 0.0)
     }
+}
+
+/// `transactions:   3067   (306.52 per sec.)`
+fn transactions(text: &str) -> Option<f64> {
+    let (_, rate) = field(text, "transactions:")?.split_once('(')?;
+    rate.split_whitespace().next()?.parse().ok()
+}
+
+/// `reads/s:   41.83` and `writes/s:   27.89`
+fn requests(text: &str) -> Option<f64> {
+    let rate = |name: &str| field(text, name)?.parse::<f64>().ok();
+    Some(rate("reads/s:")? + rate("writes/s:")?)
 }
 
 /// What stands behind a name, in the line that begins with it.
@@ -105,10 +120,42 @@ mod tests {
     fn rate_and_latencies_are_read() {
         let result = SysbenchResult::parse(TEXT).unwrap();
         assert_eq!((result.per_second, result.elapsed_s), (33.29, 3.0037));
+        assert_eq!(result.what, "transaction");
         let latency = result.latency;
         assert_eq!((latency.n, latency.mean_ns), (100, 2_050_000.0));
         assert_eq!((latency.p50_ns, latency.p90_ns), (1_000_000, 2_000_000));
         assert_eq!((latency.p99_ns, latency.max_ns), (8_126_000, 9_500_000));
+    }
+
+    /// As sysbench 1.0.20 prints it.
+    const FILE_IO: &str = "Latency histogram (values are in milliseconds)\n\
+        \x20      value  ------------- distribution ------------- count\n\
+        \x20      0.500 |****************************************  70\n\
+        \n\
+        File operations:\n\
+        \x20   reads/s:                      41.83\n\
+        \x20   writes/s:                     27.89\n\
+        \x20   fsyncs/s:                     1.00\n\
+        \n\
+        Throughput:\n\
+        \x20   read, MiB/s:                  0.65\n\
+        \x20   written, MiB/s:               0.44\n\
+        \n\
+        General statistics:\n\
+        \x20   total time:                          1.0040s\n\
+        \x20   total number of events:              70\n\
+        \n\
+        Latency (ms):\n\
+        \x20        min:                                    0.10\n\
+        \x20        avg:                                    0.45\n\
+        \x20        max:                                    9.50\n";
+
+    #[test]
+    fn requests_of_fileio_are_reads_and_writes() {
+        let result = SysbenchResult::parse(FILE_IO).unwrap();
+        assert_eq!((result.what, result.elapsed_s), ("request", 1.004));
+        assert!((result.per_second - 69.72).abs() < 1e-9);
+        assert_eq!((result.latency.n, result.latency.p99_ns), (70, 500_000));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use nestrace_report::lab::Excluded;
 
 use super::PlannedCell;
 use super::axes::Axis;
-use super::combination::Combination;
+use super::combination::{Combination, DEFAULT};
 use super::error::PlanError;
 use super::section::{Placed, Section};
 use super::workload::Workload;
@@ -250,11 +250,10 @@ fn id(combination: &Combination, varying: &[Axis], workload: Option<&str>) -> St
             continue;
         }
         let word = combination.word(*axis);
-        let word = if word.is_empty() {
-            "usual"
-        } else {
-            word.as_ref()
-        };
+        // What is left as it is need not be said.
+        if word.is_empty() || word == DEFAULT {
+            continue;
+        }
         let plain = |c: char| {
             if c.is_ascii_alphanumeric() || c == '_' {
                 c

@@ -55,7 +55,7 @@ impl Default for Combination {
 }
 
 /// The kernel's default, where an axis is a number.
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 
 impl Combination {
     /// Sets the value of an axis.

@@ -1,11 +1,12 @@
 //! Workloads that have a name: FAST'12's micro set, Filebench's personalities, iozone's tests, the modes
 //! of sysbench fileio, databases, and what installations do.
 //!
-//! Filebench and iozone are no Debian packages, and a guest of the rig holds little: all but databases and the
+//! Filebench and iozone are no Debian packages, and a guest of the rig holds little: all but sysbench's and the
 //! shell ones are jobs of fio. Each says in its note what of its model it leaves out.
 
 use nestrace_report::lab::Metric;
 
+use super::file_io::{self, FileIo};
 use super::oltp::{self, Oltp};
 use super::workload::{Action, FioJobs, Scale, Script, Workload};
 
@@ -51,7 +52,7 @@ pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workl
         }
         ("fileserver" | "webserver" | "dbserver" | "mailserver", "") => personality(name, &scale),
         ("iozone", test) => iozone(test, &scale, block_size.unwrap_or("64k"))?,
-        ("sysbench", mode) => sysbench(mode, &scale, block_size.unwrap_or("16k"))?,
+        ("sysbench", mode) => sysbench(mode, block_size.unwrap_or("16k"))?,
         ("oltp", test) => database(test, &scale)?,
         ("create", "files") => create_files(&scale),
         ("open", "files") => open_files(&scale),
@@ -227,24 +228,18 @@ fn iozone(test: &str, scale: &Scale, record: &str) -> Option<Parts> {
 }
 
 /// One file, O_DIRECT, synchronous, one thread.
-fn sysbench(mode: &str, scale: &Scale, block_size: &str) -> Option<Parts> {
-    let (rw, more) = match mode {
-        "seqwr" => ("write", ""),
-        "seqrewr" => ("write", " --overwrite=1"),
-        "seqrd" => ("read", ""),
-        "rndrd" => ("randread", ""),
-        "rndwr" => ("randwrite", " --overwrite=1 --fsync=100"),
-        // sysbench reads one and a half times as often as it writes.
-        "rndrw" => ("randrw", " --rwmixread=60 --overwrite=1 --fsync=100"),
-        _ => return None,
+fn sysbench(mode: &str, block_size: &str) -> Option<Parts> {
+    if !file_io::MODES.contains(&mode) {
+        return None;
+    }
+    let test = FileIo {
+        mode: mode.to_owned(),
+        block_bytes: file_io::bytes(block_size)?,
     };
-    let options = format!(
-        "--rw={rw} --bs={block_size} --ioengine=psync --direct=1 --size={}{more}",
-        scale.data_bytes
+    let note = format!(
+        "sysbench fileio {mode}: one file, {block_size}, O_DIRECT, synchronous, one thread, a sync every 100 requests where it writes"
     );
-    let note = "sysbench fileio's mode as a fio job: one file, O_DIRECT, synchronous, one thread, a sync every 100 random writes";
-    let jobs = Action::Fio(fio(&[("fileio", options)], true));
-    Some((note.to_owned(), Metric::OperationsPerSecond, jobs))
+    Some((note, Metric::OperationsPerSecond, Action::FileIo(test)))
 }
 
 /// Connections: the least of what was published, 12 to 60.

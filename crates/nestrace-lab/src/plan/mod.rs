@@ -26,6 +26,7 @@ mod combination;
 mod devices;
 mod error;
 mod estimate;
+pub mod file_io;
 mod guest_section;
 mod host_section;
 pub mod library;
@@ -140,6 +141,13 @@ impl Plan {
     #[must_use]
     pub fn estimate_inside(&self) -> Estimate {
         Estimate::inside(self)
+    }
+
+    /// Whether any of its workloads is sysbench's fileio.
+    #[must_use]
+    pub fn has_file_io(&self) -> bool {
+        let mut actions = self.cells.iter().map(|cell| &cell.workload.action);
+        actions.any(|action| matches!(action, workload::Action::FileIo(_)))
     }
 
     /// Entries of the trees of small files that its workloads unpack.

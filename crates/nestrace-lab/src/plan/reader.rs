@@ -10,11 +10,11 @@ use super::cells::{self, Addition, Filter, Values};
 use super::combination::Combination;
 use super::devices;
 use super::error::{PlanError, suggestion};
-use super::library;
 use super::oltp::OWN_BYTES;
 use super::section::{Placed, Section};
 use super::workload::{Action, FioJobs, Scale, Script, Upgrade, Workload};
 use super::{GuestSize, Plan, PlannedCell};
+use super::{file_io, library};
 use super::{guest_section, host_section};
 use crate::stack::GuestFsKind;
 
@@ -303,6 +303,7 @@ fn unused_keys(used: &str, action: &Action) -> &'static [&'static str] {
         Action::Fio(jobs) if jobs.is_timed && library::has_block_size(used) => &[],
         Action::Fio(jobs) if jobs.is_timed => &["block_size"],
         Action::Fio(_) => &["seconds"],
+        Action::FileIo(_) => &["fio"],
         Action::Oltp(_) => &["block_size", "fio"],
         Action::Script(_) => &["block_size", "fio", "seconds"],
     }
@@ -322,8 +323,7 @@ fn block_size<'t>(section: &Section<'t>) -> Result<Option<&'t str>, PlanError> {
     let Some((word, span)) = section.string("block_size")? else {
         return Ok(None);
     };
-    let number = word.strip_suffix(['k', 'K', 'm', 'M']).unwrap_or(word);
-    if number.parse::<u32>().is_ok_and(|number| number > 0) {
+    if file_io::bytes(word).is_some() {
         return Ok(Some(word));
     }
     Err(section.error(&span, "block_size has to be like 4096, 8k or 1m"))

@@ -6,6 +6,7 @@
 use nestrace_report::lab::Metric;
 
 use super::axes::GuestFs;
+use super::file_io::FileIo;
 use super::oltp::Oltp;
 use crate::stack::GuestFsKind;
 
@@ -53,6 +54,8 @@ pub enum Action {
     Fio(FioJobs),
     /// Shell, in the folder of the file system under test.
     Script(Script),
+    /// sysbench's fileio.
+    FileIo(FileIo),
     /// sysbench's OLTP on a MariaDB whose data lie on the file system under test.
     Oltp(Oltp),
 }
@@ -147,23 +150,26 @@ impl Workload {
                 fio.arguments(&self.scale, None)
             ),
             Action::Script(script) => format!("cd {FOLDER}\n{}\ncd /", script.prepare),
+            Action::FileIo(test) => test.prepare_script(&self.scale),
             Action::Oltp(oltp) => oltp.prepare_script(&self.scale),
         }
     }
 
-    /// Shell that does what is measured; `seconds` instead of the scale's where the run is recorded.
+    /// Shell that does what is measured; so many seconds instead of the scale's where the run is recorded.
     #[must_use]
-    pub fn measure_script(&self, seconds: Option<u32>) -> String {
+    pub fn measure_script(&self, recorded: Option<u32>) -> String {
+        let (warm_up, seconds) = match recorded {
+            Some(seconds) => (0, seconds),
+            None => (self.scale.warm_up_seconds, self.scale.seconds),
+        };
         match &self.action {
             Action::Fio(fio) => format!(
                 "fio --output-format=json --output={RESULT} {}",
-                fio.arguments(&self.scale, seconds)
+                fio.arguments(&self.scale, recorded)
             ),
             Action::Script(script) => format!("cd {FOLDER}\n{}", script.measure),
-            Action::Oltp(oltp) => match seconds {
-                Some(seconds) => oltp.measure_script(0, seconds),
-                None => oltp.measure_script(self.scale.warm_up_seconds, self.scale.seconds),
-            },
+            Action::FileIo(test) => test.measure_script(&self.scale, warm_up, seconds),
+            Action::Oltp(oltp) => oltp.measure_script(warm_up, seconds),
         }
     }
 
@@ -178,7 +184,7 @@ impl Workload {
     pub fn oltp(&self) -> Option<&Oltp> {
         match &self.action {
             Action::Oltp(oltp) => Some(oltp),
-            Action::Fio(_) | Action::Script(_) => None,
+            Action::Fio(_) | Action::Script(_) | Action::FileIo(_) => None,
         }
     }
 
@@ -187,7 +193,7 @@ impl Workload {
     pub fn tree_entries(&self) -> u32 {
         match &self.action {
             Action::Script(script) => script.tree_entries,
-            Action::Fio(_) | Action::Oltp(_) => 0,
+            Action::Fio(_) | Action::FileIo(_) | Action::Oltp(_) => 0,
         }
     }
 
@@ -203,6 +209,7 @@ impl Workload {
     pub fn expected_seconds(&self) -> u32 {
         match &self.action {
             Action::Fio(fio) if fio.is_timed => self.scale.seconds + self.scale.warm_up_seconds,
+            Action::FileIo(_) => self.scale.seconds + self.scale.warm_up_seconds,
             // A translated guest moves some 40 MiB/s.
             Action::Fio(_) => (self.scale.data_bytes / (40 << 20)) as u32 + 1,
             Action::Script(script) => script.seconds,

@@ -214,24 +214,38 @@ const E4: &[Ratio] = &[
     },
 ];
 
-const fn xfs(what: &'static str, workload: &'static str) -> Ratio {
+const fn xfs(what: &'static str, workload: &'static str, published: f64) -> Ratio {
     Ratio {
         what,
         workload,
         both: BARE,
         above: XFS,
         below: EXT4,
-        published: 1.0,
+        published,
     }
 }
 
-/// sysbench fileio: "about equal".
+/// sysbench fileio: "about equal"; databases read 3 % faster on xfs, and write no faster.
 const E5: &[Ratio] = &[
-    xfs("xfs to ext4, sequential reads of 4 KiB", "seqrd-4k"),
-    xfs("xfs to ext4, sequential writes of 4 KiB", "seqwr-4k"),
-    xfs("xfs to ext4, random reads of 4 KiB", "rndrd-4k"),
-    xfs("xfs to ext4, random writes of 4 KiB", "rndwr-4k"),
-    xfs("xfs to ext4, random reads and writes of 4 KiB", "rndrw-4k"),
+    xfs("xfs to ext4, sequential reads of 4 KiB", "seqrd-4k", 1.0),
+    xfs("xfs to ext4, sequential writes of 4 KiB", "seqwr-4k", 1.0),
+    xfs("xfs to ext4, random reads of 4 KiB", "rndrd-4k", 1.0),
+    xfs("xfs to ext4, random writes of 4 KiB", "rndwr-4k", 1.0),
+    xfs(
+        "xfs to ext4, random reads and writes of 4 KiB",
+        "rndrw-4k",
+        1.0,
+    ),
+    xfs(
+        "xfs to ext4, a database's point selects",
+        "oltp-point-select",
+        1.03,
+    ),
+    xfs(
+        "xfs to ext4, a database's transactions",
+        "oltp-read-write",
+        1.0,
+    ),
 ];
 
 /// What was published of an experiment (`E1` to `E5`), and what the rows say.
@@ -241,7 +255,11 @@ pub(super) fn beside(experiment: Option<&str>, rows: &[Row]) -> Vec<Published> {
         Some("E2") => E2.iter().map(|ratio| ratio.beside(rows)).collect(),
         Some("E3") => E3.iter().map(|ratio| ratio.beside(rows)).collect(),
         Some("E4") => E4.iter().map(|ratio| ratio.beside(rows)).collect(),
-        Some("E5") => E5.iter().map(|ratio| ratio.beside(rows)).collect(),
+        Some("E5") => E5
+            .iter()
+            .map(|ratio| ratio.beside(rows))
+            .chain(utilisation(rows))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -295,6 +313,48 @@ fn performance(row: &Row) -> Option<Spread> {
             ..spread
         },
     )
+}
+
+/// "xfs uses the disk less and the CPU more for file I/O".
+fn utilisation(rows: &[Row]) -> [Published; 2] {
+    type Use = fn(&Row) -> f64;
+    let kinds: [(&str, &str, Use); 2] = [
+        ("use of the disk, xfs to ext4", "less", |row| {
+            row.guest.disk_utilisation
+        }),
+        (
+            "use of the processors, xfs to ext4",
+            "more for file I/O",
+            |row| row.guest.cpu_user + row.guest.cpu_system,
+        ),
+    ];
+    kinds.map(|(what, published, of)| {
+        let fits = |row: &Row, fs: &str| row.word("guest_fs") == fs && row.word("host_fs") == "bd";
+        let ratios = rows
+            .iter()
+            .filter(|row| fits(row, "xfs"))
+            .filter_map(|row| {
+                let same = |other: &&Row| fits(other, "ext4") && other.workload == row.workload;
+                let other = of(rows.iter().find(same)?);
+                (other > 0.0).then(|| of(row) / other)
+            });
+        let ratios = Spread::of(ratios);
+        let tell = |spread: Spread| {
+            let (median, low, high) = (spread.median, spread.min, spread.max);
+            format!(
+                "{} in the middle of {} workloads ({} to {})",
+                percent(median),
+                spread.n,
+                percent(low),
+                percent(high)
+            )
+        };
+        Published {
+            what: what.to_owned(),
+            published: published.to_owned(),
+            ours: ratios.map(tell),
+        }
+    })
 }
 
 /// FAST'12's statements.
@@ -353,6 +413,19 @@ fn nested(rows: &[Row]) -> Vec<Published> {
             "workloads that mostly wait for writes",
             "heavily affected",
             range(&of(false)),
+        ),
+        told(
+            "mean latency relative to the bare device",
+            "10–30 % more for loads that wait for I/O",
+            Spread::of(all.iter().filter_map(|row| row.relative_latency)).map(|spread| {
+                format!(
+                    "{} in the middle of {} cells ({} to {})",
+                    percent(spread.median),
+                    spread.n,
+                    percent(spread.min),
+                    percent(spread.max)
+                )
+            }),
         ),
     ]
 }

@@ -29,7 +29,7 @@ pub fn render(comparison: &Comparison) -> String {
             .filter(|row| row.workload == workload);
         lines.push(String::new());
         lines.push(workload.to_owned());
-        lines.extend(table(&rows.collect::<Vec<_>>()));
+        lines.extend(cells(&rows.collect::<Vec<_>>()));
     }
     section(
         &mut lines,
@@ -90,11 +90,44 @@ pub(crate) fn machine(comparison: &Comparison) -> String {
     )
 }
 
+/// Names of cells that fit into a table beside their figures.
+const LONGEST_NAME: usize = 18;
+
+/// A row for each cell; a line under its name, where names are long: one that is cut says nothing.
+fn cells(rows: &[&Row]) -> Vec<String> {
+    let names: Vec<&str> = rows.iter().map(|row| name(row)).collect();
+    if names.iter().all(|name| name.len() <= LONGEST_NAME) {
+        return table(rows);
+    }
+    let figures = |row: &Row| {
+        let mut parts = vec![value(row.metric, row.value)];
+        if let Some(relative) = &row.relative {
+            let median = percent(relative.median);
+            parts.push(format!("{median} of bd ({})", spread(relative)));
+        }
+        if let Some((_, latency)) = row.main_latency() {
+            parts.push(time(latency.mean_ns.round() as u64));
+        }
+        parts.push(row.verdict.words().to_owned());
+        format!("    {}", parts.join(", "))
+    };
+    let lines = rows.iter().zip(names);
+    let lines = lines.flat_map(|(row, name)| [format!("  {name}"), figures(row)]);
+    lines.collect()
+}
+
+/// A cell's name without its workload's, under which it stands.
+fn name(row: &Row) -> &str {
+    let end = row.id.strip_suffix(row.workload.as_str());
+    let name = end.and_then(|id| id.strip_suffix('-'));
+    name.unwrap_or(&row.id)
+}
+
 fn table(rows: &[&Row]) -> Vec<String> {
     let mut table = Table::new(&["cell", "value", "of bd", "spread", "latency", "verdict"]);
     for row in rows {
         table.row(vec![
-            row.id.clone(),
+            name(row).to_owned(),
             value(row.metric, row.value),
             row.relative
                 .map_or_else(dash, |relative| percent(relative.median)),

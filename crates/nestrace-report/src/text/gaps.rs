@@ -84,8 +84,10 @@ fn losses(analysis: &Analysis) -> Vec<String> {
         lines.push(format!("{what}{inside}: {cost}"));
     }
     if trace.truncated {
-        // The recorder writes the reason when it closes a recording, and not before.
-        lines.push(if trace.end_reason.is_empty() {
+        // The recorder writes the reason when it closes a recording, and not before; the start it writes first.
+        lines.push(if trace.start_unix_ns == 0 {
+            String::from("There is no manifest that could be read: when the recording began and whether it was closed is not known")
+        } else if trace.end_reason.is_empty() {
             String::from(
                 "The recording was not closed (the recorder was killed or still runs): up to half a second at its end may be missing",
             )

@@ -48,8 +48,8 @@ workload = ['fails', 'panics']
 /// Cells, and what their failure says; those without one have two results.
 const CELLS: [(&str, Option<&str>); 7] = [
     ("ext4-on-bd-works", None),
-    ("ext4-on-ext4-off-works", None),
-    ("ext4-on-ext4-bogus-works", Some("bogus")),
+    ("ext4-on-ext4-works", None),
+    ("ext4-on-ext4-host-bogus-works", Some("bogus")),
     ("ext4-on-bd-fails", Some("status 3: no such luck")),
     ("ext4-on-ext4-fails", Some("status 3: no such luck")),
     ("ext4-on-bd-panics", Some("sysrq")),

@@ -65,13 +65,15 @@ workload = ['randwrite', 'settings']
 guest_fs = '9p'
 workload = 'settings'
 ";
-const CELLS: [&str; 6] = [
-    "9p-on-ext4-randwrite",
-    "ext3-on-bd-fsck-files",
-    "ext3-on-bd-upgraded",
-    "ext3-on-ext4-fsck-files",
-    "ext3-on-ext4-upgraded",
-    "ext4-on-bd-randwrite",
+const CELLS: [&str; 8] = [
+    "9p-on-ext4-raw-native-virtio-randwrite",
+    "ext3-on-bd-native-virtio-fsck-files",
+    "ext3-on-bd-native-virtio-upgraded",
+    "ext3-on-ext4-raw-native-virtio-fsck-files",
+    "ext3-on-ext4-raw-native-virtio-upgraded",
+    "ext4-on-bd-io_uring-virtio-scsi-guest-mq-deadline-host-mq-deadline-guest-noatime-guest-512-host-256-settings",
+    "ext4-on-bd-native-virtio-randwrite",
+    "ext4-on-xfs-qcow2-io_uring-virtio-scsi-guest-mq-deadline-host-mq-deadline-guest-noatime-host-noatime-guest-512-host-256-settings",
 ];
 
 pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()> {

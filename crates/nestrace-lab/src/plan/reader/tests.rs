@@ -308,3 +308,110 @@ fn an_upgrade_is_of_ext3_and_leaves_the_others_out() {
         refused(&format!("name = 'p'\n{rest}\n"), expected);
     }
 }
+
+#[test]
+fn a_key_that_would_change_nothing_is_refused() {
+    for (rest, expected) in [
+        (
+            "name = 'mailserver'\nblock_size = '4k'",
+            "line 4, column 14: block_size says nothing of mailserver",
+        ),
+        (
+            "name = 'iozone-read'\nseconds = 3",
+            "seconds says nothing of iozone-read",
+        ),
+        (
+            "name = 'create-files'\nfio = '--bs=4k'",
+            "fio says nothing of create-files",
+        ),
+        (
+            "name = 'sysbench-rndrd'\nfio = '--bs=4k'",
+            "fio says nothing of sysbench-rndrd",
+        ),
+        (
+            "name = 'x'\ncommand = 'true'\ndata_size = '4M'",
+            "data_size says nothing of a command",
+        ),
+        (
+            "name = 'randread'\nprepare = 'true'",
+            "prepare says nothing",
+        ),
+        (
+            "name = 'randread'\nblock_size = '4 k; reboot'",
+            "block_size has to be like 4096, 8k or 1m",
+        ),
+    ] {
+        refused(&format!("name = 'p'\n[[workload]]\n{rest}\n"), expected);
+    }
+}
+
+#[test]
+fn a_command_says_how_long_it_takes_and_what_it_is() {
+    let text =
+        |more: &str| format!("name = 'p'\n[[workload]]\nname = 'x'\ncommand = 'make'\n{more}");
+    let of = |more: &str| read(&text(more)).unwrap().cells[0].workload.clone();
+    let usual = of("");
+    assert_eq!(
+        (usual.expected_seconds(), usual.note.as_str()),
+        (10, "the time of `make`")
+    );
+    let long = of("seconds = 7200\nabout = 'a build'");
+    assert_eq!(
+        (long.expected_seconds(), long.note.as_str()),
+        (7200, "a build")
+    );
+    assert!(long.most_seconds() > 7200 * 6);
+}
+
+#[test]
+fn sizes_that_cannot_be_have_their_place() {
+    for (rest, expected) in [
+        (
+            "data_size = '400M'",
+            "line 2, column 13: data_size has to be at most half",
+        ),
+        (
+            "data_size = '8388608T'",
+            "line 2, column 13: data_size has to be at most half",
+        ),
+        (
+            "memory = '64M'",
+            "line 2, column 10: memory has to be from 256M",
+        ),
+        (
+            "image_size = '1M'",
+            "line 2, column 14: image_size has to be at least 128M",
+        ),
+    ] {
+        refused(
+            &format!("name = 'p'\n{rest}\n[[workload]]\nname = 'randread'\n"),
+            expected,
+        );
+    }
+}
+
+#[test]
+fn an_include_may_be_of_some_workloads_and_is_told_where_it_cannot_be() {
+    let text = "name = 'p'\n[axes]\nguest_fs = ['ext3', 'ext4']\n\
+                [[workload]]\nname = 'randread'\n\
+                [[workload]]\nname = 'old'\nuse = 'iozone-read'\nupgrade = 'old'\n\
+                [[include]]\nguest_fs = 'xfs'\n[[include]]\nguest_fs = 'jfs'\nworkload = 'randread'\n";
+    let plan = read(text).unwrap();
+    let has = |id: &str| plan.cells.iter().any(|cell| cell.id == id);
+    assert!(has("xfs-on-ext4-randread") && has("jfs-on-ext4-randread"));
+    let told = |what: &str| plan.excluded.iter().any(|one| one.what.starts_with(what));
+    assert!(told("xfs on ext4") && !told("jfs"), "{:?}", plan.excluded);
+}
+
+#[test]
+fn trees_of_different_sizes_are_different_trees() {
+    let text = "name = 'p'\n[[workload]]\nname = 'a'\nuse = 'unpack-tree'\ndata_size = '1M'\n\
+                [[workload]]\nname = 'b'\nuse = 'unpack-tree'\ndata_size = '4M'\n";
+    let plan = read(text).unwrap();
+    assert_eq!(plan.trees().into_iter().collect::<Vec<_>>(), [64, 256]);
+    for cell in &plan.cells {
+        let script = cell.workload.measure_script(None);
+        let own = format!("/lab-tree-{}.tar", cell.workload.tree_entries());
+        assert!(script.contains(&own), "{script}");
+    }
+}
