@@ -408,8 +408,19 @@ impl Qemu {
     }
 
     fn tail(&self, name: &str) -> String {
-        last_lines(&self.read(name), 12)
+        last_lines(from_panic(&self.read(name)), 12)
     }
+}
+
+/// Of a console, the kernel's last words where it has spoken them: what follows them does not say why.
+fn from_panic(console: &str) -> &str {
+    let Some(place) = console.rfind("Kernel panic") else {
+        return console;
+    };
+    let begin = console[..place].rfind('\n').map_or(0, |end| end + 1);
+    let lines = console[begin..].match_indices('\n');
+    let end = lines.map(|(place, _)| begin + place).nth(2);
+    &console[begin..end.unwrap_or(console.len())]
 }
 
 fn start_qemu(spec: &GuestSpec, accel: &str) -> Result<Qemu, GuestError> {
@@ -472,5 +483,22 @@ fn connect(qemu: &mut Qemu, patience: Duration) -> Result<Channel, ChannelError>
             return Err(ChannelError::Timeout(patience));
         }
         thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_by_its_first_words() {
+        let console = "boot\n[ 6.5] Kernel panic - not syncing: oops\n[ 6.5] CPU: 0\n[ 6.5] Call Trace:\n a\n b\n";
+        let told = from_panic(console);
+        assert_eq!(
+            told,
+            "[ 6.5] Kernel panic - not syncing: oops\n[ 6.5] CPU: 0\n[ 6.5] Call Trace:"
+        );
+        assert_eq!(from_panic("Kernel panic"), "Kernel panic");
+        assert_eq!(from_panic("all is well\n"), "all is well\n");
     }
 }
