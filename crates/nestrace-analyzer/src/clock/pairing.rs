@@ -329,8 +329,7 @@ impl Pairing {
     /// Ties one request and whoever becomes certain with it.
     fn tie(&mut self, number: u64, before_ns: u64) -> Tie {
         if let Some(host) = self.only_one(number) {
-            // Nothing has narrowed the band since it said so.
-            self.accept_if(number, host, |_, _| true);
+            self.accept(number, host, true);
             return Tie::Certain;
         }
         let resolved = self.resolve(number, before_ns);
@@ -383,26 +382,14 @@ impl Pairing {
     }
 
     pub(super) fn accept(&mut self, guest: u64, host: u64, exchange: bool) {
-        // What was certain may have become impossible with the pairs before it.
-        self.accept_if(guest, host, |timeline, (g, h)| {
-            exchange && timeline.admits(g, h)
-        });
-    }
-
-    /// Ties two; the pair narrows the band where `is_exchange`.
-    fn accept_if(
-        &mut self,
-        guest: u64,
-        host: u64,
-        is_exchange: impl Fn(&Timeline, (&GuestRequest, &HostRequest)) -> bool,
-    ) {
         let both = self
             .pending
             .guests
             .get(guest)
             .zip(self.pending.hosts.get(host));
         let requests = both.map(|(guest, host)| (guest.request, host.request));
-        let possible = requests.filter(|(g, h)| is_exchange(&self.timeline, (g, h)));
+        // What was certain may have become impossible with the pairs before it.
+        let possible = requests.filter(|(g, h)| exchange && self.timeline.admits(g, h));
         if let Some((g, h)) = possible {
             self.timeline.accept(&g, &h);
         }
