@@ -35,6 +35,23 @@ impl Window {
             && (host.end_ns - host.start_ns).cast_signed() <= self.longest_ns
     }
 
+    /// Whether `host` cannot be inside `other`, from what is known of `of`, whose window this is: over the time between the
+    /// two the band changes by no more than ρ allows. `false` says nothing.
+    pub(super) fn rules_out(
+        self,
+        rho_ppm: u64,
+        of: &GuestRequest,
+        other: &GuestRequest,
+        host: &HostRequest,
+    ) -> bool {
+        let hi_ns = of.issued_ns.cast_signed().saturating_sub(self.from_ns);
+        let lo_ns = of.completed_ns.cast_signed().saturating_sub(self.to_ns);
+        let hi_lost = loss_ns(rho_ppm, of.issued_ns.abs_diff(other.issued_ns));
+        let lo_lost = loss_ns(rho_ppm, of.completed_ns.abs_diff(other.completed_ns));
+        let (at_start, at_end) = exchange(other, host);
+        at_start > hi_ns.saturating_add(hi_lost) || at_end < lo_ns.saturating_sub(lo_lost)
+    }
+
     /// What lies in both.
     pub(super) fn and(self, other: Self) -> Self {
         Self {

@@ -1,7 +1,6 @@
 //! The largest of many values that each lose a little with distance in time.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 
 /// A value at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +17,9 @@ struct Anchor {
 #[derive(Clone, Debug)]
 pub(super) struct Envelope {
     rho_ppm: u64,
-    anchors: VecDeque<Anchor>,
+    anchors: Vec<Anchor>,
+    /// Anchors at the front that nobody needs any more.
+    forgotten: usize,
     /// Where the last question was answered: the next one is nearly always beside it.
     last: Cell<usize>,
 }
@@ -39,9 +40,15 @@ impl Envelope {
     pub(super) const fn new(rho_ppm: u64) -> Self {
         Self {
             rho_ppm,
-            anchors: VecDeque::new(),
+            anchors: Vec::new(),
+            forgotten: 0,
             last: Cell::new(0),
         }
+    }
+
+    /// The anchors that count.
+    fn kept(&self) -> &[Anchor] {
+        &self.anchors[self.forgotten..]
     }
 
     /// Whether `a` is at least `b` at the time of `b`.
@@ -56,8 +63,9 @@ impl Envelope {
     /// Index of the first anchor after `at_ns`, looked for from the last answer on in steps that double: the next question
     /// is nearly always a few anchors away.
     fn after(&self, at_ns: u64) -> usize {
-        let end = self.anchors.len();
-        let is_after = |index: usize| self.anchors[index].at_ns > at_ns;
+        let anchors = self.kept();
+        let end = anchors.len();
+        let is_after = |index: usize| anchors[index].at_ns > at_ns;
         let last = self.last.get().min(end);
         // All before `low` are not after it, all from `high` on are.
         let (mut low, mut high) = (last, last);
@@ -90,12 +98,14 @@ impl Envelope {
     pub(super) fn push(&mut self, at_ns: u64, value: i64) {
         let new = Anchor { at_ns, value };
         let mut index = self.after(at_ns);
-        let left = index.checked_sub(1).and_then(|left| self.anchors.get(left));
+        let anchors = self.kept();
+        let left = index.checked_sub(1).and_then(|left| anchors.get(left));
         let covered = |anchor: Option<&Anchor>| anchor.is_some_and(|old| self.covers(*old, new));
-        if covered(left) || covered(self.anchors.get(index)) {
+        if covered(left) || covered(anchors.get(index)) {
             return;
         }
-        while index > 0 && self.covers(new, self.anchors[index - 1]) {
+        index += self.forgotten;
+        while index > self.forgotten && self.covers(new, self.anchors[index - 1]) {
             self.anchors.remove(index - 1);
             index -= 1;
         }
@@ -106,7 +116,7 @@ impl Envelope {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.anchors.is_empty()
+        self.kept().is_empty()
     }
 
     /// The value at a time; `None` without any.
@@ -116,15 +126,24 @@ impl Envelope {
             let lost_ns = loss_ns(self.rho_ppm, anchor.at_ns.abs_diff(at_ns));
             anchor.value.saturating_sub(lost_ns)
         };
-        let left = index.checked_sub(1).map(|left| value(&self.anchors[left]));
-        let right = self.anchors.get(index).map(value);
+        let anchors = self.kept();
+        let left = index.checked_sub(1).map(|left| value(&anchors[left]));
+        let right = anchors.get(index).map(value);
         left.max(right)
     }
 
     /// Drops what only times before `at_ns` need.
     pub(super) fn forget_before(&mut self, at_ns: u64) {
-        while self.anchors.get(1).is_some_and(|next| next.at_ns <= at_ns) {
-            self.anchors.pop_front();
+        let before = self.forgotten;
+        while self.kept().get(1).is_some_and(|next| next.at_ns <= at_ns) {
+            self.forgotten += 1;
+        }
+        let gone = self.forgotten - before;
+        self.last.set(self.last.get().saturating_sub(gone));
+        // Moved seldom enough that each is moved once on average.
+        if self.forgotten > self.anchors.len() / 2 {
+            self.anchors.drain(..self.forgotten);
+            self.forgotten = 0;
         }
     }
 }

@@ -54,6 +54,7 @@ mod search;
 mod start;
 mod timeline;
 mod trail;
+mod tying;
 
 pub use devices::match_disks;
 pub(crate) use devices::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS};

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::cluster::{self, Resolved};
 use super::devices::Devices;
 use super::doubt::{CONSENSUS, MISS_WEIGHS, Misses, Search};
 use super::election::Seen;
@@ -11,6 +10,7 @@ use super::request::{Band, GuestRequest, HostRequest, Outcome, Unpaired, Unpaire
 use super::result::Tally;
 use super::start::{ClockStart, DeviceDisk};
 use super::timeline::Timeline;
+use super::tying::Tie;
 use crate::analysis;
 
 /// A guest request is tied this long after its C, by both streams: by then those that were in flight
@@ -27,8 +27,6 @@ const HOST_WAITS_NS: u64 = 5_000_000_000;
 const BAND_KEPT_NS: u64 = 1_000_000_000;
 /// A request waits so long at most for a later one that shows the clock to have gone on.
 const FRESH_HOLDS_NS: u64 = 2_000_000_000;
-/// With so many equal requests waiting it is looked at once whether only one fits.
-const FEW: u32 = 32;
 /// Host requests that may wait. More of them mean that the guest's stream has a gap.
 const MOST_HOSTS: usize = 1 << 17;
 /// Guest requests that may wait. More of them mean that the host's stream has a gap.
@@ -39,14 +37,6 @@ const UNTRUSTED: usize = 256;
 const DOUBT_HOLDS_NS: u64 = 10_000_000_000;
 /// Later times than 146 years after boot are damage.
 const MOST_NS: u64 = 1 << 62;
-
-/// What came of the search for a partner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tie {
-    Certain,
-    Ambiguous,
-    Miss,
-}
 
 /// Pairs the requests of one guest session with QEMU's, and keeps its clock.
 #[derive(Debug)]
@@ -324,76 +314,6 @@ impl Pairing {
                 return true;
             }
         }
-    }
-
-    /// Ties one request and whoever becomes certain with it.
-    fn tie(&mut self, number: u64, before_ns: u64) -> Tie {
-        if let Some(host) = self.only_one(number) {
-            self.accept(number, host, true);
-            return Tie::Certain;
-        }
-        let resolved = self.resolve(number, before_ns);
-        for pair in &resolved.pairs {
-            self.accept(pair.guest, pair.host, pair.exchange);
-        }
-        if resolved.pairs.iter().any(|pair| pair.guest == number) {
-            Tie::Certain
-        } else if resolved.guests.contains(&number) {
-            Tie::Ambiguous
-        } else {
-            Tie::Miss
-        }
-    }
-
-    /// The only host request that fits, if no other guest request fits that one.
-    fn only_one(&self, number: u64) -> Option<u64> {
-        let alike = self.pending.alike(number);
-        if alike.1 == 0 || alike.0.max(alike.1) > FEW {
-            return None;
-        }
-        let guest = &self.pending.guests.get(number)?.request;
-        let hosts = self.pending.hosts_like(number);
-        let window = self.timeline.window(guest);
-        let mut fitting = hosts.filter(|(_, host)| match window {
-            Some(window) => window.holds(host),
-            None => self.timeline.admits(guest, host),
-        });
-        let (host, request) = fitting.next()?;
-        let alone = fitting.next().is_none()
-            && self
-                .pending
-                .guests_like(number)
-                .all(|(other, guest)| other == number || !self.timeline.admits(guest, request));
-        alone.then_some(host)
-    }
-
-    pub(super) fn resolve(&self, number: u64, before_ns: u64) -> Resolved {
-        let settled = |guest: &GuestRequest| guest.completed_ns <= before_ns;
-        if self.pending.alike(number).1 == 0 {
-            return Resolved::default();
-        }
-        cluster::resolve(
-            &self.pending,
-            &self.timeline,
-            number,
-            settled,
-            !self.host_lost,
-        )
-    }
-
-    pub(super) fn accept(&mut self, guest: u64, host: u64, exchange: bool) {
-        let both = self
-            .pending
-            .guests
-            .get(guest)
-            .zip(self.pending.hosts.get(host));
-        let requests = both.map(|(guest, host)| (guest.request, host.request));
-        // What was certain may have become impossible with the pairs before it.
-        let possible = requests.filter(|(g, h)| exchange && self.timeline.admits(g, h));
-        if let Some((g, h)) = possible {
-            self.timeline.accept(&g, &h);
-        }
-        self.pending.tie(guest, host, possible.is_some());
     }
 
     /// Tries those again that were not certain: pairs after them may have made them so.

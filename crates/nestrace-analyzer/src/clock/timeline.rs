@@ -230,6 +230,18 @@ impl Timeline {
         Some(piece.window(guest))
     }
 
+    /// Whether it cannot, by what `window` says of `of`, if there is one; `false` says nothing.
+    pub(super) fn rules_out(
+        &self,
+        (of, window): (&GuestRequest, Option<Window>),
+        guest: &GuestRequest,
+        host: &HostRequest,
+    ) -> bool {
+        // Of another piece nothing is known.
+        let window = window.filter(|_| self.pieces.len() == 1);
+        window.is_some_and(|window| window.rules_out(self.rho_ppm, of, guest, host))
+    }
+
     /// Whether the host request can be inside the guest request.
     pub(super) fn admits(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
         if let Some(piece) = self.only_piece(guest) {
@@ -270,6 +282,9 @@ impl Timeline {
         host: &HostRequest,
     ) -> Option<(Band, Band)> {
         let vetted = |at_ns| {
+            if let (Some(piece), 1) = (self.pieces.front(), self.pieces.len()) {
+                return piece.vetted_band(at_ns);
+            }
             let pieces = self.at(at_ns);
             let bands = pieces.filter_map(|i| self.pieces.get(i)?.vetted_band(at_ns));
             bands.reduce(hull)

@@ -1,0 +1,106 @@
+//! Ties guest requests to the host requests that they can only be.
+
+use super::cluster::{self, Resolved};
+use super::pairing::Pairing;
+use super::request::{GuestRequest, HostRequest};
+
+/// With so many equal requests waiting it is looked at once whether only one fits.
+const FEW: u32 = 32;
+
+/// What came of the search for a partner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tie {
+    /// It has its partner.
+    Certain,
+    /// It has several possible ones.
+    Ambiguous,
+    /// It has none.
+    Miss,
+}
+
+impl Pairing {
+    /// Ties one request and whoever becomes certain with it.
+    pub(super) fn tie(&mut self, number: u64, before_ns: u64) -> Tie {
+        if let Some(host) = self.only_one(number) {
+            // Nothing has narrowed the band since it said so.
+            self.accept_if(number, host, |_, _, _| true);
+            return Tie::Certain;
+        }
+        let resolved = self.resolve(number, before_ns);
+        for pair in &resolved.pairs {
+            self.accept(pair.guest, pair.host, pair.exchange);
+        }
+        if resolved.pairs.iter().any(|pair| pair.guest == number) {
+            Tie::Certain
+        } else if resolved.guests.contains(&number) {
+            Tie::Ambiguous
+        } else {
+            Tie::Miss
+        }
+    }
+
+    /// The only host request that fits, if no other guest request fits that one.
+    fn only_one(&self, number: u64) -> Option<u64> {
+        let alike = self.pending.alike(number);
+        if alike.1 == 0 || alike.0.max(alike.1) > FEW {
+            return None;
+        }
+        let guest = &self.pending.guests.get(number)?.request;
+        let hosts = self.pending.hosts_like(number);
+        let window = self.timeline.window(guest);
+        let mut fitting = hosts.filter(|(_, host)| match window {
+            Some(window) => window.holds(host),
+            None => self.timeline.admits(guest, host),
+        });
+        let (host, request) = fitting.next()?;
+        let fits = |other: &GuestRequest| {
+            let known = (guest, window);
+            !self.timeline.rules_out(known, other, request) && self.timeline.admits(other, request)
+        };
+        let mut guests = self.pending.guests_like(number);
+        let alone = fitting.next().is_none()
+            && guests.all(|(other, request)| other == number || !fits(request));
+        alone.then_some(host)
+    }
+
+    pub(super) fn resolve(&self, number: u64, before_ns: u64) -> Resolved {
+        let settled = |guest: &GuestRequest| guest.completed_ns <= before_ns;
+        if self.pending.alike(number).1 == 0 {
+            return Resolved::default();
+        }
+        cluster::resolve(
+            &self.pending,
+            &self.timeline,
+            number,
+            settled,
+            !self.host_lost,
+        )
+    }
+
+    /// Ties two; the pair narrows the band if it is an exchange and the band still lets it be: what was certain may have
+    /// become impossible with the pairs before it.
+    pub(super) fn accept(&mut self, guest: u64, host: u64, exchange: bool) {
+        self.accept_if(guest, host, |this, guest, host| {
+            exchange && this.timeline.admits(guest, host)
+        });
+    }
+
+    fn accept_if(
+        &mut self,
+        guest: u64,
+        host: u64,
+        narrows: impl Fn(&Self, &GuestRequest, &HostRequest) -> bool,
+    ) {
+        let both = self
+            .pending
+            .guests
+            .get(guest)
+            .zip(self.pending.hosts.get(host));
+        let requests = both.map(|(guest, host)| (guest.request, host.request));
+        let exchange = requests.filter(|(guest, host)| narrows(self, guest, host));
+        if let Some((guest, host)) = exchange {
+            self.timeline.accept(&guest, &host);
+        }
+        self.pending.tie(guest, host, exchange.is_some());
+    }
+}
