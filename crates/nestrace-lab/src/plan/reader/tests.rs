@@ -201,7 +201,7 @@ fn workloads_are_the_librarys_or_ones_own() {
         sized.cells[0]
             .workload
             .measure_script(None)
-            .contains("--bs=4k")
+            .contains("--file-block-size=4096 ")
     );
     let command = read(&with(
         "name = 'a'\ncommand = 'tar -xf x'\nprepare = 'touch x'",
