@@ -20,7 +20,8 @@ use crate::kernel_modules::{KernelModules, NoSuchModule};
 /// The guest's first process: mounts, loads modules, obeys the command channel.
 const INIT: &str = include_str!("guest_init.sh");
 
-/// Programs that are copied from this machine.
+/// Programs that are copied from this machine, as far as it has them: not every release has those of every file
+/// system, and who needs one looks for its package.
 const PROGRAMS: [&str; 21] = [
     "fio",
     "blktrace",
@@ -176,8 +177,10 @@ fn add_busybox(contents: &mut Contents) -> Result<(), InitramfsError> {
 
 fn add_programs(contents: &mut Contents) -> Result<(), InitramfsError> {
     let mut libraries = BTreeSet::new();
-    for name in PROGRAMS {
-        let path = program(name)?;
+    for (name, path) in PROGRAMS
+        .iter()
+        .filter_map(|name| Some((name, find_program(name)?)))
+    {
         libraries.extend(libraries_of(&path)?);
         contents.files.insert(format!("/usr/bin/{name}"), path);
     }

@@ -4,27 +4,35 @@ use std::path::Path;
 
 use crate::external_tool::{Tool, ToolError, find_program};
 
-/// A program that the rig runs or puts into guests, and the package that has it.
-const PROGRAMS: [(&str, &str); 18] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
+/// Programs that the rig runs, and the package that has each.
+const RUN: [(&str, &str); 3] = [
     ("qemu-img", "qemu-utils"),
-    ("fio", "fio"),
-    ("mkfs.xfs", "xfsprogs"),
-    ("mkfs.btrfs", "btrfs-progs"),
-    ("mke2fs", "e2fsprogs"),
-    ("mkfs.jfs", "jfsutils"),
-    ("mkreiserfs", "reiserfsprogs"),
-    ("busybox", "busybox-static"),
-    ("depmod", "kmod"),
-    ("blktrace", "blktrace"),
-    ("xz", "xz-utils"),
     ("losetup", "mount"),
     ("fstrim", "util-linux"),
+];
+/// Those that guests are made of and booted with.
+const BOOT: [(&str, &str); 8] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("fio", "fio"),
+    ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
+    ("xz", "xz-utils"),
     ("ldd", "libc-bin"),
-    ("strace", "strace"),
     ("dpkg-deb", "dpkg"),
     ("apt-get", "apt"),
 ];
+/// Those that make a file system, by its name.
+const FILE_SYSTEMS: [(&str, &str, &str); 7] = [
+    ("xfs", "mkfs.xfs", "xfsprogs"),
+    ("btrfs", "mkfs.btrfs", "btrfs-progs"),
+    ("ext2", "mke2fs", "e2fsprogs"),
+    ("ext3", "mke2fs", "e2fsprogs"),
+    ("ext4", "mke2fs", "e2fsprogs"),
+    ("jfs", "mkfs.jfs", "jfsutils"),
+    ("reiserfs", "mkreiserfs", "reiserfsprogs"),
+];
+/// Those that only tests use.
+const TEST: [(&str, &str); 2] = [("blktrace", "blktrace"), ("strace", "strace")];
 
 /// Why the packages are not there.
 #[derive(Debug, thiserror::Error)]
@@ -46,10 +54,28 @@ pub enum PackagesError {
     },
 }
 
-/// Packages whose program is not on this machine.
+fn is_here(program: &str) -> bool {
+    find_program(program).is_some()
+}
+
+/// Packages whose program is not on this machine, of all that guests, file systems and tests need.
 #[must_use]
 pub fn missing() -> Vec<String> {
-    missing_of(&PROGRAMS, |program| find_program(program).is_some())
+    let all = FILE_SYSTEMS.map(|(name, ..)| name);
+    missing_of(&[needed(&all, true), TEST.to_vec()].concat(), is_here)
+}
+
+/// The same of what these file systems need, and, if guests are booted, these.
+pub(crate) fn missing_for(file_systems: &[&str], boots: bool) -> Vec<String> {
+    missing_of(&needed(file_systems, boots), is_here)
+}
+
+fn needed(file_systems: &[&str], boots: bool) -> Vec<(&'static str, &'static str)> {
+    let own = FILE_SYSTEMS.iter();
+    let own = own.filter(|(name, ..)| file_systems.contains(name));
+    let own = own.map(|(_, program, package)| (*program, *package));
+    let boot = BOOT.iter().filter(|_| boots).copied();
+    RUN.into_iter().chain(boot).chain(own).collect()
 }
 
 /// Packages of the programs that are not there, each once.
@@ -161,10 +187,11 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_once_and_only_installed_when_told_to() {
-        let has_all = missing_of(&PROGRAMS, |_| true);
+        let all = needed(&["xfs", "btrfs", "ext4", "jfs"], true);
+        let has_all = missing_of(&all, |_| true);
         assert!(has_all.is_empty());
         assert!(to_install(has_all, false).unwrap().is_empty());
-        let bare = missing_of(&PROGRAMS, |program| !program.starts_with("mkfs."));
+        let bare = missing_of(&all, |program| !program.starts_with("mkfs."));
         assert_eq!(bare, ["xfsprogs", "btrfs-progs", "jfsutils"]);
         assert_eq!(to_install(bare.clone(), true).unwrap(), bare);
         let error = to_install(bare, false).unwrap_err();
@@ -176,6 +203,16 @@ mod tests {
         );
         let two = [("dd", "coreutils"), ("cp", "coreutils")];
         assert_eq!(missing_of(&two, |_| false), ["coreutils"]);
+    }
+
+    #[test]
+    fn a_file_system_that_nobody_asks_for_needs_no_package() {
+        let packages = |needed: Vec<(&str, &str)>| missing_of(&needed, |_| false);
+        let few = packages(needed(&["ext4", "ext3"], false));
+        assert_eq!(few, ["qemu-utils", "mount", "util-linux", "e2fsprogs"]);
+        let jfs = packages(needed(&["jfs"], true));
+        assert!(jfs.contains(&String::from("jfsutils")) && jfs.contains(&String::from("fio")));
+        assert!(!jfs.contains(&String::from("reiserfsprogs")), "{jfs:?}");
     }
 
     #[test]

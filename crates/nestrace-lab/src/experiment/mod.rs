@@ -319,7 +319,14 @@ fn unix_seconds() -> u64 {
 /// Programs that a plan's workloads and disks need besides the rig's own packages, as package names.
 #[must_use]
 pub fn missing_packages(plan: &Plan) -> Vec<String> {
-    let mut packages = packages::missing();
+    let combinations = || plan.cells.iter().map(|cell| &cell.combination);
+    let mut file_systems: Vec<&str> = combinations().map(|one| one.host.word()).collect();
+    // A running guest makes its own.
+    let boots = plan.own_guest.is_none();
+    if boots {
+        file_systems.extend(combinations().map(|one| one.guest_fs.word()));
+    }
+    let mut packages = packages::missing_for(&file_systems, boots);
     let mut own = vec![
         ("dd", "coreutils"),
         ("tar", "tar"),
