@@ -89,6 +89,5 @@ fn image_format_cache_bus_says_what_is_written_of_it() {
         })
     };
     let (through, none) = (range("writethrough"), range("none"));
-    println!("{through:?} {none:?}");
     assert!(through.1 < 0.4 && none.0 > 0.7, "{through:?} {none:?}");
 }

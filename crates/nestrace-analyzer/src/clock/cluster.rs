@@ -122,7 +122,7 @@ impl<'a> Graph<'a> {
             return (graph, true);
         };
         graph.guests.push((guest, &entry.request));
-        let known = (&entry.request, timeline.window(&entry.request));
+        let asked = (&entry.request, timeline.window(&entry.request));
         let mut hosts_done = 0;
         loop {
             let done = graph.hosts_of.len();
@@ -130,7 +130,7 @@ impl<'a> Graph<'a> {
                 graph.add_hosts(pending, timeline, guest, of)
             } else if let Some((_, of)) = graph.hosts.get(hosts_done).copied() {
                 hosts_done += 1;
-                graph.add_guests(pending, timeline, (guest, known), of)
+                graph.add_guests(pending, timeline, guest, asked, of)
             } else {
                 return (graph, true);
             };
@@ -190,7 +190,8 @@ impl<'a> Graph<'a> {
         &mut self,
         pending: &'a Pending,
         timeline: &Timeline,
-        (alike, window): (u64, (&GuestRequest, Option<Window>)),
+        alike: u64,
+        asked: (&GuestRequest, Option<Window>),
         of: &HostRequest,
     ) -> bool {
         for (scanned, (number, guest)) in pending.guests_like(alike).enumerate() {
@@ -200,7 +201,7 @@ impl<'a> Graph<'a> {
             let length = of.end_ns - of.start_ns;
             let shorter = guest.completed_ns - guest.issued_ns + length / 1000 < length;
             let known = |(known, _): &(u64, &GuestRequest)| *known == number;
-            let far = shorter || timeline.rules_out(window, guest, of);
+            let far = shorter || timeline.rules_out(asked, guest, of);
             if far || self.guests.iter().any(known) || !timeline.admits(guest, of) {
                 continue;
             }

@@ -146,3 +146,58 @@ impl Corridor {
         self.hi.forget_before(guest_ns);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::{Key, OpClass};
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEY: Key = Key {
+        class: OpClass::Flush,
+        offset: 0,
+        bytes: 0,
+    };
+
+    fn guest(issued_ns: u64, length_ns: u64) -> GuestRequest {
+        GuestRequest {
+            issued_ns,
+            completed_ns: issued_ns + length_ns,
+            lane: GuestRequest::ANY_LANE,
+            serial: 0,
+            device: 0,
+            key: KEY,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_ruled_out_does_not_fit(
+            taken in prop::collection::vec((0u64..2_000_000_000, -300_000i64..0, 1i64..300_000), 1..40),
+            of in (0u64..2_000_000_000, 0u64..1_000_000),
+            other in (0u64..2_000_000_000, 0u64..1_000_000),
+            away in 0u64..1_600_000,
+            length in 0u64..500_000,
+            rho_ppm in 0u64..2_000,
+        ) {
+            let mut corridor = Corridor::new(rho_ppm);
+            for (at_ns, lo_ns, hi_ns) in taken {
+                corridor.assume(at_ns, Band { lo_ns, hi_ns });
+            }
+            // About where the other is: whether it fits is decided by the bounds.
+            let start = (other.0 + away).saturating_sub(800_000);
+            let (of, other) = (guest(of.0, of.1), guest(other.0, other.1));
+            let host = HostRequest {
+                serial: 0,
+                disk: 0,
+                key: KEY,
+                lane: HostRequest::ANY_LANE,
+                start_ns: start,
+                end_ns: start + length,
+            };
+            if corridor.window(&of).rules_out(rho_ppm, &of, &other, &host) {
+                prop_assert!(!corridor.window(&other).holds(&host));
+            }
+        }
+    }
+}

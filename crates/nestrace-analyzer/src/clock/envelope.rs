@@ -186,12 +186,18 @@ mod tests {
             values in prop::collection::vec((0u64..3_000_000_000, -200_000i64..200_000), 1..200),
             from in 0u64..3_000_000_000,
             later in 0u64..1_000_000_000,
+            more in prop::collection::vec((0u64..1_000_000_000, -200_000i64..200_000), 0..50),
         ) {
             let mut envelope = Envelope::new(500);
             values.iter().for_each(|(at, value)| envelope.push(*at, *value));
-            let whole = envelope.at(from + later);
+            let mut whole = envelope.clone();
             envelope.forget_before(from);
-            prop_assert_eq!(envelope.at(from + later), whole);
+            prop_assert_eq!(envelope.at(from + later), whole.at(from + later));
+            for (at, value) in more {
+                envelope.push(from + at, value);
+                whole.push(from + at, value);
+                prop_assert_eq!(envelope.at(from + later), whole.at(from + later));
+            }
         }
     }
 }

@@ -52,15 +52,15 @@ impl Pairing {
             Some(window) => window.holds(host),
             None => self.timeline.admits(guest, host),
         });
-        let (host, request) = fitting.next()?;
+        let (number_of_host, host) = fitting.next()?;
         let fits = |other: &GuestRequest| {
-            let known = (guest, window);
-            !self.timeline.rules_out(known, other, request) && self.timeline.admits(other, request)
+            let asked = (guest, window);
+            !self.timeline.rules_out(asked, other, host) && self.timeline.admits(other, host)
         };
         let mut guests = self.pending.guests_like(number);
         let alone = fitting.next().is_none()
             && guests.all(|(other, request)| other == number || !fits(request));
-        alone.then_some(host)
+        alone.then_some(number_of_host)
     }
 
     pub(super) fn resolve(&self, number: u64, before_ns: u64) -> Resolved {

@@ -69,7 +69,7 @@ enum Kind {
     Fs(HostFs),
 }
 
-/// Bytes that are read from a device to see that it is as fast as the others.
+/// Bytes that are written to a device, and read, to see that it is as fast as the others.
 const PROBE_BYTES: u64 = 128 << 20;
 
 impl Base {

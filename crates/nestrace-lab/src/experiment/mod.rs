@@ -303,6 +303,7 @@ fn first_header(
         experiment: plan.experiment.clone(),
         seed: plan.seed,
         repetitions: plan.repetitions,
+        record_seconds: Some(plan.record_seconds),
         started_unix_s: unix_seconds(),
         machine: machine::describe(guests, options.is_inside)?,
         bases,
@@ -316,7 +317,7 @@ fn unix_seconds() -> u64 {
     now.map_or(0, |now| now.as_secs())
 }
 
-/// Programs that a plan's workloads and disks need besides the rig's own packages, as package names.
+/// Packages of the programs that a plan needs and that are not there.
 #[must_use]
 pub fn missing_packages(plan: &Plan) -> Vec<String> {
     let combinations = || plan.cells.iter().map(|cell| &cell.combination);

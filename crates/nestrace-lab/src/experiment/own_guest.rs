@@ -26,6 +26,8 @@ use crate::qmp::QmpError;
 
 /// A guest lets go of a disk when it likes.
 const DETACH_PATIENCE: Duration = Duration::from_secs(60);
+/// Until one that still has it is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 const LOOK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The guest cannot be used.
@@ -187,17 +189,30 @@ fn detach(guest: &OwnGuest, hotplug: &dyn Hotplug) -> Result<(), OwnGuestError> 
     // A guest that obeys nobody loses its disks all the same.
     let stopped = shell::stop(guest);
     let mut failed = None;
-    for disk in disks {
-        if let Err(error) = hotplug.detach(&disk) {
-            failed.get_or_insert(error);
+    let mut ask = |disks: &[String]| {
+        for disk in disks {
+            if let Err(error) = hotplug.detach(disk) {
+                failed.get_or_insert(error);
+            }
         }
-    }
+    };
+    ask(&disks);
     let begin = Instant::now();
+    let mut asked = begin;
     loop {
-        let Some(disk) = hotplug.attached()?.into_iter().next() else {
-            return stopped;
-        };
+        let left = hotplug.attached();
+        match &left {
+            Ok(disks) if disks.is_empty() => return stopped,
+            // A guest that did not listen, or a drive that outlived its device.
+            Ok(disks) if asked.elapsed() > ASK_AGAIN => {
+                ask(disks);
+                asked = Instant::now();
+            }
+            // A hypervisor that is busy answers later.
+            _ => {}
+        }
         if begin.elapsed() > DETACH_PATIENCE {
+            let disk = left?.into_iter().next().unwrap_or_default();
             return Err(match failed {
                 Some(error) => error,
                 None => OwnGuestError::Kept {

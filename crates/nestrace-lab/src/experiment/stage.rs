@@ -21,7 +21,7 @@ use super::tree;
 use crate::external_tool::{find_program, last_lines};
 use crate::guest::{Accel, Guest, GuestSpec};
 use crate::guest_fs::PROGRAM_FOLDER;
-use crate::initramfs::{self, Initramfs};
+use crate::initramfs::{self, Initramfs, InitramfsError};
 use crate::interrupt;
 use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
@@ -163,7 +163,9 @@ impl Stage {
         disk: usize,
         recording: Option<(&Path, &Path, u32)>,
     ) -> Result<CellRun, LabError> {
-        let patience = Duration::from_secs(u64::from(cell.workload.most_seconds()));
+        let recorded_seconds = recording.map_or(0, |(.., seconds)| seconds);
+        let most_seconds = cell.workload.most_seconds() + recorded_seconds * 2;
+        let patience = Duration::from_secs(u64::from(most_seconds));
         self.guest
             .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE + patience)?;
         if recording.is_some() && self.has_agent && !self.agent_runs {
@@ -265,7 +267,8 @@ fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, Pat
         );
     }
     if plan.has_file_io() {
-        let program = find_program(file_io::PROGRAM).unwrap_or_default();
+        let program = find_program(file_io::PROGRAM)
+            .ok_or_else(|| InitramfsError::NoProgram(file_io::PROGRAM.to_owned()))?;
         let libraries = initramfs::libraries_of_any(&program).into_iter();
         files.extend(libraries.map(|library| (library.to_string_lossy().into_owned(), library)));
         files.push((format!("/usr/bin/{}", file_io::PROGRAM), program));
@@ -367,6 +370,7 @@ fn measure_script(cell: &PlannedCell, disk: usize, seconds: Option<u32>) -> Stri
     format!(
         "ulimit -n {OPEN_FILES}; rm -f {RESULT}\n{}echo @before; {SHELL}\n\
          (\n{}\n) > {OUTPUT} 2>&1; status=$?\n\
+         [ $status != 137 ] || {{ echo 'it was killed' >> {OUTPUT}; status=1; }}\n\
          echo @after; {SHELL}\n\
          [ $status = 0 ] || {{ tail -n 20 {OUTPUT} >&2; exit $status; }}\n\
          echo @result; cat {RESULT} 2> /dev/null || true",

@@ -7,11 +7,11 @@ use nestrace_report::lab::Latency;
 pub(super) struct SysbenchResult {
     /// What is counted: `transaction`, or fileio's `request`.
     pub(super) what: &'static str,
-    /// How many of these per second; syncs are no requests.
+    /// How many of these per second; fileio's syncs do not count.
     pub(super) per_second: f64,
     /// Seconds that it measured.
     pub(super) elapsed_s: f64,
-    /// Of a transaction. Percentiles are those of its histogram, whose steps are some 2 %.
+    /// Of a transaction, or of a request or sync. Percentiles are those of its histogram, whose steps are some 2 %.
     pub(super) latency: Latency,
 }
 

@@ -58,7 +58,13 @@ impl Plan {
         match step.kind {
             Kind::Timed(_) => AROUND_A_RUN * slower + measured,
             Kind::Recorded => {
-                (AROUND_A_RUN + AROUND_A_RECORDING) * slower + u64::from(self.record_seconds)
+                let is_timed = cell.is_none_or(|cell| cell.workload.is_timed());
+                let recorded = if is_timed {
+                    u64::from(self.record_seconds)
+                } else {
+                    measured
+                };
+                (AROUND_A_RUN + AROUND_A_RECORDING) * slower + recorded
             }
         }
     }

@@ -73,8 +73,16 @@ pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workl
 /// Whether a workload of the library has a block size that a plan may choose.
 #[must_use]
 pub fn has_block_size(name: &str) -> bool {
-    let micro = ["seqread", "seqwrite", "randread", "randwrite"];
-    micro.contains(&name) || name.starts_with("iozone-") || name.starts_with("sysbench-")
+    let models = [
+        "seqread",
+        "seqwrite",
+        "randread",
+        "randwrite",
+        "iozone",
+        "sysbench",
+    ];
+    let model = name.split('-').next().unwrap_or(name);
+    NAMES.contains(&name) && models.contains(&model)
 }
 
 type Parts = (String, Metric, Action);

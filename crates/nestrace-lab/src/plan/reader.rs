@@ -188,7 +188,7 @@ fn experiment(top: &Section<'_>) -> Result<Option<String>, PlanError> {
 fn scale(top: &Section<'_>) -> Result<Scale, PlanError> {
     let data = top.size("data_size")?;
     Ok(Scale {
-        seconds: top.number("seconds", 1..=3600)?.unwrap_or(10) as u32,
+        seconds: top.number("seconds", 1..=86_400)?.unwrap_or(10) as u32,
         warm_up_seconds: top.number("warm_up_seconds", 0..=600)?.unwrap_or(2) as u32,
         data_bytes: data.map_or(128 << 20, |(bytes, _)| bytes),
     })

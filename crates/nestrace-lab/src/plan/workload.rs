@@ -204,6 +204,16 @@ impl Workload {
         self.expected_seconds() * 6 + (self.scale.data_bytes >> 20) as u32 + 180
     }
 
+    /// Whether it ends after a time, and not when it is done.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        match &self.action {
+            Action::Fio(fio) => fio.is_timed,
+            Action::FileIo(_) | Action::Oltp(_) => true,
+            Action::Script(_) => false,
+        }
+    }
+
     /// Seconds that one run measures, roughly.
     #[must_use]
     pub fn expected_seconds(&self) -> u32 {

@@ -105,7 +105,10 @@ impl Effect<'_> {
 
     fn sentence(&self) -> Option<String> {
         let (slower, n) = self.signs();
-        let [first, second] = self.words;
+        // Nothing is set: a mount without options.
+        let [first, second] = self
+            .words
+            .map(|word| if word.is_empty() { "nothing" } else { word });
         // The slower word comes first, with its part of the other's performance.
         let (is, than, ratios, agree): (_, _, Vec<f64>, _) = if slower * 2 > n {
             (second, first, self.ratios.clone(), slower)

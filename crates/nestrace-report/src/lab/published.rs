@@ -329,12 +329,22 @@ fn utilisation(rows: &[Row]) -> [Published; 2] {
         ),
     ];
     kinds.map(|(what, published, of)| {
-        let fits = |row: &Row, fs: &str| row.word("guest_fs") == fs && row.word("host_fs") == "bd";
+        // Of fileio's rows, whose operations are requests.
+        let fits = |row: &Row, fs: &str| {
+            let is_file_io = row.latency.contains_key("request");
+            row.word("guest_fs") == fs && row.word("host_fs") == "bd" && is_file_io
+        };
         let ratios = rows
             .iter()
             .filter(|row| fits(row, "xfs"))
             .filter_map(|row| {
-                let same = |other: &&Row| fits(other, "ext4") && other.workload == row.workload;
+                let alike = |other: &Row| {
+                    let mut axes = row.axes.iter();
+                    axes.all(|(axis, word)| axis == "guest_fs" || other.word(axis) == word)
+                };
+                let same = |other: &&Row| {
+                    fits(other, "ext4") && other.workload == row.workload && alike(other)
+                };
                 let other = of(rows.iter().find(same)?);
                 (other > 0.0).then(|| of(row) / other)
             });

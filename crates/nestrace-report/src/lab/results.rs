@@ -28,6 +28,8 @@ pub struct RunHeader {
     pub seed: u64,
     /// Timed runs of each cell.
     pub repetitions: u32,
+    /// Seconds of each cell's recorded run; 0 where none is recorded, `null` where it is not known.
+    pub record_seconds: Option<u32>,
     /// Unix time of the first start, seconds.
     pub started_unix_s: u64,
     /// What it ran on.

@@ -22,6 +22,8 @@ pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
     }
     sentences.extend(axis_effects::of(rows));
     sentences.extend(bases(header));
+    let n_guests = distinct(rows.iter().map(|row| row.word("guest_fs"))).len();
+    let unlikely = UNLIKELY / (workloads.len() * n_guests).max(1) as f64;
     for workload in &workloads {
         let under = under(workload);
         for guest in distinct(under.iter().map(|row| row.word("guest_fs"))) {
@@ -31,6 +33,7 @@ pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
                 workload,
                 guest,
                 &nested.copied().collect::<Vec<_>>(),
+                unlikely,
             ));
         }
     }
@@ -142,12 +145,12 @@ fn same_under_each_guest(workload: &str, under: &[&Row]) -> Vec<String> {
     sentences
 }
 
-/// The most likely that a best and a worst of equal cells may be.
+/// How likely any best and worst of equal cells may be told of a run.
 const UNLIKELY: f64 = 0.1;
 
 /// The best and the worst, where no repetition of the one lies among the other's, and where that says something: of
 /// many equal cells the extremes are nearly always apart.
-fn best_and_worst(workload: &str, guest: &str, nested: &[&Row]) -> Option<String> {
+fn best_and_worst(workload: &str, guest: &str, nested: &[&Row], unlikely: f64) -> Option<String> {
     let by_median = |a: &&&Row, b: &&&Row| {
         let median = |row: &Row| row.relative.map_or(f64::NAN, |relative| relative.median);
         median(a).total_cmp(&median(b))
@@ -157,9 +160,14 @@ fn best_and_worst(workload: &str, guest: &str, nested: &[&Row]) -> Option<String
     let (worst, best) = (with_result.first()?, with_result.last()?);
     let (low, high) = (worst.relative?, best.relative?);
     let name = |row: &Row| row.id.clone();
-    let n = with_result.len() as f64;
-    let by_chance = n * (n - 1.0) / 2.0 * apart_by_chance(low.n, high.n);
-    if n < 2.0 || by_chance > UNLIKELY || !low.is_apart_from(&high) {
+    let n_of = |row: &&&Row| row.relative.map_or(0, |relative| relative.n);
+    let all: Vec<usize> = with_result.iter().map(n_of).collect();
+    let pairs = all
+        .iter()
+        .enumerate()
+        .flat_map(|(place, n)| all[place + 1..].iter().map(|m| apart_by_chance(*n, *m)));
+    let by_chance: f64 = pairs.sum();
+    if all.len() < 2 || by_chance > unlikely || !low.is_apart_from(&high) {
         return None;
     }
     Some(format!(

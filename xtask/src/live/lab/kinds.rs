@@ -1,5 +1,5 @@
 //! The kinds of cells that the plan of the other cases has none of: a folder over 9p, a check of a file system, an ext3
-//! that is upgraded in place, and everything that can be turned.
+//! that is upgraded in place, and what is set inside the guest.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -37,9 +37,9 @@ upgrade = 'old'
 name = 'settings'
 command = '''[ $fs != ext4 ] || {
     queue=/sys/block/$name/queue
-    grep -q -F '[mq-deadline]' $queue/scheduler
-    [ $(cat $queue/read_ahead_kb) = 512 ]
-    grep -q ' /mnt/nestrace-lab ext4 [^ ]*noatime' /proc/mounts
+    grep -q -F '[mq-deadline]' $queue/scheduler &&
+    [ $(cat $queue/read_ahead_kb) = 512 ] &&
+    grep -q ' /mnt/nestrace-lab ext4 [^ ]*noatime' /proc/mounts &&
     [ -d /sys/block/$name/device/scsi_disk ]
 }'''
 

@@ -8,7 +8,7 @@ use super::qemu_monitor::QemuMonitor;
 use crate::guest::DiskSpec;
 use crate::plan::{Monitor, OwnGuest};
 
-/// libvirt or QEMU's monitor. Nothing of it is stopped by Ctrl-C half way but [`Self::attach`].
+/// libvirt or QEMU's monitor. Ctrl-C stops neither [`Self::attached`] nor [`Self::detach`] half way.
 pub(super) trait Hotplug: Debug {
     /// The guest's name, as `nestrace guests` has it.
     fn name(&self) -> Result<String, OwnGuestError>;

@@ -49,6 +49,20 @@ fn drives(blocks: &Value) -> Vec<(String, bool)> {
         .collect()
 }
 
+/// The first PCI bridge with a name and nothing behind it: a q35 machine takes new devices at root ports alone. `None` where
+/// there is none, which a pc machine needs not.
+fn free_port(pci: &Value) -> Option<String> {
+    let buses = pci.as_array()?.iter();
+    let mut devices = buses.filter_map(|bus| bus["devices"].as_array()).flatten();
+    let is_free = |device: &&Value| {
+        let behind = device["pci_bridge"]["devices"].as_array();
+        device["pci_bridge"].is_object() && behind.is_none_or(Vec::is_empty)
+    };
+    let named = |device: &&Value| device["qdev_id"].as_str().is_some_and(|id| !id.is_empty());
+    let port = devices.find(|device| is_free(device) && named(device))?;
+    port["qdev_id"].as_str().map(str::to_owned)
+}
+
 /// A word of the monitor for people.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
@@ -93,7 +107,12 @@ impl Hotplug for QemuMonitor {
             Bus::VirtioScsi => "scsi-hd",
             Bus::Ide => "ide-hd",
         };
-        let device = json!({ "driver": driver, "drive": id, "id": id, "serial": id });
+        let mut device = json!({ "driver": driver, "drive": id, "id": id, "serial": id });
+        if disk.stack.bus == Bus::Virtio
+            && let Some(port) = free_port(&self.ask("query-pci", Value::Null)?)
+        {
+            device["bus"] = port.into();
+        }
         self.ask("device_add", device)?;
         Ok(())
     }
@@ -114,7 +133,7 @@ impl Hotplug for QemuMonitor {
     }
 
     fn detach_by_hand(&self, disk: &str) -> String {
-        format!("device_del {disk} in QEMU's monitor")
+        format!("device_del {disk}, then drive_del {disk} if it is still there, in QEMU's monitor")
     }
 }
 
@@ -137,6 +156,20 @@ mod tests {
             expected.map(|(id, has_device)| (id.to_owned(), has_device))
         );
         assert_eq!(drives(&Value::Null), []);
+    }
+
+    #[test]
+    fn a_new_device_goes_to_a_free_root_port() {
+        let bridge = |id: &str, behind: Value| json!({"qdev_id": id, "pci_bridge": {"bus": {"number": 1}, "devices": behind}});
+        let pci = |devices: Vec<Value>| json!([{"bus": 0, "devices": devices}]);
+        let host = json!({"qdev_id": ""});
+        let taken = bridge("rp1", json!([{"qdev_id": "net"}]));
+        let nameless = bridge("", json!([]));
+        let free = bridge("rp2", json!([]));
+        let machine = pci(vec![host.clone(), taken.clone(), nameless, free]);
+        assert_eq!(free_port(&machine).as_deref(), Some("rp2"));
+        assert_eq!(free_port(&pci(vec![host, taken])), None);
+        assert_eq!(free_port(&Value::Null), None);
     }
 
     #[test]

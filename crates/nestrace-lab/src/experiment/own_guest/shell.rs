@@ -41,25 +41,37 @@ const PID: &str = "/run/nestrace-lab.pid";
 const GRACE: Duration = Duration::from_secs(20);
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a script that has to succeed, and gives its stdout; it is killed after `patience`.
+/// Runs a script that has to succeed, and gives its stdout; it is killed after `patience`, with all that it started.
 pub(super) fn run_ok(
     guest: &OwnGuest,
     script: &str,
     patience: Duration,
 ) -> Result<String, OwnGuestError> {
     let script = format!("echo $$ > {PID}\ntrap 'rm -f {PID}' EXIT\n{PRELUDE}{script}");
-    run(guest, &script, patience, false)
+    let done = run(guest, &script, patience, false);
+    if let Err(OwnGuestError::Command { status: 137, .. }) = &done {
+        // What it started is in its session, and would go on using the disk.
+        let _ = run(guest, &end_script(), STOP_PATIENCE, true);
+    }
+    done
+}
+
+/// Shell that ends a script that still runs.
+fn end_script() -> String {
+    format!(
+        "pid=$(cat {PID} 2> /dev/null)\n\
+         [ -n \"$pid\" ] && kill -KILL -$pid 2> /dev/null\n\
+         rm -f {PID}\n"
+    )
 }
 
 /// Ends a script that still runs, and unmounts what it mounted; Ctrl-C does not stop this.
 pub(super) fn stop(guest: &OwnGuest) -> Result<(), OwnGuestError> {
     let script = format!(
-        "pid=$(cat {PID} 2> /dev/null)\n\
-         [ -n \"$pid\" ] && kill -KILL -$pid 2> /dev/null\n\
-         rm -f {PID}\n\
-         grep -q ' {FOLDER} ' /proc/mounts || exit 0\n\
+        "{}grep -q ' {FOLDER} ' /proc/mounts || exit 0\n\
          cd /\n\
-         umount {FOLDER} || umount -l {FOLDER}"
+         umount {FOLDER} || umount -l {FOLDER}",
+        end_script()
     );
     run(guest, &script, STOP_PATIENCE, true).map(|_| ())
 }
@@ -91,13 +103,22 @@ fn over_ssh(
     file.write_all(script.as_bytes())
         .and_then(|()| file.rewind())
         .map_err(OwnGuestError::Script)?;
-    // Whole before it runs: what reads stdin would take the rest of it.
+    // Whole before it runs: what reads stdin would take the rest of it. No exec: timeout kills itself too, and ssh tells
+    // nothing of a command that a signal ended.
     let command = format!(
-        "sh -c 'script=$(cat); exec {} \"$script\" < /dev/null'",
+        "sh -c 'script=$(cat); {} \"$script\" < /dev/null; exit $?'",
         timed(patience)
     );
     let tool = Tool::new("ssh")
-        .args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "--", host])
+        .args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=20"])
+        // A guest that died does not answer any more.
+        .args([
+            "-o",
+            "ServerAliveInterval=15",
+            "-o",
+            "ServerAliveCountMax=4",
+        ])
+        .args(["--", host])
         .arg(command)
         .stdin(file);
     match cleaning(tool, is_clean_up).run() {
