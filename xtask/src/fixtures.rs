@@ -75,7 +75,7 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
     let mut index = Index::read(&folder.join(name))?;
     let progress = Progress::new();
     let ctx = LiveContext::prepare(args.nestrace.clone(), false, progress)?
-        .with_agent(args.agent.clone());
+        .with_agent(args.agent.clone())?;
     let work = Work {
         ctx: &ctx,
         folder: &folder,

@@ -70,7 +70,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     if !scenarios.is_empty() {
         let ctx = LiveContext::prepare(args.nestrace.clone(), args.full, progress)?
             .only(&args.only)
-            .with_agent(args.agent.clone())
+            .with_agent(args.agent.clone())?
             .keeping(args.keep);
         for scenario in scenarios {
             timed(scenario.name, || run_scenario(&scenario, &ctx, &mut report))?;

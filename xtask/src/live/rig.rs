@@ -95,9 +95,12 @@ impl LiveContext {
     }
 
     /// Uses this agent in guests instead of building one.
-    pub fn with_agent(mut self, agent: Option<PathBuf>) -> Self {
+    pub fn with_agent(mut self, agent: Option<PathBuf>) -> anyhow::Result<Self> {
+        // Some guests see this machine's files from their root.
+        let agent = agent.map(std::path::absolute).transpose();
+        let agent = agent.context("name the agent from the root")?;
         self.agent = agent.map_or_else(OnceCell::new, OnceCell::from);
-        self
+        Ok(self)
     }
 
     /// Keeps the recordings of the cases too.
