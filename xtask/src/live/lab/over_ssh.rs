@@ -44,6 +44,7 @@ pub fn run(case: &mut Case, ctx: &LiveContext) -> anyhow::Result<()> {
             guest.monitor_socket().display()
         ),
         environment: vec![("PATH", path)],
+        has_agent: true,
         disks: &disks,
     };
     own_guest::run(case, ctx, &own)

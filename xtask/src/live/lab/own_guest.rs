@@ -29,21 +29,23 @@ pub struct OwnGuest<'a> {
     pub section: String,
     /// What the lab's environment has besides.
     pub environment: Vec<(&'a str, String)>,
+    /// Whether nestrace's agent runs in it.
+    pub has_agent: bool,
     /// The guest's disks now.
     pub disks: &'a dyn Fn() -> anyhow::Result<String>,
 }
 
-/// The lab is killed while the guest has its disks, and goes on afterwards; its recordings follow the guest's bios, and
-/// the guest has its own disks at the end.
+/// The lab is killed while the guest has its disks, and goes on afterwards; its recordings have its disks, and
+/// the guest has its own ones at the end.
 pub fn run(case: &mut Case, ctx: &LiveContext, own: &OwnGuest<'_>) -> anyhow::Result<()> {
     let before = (own.disks)()?;
     let plan = own.folder.join("plan.toml");
     let results = own.folder.join("results");
     let text = format!(
         "name = 'own'\nrepetitions = 1\nseconds = 2\nwarm_up_seconds = 0\nrecord_seconds = 1\n\
-         image_size = '128M'\ndata_size = '4M'\n\
+         image_size = '128M'\ndata_size = '4M'\nagent = {}\n\
          [guest]\n{}\n[axes]\nhost_fs = 'ext4'\n[[workload]]\nname = 'randwrite'\n",
-        own.section
+        own.has_agent, own.section
     );
     std::fs::write(&plan, text).context("write a plan")?;
     let start = Instant::now();
@@ -66,7 +68,7 @@ pub fn run(case: &mut Case, ctx: &LiveContext, own: &OwnGuest<'_>) -> anyhow::Re
         bail!("nestrace lab run: {}", last_lines(&stderr, 12));
     }
     for id in CELLS {
-        cell(case, ctx, &results, id)?;
+        cell(case, ctx, &results, id, own.has_agent)?;
     }
     case.equal("disks afterwards", (own.disks)()?, before);
     let left = Tool::new("losetup")
@@ -78,8 +80,14 @@ pub fn run(case: &mut Case, ctx: &LiveContext, own: &OwnGuest<'_>) -> anyhow::Re
     Ok(())
 }
 
-/// A cell has a value, and a recording of this very disk from both sides.
-fn cell(case: &mut Case, ctx: &LiveContext, results: &Path, id: &str) -> anyhow::Result<()> {
+/// A cell has a value, and a recording of this very disk, with an agent from both sides.
+fn cell(
+    case: &mut Case,
+    ctx: &LiveContext,
+    results: &Path,
+    id: &str,
+    has_agent: bool,
+) -> anyhow::Result<()> {
     let cell = read(&results.join(format!("{id}.json")))?;
     case.equal(id, cell["failures"].to_string().as_str(), "[]");
     let value = cell["runs"][0]["value"].as_f64().unwrap_or(0.0);
@@ -91,6 +99,9 @@ fn cell(case: &mut Case, ctx: &LiveContext, results: &Path, id: &str) -> anyhow:
         rows.find(|row| row["disk"] == disk)
     };
     case.holds(id, of_disk("qemu").is_some(), &format!("no {disk} in QEMU"));
+    if !has_agent {
+        return Ok(());
+    }
     let chain = of_disk("chains").with_context(|| format!("{id}: find the chains of {disk}"))?;
     let (bios, linked) = (number(chain, "/guest_bios")?, number(chain, "/linked")?);
     let figures = format!("{linked} of {bios} guest bios, not: {}", chain["unlinked"]);
@@ -108,14 +119,17 @@ fn kill_with_disks_attached(
 ) -> anyhow::Result<()> {
     let mut child = lab
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .context("start nestrace lab run")?;
     let attached = wait_for_disks(&mut child, has_more);
     let _ = child.kill();
-    let status = child.wait().context("wait for nestrace lab run")?;
+    let output = child
+        .wait_with_output()
+        .context("wait for nestrace lab run")?;
     if !attached? {
-        bail!("nestrace lab run gave the guest no disk ({status})");
+        let said = last_lines(&String::from_utf8_lossy(&output.stderr), 6);
+        bail!("see a disk in the guest ({}): {said}", output.status);
     }
     Ok(())
 }

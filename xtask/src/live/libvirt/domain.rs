@@ -94,7 +94,7 @@ fn xml(ctx: &LiveContext, name: &str, disks: &[DomainDisk<'_>], channel: &Path) 
     format!(
         "<domain type='qemu'>
   <name>{name}</name>
-  <memory unit='MiB'>512</memory>
+  <memory unit='MiB'>768</memory>
   <vcpu>2</vcpu>
   <os>
     <type arch='x86_64' machine='pc'>hvm</type>

@@ -65,8 +65,8 @@ pub fn install_agent(progress: &Progress) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts QEMU's agent and nestrace's in a domain, from this machine's files.
-fn start_agents(ctx: &LiveContext, domain: &Domain<'_>) -> anyhow::Result<()> {
+/// Starts QEMU's guest agent in a domain, from this machine's files.
+fn start_agent(domain: &Domain<'_>) -> anyhow::Result<()> {
     let program = find_program(AGENT).context("find the guest agent")?;
     let folders: Vec<String> = ["lib", "usr/lib"]
         .iter()
@@ -77,17 +77,15 @@ fn start_agents(ctx: &LiveContext, domain: &Domain<'_>) -> anyhow::Result<()> {
          mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose machine /machine\n\
          LD_LIBRARY_PATH={} setsid /machine{} -m virtio-serial -p $(port org.qemu.guest_agent.0) -t /run \
          > /run/qemu-ga.log 2>&1 < /dev/null &\n\
-         setsid /machine{} > /run/agent.log 2>&1 < /dev/null &\n\
-         sleep 1; for agent in $(jobs -p); do kill -0 $agent || {{ cat /run/*.log >&2; exit 1; }}; done",
+         sleep 1; kill -0 $! || {{ cat /run/qemu-ga.log >&2; exit 1; }}",
         folders.join(":"),
-        program.display(),
-        ctx.agent()?.display(),
+        program.display()
     );
     domain.run_ok(&script, Duration::from_secs(60))?;
     Ok(())
 }
 
-/// The lab in this domain, commands by QEMU's guest agent, recordings with the agent in it.
+/// The lab in this domain, commands by QEMU's guest agent.
 pub fn run(
     case: &mut Case,
     ctx: &LiveContext,
@@ -95,12 +93,13 @@ pub fn run(
     domain: &Domain<'_>,
     shared: &SharedFolder,
 ) -> anyhow::Result<()> {
-    start_agents(ctx, domain)?;
+    start_agent(domain)?;
     let disks = || libvirt.virsh(&["domblklist", domain.name()]);
     let own = OwnGuest {
         folder: shared.path(),
         section: format!("domain = '{}'", domain.name()),
         environment: vec![("LIBVIRT_DEFAULT_URI", libvirt.uri())],
+        has_agent: false,
         disks: &disks,
     };
     own_guest::run(case, ctx, &own)
