@@ -250,9 +250,17 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, InitramfsError> {
 }
 
 /// Shared libraries of a program that may have none.
-#[must_use]
-pub fn libraries_of_any(program: &Path) -> Vec<PathBuf> {
+pub(crate) fn libraries_of_any(program: &Path) -> Vec<PathBuf> {
     libraries_of(program).unwrap_or_default()
+}
+
+/// The same as a guest's own files: the place there, which is that on this machine, and the file.
+#[must_use]
+pub fn libraries_in_place(program: &Path) -> Vec<(String, PathBuf)> {
+    let libraries = libraries_of_any(program).into_iter();
+    libraries
+        .map(|library| (library.to_string_lossy().into_owned(), library))
+        .collect()
 }
 
 impl Contents {

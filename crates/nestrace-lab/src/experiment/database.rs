@@ -16,8 +16,8 @@ use crate::external_tool::{Tool, ToolError, find_program, last_lines};
 use crate::guest::DiskSpec;
 use crate::initramfs;
 use crate::interrupt::{self, Interrupted};
-use crate::plan::Plan;
 use crate::plan::oltp::{self, DATABASE_DISK, FILE_OPTIONS, OWN_BYTES};
+use crate::plan::{Plan, sysbench};
 use crate::stack::DiskStack;
 
 /// Programs of the disk and of its making, and the packages that have them.
@@ -28,7 +28,7 @@ pub(super) const PROGRAMS: [(&str, &str); 4] = [
     (CLIENT, "sysbench"),
 ];
 const SERVER: &str = "mariadbd";
-const CLIENT: &str = "sysbench";
+const CLIENT: &str = sysbench::PROGRAM;
 /// Messages and character sets of the server.
 const SHARE: &str = "/usr/share/mysql";
 /// sysbench's tests.

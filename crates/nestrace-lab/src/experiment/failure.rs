@@ -10,17 +10,43 @@ pub(super) fn first_line(error: &LabError) -> String {
     message.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Status of a script that took too long.
-pub(super) const STOPPED: i64 = 137;
+/// A shell's status of a script that SIGKILL ended, which is how one ends that took too long.
+pub(super) const KILLED: i32 = 137;
 
-/// What a script in a guest had said when it failed, and its status.
-pub(super) fn log_of(error: &LabError) -> Option<(&str, i64)> {
-    match error {
-        LabError::Guest(GuestError::Command { status, output, .. }) => {
-            Some((output, i64::from(*status)))
-        }
-        LabError::OwnGuest(OwnGuestError::Command { status, said, .. }) => Some((said, *status)),
-        _ => None,
+/// A script in a guest that failed.
+pub(super) struct FailedScript<'e> {
+    pub(super) script: &'e str,
+    pub(super) status: i64,
+    /// The end of what it said.
+    pub(super) said: &'e str,
+}
+
+/// The script that failed, where one did.
+pub(super) fn script_of(error: &LabError) -> Option<FailedScript<'_>> {
+    let (script, status, said) = match error {
+        LabError::Guest(GuestError::Command {
+            script,
+            status,
+            output,
+        }) => (script, i64::from(*status), output),
+        LabError::OwnGuest(OwnGuestError::Command {
+            script,
+            status,
+            said,
+        }) => (script, *status, said),
+        _ => return None,
+    };
+    Some(FailedScript {
+        script,
+        status,
+        said,
+    })
+}
+
+impl FailedScript<'_> {
+    /// Whether it took too long.
+    pub(super) fn was_killed(&self) -> bool {
+        self.status == i64::from(KILLED)
     }
 }
 
@@ -36,25 +62,21 @@ pub(super) fn with_log(mut error: LabError, log: String) -> LabError {
 
 /// What went wrong in a line, and its log. Of a script in a guest, what it said last is what matters.
 pub(super) fn told(error: &LabError) -> (String, String) {
-    let (script, status, output) = match error {
-        LabError::Guest(GuestError::Command {
-            script,
-            status,
-            output,
-        }) => (script, i64::from(*status), output),
-        LabError::OwnGuest(OwnGuestError::Command {
-            script,
-            status,
-            said,
-        }) => (script, *status, said),
-        _ => return chain(error),
+    let Some(failed) = script_of(error) else {
+        return chain(error);
     };
-    let why = match status {
-        STOPPED => "it took too long",
-        _ => output.lines().last().unwrap_or("it said nothing"),
+    let FailedScript {
+        script,
+        status,
+        said,
+    } = failed;
+    let why = if failed.was_killed() {
+        "it took too long"
+    } else {
+        said.lines().last().unwrap_or("it said nothing")
     };
     let message = format!("a script in the guest ended with status {status}: {why}");
-    (message, format!("{output}\n\n{script}"))
+    (message, format!("{said}\n\n{script}"))
 }
 
 /// The error with its causes, and the end of what programs said.
@@ -104,10 +126,12 @@ mod tests {
     #[test]
     fn a_script_that_hung_is_told_with_what_it_had_said() {
         let error = script(137, "");
-        assert_eq!(log_of(&error), Some(("", STOPPED)));
+        assert!(
+            script_of(&error).is_some_and(|failed| failed.was_killed() && failed.said.is_empty())
+        );
         let (message, log) = told(&with_log(error, String::from("job 1 of 2")));
         assert!(message.ends_with("it took too long"), "{message}");
         assert!(log.starts_with("job 1 of 2"), "{log}");
-        assert_eq!(log_of(&LabError::NoAgent("a".into())), None);
+        assert!(script_of(&LabError::NoAgent("a".into())).is_none());
     }
 }

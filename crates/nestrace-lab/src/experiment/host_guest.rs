@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::base::{BaseError, knows_direct_io};
+use super::failure::KILLED;
 use super::ledger::Ledger;
 use super::results_folder::{PLAN, WORK};
 use super::stage::P9_OPTIONS;
@@ -52,8 +53,6 @@ const ROOT: &str = "/host";
 const SAID: &str = "/run/lab.said";
 const STATUS: &str = "/run/lab.status";
 const PID: &str = "/run/lab.pid";
-/// Exit code in place of that of a program whose shell was killed.
-const KILLED: i32 = 137;
 /// The guest's processor is the program's first.
 const MOST_FAILED_LOOKS: u32 = 5;
 const SET_UP_PATIENCE: Duration = Duration::from_secs(300);

@@ -48,7 +48,7 @@ use crate::interrupt::Interrupted;
 use crate::kernel_image::{self, KernelImageError};
 use crate::named_device::NamedDevice;
 use crate::packages;
-use crate::plan::{Host, Monitor, Plan, Shell, file_io};
+use crate::plan::{Host, Monitor, Plan, Shell, sysbench};
 use crate::stack::HostFsKind;
 use bench::RealBench;
 use ledger::Ledger;
@@ -342,7 +342,7 @@ pub fn missing_packages(plan: &Plan) -> Vec<String> {
         }
     }
     if plan.has_file_io() && plan.own_guest.is_none() {
-        own.push((file_io::PROGRAM, "sysbench"));
+        own.push((sysbench::PROGRAM, "sysbench"));
     }
     if database::is_wanted(plan) {
         own.extend(database::PROGRAMS);

@@ -21,7 +21,7 @@ use crate::external_tool::ToolError;
 use crate::guest::DiskSpec;
 use crate::interrupt::Interrupted;
 use crate::plan::workload::Action;
-use crate::plan::{GuestFs, OwnGuest, Plan, file_io};
+use crate::plan::{GuestFs, OwnGuest, Plan, sysbench};
 use crate::qmp::QmpError;
 
 /// A guest lets go of a disk when it likes.
@@ -294,7 +294,7 @@ fn programs(plan: &Plan) -> BTreeSet<String> {
         }
         match &cell.workload.action {
             Action::Fio(_) => commands.push(String::from("fio")),
-            Action::FileIo(_) => commands.push(file_io::PROGRAM.to_owned()),
+            Action::FileIo(_) => commands.push(sysbench::PROGRAM.to_owned()),
             Action::Script(_) | Action::Oltp(_) => {}
         }
         let first = |command: String| command.split(' ').next().map(str::to_owned);

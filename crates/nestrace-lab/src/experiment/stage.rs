@@ -11,7 +11,7 @@ use super::LabError;
 use super::base::{Attached, Base, BaseError, disk_id};
 use super::counters::{SHELL, Snapshot};
 use super::database;
-use super::failure::{self, STOPPED};
+use super::failure::{self, FailedScript, KILLED};
 use super::fio_result::FioResult;
 use super::lab_guest::LabGuest;
 use super::own_guest::{self, OwnGuestWithDisks};
@@ -25,23 +25,22 @@ use crate::initramfs::{self, Initramfs, InitramfsError};
 use crate::interrupt;
 use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
-use crate::plan::workload::{self, Action, FOLDER, RESULT, Workload};
+use crate::plan::workload::{self, Action, FOLDER, OUTPUT, RESULT, Workload};
 use crate::plan::{
     Batch, Combination, GuestFs, OwnGuest, PASS_THROUGH, Plan, PlannedCell, Scheduler,
 };
-use crate::plan::{file_io, oltp};
+use crate::plan::{oltp, sysbench};
 use crate::qemu_command::shared_folder;
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(420);
 /// A look at what a script has said.
 const LOOK_PATIENCE: Duration = Duration::from_secs(20);
-/// What a workload says, in the guest.
-const OUTPUT: &str = "/run/lab.out";
 /// fio opens all files of a personality at once.
 const OPEN_FILES: u32 = 65_536;
 /// How guests mount a folder of the host's.
 pub(super) const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
+
 /// What guests are booted from.
 #[derive(Debug)]
 pub(super) struct BootParts {
@@ -210,13 +209,14 @@ impl Stage {
 
     /// Of a script that was stopped: what the workload had said until then.
     fn with_last_words(&self, error: LabError) -> LabError {
-        let Some((log, STOPPED)) = failure::log_of(&error) else {
+        let killed = failure::script_of(&error).filter(FailedScript::was_killed);
+        let Some(said) = killed.map(|script| script.said.to_owned()) else {
             return error;
         };
         let look = self
             .guest
             .run_ok(&format!("tail -n 20 {OUTPUT}"), LOOK_PATIENCE);
-        let log = format!("{log}\n{}", look.unwrap_or_default());
+        let log = format!("{said}\n{}", look.unwrap_or_default());
         failure::with_log(error, log)
     }
 }
@@ -259,19 +259,13 @@ fn boot(
 fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, PathBuf)>, LabError> {
     let mut files = Vec::new();
     if let Some(agent) = &parts.agent {
-        let libraries = initramfs::libraries_of_any(agent);
-        files.extend(
-            libraries
-                .into_iter()
-                .map(|library| (library.to_string_lossy().into_owned(), library)),
-        );
+        files.extend(initramfs::libraries_in_place(agent));
     }
     if plan.has_file_io() {
-        let program = find_program(file_io::PROGRAM)
-            .ok_or_else(|| InitramfsError::NoProgram(file_io::PROGRAM.to_owned()))?;
-        let libraries = initramfs::libraries_of_any(&program).into_iter();
-        files.extend(libraries.map(|library| (library.to_string_lossy().into_owned(), library)));
-        files.push((format!("/usr/bin/{}", file_io::PROGRAM), program));
+        let program = find_program(sysbench::PROGRAM)
+            .ok_or_else(|| InitramfsError::NoProgram(sysbench::PROGRAM.to_owned()))?;
+        files.extend(initramfs::libraries_in_place(&program));
+        files.push((format!("/usr/bin/{}", sysbench::PROGRAM), program));
     }
     for entries in plan.trees() {
         files.push((workload::tree(entries), tree::archive(work, entries)?));
@@ -370,7 +364,7 @@ fn measure_script(cell: &PlannedCell, disk: usize, seconds: Option<u32>) -> Stri
     format!(
         "ulimit -n {OPEN_FILES}; rm -f {RESULT}\n{}echo @before; {SHELL}\n\
          (\n{}\n) > {OUTPUT} 2>&1; status=$?\n\
-         [ $status != 137 ] || {{ echo 'it was killed' >> {OUTPUT}; status=1; }}\n\
+         [ $status != {KILLED} ] || {{ echo 'it was killed' >> {OUTPUT}; status=1; }}\n\
          echo @after; {SHELL}\n\
          [ $status = 0 ] || {{ tail -n 20 {OUTPUT} >&2; exit $status; }}\n\
          echo @result; cat {RESULT} 2> /dev/null || true",

@@ -1,9 +1,8 @@
 //! sysbench's fileio: one file, O_DIRECT, synchronous, one thread.
 
-use super::workload::{FOLDER, RESULT, Scale};
-
-/// The program.
-pub const PROGRAM: &str = "sysbench";
+use super::section;
+use super::sysbench::{self, PROGRAM};
+use super::workload::{FOLDER, Scale};
 
 /// One of its tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,31 +20,24 @@ impl FileIo {
     /// Shell that lays out the file.
     #[must_use]
     pub fn prepare_script(&self, scale: &Scale) -> String {
-        format!("cd {FOLDER}\n{}\ncd /", self.run(scale, "prepare"))
+        let prepare = sysbench::run(&self.command(scale, "prepare"));
+        format!("cd {FOLDER}\n{prepare}\ncd /")
     }
 
     /// Shell that does it: `warm_up` seconds that do not count, then `seconds` that do.
     #[must_use]
     pub fn measure_script(&self, scale: &Scale, warm_up: u32, seconds: u32) -> String {
-        let run = |seconds: u32| {
-            let time = format!("--time={seconds} --events=0 --histogram=on run");
-            self.run(scale, &time)
-        };
-        let mut lines = vec![format!("cd {FOLDER}")];
-        if warm_up > 0 {
-            lines.push(run(warm_up));
-        }
-        lines.push(run(seconds));
-        lines.join(" &&\n")
+        sysbench::measure(format!("cd {FOLDER}"), warm_up, seconds, |seconds| {
+            let run = format!("--time={seconds} --events=0 --histogram=on run");
+            self.command(scale, &run)
+        })
     }
 
-    fn run(&self, scale: &Scale, what: &str) -> String {
+    fn command(&self, scale: &Scale, what: &str) -> String {
         let (mode, block, total) = (&self.mode, self.block_bytes, scale.data_bytes);
-        // What goes wrong sysbench says on stdout.
         format!(
-            "{{ {PROGRAM} fileio --file-num=1 --file-total-size={total} --file-test-mode={mode} \
-             --file-block-size={block} --file-io-mode=sync --file-extra-flags=direct {what} > {RESULT} \
-             || {{ cat {RESULT} >&2; exit 1; }}; }}"
+            "{PROGRAM} fileio --file-num=1 --file-total-size={total} --file-test-mode={mode} \
+             --file-block-size={block} --file-io-mode=sync --file-extra-flags=direct {what}"
         )
     }
 }
@@ -53,15 +45,9 @@ impl FileIo {
 /// Bytes of fio's words for them (`4096`, `8k`, `1m`); `None` for no such word.
 #[must_use]
 pub fn bytes(word: &str) -> Option<u64> {
-    let number = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &word[number.len()..] {
-        "" => 1,
-        "k" | "K" => 1 << 10,
-        "m" | "M" => 1 << 20,
-        _ => return None,
-    };
-    let bytes = number.parse::<u32>().ok().map(u64::from)? * unit;
-    (bytes > 0).then_some(bytes)
+    let is_large = word.ends_with(['g', 'G', 't', 'T']);
+    let bytes = section::bytes(&word.to_ascii_uppercase())?;
+    (!is_large && bytes <= u64::from(u32::MAX)).then_some(bytes)
 }
 
 #[cfg(test)]

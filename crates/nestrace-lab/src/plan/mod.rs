@@ -35,6 +35,7 @@ mod reader;
 mod schedule;
 mod section;
 pub mod shipped;
+pub mod sysbench;
 pub mod workload;
 
 pub use axes::{Axis, BARE, GuestFs, Host, PASS_THROUGH, Placement, Preallocation, Scheduler};

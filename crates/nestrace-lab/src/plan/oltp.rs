@@ -3,7 +3,8 @@
 //! The lab fills databases on the host and gives them to guests on a disk, with the programs; a run copies
 //! one onto the file system under test.
 
-use super::workload::{FOLDER, RESULT, Scale};
+use super::sysbench::{self, PROGRAM};
+use super::workload::{FOLDER, Scale};
 
 /// One of sysbench's tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,24 +90,15 @@ impl Oltp {
     /// Shell that loads the server: `warm_up` seconds that do not count, then `seconds` that do.
     #[must_use]
     pub fn measure_script(&self, warm_up: u32, seconds: u32) -> String {
-        let script = format!("{PLACE}/lua/oltp_{}.lua", self.test);
-        // What goes wrong sysbench says on stdout.
-        let run = |seconds: u32| {
+        let first = format!("export LD_LIBRARY_PATH={PLACE}/lib LUA_PATH='{PLACE}/lua/?.lua'");
+        sysbench::measure(first, warm_up, seconds, |seconds| {
             format!(
-                "{{ {PLACE}/bin/sysbench {script} {} --threads={} --time={seconds} --histogram=on run > {RESULT} \
-                 || {{ cat {RESULT} >&2; exit 1; }}; }}",
+                "{PLACE}/bin/{PROGRAM} {PLACE}/lua/oltp_{}.lua {} --threads={} --time={seconds} --histogram=on run",
+                self.test,
                 client_options(SOCKET, self.rows),
                 self.threads
             )
-        };
-        let mut lines = vec![format!(
-            "export LD_LIBRARY_PATH={PLACE}/lib LUA_PATH='{PLACE}/lua/?.lua'"
-        )];
-        if warm_up > 0 {
-            lines.push(run(warm_up));
-        }
-        lines.push(run(seconds));
-        lines.join(" &&\n")
+        })
     }
 }
 

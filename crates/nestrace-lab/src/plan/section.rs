@@ -175,7 +175,7 @@ impl<'t> Section<'t> {
 }
 
 /// `4096`, `512K`, `2G`: powers of 1024.
-fn bytes(text: &str) -> Option<u64> {
+pub(super) fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..)? {
         "" => 0,

@@ -107,6 +107,8 @@ pub fn tree(entries: u32) -> String {
 
 /// What fio or sysbench say of a run, in a guest.
 pub const RESULT: &str = "/run/lab.result";
+/// What a workload says besides, in a guest.
+pub const OUTPUT: &str = "/run/lab.out";
 
 /// What was published (E2): all of ext4's features that a file system can be given later. e2fsck says 1 where
 /// it changed something, which with -D it does.
@@ -146,7 +148,7 @@ impl Workload {
         match &self.action {
             // Everything is synced once, when all is laid out, and not after each of thousands of files.
             Action::Fio(fio) => format!(
-                "fio --create_only=1 --create_fsync=0 {} > /run/lab.out 2>&1 || {{ cat /run/lab.out >&2; exit 1; }}",
+                "fio --create_only=1 --create_fsync=0 {} > {OUTPUT} 2>&1 || {{ cat {OUTPUT} >&2; exit 1; }}",
                 fio.arguments(&self.scale, None)
             ),
             Action::Script(script) => format!("cd {FOLDER}\n{}\ncd /", script.prepare),
@@ -218,8 +220,9 @@ impl Workload {
     #[must_use]
     pub fn expected_seconds(&self) -> u32 {
         match &self.action {
-            Action::Fio(fio) if fio.is_timed => self.scale.seconds + self.scale.warm_up_seconds,
-            Action::FileIo(_) => self.scale.seconds + self.scale.warm_up_seconds,
+            Action::Fio(FioJobs { is_timed: true, .. }) | Action::FileIo(_) => {
+                self.scale.seconds + self.scale.warm_up_seconds
+            }
             // A translated guest moves some 40 MiB/s.
             Action::Fio(_) => (self.scale.data_bytes / (40 << 20)) as u32 + 1,
             Action::Script(script) => script.seconds,

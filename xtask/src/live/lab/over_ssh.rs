@@ -54,10 +54,7 @@ pub fn run(case: &mut Case, ctx: &LiveContext) -> anyhow::Result<()> {
 fn spec(ctx: &LiveContext) -> anyhow::Result<GuestSpec> {
     let mut spec = ctx.agent_guest_spec(&ctx.guest_name("ssh"))?;
     let server = find_program(SERVER).context("find the server")?;
-    let libraries = initramfs::libraries_of_any(&server).into_iter();
-    spec.files = libraries
-        .map(|library| (library.to_string_lossy().into_owned(), library))
-        .collect();
+    spec.files = initramfs::libraries_in_place(&server);
     spec.files.push((format!("/usr/sbin/{SERVER}"), server));
     spec.modules = ["virtio_net", "virtio_blk", "ext4"]
         .map(str::to_owned)

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use super::OwnGuestError;
+use crate::experiment::failure::KILLED;
 use crate::external_tool::{Tool, ToolError, last_lines};
 use crate::interrupt;
 use crate::plan::workload::FOLDER;
@@ -49,7 +50,7 @@ pub(super) fn run_ok(
 ) -> Result<String, OwnGuestError> {
     let script = format!("echo $$ > {PID}\ntrap 'rm -f {PID}' EXIT\n{PRELUDE}{script}");
     let done = run(guest, &script, patience, false);
-    if let Err(OwnGuestError::Command { status: 137, .. }) = &done {
+    if matches!(&done, Err(OwnGuestError::Command { status, .. }) if *status == i64::from(KILLED)) {
         // What it started is in its session, and would go on using the disk.
         let _ = run(guest, &end_script(), STOP_PATIENCE, true);
     }
@@ -125,7 +126,7 @@ fn over_ssh(
         // 255 is ssh's own.
         Err(ToolError::Failed { status, stderr, .. }) if status.code() != Some(255) => {
             Err(OwnGuestError::Command {
-                status: i64::from(status.code().unwrap_or(137)),
+                status: i64::from(status.code().unwrap_or(KILLED)),
                 said: stderr,
                 script: script.to_owned(),
             })
@@ -170,7 +171,7 @@ fn by_agent(
         }
         if begin.elapsed() > patience + GRACE {
             return Err(OwnGuestError::Command {
-                status: 137,
+                status: i64::from(KILLED),
                 said: String::from("it does not end"),
                 script: script.to_owned(),
             });
@@ -198,7 +199,7 @@ fn ended(answer: &Value, script: &str) -> Result<String, OwnGuestError> {
     match answer["exitcode"].as_i64() {
         Some(0) => Ok(text("out-data")),
         code => Err(OwnGuestError::Command {
-            status: code.unwrap_or(137),
+            status: code.unwrap_or(i64::from(KILLED)),
             said: last_lines(&format!("{}\n{}", text("out-data"), text("err-data")), 8),
             script: script.to_owned(),
         }),
