@@ -5,6 +5,7 @@
 //! (`virtqueue_push`, which comes before `block_acct_done`).
 
 mod backend;
+mod bus;
 mod opaque;
 mod requests;
 
@@ -21,6 +22,7 @@ use crate::overlap::{Activity, Clocks};
 use crate::pointer::PointerMap;
 
 use backend::Backends;
+use bus::{Bus, Buses};
 use opaque::{AioCalls, Deltas};
 pub(crate) use requests::{Call, Ended, Step};
 use requests::{Requests, Tie};
@@ -83,8 +85,7 @@ struct QemuProcess {
     backends: Backends,
     calls: AioCalls,
     recorded: bool,
-    /// The guest's disks on virtio-blk.
-    virtio_blk: Vec<bool>,
+    buses: Buses,
     /// Requests one by one; `None` where nobody asked.
     requests: Option<Box<Requests>>,
 }
@@ -124,11 +125,7 @@ impl Qemu {
             .iter()
             .map(|guest| QemuProcess {
                 backends: Backends::new(guest),
-                virtio_blk: guest
-                    .disks
-                    .iter()
-                    .map(|disk| disk.bus == "virtio-blk")
-                    .collect(),
+                buses: Buses::new(guest),
                 ..QemuProcess::default()
             })
             .collect();
@@ -241,12 +238,10 @@ impl QemuProcess {
     fn aio(&mut self, kind: usize, event: &Event) {
         self.backends.saw_backend(event.related);
         let disk = self.backends.disk_of_backend(event.related);
-        let virtio_blk = disk
-            .and_then(|disk| self.virtio_blk.get(disk as usize).copied())
-            .unwrap_or(true);
+        let bus = self.buses.called(disk, event.object);
         self.calls.recorded = true;
         // IDE's cookie lies in its drive, at a constant distance too: it must not be taken for this one.
-        if virtio_blk {
+        if bus == Bus::VirtioBlk {
             self.vote(kind, event);
         }
         let Some(requests) = &mut self.requests else {
@@ -254,7 +249,7 @@ impl QemuProcess {
         };
         let tie = Tie {
             disk,
-            virtio_blk,
+            bus,
             by_distance: self.calls.cookie_of(event.object),
         };
         if let Some(kind) = event.kind() {
@@ -277,6 +272,7 @@ impl QemuProcess {
     }
 
     fn hand_back(&mut self, event: &Event, disks: &mut Disks<'_>) {
+        self.buses.pushed(event.object);
         if let Some(requests) = &mut self.requests {
             requests.pushed(event);
         }
@@ -366,7 +362,7 @@ impl QemuProcess {
                     sum.merge(meter);
                 }
             }
-            let merges = self.calls.recorded.then(|| merges(&sum, &disk.bus, delta));
+            let merges = merges(&sum, &disk.bus, delta).filter(|_| self.calls.recorded);
             disks.push(sum.finish(&guest.name, Some(disk.name.clone()), merges));
         }
         let mut strays = Meter::default();
@@ -382,16 +378,20 @@ impl QemuProcess {
     }
 }
 
-/// Requests without a `blk_aio_*` of their own: QEMU merges on virtio-blk only.
-fn merges(meter: &Meter, bus: &str, delta: Option<u64>) -> [u64; TYPES] {
-    if bus != "virtio-blk" {
-        return [0; TYPES];
+/// Requests without a `blk_aio_*` of their own: QEMU merges on virtio-blk only. `None` where the bus is not known
+/// from the beginning.
+fn merges(meter: &Meter, bus: &str, delta: Option<u64>) -> Option<[u64; TYPES]> {
+    match bus {
+        "virtio-blk" => {}
+        "" => return None,
+        _ => return Some([0; TYPES]),
     }
     let own = delta
         .and_then(|delta| meter.own_aio.get(&delta))
         .copied()
         .unwrap_or_default();
-    std::array::from_fn(|kind| meter.done[kind].saturating_sub(own[kind]))
+    let own = |kind: usize| meter.done[kind].saturating_sub(own[kind]);
+    Some(std::array::from_fn(own))
 }
 
 /// A request leaves QEMU, unless it did when it was handed back.
@@ -469,3 +469,6 @@ impl Meter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,13 +2,15 @@
 //!
 //! The call names offset and length, the accounting does not. On virtio-blk the call's `opaque` is
 //! the request that contains the cookie; on SCSI and IDE the call is the one that the thread makes
-//! next (12,621 of 12,621), and further calls with the same `opaque` continue it (`dma_blk_cb`).
+//! next (12,621 of 12,621), and further calls with the same `opaque` continue it (`dma_blk_cb`). As long as
+//! the bus is unknown, a call is only tied where no other request could be meant.
 //! virtio-blk merges adjacent requests into one call: `virtio_blk_rw_complete` walks the members in
 //! ascending offset, head first, and hands each one back, so their offsets are the running sum.
 
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
+use super::bus::Bus;
 use super::{FLUSH, READ, UNMAP, WRITE};
 use crate::pointer::PointerMap;
 use crate::span::What;
@@ -166,8 +168,7 @@ pub(super) struct Requests {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tie {
     pub disk: Option<u32>,
-    /// The disk is, or may be, on virtio-blk.
-    pub virtio_blk: bool,
+    pub bus: Bus,
     /// Cookie at the constant distance from `opaque`.
     pub by_distance: Option<u64>,
 }
@@ -256,7 +257,7 @@ impl Requests {
                 self.waiting.remove(&event.tid);
             }
         }
-        if call.unaccounted && tie.virtio_blk && acct == UNMAP {
+        if call.unaccounted && tie.bus == Bus::VirtioBlk && acct == UNMAP {
             self.unaccounted_discard(&mut call, event);
         }
         self.steps.push(Step::Called(call));
@@ -308,10 +309,14 @@ impl Requests {
                 .get(cookie)
                 .is_some_and(|request| request.calls.is_empty())
         };
-        if tie.virtio_blk
+        if tie.bus == Bus::VirtioBlk
             && let Some(cookie) = tie.by_distance.filter(fits).filter(fresh)
         {
             return Some(cookie);
+        }
+        // virtio-blk accounts for a batch before it calls.
+        if tie.bus == Bus::Unknown && self.is_batch(event.tid) {
+            return None;
         }
         let next = self.waiting.get(&event.tid).copied().filter(fits);
         next.or_else(|| {
@@ -321,6 +326,13 @@ impl Requests {
                 .filter(fits)
                 .filter(|_| acct != FLUSH)
         })
+    }
+
+    /// Whether more than one request of a thread has no call.
+    fn is_batch(&self, tid: u32) -> bool {
+        let requests = self.in_flight.values();
+        let without_call = |request: &&Request| request.tid == tid && request.calls.is_empty();
+        requests.filter(without_call).nth(1).is_some()
     }
 
     /// The cookie's request goes back to the guest.
