@@ -161,15 +161,12 @@ fn outside(
 ) -> Option<DeviceModel> {
     let socket = || {
         let chardev = chardevs.get(&options::text_at(device, &["chardev"])?)?;
-        options::text_at(chardev, &["path"]).map(|path| format!(" ({path})"))
+        options::text_at(chardev, &["path"])
     };
     let (bus, source) = match family(driver) {
         kind @ ("vhost-user-blk" | "vhost-user-scsi") => {
             let bus = if kind == "vhost-user-blk" { "virtio-blk" } else { "virtio-scsi" };
-            let place = socket().unwrap_or_default();
-            (bus, DiskSource::Outside(format!(
-                "{kind}: another process serves the guest's queue{place}; QEMU does not see the requests"
-            )))
+            (bus, vhost_user(kind, socket().as_deref()))
         }
         "vhost-scsi" => ("virtio-scsi", DiskSource::Outside(
             "vhost-scsi: the kernel's SCSI target serves the guest's queue; QEMU does not see the requests".to_owned(),
@@ -191,6 +188,15 @@ fn outside(
         outside: Some(source),
         ..DeviceModel::default()
     })
+}
+
+/// A disk that another process serves, and the socket between them.
+#[must_use]
+pub fn vhost_user(kind: &str, socket: Option<&str>) -> DiskSource {
+    let place = socket.map_or(String::new(), |path| format!(" ({path})"));
+    DiskSource::Outside(format!(
+        "{kind}: another process serves the guest's queue{place}; QEMU does not see the requests"
+    ))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! One list of disks from two witnesses: QMP knows what is attached now, the command line knows how
-//! it was meant (aio, iothread, bus, what lies past QEMU's block layer).
+//! One list of disks from several witnesses: QMP, or libvirt where it holds QMP's monitor, knows what is attached now,
+//! the command line knows how it was meant (aio, iothread, bus, what lies past QEMU's block layer).
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -9,6 +9,7 @@ use super::block_node::{self, Backing, BlockNode, Storage};
 use super::cache_mode::CacheMode;
 use super::command_line::{CommandLine, DiskOption, DiskSource};
 use super::device_model;
+use super::libvirt::DomainDisk;
 use super::qmp::{BlockDevice, BlockInfo, Facts, ImageInfo};
 
 /// A disk, and where to look for its images.
@@ -24,17 +25,87 @@ pub struct PlannedDisk {
     pub note: Option<String>,
 }
 
+/// Who knows what is attached now.
+#[derive(Clone, Copy, Debug)]
+pub enum Witness<'a> {
+    /// QEMU itself.
+    Qmp(&'a Facts),
+    /// libvirt.
+    Libvirt(&'a [DomainDisk]),
+    /// Nobody: what the command line says still holds.
+    None,
+}
+
 /// The disks of a guest, in the order of the command line; those plugged in later follow.
 #[must_use]
-pub fn plan(line: &CommandLine, facts: Option<&Facts>) -> Vec<PlannedDisk> {
+pub fn plan(line: &CommandLine, witness: Witness<'_>) -> Vec<PlannedDisk> {
+    let as_is = |(index, option): (usize, &DiskOption)| from_option(index, option);
+    match witness {
+        Witness::Qmp(facts) => by_qmp(line, facts),
+        Witness::Libvirt(domain) => {
+            let now = by_libvirt(&line.disks, domain);
+            now.iter().enumerate().map(as_is).collect()
+        }
+        Witness::None => line.disks.iter().enumerate().map(as_is).collect(),
+    }
+}
+
+/// libvirt's names of nodes begin so.
+const LIBVIRT_NODE: &str = "libvirt-";
+
+/// The options of the command line as they would be today.
+fn by_libvirt(line: &[DiskOption], domain: &[DomainDisk]) -> Vec<DiskOption> {
+    let of = |option: &DiskOption| {
+        let mut disks = domain.iter();
+        disks.find(|disk| option.qdev.as_ref() == Some(&disk.alias))
+    };
+    let mut now = Vec::new();
+    for option in line {
+        let node = option.node_name.as_deref().unwrap_or_default();
+        match of(option) {
+            Some(disk) => now.extend(disk.medium.as_ref().map(|found| {
+                let same = files(&option.source) == files(&found.source);
+                let known = if same { option } else { found };
+                DiskOption {
+                    node_name: found.node_name.clone(),
+                    iothread: option.iothread.clone().or_else(|| found.iothread.clone()),
+                    source: found.source.clone(),
+                    ..known.clone()
+                }
+            })),
+            // Unplugged since.
+            None if node.starts_with(LIBVIRT_NODE) => {}
+            // Of the user's own arguments for QEMU.
+            None => now.push(option.clone()),
+        }
+    }
+    let is_on_line = |disk: &&DomainDisk| {
+        line.iter()
+            .any(|option| option.qdev.as_ref() == Some(&disk.alias))
+    };
+    let later = domain.iter().filter(|disk| !is_on_line(disk));
+    now.extend(later.filter_map(|disk| disk.medium.clone()));
+    now
+}
+
+/// The files of an image chain, from the top.
+fn files(source: &DiskSource) -> Vec<&Storage> {
+    let DiskSource::Node(top) = source else {
+        return Vec::new();
+    };
+    let chain = std::iter::successors(Some(top), |node| match &node.backing {
+        Backing::Node(below) => Some(below),
+        _ => None,
+    });
+    chain.map(|node| &node.storage).collect()
+}
+
+fn by_qmp(line: &CommandLine, facts: &Facts) -> Vec<PlannedDisk> {
     let from_line = line
         .disks
         .iter()
         .enumerate()
         .map(|(index, option)| from_option(index, option));
-    let Some(facts) = facts else {
-        return from_line.collect();
-    };
     let mut used = vec![false; facts.blocks.len()];
     let mut disks = Vec::new();
     for (option, planned) in line.disks.iter().zip(from_line) {
@@ -295,11 +366,14 @@ mod tests {
             drivers: vec![("hot".to_owned(), "scsi-hd".to_owned())],
             ..Facts::default()
         });
-        plan(&parse(&argv), facts.as_ref())
-            .iter()
-            .map(show)
-            .collect::<Vec<_>>()
-            .join("\n")
+        plan(
+            &parse(&argv),
+            facts.as_ref().map_or(Witness::None, Witness::Qmp),
+        )
+        .iter()
+        .map(show)
+        .collect::<Vec<_>>()
+        .join("\n")
     }
 
     fn show(planned: &PlannedDisk) -> String {

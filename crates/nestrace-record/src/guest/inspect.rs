@@ -8,7 +8,8 @@ use nestrace_trace::manifest::{Disk, Guest};
 
 use super::cache_mode::CacheMode;
 use super::command_line::{AGENT_PORT, CommandLine};
-use super::disks::{self, PlannedDisk};
+use super::disks::{self, PlannedDisk, Witness};
+use super::libvirt::{self, DomainDisk};
 use super::process::{self, OpenFiles, Process};
 use super::qmp::{self, Facts};
 use super::select::Identity;
@@ -22,6 +23,8 @@ pub(super) struct Look {
     open: Option<OpenFiles>,
     facts: Option<Facts>,
     monitor: Option<String>,
+    /// Where QMP does not answer.
+    domain: Option<Vec<DomainDisk>>,
     version: String,
     notes: Vec<(String, String)>,
 }
@@ -43,6 +46,7 @@ pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
     }
     let nothing = OpenFiles::default();
     let open = look.open.as_ref().unwrap_or(&nothing);
+    let notes = look.notes.len();
     for endpoint in &line.monitors {
         let Some(path) = socket::path_of(endpoint, process, open) else {
             continue;
@@ -54,6 +58,18 @@ pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
                 break;
             }
             Err(error) => look.notes.push((path, with_cause(&error))),
+        }
+    }
+    if look.facts.is_none()
+        && let Some(name) = line.name.as_deref().filter(|_| line.channel.libvirt)
+    {
+        match libvirt::disks(process, name, line.uuid.as_deref()) {
+            Ok(disks) => {
+                look.domain = Some(disks);
+                // That the monitor is busy is no loss.
+                look.notes.truncate(notes);
+            }
+            Err(error) => look.notes.push(("libvirt".to_owned(), with_cause(&error))),
         }
     }
     look.version = match &look.facts {
@@ -109,9 +125,15 @@ pub(super) fn guest(
     }
     let mut sources = Vec::new();
     sources.extend(look.facts.is_some().then(|| "qmp".to_owned()));
+    sources.extend(look.domain.is_some().then(|| "libvirt".to_owned()));
     sources.push("command line".to_owned());
     sources.extend(look.open.is_some().then(|| "proc".to_owned()));
-    let planned = disks::plan(line, look.facts.as_ref());
+    let witness = match (&look.facts, &look.domain) {
+        (Some(facts), _) => Witness::Qmp(facts),
+        (None, Some(domain)) => Witness::Libvirt(domain),
+        (None, None) => Witness::None,
+    };
+    let planned = disks::plan(line, witness);
     let mut disks: Vec<Disk> = planned
         .into_iter()
         .filter_map(|disk| follow(survey, process, look.open.as_ref(), disk))
@@ -203,7 +225,7 @@ fn virtual_size(viewer: Viewer<'_>, disk: &Disk) -> Option<u64> {
     header.virtual_size.filter(|_| header.format == disk.format)
 }
 
-/// Disks that were plugged in after the start, while QMP cannot be asked: files that carry QEMU's
+/// Disks that were plugged in after the start, while neither QMP nor libvirt tells of them: files that carry QEMU's
 /// image locks and that the command line does not name. Their format is not looked for: the guest
 /// may have written it, and what a header names would be followed.
 fn plugged_later(

@@ -20,6 +20,7 @@ pub mod disks;
 pub mod drive;
 pub mod executable;
 mod inspect;
+pub mod libvirt;
 pub mod options;
 pub mod process;
 pub mod qmp;

@@ -1,0 +1,259 @@
+//! What libvirt knows of a domain that runs. libvirt holds QEMU's monitor, but it writes the state of each domain to a
+//! file after each change: a disk that was plugged in, a medium, a snapshot, a block job that moved the top of an
+//! image chain (`qemuDomainObjPrivateXMLFormat` and `virDomainObjSave`; seen with 9.0).
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::block_node::{self, Backing, BlockNode, Storage};
+use super::cache_mode::CacheMode;
+use super::command_line::{DiskOption, DiskSource};
+use super::device_model;
+use super::process::Process;
+
+/// A domain with hundreds of disks has a tenth of it.
+const MAX_BYTES: u64 = 4 << 20;
+const MAX_NODES: u32 = 1 << 18;
+/// Links of an image chain.
+const MAX_IMAGES: usize = 256;
+const CONTROLLER: &str = "controller";
+
+/// A disk device of a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainDisk {
+    /// QEMU's id of the device.
+    pub alias: String,
+    /// The disk; `None` for a drive without a medium.
+    pub medium: Option<DiskOption>,
+}
+
+/// The state of a domain cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LibvirtError {
+    /// The file.
+    #[error("read {place}")]
+    Read {
+        /// Its path as this process sees it.
+        place: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not what libvirt writes.
+    #[error("read {place}: {why}")]
+    Text {
+        /// Its path as this process sees it.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The disks of a domain that libvirt runs as this process.
+///
+/// # Errors
+/// There is no such file (QEMU was not started by libvirt), it cannot be read, or it tells of another domain.
+pub fn disks(
+    process: &Process,
+    name: &str,
+    uuid: Option<&str>,
+) -> Result<Vec<DomainDisk>, LibvirtError> {
+    let name = name.replace('/', "");
+    let user = std::fs::metadata(process.proc_path("")).map_or(0, |about| about.uid());
+    let system = format!("root/run/libvirt/qemu/{name}.xml");
+    let session = format!("root/run/user/{user}/libvirt/qemu/run/{name}.xml");
+    let text = read_file(process, &system).or_else(|error| {
+        if user == 0 {
+            return Err(error);
+        }
+        read_file(process, &session).map_err(|_| error)
+    });
+    let (place, text) = text?;
+    parse(&text, uuid).map_err(|why| LibvirtError::Text { place, why })
+}
+
+/// What is there may be the work of a QEMU that was taken over: a FIFO, a link, no end.
+fn read_file(process: &Process, name: &str) -> Result<(String, String), LibvirtError> {
+    let path = process.proc_path(name);
+    let place = path.display().to_string();
+    let text = || {
+        let mut options = OpenOptions::new();
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.read(true).open(&path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("not a file"));
+        }
+        let mut text = String::new();
+        file.take(MAX_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    match text() {
+        Ok(text) => Ok((place, text)),
+        Err(source) => Err(LibvirtError::Read { place, source }),
+    }
+}
+
+/// Reads the disks in the state of a domain.
+fn parse(text: &str, uuid: Option<&str>) -> Result<Vec<DomainDisk>, String> {
+    let options = ParsingOptions {
+        nodes_limit: MAX_NODES,
+        ..ParsingOptions::default()
+    };
+    let document = Document::parse_with_options(text, options).map_err(|e| e.to_string())?;
+    let domain = child(document.root_element(), "domain").ok_or("it has no domain")?;
+    let found = text_of(domain, "uuid");
+    if let (Some(uuid), Some(found)) = (uuid, found)
+        && uuid != found
+    {
+        return Err(format!("it is of the domain {found:?}"));
+    }
+    let devices = child(domain, "devices").ok_or("it has no devices")?;
+    let disks = devices.children().filter(|node| node.has_tag_name("disk"));
+    Ok(disks.filter_map(|disk| of(disk, devices)).collect())
+}
+
+fn of(disk: Node<'_, '_>, devices: Node<'_, '_>) -> Option<DomainDisk> {
+    let alias = attribute(disk, "alias", "name")?.to_owned();
+    let Some(source) = child(disk, "source") else {
+        return Some(DomainDisk {
+            alias,
+            medium: None,
+        });
+    };
+    let driver = |name: &str| attribute(disk, "driver", name);
+    let (bus, controller) = bus(disk, devices);
+    let iothread = driver("iothread")
+        .or_else(|| attribute(controller?, "driver", "iothread"))
+        .map(|number| format!("iothread{number}"));
+    let cache = driver("cache").and_then(CacheMode::from_name);
+    let medium = DiskOption {
+        qdev: Some(alias.clone()),
+        node_name: top_node(source),
+        bus,
+        source: source_of(disk, source),
+        cache: Some(cache.unwrap_or_default().name().to_owned()),
+        aio: Some(driver("io").unwrap_or("threads").to_owned()),
+        iothread,
+        read_only: child(disk, "readonly").is_some(),
+        snapshot: child(disk, "transient").is_some(),
+        serial: text_of(disk, "serial").map(str::to_owned),
+        ..DiskOption::default()
+    };
+    Some(DomainDisk {
+        alias,
+        medium: Some(medium),
+    })
+}
+
+/// The bus by the name that [`device_model`] gives it, and the controller of a SCSI disk.
+fn bus<'a, 'input>(
+    disk: Node<'a, 'input>,
+    devices: Node<'a, 'input>,
+) -> (String, Option<Node<'a, 'input>>) {
+    let name = match attribute(disk, "target", "bus").unwrap_or_default() {
+        "virtio" => "virtio-blk",
+        "sata" => "ide",
+        "fdc" => "floppy",
+        "scsi" => {
+            let index = attribute(disk, "address", CONTROLLER).unwrap_or("0");
+            let controller = devices.children().find(|node| {
+                node.has_tag_name(CONTROLLER)
+                    && node.attribute("type") == Some("scsi")
+                    && node.attribute("index") == Some(index)
+            });
+            let model = controller.and_then(|node| node.attribute("model"));
+            let is_virtio = model.is_some_and(|model| model.starts_with("virtio"));
+            let name = if is_virtio { "virtio-scsi" } else { "scsi" };
+            return (name.to_owned(), controller);
+        }
+        other => other,
+    };
+    (name.to_owned(), None)
+}
+
+/// QEMU's name of the node at the top. Newer versions have no format node above a raw image.
+fn top_node(source: Node<'_, '_>) -> Option<String> {
+    let names = child(child(source, "privateData")?, "nodenames")?;
+    let of_type = |kind: &str| {
+        let mut names = names.children();
+        names
+            .find(|node| node.attribute("type") == Some(kind))?
+            .attribute("name")
+    };
+    of_type("format")
+        .or_else(|| of_type("storage"))
+        .map(str::to_owned)
+}
+
+fn source_of(disk: Node<'_, '_>, source: Node<'_, '_>) -> DiskSource {
+    if disk.attribute("type") == Some("vhostuser") {
+        return device_model::vhost_user("vhost-user-blk", source.attribute("path"));
+    }
+    let format = attribute(disk, "driver", "type");
+    DiskSource::Node(chain(disk, format, source, MAX_IMAGES))
+}
+
+/// `element` is a disk, a backing store or a data store: all have a type and a source.
+fn chain(
+    element: Node<'_, '_>,
+    format: Option<&str>,
+    source: Node<'_, '_>,
+    left: usize,
+) -> BlockNode {
+    let image = |element: Node<'_, '_>| {
+        let source = child(element, "source")?;
+        Some(chain(
+            element,
+            attribute(element, "format", "type"),
+            source,
+            left.checked_sub(1)?,
+        ))
+    };
+    let backing = child(element, "backingStore").map_or(Backing::FromHeader, |below| {
+        image(below).map_or(Backing::Nothing, |node| Backing::Node(Box::new(node)))
+    });
+    BlockNode {
+        format: format.map(str::to_owned),
+        storage: storage(element.attribute("type"), source),
+        backing,
+        data_file: child(source, "dataStore").and_then(image).map(Box::new),
+        ..BlockNode::default()
+    }
+}
+
+fn storage(kind: Option<&str>, source: Node<'_, '_>) -> Storage {
+    let path = |name: &str| {
+        let path = source.attribute(name);
+        path.map_or(Storage::Unknown, |path| Storage::Path(path.to_owned()))
+    };
+    match kind {
+        Some("file") => path("file"),
+        Some("block") => path("dev"),
+        Some("network") => {
+            let attribute = |name: &str| source.attribute(name).unwrap_or_default();
+            block_node::storage_of_name(&format!("{}:{}", attribute("protocol"), attribute("name")))
+        }
+        Some("nvme") => block_node::storage_of_name("nvme://"),
+        _ => Storage::Unknown,
+    }
+}
+
+fn child<'a, 'input>(node: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
+    node.children().find(|child| child.has_tag_name(name))
+}
+
+fn attribute<'a>(node: Node<'a, '_>, element: &str, name: &str) -> Option<&'a str> {
+    child(node, element)?.attribute(name)
+}
+
+fn text_of<'a>(node: Node<'a, '_>, element: &str) -> Option<&'a str> {
+    child(node, element)?.text()
+}
+
+#[cfg(test)]
+mod tests;

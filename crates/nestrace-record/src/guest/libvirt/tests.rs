@@ -1,0 +1,180 @@
+//! `status.xml` is `/run/libvirt/qemu/NAME.xml` of libvirt 9.0 (Debian 12) without its list of QEMU's capabilities,
+//! `domain.args` the arguments of its QEMU. Since the start the first disk got a snapshot, a disk of virtio-blk
+//! and one of virtio-scsi were plugged in, and one was taken away.
+
+use super::*;
+use crate::guest::command_line;
+use crate::guest::disks::{PlannedDisk, Witness, plan};
+
+const STATUS: &str = include_str!("status.xml");
+const UUID: &str = "4166d94d-ef70-43b7-ab47-1a6b6cf54bc9";
+
+fn images(node: &BlockNode) -> String {
+    let storage = match &node.storage {
+        Storage::Path(path) => path.as_str(),
+        Storage::Elsewhere(why) => why.split(':').next().unwrap_or_default(),
+        Storage::Unknown => "unknown",
+    };
+    let below = match &node.backing {
+        Backing::Node(below) => format!(" <- {}", images(below)),
+        Backing::Nothing => String::from("."),
+        Backing::FromHeader => String::new(),
+    };
+    format!("{}:{storage}{below}", node.format.as_deref().unwrap_or("?"))
+}
+
+fn show(planned: &PlannedDisk) -> String {
+    let disk = &planned.disk;
+    let mut text = format!("{} {}", disk.name, disk.bus);
+    for value in [
+        &disk.node,
+        &disk.cache,
+        &disk.aio,
+        &disk.iothread,
+        &disk.serial,
+    ] {
+        text += &format!(" {}", value.as_deref().unwrap_or("-"));
+    }
+    text += if disk.read_only { " ro " } else { " rw " };
+    text + &planned.chain.as_ref().map(images).unwrap_or_default()
+}
+
+#[test]
+fn disks_are_those_of_today() {
+    let argv: Vec<String> = include_str!("domain.args")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let line = command_line::parse(&argv);
+    assert!(line.channel.libvirt);
+    assert_eq!(line.uuid.as_deref(), Some(UUID));
+    let domain = parse(STATUS, Some(UUID)).unwrap();
+    let shown = |witness| plan(&line, witness).iter().map(show).collect::<Vec<_>>();
+    assert_eq!(
+        shown(Witness::None),
+        [
+            "virtio-disk0 virtio-blk libvirt-4-format none io_uring iothread1 s1 rw qcow2:/lv/top.qcow2 <- raw:/lv/base.img",
+            "ide0-0-1 ide libvirt-3-format writeback threads - - ro raw:/lv/cd.iso",
+            "scsi0-0-0-1 virtio-scsi libvirt-1-format writeback threads iothread1 - rw raw:/lv/gone.raw",
+        ]
+    );
+    assert_eq!(
+        shown(Witness::Libvirt(&domain)),
+        [
+            "virtio-disk0 virtio-blk libvirt-10-format none io_uring iothread1 s1 rw \
+             qcow2:/lv/snap.qcow2 <- qcow2:/lv/top.qcow2 <- raw:/lv/base.img.",
+            "ide0-0-1 ide libvirt-3-format writeback threads - - ro raw:/lv/cd.iso.",
+            "virtio-disk1 virtio-blk libvirt-7-format writethrough threads - plugged rw \
+             qcow2:/lv/plug.qcow2 <- raw:/lv/base.img.",
+            "ua-mine virtio-scsi libvirt-9-format none native iothread1 - rw raw:/dev/loop0.",
+        ]
+    );
+}
+
+/// The disks in the state of a domain without a UUID.
+fn read(disks: &str) -> Result<Vec<String>, String> {
+    let text = format!("<domstatus><domain><devices>{disks}</devices></domain></domstatus>");
+    let show = |disk: DomainDisk| match disk.medium {
+        Some(medium) => match medium.source {
+            DiskSource::Node(node) => format!("{} {} {}", disk.alias, medium.bus, images(&node)),
+            source => format!("{} {} {source:?}", disk.alias, medium.bus),
+        },
+        None => format!("{} is empty", disk.alias),
+    };
+    Ok(parse(&text, Some(UUID))?.into_iter().map(show).collect())
+}
+
+#[test]
+fn sources_of_every_kind() {
+    let disk = |kind: &str, source: &str, bus: &str| {
+        let text = format!(
+            "<disk type='{kind}'><driver type='raw'/>{source}<target bus='{bus}'/><alias name='d'/></disk>"
+        );
+        read(&text).unwrap().concat()
+    };
+    assert_eq!(disk("file", "<source file='/a'/>", "sata"), "d ide raw:/a");
+    assert_eq!(
+        disk("block", "<source dev='/dev/b'/>", "scsi"),
+        "d scsi raw:/dev/b"
+    );
+    assert_eq!(
+        disk(
+            "network",
+            "<source protocol='rbd' name='pool/image'/>",
+            "virtio"
+        ),
+        "d virtio-blk raw:rbd"
+    );
+    assert_eq!(
+        disk("nvme", "<source namespace='1'/>", "virtio"),
+        "d virtio-blk raw:nvme"
+    );
+    assert_eq!(
+        disk("volume", "<source pool='p'/>", "usb"),
+        "d usb raw:unknown"
+    );
+    assert!(
+        disk("vhostuser", "<source path='/s'/>", "virtio")
+            .contains("vhost-user-blk: another process")
+    );
+    assert_eq!(disk("file", "", "fdc"), "d is empty");
+    let data = "<disk type='file'><driver type='qcow2'/><source file='/a'><dataStore type='block'><format type='raw'/>\
+                <source dev='/dev/data'/></dataStore></source><alias name='d'/></disk>";
+    let found = parse(
+        &format!("<s><domain><devices>{data}</devices></domain></s>"),
+        None,
+    )
+    .unwrap();
+    let Some(DiskSource::Node(node)) = found[0].medium.as_ref().map(|medium| &medium.source) else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        node.data_file.as_deref().map(images).as_deref(),
+        Some("raw:/dev/data")
+    );
+}
+
+#[test]
+fn what_libvirt_does_not_write_is_refused() {
+    let why = |text: &str| parse(text, Some(UUID)).unwrap_err();
+    assert!(why("").contains("root"), "{}", why(""));
+    assert_eq!(why("<a/>"), "it has no domain");
+    assert_eq!(why("<a><domain/></a>"), "it has no devices");
+    let entities = "<!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>";
+    assert!(why(entities).contains("DTD"), "{}", why(entities));
+    let other = STATUS.replace(UUID, "another");
+    assert_eq!(why(&other), "it is of the domain \"another\"");
+    assert!(parse(&other, None).is_ok());
+    let nested = "<backingStore type='file'><format type='raw'/><source file='/a'/>";
+    let deep = format!(
+        "<disk type='file'><source file='/a'/>{}{}<alias name='d'/></disk>",
+        nested.repeat(100_000),
+        "</backingStore>".repeat(100_000)
+    );
+    // Too deep for the parser, or cut: never a crash.
+    let _ = read(&deep);
+    let deep = format!(
+        "<disk type='file'><source file='/a'/>{}{}<alias name='d'/></disk>",
+        nested.repeat(300),
+        "</backingStore>".repeat(300)
+    );
+    assert_eq!(read(&deep).map(|disks| disks.len()), Ok(1));
+}
+
+#[test]
+fn only_a_file_is_read() {
+    let this = Process {
+        pid: std::process::id(),
+        ..Process::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("root{}/{name}", folder.path().display());
+    std::fs::write(folder.path().join("file"), "text").unwrap();
+    std::os::unix::fs::symlink("file", folder.path().join("link")).unwrap();
+    nix::unistd::mkfifo(&folder.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(read_file(&this, &at("file")).unwrap().1, "text");
+    for name in ["link", "fifo", "missing", "."] {
+        assert!(read_file(&this, &at(name)).is_err(), "{name}");
+    }
+    assert!(disks(&this, "../../etc/passwd", None).is_err());
+}
