@@ -8,17 +8,31 @@ use crate::guest_spec::AGENT_PLACE;
 /// What a call in the guest may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What an agent says in a guest.
+pub const LOG: &str = "/run/agent.log";
+
+/// Shell that waits until an agent that writes to [`LOG`] has loaded its programs, or has said that it uses none.
+#[must_use]
+pub fn wait_script(patience: Duration) -> String {
+    let tries = patience.as_millis() / 100;
+    format!(
+        "for try in $(seq {tries}); do \
+         grep -q '^nestrace-agent: backend ' {LOG} && exit; sleep 0.1; done; \
+         tail -5 {LOG} >&2; exit 1"
+    )
+}
+
 impl Guest {
     /// Starts the agent with `arguments` (`--backend ebpf`) and leaves it running. What it says goes
-    /// to `/run/agent.log` in the guest.
+    /// to [`LOG`] in the guest.
     ///
     /// # Errors
     /// The guest was booted without an agent, or the agent ended at once.
     pub fn start_agent(&self, arguments: &str) -> Result<(), GuestError> {
         let script = format!(
-            "setsid {AGENT_PLACE} {arguments} >> /run/agent.log 2>&1 < /dev/null &\n\
+            "setsid {AGENT_PLACE} {arguments} >> {LOG} 2>&1 < /dev/null &\n\
              echo $! > /run/agent.pid; sleep 0.3; \
-             kill -0 $(cat /run/agent.pid) || {{ tail -5 /run/agent.log >&2; exit 1; }}"
+             kill -0 $(cat /run/agent.pid) || {{ tail -5 {LOG} >&2; exit 1; }}"
         );
         self.run_ok(&script, PATIENCE).map(|_| ())
     }
@@ -29,12 +43,7 @@ impl Guest {
     /// # Errors
     /// It does not say so within `patience`.
     pub fn wait_for_agent(&self, patience: Duration) -> Result<(), GuestError> {
-        let tries = patience.as_millis() / 100;
-        let script = format!(
-            "for try in $(seq {tries}); do \
-             grep -q '^nestrace-agent: backend ' /run/agent.log && exit; sleep 0.1; done; \
-             tail -5 /run/agent.log >&2; exit 1"
-        );
+        let script = wait_script(patience);
         self.run_ok(&script, patience + PATIENCE).map(|_| ())
     }
 
@@ -56,7 +65,7 @@ impl Guest {
     /// The channel broke.
     pub fn agent_log(&self) -> Result<String, GuestError> {
         Ok(self
-            .run("tail -n 40 /run/agent.log 2> /dev/null", PATIENCE)?
+            .run(&format!("tail -n 40 {LOG} 2> /dev/null"), PATIENCE)?
             .stdout)
     }
 }

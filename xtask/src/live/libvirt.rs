@@ -100,6 +100,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         })?;
         compare(case, &measured, &name, &disks, host.device())
     })?;
+    report.case("libvirt/snapshot", |case| {
+        snapshot(case, ctx, &libvirt, &name, &disks)
+    })?;
     report.case("libvirt/lab", |case| {
         lab::run(case, ctx, &libvirt, &domain, &shared)
     })?;
@@ -133,6 +136,47 @@ fn shown(
     let is_channel = |path: &str| path.ends_with("/org.nestrace.agent.0");
     let found = agent.as_str().is_some_and(is_channel);
     case.holds("agent's channel", found, &agent.to_string());
+    Ok(())
+}
+
+/// After a snapshot the new image is on top of the disk's, in a recording's topology too. The monitor that would tell is
+/// libvirt's, and the command line is that of the start.
+fn snapshot(
+    case: &mut Case,
+    ctx: &LiveContext,
+    libvirt: &Libvirt,
+    guest: &str,
+    disks: &[DomainDisk<'_>; 2],
+) -> anyhow::Result<()> {
+    let [first, second] = disks;
+    let overlay = first.image.with_file_name("overlay.qcow2");
+    let file = format!("{},file={}", first.target, overlay.display());
+    let not = format!("{},snapshot=no", second.target);
+    libvirt.virsh(&[
+        "snapshot-create-as",
+        guest,
+        "--disk-only",
+        "--no-metadata",
+        "--diskspec",
+        &file,
+        "--diskspec",
+        &not,
+    ])?;
+    let found = topology::guests(ctx)?;
+    let disk = topology::disk(&found, guest, first.alias)?;
+    let images = disk["images"].as_array().into_iter().flatten();
+    let paths: Vec<&str> = images.filter_map(|image| image["path"].as_str()).collect();
+    let expected = [&overlay, first.image].map(|path| path.display().to_string());
+    case.equal("images", paths.join(" "), expected.join(" "));
+    case.equal(
+        "format",
+        disk["format"].as_str().unwrap_or_default(),
+        "qcow2",
+    );
+    let all = topology::guest(&found, guest)?["disks"]
+        .as_array()
+        .map_or(0, Vec::len);
+    case.equal("disks", all, disks.len());
     Ok(())
 }
 

@@ -37,6 +37,9 @@ pub enum OwnGuestError {
     /// virsh or ssh failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
+    /// What libvirt says of its domain cannot be read.
+    #[error("read the XML of a domain")]
+    Xml(#[from] roxmltree::Error),
     /// QEMU's monitor does not answer, or refuses.
     #[error(transparent)]
     Monitor(#[from] QmpError),
@@ -226,8 +229,8 @@ fn detach(guest: &OwnGuest, hotplug: &dyn Hotplug) -> Result<(), OwnGuestError> 
     }
 }
 
-/// The name of the disk with this image in a recording. A disk that was attached is on no command line, and where libvirt
-/// holds the monitor the recorder knows it by its image alone.
+/// The name of the disk with this image in a recording. A disk that was attached is on no command line, and where
+/// neither QEMU nor libvirt tells of it the recorder knows it by its image alone.
 pub(super) fn recorded_disk(bundle: &Path, image: &Path) -> Option<String> {
     let text = std::fs::read_to_string(bundle.join("manifest.json")).ok()?;
     let manifest: Value = serde_json::from_str(&text).ok()?;

@@ -44,7 +44,6 @@ pub fn run(case: &mut Case, ctx: &LiveContext) -> anyhow::Result<()> {
             guest.monitor_socket().display()
         ),
         environment: vec![("PATH", path)],
-        has_agent: true,
         disks: &disks,
     };
     own_guest::run(case, ctx, &own)

@@ -29,8 +29,6 @@ pub struct OwnGuest<'a> {
     pub section: String,
     /// What the lab's environment has besides.
     pub environment: Vec<(&'a str, String)>,
-    /// Whether nestrace's agent runs in it.
-    pub has_agent: bool,
     /// The guest's disks now.
     pub disks: &'a dyn Fn() -> anyhow::Result<String>,
 }
@@ -43,9 +41,9 @@ pub fn run(case: &mut Case, ctx: &LiveContext, own: &OwnGuest<'_>) -> anyhow::Re
     let results = own.folder.join("results");
     let text = format!(
         "name = 'own'\nrepetitions = 1\nseconds = 2\nwarm_up_seconds = 0\nrecord_seconds = 1\n\
-         image_size = '128M'\ndata_size = '4M'\nagent = {}\n\
+         image_size = '128M'\ndata_size = '4M'\n\
          [guest]\n{}\n[axes]\nhost_fs = 'ext4'\n[[workload]]\nname = 'randwrite'\n",
-        own.has_agent, own.section
+        own.section
     );
     std::fs::write(&plan, text).context("write a plan")?;
     let start = Instant::now();
@@ -68,7 +66,7 @@ pub fn run(case: &mut Case, ctx: &LiveContext, own: &OwnGuest<'_>) -> anyhow::Re
         bail!("nestrace lab run: {}", last_lines(&stderr, 12));
     }
     for id in CELLS {
-        cell(case, ctx, &results, id, own.has_agent)?;
+        cell(case, ctx, &results, id)?;
     }
     case.equal("disks afterwards", (own.disks)()?, before);
     let left = Tool::new("losetup")
@@ -80,28 +78,20 @@ pub fn run(case: &mut Case, ctx: &LiveContext, own: &OwnGuest<'_>) -> anyhow::Re
     Ok(())
 }
 
-/// A cell has a value, and a recording of this very disk, with an agent from both sides.
-fn cell(
-    case: &mut Case,
-    ctx: &LiveContext,
-    results: &Path,
-    id: &str,
-    has_agent: bool,
-) -> anyhow::Result<()> {
+/// A cell has a value, and a recording of this very disk from both sides, under the name that the lab gave it.
+fn cell(case: &mut Case, ctx: &LiveContext, results: &Path, id: &str) -> anyhow::Result<()> {
     let cell = read(&results.join(format!("{id}.json")))?;
     case.equal(id, cell["failures"].to_string().as_str(), "[]");
     let value = cell["runs"][0]["value"].as_f64().unwrap_or(0.0);
     case.holds(id, value > 0.0, "no value");
     let analysis = analyze(&ctx.nestrace, &results.join(format!("{id}.nest")))?;
     let disk = cell["disk"].as_str().unwrap_or_default();
+    case.holds(id, disk.contains("nestrace-lab-"), disk);
     let of_disk = |key: &str| {
         let mut rows = analysis[key].as_array().into_iter().flatten();
         rows.find(|row| row["disk"] == disk)
     };
     case.holds(id, of_disk("qemu").is_some(), &format!("no {disk} in QEMU"));
-    if !has_agent {
-        return Ok(());
-    }
     let chain = of_disk("chains").with_context(|| format!("{id}: find the chains of {disk}"))?;
     let (bios, linked) = (number(chain, "/guest_bios")?, number(chain, "/linked")?);
     let figures = format!("{linked} of {bios} guest bios, not: {}", chain["unlinked"]);

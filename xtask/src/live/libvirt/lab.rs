@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use nestrace_lab::agent::{LOG, wait_script};
 use nestrace_lab::external_tool::find_program;
 use nestrace_lab::packages;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -85,6 +86,18 @@ fn start_agent(domain: &Domain<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Starts nestrace's agent in it, and waits until its programs are loaded.
+fn start_our_agent(domain: &Domain<'_>, ctx: &LiveContext) -> anyhow::Result<()> {
+    let program = ctx.agent()?.canonicalize().context("find the agent")?;
+    let script = format!(
+        "setsid /machine{} > {LOG} 2>&1 < /dev/null &\n{}",
+        program.display(),
+        wait_script(Duration::from_secs(60))
+    );
+    domain.run_ok(&script, Duration::from_secs(90))?;
+    Ok(())
+}
+
 /// The lab in this domain, commands by QEMU's guest agent.
 pub fn run(
     case: &mut Case,
@@ -94,12 +107,12 @@ pub fn run(
     shared: &SharedFolder,
 ) -> anyhow::Result<()> {
     start_agent(domain)?;
+    start_our_agent(domain, ctx)?;
     let disks = || libvirt.virsh(&["domblklist", domain.name()]);
     let own = OwnGuest {
         folder: shared.path(),
         section: format!("domain = '{}'", domain.name()),
         environment: vec![("LIBVIRT_DEFAULT_URI", libvirt.uri())],
-        has_agent: false,
         disks: &disks,
     };
     own_guest::run(case, ctx, &own)

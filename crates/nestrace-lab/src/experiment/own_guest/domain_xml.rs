@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use roxmltree::Document;
+
 use crate::experiment::base::is_disk_id;
 use crate::guest::DiskSpec;
 use crate::stack::Bus;
@@ -62,33 +64,28 @@ pub(super) struct DomainDisks {
 }
 
 /// Reads them from a domain's XML.
-pub(super) fn disks(domain: &str) -> DomainDisks {
+pub(super) fn disks(domain: &str) -> Result<DomainDisks, roxmltree::Error> {
     let mut disks = DomainDisks::default();
-    for block in domain.split("<disk ").skip(1) {
-        let block = block.split("</disk>").next().unwrap_or_default();
-        let Some(target) = attribute(block, "<target ", "dev") else {
+    let document = Document::parse(domain)?;
+    for disk in document
+        .descendants()
+        .filter(|node| node.has_tag_name("disk"))
+    {
+        let child = |name: &str| disk.children().find(|child| child.has_tag_name(name));
+        let attribute = |element: &str, name: &str| child(element)?.attribute(name);
+        let Some(target) = attribute("target", "dev") else {
             continue;
         };
-        let alias = attribute(block, "<alias ", "name").unwrap_or_default();
-        let serial = block
-            .split_once("<serial>")
-            .and_then(|(_, rest)| rest.split('<').next())
-            .unwrap_or_default();
+        let alias = attribute("alias", "name").unwrap_or_default();
+        let serial = child("serial").and_then(|node| node.text());
         disks.targets.insert(target.to_owned());
         if alias.strip_prefix(ALIAS).is_some_and(is_disk_id) {
             disks.ours.push(target.to_owned());
-        } else if is_disk_id(serial) {
+        } else if serial.is_some_and(is_disk_id) {
             disks.alike.push(target.to_owned());
         }
     }
-    disks
-}
-
-fn attribute<'x>(text: &'x str, element: &str, name: &str) -> Option<&'x str> {
-    let element = text.split_once(element)?.1.split('>').next()?;
-    let value = element.split_once(&format!("{name}="))?.1;
-    let quote = value.chars().next()?;
-    value[1..].split(quote).next()
+    Ok(disks)
 }
 
 /// The first free target of a bus.
@@ -135,7 +132,7 @@ mod tests {
             "<domain><devices>{}{text}</devices></domain>",
             others.concat()
         );
-        let found = disks(&domain);
+        let found = disks(&domain).unwrap();
         assert_eq!(found.ours, ["vdb"]);
         assert_eq!(found.alike, ["vdd"]);
         assert_eq!(
@@ -146,6 +143,7 @@ mod tests {
             free_target(&found.targets, Bus::VirtioScsi).as_deref(),
             Some("sda")
         );
-        assert_eq!(disks(""), DomainDisks::default());
+        assert_eq!(disks("<domain/>"), Ok(DomainDisks::default()));
+        assert!(disks("").is_err());
     }
 }

@@ -46,11 +46,11 @@ impl Hotplug for Libvirt {
     }
 
     fn attached(&self) -> Result<Vec<String>, OwnGuestError> {
-        Ok(domain_xml::disks(&self.xml()?).ours)
+        Ok(domain_xml::disks(&self.xml()?)?.ours)
     }
 
     fn attach(&self, disk: &DiskSpec) -> Result<(), OwnGuestError> {
-        let there = domain_xml::disks(&self.xml()?);
+        let there = domain_xml::disks(&self.xml()?)?;
         if let Some(disk) = there.alike.into_iter().next() {
             return Err(OwnGuestError::Alike {
                 guest: self.domain.clone(),
