@@ -217,6 +217,7 @@ impl Pairing {
                     self.timeline.vet_all();
                 }
                 self.report_ripe(end);
+                self.forget();
                 break;
             }
         }
@@ -341,7 +342,7 @@ impl Pairing {
             // One report can settle several: what is gone has been reported.
             let number = self.reported_before.max(self.pending.guests.first());
             if number >= self.tied_before {
-                break;
+                return;
             }
             let crowded = self.pending.guests.len() > MOST_GUESTS;
             let Some(entry) = self.pending.guests.get(number) else {
@@ -361,7 +362,6 @@ impl Pairing {
             self.reported_before = number + 1;
             self.report(number, settled_before_ns);
         }
-        self.forget();
     }
 
     /// Forgets bands that no waiting request can need.
