@@ -171,9 +171,7 @@ fn outside(
         "vhost-scsi" => ("virtio-scsi", DiskSource::Outside(
             "vhost-scsi: the kernel's SCSI target serves the guest's queue; QEMU does not see the requests".to_owned(),
         )),
-        "vhost-vdpa" | "vhost-vdpa-blk" => ("virtio-blk", DiskSource::Outside(
-            "vhost-vdpa: the guest's queue is in a vDPA device; QEMU does not see the requests".to_owned(),
-        )),
+        "vhost-vdpa" | "vhost-vdpa-blk" => ("virtio-blk", vhost_vdpa()),
         "vfio" => {
             let place = options::text_at(device, &["host"]).or_else(|| options::text_at(device, &["sysfsdev"]))?;
             ("vfio", DiskSource::HostPci(place))
@@ -188,6 +186,15 @@ fn outside(
         outside: Some(source),
         ..DeviceModel::default()
     })
+}
+
+/// A disk that a vDPA device serves.
+#[must_use]
+pub fn vhost_vdpa() -> DiskSource {
+    DiskSource::Outside(
+        "vhost-vdpa: the guest's queue is in a vDPA device; QEMU does not see the requests"
+            .to_owned(),
+    )
 }
 
 /// A disk that another process serves, and the socket between them.

@@ -50,9 +50,6 @@ pub fn plan(line: &CommandLine, witness: Witness<'_>) -> Vec<PlannedDisk> {
     }
 }
 
-/// libvirt's names of nodes begin so.
-const LIBVIRT_NODE: &str = "libvirt-";
-
 /// The options of the command line as they would be today.
 fn by_libvirt(line: &[DiskOption], domain: &[DomainDisk]) -> Vec<DiskOption> {
     let of = |option: &DiskOption| {
@@ -61,21 +58,10 @@ fn by_libvirt(line: &[DiskOption], domain: &[DomainDisk]) -> Vec<DiskOption> {
     };
     let mut now = Vec::new();
     for option in line {
-        let node = option.node_name.as_deref().unwrap_or_default();
         match of(option) {
-            Some(disk) => now.extend(disk.medium.as_ref().map(|found| {
-                let same = files(&option.source) == files(&found.source);
-                let known = if same { option } else { found };
-                DiskOption {
-                    node_name: found.node_name.clone(),
-                    iothread: option.iothread.clone().or_else(|| found.iothread.clone()),
-                    source: found.source.clone(),
-                    ..known.clone()
-                }
-            })),
-            // Unplugged since.
-            None if node.starts_with(LIBVIRT_NODE) => {}
-            // Of the user's own arguments for QEMU.
+            Some(disk) => now.extend(disk.medium.as_ref().map(|found| today(option, found))),
+            None if is_of_a_disk(option) => {}
+            // Of a device of the host's, or of the user's own arguments for QEMU.
             None => now.push(option.clone()),
         }
     }
@@ -88,16 +74,57 @@ fn by_libvirt(line: &[DiskOption], domain: &[DomainDisk]) -> Vec<DiskOption> {
     now
 }
 
-/// The files of an image chain, from the top.
-fn files(source: &DiskSource) -> Vec<&Storage> {
-    let DiskSource::Node(top) = source else {
-        return Vec::new();
+/// Whether libvirt gave the option for a disk, which was unplugged since if it has none of that name now.
+fn is_of_a_disk(option: &DiskOption) -> bool {
+    let node = option.node_name.as_deref().unwrap_or_default();
+    node.starts_with("libvirt-") && (node.ends_with("-format") || node.ends_with("-storage"))
+}
+
+/// An option with what libvirt says of it now.
+fn today(option: &DiskOption, found: &DiskOption) -> DiskOption {
+    let source = match (&found.source, &option.source) {
+        (DiskSource::Node(found), DiskSource::Node(known)) => {
+            DiskSource::Node(found_or_known(found, known))
+        }
+        (found, _) => found.clone(),
     };
-    let chain = std::iter::successors(Some(top), |node| match &node.backing {
+    let same = files(&option.source) == files(&source);
+    let known = if same { option } else { found };
+    DiskOption {
+        node_name: found.node_name.clone(),
+        iothread: option.iothread.clone().or_else(|| found.iothread.clone()),
+        source,
+        ..known.clone()
+    }
+}
+
+/// libvirt names the volume of a pool, the command line had its path.
+fn found_or_known(found: &BlockNode, known: &BlockNode) -> BlockNode {
+    let mut node = found.clone();
+    if node.storage == Storage::Unknown {
+        let same = chain(known).find(|known| known.node_name == node.node_name);
+        node.storage = same.map_or(Storage::Unknown, |same| same.storage.clone());
+    }
+    if let Backing::Node(below) = &node.backing {
+        node.backing = Backing::Node(Box::new(found_or_known(below, known)));
+    }
+    node
+}
+
+/// The images of a chain, from the top.
+fn chain(top: &BlockNode) -> impl Iterator<Item = &BlockNode> {
+    std::iter::successors(Some(top), |node| match &node.backing {
         Backing::Node(below) => Some(below),
         _ => None,
-    });
-    chain.map(|node| &node.storage).collect()
+    })
+}
+
+/// The files of a chain.
+fn files(source: &DiskSource) -> Vec<&Storage> {
+    match source {
+        DiskSource::Node(top) => chain(top).map(|node| &node.storage).collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn by_qmp(line: &CommandLine, facts: &Facts) -> Vec<PlannedDisk> {

@@ -19,6 +19,8 @@ use super::process::Process;
 /// A domain with hundreds of disks has a tenth of it.
 const MAX_BYTES: u64 = 4 << 20;
 const MAX_NODES: u32 = 1 << 18;
+/// Disks that are taken; libvirt has names for fewer on one bus.
+const MAX_DISKS: usize = 1024;
 /// Links of an image chain.
 const MAX_IMAGES: usize = 256;
 const CONTROLLER: &str = "controller";
@@ -113,34 +115,44 @@ fn parse(text: &str, uuid: Option<&str>) -> Result<Vec<DomainDisk>, String> {
         return Err(format!("it is of the domain {found:?}"));
     }
     let devices = child(domain, "devices").ok_or("it has no devices")?;
+    let is_scsi = |node: &Node<'_, '_>| {
+        node.has_tag_name(CONTROLLER) && node.attribute("type") == Some("scsi")
+    };
+    let controllers: Vec<Node<'_, '_>> = devices.children().filter(is_scsi).collect();
     let disks = devices.children().filter(|node| node.has_tag_name("disk"));
-    Ok(disks.filter_map(|disk| of(disk, devices)).collect())
+    let disks: Vec<DomainDisk> = disks
+        .take(MAX_DISKS + 1)
+        .filter_map(|disk| of(disk, &controllers))
+        .collect();
+    if disks.len() > MAX_DISKS || controllers.len() > MAX_DISKS {
+        return Err(format!("it has more than {MAX_DISKS} disks"));
+    }
+    Ok(disks)
 }
 
-fn of(disk: Node<'_, '_>, devices: Node<'_, '_>) -> Option<DomainDisk> {
+fn of(disk: Node<'_, '_>, controllers: &[Node<'_, '_>]) -> Option<DomainDisk> {
     let alias = attribute(disk, "alias", "name")?.to_owned();
-    let Some(source) = child(disk, "source") else {
+    let Some(source) = child(disk, "source").filter(|source| names_a_place(*source)) else {
         return Some(DomainDisk {
             alias,
             medium: None,
         });
     };
     let driver = |name: &str| attribute(disk, "driver", name);
-    let (bus, controller) = bus(disk, devices);
+    let (bus, controller) = bus(disk, controllers);
     let iothread = driver("iothread")
         .or_else(|| attribute(controller?, "driver", "iothread"))
         .map(|number| format!("iothread{number}"));
     let cache = driver("cache").and_then(CacheMode::from_name);
     let medium = DiskOption {
         qdev: Some(alias.clone()),
-        node_name: top_node(source),
+        node_name: filter_node(disk).or_else(|| top_node(source)),
         bus,
         source: source_of(disk, source),
         cache: Some(cache.unwrap_or_default().name().to_owned()),
         aio: Some(driver("io").unwrap_or("threads").to_owned()),
         iothread,
         read_only: child(disk, "readonly").is_some(),
-        snapshot: child(disk, "transient").is_some(),
         serial: text_of(disk, "serial").map(str::to_owned),
         ..DiskOption::default()
     };
@@ -153,7 +165,7 @@ fn of(disk: Node<'_, '_>, devices: Node<'_, '_>) -> Option<DomainDisk> {
 /// The bus by the name that [`device_model`] gives it, and the controller of a SCSI disk.
 fn bus<'a, 'input>(
     disk: Node<'a, 'input>,
-    devices: Node<'a, 'input>,
+    controllers: &[Node<'a, 'input>],
 ) -> (String, Option<Node<'a, 'input>>) {
     let name = match attribute(disk, "target", "bus").unwrap_or_default() {
         "virtio" => "virtio-blk",
@@ -161,22 +173,32 @@ fn bus<'a, 'input>(
         "fdc" => "floppy",
         "scsi" => {
             let index = attribute(disk, "address", CONTROLLER).unwrap_or("0");
-            let controller = devices.children().find(|node| {
-                node.has_tag_name(CONTROLLER)
-                    && node.attribute("type") == Some("scsi")
-                    && node.attribute("index") == Some(index)
-            });
+            let mut controllers = controllers.iter();
+            let controller = controllers.find(|node| node.attribute("index") == Some(index));
             let model = controller.and_then(|node| node.attribute("model"));
             let is_virtio = model.is_some_and(|model| model.starts_with("virtio"));
             let name = if is_virtio { "virtio-scsi" } else { "scsi" };
-            return (name.to_owned(), controller);
+            return (name.to_owned(), controller.copied());
         }
         other => other,
     };
     (name.to_owned(), None)
 }
 
-/// QEMU's name of the node at the top. Newer versions have no format node above a raw image.
+/// A drive whose medium was ejected keeps a source, with a number alone.
+fn names_a_place(source: Node<'_, '_>) -> bool {
+    let mut attributes = source.attributes();
+    attributes.any(|attribute| !["index", "startupPolicy"].contains(&attribute.name()))
+}
+
+/// QEMU's name of a filter above the image: what copies on read.
+fn filter_node(disk: Node<'_, '_>) -> Option<String> {
+    let names = child(child(disk, "privateData")?, "nodenames")?;
+    let name = names.children().find_map(|node| node.attribute("name"));
+    name.map(str::to_owned)
+}
+
+/// QEMU's name of an image's node. Newer versions have no format node above a raw image.
 fn top_node(source: Node<'_, '_>) -> Option<String> {
     let names = child(child(source, "privateData")?, "nodenames")?;
     let of_type = |kind: &str| {
@@ -191,8 +213,12 @@ fn top_node(source: Node<'_, '_>) -> Option<String> {
 }
 
 fn source_of(disk: Node<'_, '_>, source: Node<'_, '_>) -> DiskSource {
-    if disk.attribute("type") == Some("vhostuser") {
-        return device_model::vhost_user("vhost-user-blk", source.attribute("path"));
+    match disk.attribute("type") {
+        Some("vhostuser") => {
+            return device_model::vhost_user("vhost-user-blk", source.attribute("path"));
+        }
+        Some("vhostvdpa") => return device_model::vhost_vdpa(),
+        _ => {}
     }
     let format = attribute(disk, "driver", "type");
     DiskSource::Node(chain(disk, format, source, MAX_IMAGES))
@@ -218,6 +244,7 @@ fn chain(
         image(below).map_or(Backing::Nothing, |node| Backing::Node(Box::new(node)))
     });
     BlockNode {
+        node_name: top_node(source),
         format: format.map(str::to_owned),
         storage: storage(element.attribute("type"), source),
         backing,

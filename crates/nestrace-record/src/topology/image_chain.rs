@@ -64,7 +64,7 @@ impl Walk<'_, '_> {
             Storage::Path(path) => self.file(node, path, above),
             Storage::Elsewhere(reason) => Some(reason.clone()),
             Storage::Unknown => {
-                Some("neither QMP nor the command line says where its data is".to_owned())
+                Some("neither QMP, libvirt nor the command line says where its data is".to_owned())
             }
         };
         if let (Some(reason), Some(above)) = (&reason, above) {

@@ -71,6 +71,99 @@ fn disks_are_those_of_today() {
     );
 }
 
+/// What the command line and libvirt say of a disk, as `name bus chain`.
+fn both(line: &str, disk: &str) -> Vec<String> {
+    let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let text = format!("<s><domain><devices>{disk}</devices></domain></s>");
+    let domain = parse(&text, None).unwrap();
+    let planned = plan(&command_line::parse(&argv), Witness::Libvirt(&domain));
+    let shown = planned.iter().map(|planned| {
+        let why = planned.disk.not_followed.as_deref().unwrap_or_default();
+        let chain = planned.chain.as_ref().map(images).unwrap_or_default();
+        format!("{} {chain}{why}", planned.disk.name)
+    });
+    shown.collect()
+}
+
+#[test]
+fn the_command_line_has_the_path_of_a_pools_volume() {
+    const LINE: &str = "qemu -blockdev file,node-name=libvirt-2-storage,filename=/pool/base \
+         -blockdev raw,node-name=libvirt-2-format,file=libvirt-2-storage \
+         -blockdev file,node-name=libvirt-4-storage,filename=/pool/v \
+         -blockdev qcow2,node-name=libvirt-4-format,file=libvirt-4-storage,backing=libvirt-2-format \
+         -device virtio-blk-pci,drive=libvirt-4-format,id=virtio-disk0";
+    let names = |number: u32| {
+        format!(
+            "<privateData><nodenames><nodename type='storage' name='libvirt-{number}-storage'/>\
+             <nodename type='format' name='libvirt-{number}-format'/></nodenames></privateData>"
+        )
+    };
+    let volume = |inside: &str| {
+        format!(
+            "<disk type='volume'><driver type='qcow2'/><source pool='p' volume='v'>{}</source>{inside}\
+             <alias name='virtio-disk0'/></disk>",
+            names(4)
+        )
+    };
+    let base = format!(
+        "<backingStore type='volume'><format type='raw'/><source pool='p' volume='base'>{}</source></backingStore>",
+        names(2)
+    );
+    assert_eq!(both(LINE, &volume("")), ["virtio-disk0 qcow2:/pool/v"]);
+    let chain = "qcow2:/pool/v <- raw:/pool/base";
+    assert_eq!(
+        both(LINE, &volume(&base)),
+        [format!("virtio-disk0 {chain}")]
+    );
+    let snapshot = format!(
+        "<disk type='file'><driver type='qcow2'/><source file='/s'>{}</source>\
+         <backingStore type='volume'><format type='qcow2'/><source pool='p' volume='v'>{}</source>{base}</backingStore>\
+         <alias name='virtio-disk0'/></disk>",
+        names(9),
+        names(4)
+    );
+    assert_eq!(
+        both(LINE, &snapshot),
+        [format!("virtio-disk0 qcow2:/s <- {chain}")]
+    );
+}
+
+#[test]
+fn devices_of_the_host_are_no_disks_of_libvirts() {
+    const LINE: &str = "qemu -blockdev host_device,node-name=libvirt-2-backend,filename=/dev/sg0 \
+         -device scsi-generic,drive=libvirt-2-backend,id=hostdev0 \
+         -blockdev file,node-name=libvirt-1-storage,filename=/gone \
+         -device scsi-hd,drive=libvirt-1-storage,id=scsi0-0-0-0";
+    assert_eq!(both(LINE, ""), ["hostdev0 raw:/dev/sg0"]);
+}
+
+#[test]
+fn a_filter_above_the_image_is_the_top() {
+    let disk = "<disk type='file'><source file='/a'/><alias name='d'/><privateData><nodenames>\
+                <nodename type='copyOnRead' name='libvirt-CoR-vdb'/></nodenames></privateData></disk>";
+    let found = parse(
+        &format!("<s><domain><devices>{disk}</devices></domain></s>"),
+        None,
+    )
+    .unwrap();
+    let node = found[0].medium.as_ref().unwrap().node_name.as_deref();
+    assert_eq!(node, Some("libvirt-CoR-vdb"));
+}
+
+#[test]
+fn nobody_has_so_many_disks() {
+    let disk = "<disk><source file='/a'/><target bus='scsi'/><alias name='d'/></disk>";
+    assert!(
+        read(&disk.repeat(20_000))
+            .unwrap_err()
+            .contains("more than 1024 disks")
+    );
+    assert_eq!(
+        read(&disk.repeat(1_000)).map(|disks| disks.len()),
+        Ok(1_000)
+    );
+}
+
 /// The disks in the state of a domain without a UUID.
 fn read(disks: &str) -> Result<Vec<String>, String> {
     let text = format!("<domstatus><domain><devices>{disks}</devices></domain></domstatus>");
@@ -117,7 +210,12 @@ fn sources_of_every_kind() {
         disk("vhostuser", "<source path='/s'/>", "virtio")
             .contains("vhost-user-blk: another process")
     );
+    assert!(disk("vhostvdpa", "<source dev='/dev/v'/>", "virtio").contains("vhost-vdpa: "));
     assert_eq!(disk("file", "", "fdc"), "d is empty");
+    assert_eq!(
+        disk("file", "<source index='6'><privateData/></source>", "ide"),
+        "d is empty"
+    );
     let data = "<disk type='file'><driver type='qcow2'/><source file='/a'><dataStore type='block'><format type='raw'/>\
                 <source dev='/dev/data'/></dataStore></source><alias name='d'/></disk>";
     let found = parse(
