@@ -1,9 +1,10 @@
 //! `nestrace guests`, and finding what `record` is to record.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path};
+use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt, path::Path};
 
 use nestrace_record::{
     guest::{self, DiscoverError, Discovery, Selection},
+    recording::watch::FileIdentity,
     topology::{Survey, block_device},
 };
 use nestrace_trace::manifest::{Disk, Guest, Topology};
@@ -73,6 +74,8 @@ fn failure(error: &DiscoverError) -> Failure {
 pub struct Selected {
     /// The guests and devices.
     pub topology: Topology,
+    /// For each guest: what its QEMU had open then.
+    pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
     /// For a person, one line each. They are said when recording begins: where it does not, the
     /// failure is the first line.
     pub notes: Vec<String>,
@@ -94,6 +97,7 @@ pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure
             selected.notes.extend(not_followed);
         }
         selected.topology = found.topology;
+        selected.open_files = found.open_files;
     }
     for name in devices {
         add_device(&mut selected.topology, name)?;

@@ -54,7 +54,11 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         return Err(failure(ProbeError::NoBtf.into()));
     }
     check_command(&args.command)?;
-    let Selected { topology, notes } = guests::select(&args.guest, &args.device)?;
+    let Selected {
+        topology,
+        open_files,
+        notes,
+    } = guests::select(&args.guest, &args.device)?;
     if matches!(args.agent, Choice::At(_)) && topology.guests.len() != 1 {
         return Err(
             Failure::new(USAGE, "--agent with an address is for a single --guest")
@@ -72,6 +76,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         max_bytes: args.max_size,
         ring_bytes: args.ring_size,
         topology,
+        open_files,
         agent: args.agent.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -129,8 +129,12 @@ impl Account {
         trim(side);
     }
 
-    /// The probes are attached.
+    /// The probes are attached: a session of the agent begins, and counts its losses from 0.
     pub fn live(&mut self, live: Live) {
+        for counter in self.losses.values_mut() {
+            counter.before = counter.before.saturating_add(counter.now);
+            counter.now = 0;
+        }
         let Some(side) = self.sides.last_mut() else {
             return;
         };
@@ -177,7 +181,7 @@ impl Account {
         if known {
             let counter = self.losses.entry(lost.source).or_default();
             if lost.total < counter.now {
-                // A new session of the agent counts from 0.
+                // It began to count anew.
                 counter.before = counter.before.saturating_add(counter.now);
             }
             counter.now = lost.total;
@@ -391,6 +395,20 @@ mod tests {
             total: u64::MAX,
         });
         assert_eq!(account.n_lost(), u64::MAX);
+    }
+
+    #[test]
+    fn a_new_session_that_loses_more_does_not_hide_what_the_last_one_lost() {
+        let mut account = Account::new("vm1");
+        account.begin_side(&hello("a", 0, 0, 0), "f");
+        for total in [100, 500] {
+            account.live(Live {
+                mono_ns: 1,
+                probes: Vec::new(),
+            });
+            account.lost(Lost { source: 0, total });
+        }
+        assert_eq!(account.n_lost(), 600);
     }
 
     #[test]

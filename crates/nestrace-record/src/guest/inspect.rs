@@ -1,5 +1,6 @@
 //! Everything about one guest, from its process, its monitor and its images.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -14,6 +15,7 @@ use super::process::{self, OpenFiles, Process};
 use super::qmp::{self, Facts};
 use super::select::Identity;
 use super::{executable, socket};
+use crate::recording::watch::FileIdentity;
 use crate::topology::image_file::{self, Viewer};
 use crate::topology::{Survey, image_chain};
 
@@ -27,6 +29,14 @@ pub(super) struct Look {
     domain: Option<Vec<DomainDisk>>,
     version: String,
     notes: Vec<(String, String)>,
+}
+
+impl Look {
+    /// What the process had open; `None` where that could not be listed.
+    pub(super) fn open_files(&self) -> Option<BTreeSet<FileIdentity>> {
+        let open = self.open.as_ref()?;
+        Some(open.files.iter().map(|file| file.identity).collect())
+    }
 }
 
 /// Asks one process: descriptors, monitor, version.
@@ -138,7 +148,7 @@ pub(super) fn guest(
         .into_iter()
         .filter_map(|disk| follow(survey, process, look.open.as_ref(), disk))
         .collect();
-    if look.facts.is_none() {
+    if look.facts.is_none() && look.domain.is_none() {
         let later = plugged_later(survey, process, line, open, &disks);
         disks.extend(later);
     }

@@ -28,11 +28,13 @@ pub mod select;
 pub mod socket;
 pub mod tree;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::thread;
 
 use nestrace_trace::manifest::Topology;
 
+use crate::recording::watch::FileIdentity;
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
 use command_line::CommandLine;
@@ -45,6 +47,8 @@ pub use select::Selection;
 pub struct Discovery {
     /// The chosen guests and the devices beneath their images.
     pub topology: Topology,
+    /// For each guest of `topology`: what its QEMU had open when it was looked at; `None` where that cannot be listed.
+    pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
     /// For each guest of `topology`: how it could get the agent's channel.
     pub channels: Vec<channel::Channel>,
     /// What could not be found out, and why.
@@ -127,6 +131,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
     let mut survey = Survey::default();
     let mut guests = Vec::new();
     let mut channels = Vec::new();
+    let mut open_files = Vec::new();
     for (candidate, look) in chosen.into_iter().zip(looks) {
         survey.guest = Some(candidate.identity.name.clone());
         if hidden.contains(&candidate.process.pid) {
@@ -135,6 +140,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
                 "belongs to another user: only its command line can be read; run as root for the rest".to_owned(),
             );
         }
+        let open = look.open_files();
         let guest = inspect::guest(
             &mut survey,
             &candidate.process,
@@ -145,6 +151,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         if candidate.process.is_alive() {
             guests.push(guest);
             channels.push(candidate.line.channel.clone());
+            open_files.push(open);
         } else {
             survey.note(
                 &format!("pid {}", candidate.process.pid),
@@ -155,6 +162,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
     let (devices, diagnostics) = survey.into_devices();
     Ok(Discovery {
         topology: Topology { guests, devices },
+        open_files,
         channels,
         diagnostics,
     })

@@ -7,6 +7,7 @@ pub mod backends;
 pub mod bundle_dir;
 mod closing;
 mod guest_sides;
+mod guest_state;
 mod image_maps;
 pub mod privileges;
 mod setup;
@@ -40,13 +41,13 @@ use crate::{
     collect::{Collector, translate::Translator},
     probes::{ProbeError, globals::Globals, load::Probes},
 };
-use backends::QemuMemory;
 use bundle_dir::{BundleDir, BundleError};
 use guest_sides::GuestSides;
+use guest_state::GuestState;
 use image_maps::ImageMaps;
 use setup::{manifest, wanted};
 use sink::Sink;
-use watch::Watched;
+use watch::FileIdentity;
 
 /// A batch is closed at this age even if it is small, so that a crash costs no more.
 const BATCH_AGE: Duration = Duration::from_millis(250);
@@ -54,9 +55,6 @@ const BATCH_AGE: Duration = Duration::from_millis(250);
 const LAST_PROBE: Duration = Duration::from_millis(10);
 /// More notices than this are not kept, so that the manifest stays within its reserve.
 const MAX_NOTICES: usize = 500;
-/// Of these, so many at most tell of resets and pauses: a guest that resets itself in a loop must not
-/// leave no room for the others.
-const MAX_MACHINE_NOTICES: usize = 100;
 /// Changes of the clock's rate that are kept; NTP makes one in some minutes.
 const MAX_CLOCK_RATES: usize = 1000;
 /// How often losses, guests and disks are looked at.
@@ -91,6 +89,8 @@ pub struct Options {
     pub ring_bytes: Option<u32>,
     /// Guests and devices, as found just before.
     pub topology: Topology,
+    /// For each guest of the topology: what its QEMU had open then, if it is known.
+    pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
     /// Which agents are listened to.
     pub agent: Choice,
 }
@@ -155,14 +155,7 @@ pub struct Recorder {
     next_look_ns: u64,
     manifest_changed: bool,
     n_machine_notices: usize,
-}
-
-/// What is known of a guest beyond the manifest.
-struct GuestState {
-    watched: Watched,
-    memory: QemuMemory,
-    known: BTreeSet<u64>,
-    gone: bool,
+    n_file_notices: usize,
 }
 
 impl Recorder {
@@ -217,12 +210,7 @@ impl Recorder {
             ),
             images,
             image_maps: None,
-            guests: options
-                .topology
-                .guests
-                .iter()
-                .map(|guest| GuestState::new(guest.pid))
-                .collect(),
+            guests: GuestState::all(&options),
             manifest,
             probes,
             collector,
@@ -234,6 +222,7 @@ impl Recorder {
             next_look_ns: 0,
             manifest_changed: false,
             n_machine_notices: 0,
+            n_file_notices: 0,
         };
         if globals.addresses_hidden {
             recorder.notice(
@@ -324,7 +313,10 @@ impl Recorder {
     #[must_use]
     pub fn counters(&self) -> Counters {
         let (guest_events, guest_bytes, guest_lost) = self.sides.totals();
-        let lost = self.dropped.values().sum::<u64>() + self.sink.stream.rows_lost();
+        let dropped = self.dropped.iter();
+        // Parts of a call that were not walked are no events.
+        let events = dropped.filter(|(source, _)| **source != Source::Walk);
+        let lost = events.map(|(_, lost)| lost).sum::<u64>() + self.sink.stream.rows_lost();
         let bytes = self.sink.stream.written().stream_bytes;
         Counters {
             events: self.sink.events,
@@ -380,80 +372,6 @@ impl Recorder {
         }
     }
 
-    fn look_at_guests(&mut self) -> Option<End> {
-        let mut notices = Vec::new();
-        for (state, guest) in self.guests.iter_mut().zip(&self.manifest.topology.guests) {
-            if state.gone {
-                continue;
-            }
-            if !state.watched.is_alive() {
-                state.gone = true;
-                notices.push((
-                    "guest_exited",
-                    format!("guest {} (pid {}) exited", guest.name, guest.pid),
-                ));
-                continue;
-            }
-            let watch::Changes { closed, opened } = state.watched.changes();
-            for (_, inode) in closed {
-                if let Some(disk) = guest
-                    .disks
-                    .iter()
-                    .find(|disk| disk.images.iter().any(|i| i.inode == inode))
-                {
-                    let message =
-                        format!("guest {} closed an image of disk {}", guest.name, disk.name);
-                    notices.push(("disk_removed", message));
-                }
-            }
-            for (_, inode) in opened {
-                let message = format!(
-                    "guest {} opened another file (inode {inode}); if that is a new disk, its image is not followed",
-                    guest.name
-                );
-                notices.push(("file_opened", message));
-            }
-        }
-        for (what, message) in notices {
-            self.notice(what, &message);
-        }
-        let all_gone = !self.guests.is_empty() && self.guests.iter().all(|guest| guest.gone);
-        all_gone.then_some(End::GuestsGone)
-    }
-
-    /// Asks QEMU's memory which disk a BlockBackend belongs to, once each.
-    fn identify_backends(&mut self) {
-        for (index, address) in std::mem::take(&mut self.sink.new_backends) {
-            let Some(state) = self.guests.get_mut(index as usize) else {
-                continue;
-            };
-            let Some(guest) = self.manifest.topology.guests.get_mut(index as usize) else {
-                continue;
-            };
-            let is_first = state.known.is_empty();
-            if state.known.insert(address)
-                && let Some(backend) = state.memory.identify(address, guest, is_first)
-            {
-                guest.backends.push(backend);
-                self.manifest_changed = true;
-            }
-        }
-    }
-
-    /// Says which guests were reset, stopped and started, at the time at which they were.
-    fn note_machine_states(&mut self) {
-        for event in std::mem::take(&mut self.sink.machine_states) {
-            let guest = self.manifest.topology.guests.get(event.dev as usize);
-            let notice = guest.and_then(|guest| watch::machine_notice(&event, &guest.name));
-            if let Some((what, message)) = notice
-                && self.n_machine_notices < MAX_MACHINE_NOTICES
-            {
-                self.n_machine_notices += 1;
-                self.notice_at(event.ts_ns, what, &message);
-            }
-        }
-    }
-
     fn notice(&mut self, what: &str, message: &str) {
         self.notice_at(clock::monotonic_ns(), what, message);
     }
@@ -468,17 +386,6 @@ impl Recorder {
             message: message.to_owned(),
         });
         self.manifest_changed = true;
-    }
-}
-
-impl GuestState {
-    fn new(pid: u32) -> Self {
-        Self {
-            watched: Watched::new(pid),
-            memory: QemuMemory::open(pid),
-            known: BTreeSet::new(),
-            gone: false,
-        }
     }
 }
 

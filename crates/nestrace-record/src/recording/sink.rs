@@ -6,6 +6,10 @@ use nestrace_abi::Kind;
 use nestrace_trace::{Event, writer::WriteError};
 
 use super::bundle_dir::HostStream;
+use super::guest_state::MAX_BACKENDS;
+
+/// BlockBackends of all guests that are remembered.
+const MAX_SEEN: usize = 16 * MAX_BACKENDS;
 
 /// Where events go, and what is noticed of them on the way.
 pub(super) struct Sink {
@@ -46,7 +50,9 @@ impl Sink {
                 | Kind::AioPwriteZeroes
                 | Kind::AioFlush
                 | Kind::AioPdiscard,
-            ) if self.seen_backends.insert((event.dev, event.related)) => {
+            ) if self.seen_backends.len() < MAX_SEEN
+                && self.seen_backends.insert((event.dev, event.related)) =>
+            {
                 self.new_backends.insert((event.dev, event.related));
             }
             _ => {}

@@ -4,13 +4,13 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt},
 };
 
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
-/// Device and inode as `stat` shows them.
+/// Device and inode as `stat` shows them; of a block device 0 and its number.
 pub type FileIdentity = (u64, u64);
 
 /// What a process closed and opened.
@@ -30,16 +30,17 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Begins to watch; a process that is gone already counts as gone.
+    /// Begins to watch; a process that is gone already counts as gone. `open` is what it had open when it was looked
+    /// at, `None` for now.
     #[must_use]
-    pub fn new(pid: u32) -> Self {
+    pub fn new(pid: u32, open: Option<BTreeSet<FileIdentity>>) -> Self {
         let stat = File::open(format!("/proc/{pid}/stat")).ok();
         let mut watched = Self {
             pid,
             stat,
             open: BTreeSet::new(),
         };
-        watched.open = watched.open_files().unwrap_or_default();
+        watched.open = open.unwrap_or_else(|| watched.open_files().unwrap_or_default());
         watched
     }
 
@@ -75,14 +76,19 @@ impl Watched {
         let entries = fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
         let files = entries
             .flatten()
-            .filter_map(|entry| fs::metadata(entry.path()).ok())
-            .filter(|meta| meta.file_type().is_file() || is_block_device(meta));
-        Some(files.map(|meta| (meta.dev(), meta.ino())).collect())
+            .filter_map(|entry| fs::metadata(entry.path()).ok());
+        Some(files.filter_map(|meta| identity(&meta)).collect())
     }
 }
 
-fn is_block_device(meta: &fs::Metadata) -> bool {
-    std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type())
+/// Of a regular file or a block device; other files are no images.
+#[must_use]
+pub fn identity(meta: &fs::Metadata) -> Option<FileIdentity> {
+    if meta.file_type().is_block_device() {
+        return Some((0, meta.rdev()));
+    }
+    let is_file = meta.file_type().is_file();
+    is_file.then(|| (meta.dev(), meta.ino()))
 }
 
 /// QEMU's RunState by number (`qapi/run-state.json`, the same order in 7.2 and 10.0).
@@ -193,7 +199,7 @@ mod tests {
     #[test]
     fn a_process_that_ends_is_noticed() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let watched = Watched::new(child.id());
+        let watched = Watched::new(child.id(), None);
         assert!(watched.is_alive());
         child.kill().unwrap();
         child.wait().unwrap();
@@ -202,7 +208,7 @@ mod tests {
 
     #[test]
     fn files_that_are_opened_and_closed_are_noticed() {
-        let mut watched = Watched::new(std::process::id());
+        let mut watched = Watched::new(std::process::id(), None);
         let file = tempfile::tempfile().unwrap();
         let identity = file
             .metadata()
@@ -211,5 +217,15 @@ mod tests {
         assert!(watched.changes().opened.contains(&identity));
         drop(file);
         assert!(watched.changes().closed.contains(&identity));
+    }
+
+    #[test]
+    fn what_was_opened_since_a_process_was_found_is_noticed() {
+        let file = tempfile::tempfile().unwrap();
+        let opened = identity(&file.metadata().unwrap()).unwrap();
+        let found = Some(BTreeSet::new());
+        let mut watched = Watched::new(std::process::id(), found);
+        assert!(watched.changes().opened.contains(&opened));
+        assert!(!watched.changes().opened.contains(&opened));
     }
 }
