@@ -181,11 +181,15 @@ impl Guest {
         interrupt::check()?;
         let mut qemu = start_qemu(&spec, accel)?;
         match connect(&mut qemu, patience) {
-            Ok(channel) => Ok(Self {
-                spec,
-                qemu,
-                channel: Mutex::new(channel),
-            }),
+            Ok(channel) => {
+                // QEMU keeps it in memory, for resets too. A run that is killed leaves no large file so.
+                let _ = std::fs::remove_file(qemu.folder.path().join(place::INITRAMFS));
+                Ok(Self {
+                    spec,
+                    qemu,
+                    channel: Mutex::new(channel),
+                })
+            }
             Err(source) => Err(GuestError::Boot {
                 name: spec.name,
                 qemu_log: qemu.tail(place::QEMU_LOG),
@@ -449,7 +453,7 @@ fn start_qemu(spec: &GuestSpec, accel: &str) -> Result<Qemu, GuestError> {
 
 /// The shared initramfs, or a copy with the guest's own files behind it.
 fn write_initramfs(spec: &GuestSpec, folder: &Path) -> Result<(), GuestError> {
-    let place = folder.join("initramfs");
+    let place = folder.join(place::INITRAMFS);
     let failed = |source| GuestError::Transfer {
         path: place.clone(),
         source,
@@ -463,7 +467,7 @@ fn write_initramfs(spec: &GuestSpec, folder: &Path) -> Result<(), GuestError> {
     std::fs::copy(&spec.initramfs.path, &place).map_err(failed)?;
     let mut whole = File::options().append(true).open(&place).map_err(failed)?;
     io::copy(&mut File::open(&overlay).map_err(failed)?, &mut whole).map_err(failed)?;
-    Ok(())
+    std::fs::remove_file(overlay).map_err(failed)
 }
 
 fn connect(qemu: &mut Qemu, patience: Duration) -> Result<Channel, ChannelError> {

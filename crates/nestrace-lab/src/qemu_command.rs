@@ -7,6 +7,8 @@ use crate::stack::{Bus, DiskStack};
 
 /// Sockets and files of a guest, in its own folder.
 pub(crate) mod place {
+    /// The guest's user space, until it has booted.
+    pub(crate) const INITRAMFS: &str = "initramfs";
     /// QMP that is left to nestrace.
     pub(crate) const QMP: &str = "qmp.sock";
     /// QMP of the rig and the tests.
@@ -39,7 +41,10 @@ pub(crate) fn arguments(spec: &GuestSpec, folder: &Path, accel: &str) -> Vec<Str
     }
     args.pair("-display", "none".to_owned());
     args.pair("-kernel", spec.kernel.vmlinuz.display().to_string());
-    args.pair("-initrd", folder.join("initramfs").display().to_string());
+    args.pair(
+        "-initrd",
+        folder.join(place::INITRAMFS).display().to_string(),
+    );
     args.pair("-append", kernel_command_line(spec, accel));
     args.pair(
         "-serial",

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +10,7 @@ use std::time::Instant;
 use nestrace_report::lab::Base as BaseSpeed;
 use tempfile::TempDir;
 
+use super::scattered_image;
 use crate::disk_image;
 use crate::external_tool::{Tool, ToolError};
 use crate::guest::DiskSpec;
@@ -240,36 +240,14 @@ fn make_image(image: &Path, disk: &Combination, bytes: u64) -> Result<(), BaseEr
     match disk.placement {
         Placement::Sparse => Ok(()),
         Placement::Preallocated => Ok(fill(image, bytes)?),
-        Placement::Fragmented => scatter(image, bytes).map_err(|source| BaseError::File {
-            path: image.to_owned(),
-            source,
-        }),
+        Placement::Fragmented => {
+            let written = scattered_image::write(image, bytes, disk.host);
+            written.map_err(|source| BaseError::File {
+                path: image.to_owned(),
+                source,
+            })
+        }
     }
-}
-
-/// Writes an image piece by piece in a random order, each on the disk before the next, with pieces of
-/// another file between them.
-fn scatter(image: &Path, bytes: u64) -> io::Result<()> {
-    use crate::plan::shuffled;
-    const PIECE: u64 = 64 << 10;
-    // Beyond this many pieces nothing is more fragmented, it only takes longer.
-    const MOST_PIECES: u64 = 4_096;
-    let piece = PIECE.max(bytes.div_ceil(MOST_PIECES).next_multiple_of(PIECE));
-    let other_path = image.with_extension("between");
-    let file = File::options().write(true).open(image)?;
-    let other = File::create(&other_path)?;
-    let zeros = vec![0; piece as usize];
-    for (n, place) in shuffled(bytes.div_ceil(piece), 1).into_iter().enumerate() {
-        crate::interrupt::check().map_err(io::Error::other)?;
-        let at = place * piece;
-        let length = piece.min(bytes - at) as usize;
-        file.write_all_at(&zeros[..length], at)?;
-        file.sync_data()?;
-        other.write_all_at(&zeros[..4096], n as u64 * 4096)?;
-        other.sync_data()?;
-    }
-    drop(other);
-    std::fs::remove_file(other_path)
 }
 
 /// How often each device is measured: in turn, so that a machine that drifts favours none.

@@ -19,6 +19,7 @@ mod machine;
 mod own_guest;
 mod recorder;
 mod results_folder;
+mod scattered_image;
 mod sequence;
 mod stage;
 mod standing;

@@ -6,6 +6,7 @@
 //! DIR/CELL.json     result of a cell, written anew after each of its runs
 //! DIR/CELL.nest/    its recording
 //! DIR/work/         devices and images, while it runs
+//! DIR/.nestrace-lab that the folder is the lab's, and locked while it runs
 //! ```
 //!
 //! Files are replaced as a whole, so a run that was killed leaves whole files.
@@ -15,7 +16,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use nestrace_report::lab::{Cell, RunHeader};
+use nestrace_report::lab::{Cell, RUN_SCHEMA, RunHeader};
 use nix::fcntl::{Flock, FlockArg};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,6 +44,14 @@ pub enum FolderError {
     /// It has no run of the lab in it.
     #[error("find a run of the lab in {0}: it has no run.json")]
     NoRun(PathBuf),
+    /// Another program's, or a later version's.
+    #[error("read {path}: its schema is {schema:?}, not {RUN_SCHEMA:?}")]
+    OtherSchema {
+        /// Which.
+        path: PathBuf,
+        /// What it has.
+        schema: String,
+    },
     /// It belongs to another plan, or the plan was changed since.
     #[error(
         "go on in {folder}: its results are those of {folder}/plan.toml, from which this plan differs in line {line}"
@@ -64,7 +73,8 @@ pub enum FolderError {
 /// The plan, as it was run.
 pub(super) const PLAN: &str = "plan.toml";
 const HEADER: &str = "run.json";
-const LOCK: &str = ".lock";
+/// The lab's folder has it, and a run has it locked.
+const MARK: &str = ".nestrace-lab";
 /// Folder of devices and images.
 pub(super) const WORK: &str = "work";
 
@@ -82,10 +92,10 @@ impl ResultsFolder {
         std::fs::create_dir_all(path).map_err(|source| failed(path, source))?;
         // The loop devices and QEMU's command line want whole paths.
         let path = path.canonicalize().map_err(|source| failed(path, source))?;
-        if !path.join(PLAN).exists() && !is_empty(&path) {
+        if !is_ours(&path) && !is_empty(&path)? {
             return Err(FolderError::NotOurs(path));
         }
-        let lock_path = path.join(LOCK);
+        let lock_path = path.join(MARK);
         let lock = File::create(&lock_path).map_err(|source| failed(&lock_path, source))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|_| FolderError::Busy(path.clone()))?;
@@ -100,10 +110,10 @@ impl ResultsFolder {
 
     /// Looks at what is there and changes nothing; `None` where a run would begin.
     pub(super) fn look(path: &Path, plan_text: &str) -> Result<Option<Self>, FolderError> {
-        if !path.exists() || is_empty(path) {
+        if !path.exists() || is_empty(path)? {
             return Ok(None);
         }
-        if !path.join(PLAN).exists() {
+        if !is_ours(path) {
             return Err(FolderError::NotOurs(path.to_owned()));
         }
         let is_there = has_plan(path, plan_text)?;
@@ -180,6 +190,12 @@ pub(super) fn bundle_name(id: &str) -> String {
 pub fn read_results(folder: &Path) -> Result<(RunHeader, Vec<Cell>), FolderError> {
     let header: Option<RunHeader> = read(&folder.join(HEADER))?;
     let header = header.ok_or_else(|| FolderError::NoRun(folder.to_owned()))?;
+    if header.schema != RUN_SCHEMA {
+        return Err(FolderError::OtherSchema {
+            path: folder.join(HEADER),
+            schema: header.schema,
+        });
+    }
     let mut cells = Vec::new();
     for id in &header.cells {
         // The header is input like any other: it names files of the folder and no others.
@@ -211,11 +227,15 @@ fn first_difference(one: &str, other: &str) -> usize {
     }
 }
 
-/// Whether there is nothing but what a start leaves that was killed at once.
-fn is_empty(folder: &Path) -> bool {
-    folder.read_dir().is_ok_and(|mut entries| {
-        entries.all(|entry| entry.is_ok_and(|one| one.file_name() == LOCK))
-    })
+/// Whether the lab made it. What others put there is never replaced, nor its `work` removed. A copy of results has no mark.
+fn is_ours(folder: &Path) -> bool {
+    let header = || read::<RunHeader>(&folder.join(HEADER)).ok().flatten();
+    folder.join(MARK).exists() || header().is_some_and(|header| header.schema == RUN_SCHEMA)
+}
+
+fn is_empty(folder: &Path) -> Result<bool, FolderError> {
+    let entries = folder.read_dir().map_err(|source| failed(folder, source));
+    Ok(entries?.next().is_none())
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
@@ -261,6 +281,46 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
 mod tests {
     use super::*;
 
+    fn header() -> RunHeader {
+        RunHeader {
+            schema: RUN_SCHEMA.to_owned(),
+            ..RunHeader::default()
+        }
+    }
+
+    #[test]
+    fn what_others_have_in_a_folder_stays_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let work = root.path().join(WORK);
+        std::fs::create_dir(&work).unwrap();
+        std::fs::write(work.join("thesis"), "x").unwrap();
+        std::fs::write(root.path().join(PLAN), "important = true").unwrap();
+        let is_refused = || {
+            let error = ResultsFolder::open(root.path(), "a").unwrap_err();
+            assert!(matches!(error, FolderError::NotOurs(_)), "{error}");
+            let error = ResultsFolder::look(root.path(), "a").unwrap_err();
+            assert!(matches!(error, FolderError::NotOurs(_)), "{error}");
+        };
+        is_refused();
+        std::fs::write(root.path().join(HEADER), "{}").unwrap();
+        is_refused();
+        let error = read_results(root.path()).unwrap_err();
+        assert!(matches!(error, FolderError::OtherSchema { .. }), "{error}");
+        let mut left: Vec<_> = root
+            .path()
+            .read_dir()
+            .unwrap()
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, [PLAN, HEADER, WORK]);
+        // Results that were copied are the lab's own.
+        write(&root.path().join(HEADER), &header()).unwrap();
+        std::fs::write(root.path().join(PLAN), "a").unwrap();
+        assert!(ResultsFolder::open(root.path(), "a").is_ok());
+    }
+
     #[test]
     fn a_folder_is_ours_or_empty_and_has_one_run_at_a_time() {
         let root = tempfile::tempdir().unwrap();
@@ -270,7 +330,7 @@ mod tests {
             ResultsFolder::open(&place, "a"),
             Err(FolderError::Busy(_))
         ));
-        folder.write_header(&RunHeader::default()).unwrap();
+        folder.write_header(&header()).unwrap();
         drop(folder);
         assert!(matches!(
             ResultsFolder::open(&place, "b"),
@@ -308,7 +368,7 @@ mod tests {
         // As long as nothing was run, it may change.
         drop(ResultsFolder::open(root.path(), "name = 'a'\nseed = 0\n").unwrap());
         let folder = ResultsFolder::open(root.path(), "name = 'a'\nseed = 1\n").unwrap();
-        folder.write_header(&RunHeader::default()).unwrap();
+        folder.write_header(&header()).unwrap();
         drop(folder);
         let error = ResultsFolder::open(root.path(), "name = 'a'\nseed = 2\n").unwrap_err();
         let text = error.to_string();
@@ -332,7 +392,7 @@ mod tests {
                 String::from("two"),
                 String::from("../etc/x"),
             ],
-            ..RunHeader::default()
+            ..header()
         };
         folder.write_header(&header).unwrap();
         let cell = Cell {

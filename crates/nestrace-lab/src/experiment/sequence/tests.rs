@@ -8,7 +8,7 @@ use super::super::results_folder::ResultsFolder;
 use super::*;
 use crate::external_tool::ToolError;
 use crate::plan::Schedule;
-use nestrace_report::lab::{Cell, RunHeader};
+use nestrace_report::lab::{Cell, RUN_SCHEMA, RunHeader};
 
 /// Three cells (the bare device is one) that share a guest, each with two repetitions and a recording.
 const PLAN: &str = "name = 'p'\nrepetitions = 2\nrecord_seconds = 1\n\
@@ -95,6 +95,7 @@ impl Rig {
         if !ledger.has_header() {
             let cells = self.plan.cells.iter().map(|cell| cell.id.clone());
             let header = RunHeader {
+                schema: RUN_SCHEMA.to_owned(),
                 cells: cells.collect(),
                 ..RunHeader::default()
             };
