@@ -2,26 +2,69 @@
 
 use std::path::PathBuf;
 
-use nestrace_report::lab::{Cell, Comparison, Results, RunHeader, Verdict};
+use nestrace_report::html;
+use nestrace_report::lab::{Cell, Comparison, Outlier, Results, RunHeader, Verdict, csv, json};
 
-fn comparison(name: &str) -> Comparison {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/lab")
-        .join(name);
-    let read = |file: String| {
-        let path = folder.join(file);
-        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    };
-    let header: RunHeader = serde_json::from_str(&read(String::from("run.json"))).unwrap();
+fn read(run: &str, file: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/lab");
+    let path = folder.join(run).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn comparison(run: &str) -> Comparison {
+    let header: RunHeader = serde_json::from_str(&read(run, "run.json")).unwrap();
     let cells = header.cells.iter();
     let cells: Vec<Cell> = cells
-        .map(|id| serde_json::from_str(&read(format!("{id}.json"))).unwrap())
+        .map(|id| serde_json::from_str(&read(run, &format!("{id}.json"))).unwrap())
         .collect();
     Comparison::new(&Results {
         header,
         cells,
+        explanations: json::explanations(&read(run, "report.json")),
         ..Results::default()
     })
+}
+
+/// Whether two tables agree; the last digit of a number depends on how it was read.
+fn is_same(one: &str, other: &str) -> bool {
+    let fields = |text: &str| {
+        text.split([',', '\n', ' '])
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let (one, other) = (fields(one), fields(other));
+    let number = |text: &str| text.parse::<f64>().ok();
+    one.len() == other.len()
+        && one.iter().zip(&other).all(|(a, b)| {
+            let near = |a: f64, b: f64| (a - b).abs() <= a.abs() * 1e-9;
+            a == b || number(a).zip(number(b)).is_some_and(|(a, b)| near(a, b))
+        })
+}
+
+/// `nestrace lab report fixtures/lab/RUN` writes them.
+#[test]
+fn reports_say_what_they_would_say_today() {
+    for run in ["fast12", "image-format-cache-bus"] {
+        let comparison = comparison(run);
+        let page = html::lab::render(&comparison).unwrap();
+        assert!(
+            read(run, "report.html") == page,
+            "{run}/report.html is an older one"
+        );
+        let (table, now) = (read(run, "report.csv"), csv::render(&comparison));
+        assert!(is_same(&table, &now), "{run}/report.csv is an older one");
+        let told: serde_json::Value = serde_json::from_str(&read(run, "report.json")).unwrap();
+        let ids = |outliers: &[Outlier]| {
+            outliers
+                .iter()
+                .map(|one| one.id.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(told["statements"], serde_json::json!(comparison.statements));
+        let outliers = told["outliers"].as_array().unwrap().iter();
+        let outliers: Vec<&str> = outliers.map(|one| one["id"].as_str().unwrap()).collect();
+        assert_eq!(outliers, ids(&comparison.outliers));
+    }
 }
 
 #[test]

@@ -284,23 +284,36 @@ fn report(folder: &Path) -> Result<u8, Failure> {
         cells,
         ..Results::default()
     };
+    let earlier = std::fs::read_to_string(folder.join("report.json"));
+    let mut earlier = json::explanations(&earlier.unwrap_or_default());
+    let mut n_gone = 0;
     for cell in &results.cells {
-        let Some(recording) = &cell.recording else {
-            continue;
-        };
-        let bundle = folder.join(format!("{}.nest", cell.id));
-        if *recording != format!("{}.nest", cell.id) || !bundle.is_dir() {
+        let name = format!("{}.nest", cell.id);
+        if cell.recording.as_ref() != Some(&name) {
             continue;
         }
-        match explain(folder, &bundle, &cell.id, &cell.disk) {
-            Ok(explanation) => {
-                results.explanations.insert(cell.id.clone(), explanation);
-                results
-                    .pages
-                    .insert(cell.id.clone(), format!("{}.html", cell.id));
+        let bundle = folder.join(&name);
+        if bundle.is_dir() {
+            match explain(folder, &bundle, &cell.id, &cell.disk) {
+                Ok(explanation) => {
+                    results.explanations.insert(cell.id.clone(), explanation);
+                }
+                Err(failure) => say(format_args!("note: {}: {failure}", cell.id)),
             }
-            Err(failure) => say(format_args!("note: {}: {failure}", cell.id)),
+        } else {
+            n_gone += 1;
+            let kept = earlier.remove_entry(&cell.id);
+            results.explanations.extend(kept);
         }
+        let page = format!("{}.html", cell.id);
+        if results.explanations.contains_key(&cell.id) && folder.join(&page).is_file() {
+            results.pages.insert(cell.id.clone(), page);
+        }
+    }
+    if n_gone > 0 {
+        say(format_args!(
+            "note: {n_gone} recordings are gone: what the last report had read from them is kept, where it had"
+        ));
     }
     let comparison = Comparison::new(&results);
     let page = html::lab::render(&comparison).map_err(|error| Failure::caused(FAILURE, &error))?;

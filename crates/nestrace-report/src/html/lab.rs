@@ -282,7 +282,11 @@ fn one_outlier(comparison: &Comparison, outlier: &Outlier, page: &mut Page) {
     let Some(row) = comparison.row(&outlier.id) else {
         return page.raw("</article>");
     };
-    if let Some(explanation) = &row.explanation {
+    if let Some(explanation) = row
+        .explanation
+        .as_ref()
+        .filter(|_| outlier.is_recorded && outlier.relative < 1.0)
+    {
         for finding in explanation
             .findings
             .iter()

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::explanation::Explanation;
+use super::explanation::{CellFinding, Explanation};
 use super::published::{self, Published};
 use super::results::{Cell, Counters, Latency, Metric, RunHeader};
 use super::spread::Spread;
@@ -136,11 +136,17 @@ pub struct Outlier {
     pub id: String,
     /// Its performance relative to the baseline.
     pub relative: f64,
-    /// The segment of the path that grew most against the baseline's recording.
+    /// The same of the recorded runs; `null` where one of the two has none.
+    pub recorded: Option<f64>,
+    /// Whether the recorded runs differ in the same way, half as much at least: else they explain nothing, and what
+    /// follows is empty.
+    pub is_recorded: bool,
+    /// The segment of the path that grew most against the baseline's recording; of a cell that is faster, the one that
+    /// shrank most. `null` where the guest's I/Os took as long as the baseline's.
     pub segment: Option<String>,
-    /// By how much on average, nanoseconds.
+    /// By how much on average, nanoseconds; negative where it shrank.
     pub segment_more_ns: Option<f64>,
-    /// Titles of its findings that its baseline has not.
+    /// Titles of its findings that its baseline has not; of a cell that is faster, the baseline's that it has not.
     pub findings: Vec<String>,
 }
 
@@ -316,24 +322,67 @@ fn outlier(row: &Row, rows: &[Row]) -> Option<Outlier> {
     if (relative - 1.0).abs() < NOTABLE {
         return None;
     }
-    let baseline = rows
-        .iter()
-        .find(|other| Some(&other.id) == row.baseline.as_ref());
-    let before = baseline.and_then(|baseline| baseline.explanation.as_ref());
-    let own = row.explanation.as_ref();
-    let grew = own
-        .zip(before)
-        .and_then(|(own, before)| own.grew_most(before));
-    let known = |id: &str| before.is_some_and(|before| before.findings.iter().any(|f| f.id == id));
-    let findings = own.into_iter().flat_map(|own| &own.findings);
-    Some(Outlier {
+    let mut others = rows.iter();
+    let baseline = others.find(|other| Some(&other.id) == row.baseline.as_ref())?;
+    let recorded = row
+        .recorded_relative
+        .zip(baseline.recorded_relative)
+        .map(|(own, before)| relative * own / before);
+    let mut outlier = Outlier {
         id: row.id.clone(),
         relative,
-        segment: grew.map(|(name, _)| name.to_owned()),
-        segment_more_ns: grew.map(|(_, more)| more),
-        findings: findings
-            .filter(|finding| finding.severity != "info" && !known(&finding.id))
-            .map(|finding| finding.title.clone())
-            .collect(),
-    })
+        recorded,
+        is_recorded: recorded.is_some_and(|recorded| agree(relative, recorded)),
+        segment: None,
+        segment_more_ns: None,
+        findings: Vec::new(),
+    };
+    if outlier.is_recorded
+        && let (Some(own), Some(before)) = (&row.explanation, &baseline.explanation)
+    {
+        let is_slower = relative < 1.0;
+        let changed = own.changed_most(before, is_slower);
+        outlier.segment = changed.map(|(name, _)| name.to_owned());
+        outlier.segment_more_ns = changed.map(|(_, more)| more);
+        let (slower, faster) = if is_slower {
+            (own, before)
+        } else {
+            (before, own)
+        };
+        let is_new = |finding: &&CellFinding| {
+            finding.severity != "info" && faster.findings.iter().all(|other| other.id != finding.id)
+        };
+        let findings = slower.findings.iter().filter(is_new);
+        outlier.findings = findings.map(|finding| finding.title.clone()).collect();
+    }
+    Some(outlier)
+}
+
+/// Whether two relative performances differ from 1 in the same way, the second one half as much at least.
+fn agree(timed: f64, recorded: f64) -> bool {
+    let (timed, recorded) = (timed.ln(), recorded.ln());
+    timed.signum() == recorded.signum() && recorded.abs() >= timed.abs() / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_that_do_not_show_a_difference_do_not_explain_it() {
+        for (timed, recorded, agrees) in [
+            (0.5, 0.4, true),
+            (0.5, 0.7, true),
+            (0.5, 0.72, false),
+            (0.5, 1.0, false),
+            (0.73, 2.24, false),
+            (2.0, 1.5, true),
+            (2.0, 1.3, false),
+            (2.0, 0.5, false),
+            (0.5, 0.0, true),
+            (0.5, f64::NAN, false),
+        ] {
+            assert_eq!(agree(timed, recorded), agrees, "{timed} {recorded}");
+        }
+    }
 }

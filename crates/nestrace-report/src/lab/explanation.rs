@@ -4,6 +4,9 @@ use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::Severity;
 use serde::{Deserialize, Serialize};
 
+/// Changes below this explain nothing.
+const NOTABLE: f64 = 0.1;
+
 /// In short, what an analysis says of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -93,30 +96,31 @@ impl Explanation {
         explanation
     }
 
-    /// The segment that grew most against `baseline`, and by how many nanoseconds; `None` where none grew
-    /// or one of the two was not followed.
+    /// The segment that explains why the guest's I/Os took longer than the baseline's (`longer`) or not so long: the one
+    /// that grew or shrank most, and its nanoseconds more, fewer being negative. `None` where the I/Os as a whole did
+    /// not by a tenth at least, or one of the two was not followed.
     #[must_use]
-    pub fn grew_most(&self, baseline: &Self) -> Option<(&str, f64)> {
-        if self.segments.is_empty() || baseline.segments.is_empty() {
+    pub fn changed_most<'s>(&'s self, baseline: &'s Self, longer: bool) -> Option<(&'s str, f64)> {
+        let (own, before) = (self.q2c_mean_ns?, baseline.q2c_mean_ns?);
+        let ratio = if longer { own / before } else { before / own };
+        if ratio.is_nan() || ratio < 1.0 + NOTABLE {
             return None;
         }
-        let before = |name: &str| {
-            let segment = baseline
-                .segments
-                .iter()
-                .find(|segment| segment.name == name);
-            segment.map_or(0.0, |segment| segment.mean_ns)
-        };
-        self.segments
-            .iter()
+        let sign = if longer { 1.0 } else { -1.0 };
+        let names = self.segments.iter().chain(&baseline.segments);
+        names
             .map(|segment| {
-                (
-                    segment.name.as_str(),
-                    segment.mean_ns - before(&segment.name),
-                )
+                let name = segment.name.as_str();
+                (name, self.mean_ns(name) - baseline.mean_ns(name))
             })
-            .max_by(|(_, a), (_, b)| a.total_cmp(b))
-            .filter(|(_, more)| *more > 0.0)
+            .max_by(|(_, a), (_, b)| (a * sign).total_cmp(&(b * sign)))
+    }
+
+    /// Mean of a segment; 0 for one that no I/O had.
+    fn mean_ns(&self, name: &str) -> f64 {
+        let mut segments = self.segments.iter();
+        let segment = segments.find(|segment| segment.name == name);
+        segment.map_or(0.0, |segment| segment.mean_ns)
     }
 }
 
@@ -146,27 +150,35 @@ fn findings(analysis: &Analysis, disk: &str) -> Vec<CellFinding> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_segment_that_grew_most() {
-        let of = |segments: &[(&str, f64)]| Explanation {
-            segments: segments
-                .iter()
-                .map(|(name, mean_ns)| SegmentTime {
-                    name: (*name).to_owned(),
-                    mean_ns: *mean_ns,
-                })
-                .collect(),
-            ..Explanation::default()
+    fn of(segments: &[(&str, f64)]) -> Explanation {
+        let segment = |(name, mean_ns): &(&str, f64)| SegmentTime {
+            name: (*name).to_owned(),
+            mean_ns: *mean_ns,
         };
+        let sum: f64 = segments.iter().map(|(_, mean_ns)| mean_ns).sum();
+        Explanation {
+            q2c_mean_ns: (!segments.is_empty()).then_some(sum),
+            segments: segments.iter().map(segment).collect(),
+            ..Explanation::default()
+        }
+    }
+
+    #[test]
+    fn the_segment_that_changed_most() {
         let baseline = of(&[("guest_queue", 100.0), ("device", 500.0)]);
         let nested = of(&[
             ("guest_queue", 150.0),
             ("host_fs_submit", 300.0),
             ("device", 400.0),
         ]);
-        assert_eq!(nested.grew_most(&baseline), Some(("host_fs_submit", 300.0)));
-        assert_eq!(baseline.grew_most(&nested), Some(("device", 100.0)));
-        assert_eq!(nested.grew_most(&of(&[])), None);
-        assert_eq!(nested.grew_most(&nested), None);
+        let most = Some(("host_fs_submit", 300.0));
+        assert_eq!(nested.changed_most(&baseline, true), most);
+        let least = Some(("host_fs_submit", -300.0));
+        assert_eq!(baseline.changed_most(&nested, false), least);
+        // As a whole the I/Os did not change so.
+        assert_eq!(baseline.changed_most(&nested, true), None);
+        assert_eq!(nested.changed_most(&baseline, false), None);
+        assert_eq!(nested.changed_most(&of(&[]), true), None);
+        assert_eq!(nested.changed_most(&nested, true), None);
     }
 }

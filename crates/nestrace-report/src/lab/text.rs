@@ -160,15 +160,32 @@ pub(crate) fn outlier(outlier: &Outlier) -> String {
         outlier.id,
         percent(outlier.relative)
     );
-    if let (Some(segment), Some(more)) = (&outlier.segment, outlier.segment_more_ns) {
-        let more = time(more.round() as u64);
+    let is_slower = outlier.relative < 1.0;
+    if let Some(recorded) = outlier.recorded.filter(|_| !outlier.is_recorded) {
+        let recorded = percent(recorded);
         sentence.push_str(&format!(
-            " In the recordings, `{segment}` grew most: {more} more for each of the guest's I/Os."
+            " Their recorded runs do not show it ({recorded}), and so do not explain it."
+        ));
+    }
+    if let (Some(segment), Some(more)) = (&outlier.segment, outlier.segment_more_ns) {
+        let (verb, word) = if is_slower {
+            ("grew", "more")
+        } else {
+            ("shrank", "less")
+        };
+        let ns = time(more.abs().round() as u64);
+        sentence.push_str(&format!(
+            " In the recordings, `{segment}` {verb} most: {ns} {word} for each of the guest's I/Os."
         ));
     }
     if !outlier.findings.is_empty() {
         let found = outlier.findings.join("; ");
-        sentence.push_str(&format!(" Found there and not in the baseline: {found}."));
+        let place = if is_slower {
+            "there and not in the baseline"
+        } else {
+            "in the baseline and not there"
+        };
+        sentence.push_str(&format!(" Found {place}: {found}."));
     }
     sentence
 }
