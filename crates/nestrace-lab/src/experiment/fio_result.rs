@@ -19,20 +19,31 @@ pub(super) struct FioResult {
 }
 
 impl FioResult {
-    /// Reads what fio printed, which may begin with its warnings; `None` if there is no result in it.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let start = text.find('{')?;
-        let mut values = serde_json::Deserializer::from_str(text.get(start..)?).into_iter();
-        let result: Value = values.next()?.ok()?;
-        let jobs = result.get("jobs")?.as_array()?;
+    /// Reads what fio printed, which may begin with its warnings.
+    ///
+    /// # Errors
+    /// There is no result in it; in a line, what there is.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let result = json(text).ok_or_else(|| {
+            String::from(
+                "fio left no JSON: an option such as --output sent it elsewhere, or it ended early",
+            )
+        })?;
+        let jobs = result.get("jobs").and_then(Value::as_array);
         let mut sum = Self::default();
-        for job in jobs {
-            if job.get("error").and_then(Value::as_i64).unwrap_or(0) != 0 {
-                return None;
+        for job in jobs.into_iter().flatten() {
+            let error = job.get("error").and_then(Value::as_i64).unwrap_or(0);
+            if error != 0 {
+                let name = job.get("jobname").and_then(Value::as_str);
+                let name = name.unwrap_or_default();
+                return Err(format!("fio's job {name} ended with error {error}"));
             }
             sum.add(job);
         }
-        (sum.operations_per_second > 0.0).then_some(sum)
+        if sum.operations_per_second > 0.0 {
+            return Ok(sum);
+        }
+        Err(String::from("fio neither read nor wrote anything"))
     }
 
     fn add(&mut self, job: &Value) {
@@ -89,6 +100,13 @@ impl FioResult {
     }
 }
 
+/// The first object in a text.
+fn json(text: &str) -> Option<Value> {
+    let start = text.find('{')?;
+    let mut values = serde_json::Deserializer::from_str(text.get(start..)?).into_iter();
+    values.next()?.ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,12 +131,17 @@ mod tests {
         let read = result.latency["read"];
         assert_eq!((read.n, read.mean_ns, read.p99_ns), (40, 70.0, 70));
         assert!(!result.latency.contains_key("write"));
-        assert_eq!(
-            FioResult::parse(&text.replace("\"error\":0", "\"error\":5")),
-            None
-        );
-        for broken in ["", "{", "{}", "{\"jobs\":[]}", "fio: no space"] {
-            assert_eq!(FioResult::parse(broken), None, "{broken}");
+        let failed = text.replace("\"error\":0", "\"jobname\":\"own\",\"error\":28");
+        for (text, expected) in [
+            (failed.as_str(), "fio's job own ended with error 28"),
+            ("", "left no JSON"),
+            ("{", "left no JSON"),
+            ("fio: no space", "left no JSON"),
+            ("{}", "neither read nor wrote"),
+            ("{\"jobs\":[]}", "neither read nor wrote"),
+        ] {
+            let error = FioResult::parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -14,7 +14,7 @@ use super::base::{BaseError, knows_direct_io};
 use super::failure::KILLED;
 use super::ledger::Ledger;
 use super::results_folder::{PLAN, WORK};
-use super::stage::P9_OPTIONS;
+use super::scripts::P9_OPTIONS;
 use super::{LabError, Options, Outcome, Progress, machine};
 use crate::cache_dir;
 use crate::external_tool::last_lines;

@@ -1,9 +1,9 @@
 //! The guest of a stage: one that the lab boots, or a running one of the user's.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::LabError;
 use super::own_guest::OwnGuestWithDisks;
+use super::{LabError, failure};
 use crate::guest::Guest;
 
 /// Either.
@@ -34,10 +34,15 @@ impl LabGuest {
 
     /// Runs a shell script that has to succeed, and gives its stdout.
     pub(super) fn run_ok(&self, script: &str, patience: Duration) -> Result<String, LabError> {
-        match self {
-            Self::Booted(guest) => Ok(guest.run_ok(script, patience)?.stdout),
-            Self::Own(guest) => Ok(guest.run_ok(script, patience)?),
-        }
+        let begin = Instant::now();
+        let done = match self {
+            Self::Booted(guest) => guest
+                .run_ok(script, patience)
+                .map(|output| output.stdout)
+                .map_err(LabError::from),
+            Self::Own(guest) => guest.run_ok(script, patience).map_err(LabError::from),
+        };
+        done.map_err(|error| failure::judged(error, begin.elapsed(), patience * self.patience()))
     }
 
     /// Starts the agent in a guest of the lab; in one of the user's it is a service.

@@ -20,6 +20,7 @@ mod own_guest;
 mod recorder;
 mod results_folder;
 mod scattered_image;
+mod scripts;
 mod sequence;
 mod stage;
 mod standing;
@@ -126,6 +127,18 @@ pub enum LabError {
         status: i32,
         /// The end of its messages.
         said: String,
+    },
+    /// A script in a guest that ran into its time limit.
+    #[error(
+        "run a script in the guest: it took too long and was stopped after {seconds} s: {said}"
+    )]
+    TookTooLong {
+        /// How long it ran.
+        seconds: u64,
+        /// The end of what it said.
+        said: String,
+        /// All of it.
+        script: String,
     },
     /// A workload that left no result.
     #[error("read the result of {workload}: {said}")]

@@ -9,37 +9,30 @@ use nestrace_report::lab::CellRun;
 
 use super::LabError;
 use super::base::{Attached, Base, BaseError, disk_id};
-use super::counters::{SHELL, Snapshot};
+use super::counters::Snapshot;
 use super::database;
-use super::failure::{self, FailedScript, KILLED};
+use super::failure::{self, FailedScript};
 use super::fio_result::FioResult;
 use super::lab_guest::LabGuest;
 use super::own_guest::{self, OwnGuestWithDisks};
 use super::recorder::Recorder;
+use super::scripts::{measure_script, prepare_script, unmount_script};
 use super::sysbench_result::SysbenchResult;
 use super::tree;
 use crate::external_tool::{find_program, last_lines};
 use crate::guest::{Accel, Guest, GuestSpec};
-use crate::guest_fs::PROGRAM_FOLDER;
 use crate::initramfs::{self, Initramfs, InitramfsError};
 use crate::interrupt;
 use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
-use crate::plan::workload::{self, Action, FOLDER, OUTPUT, RESULT, Workload};
-use crate::plan::{
-    Batch, Combination, GuestFs, OwnGuest, PASS_THROUGH, Plan, PlannedCell, Scheduler,
-};
-use crate::plan::{oltp, sysbench};
+use crate::plan::workload::{self, Action, OUTPUT, Workload};
+use crate::plan::{Batch, OwnGuest, Plan, PlannedCell, sysbench};
 use crate::qemu_command::shared_folder;
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(420);
 /// A look at what a script has said.
 const LOOK_PATIENCE: Duration = Duration::from_secs(20);
-/// fio opens all files of a personality at once.
-const OPEN_FILES: u32 = 65_536;
-/// How guests mount a folder of the host's.
-pub(super) const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
 
 /// What guests are booted from.
 #[derive(Debug)]
@@ -166,7 +159,8 @@ impl Stage {
         let most_seconds = cell.workload.most_seconds() + recorded_seconds * 2;
         let patience = Duration::from_secs(u64::from(most_seconds));
         self.guest
-            .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE + patience)?;
+            .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE + patience)
+            .map_err(|error| self.with_last_words(error))?;
         if recording.is_some() && self.has_agent && !self.agent_runs {
             self.guest.start_agent()?;
             self.agent_runs = true;
@@ -207,17 +201,16 @@ impl Stage {
         Ok(run)
     }
 
-    /// Of a script that was stopped: what the workload had said until then.
+    /// Of a script that was killed and could say nothing any more: what the workload had said until then.
     fn with_last_words(&self, error: LabError) -> LabError {
         let killed = failure::script_of(&error).filter(FailedScript::was_killed);
-        let Some(said) = killed.map(|script| script.said.to_owned()) else {
+        if killed.is_none_or(|script| !script.said.trim().is_empty()) {
             return error;
-        };
+        }
         let look = self
             .guest
             .run_ok(&format!("tail -n 20 {OUTPUT}"), LOOK_PATIENCE);
-        let log = format!("{said}\n{}", look.unwrap_or_default());
-        failure::with_log(error, log)
+        failure::with_log(error, look.unwrap_or_default())
     }
 }
 
@@ -282,102 +275,12 @@ fn settle(base: Option<&Base>) {
     let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
-/// Shell that unmounts the file system, where the workload did not, and before that ends what uses it.
-fn unmount_script() -> String {
-    format!(
-        "{}\ngrep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER}",
-        oltp::stop_script()
-    )
-}
-
-/// What scripts of workloads find: the device, the file system's name, and the command that checks it.
-fn variables(cell: &PlannedCell, disk: usize) -> String {
-    let id = disk_id(disk);
-    match cell.combination.guest_fs {
-        GuestFs::Fs(fs) => format!(
-            "bin=${{bin-{PROGRAM_FOLDER}}}\nname=$(disk {id})\ndev=/dev/$name\nfs={fs}\nfsck=\"{}\"\n",
-            fs.fsck_command("${bin}", "").trim_end()
-        ),
-        GuestFs::PassThrough => format!("dev={id}\nfs={PASS_THROUGH}\n"),
-    }
-}
-
-/// Shell that makes the file system anew on a disk that is as it was at first.
-fn prepare_script(cell: &PlannedCell, disk: usize) -> String {
-    let Combination {
-        guest_fs,
-        guest_scheduler,
-        guest_mount_options,
-        guest_read_ahead_kib,
-        ..
-    } = &cell.combination;
-    let mut script = format!(
-        "set -e\nulimit -n {OPEN_FILES}\numount {FOLDER} 2> /dev/null || true\n{}",
-        variables(cell, disk)
-    );
-    if *guest_scheduler != Scheduler::Default {
-        script.push_str(&format!(
-            "load bfq mq_deadline kyber_iosched\necho {guest_scheduler} > /sys/block/$name/queue/scheduler\n"
-        ));
-    }
-    if let Some(kib) = guest_read_ahead_kib {
-        script.push_str(&format!(
-            "echo {kib} > /sys/block/$name/queue/read_ahead_kb\n"
-        ));
-    }
-    if cell.combination.is_thin() {
-        script.push_str("blkdiscard $dev\n");
-    }
-    let options = if guest_mount_options.is_empty() {
-        "rw"
-    } else {
-        guest_mount_options
-    };
-    let (make, kept, empty) = match guest_fs {
-        GuestFs::Fs(fs) => {
-            let make = format!(
-                "load {}\n{}",
-                fs.module(),
-                fs.mkfs_command_in("${bin}", "$dev")
-            );
-            (make, String::new(), String::new())
-        }
-        // The host's file system stays; what an earlier run left in it goes.
-        GuestFs::PassThrough => (
-            String::from("load 9pnet_virtio 9p"),
-            format!("{P9_OPTIONS},"),
-            format!("rm -rf {FOLDER}/* {FOLDER}/.[!.]*"),
-        ),
-    };
-    script.push_str(&format!(
-        "{make}\nmkdir -p {FOLDER}\noptions={kept}{options}\nmount -t $fs -o $options $dev {FOLDER}\n{empty}\n{}\nsync\n",
-        cell.workload.prepare_script()
-    ));
-    if !cell.workload.is_warm() {
-        script.push_str("echo 3 > /proc/sys/vm/drop_caches\n");
-    }
-    script
-}
-
-/// Shell that runs the workload between two looks at the counters.
-fn measure_script(cell: &PlannedCell, disk: usize, seconds: Option<u32>) -> String {
-    format!(
-        "ulimit -n {OPEN_FILES}; rm -f {RESULT}\n{}echo @before; {SHELL}\n\
-         (\n{}\n) > {OUTPUT} 2>&1; status=$?\n\
-         [ $status != {KILLED} ] || {{ echo 'it was killed' >> {OUTPUT}; status=1; }}\n\
-         echo @after; {SHELL}\n\
-         [ $status = 0 ] || {{ tail -n 20 {OUTPUT} >&2; exit $status; }}\n\
-         echo @result; cat {RESULT} 2> /dev/null || true",
-        variables(cell, disk),
-        cell.workload.measure_script(seconds)
-    )
-}
-
 fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
-    let garbled = || LabError::NoResult {
+    let no_result = |said: String| LabError::NoResult {
         workload: workload.name.clone(),
-        said: last_lines(stdout, 6),
+        said,
     };
+    let garbled = || no_result(last_lines(stdout, 6));
     let (_, rest) = stdout.split_once("@before").ok_or_else(garbled)?;
     let (before, rest) = rest.split_once("@after").ok_or_else(garbled)?;
     let (after, result) = rest.split_once("@result").ok_or_else(garbled)?;
@@ -389,13 +292,14 @@ fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
     };
     match &workload.action {
         Action::Fio(_) => {
-            let fio = FioResult::parse(result).ok_or_else(garbled)?;
+            let fio = FioResult::parse(result).map_err(no_result)?;
             run.value = fio.value(workload.metric);
             run.elapsed_s = fio.elapsed_s;
             run.latency = fio.latency;
         }
         Action::FileIo(_) | Action::Oltp(_) => {
-            let sysbench = SysbenchResult::parse(result).ok_or_else(garbled)?;
+            let nothing = || no_result(without_figures("sysbench", result));
+            let sysbench = SysbenchResult::parse(result).ok_or_else(nothing)?;
             run.value = sysbench.per_second;
             run.elapsed_s = sysbench.elapsed_s;
             run.latency = BTreeMap::from([(sysbench.what.to_owned(), sysbench.latency)]);
@@ -408,6 +312,19 @@ fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
     Ok(run)
 }
 
+/// What is said where a program left no result, but something else.
+fn without_figures(program: &str, text: &str) -> String {
+    match text
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+    {
+        Some(line) => format!("{program} left no figures, but: {line}"),
+        None => format!("{program} left nothing"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -418,90 +335,28 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_made_anew_where_it_is_thin() {
-        let sparse = cell("name='a'\n[[workload]]\nname='randread'");
-        let script = prepare_script(&sparse, 3);
-        assert!(script.contains("disk nestrace-lab-3") && script.contains("blkdiscard $dev"));
-        let written = cell(
-            "name='a'\n[axes]\nplacement='fragmented'\nguest_scheduler='bfq'\nguest_read_ahead_kib=0\nguest_mount_options='noatime'\n[[workload]]\nname='iozone-reread'",
-        );
-        let script = prepare_script(&written, 0);
-        assert!(!script.contains("blkdiscard"));
-        assert!(script.contains("echo bfq > ") && script.contains("echo 0 > "));
-        assert!(script.contains("options=noatime\n") && script.contains("-o $options"));
-        // A reread finds what the layout left.
-        assert!(!script.contains("drop_caches"));
-    }
-
-    #[test]
-    fn a_check_finds_its_command_and_the_file_system_unmounted() {
-        for (fs, fsck) in [("ext3", "e2fsck -f -n"), ("xfs", "xfs_repair -n")] {
-            let cell = cell(&format!(
-                "name='a'\n[axes]\nguest_fs='{fs}'\n[[workload]]\nname='fsck-files'"
-            ));
-            let prepare = prepare_script(&cell, 1);
-            let (mount, unmount) = (
-                prepare.find("mount -t $fs").unwrap(),
-                prepare.rfind("umount /mnt/nestrace-lab").unwrap(),
-            );
-            assert!(mount < unmount, "{prepare}");
-            let script = measure_script(&cell, 1, Some(2));
-            assert!(
-                script.contains(&format!("fsck=\"${{bin}}{fsck}\"")),
-                "{script}"
-            );
-            assert!(script.contains("$fsck $dev"), "{script}");
-        }
-    }
-
-    #[test]
-    fn an_ext3_is_upgraded_before_or_after_its_files_are_laid_out() {
-        for (when, old) in [("old", true), ("new", false)] {
-            let cell = cell(&format!(
-                "name='a'\n[axes]\nguest_fs='ext3'\nguest_mount_options='noatime'\n\
-                 [[workload]]\nname='iozone-reread'\nupgrade='{when}'"
-            ));
-            let script = prepare_script(&cell, 0);
-            let place = |what: &str| script.find(what).unwrap_or_else(|| panic!("{script}"));
-            let order = [
-                place("mkfs.ext3"),
-                place("mount -t $fs -o $options"),
-                place("tune2fs -O extents,uninit_bg,dir_index,flex_bg $dev"),
-                place("e2fsck -fyD $dev"),
-                place("mount -t ext4 -o $options $dev"),
-            ];
-            assert!(order.is_sorted(), "{script}");
-            assert_eq!(place("--create_only=1") < order[2], old, "{script}");
-            // A reread finds in the page cache what the upgrade's unmounting took out of it.
-            assert_eq!(script.contains("cat /mnt/nestrace-lab/*"), old, "{script}");
-        }
-    }
-
-    #[test]
-    fn a_folder_of_the_hosts_is_emptied_and_not_formatted() {
-        let cell = cell(
-            "name='a'\n[axes]\nguest_fs='9p'\nguest_mount_options='noatime'\n[[workload]]\nname='randwrite'",
-        );
-        let script = prepare_script(&cell, 3);
-        for there in [
-            "dev=nestrace-lab-3\nfs=9p\n",
-            "version=9p2000.L,msize=262144,noatime\nmount -t $fs -o $options $dev",
-            "rm -rf /mnt/nestrace-lab/* /mnt/nestrace-lab/.[!.]*",
-        ] {
-            assert!(script.contains(there), "{script}");
-        }
-        for not_there in ["mkfs", "blkdiscard", "$(disk"] {
-            assert!(!script.contains(not_there), "{script}");
-        }
-        assert!(!cell.can_be_recorded());
-    }
-
-    #[test]
     fn a_command_is_measured_by_the_guests_clock() {
         let workload = cell("name='a'\n[[workload]]\nname='x'\ncommand='true'").workload;
         let stdout = "@before\nuptime 10.00 1\nctxt 1\n@after\nuptime 12.50 1\nctxt 5\n@result\n";
         let run = result(&workload, stdout).unwrap();
         assert_eq!((run.value, run.guest.context_switches), (2.5, 4));
         assert!(result(&workload, "@before").is_err());
+    }
+
+    #[test]
+    fn a_workload_without_a_result_is_told_without_the_counters() {
+        let stdout = "@before\nuptime 10.00 1\n@after\nctxt 3812\nuptime 12.50 1\n@result\n";
+        for (workload, expected) in [
+            (
+                "name='x'\nfio='--rw=read'",
+                "read the result of x: fio left no JSON",
+            ),
+            ("name='sysbench-rndrd'", "sysbench left nothing"),
+        ] {
+            let workload = cell(&format!("name='a'\n[[workload]]\n{workload}")).workload;
+            let error = result(&workload, stdout).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert!(!error.contains("ctxt"), "{error}");
+        }
     }
 }
