@@ -57,6 +57,8 @@ const ONLY_FIO: &str = "upgrade is for jobs of fio, which lay out files";
 /// mkfs.xfs refuses less since 5.19, mkfs.btrfs and mkfs.jfs need less.
 const SMALLEST_XFS: u64 = 300 << 20;
 const SMALLEST: u64 = 128 << 20;
+/// A kernel unpacks the guest's programs and the agent into memory, and panics where they do not fit.
+const LEAST_MEMORY: u64 = 512 << 20;
 
 pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let document = DeTable::parse(text).map_err(|error| {
@@ -153,8 +155,8 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
 fn memory_mib(top: &Section<'_>) -> Result<u32, PlanError> {
     match top.size("memory")? {
         None => Ok(768),
-        Some((bytes, _)) if (256 << 20..=1 << 40).contains(&bytes) => Ok((bytes >> 20) as u32),
-        Some((_, span)) => Err(top.error(&span, "memory has to be from 256M to 1T")),
+        Some((bytes, _)) if (LEAST_MEMORY..=1 << 40).contains(&bytes) => Ok((bytes >> 20) as u32),
+        Some((_, span)) => Err(top.error(&span, "memory has to be from 512M to 1T")),
     }
 }
 

@@ -375,8 +375,8 @@ fn sizes_that_cannot_be_have_their_place() {
             "line 2, column 13: data_size has to be at most half",
         ),
         (
-            "memory = '64M'",
-            "line 2, column 10: memory has to be from 256M",
+            "memory = '511M'",
+            "line 2, column 10: memory has to be from 512M",
         ),
         (
             "image_size = '1M'",
