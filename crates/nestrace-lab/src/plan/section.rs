@@ -133,7 +133,15 @@ impl<'t> Section<'t> {
         for value in several {
             let word = match value.get_ref() {
                 DeValue::String(text) => text.to_string(),
-                DeValue::Integer(number) => number.as_str().to_owned(),
+                // However it is written: 0x40 is 64.
+                DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+                    .map_err(|_| {
+                        self.error(
+                            &value.span(),
+                            format!("{key} has a number that is too large"),
+                        )
+                    })?
+                    .to_string(),
                 _ => return Err(self.wrong(key, value, "words")),
             };
             if words.iter().any(|(known, _)| *known == word) {

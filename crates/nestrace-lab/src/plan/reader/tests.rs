@@ -415,3 +415,36 @@ fn trees_of_different_sizes_are_different_trees() {
         assert!(script.contains(&own), "{script}");
     }
 }
+
+#[test]
+fn numbers_of_axes_are_decimal_however_they_are_written() {
+    for (written, kib) in [
+        ("0x40", 64),
+        ("0o20", 16),
+        ("0b1000", 8),
+        ("1_024", 1024),
+        ("+5", 5),
+    ] {
+        let plan = plan(&format!("[axes]\nguest_read_ahead_kib = {written}"));
+        let nested = plan.cells.last().unwrap();
+        assert_eq!(
+            nested.combination.guest_read_ahead_kib,
+            Some(kib),
+            "{written}"
+        );
+    }
+    let all = |rest: &str| format!("name = 'p'\n[axes]\n{rest}\n{WORKLOAD}");
+    for (rest, expected) in [
+        (
+            "guest_read_ahead_kib = [64, 0x40]",
+            "line 3, column 29: guest_read_ahead_kib has \"64\" twice",
+        ),
+        (
+            "guest_read_ahead_kib = 0xffffffffffffffff",
+            "line 3, column 24: guest_read_ahead_kib has a number that is too large",
+        ),
+        ("guest_read_ahead_kib = -1", "has no value \"-1\""),
+    ] {
+        refused(&all(rest), expected);
+    }
+}
