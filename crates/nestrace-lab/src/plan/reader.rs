@@ -57,6 +57,8 @@ const ONLY_FIO: &str = "upgrade is for jobs of fio, which lay out files";
 /// mkfs.xfs refuses less since 5.19, mkfs.btrfs and mkfs.jfs need less.
 const SMALLEST_XFS: u64 = 300 << 20;
 const SMALLEST: u64 = 128 << 20;
+/// A host's ext4 holds no larger file.
+const LARGEST: u64 = 16 << 40;
 /// A kernel unpacks the guest's programs and the agent into memory, and panics where they do not fit.
 const LEAST_MEMORY: u64 = 512 << 20;
 
@@ -85,6 +87,9 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let (image_bytes, image_place) = top.size("image_size")?.unwrap_or((512 << 20, 0..0));
     if image_bytes < SMALLEST {
         return Err(top.error(&image_place, "image_size has to be at least 128M"));
+    }
+    if image_bytes > LARGEST {
+        return Err(top.error(&image_place, "image_size has to be at most 16T"));
     }
     if scale.data_bytes.saturating_mul(2) > image_bytes {
         let place = top

@@ -382,6 +382,14 @@ fn sizes_that_cannot_be_have_their_place() {
             "image_size = '1M'",
             "line 2, column 14: image_size has to be at least 128M",
         ),
+        (
+            "image_size = '16777215T'",
+            "line 2, column 14: image_size has to be at most 16T",
+        ),
+        (
+            "image_size = '8388607T'",
+            "line 2, column 14: image_size has to be at most 16T",
+        ),
     ] {
         refused(
             &format!("name = 'p'\n{rest}\n[[workload]]\nname = 'randread'\n"),
@@ -446,5 +454,25 @@ fn numbers_of_axes_are_decimal_however_they_are_written() {
         ("guest_read_ahead_kib = -1", "has no value \"-1\""),
     ] {
         refused(&all(rest), expected);
+    }
+}
+
+#[test]
+fn the_largest_plan_has_an_estimate() {
+    let workloads: String = library::NAMES
+        .iter()
+        .map(|name| format!("[[workload]]\nname = '{name}'\n"))
+        .collect();
+    let plan = read(&format!(
+        "name = 'p'\nimage_size = '16T'\ndata_size = '7T'\nseconds = 86400\nwarm_up_seconds = 600\n\
+         record_seconds = 600\nrepetitions = 100\nmemory = '1T'\n\
+         [axes]\nhost_fs = ['ext4', 'xfs', 'btrfs']\nhost_mount_options = ['', 'noatime']\n\
+         [host]\nin_guest = true\n{workloads}"
+    ))
+    .unwrap();
+    let estimate = plan.estimate();
+    assert!(estimate.work_bytes > 6 * (16 << 40) && estimate.seconds > 86_400);
+    for cell in &plan.cells {
+        assert!(cell.workload.most_seconds() > 0);
     }
 }
