@@ -51,6 +51,9 @@ impl Filter {
 /// More would take weeks.
 const MOST_COMBINATIONS: usize = 20_000;
 
+/// Bytes of a cell's name: files have it with an ending, and a file system takes 255.
+const LONGEST_NAME: usize = 200;
+
 /// The cells of a plan, and what was left out.
 pub(super) fn make(
     top: &Section<'_>,
@@ -91,14 +94,14 @@ pub(super) fn make(
         let message = "this exclude fits no combination of the axes";
         return Err(top.error(&excludes[unused].1, message));
     }
-    for (addition, place) in includes {
+    for (addition, place) in &includes {
         let is_meant = |workload: &&Workload| {
             let names = addition.workloads.as_ref();
             names.is_none_or(|names| names.contains(&workload.name))
         };
         for (combination, _) in product(top, &addition.values)? {
             if let Some(objection) = combination.objection() {
-                return Err(top.error(&place, format!("{combination}: {objection}")));
+                return Err(top.error(place, format!("{combination}: {objection}")));
             }
             for workload in workloads.iter().filter(is_meant) {
                 match workload.objection(combination.guest_fs) {
@@ -117,7 +120,32 @@ pub(super) fn make(
         });
         return Err(top.error(&(0..0), format!("no combination is left{why}")));
     }
-    Ok((with_baselines(wanted), excluded))
+    let cells = with_baselines(wanted);
+    let additions = includes.iter().map(|(addition, _)| &addition.values);
+    check_names(top, &cells, [values].into_iter().chain(additions))?;
+    Ok((cells, excluded))
+}
+
+/// Refuses names that no file can have. Where: at the longest word of such a cell.
+fn check_names<'v>(
+    top: &Section<'_>,
+    cells: &[PlannedCell],
+    values: impl Iterator<Item = &'v Values>,
+) -> Result<(), PlanError> {
+    let Some(cell) = cells.iter().find(|cell| cell.id.len() > LONGEST_NAME) else {
+        return Ok(());
+    };
+    let words = values.flatten().flat_map(|(axis, words)| {
+        let own = cell.combination.word(*axis);
+        words.iter().filter(move |(word, _)| *word == own)
+    });
+    let longest = words.max_by_key(|(word, _)| word.len());
+    let message = format!(
+        "a cell's name would have {} bytes: {LONGEST_NAME} are the most that names of its files have room for",
+        cell.id.len()
+    );
+    let place = longest.map_or(0..0, |(_, span)| span.clone());
+    Err(top.error(&place, message))
 }
 
 /// The combinations of the axes that can be. A value that can be in none of them is a mistake.

@@ -85,6 +85,12 @@ pub fn has_block_size(name: &str) -> bool {
     NAMES.contains(&name) && models.contains(&model)
 }
 
+/// Whether a workload of the library goes past the guest's page cache in blocks of a size that a plan may choose.
+#[must_use]
+pub fn is_direct(name: &str) -> bool {
+    has_block_size(name) && !name.starts_with("iozone")
+}
+
 type Parts = (String, Metric, Action);
 
 fn fio(jobs: &[(&str, String)], is_timed: bool) -> FioJobs {

@@ -53,6 +53,10 @@ const WORKLOAD_KEYS: [&str; 10] = [
     "about",
     "upgrade",
 ];
+/// Less than a personality's file or a record is nothing to work on.
+const LEAST_DATA: u64 = 1 << 20;
+/// What O_DIRECT reads and writes of a disk at least.
+const SECTOR: u64 = 512;
 const ONLY_FIO: &str = "upgrade is for jobs of fio, which lay out files";
 /// mkfs.xfs refuses less since 5.19, mkfs.btrfs and mkfs.jfs need less.
 const SMALLEST_XFS: u64 = 300 << 20;
@@ -126,9 +130,16 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let word = |key| -> Result<Option<String>, PlanError> {
         Ok(top.string(key)?.map(|(text, _)| text.to_owned()))
     };
+    let seconds = top.number("record_seconds", 1..=600)?;
     let recorded = match top.boolean("record")? {
-        Some(false) => 0,
-        _ => top.number("record_seconds", 1..=600)?.unwrap_or(2) as u32,
+        Some(false) => {
+            if let Some(place) = top.place("record_seconds") {
+                let message = "record_seconds says nothing: record = false records nothing";
+                return Err(top.error(&place, message));
+            }
+            0
+        }
+        _ => seconds.unwrap_or(2) as u32,
     };
     let plan = Plan {
         name,
@@ -141,7 +152,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         guest: GuestSize {
             memory_mib: memory_mib(&top)?,
             vcpus: top.number("vcpus", 1..=64)?.unwrap_or(2) as u32,
-            kernel: word("kernel")?.unwrap_or_else(|| String::from("6.1")),
+            kernel: kernel(&top)?,
             has_agent: top.boolean("agent")?.unwrap_or(true),
         },
         own_guest,
@@ -155,6 +166,19 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         guest_section::check(&top, &plan.cells)?;
     }
     Ok(plan)
+}
+
+/// A part of a package's name. Which there are apt knows.
+fn kernel(top: &Section<'_>) -> Result<String, PlanError> {
+    let Some((series, span)) = top.string("kernel")? else {
+        return Ok(String::from("6.1"));
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if series.is_empty() || !series.chars().all(is_plain) {
+        let message = "kernel has to be a series of Debian's, such as \"6.1\"";
+        return Err(top.error(&span, message));
+    }
+    Ok(series.to_owned())
 }
 
 fn memory_mib(top: &Section<'_>) -> Result<u32, PlanError> {
@@ -193,12 +217,21 @@ fn experiment(top: &Section<'_>) -> Result<Option<String>, PlanError> {
 }
 
 fn scale(top: &Section<'_>) -> Result<Scale, PlanError> {
-    let data = top.size("data_size")?;
+    let data = data_size(top)?;
     Ok(Scale {
         seconds: top.number("seconds", 1..=86_400)?.unwrap_or(10) as u32,
         warm_up_seconds: top.number("warm_up_seconds", 0..=600)?.unwrap_or(2) as u32,
         data_bytes: data.map_or(128 << 20, |(bytes, _)| bytes),
     })
+}
+
+fn data_size(section: &Section<'_>) -> Result<Option<Placed<u64>>, PlanError> {
+    match section.size("data_size")? {
+        Some((bytes, span)) if bytes < LEAST_DATA => {
+            Err(section.error(&span, "data_size has to be at least 1M"))
+        }
+        found => Ok(found),
+    }
 }
 
 fn workloads(
@@ -238,14 +271,22 @@ fn workload(
     if let (Some(seconds), false) = (section.number("seconds", 1..=86_400)?, is_command) {
         scale.seconds = seconds as u32;
     }
-    if let Some((bytes, span)) = section.size("data_size")? {
+    if let Some((bytes, span)) = data_size(section)? {
         if bytes.saturating_mul(2) > image_bytes {
             return Err(section.error(&span, "data_size has to be at most half of image_size"));
         }
         scale.data_bytes = bytes;
     }
     let fio = section.string("fio")?;
+    if let Some((options, span)) = &fio
+        && options.trim().is_empty()
+    {
+        return Err(section.error(span, "fio is empty: it has options of fio"));
+    }
     if let Some((measure, span)) = section.string("command")? {
+        if measure.trim().is_empty() {
+            return Err(section.error(&span, "command is empty: there is nothing to measure"));
+        }
         if fio.is_some() || section.string("use")?.is_some() {
             return Err(section.error(&span, "a workload has command, or use and fio, not both"));
         }
@@ -262,8 +303,8 @@ fn workload(
     }
     unused(section, &["prepare"], "anything but a command of your own")?;
     let about = section.string("about")?;
-    let block_size = block_size(section)?;
     let (used, used_at) = section.string("use")?.unwrap_or((&name, span));
+    let block_size = block_size(section, used, &scale)?;
     let mut workload = match library::named(used, scale, block_size) {
         Some(workload) => workload,
         None if fio.is_some() && used == name => own_fio(scale),
@@ -325,15 +366,28 @@ fn unused(section: &Section<'_>, keys: &[&str], of: &str) -> Result<(), PlanErro
     }
 }
 
-/// In fio's words.
-fn block_size<'t>(section: &Section<'t>) -> Result<Option<&'t str>, PlanError> {
+/// In fio's words; of a workload of the library, such that it can be done.
+fn block_size<'t>(
+    section: &Section<'t>,
+    used: &str,
+    scale: &Scale,
+) -> Result<Option<&'t str>, PlanError> {
     let Some((word, span)) = section.string("block_size")? else {
         return Ok(None);
     };
-    if file_io::bytes(word).is_some() {
-        return Ok(Some(word));
+    let Some(bytes) = file_io::bytes(word) else {
+        return Err(section.error(&span, "block_size has to be like 4096, 8k or 1m"));
+    };
+    if library::is_direct(used) && bytes % SECTOR != 0 {
+        let message = format!("block_size has to be a multiple of 512: {used} has O_DIRECT");
+        return Err(section.error(&span, message));
     }
-    Err(section.error(&span, "block_size has to be like 4096, 8k or 1m"))
+    if bytes > scale.data_bytes {
+        let message =
+            "block_size has to be at most data_size: there would be nothing to read or write";
+        return Err(section.error(&span, message));
+    }
+    Ok(Some(word))
 }
 
 fn upgrade(section: &Section<'_>, action: &Action) -> Result<Option<Upgrade>, PlanError> {

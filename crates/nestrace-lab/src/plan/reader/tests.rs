@@ -476,3 +476,74 @@ fn the_largest_plan_has_an_estimate() {
         assert!(cell.workload.most_seconds() > 0);
     }
 }
+
+#[test]
+fn what_could_only_fail_is_refused_with_its_place() {
+    let options = "noatime,".repeat(30);
+    let long = format!("[axes]\nguest_mount_options = ['', '{options}']\n{WORKLOAD}");
+    let short = format!("[axes]\nguest_mount_options = '{options}'\n{WORKLOAD}");
+    for (rest, expected) in [
+        (
+            long.as_str(),
+            "line 3, column 28: a cell's name would have 257 bytes: 200 are the most",
+        ),
+        (
+            &format!("{WORKLOAD}[[include]]\nguest_mount_options = '{options}'"),
+            "line 5, column 23: a cell's name would have",
+        ),
+        (
+            "data_size = '1023K'",
+            "line 2, column 13: data_size has to be at least 1M",
+        ),
+        (
+            "[[workload]]\nname = 'mailserver'\ndata_size = '512'",
+            "line 4, column 13: data_size has to be at least 1M",
+        ),
+        (
+            "[[workload]]\nname = 'randread'\nblock_size = '4000'",
+            "line 4, column 14: block_size has to be a multiple of 512: randread has O_DIRECT",
+        ),
+        (
+            "[[workload]]\nname = 'sysbench-rndrd'\nblock_size = '1000'",
+            "line 4, column 14: block_size has to be a multiple of 512",
+        ),
+        (
+            "data_size = '4M'\n[[workload]]\nname = 'iozone-read'\nblock_size = '8m'",
+            "line 5, column 14: block_size has to be at most data_size",
+        ),
+        (
+            "[[workload]]\nname = 'x'\ncommand = ' '",
+            "line 4, column 11: command is empty",
+        ),
+        (
+            "[[workload]]\nname = 'randread'\nfio = ''",
+            "line 4, column 7: fio is empty",
+        ),
+        (
+            "record_seconds = 5\nrecord = false",
+            "line 2, column 18: record_seconds says nothing",
+        ),
+        (
+            "kernel = ''",
+            "line 2, column 10: kernel has to be a series",
+        ),
+        (
+            "kernel = '6.1; reboot'",
+            "line 2, column 10: kernel has to be a series",
+        ),
+    ] {
+        let own = if rest.contains("[[workload]]") {
+            ""
+        } else {
+            WORKLOAD
+        };
+        refused(&format!("name = 'p'\n{rest}\n{own}"), expected);
+    }
+    // What does not vary is in no name, and records are of any size.
+    for rest in [
+        short.as_str(),
+        "[[workload]]\nname = 'iozone-read'\nblock_size = '1000'",
+    ] {
+        read(&format!("name = 'p'\n{rest}\n")).unwrap();
+    }
+}
