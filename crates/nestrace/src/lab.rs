@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use nestrace_lab::experiment::{
-    self, BaseError, FolderError, LabError, Options, OwnGuestError, Progress,
+    self, BaseError, FolderError, LabError, Options, OwnGuestError, Progress, ScriptError,
 };
 use nestrace_lab::initramfs::InitramfsError;
 use nestrace_lab::kernel_image::KernelImageError;
@@ -82,6 +82,10 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
     let plan = Plan::read(&text).map_err(|error: plan::PlanError| {
         Failure::new(INPUT, format!("{}: {error}", name.display()))
             .hint("docs/lab.md describes plans")
+    })?;
+    experiment::check_scripts(&plan).map_err(|error| match error {
+        ScriptError::NoShell { .. } => Failure::new(INPUT, format!("{}: {error}", name.display())),
+        _ => Failure::caused(MISSING, &error),
     })?;
     Ok((plan, text))
 }
@@ -355,6 +359,21 @@ mod tests {
         let (plan, _) = read_plan(Path::new("quick")).unwrap();
         assert_eq!(plan.name, "quick");
         assert!(read_plan(Path::new("no-such-plan")).is_err());
+    }
+
+    #[test]
+    fn a_plan_whose_command_is_no_shell_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mine.toml");
+        let text = "name = 'p'\n[[workload]]\nname = 'x'\ncommand = \"echo 'a\"\n";
+        std::fs::write(&file, text).unwrap();
+        let failure = read_plan(&file).unwrap_err();
+        assert_eq!(failure.code(), INPUT);
+        let said = failure.message();
+        assert!(
+            said.contains("mine.toml: read command of the workload \"x\""),
+            "{said}"
+        );
     }
 
     /// What is said of an error, with its code.

@@ -20,6 +20,7 @@ mod own_guest;
 mod recorder;
 mod results_folder;
 mod scattered_image;
+mod script_check;
 mod scripts;
 mod sequence;
 mod stage;
@@ -39,6 +40,7 @@ pub use database::DatabaseError;
 pub use own_guest::OwnGuestError;
 pub use recorder::RecorderError;
 pub use results_folder::{FolderError, read_results};
+pub use script_check::{ScriptError, check_scripts};
 pub use standing::{CellStanding, Standing, standing};
 pub use tree::TreeError;
 
