@@ -75,6 +75,12 @@ impl Failure {
         self
     }
 
+    /// What to type or do next.
+    #[cfg(test)]
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// Says it on stderr. A closed pipe is success: whoever read the output has had enough.
     pub fn report(&self) -> ExitCode {
         if self.message == CLOSED_PIPE {

@@ -208,12 +208,21 @@ fn folder_failure(error: &FolderError) -> Failure {
         FolderError::OtherPlan { .. } | FolderError::NotOurs(_) => {
             Failure::caused(INPUT, error).hint("name another folder with -o")
         }
+        FolderError::File { source, .. } if is_no_folder(source) => {
+            Failure::caused(INPUT, error).hint("-o names a folder")
+        }
         FolderError::Content { path, .. } => Failure::caused(INPUT, error).hint(format!(
             "without {} its runs are made again",
             path.display()
         )),
         _ => Failure::caused(FAILURE, error),
     }
+}
+
+/// What stands where the folder should be, or above it, is something else.
+fn is_no_folder(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{AlreadyExists, NotADirectory};
+    [AlreadyExists, NotADirectory].contains(&error.kind())
 }
 
 fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted: bool) -> Failure {
@@ -227,8 +236,10 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
             DeviceError::Look { .. } | DeviceError::Refused { .. } | DeviceError::Twice { .. },
         )) => Failure::caused(INPUT, error).hint("the plan names it under [host]"),
         LabError::Folder(error) => folder_failure(error),
-        LabError::NoSpace { .. } | LabError::NoMemory { .. } => Failure::caused(MISSING, error)
-            .hint("-o names a folder on another disk; image_size, data_size and memory are in the plan"),
+        LabError::NoSpace { .. } => Failure::caused(MISSING, error)
+            .hint("-o names a folder on another disk; image_size and data_size are in the plan"),
+        LabError::NoMemory { .. } => Failure::caused(MISSING, error)
+            .hint("memory in the plan is that of a guest; or end other programs"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
             .hint("cargo build --release -p nestrace -p nestrace-agent leaves both in one folder; agent = false in the plan goes without"),
         LabError::OwnGuest(own) => own_guest_failure(own),
@@ -437,6 +448,22 @@ mod tests {
             ),
             (FolderError::Busy(folder()).into(), FAILURE),
             (
+                FolderError::File {
+                    path: folder(),
+                    source: std::io::ErrorKind::AlreadyExists.into(),
+                }
+                .into(),
+                INPUT,
+            ),
+            (
+                FolderError::File {
+                    path: folder(),
+                    source: std::io::ErrorKind::PermissionDenied.into(),
+                }
+                .into(),
+                FAILURE,
+            ),
+            (
                 InitramfsError::NoProgram(String::from("btrfs")).into(),
                 MISSING,
             ),
@@ -448,6 +475,21 @@ mod tests {
         assert_eq!(
             (code, message.as_str()),
             (FAILURE, "interrupted; finished runs are kept")
+        );
+    }
+
+    #[test]
+    fn too_little_memory_is_not_helped_by_another_disk() {
+        let (plan, _) = read_plan(Path::new("quick")).unwrap();
+        let error = LabError::NoMemory {
+            needed_mib: 2,
+            available_mib: 1,
+        };
+        let failure = lab_failure(&error, &plan, &named_devices::args_of(&[]), false);
+        let hint = failure.hint_text().unwrap_or_default();
+        assert!(
+            hint.contains("memory in the plan") && !hint.contains("-o"),
+            "{hint}"
         );
     }
 

@@ -64,8 +64,8 @@ pub(super) fn make(
 ) -> Result<(Vec<PlannedCell>, Vec<Excluded>), PlanError> {
     let mut excluded = Vec::new();
     let possible = possible(top, values, &mut excluded)?;
+    check_excludes(top, values, excludes, workloads)?;
     let mut wanted: Vec<(Combination, &Workload)> = Vec::new();
-    let mut used = vec![false; excludes.len()];
     for workload in workloads {
         for combination in &possible {
             if let Some(objection) = workload.objection(combination.guest_fs) {
@@ -75,24 +75,15 @@ pub(super) fn make(
                 });
                 continue;
             }
-            let filter = excludes
-                .iter()
-                .position(|(filter, _)| filter.fits(combination, &workload.name));
-            match filter {
-                Some(number) => {
-                    used[number] = true;
-                    excluded.push(Excluded {
-                        what: format!("{combination}, {}", workload.name),
-                        reason: excludes[number].0.reason.clone(),
-                    });
-                }
+            let mut filters = excludes.iter().map(|(filter, _)| filter);
+            match filters.find(|filter| filter.fits(combination, &workload.name)) {
+                Some(filter) => excluded.push(Excluded {
+                    what: format!("{combination}, {}", workload.name),
+                    reason: filter.reason.clone(),
+                }),
                 None => wanted.push((combination.clone(), workload)),
             }
         }
-    }
-    if let Some(unused) = used.iter().position(|used| !used) {
-        let message = "this exclude fits no combination of the axes";
-        return Err(top.error(&excludes[unused].1, message));
     }
     for (addition, place) in &includes {
         let is_meant = |workload: &&Workload| {
@@ -114,16 +105,49 @@ pub(super) fn make(
             }
         }
     }
-    if wanted.is_empty() {
-        let why = excluded.last().map_or(String::new(), |last| {
-            format!("; left out: {} ({})", last.what, last.reason)
-        });
-        return Err(top.error(&(0..0), format!("no combination is left{why}")));
-    }
     let cells = with_baselines(wanted);
     let additions = includes.iter().map(|(addition, _)| &addition.values);
     check_names(top, &cells, [values].into_iter().chain(additions))?;
     Ok((cells, excluded))
+}
+
+/// Refuses an exclude that would leave nothing out, whatever the others do.
+fn check_excludes(
+    top: &Section<'_>,
+    values: &Values,
+    excludes: &[Placed<Filter>],
+    workloads: &[Workload],
+) -> Result<(), PlanError> {
+    let all = product(top, values)?;
+    for (filter, place) in excludes {
+        let fits = |combination| {
+            let mut workloads = workloads.iter();
+            workloads.any(|workload| filter.fits(combination, &workload.name))
+        };
+        if !all.iter().any(|(combination, _)| fits(combination)) {
+            let message = "this exclude fits no combination of the axes";
+            return Err(top.error(place, message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a plan of which nothing is left.
+pub(super) fn check_left(
+    top: &Section<'_>,
+    cells: &[PlannedCell],
+    excludes: &[Placed<Filter>],
+    excluded: &[Excluded],
+) -> Result<(), PlanError> {
+    if !cells.is_empty() {
+        return Ok(());
+    }
+    let why = excluded.last().map_or(String::new(), |last| {
+        format!("; left out: {} ({})", last.what, last.reason)
+    });
+    let place = excludes.last().map(|(_, place)| place.clone());
+    let place = place.or_else(|| top.place("axes")).unwrap_or(0..0);
+    Err(top.error(&place, format!("no combination is left{why}")))
 }
 
 /// Refuses names that no file can have. Where: at the longest word of such a cell.

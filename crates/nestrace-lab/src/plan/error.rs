@@ -59,8 +59,13 @@ pub(super) fn suggestion(word: &str, known: &[&str]) -> String {
         .iter()
         .map(|name| (strsim::damerau_levenshtein(word, name), *name))
         .min_by_key(|(distance, _)| *distance);
+    // Half of the letters are the same, at least: every word of two letters is two letters away from another.
+    let is_near = |distance: usize, name: &str| {
+        let longer = word.chars().count().max(name.len());
+        distance <= 2.max(name.len() / 3) && distance * 2 <= longer
+    };
     match nearest {
-        Some((distance, name)) if distance <= 2.max(name.len() / 3) => {
+        Some((distance, name)) if is_near(distance, name) => {
             format!("; did you mean \"{name}\"?")
         }
         _ => format!("; there is {}", known.join(", ")),
@@ -87,6 +92,13 @@ mod tests {
             suggestion("cahce", &["cache", "aio"]),
             "; did you mean \"cache\"?"
         );
-        assert_eq!(suggestion("zzzzzz", &["a", "b"]), "; there is a, b");
+        assert_eq!(suggestion("xsf", &["9p", "xfs"]), "; did you mean \"xfs\"?");
+        for word in ["zzzzzz", "", "4", "qq", "zip"] {
+            assert_eq!(
+                suggestion(word, &["9p", "bd"]),
+                "; there is 9p, bd",
+                "{word}"
+            );
+        }
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn read(top: &Section<'_>) -> Result<Option<OwnGuest>, PlanError> {
         }
         (None, None, _) => {
             let message = "[guest] names a libvirt domain of yours (domain = \"vm1\") or a socket of QEMU's monitor (qmp = \"/run/vm1.qmp\")";
-            return Err(top.error(&(0..0), message));
+            return Err(top.error(&top.place(TABLE).unwrap_or(0..0), message));
         }
     };
     for key in OF_BUILT_GUESTS {
@@ -155,6 +155,7 @@ mod tests {
     fn what_a_running_guest_cannot_be_given_is_refused() {
         for (head, guest, expected) in [
             ("", "ssh = 'vm1'", "names a libvirt domain"),
+            ("", "", "line 3, column 1: [guest] names a libvirt domain"),
             (
                 "",
                 "domain = '-c'",

@@ -117,9 +117,10 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         let is_there = |cell: &PlannedCell| cell.workload.name == workload.name;
         if workload.upgrade.is_some() && !cells.iter().any(is_there) {
             let message = "upgrade is of ext3, and no combination has it for guest_fs";
-            return Err(section.error(&place, message));
+            return Err(section.error(&section.place("upgrade").unwrap_or(place), message));
         }
     }
+    cells::check_left(&top, &cells, &excludes, &excluded)?;
     let has_xfs = cells
         .iter()
         .any(|cell| cell.combination.guest_fs == GuestFs::Fs(GuestFsKind::Xfs));
@@ -510,6 +511,10 @@ fn filters(
             workloads: names_of_workloads(&section, workloads)?,
             reason: reason.to_owned(),
         };
+        if filter.values.is_empty() && filter.workloads.is_none() {
+            let message = "an exclude names axes or workloads: this one leaves everything out";
+            return Err(section.error(&place, message));
+        }
         filters.push((filter, place));
     }
     Ok(filters)

@@ -290,11 +290,11 @@ fn an_upgrade_is_of_ext3_and_leaves_the_others_out() {
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'\n[[workload]]\nname = 'randread'",
-            "line 2, column 1: upgrade is of ext3",
+            "line 5, column 11: upgrade is of ext3",
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'",
-            "no combination is left; left out: ext4 on ext4 (raw, none, native, virtio), x (only ext3",
+            "line 5, column 11: upgrade is of ext3",
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'create-files'\nupgrade = 'old'",
@@ -545,5 +545,44 @@ fn what_could_only_fail_is_refused_with_its_place() {
         "[[workload]]\nname = 'iozone-read'\nblock_size = '1000'",
     ] {
         read(&format!("name = 'p'\n{rest}\n")).unwrap();
+    }
+}
+
+#[test]
+fn each_exclude_is_judged_by_itself() {
+    let axes = "[axes]\nguest_fs = ['ext4', 'xfs']\nhost_fs = ['ext4', 'xfs']\n";
+    let all = "[[exclude]]\nguest_fs = 'xfs'\nreason = 'first'\n";
+    let one = "[[exclude]]\nguest_fs = 'xfs'\nhost_fs = 'ext4'\n";
+    for excludes in [format!("{all}{one}"), format!("{one}{all}")] {
+        let plan = plan(&format!("{axes}{excludes}"));
+        assert_eq!(ids(&plan), ["ext4-on-bd", "ext4-on-ext4", "ext4-on-xfs"]);
+    }
+    for (excludes, expected) in [
+        ("[[exclude]]", "line 5, column 1: an exclude names axes"),
+        (
+            "[[exclude]]\nreason = 'all'",
+            "line 5, column 1: an exclude names axes",
+        ),
+        (
+            "[[exclude]]\nguest_fs = 'jfs'",
+            "line 5, column 1: this exclude fits no combination",
+        ),
+        (
+            "[[exclude]]\nguest_fs = ['ext4', 'xfs']",
+            "line 5, column 1: no combination is left; left out: ",
+        ),
+    ] {
+        refused(
+            &format!("name = 'p'\n{axes}{excludes}\n{WORKLOAD}"),
+            expected,
+        );
+    }
+}
+
+#[test]
+fn words_that_are_nowhere_near_get_no_suggestion() {
+    for word in ["''", "4", "'zzz'"] {
+        let text = format!("name = 'p'\n[axes]\nguest_fs = {word}\n{WORKLOAD}");
+        refused(&text, "; there is ext2, ext3");
     }
 }
