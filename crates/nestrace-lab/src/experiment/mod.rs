@@ -17,6 +17,7 @@ mod ledger;
 mod leftovers;
 mod machine;
 mod own_guest;
+mod pace;
 mod recorder;
 mod results_folder;
 mod scattered_image;

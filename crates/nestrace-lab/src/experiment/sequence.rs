@@ -4,13 +4,11 @@ use std::time::Instant;
 
 use super::bench::{Bench, StepError};
 use super::ledger::Ledger;
+use super::pace::Pace;
 use super::{LabError, Outcome, Progress, failure, unix_seconds};
 use crate::interrupt;
 use crate::plan::{Kind, Plan, Step};
 use nestrace_report::lab::CellRun;
-
-/// Seconds of the estimate after which the pace so far says more than the estimate.
-const PACE_IS_KNOWN: f64 = 20.0;
 
 /// Runs what is open.
 ///
@@ -23,10 +21,8 @@ pub(super) fn run(
     bench: &mut dyn Bench,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
-    let start = Instant::now();
     let is_open: Vec<bool> = steps.iter().map(|step| ledger.is_open(step)).collect();
-    // What the estimate gave to the steps that were done.
-    let mut foreseen = 0.0;
+    let mut pace = Pace::default();
     for (number, step) in steps.iter().enumerate() {
         interrupt::check()?;
         if !is_open[number] || ledger.is_given_up(step) {
@@ -35,23 +31,21 @@ pub(super) fn run(
         let rest = steps.iter().zip(&is_open).skip(number);
         let rest = rest.filter(|(step, open)| **open && !ledger.is_given_up(step));
         let left: f64 = rest.map(|(step, _)| plan.step_seconds(step) as f64).sum();
-        // How long it really took corrects the estimate.
-        let pace = if foreseen > PACE_IS_KNOWN {
-            start.elapsed().as_secs_f64() / foreseen
-        } else {
-            1.0
-        };
         let mut now = Progress {
             n_done: number,
             n_all: steps.len(),
-            seconds_left: (left * pace) as u64,
+            seconds_left: (left * pace.factor()) as u64,
             what: name_of(step, &plan.cells[step.cell].id),
         };
         progress(&now);
-        foreseen += plan.step_seconds(step) as f64;
+        let begin = Instant::now();
         let started_unix_s = unix_seconds();
         let bundle = ledger.place_of_recording(step)?;
         let done = bench.run(step, bundle.as_deref());
+        pace.note(
+            plan.step_seconds(step) as f64,
+            begin.elapsed().as_secs_f64(),
+        );
         if let Some(accelerator) = bench.accelerator() {
             ledger.note_accelerator(accelerator)?;
         }
