@@ -12,11 +12,42 @@ const OPEN_FILES: u32 = 65_536;
 /// How guests mount a folder of the host's.
 pub(super) const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
 
+/// In the environment of all that workloads start.
+const MARK: &str = "NESTRACE_LAB_WORKLOAD";
+
 /// Shell that unmounts the file system, where the workload did not, and before that ends what uses it.
 pub(super) fn unmount_script() -> String {
     format!(
-        "{}\ngrep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER}",
-        oltp::stop_script()
+        "{}\ngrep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER} 2> /dev/null && exit 0\n{}\n\
+         tries=0\n\
+         until umount {FOLDER} 2> {OUTPUT}; do\n\
+         tries=$((tries + 1))\n\
+         [ $tries -lt 20 ] || {{ cat {OUTPUT} >&2; tell_users; exit 1; }}\n\
+         sleep 0.1\n\
+         done",
+        oltp::stop_script(),
+        end_users(FOLDER)
+    )
+}
+
+/// Shell that ends what workloads started and what still uses files below a folder; `tell_users` names what uses them
+/// then. A guest of the user's has processes that are none of ours.
+fn end_users(folder: &str) -> String {
+    format!(
+        "users() {{\n\
+         for process in /proc/[0-9]*; do\n\
+         {{ ls -l $process/cwd $process/root $process/exe $process/fd; cat $process/maps; }} 2> /dev/null |\n\
+         grep -qE ' {folder}(/|$)' && echo ${{process#/proc/}}\n\
+         done\n\
+         }}\n\
+         tell_users() {{\n\
+         for process in $(users); do\n\
+         echo \"cannot unmount {folder}: $(cat /proc/$process/comm) ($process) uses it\" >&2\n\
+         done\n\
+         }}\n\
+         for process in $(users); do\n\
+         tr '\\0' '\\n' < /proc/$process/environ 2> /dev/null | grep -q '^{MARK}=' && kill -KILL $process\n\
+         done 2> /dev/null"
     )
 }
 
@@ -25,10 +56,10 @@ fn variables(cell: &PlannedCell, disk: usize) -> String {
     let id = disk_id(disk);
     match cell.combination.guest_fs {
         GuestFs::Fs(fs) => format!(
-            "bin=${{bin-{PROGRAM_FOLDER}}}\nname=$(disk {id})\ndev=/dev/$name\nfs={fs}\nfsck=\"{}\"\n",
+            "export {MARK}=1\nbin=${{bin-{PROGRAM_FOLDER}}}\nname=$(disk {id})\ndev=/dev/$name\nfs={fs}\nfsck=\"{}\"\n",
             fs.fsck_command("${bin}", "").trim_end()
         ),
-        GuestFs::PassThrough => format!("dev={id}\nfs={PASS_THROUGH}\n"),
+        GuestFs::PassThrough => format!("export {MARK}=1\ndev={id}\nfs={PASS_THROUGH}\n"),
     }
 }
 
@@ -270,5 +301,36 @@ mod tests {
                 Tool::new("sh").args(["-n", "-c", &script]).run().unwrap();
             }
         }
+    }
+
+    #[test]
+    fn what_a_workload_left_running_is_ended_and_nothing_else() {
+        use std::os::unix::process::ExitStatusExt;
+        use std::process::{Command, Stdio};
+
+        let folder = tempfile::tempdir().unwrap();
+        let sleep = |mark: &str, place: &std::path::Path| {
+            let mut command = Command::new("sleep");
+            command.arg("60").current_dir(place).stdin(Stdio::null());
+            command.env(mark, "1").spawn().unwrap()
+        };
+        let mut ours = sleep(MARK, folder.path());
+        let mut elsewhere = sleep(MARK, std::path::Path::new("/"));
+        let mut other = sleep("OTHER", folder.path());
+        let script = format!(
+            "{}\ntell_users 2>&1",
+            end_users(&folder.path().display().to_string())
+        );
+        let said = Tool::new("sh").args(["-c", &script]).run();
+        let killed = ours.wait().unwrap();
+        let others = [&mut elsewhere, &mut other].map(|child| {
+            let ended = child.try_wait().unwrap();
+            let _ = child.kill();
+            let _ = child.wait();
+            ended
+        });
+        assert_eq!((killed.signal(), others), (Some(9), [None, None]));
+        let told = format!("sleep ({}) uses it", other.id());
+        assert!(said.unwrap().contains(&told));
     }
 }
