@@ -46,9 +46,18 @@ impl fmt::Display for Place {
 
 impl PlanError {
     pub(super) fn at(text: &str, span: &Range<usize>, message: impl Into<String>) -> Self {
+        // Words of the plan are in it, and a terminal obeys what is no letter.
+        let plain = |c: char| {
+            if c.is_control() {
+                c.escape_default().to_string()
+            } else {
+                c.to_string()
+            }
+        };
+        let message: String = message.into();
         Self {
             place: Place::of(text, span.start),
-            message: message.into(),
+            message: message.chars().map(plain).collect(),
         }
     }
 }

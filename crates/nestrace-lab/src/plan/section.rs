@@ -56,12 +56,16 @@ impl<'t> Section<'t> {
         self.error(&value.span(), message)
     }
 
-    /// A text.
+    /// A text without control characters, but those of a command of several lines.
     pub(super) fn string(&self, key: &str) -> Result<Option<Placed<&'t str>>, PlanError> {
         let Some(value) = self.value(key) else {
             return Ok(None);
         };
         match value.get_ref().as_str() {
+            Some(text) if text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') => {
+                let message = format!("{key} has a control character");
+                Err(self.error(&value.span(), message))
+            }
             Some(text) => Ok(Some((text, value.span()))),
             None => Err(self.wrong(key, value, "a string")),
         }

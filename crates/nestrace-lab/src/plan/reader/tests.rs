@@ -586,3 +586,27 @@ fn words_that_are_nowhere_near_get_no_suggestion() {
         refused(&text, "; there is ext2, ext3");
     }
 }
+
+#[test]
+fn nothing_of_a_plan_commands_the_terminal() {
+    for (rest, expected) in [
+        (
+            "about = \"a\\u001b[2Jb\"",
+            "line 2, column 9: about has a control character",
+        ),
+        (
+            "[[exclude]]\nguest_fs = 'ext4'\nreason = \"\\u0007\"",
+            "line 4, column 10: reason has a control character",
+        ),
+        (
+            "[axes]\nguest_fs = \"\\u001b[2J\"",
+            "guest_fs has no value \"\\u{1b}[2J\"",
+        ),
+        ("\"\\u001b\" = 1", "unknown key \"\\u{1b}\""),
+    ] {
+        refused(&format!("name = 'p'\n{rest}\n{WORKLOAD}"), expected);
+    }
+    let lines =
+        "name = 'p'\n[[workload]]\nname = 'x'\ncommand = \"\"\"\nif true; then\n\ttrue\nfi\"\"\"\n";
+    read(lines).unwrap();
+}
