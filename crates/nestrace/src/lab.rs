@@ -115,7 +115,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         folder: folder.clone(),
         is_inside: args.inside_guest,
     };
-    let mut shown = ProgressLine::new(plan_text::takes(&plan));
+    let mut shown = ProgressLine::new(plan_text::takes(&plan).join("\n"));
     let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
     shown.clear();
     give_to_user(&folder);

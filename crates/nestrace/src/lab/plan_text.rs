@@ -40,7 +40,7 @@ pub fn render(plan: &Plan, folder: Option<(&Path, &Standing)>) -> String {
         lines.push(format!("  and {more} more"));
     }
     lines.push(String::new());
-    lines.extend(wrap(&takes(plan), WIDTH, ""));
+    lines.extend(takes(plan));
     if let Some(erases) = named_devices::erases(plan) {
         lines.extend(wrap(&erases, WIDTH, ""));
     }
@@ -130,14 +130,14 @@ fn hanging(indent: &str, text: &str) -> Vec<String> {
 }
 
 /// What a plan takes, in a sentence.
-pub fn takes(plan: &Plan) -> String {
+pub fn takes(plan: &Plan) -> Vec<String> {
     let estimate = plan.estimate();
     let recorded = if plan.record_seconds > 0 {
         " and one that is recorded"
     } else {
         ""
     };
-    format!(
+    let sentence = format!(
         "{} with {} of each{recorded}: {}, {}; about {} under translation, \
          {} of disk while it runs, {} of results, {} of memory",
         units::of(plan.cells.len() as u64, "cell", "cells"),
@@ -148,7 +148,8 @@ pub fn takes(plan: &Plan) -> String {
         units::size(estimate.work_bytes),
         units::size(estimate.result_bytes),
         units::size(estimate.memory_bytes),
-    )
+    );
+    wrap(&sentence, WIDTH, "")
 }
 
 /// `2 h 05 min`, `3 min 20 s`.
@@ -164,6 +165,13 @@ pub fn duration(seconds: u64) -> String {
 mod tests {
     use super::*;
     use nestrace_lab::plan::shipped;
+
+    #[test]
+    fn what_a_plan_takes_fits_a_terminal() {
+        let plan = Plan::read(shipped::text("fast12").unwrap()).unwrap();
+        let lines = takes(&plan);
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
+    }
 
     #[test]
     fn durations_have_two_units() {
