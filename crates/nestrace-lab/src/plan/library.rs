@@ -42,9 +42,22 @@ pub const NAMES: [&str; 28] = [
     "unpack-tree",
 ];
 
-/// A workload by its name; `block_size` in fio's words (`8k`) where it is not the usual one.
+/// What a plan may say of a workload of the library, where it is not the usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice<'t> {
+    /// In fio's words: `8k`.
+    pub block_size: Option<&'t str>,
+    /// Connections of a database.
+    pub threads: Option<u32>,
+}
+
+/// A workload by its name.
 #[must_use]
-pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workload> {
+pub fn named(name: &str, scale: Scale, choice: Choice<'_>) -> Option<Workload> {
+    let Choice {
+        block_size,
+        threads,
+    } = choice;
     let (model, test) = name.split_once('-').unwrap_or((name, ""));
     let (note, metric, action) = match (model, test) {
         ("seqread" | "seqwrite" | "randread" | "randwrite", "") => {
@@ -53,7 +66,7 @@ pub fn named(name: &str, scale: Scale, block_size: Option<&str>) -> Option<Workl
         ("fileserver" | "webserver" | "dbserver" | "mailserver", "") => personality(name, &scale),
         ("iozone", test) => iozone(test, &scale, block_size.unwrap_or("64k"))?,
         ("sysbench", mode) => sysbench(mode, block_size.unwrap_or("16k"))?,
-        ("oltp", test) => database(test, &scale)?,
+        ("oltp", test) => database(test, &scale, threads.unwrap_or(CONNECTIONS))?,
         ("create", "files") => create_files(&scale),
         ("open", "files") => open_files(&scale),
         ("fsck", "files") => fsck_files(&scale),
@@ -256,22 +269,27 @@ fn sysbench(mode: &str, block_size: &str) -> Option<Parts> {
     Some((note, Metric::OperationsPerSecond, Action::FileIo(test)))
 }
 
-/// Connections: the least of what was published, 12 to 60.
+/// Connections where the plan does not say: the least of what was published, 12 to 60.
 const CONNECTIONS: u32 = 12;
 
 /// MariaDB under sysbench's own client.
-fn database(test: &str, scale: &Scale) -> Option<Parts> {
+fn database(test: &str, scale: &Scale, threads: u32) -> Option<Parts> {
     if !["point-select", "insert", "update-index", "read-write"].contains(&test) {
         return None;
     }
     let rows = oltp::rows(scale);
     let job = Oltp {
         test: test.replace('-', "_"),
-        threads: CONNECTIONS,
+        threads,
         rows,
     };
+    let connections = if threads == 1 {
+        "connection"
+    } else {
+        "connections"
+    };
     let note = format!(
-        "sysbench's OLTP on MariaDB (InnoDB, O_DIRECT): {CONNECTIONS} connections, {} tables of {rows} rows, of \
+        "sysbench's OLTP on MariaDB (InnoDB, O_DIRECT): {threads} {connections}, {} tables of {rows} rows, of \
          which a quarter fits into the server's cache; each transaction is synced",
         oltp::TABLES
     );
@@ -381,7 +399,8 @@ mod tests {
             data_bytes: 32 << 20,
         };
         for name in NAMES {
-            let workload = named(name, scale, None).unwrap_or_else(|| panic!("{name}"));
+            let workload =
+                named(name, scale, Choice::default()).unwrap_or_else(|| panic!("{name}"));
             assert_eq!(workload.name, name);
             assert!(!workload.measure_script(None).is_empty() && !workload.note.is_empty());
         }
@@ -393,7 +412,7 @@ mod tests {
             "unpack",
             "oltp-delete",
         ] {
-            assert_eq!(named(other, scale, None), None, "{other}");
+            assert_eq!(named(other, scale, Choice::default()), None, "{other}");
         }
     }
 
@@ -407,7 +426,7 @@ mod tests {
         let Some(Workload {
             action: Action::Fio(jobs),
             ..
-        }) = named("fileserver", scale, None)
+        }) = named("fileserver", scale, Choice::default())
         else {
             panic!("fio jobs");
         };

@@ -37,6 +37,7 @@ mod section;
 pub mod shipped;
 pub mod sysbench;
 pub mod workload;
+mod workload_section;
 
 pub use axes::{Axis, BARE, GuestFs, Host, PASS_THROUGH, Placement, Preallocation, Scheduler};
 pub use combination::Combination;

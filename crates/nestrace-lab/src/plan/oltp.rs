@@ -27,6 +27,11 @@ pub const TABLES: u64 = 4;
 const ROW_BYTES: u64 = 240;
 /// Bytes that a database has besides its rows: system and undo table spaces, the log.
 pub const OWN_BYTES: u64 = 96 << 20;
+/// What MariaDB takes by itself: connections, and statements that they prepared.
+const USUAL_CONNECTIONS: u32 = 151;
+const USUAL_STATEMENTS: u32 = 16_382;
+/// Statements that sysbench prepares for a connection: some ten for each table.
+const STATEMENTS: u32 = 16 * TABLES as u32;
 const SOCKET: &str = "/run/lab-database.sock";
 const PID: &str = "/run/lab-database.pid";
 const LOG: &str = "/run/lab-database.log";
@@ -65,6 +70,9 @@ impl Oltp {
     /// a quarter of the rows, and goes past the guest's.
     #[must_use]
     pub fn prepare_script(&self, scale: &Scale) -> String {
+        // One is left for who looks what is wrong.
+        let connections = (self.threads + 1).max(USUAL_CONNECTIONS);
+        let statements = self.threads * STATEMENTS;
         let pool = (scale.data_bytes / 4).max(8 << 20);
         let data = folder(self.rows);
         format!(
@@ -76,14 +84,16 @@ impl Oltp {
              LD_LIBRARY_PATH={PLACE}/lib setsid {PLACE}/bin/mariadbd {} --datadir={FOLDER}/data \
              --socket={SOCKET} --pid-file={PID} --skip-networking --skip-grant-tables --tmpdir=/run \
              --lc-messages-dir={PLACE}/share --character-sets-dir={PLACE}/share/charsets \
-             --innodb-flush-method=O_DIRECT --innodb-buffer-pool-size={pool} > {LOG} 2>&1 < /dev/null &\n\
+             --innodb-flush-method=O_DIRECT --innodb-buffer-pool-size={pool} \
+             --max-connections={connections} --max-prepared-stmt-count={} > {LOG} 2>&1 < /dev/null &\n\
              tries=0\n\
              until [ -S {SOCKET} ]; do\n\
              tries=$((tries + 1))\n\
              [ $tries -lt 600 ] && {{ [ $tries -lt 20 ] || pidof mariadbd > /dev/null; }} || {{ tail -n 20 {LOG} >&2; exit 1; }}\n\
              sleep 0.1\n\
              done",
-            FILE_OPTIONS.join(" ")
+            FILE_OPTIONS.join(" "),
+            statements.max(USUAL_STATEMENTS)
         )
     }
 
@@ -142,5 +152,31 @@ mod tests {
         assert!(runs[0].contains("--time=1 ") && runs[1].contains("--time=3 "));
         assert!(runs[1].contains("oltp_read_write.lua"));
         assert_eq!(oltp.measure_script(0, 3).lines().count(), 2);
+    }
+
+    #[test]
+    fn the_server_takes_as_many_connections_as_there_are() {
+        let scale = Scale {
+            seconds: 3,
+            warm_up_seconds: 1,
+            data_bytes: 96 << 20,
+        };
+        for (threads, options) in [
+            (1, "--max-connections=151 --max-prepared-stmt-count=16382 "),
+            (
+                512,
+                "--max-connections=513 --max-prepared-stmt-count=32768 ",
+            ),
+        ] {
+            let oltp = Oltp {
+                test: String::from("read_write"),
+                threads,
+                rows: rows(&scale),
+            };
+            let prepare = oltp.prepare_script(&scale);
+            assert!(prepare.contains(options), "{prepare}");
+            let client = format!(" --threads={threads} ");
+            assert!(oltp.measure_script(1, 3).contains(&client));
+        }
     }
 }

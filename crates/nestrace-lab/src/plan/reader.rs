@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use nestrace_report::lab::Metric;
 use toml::de::DeTable;
 
 use super::axes::{Axis, GuestFs};
@@ -10,11 +9,9 @@ use super::cells::{self, Addition, Filter, Values};
 use super::combination::Combination;
 use super::devices;
 use super::error::{PlanError, suggestion};
-use super::oltp::OWN_BYTES;
 use super::section::{Placed, Section};
-use super::workload::{Action, FioJobs, Scale, Script, Upgrade, Workload};
+use super::workload_section::{self, plain_name};
 use super::{GuestSize, Plan, PlannedCell};
-use super::{file_io, library};
 use super::{guest_section, host_section};
 use crate::stack::GuestFsKind;
 
@@ -34,30 +31,13 @@ const KEYS: [&str; 21] = [
     "kernel",
     "agent",
     "axes",
-    "workload",
+    workload_section::TABLE,
     "exclude",
     "include",
     "record",
     host_section::TABLE,
     guest_section::TABLE,
 ];
-const WORKLOAD_KEYS: [&str; 10] = [
-    "name",
-    "use",
-    "fio",
-    "command",
-    "prepare",
-    "block_size",
-    "data_size",
-    "seconds",
-    "about",
-    "upgrade",
-];
-/// Less than a personality's file or a record is nothing to work on.
-const LEAST_DATA: u64 = 1 << 20;
-/// What O_DIRECT reads and writes of a disk at least.
-const SECTOR: u64 = 512;
-const ONLY_FIO: &str = "upgrade is for jobs of fio, which lay out files";
 /// mkfs.xfs refuses less since 5.19, mkfs.btrfs and mkfs.jfs need less.
 const SMALLEST_XFS: u64 = 300 << 20;
 const SMALLEST: u64 = 128 << 20;
@@ -87,7 +67,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         return Err(top.error(&place, message));
     }
     let values = axes(&top)?;
-    let scale = scale(&top)?;
+    let scale = workload_section::scale(&top)?;
     let (image_bytes, image_place) = top.size("image_size")?.unwrap_or((512 << 20, 0..0));
     if image_bytes < SMALLEST {
         return Err(top.error(&image_place, "image_size has to be at least 128M"));
@@ -105,7 +85,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         );
         return Err(top.error(&place, message));
     }
-    let workloads = workloads(&top, scale, image_bytes)?;
+    let workloads = workload_section::read(&top, scale, image_bytes)?;
     let names: Vec<&str> = workloads
         .iter()
         .map(|workload| workload.name.as_str())
@@ -113,7 +93,8 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let excludes = filters(&top, "exclude", &names)?;
     let includes = includes(&top, &names)?;
     let (cells, excluded) = cells::make(&top, &values, &excludes, includes, &workloads)?;
-    for (workload, (section, place)) in workloads.iter().zip(top.sections("workload")?) {
+    for (workload, (section, place)) in workloads.iter().zip(top.sections(workload_section::TABLE)?)
+    {
         let is_there = |cell: &PlannedCell| cell.workload.name == workload.name;
         if workload.upgrade.is_some() && !cells.iter().any(is_there) {
             let message = "upgrade is of ext3, and no combination has it for guest_fs";
@@ -197,16 +178,6 @@ fn name(top: &Section<'_>) -> Result<String, PlanError> {
     plain_name(top, name, &span)
 }
 
-/// Names become names of files.
-fn plain_name(section: &Section<'_>, name: &str, span: &Range<usize>) -> Result<String, PlanError> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || name.len() > 60 || !name.chars().all(is_plain) {
-        let message = "a name has letters, digits, - and _, 60 at most";
-        return Err(section.error(span, message));
-    }
-    Ok(name.to_owned())
-}
-
 fn experiment(top: &Section<'_>) -> Result<Option<String>, PlanError> {
     let Some((word, span)) = top.string("experiment")? else {
         return Ok(None);
@@ -215,241 +186,6 @@ fn experiment(top: &Section<'_>) -> Result<Option<String>, PlanError> {
         return Ok(Some(word.to_owned()));
     }
     Err(top.error(&span, "experiment has to be E1, E2, E3, E4 or E5"))
-}
-
-fn scale(top: &Section<'_>) -> Result<Scale, PlanError> {
-    let data = data_size(top)?;
-    Ok(Scale {
-        seconds: top.number("seconds", 1..=86_400)?.unwrap_or(10) as u32,
-        warm_up_seconds: top.number("warm_up_seconds", 0..=600)?.unwrap_or(2) as u32,
-        data_bytes: data.map_or(128 << 20, |(bytes, _)| bytes),
-    })
-}
-
-fn data_size(section: &Section<'_>) -> Result<Option<Placed<u64>>, PlanError> {
-    match section.size("data_size")? {
-        Some((bytes, span)) if bytes < LEAST_DATA => {
-            Err(section.error(&span, "data_size has to be at least 1M"))
-        }
-        found => Ok(found),
-    }
-}
-
-fn workloads(
-    top: &Section<'_>,
-    scale: Scale,
-    image_bytes: u64,
-) -> Result<Vec<Workload>, PlanError> {
-    let mut workloads: Vec<Workload> = Vec::new();
-    for (section, place) in top.sections("workload")? {
-        let workload = workload(&section, &place, scale, image_bytes)?;
-        if workloads.iter().any(|known| known.name == workload.name) {
-            let message = format!("the workload \"{}\" is there twice", workload.name);
-            return Err(section.error(&place, message));
-        }
-        workloads.push(workload);
-    }
-    if workloads.is_empty() {
-        let message = "a plan has a workload: [[workload]] with a name";
-        return Err(top.error(&(0..0), message));
-    }
-    Ok(workloads)
-}
-
-fn workload(
-    section: &Section<'_>,
-    place: &Range<usize>,
-    scale: Scale,
-    image_bytes: u64,
-) -> Result<Workload, PlanError> {
-    section.only(&WORKLOAD_KEYS)?;
-    let Some((name, span)) = section.string("name")? else {
-        return Err(section.error(place, "a workload has a name"));
-    };
-    let name = plain_name(section, name, &span)?;
-    let mut scale = scale;
-    let is_command = section.place("command").is_some();
-    if let (Some(seconds), false) = (section.number("seconds", 1..=86_400)?, is_command) {
-        scale.seconds = seconds as u32;
-    }
-    if let Some((bytes, span)) = data_size(section)? {
-        if bytes.saturating_mul(2) > image_bytes {
-            return Err(section.error(&span, "data_size has to be at most half of image_size"));
-        }
-        scale.data_bytes = bytes;
-    }
-    let fio = section.string("fio")?;
-    if let Some((options, span)) = &fio
-        && options.trim().is_empty()
-    {
-        return Err(section.error(span, "fio is empty: it has options of fio"));
-    }
-    if let Some((measure, span)) = section.string("command")? {
-        if measure.trim().is_empty() {
-            return Err(section.error(&span, "command is empty: there is nothing to measure"));
-        }
-        if fio.is_some() || section.string("use")?.is_some() {
-            return Err(section.error(&span, "a workload has command, or use and fio, not both"));
-        }
-        if let Some((_, span)) = section.string("upgrade")? {
-            return Err(section.error(&span, ONLY_FIO));
-        }
-        unused(
-            section,
-            &["block_size", "data_size"],
-            "a command of your own",
-        )?;
-        let prepare = section.string("prepare")?.map_or("", |(text, _)| text);
-        return command(section, name, measure, prepare, scale);
-    }
-    unused(section, &["prepare"], "anything but a command of your own")?;
-    let about = section.string("about")?;
-    let (used, used_at) = section.string("use")?.unwrap_or((&name, span));
-    let block_size = block_size(section, used, &scale)?;
-    let mut workload = match library::named(used, scale, block_size) {
-        Some(workload) => workload,
-        None if fio.is_some() && used == name => own_fio(scale),
-        _ => {
-            let hint = suggestion(used, &library::NAMES);
-            let message = format!(
-                "there is no workload \"{used}\"{hint}; a workload of your own has fio or command"
-            );
-            return Err(section.error(&used_at, message));
-        }
-    };
-    unused(section, unused_keys(used, &workload.action), used)?;
-    if let (Some((options, span)), Action::Fio(jobs)) = (fio, &mut workload.action) {
-        if options.contains(['\n', '`', '$', ';', '|', '&', '<', '>']) {
-            return Err(section.error(&span, "fio has options of fio and nothing for a shell"));
-        }
-        jobs.options = options.to_owned();
-        if !workload.note.is_empty() {
-            workload.note.push_str(&format!("; with {options}"));
-        }
-    }
-    if let Some((about, _)) = &about {
-        workload.note = (*about).to_owned();
-    }
-    if matches!(workload.action, Action::Oltp(_)) && image_bytes < scale.data_bytes * 2 + OWN_BYTES
-    {
-        let message = "image_size has to be twice data_size and 96M for a database: it has table spaces and a log";
-        return Err(section.error(&used_at, message));
-    }
-    workload.upgrade = upgrade(section, &workload.action)?;
-    if let (Some(upgrade), None) = (workload.upgrade, about) {
-        workload.note.push_str(match upgrade {
-            Upgrade::OldFiles => "; on files of an ext3 that was then upgraded to ext4 in place",
-            Upgrade::NewFiles => "; on files made after an ext3 was upgraded to ext4 in place",
-        });
-    }
-    workload.name = name;
-    Ok(workload)
-}
-
-/// Keys that say nothing of a workload.
-fn unused_keys(used: &str, action: &Action) -> &'static [&'static str] {
-    match action {
-        Action::Fio(jobs) if jobs.is_timed && library::has_block_size(used) => &[],
-        Action::Fio(jobs) if jobs.is_timed => &["block_size"],
-        Action::Fio(_) => &["seconds"],
-        Action::FileIo(_) => &["fio"],
-        Action::Oltp(_) => &["block_size", "fio"],
-        Action::Script(_) => &["block_size", "fio", "seconds"],
-    }
-}
-
-/// Refuses keys that would change nothing.
-fn unused(section: &Section<'_>, keys: &[&str], of: &str) -> Result<(), PlanError> {
-    let found = keys.iter().find_map(|key| Some((key, section.place(key)?)));
-    match found {
-        Some((key, place)) => Err(section.error(&place, format!("{key} says nothing of {of}"))),
-        None => Ok(()),
-    }
-}
-
-/// In fio's words; of a workload of the library, such that it can be done.
-fn block_size<'t>(
-    section: &Section<'t>,
-    used: &str,
-    scale: &Scale,
-) -> Result<Option<&'t str>, PlanError> {
-    let Some((word, span)) = section.string("block_size")? else {
-        return Ok(None);
-    };
-    let Some(bytes) = file_io::bytes(word) else {
-        return Err(section.error(&span, "block_size has to be like 4096, 8k or 1m"));
-    };
-    if library::is_direct(used) && bytes % SECTOR != 0 {
-        let message = format!("block_size has to be a multiple of 512: {used} has O_DIRECT");
-        return Err(section.error(&span, message));
-    }
-    if bytes > scale.data_bytes {
-        let message =
-            "block_size has to be at most data_size: there would be nothing to read or write";
-        return Err(section.error(&span, message));
-    }
-    Ok(Some(word))
-}
-
-fn upgrade(section: &Section<'_>, action: &Action) -> Result<Option<Upgrade>, PlanError> {
-    match section.string("upgrade")? {
-        None => Ok(None),
-        Some((_, span)) if !matches!(action, Action::Fio(_)) => Err(section.error(&span, ONLY_FIO)),
-        Some(("old", _)) => Ok(Some(Upgrade::OldFiles)),
-        Some(("new", _)) => Ok(Some(Upgrade::NewFiles)),
-        Some((_, span)) => {
-            let message = "upgrade has to be \"old\" or \"new\": which files of an upgraded ext3 are measured";
-            Err(section.error(&span, message))
-        }
-    }
-}
-
-/// fio with the user's options alone.
-fn own_fio(scale: Scale) -> Workload {
-    let jobs = FioJobs {
-        jobs: vec![(String::from("own"), format!("--size={}", scale.data_bytes))],
-        is_timed: true,
-        ..FioJobs::default()
-    };
-    Workload {
-        name: String::new(),
-        note: String::new(),
-        metric: Metric::OperationsPerSecond,
-        scale,
-        action: Action::Fio(jobs),
-        upgrade: None,
-    }
-}
-
-/// Seconds of a command of the user's, where the plan does not say.
-const COMMAND_SECONDS: u32 = 10;
-
-fn command(
-    section: &Section<'_>,
-    name: String,
-    measure: &str,
-    prepare: &str,
-    scale: Scale,
-) -> Result<Workload, PlanError> {
-    let seconds = section.number("seconds", 1..=86_400)?;
-    let script = Script {
-        prepare: prepare.to_owned(),
-        measure: measure.to_owned(),
-        seconds: seconds.map_or(COMMAND_SECONDS, |seconds| seconds as u32),
-        ..Script::default()
-    };
-    let about = section.string("about")?;
-    Ok(Workload {
-        name,
-        note: about.map_or_else(
-            || format!("the time of `{measure}`"),
-            |(text, _)| text.to_owned(),
-        ),
-        metric: Metric::Seconds,
-        scale,
-        action: Action::Script(script),
-        upgrade: None,
-    })
 }
 
 fn axis_names() -> Vec<&'static str> {

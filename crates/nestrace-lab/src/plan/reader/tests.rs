@@ -1,4 +1,7 @@
+use nestrace_report::lab::Metric;
+
 use super::*;
+use crate::plan::library;
 
 const WORKLOAD: &str = "[[workload]]\nname = 'randwrite'\n";
 
@@ -609,4 +612,41 @@ fn nothing_of_a_plan_commands_the_terminal() {
     let lines =
         "name = 'p'\n[[workload]]\nname = 'x'\ncommand = \"\"\"\nif true; then\n\ttrue\nfi\"\"\"\n";
     read(lines).unwrap();
+}
+
+#[test]
+fn databases_have_as_many_connections_as_the_plan_says() {
+    let text = "name = 'p'\nimage_size = '512M'\n\
+                [[workload]]\nname = 'oltp-insert'\n\
+                [[workload]]\nname = 'few'\nuse = 'oltp-insert'\nthreads = 1\n\
+                [[workload]]\nname = 'many'\nuse = 'oltp-insert'\nthreads = 512\n";
+    let plan = read(text).unwrap();
+    for (name, threads) in [("oltp-insert", 12), ("few", 1), ("many", 512)] {
+        let mut cells = plan.cells.iter();
+        let cell = cells.find(|cell| cell.workload.name == name).unwrap();
+        let oltp = cell.workload.oltp().unwrap();
+        assert_eq!(oltp.threads, threads);
+        let told = format!(": {threads} connection");
+        assert!(cell.workload.note.contains(&told), "{}", cell.workload.note);
+    }
+    for (rest, expected) in [
+        (
+            "name = 'oltp-insert'\nthreads = 0",
+            "line 4, column 11: threads has to be a whole number from 1 to 512",
+        ),
+        (
+            "name = 'oltp-insert'\nthreads = 513",
+            "line 4, column 11: threads has to be",
+        ),
+        (
+            "name = 'randread'\nthreads = 4",
+            "line 4, column 11: threads says nothing of randread",
+        ),
+        (
+            "name = 'x'\ncommand = 'true'\nthreads = 4",
+            "line 5, column 11: threads says nothing of a command",
+        ),
+    ] {
+        refused(&format!("name = 'p'\n[[workload]]\n{rest}\n"), expected);
+    }
 }
