@@ -15,6 +15,8 @@ use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use nestrace_report::lab::{Cell, RUN_SCHEMA, RunHeader};
 use nix::fcntl::{Flock, FlockArg};
@@ -97,8 +99,7 @@ impl ResultsFolder {
         }
         let lock_path = path.join(MARK);
         let lock = File::create(&lock_path).map_err(|source| failed(&lock_path, source))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| FolderError::Busy(path.clone()))?;
+        let lock = locked(lock).ok_or_else(|| FolderError::Busy(path.clone()))?;
         if !has_plan(&path, plan_text)? {
             replace(&path.join(PLAN), plan_text.as_bytes())?;
         }
@@ -225,6 +226,19 @@ fn first_difference(one: &str, other: &str) -> usize {
             _ => return line,
         }
     }
+}
+
+/// Locks a file. A run that was killed while it started a program leaves it locked until that has begun.
+fn locked(mut file: File) -> Option<Flock<File>> {
+    const TRIES: u32 = 20;
+    for _ in 0..TRIES {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err((back, _)) => file = back,
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    None
 }
 
 /// Whether the lab made it. What others put there is never replaced, nor its `work` removed. A copy of results has no mark.
