@@ -175,7 +175,7 @@ fn scattered(case: &mut Case, program: &Path, results: &Path) -> anyhow::Result<
         100.0 * sparse,
         100.0 * scattered
     );
-    case.holds("placement", scattered < sparse / 2.0, &figures);
+    case.holds("placement", scattered < sparse - 0.2, &figures);
     case.figure(figures);
     Ok(())
 }
