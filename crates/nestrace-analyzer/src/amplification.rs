@@ -68,6 +68,7 @@ impl Analyzer {
             let is = |guest: &str, name: &str| guest == disk.guest_name && name == disk.name;
             let chains = chains.iter().find(|it| is(&it.guest, &it.disk))?;
             let images = images.iter().filter(|it| is(&it.guest, &it.disk));
+            let path = self.data_path(number);
             let layers = Layers {
                 guest: devices.iter().find(|device| {
                     device.guest.as_ref() == Some(&chains.guest)
@@ -76,16 +77,25 @@ impl Analyzer {
                 qemu: qemu
                     .iter()
                     .find(|it| is(&it.guest, it.disk.as_deref().unwrap_or_default())),
-                files: images.filter_map(|image| image.file_io.as_ref()).collect(),
-                host: self
-                    .bios_recorded
+                files: images
+                    .filter_map(|image| image.file_io.as_ref())
+                    .filter(|_| path.file_io.is_none())
+                    .collect(),
+                host: path
+                    .host_bio
+                    .is_none()
                     .then(|| host.on_host(number, &self.images)),
             };
             let totals = self.layer_totals(number);
             let place = number as usize;
             Some(Amplification {
                 series: self.layers.series(place, self.end_ns(), totals),
-                ..entry(chains, &layers, self.flushes_beneath(number))
+                ..entry(
+                    chains,
+                    &layers,
+                    self.flushes_beneath(number)
+                        .filter(|_| path.host_bio.is_none()),
+                )
             })
         };
         let numbers = (0u32..).take(self.images.disks.len());

@@ -323,6 +323,19 @@ impl Images {
         a == b || key(a).is_some() && key(a) == key(b)
     }
 
+    /// Tells every disk that uses the file of an image, of whichever guest.
+    pub(crate) fn each_disk_with(&self, image: u32, mut tell: impl FnMut(u32)) {
+        let Some(state) = self.images.get(image as usize) else {
+            return;
+        };
+        if !state.shared {
+            return tell(state.disk);
+        }
+        let all = (0u32..).zip(&self.images);
+        all.filter(|(other, _)| self.same_file(*other, image))
+            .for_each(|(_, other)| tell(other.disk));
+    }
+
     /// The disks of a guest that use the file of an image.
     pub(crate) fn disks_of(&self, image: u32, guest: u32) -> Vec<u32> {
         let mut disks: Vec<u32> = (0u32..)
@@ -353,6 +366,18 @@ impl Images {
                     .as_ref()
                     .is_some_and(|mount| mount.fs_type == "btrfs")
         })
+    }
+
+    /// Whether a block device is known beneath the image.
+    pub(crate) fn has_device(&self, image: u32) -> bool {
+        let state = self.images.get(image as usize);
+        state.is_some_and(|state| !state.first_devices.is_empty())
+    }
+
+    /// The file system that the image lies on.
+    pub(crate) fn fs_type(&self, image: u32) -> Option<&str> {
+        let mount = self.images.get(image as usize)?.about.mount.as_ref()?;
+        Some(mount.fs_type.as_str())
     }
 
     /// Whether the device is one of those right under the image.
@@ -401,7 +426,8 @@ impl Images {
                     .as_ref()
                     .map(|mount| mount.fs_type.clone()),
                 file_io: files_recorded.then_some(file_io),
-                host_bytes: bios_recorded.then_some(state.host_bytes),
+                host_bytes: (bios_recorded && !state.first_devices.is_empty())
+                    .then_some(state.host_bytes),
                 shared: state.shared,
             }
         };

@@ -38,7 +38,7 @@
 //!
 //! Where things are: `block` follows bios and requests by identity, `file_io` QEMU's calls on image
 //! files, `qemu` its accounting, `image` knows whose inode is whose, `overlap` estimates where
-//! QEMU's time passes. `served` puts them together beneath each of QEMU's requests; `guest_side` is a
+//! QEMU's time passes, `data_path` says how far each disk was seen. `served` puts them together beneath each of QEMU's requests; `guest_side` is a
 //! guest's own block layer, [`clock`] ties the two, `chains` charges the time and tells the stories.
 
 mod aio_key;
@@ -50,6 +50,7 @@ mod block_stats;
 mod chains;
 pub mod clock;
 pub mod compare;
+mod data_path;
 #[cfg(feature = "dataframe")]
 pub mod dataframe;
 mod depth;

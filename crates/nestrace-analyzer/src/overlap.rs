@@ -53,6 +53,10 @@ pub(crate) struct Activity {
     pub qemu_max: u64,
     /// Sum of min(file I/Os, QEMU requests) × time: what the host has at least.
     pub file_at_least_ns: u128,
+    /// File I/O on the disk's images began.
+    pub any_file_io: bool,
+    /// When file I/O that changes an image began last, or QEMU was asked for zeroes, which need none.
+    pub last_change_ns: Option<u64>,
 }
 
 /// Bios between Q and D, and between D and C.

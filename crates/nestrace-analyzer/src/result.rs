@@ -7,6 +7,7 @@ use crate::Analyzer;
 use crate::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
 use crate::chains::{DiskChains, Names};
 use crate::clock::ClockSummary;
+use crate::data_path::DataPath;
 use crate::findings::{self, DiskClues};
 use crate::guest_side::{HostStretch, disk_of, is_undecided, told_by_requests};
 use crate::recording::{self, StreamCounts};
@@ -48,6 +49,7 @@ impl Analyzer {
         let amplification = self.amplification(&devices, &qemu, &images, &chains);
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
+        trace.notices.extend(self.unseen_disks());
         let stories = self.stories();
         let mut analysis = Analysis {
             schema: SCHEMA,
@@ -122,10 +124,15 @@ impl Analyzer {
                     .is_none_or(|wanted| *wanted == disk.guest_name)
             })
             .filter_map(|(number, disk)| {
+                // Without file I/O nothing tells QEMU's time from the host's.
+                let path = self.data_path(number as u32);
+                if path.file_io.is_some() {
+                    return None;
+                }
                 let followed = chains
                     .iter()
                     .find(|chains| chains.guest == disk.guest_name && chains.disk == disk.name);
-                let estimate = self.estimate(number);
+                let estimate = self.estimate(number, path);
                 match followed {
                     Some(chains) => verdict::from_chains(chains, estimate),
                     None => estimate,
@@ -144,13 +151,11 @@ impl Analyzer {
     }
 
     /// Where a disk's requests passed their time, from what overlapped.
-    fn estimate(&self, number: usize) -> Option<DiskVerdict> {
+    fn estimate(&self, number: usize, path: DataPath) -> Option<DiskVerdict> {
         let overlap = self.qemu.overlap.get(number)?;
         let activity = self.activity.get(number)?;
-        if !verdict::has_image(&self.images.images, number) || !self.files.recorded {
-            return None;
-        }
-        verdict::disk(&self.images, number, overlap, activity, self.bios_recorded)
+        let bios = path.host_bio.is_none();
+        verdict::disk(&self.images, number, overlap, activity, bios)
     }
 
     /// Settles what the guests' sessions still hold.
@@ -257,8 +262,11 @@ impl Analyzer {
         }
         let host = self.host.as_ref().map(|host| host.finish(number));
         let host = host.unwrap_or_default();
+        let qemu = (!host.qemu_seen).then_some("qemu");
+        let beneath = self.data_path(number).folded();
+        let folded = qemu.into_iter().chain(beneath).map(str::to_owned).collect();
         Some(Chains {
-            folded: host.folded,
+            folded,
             file_ios: host.file_ios,
             file_ios_unlinked: host.unlinked,
             deferred: host.deferred,
@@ -272,11 +280,14 @@ impl Analyzer {
 
     /// What the findings asked for beside all this, a disk an entry.
     fn clues(&mut self, clocks: &[ClockSummary], end_ns: u64) -> Vec<DiskClues> {
+        let numbers = (0u32..).take(self.images.disks.len());
+        let paths: Vec<DataPath> = numbers.map(|number| self.data_path(number)).collect();
         let mut all = Vec::new();
         for (number, disk) in (0u32..).zip(&self.images.disks) {
             let mut clues = DiskClues {
                 guest: disk.guest_name.clone(),
                 disk: disk.name.clone(),
+                path: paths.get(number as usize).copied().unwrap_or_default(),
                 ..DiskClues::default()
             };
             for (session, clock) in self.sessions.iter_mut().zip(clocks) {

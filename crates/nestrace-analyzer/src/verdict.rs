@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::analysis::{Chains, Device};
-use crate::image::{ImageState, Images};
+use crate::image::Images;
 use crate::overlap::Activity;
 use crate::qemu::Overlap;
 
@@ -184,9 +184,4 @@ pub(crate) fn device(device: &Device) -> Option<DeviceVerdict> {
             .max_by_key(|user| user.device_ns)
             .and_then(|user| user.name.clone()),
     })
-}
-
-/// Whether any image of the disk can be followed.
-pub(crate) fn has_image(images: &[ImageState], disk: usize) -> bool {
-    images.iter().any(|image| image.disk as usize == disk)
 }

@@ -45,6 +45,16 @@ impl Host<'_> {
             activity.file += 1;
             activity.sync += u64::from(call.syncs());
         }
+        let changes = event.sub != op::READ;
+        let activity = &mut self.activity;
+        self.images.each_disk_with(image, |disk| {
+            if let Some(activity) = activity.get_mut(disk as usize) {
+                activity.any_file_io = true;
+                if changes {
+                    activity.last_change_ns = Some(event.ts_ns);
+                }
+            }
+        });
         if let Some(spans) = &mut self.spans {
             call.serial = spans.begin(&call, event);
         }

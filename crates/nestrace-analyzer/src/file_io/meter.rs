@@ -21,6 +21,11 @@ pub(crate) struct FileMeter {
 }
 
 impl FileMeter {
+    /// Something was read or written.
+    pub(crate) const fn any(&self) -> bool {
+        self.counts.reads + self.counts.writes + self.counts.failed > 0
+    }
+
     pub(super) fn count(&mut self, call: &Call, bytes: u64) {
         match call.op {
             op::READ => {

@@ -19,7 +19,7 @@ pub(super) fn emulated_bus(subject: &Subject<'_>) -> Judgement {
     if !is_emulated(bus) {
         return Ok(None);
     }
-    let chains = subject.followed()?;
+    let chains = subject.followed_to_the_image()?;
     let share = Subject::share_of(chains, &["guest_queue", "virt_submit", "virt_complete"]);
     if share < threshold::NOTABLE {
         return Ok(None);

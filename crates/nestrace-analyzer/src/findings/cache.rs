@@ -10,7 +10,7 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
     let Some(cache @ ("writethrough" | "directsync")) = subject.disk.cache.as_deref() else {
         return Ok(None);
     };
-    let chains = subject.followed()?;
+    let chains = subject.followed_to_the_image()?;
     let files = || {
         subject
             .images
@@ -55,6 +55,7 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
 
 pub(super) fn direct_io_fallback(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
+    subject.seen_to_the_device()?;
     let (mut through_cache, mut all, mut fs) = (0, 0, "unknown");
     for image in &subject.images {
         let (Some(file), Some(host)) = (&image.file_io, image.host_bytes) else {

@@ -20,6 +20,7 @@ fn worked(subject: &Subject<'_>, name: &str) -> bool {
 
 pub(super) fn noisy_neighbour(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
+    subject.seen_device()?;
     let loudest = subject
         .users()
         .filter(|device| device.busy_share >= threshold::BUSY && worked(subject, &device.device))

@@ -145,6 +145,7 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     subject.whole()?;
+    subject.seen_to_the_image()?;
     let read = |deep: bool| -> u64 {
         let images = subject
             .images
@@ -189,7 +190,7 @@ pub(super) fn qcow2_l2_misses(subject: &Subject<'_>) -> Judgement {
     if subject.disk.format != "qcow2" || subject.disk.images.len() > 1 {
         return Ok(None);
     }
-    let amplified = subject.amplified()?;
+    let amplified = subject.amplified_to_the_image()?;
     let (Some(image), Some(asked)) = (amplified.read.image, amplified.read.qemu) else {
         return Err("QEMU's file I/O was not recorded");
     };

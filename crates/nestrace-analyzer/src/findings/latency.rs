@@ -107,7 +107,7 @@ pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
 }
 
 pub(super) fn virtualization_share(subject: &Subject<'_>) -> Judgement {
-    let chains = subject.followed()?;
+    let chains = subject.followed_to_hand_back()?;
     let share = Subject::share_of(chains, &VIRT);
     if share < threshold::VIRTUALIZATION {
         return Ok(None);
@@ -161,7 +161,7 @@ pub(super) fn thread_pool_wait(subject: &Subject<'_>) -> Judgement {
     if subject.disk.aio.as_deref() != Some("threads") {
         return Ok(None);
     }
-    let chains = subject.followed()?;
+    let chains = subject.followed_to_the_image()?;
     let share = Subject::share_of(chains, &["qemu_submit"]);
     if share < threshold::THREAD_POOL || limit::is_limited_by_qemu(subject) {
         return Ok(None);

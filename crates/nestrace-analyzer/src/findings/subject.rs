@@ -5,6 +5,7 @@ use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount
 
 use super::{DiskClues, Missing, threshold};
 use crate::analysis::{Amplification, Analysis, Chains, Device, Image, QemuDisk};
+use crate::data_path::{DataPath, Unseen};
 use crate::verdict::DeviceVerdict;
 
 /// Missing without the guest's side.
@@ -25,6 +26,8 @@ pub(super) struct Subject<'a> {
     pub qemu: Option<&'a QemuDisk>,
     /// What was gathered for single rules.
     pub clues: Option<&'a DiskClues>,
+    /// How far its I/O was seen.
+    pub path: DataPath,
     /// Top first.
     pub images: Vec<&'a Image>,
     /// The guest's own device.
@@ -53,7 +56,12 @@ impl<'a> Subject<'a> {
                 let of_disk = |it: &&DiskClues| it.guest == guest.name && it.disk == disk.name;
                 let clues = clues.iter().find(of_disk);
                 let subject = Self::of(analysis, manifest, guest, disk)?;
-                Some(Self { clues, ..subject })
+                let path = clues.map(|clues| clues.path).unwrap_or_default();
+                Some(Self {
+                    clues,
+                    path,
+                    ..subject
+                })
             })
             .collect()
     }
@@ -99,6 +107,7 @@ impl<'a> Subject<'a> {
             not_inside: side.map_or(NO_AGENT, |_| NO_DEVICE),
             qemu,
             clues: None,
+            path: DataPath::default(),
             amplification: analysis
                 .amplification
                 .iter()
@@ -141,8 +150,30 @@ impl<'a> Subject<'a> {
         &self.disk.name
     }
 
-    /// The chains, if what they say is certain enough to judge by.
+    /// The chains down to the device, if what they say is certain enough to judge by.
     pub(super) fn followed(&self) -> Result<&'a Chains, Missing> {
+        let chains = self.followed_to_the_image()?;
+        self.seen_to_the_device()?;
+        Ok(chains)
+    }
+
+    /// The same down to QEMU's file I/O, whatever is known of the device.
+    pub(super) fn followed_to_the_image(&self) -> Result<&'a Chains, Missing> {
+        let chains = self.followed_to_qemu()?;
+        self.seen_to_the_image()?;
+        Ok(chains)
+    }
+
+    /// The same down to QEMU, where it tells by itself when it hands a request back.
+    pub(super) fn followed_to_hand_back(&self) -> Result<&'a Chains, Missing> {
+        let pushed = self.qemu.is_some_and(|disk| disk.ended_by_push > 0);
+        if pushed || self.disk.bus.contains("scsi") {
+            return self.followed_to_qemu();
+        }
+        self.followed_to_the_image()
+    }
+
+    fn followed_to_qemu(&self) -> Result<&'a Chains, Missing> {
         let chains = self.chains.ok_or(self.not_inside)?;
         if chains.linked < threshold::BIOS {
             return Err("too few of the guest's requests were followed");
@@ -154,6 +185,22 @@ impl<'a> Subject<'a> {
         Ok(chains)
     }
 
+    /// QEMU's file I/O was seen beneath the disk.
+    pub(super) fn seen_to_the_image(&self) -> Result<(), Missing> {
+        seen(self.path.file_io)
+    }
+
+    /// The host's bios were seen beneath the disk.
+    pub(super) fn seen_device(&self) -> Result<(), Missing> {
+        seen(self.path.host_bio)
+    }
+
+    /// Both were.
+    pub(super) fn seen_to_the_device(&self) -> Result<(), Missing> {
+        self.seen_to_the_image()?;
+        self.seen_device()
+    }
+
     /// Nothing was lost.
     pub(super) fn whole(&self) -> Result<(), Missing> {
         if self.analysis.trace.lost > 0 {
@@ -162,10 +209,19 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// The layers' bytes, if they were counted.
+    /// The layers' bytes, if they were counted down to the device.
     pub(super) fn amplified(&self) -> Result<&'a Amplification, Missing> {
+        let amplified = self.amplified_to_the_image()?;
+        self.seen_to_the_device()?;
+        Ok(amplified)
+    }
+
+    /// The same down to QEMU's file I/O.
+    pub(super) fn amplified_to_the_image(&self) -> Result<&'a Amplification, Missing> {
         self.whole()?;
-        self.amplification.ok_or(self.not_inside)
+        let amplified = self.amplification.ok_or(self.not_inside)?;
+        self.seen_to_the_image()?;
+        Ok(amplified)
     }
 
     /// What was gathered in the pass, if the guest was recorded and nothing was lost.
@@ -174,12 +230,16 @@ impl<'a> Subject<'a> {
         self.chains.and(self.clues).ok_or(self.not_inside)
     }
 
-    /// The same, if every layer of the host was recorded beneath the disk.
+    /// The same, if every layer was seen beneath the disk.
     pub(super) fn gathered_to_the_device(&self) -> Result<&'a DiskClues, Missing> {
         let clues = self.gathered()?;
-        if self.chains.is_some_and(|chains| !chains.folded.is_empty()) {
-            return Err("QEMU, its file I/O or the host's bios were not recorded");
+        if self
+            .chains
+            .is_some_and(|chains| chains.folded.iter().any(|layer| layer == "qemu"))
+        {
+            return Err(Unseen::NotRecorded.missing());
         }
+        self.seen_to_the_device()?;
         Ok(clues)
     }
 
@@ -221,6 +281,10 @@ impl<'a> Subject<'a> {
             .filter(|it| segments.contains(&it.name));
         named.map(|segment| segment.share).sum()
     }
+}
+
+fn seen(layer: Option<Unseen>) -> Result<(), Missing> {
+    layer.map_or(Ok(()), |unseen| Err(unseen.missing()))
 }
 
 /// Keeps a journal of what it does.

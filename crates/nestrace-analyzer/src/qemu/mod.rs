@@ -75,6 +75,27 @@ pub(crate) struct Overlap {
     pub requests: u64,
     pub latency_ns: u64,
     pub clocks: Clocks,
+    /// Reads with data.
+    pub reads: u64,
+    /// Writes with data.
+    pub writes: u64,
+    /// Those during which no file I/O began that changes one of the disk's images.
+    pub writes_alone: u64,
+}
+
+impl Overlap {
+    /// Counts a request by what it moved; file I/O that changes an image began last at `last_change_ns`.
+    fn moved(&mut self, request: &Request, last_change_ns: Option<u64>) {
+        match request.kind {
+            READ if request.bytes > 0 => self.reads += 1,
+            WRITE if request.bytes > 0 => {
+                self.writes += 1;
+                let alone = last_change_ns.is_none_or(|ns| ns < request.start_ns);
+                self.writes_alone += u64::from(alone);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// One QEMU.
@@ -148,7 +169,11 @@ impl Qemu {
             }
             Kind::AcctInvalid => process.meters.entry(event.related).or_default().invalid += 1,
             Kind::AioPreadv => process.aio(READ, event),
-            Kind::AioPwritev | Kind::AioPwriteZeroes => process.aio(WRITE, event),
+            Kind::AioPwritev => process.aio(WRITE, event),
+            Kind::AioPwriteZeroes => {
+                process.zeroes(guest, event, disks);
+                process.aio(WRITE, event);
+            }
             Kind::AioFlush => process.aio(FLUSH, event),
             Kind::AioPdiscard => process.aio(UNMAP, event),
             Kind::VirtqueuePush => process.hand_back(event, disks),
@@ -257,6 +282,15 @@ impl QemuProcess {
         }
     }
 
+    /// What is zero already needs no file I/O.
+    fn zeroes(&self, guest: usize, event: &Event, disks: &mut Disks<'_>) {
+        let disk = self.backends.disk_of_backend(event.related);
+        let disk = disk.and_then(|disk| disks.number(guest, disk));
+        if let Some(activity) = disks.of(disk) {
+            activity.last_change_ns = Some(event.ts_ns);
+        }
+    }
+
     /// Lets the call say at which distance its own request may be.
     fn vote(&mut self, kind: usize, event: &Event) {
         let in_flight = &mut self.in_flight;
@@ -335,6 +369,9 @@ impl QemuProcess {
             ),
         };
         let latency_ns = end_ns.saturating_sub(request.start_ns);
+        let last_change_ns = disks
+            .of(request.disk)
+            .and_then(|activity| activity.last_change_ns);
         meter.latency[kind_index].record(latency_ns);
         if let Some(place) = OPERATIONS.iter().position(|kind| *kind == kind_index) {
             let sums = meter.series.at(end_ns);
@@ -344,6 +381,7 @@ impl QemuProcess {
         if let Some(overlap) = request.disk.and_then(|disk| overlap.get_mut(disk as usize)) {
             let passed = end_clocks.since(request.clocks);
             overlap.requests += 1;
+            overlap.moved(&request, last_change_ns);
             overlap.latency_ns = overlap.latency_ns.saturating_add(latency_ns);
             overlap.clocks.file_ns = overlap.clocks.file_ns.saturating_add(passed.file_ns);
             overlap.clocks.queue_ns = overlap.clocks.queue_ns.saturating_add(passed.queue_ns);

@@ -59,8 +59,8 @@ pub(crate) struct HostLayers<'a> {
 pub(crate) struct HostHalf {
     /// Host I/O that nobody waited for.
     pub deferred: Deferred,
-    /// Layers that were not recorded.
-    pub folded: Vec<String>,
+    /// Events of the disk's QEMU were seen.
+    pub qemu_seen: bool,
     /// File I/Os on the disk's images.
     pub file_ios: u64,
     /// File I/Os that no request of QEMU could be found for, by reason.
@@ -89,8 +89,6 @@ pub(crate) struct HostSide {
     disks: Vec<DiskFacts>,
     /// By guest: events of its QEMU were seen.
     qemu_seen: Vec<bool>,
-    bios_seen: bool,
-    files_seen: bool,
     block_events: u64,
     /// Requests that have ended, in the order of `done_ns`, for the caller to drain.
     pub served: Vec<Served>,
@@ -125,8 +123,6 @@ impl HostSide {
                 })
                 .collect(),
             qemu_seen: vec![false; topology.guests.len()],
-            bios_seen: false,
-            files_seen: false,
             block_events: 0,
             served: Vec::new(),
         }
@@ -142,7 +138,7 @@ impl HostSide {
     /// Takes what the layers made of an event.
     pub(crate) fn after(&mut self, kind: Kind, event: &Event, layers: &mut HostLayers<'_>) {
         match kind.source() {
-            Source::Block => self.block(kind, layers),
+            Source::Block => self.block(layers),
             Source::File => self.files(layers),
             Source::Qemu => self.qemu(event, layers),
             Source::HostFs => self.host_bios.host_fs(kind, event),
@@ -150,11 +146,10 @@ impl HostSide {
         }
     }
 
-    fn block(&mut self, kind: Kind, layers: &mut HostLayers<'_>) {
+    fn block(&mut self, layers: &mut HostLayers<'_>) {
         let (Some(block), Some(files)) = (&mut layers.block.spans, &mut layers.files.spans) else {
             return;
         };
-        self.bios_seen |= kind == Kind::Queue;
         block.requests.clear();
         self.block_events += 1;
         if self.block_events.is_multiple_of(BOUND_EVENTS) {
@@ -191,7 +186,6 @@ impl HostSide {
     }
 
     fn files(&mut self, layers: &mut HostLayers<'_>) {
-        self.files_seen = true;
         let Some(files) = &mut layers.files.spans else {
             return;
         };
@@ -350,22 +344,10 @@ impl HostSide {
     /// What is left to say of a disk.
     pub(crate) fn finish(&self, disk: u32) -> HostHalf {
         let facts = self.disks.get(disk as usize);
-        let mut folded = Vec::new();
-        for (seen, layer) in [
-            (
-                facts.is_some_and(|facts| self.qemu_seen.get(facts.guest as usize) == Some(&true)),
-                "qemu",
-            ),
-            (self.files_seen, "file_io"),
-            (self.bios_seen, "host_bio"),
-        ] {
-            if !seen {
-                folded.push(layer.to_owned());
-            }
-        }
+        let qemu_seen = |guest: u32| self.qemu_seen.get(guest as usize) == Some(&true);
         HostHalf {
             deferred: self.deferred.finish(disk),
-            folded,
+            qemu_seen: facts.is_some_and(|facts| qemu_seen(facts.guest)),
             file_ios: facts.map_or(0, |facts| facts.file_ios),
             unlinked: facts
                 .map(|facts| facts.unlinked.clone())

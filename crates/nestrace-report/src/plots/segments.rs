@@ -1,9 +1,10 @@
 //! Where the time of each operation goes.
 
-use nestrace_analyzer::analysis::{Device, Segment};
+use nestrace_analyzer::analysis::{Chains, Device, Segment};
 use nestrace_analyzer::verdict::DiskVerdict;
 
 use super::{Chart, Hue, Plot, Span, SpanRow, Spans, Subject, Unit};
+use crate::text::chains::is_folded;
 use crate::units::{of, time};
 
 /// Layer and strength of a segment.
@@ -110,7 +111,12 @@ fn rows(subject: &Subject<'_>) -> Vec<SpanRow> {
         return done
             .map(|(operation, latency, segments)| SpanRow {
                 label: format!("{} {operation}", subject.name),
-                detail: format!("{} in {}", of(latency.n, "I/O", "I/Os"), mean(latency.mean)),
+                detail: format!(
+                    "{} in {}{}",
+                    of(latency.n, "I/O", "I/Os"),
+                    mean(latency.mean),
+                    beneath(chains)
+                ),
                 spans: stacked(segments.iter().map(part)),
             })
             .collect();
@@ -124,6 +130,17 @@ fn rows(subject: &Subject<'_>) -> Vec<SpanRow> {
         .and_then(|device| of_device(subject, device))
         .into_iter()
         .collect()
+}
+
+/// Says where nothing is known of what lies beneath.
+fn beneath(chains: &Chains) -> &'static str {
+    if is_folded(chains, "file_io") {
+        "; beneath QEMU not seen"
+    } else if is_folded(chains, "host_bio") {
+        "; device not seen"
+    } else {
+        ""
+    }
 }
 
 fn mean(ns: Option<u64>) -> String {

@@ -4,6 +4,7 @@ use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, QemuDisk};
 use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict};
 
+use super::chains::is_folded;
 use super::{Page, disk_name};
 use crate::units::{of, percent, share, time};
 
@@ -48,10 +49,11 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     }
     let mut disks: Vec<&DiskVerdict> = analysis.verdict.disks.iter().collect();
     disks.sort_by_key(|disk| std::cmp::Reverse(disk.qemu_ns));
-    let mut sentences = vec![disks.first().map_or_else(
-        || why_no_disk(analysis).to_owned(),
-        |disk| of_one(analysis, disk),
-    )];
+    let mut sentences = vec![match (disks.first(), most_followed(analysis)) {
+        (Some(disk), _) => of_one(analysis, disk),
+        (None, Some(chains)) => of_chains(chains),
+        (None, None) => why_no_disk(analysis).to_owned(),
+    }];
     let devices = &analysis.verdict.devices;
     let busiest = devices
         .iter()
@@ -84,6 +86,16 @@ fn of_one(analysis: &Analysis, disk: &DiskVerdict) -> String {
     }
 }
 
+/// Chains of the disk with the most time, where what lies beneath QEMU was seen of none.
+fn most_followed(analysis: &Analysis) -> Option<&Chains> {
+    let time_of = |chains: &&Chains| {
+        let latency = &chains.latency_ns;
+        latency.data.sum.saturating_add(latency.flush.sum)
+    };
+    let followed = analysis.chains.iter().filter(|chains| chains.linked > 0);
+    followed.max_by_key(time_of)
+}
+
 fn of_disk(disk: &DiskVerdict) -> String {
     let part = |ns: u64| percent(share(ns, disk.qemu_ns));
     let mean = disk.qemu_ns / disk.requests.max(1);
@@ -104,9 +116,9 @@ fn of_disk(disk: &DiskVerdict) -> String {
             part(queue),
             part(disk.host_fs_ns)
         )),
-        _ => {
-            text.push_str(" (bios were not recorded, so device and file system are not told apart)")
-        }
+        _ => text.push_str(
+            " (its bios were not recorded, so device and file system are not told apart)",
+        ),
     }
     text.push_str(&format!(" and {} on its own", part(disk.qemu_own_ns)));
     if !disk.serial && disk.host_at_least_ns < disk.host_ns {
@@ -151,7 +163,8 @@ fn of_chains(chains: &Chains) -> String {
                 let of_part = segments
                     .iter()
                     .filter(|segment| names.contains(&segment.name));
-                (of_part.map(|segment| segment.share).sum(), *words)
+                let share: f64 = of_part.map(|segment| segment.share).sum();
+                (share, in_words(chains, words))
             })
             .filter(|(share, _)| *share >= WORTH_NAMING)
             .collect();
@@ -171,6 +184,17 @@ fn of_chains(chains: &Chains) -> String {
     text.push_str(&sentences.join("; "));
     text.push('.');
     text
+}
+
+/// A part, which has what lies beneath it too where that was not seen.
+fn in_words(chains: &Chains, part: &'static str) -> &'static str {
+    match part {
+        "in QEMU" if is_folded(chains, "file_io") => "in QEMU and beneath it, not told apart",
+        "in the host's file system" if is_folded(chains, "host_bio") => {
+            "in the host's file system and beneath it, not told apart"
+        }
+        part => part,
+    }
 }
 
 fn of_device(device: &DeviceVerdict) -> String {

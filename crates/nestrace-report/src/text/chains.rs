@@ -147,10 +147,9 @@ fn nearly_all(part: u64, whole: u64) -> String {
 pub(crate) fn remarks(chains: &Chains) -> Vec<String> {
     let mut remarks = Vec::new();
     if !chains.folded.is_empty() {
-        let folded: Vec<&str> = chains.folded.iter().map(|layer| fold(layer)).collect();
         remarks.push(format!(
             "Not recorded, so not told apart: {}.",
-            folded.join("; ")
+            folded(chains).join("; ")
         ));
     }
     if diluted(chains) {
@@ -200,14 +199,25 @@ pub(crate) fn remarks(chains: &Chains) -> Vec<String> {
     remarks
 }
 
-/// A layer that is missing, and where its time went.
-fn fold(layer: &str) -> &str {
-    match layer {
-        "qemu" => "QEMU's requests (between guest and QEMU)",
-        "file_io" => "QEMU's file I/O (in QEMU's own time)",
-        "host_bio" => "the host's bios and requests (in its file system's time)",
-        other => other,
-    }
+/// Whether a layer of the disk was not seen.
+pub(crate) fn is_folded(chains: &Chains, layer: &str) -> bool {
+    chains.folded.iter().any(|folded| folded == layer)
+}
+
+/// The layers that are missing, and where their time went.
+fn folded(chains: &Chains) -> Vec<&str> {
+    let layers = chains.folded.iter().map(String::as_str);
+    layers
+        .map(|layer| match layer {
+            "qemu" => "QEMU's requests (between guest and QEMU)",
+            "file_io" => "QEMU's file I/O (in QEMU's own time)",
+            "host_bio" if is_folded(chains, "file_io") => {
+                "the host's bios and requests (in QEMU's own time too)"
+            }
+            "host_bio" => "the host's bios and requests (in its file system's time)",
+            other => other,
+        })
+        .collect()
 }
 
 fn deferred(chains: &Chains) -> Option<String> {

@@ -15,6 +15,7 @@ use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 
 use crate::chains::Chain;
+use crate::data_path::DataPath;
 use crate::device::Operation;
 use crate::file_io::{FileEnd, FileIoSpan};
 use crate::image::{Images, Owner};
@@ -73,6 +74,8 @@ pub(crate) struct DiskClues {
     pub guest: String,
     /// The disk's name.
     pub disk: String,
+    /// How far its I/O was seen.
+    pub path: DataPath,
     pub from_guest: FromGuest,
     pub from_host: FromHost,
     /// Time with a request in QEMU.

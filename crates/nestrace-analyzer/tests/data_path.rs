@@ -1,0 +1,178 @@
+//! A disk whose data path was not seen is not told as slow QEMU, whatever was recorded of other disks.
+
+mod notation;
+mod stack;
+mod two_sides;
+
+use nestrace_abi::Source;
+use nestrace_analyzer::analysis::Unjudged;
+use nestrace_analyzer::{Analysis, Options};
+use nestrace_trace::manifest::{Disk, Manifest, Mount};
+
+use two_sides::{Streams, VM1, VM2, WAY, chains, manifest};
+
+const START: u64 = 10_000_000_000;
+/// Another file than the manifest has.
+const ELSEWHERE: two_sides::Disk = two_sides::Disk { inode: 777, ..VM1 };
+
+/// vm1 does I/O where nobody sees it, vm2 where it is seen.
+fn unseen(change: impl Fn(&mut Disk)) -> Analysis {
+    let mut streams = Streams::new(2);
+    streams.traffic(ELSEWHERE, START, 200, WAY);
+    streams.traffic(VM2, START + 333, 200, WAY);
+    let mut manifest = manifest();
+    change(&mut manifest.topology.guests[0].disks[0]);
+    streams.analyze(&manifest, Options::default())
+}
+
+fn threads(disk: &mut Disk) {
+    disk.aio = Some(String::from("threads"));
+}
+
+/// What a rule could not judge vm1's `vd` for.
+fn missing<'a>(analysis: &'a Analysis, rule: &str) -> Option<&'a str> {
+    let mut unjudged = analysis.findings_unjudged.iter();
+    let of_disk = |it: &&Unjudged| it.id == rule && it.guest == "vm1" && it.disk == "vd";
+    unjudged.find(of_disk).map(|it| it.missing)
+}
+
+/// Nothing is said of layers that were not seen, and vm2 is as it is.
+fn check_unseen(analysis: &Analysis, missed: &str, note: &str) {
+    let told = chains(analysis, "vm1", "vd");
+    assert_eq!((told.linked, told.guest_bios), (200, 200));
+    assert_eq!(told.folded, ["file_io", "host_bio"]);
+    assert!(chains(analysis, "vm2", "vd").folded.is_empty());
+    let verdicts: Vec<&str> = analysis
+        .verdict
+        .disks
+        .iter()
+        .map(|it| it.guest.as_str())
+        .collect();
+    assert_eq!(verdicts, ["vm2"]);
+    let layers = &analysis.amplification[0];
+    assert_eq!(
+        (layers.guest.as_str(), layers.qemu_bytes),
+        ("vm1", Some(819_200))
+    );
+    let beneath = (layers.image_bytes, layers.host_bytes, layers.device_bytes);
+    assert_eq!(beneath, (None, None, None));
+    assert_eq!((layers.flushes.host, layers.flushes.device), (None, None));
+    assert_eq!(layers.by_class, Default::default());
+    assert_eq!(analysis.amplification[1].host_bytes, Some(819_200));
+    assert!(
+        analysis.findings.iter().all(|it| it.guest == "vm2"),
+        "{:?}",
+        analysis.findings
+    );
+    for rule in [
+        "latency-overhead",
+        "thread-pool-wait",
+        "cow-on-cow",
+        "readahead-waste",
+    ] {
+        assert!(
+            missing(analysis, rule).is_none_or(|it| it == missed),
+            "{rule}"
+        );
+    }
+    assert_eq!(missing(analysis, "latency-overhead"), Some(missed));
+    assert_eq!(missing(analysis, "virtualization-share"), None);
+    let notes = &analysis.trace.notices;
+    assert!(notes.iter().any(|it| it.contains(note)), "{notes:?}");
+}
+
+#[test]
+fn a_disk_that_is_not_on_this_host() {
+    let analysis = unseen(|disk| {
+        threads(disk);
+        disk.images.clear();
+        disk.not_followed = Some(String::from("rbd: its blocks are on a cluster"));
+    });
+    let note = "vd of vm1 is not followed on this host: rbd: its blocks are on a cluster";
+    check_unseen(
+        &analysis,
+        "the disk's I/O cannot be followed on this host",
+        note,
+    );
+    assert_eq!(
+        missing(&analysis, "thread-pool-wait"),
+        Some("the disk's I/O cannot be followed on this host")
+    );
+}
+
+#[test]
+fn a_disk_whose_file_is_another_one() {
+    let analysis = unseen(threads);
+    let missed = "the disk's requests came without file I/O on its images";
+    check_unseen(
+        &analysis,
+        missed,
+        "vd of vm1: 133 of 133 writes came without file I/O",
+    );
+}
+
+#[test]
+fn a_snapshot_takes_the_writes_away() {
+    let mut streams = Streams::new(2);
+    let at = streams.traffic(VM1, START, 150, WAY);
+    streams.traffic(ELSEWHERE, at, 150, WAY);
+    let analysis = streams.analyze(&manifest(), Options::default());
+    assert_eq!(
+        chains(&analysis, "vm1", "vd").folded,
+        ["file_io", "host_bio"]
+    );
+    assert_eq!(analysis.amplification[0].image_bytes, None);
+    assert!(analysis.verdict.disks.is_empty());
+    let notes = &analysis.trace.notices;
+    let note = "vd of vm1: 100 of 200 writes came without file I/O";
+    assert!(notes.iter().any(|it| it.contains(note)), "{notes:?}");
+}
+
+#[test]
+fn without_the_guest_s_side_there_is_no_estimate_either() {
+    let mut streams = Streams::new(2);
+    streams.traffic(ELSEWHERE, START, 200, WAY);
+    streams.traffic(VM2, START + 333, 200, WAY);
+    let mut alone: Manifest = manifest();
+    alone.guest_sides.clear();
+    let analysis = nestrace_analyzer::Analyzer::analyze(&alone, Options::default(), streams.host);
+    let verdicts: Vec<&str> = analysis
+        .verdict
+        .disks
+        .iter()
+        .map(|it| it.guest.as_str())
+        .collect();
+    assert_eq!(verdicts, ["vm2"]);
+}
+
+#[test]
+fn an_image_without_a_block_device() {
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, START, 200, WAY);
+    // A network file system has no bios here.
+    streams
+        .host
+        .retain(|event| event.kind().map(|kind| kind.source()) != Some(Source::Block));
+    streams.traffic(VM2, START + 333, 200, WAY);
+    let mut manifest = manifest();
+    let image = &mut manifest.topology.guests[0].disks[0].images[0];
+    image.devices.clear();
+    image.mount = Some(Mount {
+        fs_type: String::from("nfs4"),
+        ..Mount::default()
+    });
+    let analysis = streams.analyze(&manifest, Options::default());
+    assert_eq!(chains(&analysis, "vm1", "vd").folded, ["host_bio"]);
+    let layers = &analysis.amplification[0];
+    let bytes = (layers.image_bytes, layers.host_bytes, layers.device_bytes);
+    assert_eq!(bytes, (Some(819_200), None, None));
+    assert_eq!(layers.flushes.device, None);
+    assert_eq!(analysis.images[0].host_bytes, None);
+    let disk = &analysis.verdict.disks[0];
+    assert_eq!((disk.guest.as_str(), disk.device_ns), ("vm1", None));
+    let missed = "the disk's image lies on no block device that is known";
+    assert_eq!(missing(&analysis, "latency-overhead"), Some(missed));
+    let notes = &analysis.trace.notices;
+    let note = "vd of vm1: its image lies on no block device that is known (nfs4)";
+    assert!(notes.iter().any(|it| it == note), "{notes:?}");
+}
