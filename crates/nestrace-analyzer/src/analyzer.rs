@@ -105,7 +105,7 @@ impl Analyzer {
         };
         let mut block = BlockLayer::default();
         let mut files = FileIo::default();
-        let mut qemu = Qemu::new(&manifest.topology.guests, n_disks);
+        let mut qemu = Qemu::new(&manifest.topology.guests, &manifest.notices, n_disks);
         let host = (!manifest.guest_sides.is_empty()).then(|| {
             HostSide::follow(&mut HostLayers {
                 block: &mut block,

@@ -6,23 +6,23 @@
 
 mod backend;
 mod bus;
+mod meter;
 mod opaque;
 mod requests;
 
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
-use nestrace_trace::manifest::Guest;
+use nestrace_trace::manifest::{Guest, Notice};
 
-use crate::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged, ReadWrite, ReadWriteCdf};
-use crate::compare::{self, QemuSums, Series, SeriesMeter};
-use crate::figures::CURVE_STEPS;
-use crate::histogram::Histogram;
+use crate::analysis::{QemuDisk, ReadWrite};
+use crate::compare;
 use crate::image::{DiskRef, Images};
 use crate::overlap::{Activity, Clocks};
 use crate::pointer::PointerMap;
 
 use backend::Backends;
 use bus::{Bus, Buses};
+use meter::{Meter, merges};
 use opaque::{AioCalls, Deltas};
 pub(crate) use requests::{Call, Ended, Step};
 use requests::{Requests, Tie};
@@ -50,23 +50,6 @@ struct Request {
     handed_back: Option<(u64, Clocks)>,
     /// Distances to the `blk_aio_*` calls that may be its own.
     deltas: Deltas,
-}
-
-/// What one `BlockAcctStats` counted.
-#[derive(Debug, Default)]
-struct Meter {
-    done: [u64; TYPES],
-    failed: u64,
-    invalid: u64,
-    bytes: [u64; TYPES],
-    latency: [Histogram; TYPES],
-    series: SeriesMeter<QemuSums>,
-    /// Of other `BlockAcctStats`.
-    merged_series: Series<QemuSums>,
-    ended_by_push: u64,
-    unlinked: u64,
-    /// Requests with a `blk_aio_*` of their own, by the distance that would make it so.
-    own_aio: PointerMap<u64, [u64; TYPES]>,
 }
 
 /// How a disk's requests overlapped the host's work: sums over requests with a known disk.
@@ -141,11 +124,11 @@ impl Disks<'_> {
 }
 
 impl Qemu {
-    pub(crate) fn new(guests: &[Guest], n_disks: usize) -> Self {
+    pub(crate) fn new(guests: &[Guest], notices: &[Notice], n_disks: usize) -> Self {
         let processes = guests
             .iter()
             .map(|guest| QemuProcess {
-                backends: Backends::new(guest),
+                backends: Backends::new(guest, backend::first_opened_ns(notices, guest)),
                 buses: Buses::new(guest),
                 ..QemuProcess::default()
             })
@@ -162,8 +145,11 @@ impl Qemu {
             return;
         };
         process.recorded = true;
+        if is_call(kind) && process.backends.saw_backend(event.related) {
+            process.take_back(guest, disks, &mut self.overlap);
+        }
         match kind {
-            Kind::AcctStart => process.start(guest, event, disks),
+            Kind::AcctStart => process.start(guest, event, disks, &mut self.overlap),
             Kind::AcctDone | Kind::AcctFailed => {
                 process.done(kind, event, disks, &mut self.overlap);
             }
@@ -227,8 +213,16 @@ impl Qemu {
 }
 
 impl QemuProcess {
-    fn start(&mut self, guest: usize, event: &Event, disks: &mut Disks<'_>) {
-        self.backends.saw_stats(event.related);
+    fn start(
+        &mut self,
+        guest: usize,
+        event: &Event,
+        disks: &mut Disks<'_>,
+        overlap: &mut [Overlap],
+    ) {
+        if self.backends.saw_stats(event.related, event.ts_ns) {
+            self.take_back(guest, disks, overlap);
+        }
         let disk = self
             .backends
             .disk_of_stats(event.related)
@@ -260,8 +254,21 @@ impl QemuProcess {
         }
     }
 
+    /// What was taken for the guest's only disk may be another one.
+    fn take_back(&mut self, guest: usize, disks: &mut Disks<'_>, overlap: &mut [Overlap]) {
+        let only = disks.number(guest, 0);
+        if let Some(overlap) = only.and_then(|disk| overlap.get_mut(disk as usize)) {
+            *overlap = Overlap::default();
+        }
+        if let Some(activity) = disks.of(only) {
+            activity.qemu = 0;
+        }
+        for request in self.in_flight.values_mut() {
+            request.disk = None;
+        }
+    }
+
     fn aio(&mut self, kind: usize, event: &Event) {
-        self.backends.saw_backend(event.related);
         let disk = self.backends.disk_of_backend(event.related);
         let bus = self.buses.called(disk, event.object);
         self.calls.recorded = true;
@@ -416,20 +423,16 @@ impl QemuProcess {
     }
 }
 
-/// Requests without a `blk_aio_*` of their own: QEMU merges on virtio-blk only. `None` where the bus is not known
-/// from the beginning.
-fn merges(meter: &Meter, bus: &str, delta: Option<u64>) -> Option<[u64; TYPES]> {
-    match bus {
-        "virtio-blk" => {}
-        "" => return None,
-        _ => return Some([0; TYPES]),
-    }
-    let own = delta
-        .and_then(|delta| meter.own_aio.get(&delta))
-        .copied()
-        .unwrap_or_default();
-    let own = |kind: usize| meter.done[kind].saturating_sub(own[kind]);
-    Some(std::array::from_fn(own))
+/// `blk_aio_*`.
+const fn is_call(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::AioPreadv
+            | Kind::AioPwritev
+            | Kind::AioPwriteZeroes
+            | Kind::AioFlush
+            | Kind::AioPdiscard
+    )
 }
 
 /// A request leaves QEMU, unless it did when it was handed back.
@@ -439,72 +442,6 @@ fn leave(request: &Request, ts_ns: u64, disks: &mut Disks<'_>) {
     {
         activity.advance(ts_ns);
         activity.qemu = activity.qemu.saturating_sub(1);
-    }
-}
-
-impl Meter {
-    fn merge(&mut self, other: &Self) {
-        for kind in 0..TYPES {
-            self.done[kind] += other.done[kind];
-            self.bytes[kind] = self.bytes[kind].saturating_add(other.bytes[kind]);
-            self.latency[kind].merge(&other.latency[kind]);
-        }
-        self.failed += other.failed;
-        self.invalid += other.invalid;
-        self.ended_by_push += other.ended_by_push;
-        self.unlinked += other.unlinked;
-        // A disk has one; several at the same time cannot be laid one behind the other.
-        let theirs = other.series.finish();
-        if self.merged_series.stretches.is_empty() {
-            self.merged_series = theirs;
-        } else if !theirs.stretches.is_empty() {
-            self.merged_series = Series::default();
-        }
-        for (delta, n) in &other.own_aio {
-            let mine = self.own_aio.entry(*delta).or_default();
-            mine.iter_mut().zip(n).for_each(|(mine, n)| *mine += n);
-        }
-    }
-
-    fn has_io(&self) -> bool {
-        self.done.iter().sum::<u64>() + self.failed + self.invalid + self.unlinked > 0
-    }
-
-    fn finish(&self, guest: &str, disk: Option<String>, merged: Option<[u64; TYPES]>) -> QemuDisk {
-        QemuDisk {
-            guest: guest.to_owned(),
-            disk,
-            reads: self.done[READ],
-            writes: self.done[WRITE],
-            flushes: self.done[FLUSH],
-            discards: self.done[UNMAP],
-            merged: merged.map(|merged| merged.iter().sum()),
-            merged_by_type: merged.map(|merged| QemuMerged {
-                read: merged[READ],
-                write: merged[WRITE],
-                discard: merged[UNMAP],
-            }),
-            failed: self.failed,
-            invalid: self.invalid,
-            bytes: QemuBytes {
-                read: self.bytes[READ],
-                write: self.bytes[WRITE],
-                discard: self.bytes[UNMAP],
-            },
-            latency_ns: QemuLatency {
-                read: self.latency[READ].dist(),
-                write: self.latency[WRITE].dist(),
-                flush: self.latency[FLUSH].dist(),
-                discard: self.latency[UNMAP].dist(),
-            },
-            ended_by_push: self.ended_by_push,
-            unlinked: self.unlinked,
-            cdf: ReadWriteCdf {
-                read: self.latency[READ].cdf(CURVE_STEPS),
-                write: self.latency[WRITE].cdf(CURVE_STEPS),
-            },
-            series: self.merged_series.clone(),
-        }
     }
 }
 

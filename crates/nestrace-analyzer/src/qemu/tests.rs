@@ -24,7 +24,7 @@ fn batches(bus: &str, element: impl Fn(u64) -> u64) -> Vec<Vec<Option<u64>>> {
         backends: vec![backend],
         ..Guest::default()
     };
-    let mut qemu = Qemu::new(&[guest], 0);
+    let mut qemu = Qemu::new(&[guest], &[], 0);
     qemu.follow_requests();
     let images = Images::default();
     let mut ns = 0;

@@ -100,7 +100,7 @@ fn run(topology: &Topology, maps: &[ImageMap], text: &str) -> Outcome {
     let mut side = HostSide::new(topology, &images, maps);
     let mut block = BlockLayer::default();
     let (mut files, threads) = (FileIo::default(), Threads::default());
-    let mut qemu = Qemu::new(&topology.guests, n_disks);
+    let mut qemu = Qemu::new(&topology.guests, &[], n_disks);
     let mut activity = vec![Activity::default(); n_disks];
     let mut follow = true;
     for event in notation::events(text) {
