@@ -201,16 +201,17 @@ impl Stage {
         Ok(run)
     }
 
-    /// Of a script that was killed and could say nothing any more: what the workload had said until then.
+    /// Of a script that was killed: what the workload had said until then.
     fn with_last_words(&self, error: LabError) -> LabError {
         let killed = failure::script_of(&error).filter(FailedScript::was_killed);
-        if killed.is_none_or(|script| !script.said.trim().is_empty()) {
+        let Some(said) = killed.map(|script| script.said.to_owned()) else {
             return error;
-        }
+        };
         let look = self
             .guest
             .run_ok(&format!("tail -n 20 {OUTPUT}"), LOOK_PATIENCE);
-        failure::with_log(error, look.unwrap_or_default())
+        let log = format!("{}\n{said}", look.unwrap_or_default().trim_end());
+        failure::with_log(error, log)
     }
 }
 
