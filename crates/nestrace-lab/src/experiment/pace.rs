@@ -28,7 +28,9 @@ impl Pace {
         let ratios = self.steps.iter().map(|(foreseen, took)| took / foreseen);
         let mut ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
         ratios.sort_by(f64::total_cmp);
-        let most = MOST * ratios.get(ratios.len() / 2).copied().unwrap_or(1.0);
+        // Of two the smaller: one of them may have hung.
+        let median = ratios.len().saturating_sub(1) / 2;
+        let most = MOST * ratios.get(median).copied().unwrap_or(1.0);
         let counted = |(foreseen, took): &(f64, f64)| took.min(most * foreseen);
         self.steps.iter().map(counted).sum::<f64>() / foreseen
     }
@@ -60,5 +62,10 @@ mod tests {
         // Of six steps one hung for ten minutes.
         let hung = factor(&[10.0, 10.0, 600.0, 10.0, 10.0, 10.0]);
         assert!(hung < 2.0, "{hung}");
+        assert_eq!(factor(&[600.0, 10.0, 10.0]), 7.0 / 3.0);
+        let mut pace = Pace::default();
+        pace.note(5.0, 200.0);
+        pace.note(25.0, 25.0);
+        assert!(pace.factor() < 2.0);
     }
 }
