@@ -79,11 +79,9 @@ impl Analyzer {
                     .find(|it| is(&it.guest, it.disk.as_deref().unwrap_or_default())),
                 files: images
                     .filter_map(|image| image.file_io.as_ref())
-                    .filter(|_| path.file_io.is_none())
+                    .filter(|_| path.file_io.is_none() && !path.shared)
                     .collect(),
-                host: path
-                    .host_bio
-                    .is_none()
+                host: (path.host_bio.is_none() && !path.shared)
                     .then(|| host.on_host(number, &self.images)),
             };
             let totals = self.layer_totals(number);

@@ -46,6 +46,8 @@ pub(crate) struct DataPath {
     pub file_io: Option<Unseen>,
     /// The host's bios and requests for it.
     pub host_bio: Option<Unseen>,
+    /// A file of the disk serves others too: file I/O, bios and requests are counted for one of them.
+    pub shared: bool,
 }
 
 impl DataPath {
@@ -93,7 +95,11 @@ impl Analyzer {
             _ if !self.bios_recorded => Some(Unseen::NotRecorded),
             _ => without_device(&self.images, number).map(|_| Unseen::NoDevice),
         };
-        DataPath { file_io, host_bio }
+        DataPath {
+            file_io,
+            host_bio,
+            shared: self.images.shared_file(number).is_some(),
+        }
     }
 
     fn disk_of_manifest(&self, number: u32) -> Option<&manifest::Disk> {
@@ -102,10 +108,26 @@ impl Analyzer {
         guest.disks.get(disk.disk as usize)
     }
 
-    /// Which disks' I/O ended where this host sees nothing, and why; of those that did something.
+    /// Which disks' I/O was not seen or not told from others', and why; of those that did something.
     pub(crate) fn unseen_disks(&self) -> Vec<String> {
         let numbers = (0u32..).take(self.images.disks.len());
-        numbers.filter_map(|number| self.unseen(number)).collect()
+        numbers
+            .flat_map(|number| [self.unseen(number), self.undivided(number)])
+            .flatten()
+            .collect()
+    }
+
+    fn undivided(&self, number: u32) -> Option<String> {
+        let disk = self.images.disks.get(number as usize)?;
+        let overlap = self.qemu.overlap.get(number as usize)?;
+        let file = self
+            .images
+            .shared_file(number)
+            .filter(|_| overlap.requests > 0)?;
+        Some(format!(
+            "{} of {}: {file} serves other disks too, so nothing tells whose its bytes are",
+            disk.name, disk.guest_name
+        ))
     }
 
     fn unseen(&self, number: u32) -> Option<String> {

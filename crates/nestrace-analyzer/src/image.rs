@@ -69,6 +69,10 @@ pub(crate) struct ImageState {
 }
 
 impl ImageState {
+    fn is_used(&self) -> bool {
+        self.file.any() || self.host_bytes != ReadWrite::default()
+    }
+
     /// A block device opened with O_DIRECT.
     pub(crate) fn always_direct(&self) -> bool {
         self.about.is_block_device && self.about.direct == Some(true)
@@ -321,6 +325,20 @@ impl Images {
             Some((image.about.inode, image.about.dev))
         };
         a == b || key(a).is_some() && key(a) == key(b)
+    }
+
+    /// A file of the disk that others use too and that something was read from or written to: its bytes are
+    /// counted for one of them.
+    pub(crate) fn shared_file(&self, disk: u32) -> Option<&str> {
+        let all = || (0u32..).zip(&self.images);
+        let is_shared = |image: u32| {
+            let mut same = all().filter(|(other, _)| self.same_file(*other, image));
+            let of_others = same.clone().any(|(_, other)| other.disk != disk);
+            of_others && same.any(|(_, other)| other.is_used())
+        };
+        let mut of_disk = all().filter(|(_, state)| state.disk == disk && state.shared);
+        let found = of_disk.find(|(image, _)| is_shared(*image));
+        found.map(|(_, state)| state.about.path.as_str())
     }
 
     /// Tells every disk that uses the file of an image, of whichever guest.

@@ -152,6 +152,9 @@ impl Analyzer {
 
     /// Where a disk's requests passed their time, from what overlapped.
     fn estimate(&self, number: usize, path: DataPath) -> Option<DiskVerdict> {
+        if path.shared {
+            return None;
+        }
         let overlap = self.qemu.overlap.get(number)?;
         let activity = self.activity.get(number)?;
         let bios = path.host_bio.is_none();

@@ -1,4 +1,5 @@
-//! A disk whose data path was not seen is not told as slow QEMU, whatever was recorded of other disks.
+//! A disk whose data path was not seen is not told as slow QEMU, whatever was recorded of other disks; nor is a
+//! file of two disks charged to the first.
 
 mod notation;
 mod stack;
@@ -175,4 +176,42 @@ fn an_image_without_a_block_device() {
     let notes = &analysis.trace.notices;
     let note = "vd of vm1: its image lies on no block device that is known (nfs4)";
     assert!(notes.iter().any(|it| it == note), "{notes:?}");
+}
+
+#[test]
+fn a_file_of_two_disks_is_charged_to_none() {
+    let analyze = |streams: Streams| {
+        let mut manifest = manifest();
+        let guests = &mut manifest.topology.guests;
+        let base = guests[1].disks[0].images[0].clone();
+        guests[0].disks[0].images.push(base);
+        streams.analyze(&manifest, Options::default())
+    };
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, START, 200, WAY);
+    // Nobody used the file that both have.
+    let analysis = analyze(streams);
+    assert_eq!(analysis.amplification[0].host_bytes, Some(819_200));
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, START, 200, WAY);
+    streams.traffic(VM2, START + 333, 200, WAY);
+    let analysis = analyze(streams);
+    for (layers, guest) in analysis.amplification.iter().zip(["vm1", "vm2"]) {
+        assert_eq!(
+            (layers.guest.as_str(), layers.qemu_bytes),
+            (guest, Some(819_200))
+        );
+        let bytes = (layers.image_bytes, layers.host_bytes, layers.device_bytes);
+        assert_eq!((bytes, layers.flushes.host), ((None, None, None), None));
+        assert!(chains(&analysis, guest, "vd").folded.is_empty());
+    }
+    assert_eq!(analysis.verdict.method, "chains");
+    let missed = Some("a file of the disk serves others too");
+    for rule in ["backing-chain", "readahead-waste", "direct-io-fallback"] {
+        assert_eq!(missing(&analysis, rule), missed, "{rule}");
+    }
+    assert_eq!(missing(&analysis, "latency-overhead"), None);
+    let notes = &analysis.trace.notices;
+    let note = "vd of vm1: /img/vd.raw serves other disks too";
+    assert!(notes.iter().any(|it| it.starts_with(note)), "{notes:?}");
 }

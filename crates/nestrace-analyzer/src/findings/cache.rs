@@ -11,6 +11,7 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     };
     let chains = subject.followed_to_the_image()?;
+    subject.files_alone()?;
     let files = || {
         subject
             .images
@@ -56,6 +57,7 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
 pub(super) fn direct_io_fallback(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
     subject.seen_to_the_device()?;
+    subject.files_alone()?;
     let (mut through_cache, mut all, mut fs) = (0, 0, "unknown");
     for image in &subject.images {
         let (Some(file), Some(host)) = (&image.file_io, image.host_bytes) else {

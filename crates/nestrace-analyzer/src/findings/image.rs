@@ -146,6 +146,7 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
     }
     subject.whole()?;
     subject.seen_to_the_image()?;
+    subject.files_alone()?;
     let read = |deep: bool| -> u64 {
         let images = subject
             .images

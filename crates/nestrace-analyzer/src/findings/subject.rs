@@ -14,6 +14,9 @@ const NO_AGENT: Missing = "the guest was not recorded from inside: start its age
 const NO_DEVICE: Missing = "none of the guest's devices is known to be this disk: give the disk a serial number (`serial=`) \
                             and start the agent before the recording";
 
+/// Missing where bytes and times of the images are counted for one of several disks.
+const SHARED: Missing = "a file of the disk serves others too";
+
 /// What a rule looks at.
 pub(super) struct Subject<'a> {
     pub analysis: &'a Analysis,
@@ -190,6 +193,14 @@ impl<'a> Subject<'a> {
         seen(self.path.file_io)
     }
 
+    /// Its images serve no other disk: what was counted on them is its own.
+    pub(super) fn files_alone(&self) -> Result<(), Missing> {
+        if self.path.shared {
+            return Err(SHARED);
+        }
+        Ok(())
+    }
+
     /// The host's bios were seen beneath the disk.
     pub(super) fn seen_device(&self) -> Result<(), Missing> {
         seen(self.path.host_bio)
@@ -221,6 +232,7 @@ impl<'a> Subject<'a> {
         self.whole()?;
         let amplified = self.amplification.ok_or(self.not_inside)?;
         self.seen_to_the_image()?;
+        self.files_alone()?;
         Ok(amplified)
     }
 
@@ -240,6 +252,7 @@ impl<'a> Subject<'a> {
             return Err(Unseen::NotRecorded.missing());
         }
         self.seen_to_the_device()?;
+        self.files_alone()?;
         Ok(clues)
     }
 

@@ -8,6 +8,7 @@ use crate::units::{count, percent, share, size, time};
 
 pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
     let chains = subject.followed()?;
+    subject.files_alone()?;
     let flush = chains.latency_ns.flush;
     let all = chains.latency_ns.data.sum + flush.sum;
     let flushes = subject
