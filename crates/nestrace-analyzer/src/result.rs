@@ -9,7 +9,7 @@ use crate::chains::{DiskChains, Names};
 use crate::clock::ClockSummary;
 use crate::data_path::DataPath;
 use crate::findings::{self, DiskClues};
-use crate::guest_side::{HostStretch, disk_of, is_undecided, told_by_requests};
+use crate::guest_side::{HostStretch, disk_of, told_by_requests, why_no_disk};
 use crate::recording::{self, StreamCounts};
 use crate::verdict::{self, DiskVerdict, Verdict};
 
@@ -222,7 +222,9 @@ impl Analyzer {
         let mut all = Vec::new();
         for (side, (session, clock)) in self.sessions.iter().zip(clocks).enumerate() {
             for (device, about) in session.side.disks.iter().enumerate() {
-                if !is_undecided(clock, device) || !self.is_selected(side, device as u32, None) {
+                let why = why_no_disk(clock, device)
+                    .filter(|_| self.is_selected(side, device as u32, None));
+                if why.is_none() {
                     continue;
                 }
                 let Some(summary) = session
@@ -233,6 +235,7 @@ impl Analyzer {
                 };
                 all.push(Chains {
                     guest: session.side.guest.clone(),
+                    why_no_disk: why,
                     guest_device: about.name.clone(),
                     guest_requests: summary.guest_requests,
                     ..summary.chains.finish(summary.guest_bios, summary.open)

@@ -8,9 +8,9 @@ mod two_sides;
 use nestrace_abi::Source;
 use nestrace_analyzer::analysis::Unjudged;
 use nestrace_analyzer::{Analysis, Options};
-use nestrace_trace::manifest::{Disk, Manifest, Mount};
+use nestrace_trace::manifest::{Disk, GuestDisk, Manifest, Mount};
 
-use two_sides::{Streams, VM1, VM2, WAY, chains, manifest};
+use two_sides::{Streams, VDB, VM1, VM2, WAY, chains, manifest};
 
 const START: u64 = 10_000_000_000;
 /// Another file than the manifest has.
@@ -214,4 +214,30 @@ fn a_file_of_two_disks_is_charged_to_none() {
     let notes = &analysis.trace.notices;
     let note = "vd of vm1: /img/vd.raw serves other disks too";
     assert!(notes.iter().any(|it| it.starts_with(note)), "{notes:?}");
+}
+
+#[test]
+fn bios_of_a_device_that_is_no_disk_are_counted() {
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, START, 100, WAY);
+    let plugged = two_sides::Disk { dev: VDB, ..VM1 };
+    let host = streams.host.len();
+    streams.traffic(plugged, START + 333, 50, WAY);
+    streams.host.truncate(host);
+    let mut manifest = manifest();
+    let side = &mut manifest.guest_sides[0];
+    side.disks.push(GuestDisk {
+        name: "vdb".into(),
+        dev: VDB,
+        ..GuestDisk::default()
+    });
+    let analysis = streams.analyze(&manifest, Options::default());
+    let unknown = chains(&analysis, "vm1", "");
+    assert_eq!(unknown.guest_device, "vdb");
+    assert_eq!((unknown.guest_bios, unknown.linked), (50, 0));
+    assert_eq!(unknown.unlinked, [("no_match", 50)].into());
+    let why = "no disk of this guest has its bus and size; it may have been plugged in later";
+    assert_eq!(unknown.why_no_disk.as_deref(), Some(why));
+    let known = chains(&analysis, "vm1", "vd");
+    assert_eq!((known.linked, known.why_no_disk.as_deref()), (100, None));
 }

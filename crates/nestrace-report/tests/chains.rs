@@ -10,6 +10,7 @@ mod two_sides;
 use nestrace_abi::flags;
 use nestrace_analyzer::{Analysis, Options, StoryChoice};
 use nestrace_report::{json, text};
+use nestrace_trace::manifest::Notice;
 use nestrace_trace::{Event, Kind};
 
 use two_sides::{Streams, VM1, VM2, WAY, Way};
@@ -119,4 +120,37 @@ fn the_json_fits_its_schema() {
             assert!(!validator.is_valid(&bad), "{path}");
         }
     }
+}
+
+#[test]
+fn a_device_that_is_no_disk_is_told_with_its_bios() {
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, 10_000_000_000, 120, WAY);
+    let mut manifest = two_sides::manifest();
+    // The disk was plugged in later: QEMU's requests are of no known disk.
+    let guest = &mut manifest.topology.guests[0];
+    guest.disks.remove(0);
+    guest.backends.clear();
+    manifest.notices.push(Notice {
+        mono_ns: 9_500_000_000,
+        what: "file_opened".into(),
+        message: "guest vm1 opened another file (inode 12)".into(),
+    });
+    let analysis = streams.analyze(&manifest, Options::default());
+    let text = render(&analysis);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let words = words.join(" ");
+    for expected in [
+        "QEMU's requests were of none of the disks that are known",
+        "vda: no disk of this guest has its bus and size; it may have been plugged in later.",
+        "0 of 120 bios followed to the host (0 %); not followed: 120 without a request of QEMU.",
+    ] {
+        assert!(words.contains(expected), "{expected}\n{text}");
+    }
+    assert!(
+        !words.contains("File I/O of QEMU was not recorded"),
+        "{text}"
+    );
+    let page = nestrace_report::html::render(&analysis).expect("a page");
+    assert!(page.contains("it may have been plugged in later"));
 }

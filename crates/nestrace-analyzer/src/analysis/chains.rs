@@ -15,6 +15,8 @@ pub struct Chains {
     pub guest: String,
     /// Disk's name; empty where nothing tells which of QEMU's disks the guest's device is.
     pub disk: String,
+    /// Why it is empty; `null` where it is not.
+    pub why_no_disk: Option<String>,
     /// The guest's name of the disk (`vda`).
     pub guest_device: String,
     /// Bios, data and flush, counted in the guest before any linking.

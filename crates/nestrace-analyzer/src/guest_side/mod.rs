@@ -31,7 +31,7 @@ use crate::threads::Threads;
 use crate::unlinked::{Reason, Reasons};
 
 use disk::DiskCounts;
-pub(crate) use summary::{HostStretch, disk_of, is_undecided, told_by_requests};
+pub(crate) use summary::{HostStretch, disk_of, told_by_requests, why_no_disk};
 use unmap::Unmaps;
 
 /// How far a stream is read between two looks at what the clock has found.

@@ -153,9 +153,17 @@ pub(crate) fn disk_of(clock: &ClockSummary, device: usize) -> Option<u32> {
     }
 }
 
-/// Whether a device is one of QEMU's disks, but nothing told which.
-pub(crate) fn is_undecided(clock: &ClockSummary, device: usize) -> bool {
-    matches!(clock.devices.get(device), Some(DeviceDisk::OneOf(_)))
+/// Why nobody knows which of QEMU's disks a device is; `None` where it is known.
+pub(crate) fn why_no_disk(clock: &ClockSummary, device: usize) -> Option<String> {
+    match clock.devices.get(device)? {
+        DeviceDisk::Is { .. } => None,
+        DeviceDisk::OneOf(_) => Some(String::from(
+            "neither serial number, bus, size nor the requests tell which of QEMU's disks it is",
+        )),
+        DeviceDisk::Unknown { reason } => {
+            Some(format!("{reason}; it may have been plugged in later"))
+        }
+    }
 }
 
 /// The disk of a device that its requests told from others that look the same, and why in words.

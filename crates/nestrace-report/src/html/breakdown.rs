@@ -6,7 +6,7 @@ use nestrace_analyzer::analysis::{Chains, Segment};
 use super::MOST_LINES;
 use super::page::{Page, bar, escape};
 use crate::plots::{Hue, segment_hue};
-use crate::text::chains::{followed, remarks};
+use crate::text::chains::{followed, remarks, without_disk};
 use crate::units::{count, of, percent, time};
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
@@ -31,6 +31,9 @@ fn disk(chains: &Chains, page: &mut Page) {
         chains.guest, chains.guest_device
     );
     page.element("summary", &name);
+    if chains.disk.is_empty() {
+        page.element("p", &without_disk(chains));
+    }
     page.element("p", &followed(chains));
     let latency = &chains.latency_ns;
     for (operation, segments, latency) in [

@@ -233,12 +233,16 @@ fn why_no_disk(analysis: &Analysis) -> &'static str {
     if analysis.images.is_empty() {
         return "The recording names no image that could be followed, so only the devices can be shown.";
     }
-    if analysis
-        .qemu
-        .iter()
-        .all(|disk| disk.reads + disk.writes + disk.flushes + disk.discards == 0)
-    {
+    let busy = |disk: &&QemuDisk| disk.reads + disk.writes + disk.flushes + disk.discards > 0;
+    let mut busy = analysis.qemu.iter().filter(busy).peekable();
+    if busy.peek().is_none() {
         return "No request of QEMU was recorded on a disk, so its latency cannot be split; the devices below are complete.";
     }
     "File I/O of QEMU was not recorded, so its latency cannot be split between QEMU and the host."
 }
+    if busy.all(|disk| disk.disk.is_none()) {
+        return "QEMU's requests were of none of the disks that are known (one that was plugged in later?), so their latency cannot be split.";
+    }
+    if analysis.images.iter().any(|image| image.file_io.is_some()) {
+        return "File I/O was not seen, or not told from other disks', where QEMU had requests, so their latency cannot be split; what is missing stands below.";
+    }

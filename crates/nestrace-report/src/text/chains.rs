@@ -33,7 +33,7 @@ fn disk(chains: &Chains, page: &mut Page) {
             chains.guest_device,
             shorten(&chains.guest, 40)
         ));
-        page.paragraph("Neither serial number, bus, size nor the requests tell.");
+        page.paragraph(&without_disk(chains));
     } else {
         let name = disk_name(
             &shorten(&chains.guest, 24),
@@ -61,6 +61,13 @@ fn disk(chains: &Chains, page: &mut Page) {
         page.line("");
         remarks.iter().for_each(|remark| page.paragraph(remark));
     }
+}
+
+/// Why a device's disk is not known.
+pub(crate) fn without_disk(chains: &Chains) -> String {
+    let why = chains.why_no_disk.as_deref();
+    let why = why.unwrap_or("nothing tells which of QEMU's disks it is");
+    format!("{}: {why}.", chains.guest_device)
 }
 
 /// Mean over all chains of the operation, quantiles over those that have the segment.
