@@ -154,3 +154,32 @@ fn a_device_that_is_no_disk_is_told_with_its_bios() {
     let page = nestrace_report::html::render(&analysis).expect("a page");
     assert!(page.contains("it may have been plugged in later"));
 }
+
+#[test]
+fn rules_that_could_not_judge_are_told_by_what_they_lack() {
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, 10_000_000_000, 50, WAY);
+    streams.traffic(VM2, 10_000_000_333, 200, WAY);
+    let mut manifest = two_sides::manifest();
+    manifest.guest_sides.pop();
+    streams.guests.pop();
+    let analysis = streams.analyze(&manifest, Options::default());
+    assert!(analysis.findings.is_empty(), "{:?}", analysis.findings);
+    let text = render(&analysis);
+    let expected = "
+What was found
+  No rule fired.
+  5 rules could not judge vm1/vd: too few of the guest's requests were followed.
+  13 rules could not judge vm2/vd: the guest was not recorded from inside: start
+  its agent.
+";
+    assert!(text.contains(expected), "{text}");
+    let page = nestrace_report::html::render(&analysis).expect("a page");
+    for line in [
+        "No rule fired.",
+        "could not judge vm1/vd: too few",
+        "could not judge vm2/vd: the guest",
+    ] {
+        assert!(page.contains(line), "{line}");
+    }
+}

@@ -5,10 +5,11 @@ use nestrace_analyzer::analysis::{Evidence, Finding, Severity};
 
 use super::MOST_LINES;
 use super::page::{Page, escape};
-use crate::units::{count, of, percent, size, time};
+use crate::text::findings::unjudged;
+use crate::units::{count, percent, size, time};
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
-    let (found, unjudged) = (&analysis.findings, &analysis.findings_unjudged);
+    let found = &analysis.findings;
     page.section("findings", "What was found");
     if found.is_empty() {
         page.element("p", "No rule fired.");
@@ -17,13 +18,10 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
         .iter()
         .take(MOST_LINES)
         .for_each(|finding| one(finding, page));
-    if let Some(first) = unjudged.first() {
-        let rules = of(unjudged.len() as u64, "rule", "rules");
-        page.element(
-            "p class=note",
-            &format!("{rules} could not judge: {}.", first.missing),
-        );
-    }
+    unjudged(analysis)
+        .iter()
+        .take(MOST_LINES)
+        .for_each(|line| page.element("p class=note", line));
     page.end_section();
 }
 

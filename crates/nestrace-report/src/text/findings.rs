@@ -7,26 +7,64 @@ use super::{Page, disk_name, only_guest};
 use crate::table::wrap;
 use crate::units::of;
 
+/// Disks that one line names.
+const MOST_DISKS: usize = 4;
 /// Columns that explanation and advice are set in by.
 const INDENT: &str = "      ";
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
-    let (found, unjudged) = (&analysis.findings, &analysis.findings_unjudged);
-    if found.is_empty() {
+    let found = &analysis.findings;
+    let unjudged = unjudged(analysis);
+    if found.is_empty() && unjudged.is_empty() {
         return;
     }
     page.section("What was found");
+    if found.is_empty() {
+        page.paragraph("No rule fired.");
+    }
     let only = only_guest(analysis);
     for finding in found {
         let guest = only.map_or(finding.guest.as_str(), |_| "");
         one(finding, &disk_name(guest, Some(&finding.disk)), page);
     }
-    if !unjudged.is_empty() {
-        let rules = of(unjudged.len() as u64, "rule", "rules");
-        page.paragraph(&format!(
-            "{rules} could not judge: {}.",
-            unjudged[0].missing
-        ));
+    unjudged.iter().for_each(|line| page.paragraph(line));
+}
+
+/// How many rules could not judge which disks, by what they lack.
+pub(crate) fn unjudged(analysis: &Analysis) -> Vec<String> {
+    let only = only_guest(analysis);
+    let mut of_disks: Vec<(&str, String, u64)> = Vec::new();
+    for rule in &analysis.findings_unjudged {
+        let guest = only.map_or(rule.guest.as_str(), |_| "");
+        let disk = disk_name(guest, Some(&rule.disk));
+        let alike = |known: &&mut (&str, String, u64)| known.0 == rule.missing && known.1 == disk;
+        match of_disks.iter_mut().find(alike) {
+            Some((_, _, n)) => *n += 1,
+            None => of_disks.push((rule.missing, disk, 1)),
+        }
+    }
+    // Disks that lack the same share a line.
+    let mut lines: Vec<(&str, u64, Vec<String>)> = Vec::new();
+    for (missing, disk, n) in of_disks {
+        let alike = |line: &&mut (&str, u64, Vec<String>)| (line.0, line.1) == (missing, n);
+        match lines.iter_mut().find(alike) {
+            Some((_, _, disks)) => disks.push(disk),
+            None => lines.push((missing, n, vec![disk])),
+        }
+    }
+    let line = |(missing, n, disks): (&str, u64, Vec<String>)| {
+        let rules = of(n, "rule", "rules");
+        format!("{rules} could not judge {}: {missing}.", names(&disks))
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// `a, b and 3 more`.
+fn names(disks: &[String]) -> String {
+    let (shown, others) = disks.split_at(disks.len().min(MOST_DISKS));
+    match others.len() {
+        0 => shown.join(", "),
+        n => format!("{} and {n} more", shown.join(", ")),
     }
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod answer;
 pub(crate) mod chains;
 pub mod compare;
 mod devices;
-mod findings;
+pub(crate) mod findings;
 pub(crate) mod gaps;
 mod guests;
 mod stories;
