@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::analysis::{Chains, Device};
+use crate::findings::FOLLOWED;
 use crate::image::Images;
 use crate::overlap::Activity;
 use crate::qemu::Overlap;
@@ -108,10 +109,19 @@ pub(crate) fn disk(
     })
 }
 
-/// Puts what was followed in the place of the estimate. Without one (nothing of QEMU's accounting had
-/// a disk) nothing is known of what was in flight, and the verdict stands by itself.
+/// Whether what was followed speaks for all of the disk's requests: nearly all of the guest's bios, and those
+/// of the better part of the recording.
+fn speaks_for(chains: &Chains, estimate: &DiskVerdict) -> bool {
+    let fraction = chains.fraction.unwrap_or(0.0);
+    fraction >= FOLLOWED && chains.guest_requests.saturating_mul(2) > estimate.requests
+}
+
+/// Puts what was followed in the place of the estimate, if it is most of what was done. Without an estimate
+/// (nothing of QEMU's accounting had a disk) nothing is known of what was in flight, and the verdict stands by
+/// itself.
 pub(crate) fn from_chains(chains: &Chains, estimate: Option<DiskVerdict>) -> Option<DiskVerdict> {
-    if chains.linked == 0 {
+    let better = |estimate: &DiskVerdict| !speaks_for(chains, estimate);
+    if chains.linked == 0 || estimate.as_ref().is_some_and(better) {
         return estimate;
     }
     let latency = &chains.latency_ns;

@@ -1,9 +1,16 @@
-//! Where QEMU's time passed, by overlap.
+//! Where QEMU's time passed, by overlap, and when chains take its place.
 
 mod notation;
 mod stack;
+mod two_sides;
+
+use nestrace_abi::flags;
+use nestrace_analyzer::Options;
 
 use stack::analyze;
+use two_sides::{Streams, VM1, WAY, chains, manifest};
+
+const START: u64 = 10_000_000_000;
 
 #[test]
 fn a_serial_request_is_split_exactly() {
@@ -133,4 +140,34 @@ fn overlapping_requests_give_a_range() {
         (300, 300, 200, false)
     );
     assert_eq!(disk.device_ns, None, "bios were not recorded");
+}
+
+/// The verdict's method for vm1's `vd`.
+fn method(streams: Streams) -> &'static str {
+    let analysis = streams.analyze(&manifest(), Options::default());
+    assert!(chains(&analysis, "vm1", "vd").linked > 0);
+    let disks = &analysis.verdict.disks;
+    disks.first().map_or("none", |disk| disk.method)
+}
+
+#[test]
+fn a_few_links_are_no_verdict() {
+    // Of some the guest knows nothing: its agent came late.
+    for (unknown, expected) in [(199, "chains"), (200, "overlap")] {
+        let mut streams = Streams::new(2);
+        let at = streams.traffic(VM1, START, 200, WAY);
+        for i in 0..unknown {
+            let at = at + i * 1_000_000;
+            streams.qemu_data(VM1, at, flags::OP_WRITE, i * 8192, 4096, WAY);
+        }
+        assert_eq!(method(streams), expected);
+    }
+    // And of these the host lost everything.
+    let mut streams = Streams::new(2);
+    let at = streams.traffic(VM1, START, 200, WAY);
+    let host = streams.host.len();
+    let at = streams.traffic(VM1, at, 20, WAY);
+    streams.host.truncate(host);
+    streams.traffic(VM1, at, 200, WAY);
+    assert_eq!(method(streams), "overlap");
 }

@@ -183,3 +183,22 @@ What was found
         assert!(page.contains(line), "{line}");
     }
 }
+
+#[test]
+fn what_could_be_followed_of_few_is_told_as_such() {
+    let mut streams = Streams::new(2);
+    let at = streams.traffic(VM1, 10_000_000_000, 120, WAY);
+    let host = streams.host.len();
+    streams.traffic(VM1, at, 80, WAY);
+    streams.host.truncate(host);
+    // Without file I/O there is no estimate in their place.
+    let file = |event: &Event| event.kind().map(|kind| kind.source());
+    streams
+        .host
+        .retain(|event| file(event) != Some(nestrace_abi::Source::File));
+    let text = render(&streams.analyze(&two_sides::manifest(), Options::default()));
+    assert!(
+        text.contains("vm1/vd (vda): of the 60 % of its I/O that could be followed, 40 reads took"),
+        "{text}"
+    );
+}

@@ -24,6 +24,8 @@ const PARTS: [(&str, &[&str]); 6] = [
     ("in the host's queue", &["host_queue"]),
     ("at the host's device", &["device", "device_flush"]),
 ];
+/// Above this share what was followed speaks for all, as it does for the findings.
+const NEARLY_ALL: f64 = 0.98;
 /// Below this the recorded guests are alone on a device, as far as anyone cares.
 const ALONE: f64 = 0.02;
 
@@ -140,6 +142,13 @@ fn of_chains(chains: &Chains) -> String {
         disk_name(&chains.guest, Some(&chains.disk)),
         chains.guest_device
     );
+    let part = share(chains.linked, chains.guest_bios);
+    if part < NEARLY_ALL {
+        let part = percent(part);
+        text.push_str(&format!(
+            "of the {part} of its I/O that could be followed, "
+        ));
+    }
     let latency = &chains.latency_ns;
     let operations = [
         ("read", "reads", latency.read, &chains.by_op.read),
@@ -238,11 +247,11 @@ fn why_no_disk(analysis: &Analysis) -> &'static str {
     if busy.peek().is_none() {
         return "No request of QEMU was recorded on a disk, so its latency cannot be split; the devices below are complete.";
     }
-    "File I/O of QEMU was not recorded, so its latency cannot be split between QEMU and the host."
-}
     if busy.all(|disk| disk.disk.is_none()) {
         return "QEMU's requests were of none of the disks that are known (one that was plugged in later?), so their latency cannot be split.";
     }
     if analysis.images.iter().any(|image| image.file_io.is_some()) {
         return "File I/O was not seen, or not told from other disks', where QEMU had requests, so their latency cannot be split; what is missing stands below.";
     }
+    "File I/O of QEMU was not recorded, so its latency cannot be split between QEMU and the host."
+}
