@@ -294,6 +294,7 @@ impl Analyzer {
                 guest: disk.guest_name.clone(),
                 disk: disk.name.clone(),
                 path: paths.get(number as usize).copied().unwrap_or_default(),
+                virtio_blk: self.qemu.is_virtio_blk(disk),
                 ..DiskClues::default()
             };
             for (session, clock) in self.sessions.iter_mut().zip(clocks) {

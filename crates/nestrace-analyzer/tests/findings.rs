@@ -7,6 +7,7 @@ mod two_sides;
 use nestrace_analyzer::analysis::{Evidence, Finding, Severity};
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_trace::manifest::{Device, Loss, Manifest, Mount};
+use nestrace_trace::{Event, Kind};
 
 use two_sides::{Streams, VM1, WAY, Way, manifest};
 
@@ -76,6 +77,40 @@ fn the_way_into_the_guest_and_out() {
     assert!((finding.share - share).abs() < 1e-6, "{finding:?}");
     assert_eq!(finding.severity, Severity::High);
     assert!(finding.explanation.contains("1.30 ms"), "{finding:?}");
+}
+
+#[test]
+fn advice_on_the_way_in_rests_on_what_is_known_of_the_disk() {
+    let way = Way {
+        virt_submit: 1_300_000,
+        ..DEVICE_ONLY
+    };
+    let analyze = |pushes: bool, change: fn(&mut nestrace_trace::manifest::Disk)| {
+        let mut streams = Streams::new(2);
+        streams.traffic(VM1, START, 300, way);
+        let kept = |event: &Event| pushes || event.kind != Kind::VirtqueuePush as u8;
+        streams.host.retain(kept);
+        let analysis = streams.analyze(&with(change), Options::default());
+        let finding = get(&analysis, "virtualization-share");
+        (
+            finding.evidence["iothread"].clone(),
+            finding.advice.join(" "),
+        )
+    };
+    let (iothread, advice) = analyze(true, |disk| disk.cache = Some("none".into()));
+    assert_eq!(iothread, Evidence::from("none"));
+    assert!(advice.starts_with("Give the disk an iothread"), "{advice}");
+    // A disk that was found by its open file: nobody knows how it is set up.
+    let (iothread, advice) = analyze(true, |_| {});
+    assert_eq!(iothread, Evidence::from("unknown"));
+    assert!(advice.starts_with("See that the disk has"), "{advice}");
+    // Its requests are virtio-blk's, or they do not tell either.
+    let (_, advice) = analyze(true, |disk| disk.bus.clear());
+    assert!(advice.starts_with("See that the disk has"), "{advice}");
+    let (_, advice) = analyze(false, |disk| disk.bus.clear());
+    assert_eq!(advice, "");
+    let (_, advice) = analyze(true, |disk| disk.bus = "usb".into());
+    assert!(advice.starts_with("Use virtio-blk"), "{advice}");
 }
 
 #[test]

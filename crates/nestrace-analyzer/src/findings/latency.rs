@@ -114,28 +114,30 @@ pub(super) fn virtualization_share(subject: &Subject<'_>) -> Judgement {
     }
     let tcg = subject.guest.accel == "tcg";
     // An emulated controller takes neither; of that another rule speaks.
-    let takes_iothread = subject.disk.bus.starts_with("virtio");
-    let iothread = match (takes_iothread, &subject.disk.iothread) {
-        (true, None) => {
+    let bus = subject.bus();
+    let iothread = match subject.iothread() {
+        _ if bus.is_empty() => "",
+        _ if !bus.starts_with("virtio") => {
+            "Use virtio-blk or virtio-scsi: they need fewer exits for a request."
+        }
+        "unknown" => {
+            "See that the disk has an iothread of its own (`-object iothread`, `iothread=` of the device), and keep \
+             several requests in flight. The iothread takes host processor time of its own."
+        }
+        "none" => {
             "Give the disk an iothread of its own (`-object iothread`, `iothread=` of the device; a virtio-scsi \
              controller has one for all of its disks), and keep several requests in flight. The iothread takes host \
              processor time of its own."
         }
-        (true, Some(_)) => {
+        _ => {
             "Keep several requests in flight, so that one notification serves several; see that nothing else keeps the \
              iothread's processor busy."
         }
-        (false, _) => "Use virtio-blk or virtio-scsi: they need fewer exits for a request.",
     };
-    let mut advice = vec![String::from(iothread)];
-    if tcg {
-        advice.insert(
-            0,
-            String::from(
-                "The guest runs without KVM (tcg): most of this is the emulated processor's.",
-            ),
-        );
-    }
+    let of_tcg = "The guest runs without KVM (tcg): most of this is the emulated processor's.";
+    let advice = [if tcg { of_tcg } else { "" }, iothread];
+    let advice = advice.into_iter().filter(|it| !it.is_empty());
+    let advice: Vec<String> = advice.map(str::to_owned).collect();
     Case {
         title: format!("{} of the latency is the way in and out of the VM", percent(share)),
         explanation: format!(
@@ -147,7 +149,7 @@ pub(super) fn virtualization_share(subject: &Subject<'_>) -> Judgement {
         evidence: [
             ("virt_submit", Subject::share_of(chains, &VIRT[..1]).into()),
             ("virt_complete", Subject::share_of(chains, &VIRT[1..]).into()),
-            ("iothread", subject.disk.iothread.as_deref().unwrap_or("none").into()),
+            ("iothread", subject.iothread().into()),
             ("accel", subject.guest.accel.as_str().into()),
         ]
         .into(),

@@ -264,6 +264,24 @@ impl<'a> Subject<'a> {
         bytes.is_some_and(|(guest, qemu)| guest as f64 >= threshold::THROUGHOUT * qemu as f64)
     }
 
+    /// The disk's bus; empty where neither the recorder knew it nor its requests told.
+    pub(super) fn bus(&self) -> &'a str {
+        match self.disk.bus.as_str() {
+            "" if self.clues.is_some_and(|clues| clues.virtio_blk) => "virtio-blk",
+            bus => bus,
+        }
+    }
+
+    /// The disk's iothread, `none`, or `unknown`: of a disk that was found by its open file alone nobody knows how
+    /// it is set up.
+    pub(super) fn iothread(&self) -> &'a str {
+        let disk = self.disk;
+        let set_up = [&disk.qdev, &disk.cache, &disk.aio];
+        let known = set_up.into_iter().any(Option::is_some);
+        let otherwise = if known { "none" } else { "unknown" };
+        disk.iothread.as_deref().unwrap_or(otherwise)
+    }
+
     /// The file system that the top image lies on.
     pub(super) fn host_fs(&self) -> Option<&'a str> {
         self.images.first()?.fs_type.as_deref()

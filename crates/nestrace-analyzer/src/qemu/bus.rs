@@ -61,6 +61,11 @@ impl Buses {
         bus
     }
 
+    /// What is known of a disk by now.
+    pub(super) fn is_virtio_blk(&self, disk: u32) -> bool {
+        self.of_disk.get(disk as usize) == Some(&Bus::VirtioBlk)
+    }
+
     pub(super) fn pushed(&mut self, element: u64) {
         let Some(disk) = self.calls.remove(&element) else {
             return;
@@ -105,6 +110,7 @@ mod tests {
             assert_eq!(buses.called(Some(0), opaque), before);
             assert_eq!(buses.called(Some(1), opaque + 8), Bus::Unknown);
             assert_eq!(buses.called(Some(2), opaque), Bus::Other);
+            assert_eq!(buses.is_virtio_blk(0), before == Bus::VirtioBlk);
             buses.pushed(opaque);
             buses.pushed(opaque);
         }

@@ -181,6 +181,12 @@ impl Qemu {
         requests.map_or_else(Vec::new, |requests| std::mem::take(&mut requests.steps))
     }
 
+    /// Whether a disk is on virtio-blk, as far as its requests tell.
+    pub(crate) fn is_virtio_blk(&self, disk: &DiskRef) -> bool {
+        let process = self.processes.get(disk.guest as usize);
+        process.is_some_and(|process| process.buses.is_virtio_blk(disk.disk))
+    }
+
     /// Bytes read and written, and flushes, of a disk so far.
     pub(crate) fn so_far(&self, disk: &DiskRef, guest: &Guest) -> (ReadWrite, u64) {
         let (mut bytes, mut flushes) = (ReadWrite::default(), 0);

@@ -76,6 +76,8 @@ pub(crate) struct DiskClues {
     pub disk: String,
     /// How far its I/O was seen.
     pub path: DataPath,
+    /// Its requests are virtio-blk's.
+    pub virtio_blk: bool,
     pub from_guest: FromGuest,
     pub from_host: FromHost,
     /// Time with a request in QEMU.
