@@ -4,7 +4,7 @@
 //! that contains the cookie: both lie at one constant distance below it (216 bytes in QEMU 7.2 and
 //! 10.0). The distance is learnt: every call votes for the distances to the cookies that its
 //! thread has started. Adjacent heap objects give other small distances now and then, but only the
-//! true one recurs for every call.
+//! true one recurs for every call: while another has nearly as many votes, nothing is tied.
 
 use crate::pointer::PointerMap;
 
@@ -13,6 +13,11 @@ const MAX_DISTANCE: u64 = 1024;
 
 /// Cookies of one thread that may wait for their call; virtio-blk merges at most 32.
 const MAX_WAITING: usize = 256;
+
+/// Votes that the distance has more than any other before it ties anything, where there is another.
+const AHEAD: u64 = 2;
+/// Votes of a call that has one cookie near it.
+const ALONE: u64 = 2;
 
 /// Distances to calls that may be a request's own.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +41,8 @@ pub(super) struct AioCalls {
     waiting: PointerMap<u32, Vec<u64>>,
     votes: PointerMap<u64, u64>,
     best: Option<(u64, u64)>,
+    /// Most votes of another distance.
+    second: u64,
     /// `blk_aio_*` was seen.
     pub recorded: bool,
 }
@@ -68,25 +75,36 @@ impl AioCalls {
         let Some(waiting) = self.waiting.get(&tid) else {
             return;
         };
-        for cookie in waiting {
+        let near = waiting.iter().filter_map(|cookie| {
             let delta = cookie.wrapping_sub(opaque);
-            if delta == 0 || delta >= MAX_DISTANCE || !candidate(*cookie, delta) {
-                continue;
+            let fits = delta != 0 && delta < MAX_DISTANCE && candidate(*cookie, delta);
+            fits.then_some(delta)
+        });
+        let near: Vec<u64> = near.collect();
+        let weight = if near.len() == 1 { ALONE } else { 1 };
+        near.into_iter().for_each(|delta| self.vote(delta, weight));
+    }
+
+    fn vote(&mut self, delta: u64, weight: u64) {
+        let votes = self.votes.entry(delta).or_default();
+        *votes += weight;
+        match self.best {
+            Some((best, most)) if best != delta && *votes <= most => {
+                self.second = self.second.max(*votes);
             }
-            let votes = self.votes.entry(delta).or_default();
-            *votes += 1;
-            if self
-                .best
-                .is_none_or(|(best, most)| *votes > most || best == delta)
-            {
+            Some((best, most)) if best != delta => {
+                self.second = most;
                 self.best = Some((delta, *votes));
             }
+            _ => self.best = Some((delta, *votes)),
         }
     }
 
-    /// The cookie of a virtio request, as far as the distance is known yet.
+    /// The cookie of a virtio request, once the distance is certain.
     pub(super) fn cookie_of(&self, element: u64) -> Option<u64> {
-        self.best.map(|(delta, _)| element.wrapping_add(delta))
+        let sure = |votes: u64| self.second == 0 || votes >= self.second.saturating_add(AHEAD);
+        let (delta, _) = self.best.filter(|(_, votes)| sure(*votes))?;
+        Some(element.wrapping_add(delta))
     }
 
     /// The distance with the most votes.

@@ -169,7 +169,7 @@ pub(super) struct Requests {
 pub(super) struct Tie {
     pub disk: Option<u32>,
     pub bus: Bus,
-    /// Cookie at the constant distance from `opaque`.
+    /// Cookie at the constant distance from `opaque`, once that is certain.
     pub by_distance: Option<u64>,
 }
 
@@ -309,23 +309,23 @@ impl Requests {
                 .get(cookie)
                 .is_some_and(|request| request.calls.is_empty())
         };
+        let continued = || {
+            let cookie = self.by_opaque.get(&event.object).copied();
+            cookie.filter(fits).filter(|_| acct != FLUSH)
+        };
+        // Where the distance is certain, a call that it gives no request has none, or one that was lost.
         if tie.bus == Bus::VirtioBlk
-            && let Some(cookie) = tie.by_distance.filter(fits).filter(fresh)
+            && let Some(cookie) = tie.by_distance
         {
-            return Some(cookie);
+            let own = Some(cookie).filter(fits).filter(fresh);
+            return own.or_else(continued);
         }
         // virtio-blk accounts for a batch before it calls.
-        if tie.bus == Bus::Unknown && self.is_batch(event.tid) {
+        if tie.bus != Bus::Other && self.is_batch(event.tid) {
             return None;
         }
         let next = self.waiting.get(&event.tid).copied().filter(fits);
-        next.or_else(|| {
-            self.by_opaque
-                .get(&event.object)
-                .copied()
-                .filter(fits)
-                .filter(|_| acct != FLUSH)
-        })
+        next.or_else(continued)
     }
 
     /// Whether more than one request of a thread has no call.

@@ -8,31 +8,37 @@ use super::*;
 const COOKIE: u64 = 216;
 const BACKEND: u64 = 0x10000;
 
-/// Batches of three writes to a disk: all are accounted for, then called, then handed back. Gives where the
-/// requests lie, by cookie.
-fn batches(bus: &str, element: impl Fn(u64) -> u64) -> Vec<Vec<Option<u64>>> {
-    let disk = Disk {
-        bus: bus.to_owned(),
-        ..Disk::default()
-    };
-    let backend = Backend {
-        address: BACKEND,
-        ..Backend::default()
-    };
-    let guest = Guest {
-        disks: vec![disk],
-        backends: vec![backend],
-        ..Guest::default()
-    };
-    let mut qemu = Qemu::new(&[guest], &[], 0);
-    qemu.follow_requests();
-    let images = Images::default();
-    let mut ns = 0;
-    let mut push = |qemu: &mut Qemu, kind: Kind, object: u64, offset: u64| {
-        ns += 10;
+/// A guest with one disk, and QEMU's events of it.
+struct World {
+    qemu: Qemu,
+    ns: u64,
+}
+
+impl World {
+    fn new(bus: &str) -> Self {
+        let disk = Disk {
+            bus: bus.to_owned(),
+            ..Disk::default()
+        };
+        let backend = Backend {
+            address: BACKEND,
+            ..Backend::default()
+        };
+        let guest = Guest {
+            disks: vec![disk],
+            backends: vec![backend],
+            ..Guest::default()
+        };
+        let mut qemu = Qemu::new(&[guest], &[], 0);
+        qemu.follow_requests();
+        Self { qemu, ns: 0 }
+    }
+
+    fn push(&mut self, kind: Kind, object: u64, offset: u64) {
+        self.ns += 10;
         let event = Event {
             kind: kind as u8,
-            ts_ns: ns,
+            ts_ns: self.ns,
             tid: 7,
             object,
             offset,
@@ -44,36 +50,59 @@ fn batches(bus: &str, element: impl Fn(u64) -> u64) -> Vec<Vec<Option<u64>>> {
             },
             ..Event::default()
         };
+        let images = Images::default();
         let activity = &mut [];
-        qemu.push(
-            kind,
-            &event,
-            &mut Disks {
-                images: &images,
-                activity,
-            },
-        );
-    };
+        let mut disks = Disks {
+            images: &images,
+            activity,
+        };
+        self.qemu.push(kind, &event, &mut disks);
+    }
+
+    /// Requests by the addresses of their elements: `started` are accounted for, all are called in this order,
+    /// then handed back. Gives the offset of each that was accounted for, less `base`; a request's own is its element.
+    fn batch(&mut self, base: u64, started: &[u64], called: &[u64]) -> Vec<Option<u64>> {
+        for element in started {
+            self.push(Kind::AcctStart, element + COOKIE, 0);
+        }
+        for element in called {
+            self.push(Kind::AioPwritev, *element, base + element);
+        }
+        for element in called {
+            self.push(Kind::VirtqueuePush, *element, 0);
+            self.push(Kind::AcctDone, element + COOKIE, 0);
+        }
+        self.ended(base)
+    }
+
+    fn ended(&mut self, base: u64) -> Vec<Option<u64>> {
+        let steps = self.qemu.steps(0).into_iter();
+        let ended = steps.filter_map(|step| match step {
+            Step::Ended(ended) => Some(ended.offset.map(|offset| offset - base)),
+            _ => None,
+        });
+        ended.collect()
+    }
+}
+
+/// Batches of three writes to a disk: all are accounted for, then called, then handed back. Gives where the
+/// requests lie, by cookie.
+fn batches(bus: &str, element: impl Fn(u64) -> u64) -> Vec<Vec<Option<u64>>> {
+    let mut world = World::new(bus);
     let requests = [0x9_0000, 0x9_2000, 0x9_1000];
-    let at = |batch: u64, request: u64| (batch << 30) + request;
     (0..4)
-        .map(|batch| {
-            requests
-                .iter()
-                .for_each(|request| push(&mut qemu, Kind::AcctStart, request + COOKIE, 0));
-            requests.iter().for_each(|request| {
-                push(&mut qemu, Kind::AioPwritev, *request, at(batch, *request))
-            });
-            for request in requests {
-                push(&mut qemu, Kind::VirtqueuePush, element(request), 0);
-                push(&mut qemu, Kind::AcctDone, request + COOKIE, 0);
+        .map(|batch: u64| {
+            let base = batch << 30;
+            let all = requests.iter();
+            all.clone()
+                .for_each(|request| world.push(Kind::AcctStart, request + COOKIE, 0));
+            all.clone()
+                .for_each(|request| world.push(Kind::AioPwritev, *request, base + request));
+            for request in all {
+                world.push(Kind::VirtqueuePush, element(*request), 0);
+                world.push(Kind::AcctDone, request + COOKIE, 0);
             }
-            let steps = qemu.steps(0).into_iter();
-            let ended = steps.filter_map(|step| match step {
-                Step::Ended(ended) => Some(ended.offset.map(|offset| offset - (batch << 30))),
-                _ => None,
-            });
-            ended.collect()
+            world.ended(base)
         })
         .collect()
 }
@@ -85,4 +114,46 @@ fn batches_are_not_tied_before_the_bus_is_known() {
     assert_eq!(batches("virtio-blk", element), [right; 4]);
     assert_eq!(batches("", element), [none, right, right, right]);
     assert_eq!(batches("", |_| 0), [none; 4]);
+}
+
+#[test]
+fn a_call_whose_start_was_lost_gets_no_other_request() {
+    let (a, b, c) = (0x9_0000, 0x9_2000, 0x9_4000);
+    for alone in [a, c] {
+        let mut world = World::new("virtio-blk");
+        assert_eq!(world.batch(0, &[alone], &[alone]), [Some(alone)]);
+        assert_eq!(
+            world.batch(1 << 30, &[b, c], &[a, b, c]),
+            [Some(b), Some(c)]
+        );
+        assert_eq!(world.batch(2 << 30, &[c], &[a, c]), [Some(c)]);
+    }
+    // Before the distance is known nothing within a batch is tied by order.
+    let mut world = World::new("virtio-blk");
+    assert_eq!(world.batch(0, &[b, c], &[a, b, c]), [Some(b), Some(c)]);
+}
+
+#[test]
+fn neighbours_on_the_heap_do_not_swap_the_first_batch() {
+    let heap = [0x9_0400, 0x9_0300, 0x9_0200, 0x9_0100];
+    let calls = [0x9_0100, 0x9_0200, 0x9_0300, 0x9_0400];
+    let mut world = World::new("virtio-blk");
+    // A request by itself tells the distance at once.
+    assert_eq!(world.batch(0, &heap[..1], &heap[..1]), [Some(heap[0])]);
+    assert!(
+        world
+            .batch(1 << 30, &heap, &calls)
+            .iter()
+            .all(Option::is_some)
+    );
+    let mut world = World::new("virtio-blk");
+    for batch in 0..8 {
+        let base = batch << 30;
+        let ended = world.batch(base, &heap, &calls);
+        let right = |(offset, own): (&Option<u64>, &u64)| offset.is_none_or(|it| it == *own);
+        assert!(ended.iter().zip(&calls).all(right), "{batch}: {ended:x?}");
+        if batch > 1 {
+            assert!(ended.iter().all(Option::is_some), "{batch}: {ended:x?}");
+        }
+    }
 }
