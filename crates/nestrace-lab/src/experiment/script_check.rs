@@ -49,7 +49,7 @@ fn check(workload: &Workload) -> Result<(), ScriptError> {
         Action::FileIo(_) | Action::Oltp(_) => Vec::new(),
     };
     for (key, text) in texts {
-        match Tool::new("sh").args(["-n", "-c", "--", &text]).run() {
+        match Tool::new("/bin/sh").args(["-n", "-c", "--", &text]).run() {
             Ok(_) => {}
             Err(ToolError::Failed { stderr, .. }) => {
                 return Err(ScriptError::NoShell {
