@@ -27,6 +27,19 @@ macro_rules! kinds {
                 match self { $(Self::$name => $text,)+ }
             }
 
+            /// Whether it is one of `blk_aio_*`: `related` is the BlockBackend.
+            #[must_use]
+            pub const fn is_aio_call(self) -> bool {
+                matches!(
+                    self,
+                    Self::AioPreadv
+                        | Self::AioPwritev
+                        | Self::AioPwriteZeroes
+                        | Self::AioFlush
+                        | Self::AioPdiscard
+                )
+            }
+
             /// The source whose loss counter covers this kind.
             #[must_use]
             pub const fn source(self) -> Source {
@@ -165,8 +178,8 @@ kinds! {
     /// `dev` guest.
     GuestReset = 71, "guest_reset", Qemu;
 
-    /// The name of a thread, before or right after its first event. `tid`, `object` tgid,
-    /// `related`+`offset` the 16 bytes of `comm`, little endian.
+    /// The name of a thread, before or right after its first event and the first after it changed. `tid`, `object`
+    /// tgid, `related`+`offset` the 16 bytes of `comm`, little endian.
     Thread = 80, "thread", Meta;
     /// Written by the collector: how many events of a source the kernel had to drop so far.
     /// `sub` the [`Source`], `object` the total.

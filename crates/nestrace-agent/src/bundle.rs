@@ -1,15 +1,15 @@
 //! A recording into a bundle on a file system of the guest, to be copied out later.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
-use nestrace_record::recording::privileges::sudo_user;
-use nestrace_trace::bundle::{HOST_STREAM, MANIFEST, guest_stream, index_of};
+use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
+use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
 use nestrace_trace::manifest::{Loss, Notice, State, Stream};
 use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
 
@@ -41,17 +41,11 @@ pub fn record(
     if let [missing, ..] = facts.missing.as_slice() {
         return Err(Obstacle::Input(format!("there is no disk {missing}")).into());
     }
-    let folder = Folder::create(wanted.path, wanted.force)?;
+    let dir = BundleDir::begin_unseen(wanted.path, wanted.force).map_err(explained)?;
     let begun = (clock::monotonic_ns(), clock::realtime_ns());
-    let started = Capture::start(backends, &wanted.devices, "", facts, wanted.detail);
-    let capture = match started {
-        Ok(capture) => capture,
-        Err(reason) => {
-            folder.remove();
-            return Err(Obstacle::Lacking(format!("nothing can be recorded: {reason}")).into());
-        }
-    };
-    let mut recording = Recording::begin(folder, capture, wanted.detail, begun)?;
+    let capture = Capture::start(backends, &wanted.devices, "", facts, wanted.detail)
+        .map_err(|reason| Obstacle::Lacking(format!("nothing can be recorded: {reason}")))?;
+    let mut recording = Recording::begin(dir, capture, wanted, begun)?;
     eprintln!(
         "nestrace-agent: recording to {}; Ctrl-C ends it",
         wanted.path.display()
@@ -75,7 +69,7 @@ pub fn record(
 }
 
 struct Recording<'b> {
-    folder: Folder,
+    dir: BundleDir,
     capture: Capture<'b>,
     stream: StreamWriter<File, File>,
     failed: Option<WriteError>,
@@ -87,18 +81,18 @@ struct Recording<'b> {
 impl<'b> Recording<'b> {
     /// `begun`: `CLOCK_MONOTONIC` and `CLOCK_REALTIME` before the capture was started.
     fn begin(
-        folder: Folder,
+        mut dir: BundleDir,
         capture: Capture<'b>,
-        detail: Detail,
+        wanted: &Wanted<'_>,
         begun: (u64, u64),
     ) -> anyhow::Result<Self> {
         let hello = capture.hello(0);
         // Whoever merges it with a host's recording gives it the guest's name there.
         let name = hello.machine.hostname.clone();
         let file = guest_stream(&name);
-        let stream = StreamWriter::new(folder.new_file(&file)?, folder.new_file(&index_of(&file))?)
+        let stream = StreamWriter::new(dir.new_file(&file)?, dir.new_file(&index_of(&file))?)
             .context("start the stream")?;
-        folder.write_empty_host_stream()?;
+        write_empty_host_stream(&dir)?;
         let mut side = hello.guest_side(&name, &file);
         (side.start_mono_ns, side.start_unix_ns) = begun;
         side.live_mono_ns = capture.live_ns;
@@ -110,7 +104,7 @@ impl<'b> Recording<'b> {
             start_unix_ns: side.start_unix_ns,
             start_mono_ns: side.start_mono_ns,
             live_mono_ns: capture.live_ns,
-            detail: match detail {
+            detail: match wanted.detail {
                 Detail::Full => "full",
                 Detail::Light => "light",
             }
@@ -126,9 +120,10 @@ impl<'b> Recording<'b> {
             guest_sides: vec![side],
             ..Manifest::default()
         };
-        folder.write_manifest(&manifest)?;
+        dir.begin_recording(wanted.path, &manifest)
+            .map_err(explained)?;
         Ok(Self {
-            folder,
+            dir,
             capture,
             stream,
             failed: None,
@@ -151,7 +146,8 @@ impl<'b> Recording<'b> {
         if changed && let Some(side) = self.manifest.guest_sides.first_mut() {
             let hello = self.capture.hello(0);
             (side.disks, side.mounts) = (hello.disks, hello.mounts);
-            self.folder.write_manifest(&self.manifest)?;
+            side.clock_correction_ppm = hello.clock_correction_ppm;
+            self.dir.write_manifest(&self.manifest)?;
         }
         Ok(())
     }
@@ -194,6 +190,7 @@ impl<'b> Recording<'b> {
         }
         if let Some(side) = manifest.guest_sides.first_mut() {
             side.end_mono_ns = end_ns;
+            side.clock_correction_ppm = self.capture.hello(0).clock_correction_ppm;
         }
         let late = self.capture.out_of_order();
         if late > 0 {
@@ -204,12 +201,11 @@ impl<'b> Recording<'b> {
             });
         }
         let n_lost: u64 = manifest.losses.iter().map(|loss| loss.events).sum();
-        self.folder.write_manifest(&self.manifest)?;
-        self.folder.give_to_user();
+        self.dir.close(&self.manifest)?;
         eprintln!(
             "nestrace-agent: {} events, {n_lost} lost, to {}",
             self.n_events,
-            self.folder.path.display()
+            self.dir.path().display()
         );
         match self.failed {
             Some(error) => Err(error).context("write the whole recording"),
@@ -218,79 +214,58 @@ impl<'b> Recording<'b> {
     }
 }
 
-/// The bundle's folder.
-struct Folder {
-    path: PathBuf,
+/// Every bundle has the host's stream; in this one nothing is known of the host.
+fn write_empty_host_stream(dir: &BundleDir) -> anyhow::Result<()> {
+    let stream = dir.new_file(HOST_STREAM)?;
+    let index = dir.new_file(&index_of(HOST_STREAM))?;
+    StreamWriter::new(stream, index)
+        .and_then(|mut writer| writer.finish())
+        .context("write the empty stream of the host")?;
+    Ok(())
 }
 
-impl Folder {
-    fn create(path: &Path, force: bool) -> anyhow::Result<Self> {
-        if fs::symlink_metadata(path).is_ok() {
-            if !force {
-                let message = format!("{} exists; --force replaces a bundle", path.display());
-                return Err(Obstacle::Input(message).into());
-            }
-            if !path.join(MANIFEST).is_file() {
-                bail!("replace {}: it is not a bundle", path.display());
-            }
-            Self { path: path.into() }.remove();
+/// With the way out, where the user has one.
+fn explained(error: BundleError) -> anyhow::Error {
+    let message = match &error {
+        BundleError::Exists(path) => {
+            format!("{} exists; --force replaces a bundle", path.display())
         }
-        match fs::create_dir(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let folder = path.parent().unwrap_or(path).display();
-                let message = format!("create {}: mkdir -p {folder} first", path.display());
-                return Err(Obstacle::Input(message).into());
-            }
-            created => created.with_context(|| format!("create {}", path.display()))?,
+        BundleError::Io {
+            action: "create",
+            path,
+            source,
+        } if source.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(path).display();
+            format!("create {}: mkdir -p {folder} first", path.display())
         }
-        Ok(Self { path: path.into() })
-    }
+        _ => return error.into(),
+    };
+    Obstacle::Input(message).into()
+}
 
-    fn new_file(&self, name: &str) -> anyhow::Result<File> {
-        let path = self.path.join(name);
-        File::create_new(&path).with_context(|| format!("create {}", path.display()))
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Every bundle has the host's stream; in this one nothing is known of the host.
-    fn write_empty_host_stream(&self) -> anyhow::Result<()> {
-        let stream = self.new_file(HOST_STREAM)?;
-        let index = self.new_file(&index_of(HOST_STREAM))?;
-        StreamWriter::new(stream, index)
-            .and_then(|mut writer| writer.finish())
-            .context("write the empty stream of the host")?;
-        Ok(())
-    }
-
-    /// As a whole, renamed into place.
-    fn write_manifest(&self, manifest: &Manifest) -> anyhow::Result<()> {
-        let next = self.path.join("manifest.json.next");
-        fs::write(&next, manifest.to_json())
-            .and_then(|()| fs::rename(&next, self.path.join(MANIFEST)))
-            .with_context(|| format!("write the manifest of {}", self.path.display()))
-    }
-
-    /// Under sudo, what was made belongs to the user who typed the command.
-    fn give_to_user(&self) {
-        let Some((uid, gid)) = sudo_user() else {
-            return;
+    #[test]
+    fn what_is_in_the_way_is_said() {
+        let root = tempfile::tempdir().unwrap();
+        let said = |name: &str, force| {
+            let begun = BundleDir::begin_unseen(&root.path().join(name), force);
+            let error = begun.map_err(explained).err()?;
+            let is_input = matches!(error.downcast_ref(), Some(Obstacle::Input(_)));
+            Some((is_input, format!("{error:#}")))
         };
-        let files = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        for path in files.map(|entry| entry.path()).chain([self.path.clone()]) {
-            let _ = nix::unistd::chown(&path, Some(uid), Some(gid));
+        std::fs::create_dir(root.path().join("a.nest")).unwrap();
+        std::fs::write(root.path().join("a.nest/mine"), "").unwrap();
+        for (name, force, is_input, why) in [
+            ("a.nest", false, true, "--force replaces a bundle"),
+            ("a.nest", true, false, "is not a bundle"),
+            ("missing/b.nest", false, true, "mkdir -p"),
+        ] {
+            let (found, text) = said(name, force).unwrap();
+            assert!(found == is_input && text.contains(why), "{text}");
         }
-    }
-
-    /// Removes a bundle's own files, and the folder if that was all.
-    fn remove(&self) {
-        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let ours = [".arrows", ".arrows.idx"]
-                .iter()
-                .any(|end| name.ends_with(end));
-            if ours || name.starts_with(MANIFEST) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-        let _ = fs::remove_dir(&self.path);
+        assert_eq!(said("b.nest", false), None);
     }
 }

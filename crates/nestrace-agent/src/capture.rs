@@ -27,6 +27,8 @@ pub struct Capture<'b> {
     /// `CLOCK_MONOTONIC` when it was live.
     pub live_ns: u64,
     lost: BTreeMap<u32, u64>,
+    correction: clock::Correction,
+    correction_grew: bool,
     next_drain: Instant,
     next_look: Instant,
 }
@@ -61,12 +63,17 @@ impl<'b> Capture<'b> {
             attached,
             live_ns,
             lost: BTreeMap::new(),
+            correction: clock::Correction::watch(),
+            correction_grew: false,
         })
     }
 
     /// Who records what.
     pub fn hello(&self, session: u64) -> AgentHello {
-        self.facts.hello(session, self.backend.name(), &self.reason)
+        AgentHello {
+            clock_correction_ppm: self.correction.most_ppm(),
+            ..self.facts.hello(session, self.backend.name(), &self.reason)
+        }
     }
 
     /// How long nothing is due.
@@ -81,15 +88,22 @@ impl<'b> Capture<'b> {
             self.backend.drain(sink);
             self.next_drain = Instant::now() + self.backend.period();
         }
+        self.correction_grew |= self.correction.look();
     }
 
-    /// Looks around if that is due; whether disks or mounts have changed.
+    /// Looks around if that is due; whether [`Self::hello`] says something new.
     pub fn look(&mut self, sink: &mut dyn FnMut(&Event)) -> bool {
         if Instant::now() < self.next_look {
             return false;
         }
         self.next_look = Instant::now() + LOOK_AROUND;
+        self.backend.look();
         self.note_losses(sink);
+        let correction_grew = std::mem::take(&mut self.correction_grew);
+        self.look_at_facts() || correction_grew
+    }
+
+    fn look_at_facts(&mut self) -> bool {
         let surroundings = Surroundings::now();
         if surroundings == self.surroundings {
             return false;
@@ -104,9 +118,11 @@ impl<'b> Capture<'b> {
         true
     }
 
-    /// Ends it and hands over the rest. Gives `CLOCK_MONOTONIC` of the end.
+    /// Ends it and hands over the rest; [`Self::hello`] may have something new to say. Gives `CLOCK_MONOTONIC` of the
+    /// end.
     pub fn stop(&mut self, sink: &mut dyn FnMut(&Event)) -> u64 {
         let end_ns = clock::monotonic_ns();
+        self.correction.look_last();
         self.backend.stop(sink);
         self.note_losses(sink);
         end_ns

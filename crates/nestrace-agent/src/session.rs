@@ -7,7 +7,8 @@ use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
 use nestrace_trace::Event;
 use nestrace_trace::wire::{
-    AgentMessage, BatchEncoder, DROPPED_BATCHES, End, FrameReader, HostMessage, Live, Lost, Start,
+    AgentHello, AgentMessage, BatchEncoder, DROPPED_BATCHES, End, FrameReader, HostMessage, Live,
+    Lost, Start,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -36,6 +37,7 @@ pub fn serve(
         connection,
         reader: FrameReader::new(),
         outbox: Outbox::default(),
+        told_left_out: false,
         asked: None,
     };
     while let Some(start) = line.wait_for_start(signals) {
@@ -51,6 +53,8 @@ struct Line<'c> {
     connection: &'c Connection,
     reader: FrameReader,
     outbox: Outbox,
+    /// The recorder was told in this session that not all mounts are told.
+    told_left_out: bool,
     /// A request that has come and was not yet looked at.
     asked: Option<Asked>,
 }
@@ -71,6 +75,24 @@ impl Line<'_> {
             if signals.arrived() || !self.wait(LONG, signals) {
                 return None;
             }
+        }
+    }
+
+    fn begin_session(&mut self) {
+        self.outbox.begin_session();
+        self.told_left_out = false;
+    }
+
+    /// Says what the guest has, as much of it as a recorder takes.
+    fn say_hello(&mut self, mut hello: AgentHello) {
+        let left_out = hello.fit();
+        self.outbox.push(&AgentMessage::Hello(Box::new(hello)));
+        if left_out > 0 && !self.told_left_out {
+            self.told_left_out = true;
+            let text = format!(
+                "{left_out} of the guest's mounts and disks do not fit into a message and are not named; all I/O is recorded"
+            );
+            self.outbox.push(&AgentMessage::Notice(text));
         }
     }
 
@@ -182,7 +204,7 @@ impl Session<'_, '_, '_> {
         start: &Start,
         signals: &mut Signals,
     ) -> bool {
-        line.outbox.begin_session();
+        line.begin_session();
         let wanted = if start.devices.is_empty() {
             names
         } else {
@@ -191,8 +213,7 @@ impl Session<'_, '_, '_> {
         let facts = Facts::gather(wanted);
         let (backend, reason) = backends.expected(&start.backend);
         let hello = facts.hello(start.session, backend, &reason);
-        let said = AgentMessage::Hello(Box::new(hello));
-        line.outbox.push(&said);
+        line.say_hello(hello);
         line.outbox.write_to(line.connection);
         let detail = match start.detail.as_str() {
             "light" => Detail::Light,
@@ -233,10 +254,10 @@ impl Session<'_, '_, '_> {
 
     fn say_live(&mut self, schema: &[u8], expected: &str) {
         let hello = self.capture.hello(self.token);
-        let outbox = &mut self.line.outbox;
         if hello.backend != expected {
-            outbox.push(&AgentMessage::Hello(Box::new(hello)));
+            self.line.say_hello(hello);
         }
+        let outbox = &mut self.line.outbox;
         outbox.push(&AgentMessage::Batch(schema));
         let refused = std::mem::take(&mut self.capture.attached.refused);
         if !refused.is_empty() {
@@ -273,8 +294,7 @@ impl Session<'_, '_, '_> {
             let mut changed = false;
             self.take_events(|capture, sink| changed = capture.look(sink));
             if changed {
-                let hello = self.capture.hello(self.token);
-                self.line.outbox.push(&AgentMessage::Hello(Box::new(hello)));
+                self.line.say_hello(self.capture.hello(self.token));
             }
             if Instant::now() >= self.next_batch {
                 self.next_batch = Instant::now() + BATCH_AGE;
@@ -318,6 +338,8 @@ impl Session<'_, '_, '_> {
         self.take_events(|capture, sink| end_ns = capture.stop(sink));
         send_batch(&mut self.encoder, self.line, &mut self.broken);
         self.send_losses();
+        let hello = self.capture.hello(self.token);
+        self.line.outbox.push(&AgentMessage::Hello(Box::new(hello)));
         end(self.line, end_ns, reason, self.capture.out_of_order());
         eprintln!("nestrace-agent: recording ended: {reason}");
     }

@@ -143,7 +143,7 @@ impl Analyzer {
     /// Flush requests of the devices right under a disk's images.
     fn flushes_beneath(&self, disk: u32) -> Option<u64> {
         let devices = self.block.devices.iter();
-        let beneath = devices.filter(|device| self.images.disks_on(device.dev).contains(&disk));
+        let beneath = devices.filter(|device| self.images.is_beneath(device.dev, disk));
         self.bios_recorded
             .then(|| beneath.map(|device| device.device_flushes).sum())
     }

@@ -84,6 +84,9 @@ pub struct Trace {
     pub lost: u64,
     /// Whether the recording was not closed, or its end could not be read.
     pub truncated: bool,
+    /// Whether whoever recorded it closed it. A capture of blktrace has no mark of that and counts as closed; without a
+    /// manifest it is not known.
+    pub closed: Option<bool>,
     /// One entry for each stream.
     pub sources: Vec<TraceSource>,
     /// `full` or `light`.

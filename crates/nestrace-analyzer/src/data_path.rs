@@ -46,7 +46,7 @@ pub(crate) struct DataPath {
     pub file_io: Option<Unseen>,
     /// The host's bios and requests for it.
     pub host_bio: Option<Unseen>,
-    /// A file of the disk serves others too: file I/O, bios and requests are counted for one of them.
+    /// A file of the disk serves others too, and it is not known whose its file I/O, bios and requests are.
     pub shared: bool,
 }
 
@@ -86,7 +86,7 @@ impl Analyzer {
         let overlap = self.qemu.overlap.get(place);
         let file_io = match overlap {
             _ if elsewhere => Some(Unseen::Elsewhere),
-            _ if !self.files.recorded => Some(Unseen::NotRecorded),
+            _ if !self.files.recorded || self.by_unseen_uring(number) => Some(Unseen::NotRecorded),
             Some(overlap) if without_file_io(overlap, any_file_io) => Some(Unseen::NoFileIo),
             _ => None,
         };
@@ -100,6 +100,14 @@ impl Analyzer {
             host_bio,
             shared: self.images.shared_file(number).is_some(),
         }
+    }
+
+    /// Whether QEMU does a disk's file I/O by io_uring on a kernel that says too little of it.
+    fn by_unseen_uring(&self, number: u32) -> bool {
+        let uring = |disk: &manifest::Disk| disk.aio.as_deref() == Some("io_uring");
+        let mut refused = self.manifest.refused.iter();
+        self.disk_of_manifest(number).is_some_and(uring)
+            && refused.any(|probe| probe.name == "io_uring_submit_req")
     }
 
     fn disk_of_manifest(&self, number: u32) -> Option<&manifest::Disk> {

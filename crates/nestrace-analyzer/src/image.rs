@@ -1,6 +1,9 @@
 //! Image files: which inode is which disk's, on which devices it lies, and what was read and
 //! written on it.
 
+mod sharing;
+mod volume;
+
 use std::collections::HashSet;
 
 use nestrace_abi::{end_io, flags};
@@ -12,6 +15,9 @@ use crate::analysis::{self, ReadWrite};
 use crate::device::Operation;
 use crate::file_io::FileMeter;
 use crate::pointer::PointerMap;
+use crate::span::BioSpan;
+use sharing::Use;
+use volume::{Extent, Volume, Volumes};
 
 /// Linux' inode number of btrfs' own metadata (`BTRFS_BTREE_INODE_OBJECTID`).
 const BTRFS_METADATA_INODE: u64 = 1;
@@ -58,21 +64,20 @@ pub(crate) struct ImageState {
     pub disk: u32,
     depth: u32,
     about: manifest::Image,
-    /// Whole disks right under the file system; empty where the topology does not tell.
-    first_devices: Vec<u32>,
+    /// What is right under the file system; empty where the topology does not tell.
+    first_devices: Vec<Extent>,
     host_bytes: ReadWrite,
     buffered_fallback: u64,
     buffered_fallback_bytes: u64,
+    /// Several disks have the file.
     shared: bool,
+    /// What was done to it, if so.
+    usage: Use,
     /// QEMU's file I/O.
     pub file: FileMeter,
 }
 
 impl ImageState {
-    fn is_used(&self) -> bool {
-        self.file.any() || self.host_bytes != ReadWrite::default()
-    }
-
     /// A block device opened with O_DIRECT.
     pub(crate) fn always_direct(&self) -> bool {
         self.about.is_block_device && self.about.direct == Some(true)
@@ -93,8 +98,9 @@ pub(crate) struct Images {
     super_blocks: HashSet<u32>,
     /// dm and md devices.
     stacked: Vec<(u32, Stacking)>,
-    /// Whole disk and the disks (of guests) with an image right on it.
-    on_device: Vec<(u32, Vec<u32>)>,
+    volumes: Volumes,
+    /// Number of each partition and of its disk.
+    partitions: HashSet<(u64, u32)>,
 }
 
 impl Images {
@@ -118,6 +124,11 @@ impl Images {
             match device.kind.as_str() {
                 "dm" => this.stacked.push((device.dev, Stacking::Dm)),
                 "md" => this.stacked.push((device.dev, Stacking::Md)),
+                "partition" => {
+                    let disk = Extent::named(topology, &device.name);
+                    let both = disk.map(|disk| (u64::from(device.dev), disk.dev));
+                    this.partitions.extend(both);
+                }
                 _ => {}
             }
             if let Some(file) = &device.loop_file {
@@ -130,10 +141,10 @@ impl Images {
 
     fn add(&mut self, topology: &Topology, disk: u32, depth: u32, image: &manifest::Image) {
         let number = self.images.len() as u32;
-        let mut first_devices: Vec<u32> = image
+        let mut first_devices: Vec<Extent> = image
             .devices
             .iter()
-            .filter_map(|name| whole_disk(topology, name))
+            .filter_map(|name| Extent::named(topology, name))
             .collect();
         if image.is_block_device {
             let inode = if image.inode == 0 {
@@ -143,7 +154,7 @@ impl Images {
             };
             self.by_device_inode.entry(inode).or_insert(number);
             if first_devices.is_empty() {
-                first_devices.push(image.dev);
+                first_devices.push(Extent::whole(image.dev));
             }
         } else {
             self.super_blocks.insert(image.dev);
@@ -156,12 +167,8 @@ impl Images {
                 other.shared = true;
             }
         }
-        for device in &first_devices {
-            match self.on_device.iter_mut().find(|(dev, _)| dev == device) {
-                Some((_, disks)) if disks.contains(&disk) => {}
-                Some((_, disks)) => disks.push(disk),
-                None => self.on_device.push((*device, vec![disk])),
-            }
+        for extent in &first_devices {
+            self.volumes.add(*extent, !image.is_block_device, disk);
         }
         self.images.push(ImageState {
             disk,
@@ -172,6 +179,7 @@ impl Images {
             buffered_fallback: 0,
             buffered_fallback_bytes: 0,
             shared,
+            usage: Use::default(),
             file: FileMeter::default(),
         });
     }
@@ -233,7 +241,9 @@ impl Images {
         }
         // Inodes of block devices are numbered by the device: pages of the one beneath a file system
         // are its metadata (super blocks of btrfs, ext4's and jbd2's blocks).
-        if event.sub == flags::OWNER_PAGES && event.inode == u64::from(event.dev) {
+        let of_device = event.inode == u64::from(event.dev)
+            || self.partitions.contains(&(event.inode, event.dev));
+        if event.sub == flags::OWNER_PAGES && of_device {
             return Owner::FileSystem;
         }
         match event.end_io {
@@ -249,9 +259,11 @@ impl Images {
             return false;
         };
         if state.first_devices.is_empty() {
-            state.first_devices.push(event.dev);
+            state.first_devices.push(Extent::whole(event.dev));
         }
-        if !state.first_devices.contains(&event.dev) {
+        let place = Some(event.offset);
+        let mut extents = state.first_devices.iter();
+        if !extents.any(|extent| extent.holds(event.dev, place)) {
             return false;
         }
         match event.op() {
@@ -318,55 +330,6 @@ impl Images {
         self.images.get(image as usize).map(|image| image.disk)
     }
 
-    /// Whether two images are one file.
-    pub(crate) fn same_file(&self, a: u32, b: u32) -> bool {
-        let key = |image: u32| {
-            let image = self.images.get(image as usize)?;
-            Some((image.about.inode, image.about.dev))
-        };
-        a == b || key(a).is_some() && key(a) == key(b)
-    }
-
-    /// A file of the disk that others use too and that something was read from or written to: its bytes are
-    /// counted for one of them.
-    pub(crate) fn shared_file(&self, disk: u32) -> Option<&str> {
-        let all = || (0u32..).zip(&self.images);
-        let is_shared = |image: u32| {
-            let mut same = all().filter(|(other, _)| self.same_file(*other, image));
-            let of_others = same.clone().any(|(_, other)| other.disk != disk);
-            of_others && same.any(|(_, other)| other.is_used())
-        };
-        let mut of_disk = all().filter(|(_, state)| state.disk == disk && state.shared);
-        let found = of_disk.find(|(image, _)| is_shared(*image));
-        found.map(|(_, state)| state.about.path.as_str())
-    }
-
-    /// Tells every disk that uses the file of an image, of whichever guest.
-    pub(crate) fn each_disk_with(&self, image: u32, mut tell: impl FnMut(u32)) {
-        let Some(state) = self.images.get(image as usize) else {
-            return;
-        };
-        if !state.shared {
-            return tell(state.disk);
-        }
-        let all = (0u32..).zip(&self.images);
-        all.filter(|(other, _)| self.same_file(*other, image))
-            .for_each(|(_, other)| tell(other.disk));
-    }
-
-    /// The disks of a guest that use the file of an image.
-    pub(crate) fn disks_of(&self, image: u32, guest: u32) -> Vec<u32> {
-        let mut disks: Vec<u32> = (0u32..)
-            .zip(&self.images)
-            .filter(|(other, _)| {
-                self.same_file(*other, image) && self.guest_of(*other) == Some(guest)
-            })
-            .map(|(_, image)| image.disk)
-            .collect();
-        disks.dedup();
-        disks
-    }
-
     /// Whether the file was opened with O_DIRECT.
     pub(crate) fn is_direct(&self, image: u32) -> bool {
         self.images
@@ -374,16 +337,11 @@ impl Images {
             .is_some_and(|image| image.about.direct == Some(true))
     }
 
-    /// Whether an image on this device lies on btrfs.
-    pub(crate) fn is_btrfs(&self, dev: u32) -> bool {
-        self.images.iter().any(|image| {
-            image.first_devices.contains(&dev)
-                && image
-                    .about
-                    .mount
-                    .as_ref()
-                    .is_some_and(|mount| mount.fs_type == "btrfs")
-        })
+    /// Whether a bio is on a btrfs that an image lies on.
+    pub(crate) fn is_on_btrfs(&self, bio: &BioSpan) -> bool {
+        (0u32..)
+            .zip(&self.images)
+            .any(|(image, _)| self.fs_type(image) == Some("btrfs") && self.is_under(image, bio))
     }
 
     /// Whether a block device is known beneath the image.
@@ -398,11 +356,23 @@ impl Images {
         Some(mount.fs_type.as_str())
     }
 
-    /// Whether the device is one of those right under the image.
+    /// Whether the device, or a partition of it, is one of those right under the image.
     pub(crate) fn lies_on(&self, image: u32, dev: u32) -> bool {
-        self.images
-            .get(image as usize)
-            .is_some_and(|image| image.first_devices.contains(&dev))
+        self.is_over(image, dev, None)
+    }
+
+    /// Whether the image, or the file system that holds it, lies where this is; `None` for what has no place.
+    pub(crate) fn is_over(&self, image: u32, dev: u32, offset: Option<u64>) -> bool {
+        let state = self.images.get(image as usize);
+        state.is_some_and(|state| {
+            let mut extents = state.first_devices.iter();
+            extents.any(|extent| extent.holds(dev, offset))
+        })
+    }
+
+    /// Whether a bio is right under an image: on the image, or on the file system that holds it.
+    pub(crate) fn is_under(&self, image: u32, bio: &BioSpan) -> bool {
+        self.is_over(image, bio.dev, bio.place())
     }
 
     /// Whether a device hands bios on to others beneath it (dm, md) and has no requests of its own.
@@ -416,12 +386,33 @@ impl Images {
         known.map(|(_, stacking)| *stacking)
     }
 
-    /// The disks with an image right on this device.
-    pub(crate) fn disks_on(&self, dev: u32) -> &[u32] {
-        self.on_device
-            .iter()
-            .find(|(device, _)| *device == dev)
-            .map_or(&[], |(_, disks)| disks)
+    /// The file system with images at a place of a device; `None` for what has no place.
+    pub(crate) fn file_system_at(&self, dev: u32, offset: Option<u64>) -> Option<u32> {
+        let mut found = self.volumes.at(dev, offset);
+        found
+            .find(|(_, volume)| volume.is_file_system)
+            .map(|(number, _)| number)
+    }
+
+    /// The disks with an image on a file system, by its number of [`Self::file_system_at`].
+    pub(crate) fn disks_of_file_system(&self, number: u32) -> &[u32] {
+        let volume = self.volumes.get(number);
+        volume.map_or(&[], |volume| volume.disks.as_slice())
+    }
+
+    /// What images lie on at a place of a device: file systems, and block devices that are images.
+    pub(crate) fn volumes_at(
+        &self,
+        dev: u32,
+        offset: Option<u64>,
+    ) -> impl Iterator<Item = &Volume> {
+        self.volumes.at(dev, offset).map(|(_, volume)| volume)
+    }
+
+    /// Whether a guest's disk has an image right on this device or on a partition of it.
+    pub(crate) fn is_beneath(&self, dev: u32, disk: u32) -> bool {
+        let mut volumes = self.volumes_at(dev, None);
+        volumes.any(|volume| volume.disks.contains(&disk))
     }
 
     /// `images[]`.
@@ -451,18 +442,4 @@ impl Images {
         };
         self.images.iter().map(entry).collect()
     }
-}
-
-/// The whole disk with (or around) the device of this name.
-fn whole_disk(topology: &Topology, name: &str) -> Option<u32> {
-    let device = topology.devices.iter().find(|device| device.name == name)?;
-    if device.kind != "partition" {
-        return Some(device.dev);
-    }
-    let disk = device.beneath.first()?;
-    topology
-        .devices
-        .iter()
-        .find(|device| device.name == *disk)
-        .map(|disk| disk.dev)
 }

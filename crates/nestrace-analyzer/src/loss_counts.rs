@@ -3,9 +3,10 @@
 use nestrace_abi::Source;
 use nestrace_trace::Event;
 
-/// Totals by [`Source`], as the newest `Loss` events have them.
+/// Events that a stream's recorder dropped, in total by [`Source`], as the stream's newest `Loss` events have them.
+/// [`crate::losses`] says what they come to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LossCounts([u64; Source::ALL.len()]);
+pub struct LossCounts([u64; Source::ALL.len()]);
 
 impl LossCounts {
     /// Takes a `Loss` event. Says whether anything was lost since the last one of that source.

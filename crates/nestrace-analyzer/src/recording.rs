@@ -2,10 +2,11 @@
 
 use nestrace_abi::Source;
 use nestrace_trace::Damage;
-use nestrace_trace::manifest::{Manifest, Refused, State};
+use nestrace_trace::manifest::{GuestSide, Manifest, Refused, State};
 
 use crate::Analyzer;
 use crate::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource};
+use crate::clock::{UNCORRECTED_PPM, corrections_ppm};
 use crate::loss_counts::LossCounts;
 use crate::units;
 
@@ -30,7 +31,9 @@ pub(crate) struct StreamCounts {
 
 /// `trace`, but for what the caller knows: path, duration and whether it was cut.
 pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
-    let losses = losses(manifest, streams);
+    let told = streams.iter();
+    let told = told.map(|stream| (stream.guest.as_deref(), stream.losses));
+    let losses = losses(manifest, told);
     let refused = |probe: &Refused, guest: Option<&String>| RefusedProbe {
         name: probe.name.clone(),
         source: probe.source.clone(),
@@ -50,6 +53,7 @@ pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
             .fold(0, u64::saturating_add),
         // A repaired one is whole again, and lacks what it lacked.
         truncated: manifest.state != State::Complete,
+        closed: closed(manifest),
         sources: sources(manifest, streams, &losses),
         detail: manifest.detail.clone(),
         end_reason: manifest.end_reason.clone(),
@@ -61,6 +65,12 @@ pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
     }
 }
 
+/// The recorder writes the start first, and the reason when it closes a recording: both stay when it is repaired.
+fn closed(manifest: &Manifest) -> Option<bool> {
+    let closed = manifest.state == State::Complete || !manifest.end_reason.is_empty();
+    (closed || manifest.start_unix_ns > 0).then_some(closed)
+}
+
 impl Analyzer {
     /// What could not be read of the host's stream, or of what was recorded inside `guest`: told before
     /// [`Analyzer::finish`], it stands beside the numbers that it affects, like any other loss.
@@ -69,13 +79,14 @@ impl Analyzer {
     }
 }
 
-/// Adds what could not be read.
-pub(crate) fn add_damage(trace: &mut Trace, damaged: &[(Option<String>, Damage)]) {
-    // A recorder that ran out of space has closed the bundle and counted what it could not finish.
-    if trace.losses.iter().any(|loss| loss.source == "disk_full") {
-        return;
-    }
-    for (guest, damage) in damaged {
+/// Adds what could not be read, but for what was counted when it could not be written.
+pub(crate) fn add_damage(
+    trace: &mut Trace,
+    manifest: &Manifest,
+    damaged: &[(Option<String>, Damage)],
+) {
+    let counted = |guest: &Option<String>| manifest.disk_was_full(guest.as_deref());
+    for (guest, damage) in damaged.iter().filter(|(guest, _)| !counted(guest)) {
         if damage.rows_lost > 0 {
             trace.lost = trace.lost.saturating_add(damage.rows_lost);
             trace.losses.push(SourceLoss {
@@ -217,6 +228,7 @@ fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {
                 refused.times, side.guest, refused.reason
             ));
         }
+        notices.extend(corrected(manifest, side));
         // Without its block layer a guest cannot be followed; the rest is not needed for that.
         let of_block = |probe: &&Refused| probe.source == Source::Block.name();
         for probe in side.probes_refused.iter().filter(of_block) {
@@ -229,8 +241,27 @@ fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {
     notices
 }
 
-/// Losses of the manifest; after a crash those of the streams, which are older.
-fn losses(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<SourceLoss> {
+/// Clocks that NTP bends have a wider bound: told where that is more than half of it.
+fn corrected(manifest: &Manifest, side: &GuestSide) -> Option<String> {
+    let (host_ppm, guest_ppm) = corrections_ppm(manifest, side);
+    (host_ppm + guest_ppm > UNCORRECTED_PPM).then(|| {
+        format!(
+            "NTP corrected the clock inside {} by up to {} ppm and the host's by up to {} ppm: the clock's bound allows \
+             for that and is wider",
+            side.guest,
+            units::count(guest_ppm.into()),
+            units::count(host_ppm.into()),
+        )
+    })
+}
+
+/// What was lost: the manifest's losses; after a crash those that the streams tell (of the host: `None`, or of a
+/// guest), which are older.
+#[must_use]
+pub fn losses<'a>(
+    manifest: &Manifest,
+    told: impl IntoIterator<Item = (Option<&'a str>, LossCounts)>,
+) -> Vec<SourceLoss> {
     let mut losses: Vec<SourceLoss> = manifest
         .losses
         .iter()
@@ -240,15 +271,16 @@ fn losses(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<SourceLoss> {
             events: loss.events,
         })
         .collect();
-    for stream in streams {
-        for (source, total) in Source::ALL.iter().zip(stream.losses.totals()) {
-            let same =
-                |loss: &&mut SourceLoss| loss.source == source.name() && loss.guest == stream.guest;
+    for (guest, counts) in told {
+        for (source, total) in Source::ALL.iter().zip(counts.totals()) {
+            let same = |loss: &&mut SourceLoss| {
+                loss.source == source.name() && loss.guest.as_deref() == guest
+            };
             match losses.iter_mut().find(same) {
                 Some(loss) => loss.events = loss.events.max(total),
                 None => losses.push(SourceLoss {
                     source: source.name().to_owned(),
-                    guest: stream.guest.clone(),
+                    guest: guest.map(str::to_owned),
                     events: total,
                 }),
             }

@@ -377,7 +377,7 @@ impl Analyzer {
         trace.path.clone_from(&self.options.path);
         trace.duration_ns = self.duration_ns();
         trace.truncated |= self.options.truncated;
-        recording::add_damage(&mut trace, &self.damage);
+        recording::add_damage(&mut trace, &self.manifest, &self.damage);
         let ignored = self.block.ignored;
         if ignored > 0 {
             let what = "events of further devices than 1024 were left out";

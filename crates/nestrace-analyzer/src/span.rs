@@ -77,6 +77,13 @@ pub(crate) struct BioSpan {
     pub requests: Vec<RequestSpan>,
 }
 
+impl BioSpan {
+    /// Byte offset on its device; a flush has none.
+    pub(crate) fn place(&self) -> Option<u64> {
+        (!self.empty_flush).then_some(self.offset)
+    }
+}
+
 /// Where a span stands in the path of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Layer {

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::analysis::{Chains, Device};
-use crate::findings::FOLLOWED;
+pub use crate::findings::FOLLOWED;
 use crate::image::Images;
 use crate::overlap::Activity;
 use crate::qemu::Overlap;

@@ -3,41 +3,16 @@
 
 mod clock_world;
 
-use clock_world::{Change, Load, Said, TrueClock, TrueRequest, pair, pair_merged};
-use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip, UnpairedReason};
+use clock_world::{
+    Change, HOST_NS, Load, Said, TrueClock, TrueRequest, check, fraction, loads, pair_merged,
+};
+use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip};
 use proptest::prelude::*;
 
-/// Host's time at which the requests begin.
-const HOST_NS: u64 = 5_000_000_000;
 /// What `Pairing` documents: 500 ppm, and one more because the band lies over the guest's time.
 const RHO_PPM: u64 = 501;
 /// Exchanges that the band of a request rests on, at least: up to this time after it.
 const LOOK_AHEAD_NS: u64 = 190_000_000;
-
-/// Everything that has to hold in every world.
-fn check(load: &Load, clock: &TrueClock, start: ClockStart) -> (Vec<TrueRequest>, Said) {
-    let requests = load.requests(clock);
-    let said = pair(&requests, clock, start);
-    let fates = said.without_one_fate(&requests);
-    assert_eq!(fates, (vec![], vec![]), "each request has one fate");
-    assert_eq!(said.wrong(), 0, "wrong links");
-    assert_eq!(said.outside(&requests, clock), 0, "truth outside the band");
-    assert_eq!(said.clock.violations, 0);
-    if said.clock.method != "none" {
-        let refused = said.count(UnpairedReason::OutsideClockBound) as u64;
-        assert_eq!(
-            said.clock.rejected, refused,
-            "every rejected pair is counted"
-        );
-    }
-    (requests, said)
-}
-
-/// Linked, of those that both sides have seen.
-fn fraction(said: &Said, requests: &[TrueRequest]) -> f64 {
-    let both = |request: &&TrueRequest| request.seen_by_guest && request.seen_by_host;
-    said.paired.len() as f64 / requests.iter().filter(both).count() as f64
-}
 
 /// The formula of the band, by brute force, over the links that are exchanges:
 /// lo(t) = max(D_i − start_i − ρ|t − D_i|), hi(t) = min(C_i − end_i + ρ|t − C_i|), for all i with C_i up to
@@ -358,14 +333,6 @@ fn cut(polygon: &[(f64, f64)], inside: impl Fn((f64, f64)) -> f64) -> Vec<(f64, 
     kept
 }
 
-fn latency() -> impl Strategy<Value = (u64, u64)> {
-    prop_oneof![
-        (500u64..5_000, 500u64..5_000),
-        (10_000u64..60_000, 1_000u64..50_000),
-        (1_000u64..200_000, 1_000u64..400_000),
-    ]
-}
-
 fn changes() -> impl Strategy<Value = Vec<(u64, Change)>> {
     let change = prop_oneof![
         (-500i64..=500).prop_map(Change::Rate),
@@ -401,29 +368,6 @@ fn enough_in_each_piece(load: &Load, clock: &TrueClock, changes: &[(u64, Change)
         let inside = |request: &&TrueRequest| (piece[0]..piece[1]).contains(&request.issued);
         requests.iter().filter(inside).count() >= 100
     })
-}
-
-fn loads() -> impl Strategy<Value = Load> {
-    let times = (latency(), latency(), latency());
-    let shape = (20_000u64..1_500_000, 1u64..3_000, 1u32..4, 0u64..300);
-    (any::<u64>(), 100usize..2500, times, shape, any::<bool>()).prop_map(
-        |(seed, n, (there_ns, service_ns, back_ns), (every_ns, keys, disks, flushes), serial)| {
-            Load {
-                seed,
-                n,
-                host_ns: HOST_NS,
-                every_ns,
-                keys,
-                disks,
-                flush_per_mille: flushes,
-                there_ns,
-                service_ns,
-                back_ns,
-                serial,
-                ..Load::default()
-            }
-        },
-    )
 }
 
 proptest! {

@@ -1,5 +1,5 @@
 //! A disk whose data path was not seen is not told as slow QEMU, whatever was recorded of other disks; nor is a
-//! file of two disks charged to the first.
+//! file of two disks charged to the first, but to the one that does the I/O, if that is known.
 
 mod notation;
 mod stack;
@@ -8,7 +8,7 @@ mod two_sides;
 use nestrace_abi::Source;
 use nestrace_analyzer::analysis::Unjudged;
 use nestrace_analyzer::{Analysis, Options};
-use nestrace_trace::manifest::{Disk, GuestDisk, Manifest, Mount};
+use nestrace_trace::manifest::{Disk, GuestDisk, Manifest, Mount, Refused};
 
 use two_sides::{Streams, VDB, VM1, VM2, WAY, chains, manifest};
 
@@ -112,6 +112,26 @@ fn a_disk_whose_file_is_another_one() {
     );
 }
 
+/// Linux before 5.18: no other file has to be thought of, and the host's bios are still there.
+#[test]
+fn io_uring_that_the_kernel_says_too_little_of() {
+    let mut streams = Streams::new(2);
+    streams.traffic(ELSEWHERE, START, 200, WAY);
+    let mut manifest = manifest();
+    manifest.topology.guests[0].disks[0].aio = Some(String::from("io_uring"));
+    manifest.refused.push(Refused {
+        name: String::from("io_uring_submit_req"),
+        ..Refused::default()
+    });
+    let analysis = streams.analyze(&manifest, Options::default());
+    assert_eq!(chains(&analysis, "vm1", "vd").folded, ["file_io"]);
+    let notes = &analysis.trace.notices;
+    assert!(
+        !notes.iter().any(|it| it.contains("another file")),
+        "{notes:?}"
+    );
+}
+
 #[test]
 fn a_snapshot_takes_the_writes_away() {
     let mut streams = Streams::new(2);
@@ -178,37 +198,61 @@ fn an_image_without_a_block_device() {
     assert!(notes.iter().any(|it| it == note), "{notes:?}");
 }
 
+/// The disk that is asked for gets the image of another one as its backing file.
+fn with_backing_file(streams: Streams, disk: (usize, usize), of: (usize, usize)) -> Analysis {
+    let mut manifest = manifest();
+    let guests = &mut manifest.topology.guests;
+    let base = guests[of.0].disks[of.1].images[0].clone();
+    guests[disk.0].disks[disk.1].images.push(base);
+    streams.analyze(&manifest, Options::default())
+}
+
+const SHARED: &str = "a file of the disk serves others too";
+const ON_FILES: [&str; 3] = ["backing-chain", "readahead-waste", "direct-io-fallback"];
+
 #[test]
-fn a_file_of_two_disks_is_charged_to_none() {
-    let analyze = |streams: Streams| {
-        let mut manifest = manifest();
-        let guests = &mut manifest.topology.guests;
-        let base = guests[1].disks[0].images[0].clone();
-        guests[0].disks[0].images.push(base);
-        streams.analyze(&manifest, Options::default())
-    };
+fn a_file_of_two_guests_is_divided_by_who_does_the_io() {
     let mut streams = Streams::new(2);
     streams.traffic(VM1, START, 200, WAY);
-    // Nobody used the file that both have.
-    let analysis = analyze(streams);
-    assert_eq!(analysis.amplification[0].host_bytes, Some(819_200));
+    streams.traffic(VM2, START + 333, 100, WAY);
+    let analysis = with_backing_file(streams, (0, 0), (1, 0));
+    let expected = [("vm1", 819_200), ("vm2", 409_600)];
+    for (layers, (guest, bytes)) in analysis.amplification.iter().zip(expected) {
+        assert_eq!(layers.guest, guest);
+        let all = [
+            layers.qemu_bytes,
+            layers.image_bytes,
+            layers.host_bytes,
+            layers.device_bytes,
+        ];
+        assert_eq!(all, [Some(bytes); 4], "{guest}");
+        assert!(chains(&analysis, guest, "vd").folded.is_empty());
+    }
+    for rule in ON_FILES {
+        assert_ne!(missing(&analysis, rule), Some(SHARED), "{rule}");
+    }
+    let notes = &analysis.trace.notices;
+    assert!(
+        notes.iter().all(|it| !it.contains("serves other disks")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_file_of_two_disks_of_a_guest_is_charged_to_none() {
     let mut streams = Streams::new(2);
     streams.traffic(VM1, START, 200, WAY);
     streams.traffic(VM2, START + 333, 200, WAY);
-    let analysis = analyze(streams);
-    for (layers, guest) in analysis.amplification.iter().zip(["vm1", "vm2"]) {
-        assert_eq!(
-            (layers.guest.as_str(), layers.qemu_bytes),
-            (guest, Some(819_200))
-        );
-        let bytes = (layers.image_bytes, layers.host_bytes, layers.device_bytes);
-        assert_eq!((bytes, layers.flushes.host), ((None, None, None), None));
-        assert!(chains(&analysis, guest, "vd").folded.is_empty());
-    }
+    let analysis = with_backing_file(streams, (0, 1), (0, 0));
+    let layers = &analysis.amplification[0];
+    assert_eq!((layers.guest.as_str(), layers.disk.as_str()), ("vm1", "vd"));
+    assert_eq!(layers.qemu_bytes, Some(819_200));
+    let bytes = (layers.image_bytes, layers.host_bytes, layers.device_bytes);
+    assert_eq!((bytes, layers.flushes.host), ((None, None, None), None));
+    assert!(chains(&analysis, "vm1", "vd").folded.is_empty());
     assert_eq!(analysis.verdict.method, "chains");
-    let missed = Some("a file of the disk serves others too");
-    for rule in ["backing-chain", "readahead-waste", "direct-io-fallback"] {
-        assert_eq!(missing(&analysis, rule), missed, "{rule}");
+    for rule in ["readahead-waste", "direct-io-fallback"] {
+        assert_eq!(missing(&analysis, rule), Some(SHARED), "{rule}");
     }
     assert_eq!(missing(&analysis, "latency-overhead"), None);
     let notes = &analysis.trace.notices;

@@ -181,9 +181,13 @@ fn one_bio_is_split_for_ever() {
             },
             (_, 2) => Event {
                 related: part,
+                offset: 0,
                 ..event(n, Kind::Issue, request)
             },
-            _ => event(n, Kind::Complete, request),
+            _ => Event {
+                offset: 0,
+                ..event(n, Kind::Complete, request)
+            },
         }
     };
     let (bios, unlinked) = attack("ebpf", Options::default(), 1 + 3 * PARTS, step);
@@ -206,6 +210,7 @@ fn one_request_ends_bios_for_ever() {
         };
         Event {
             related,
+            offset: 0,
             ..event(n, kind, object)
         }
     };

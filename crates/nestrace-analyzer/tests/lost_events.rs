@@ -3,6 +3,7 @@
 mod notation;
 mod one_device;
 
+use nestrace_analyzer::{BlockAnalyzer, BlockOptions};
 use one_device::{device, n_mean};
 
 #[test]
@@ -145,4 +146,68 @@ fn a_request_with_a_lost_completion_does_not_stay_at_the_device() {
         (1, 1, 1)
     );
     assert_eq!(device.latency_ns.all.d2c.expect("full").max, Some(1));
+}
+
+#[test]
+fn a_completion_elsewhere_is_that_of_another_request() {
+    // C of the first and D of the second, at the same address, were lost.
+    let device = device(
+        "100 Q b1 R 0+4096
+         101 G b1
+         102 D r1 R 0+4096 rel=b1
+         5000000 C r1 R 8192+512
+         6000000 Q b2 R 0+512
+         6000001 G b2
+         6000002 D r1 R 0+512 rel=b2
+         6000003 C r1 R 0+512",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.open_at_end), (1, 1));
+    assert_eq!((check.missed.completed, check.missed.bytes.read), (1, 4096));
+    assert_eq!((device.counts.completed, device.bytes.read), (2, 1024));
+    assert_eq!(device.unlinked.values().sum::<u64>(), 1);
+    let all = device.latency_ns.all;
+    assert_eq!(
+        (n_mean(all.d2c), n_mean(all.q2c)),
+        ((1, Some(1)), (1, Some(3)))
+    );
+}
+
+#[test]
+fn a_request_in_parts_completes_where_the_last_part_ended() {
+    let device = device(
+        "100 Q b1 W 4096+4096
+         101 G b1
+         102 Q b2 W 8192+4096
+         103 M b2
+         104 D r1 W 4096+8192 rel=b1 links=b2
+         200 C r1 W 4096+2048 left=6144
+         300 RQ r1 W 6144+6144
+         310 D r1 W 6144+6144 rel=b1 links=b2
+         400 C r1 W 6144+2048 left=4096
+         500 C r1 W 8192+4096",
+    );
+    let check = one_device::conserved(&device);
+    assert_eq!((check.completions_missed, device.bytes.write), (0, 8192));
+}
+
+#[test]
+fn the_block_layer_alone_forgets_what_was_in_flight() {
+    let text = "100 Q b1 R 0+4096
+         101 G b1
+         110 D r1 R 0+4096 rel=b1
+         130 loss total=1 sub=0
+         900 C r1 R 0+4096
+         1000 Q b2 R 0+512";
+    let mut analyzer = BlockAnalyzer::new(BlockOptions::default());
+    for event in notation::events(text) {
+        analyzer.push(&event);
+    }
+    let analysis = analyzer.finish();
+    let device = &analysis.devices[0].device;
+    assert_eq!(device.queue_depth.busy_ns, 130 - 110);
+    assert_eq!(
+        (device.counts.completed, n_mean(device.latency_ns.all.d2c).0),
+        (1, 0)
+    );
 }

@@ -65,6 +65,8 @@ struct Request {
     pointer: u64,
     fragments: Vec<Fragment>,
     issued_ns: Option<u64>,
+    /// Where its next C begins.
+    next_offset: u64,
     flags: u32,
 }
 
@@ -212,6 +214,7 @@ impl Machine {
             pointer,
             fragments: vec![fragment],
             issued_ns: None,
+            next_offset: 0,
             flags,
         };
         if bytes > 0 {
@@ -313,6 +316,7 @@ impl Machine {
             pointer: request,
             fragments: vec![front],
             issued_ns: None,
+            next_offset: 0,
             flags,
         });
     }
@@ -341,11 +345,13 @@ impl Machine {
             self.emit(Kind::Link, link);
         }
         self.requests[i].issued_ns = Some(issued_ns);
+        self.requests[i].next_offset = event.offset;
     }
 
     fn part(&mut self, i: usize) {
         let fragment = self.requests[i].fragments.remove(0);
         let request = self.requests[i].clone();
+        self.requests[i].next_offset += fragment.bytes;
         let left = request
             .fragments
             .iter()
@@ -354,7 +360,7 @@ impl Machine {
         let event = Event {
             bytes: fragment.bytes,
             related: left,
-            offset: fragment.offset,
+            offset: request.next_offset,
             ..event_of(&request)
         };
         let ts_ns = self.emit(Kind::Complete, event);
@@ -364,7 +370,10 @@ impl Machine {
 
     fn complete(&mut self, i: usize) {
         let request = self.requests.remove(i);
-        let event = event_of(&request);
+        let event = Event {
+            offset: request.next_offset,
+            ..event_of(&request)
+        };
         self.count("bytes", event.bytes);
         self.count("completed", 1);
         let mut done_ns = 0;

@@ -4,7 +4,7 @@ mod notation;
 mod stack;
 
 use nestrace_analyzer::{Analyzer, Options};
-use nestrace_trace::manifest;
+use nestrace_trace::{Damage, manifest};
 
 use stack::manifest;
 
@@ -74,6 +74,92 @@ fn the_trace_tells_losses_and_state() {
     manifest.end_mono_ns = 9000;
     let trace = Analyzer::analyze(&manifest, Options::default(), []).trace;
     assert_eq!((trace.duration_ns, trace.truncated), (8000, false));
+}
+
+#[test]
+fn whether_it_was_closed_is_told_apart_from_what_is_missing() {
+    use manifest::State::{Complete, Recording, Repaired};
+    for (state, start_unix_ns, end_reason, expected) in [
+        (Complete, 77, "duration", Some(true)),
+        // A capture of blktrace whose wall clock is not known.
+        (Complete, 0, "", Some(true)),
+        (Recording, 77, "", Some(false)),
+        (Repaired, 77, "", Some(false)),
+        (Repaired, 77, "duration", Some(true)),
+        (Recording, 0, "", None),
+        (Repaired, 0, "", None),
+    ] {
+        let mut manifest = manifest();
+        (manifest.state, manifest.start_unix_ns) = (state, start_unix_ns);
+        manifest.end_reason = end_reason.into();
+        let mut analyzer = Analyzer::new(&manifest, Options::default());
+        let cut = Damage {
+            rows_lost: 0,
+            cut: true,
+        };
+        analyzer.damaged(None, cut);
+        let trace = analyzer.finish().trace;
+        assert_eq!((trace.closed, trace.truncated), (expected, true));
+    }
+}
+
+#[test]
+fn a_guests_full_disk_does_not_account_for_the_hosts_damage() {
+    for full in [None, Some("vm1")] {
+        let mut manifest = manifest();
+        manifest.state = manifest::State::Complete;
+        manifest.losses = vec![manifest::Loss {
+            source: "disk_full".into(),
+            guest: full.map(str::to_owned),
+            events: 5,
+        }];
+        let mut analyzer = Analyzer::new(&manifest, Options::default());
+        let damage = |rows_lost| Damage {
+            rows_lost,
+            cut: true,
+        };
+        analyzer.damaged(None, damage(20));
+        analyzer.damaged(Some("vm1"), damage(300));
+        let trace = analyzer.finish().trace;
+        let notices = trace.notices.join("\n");
+        let of_guest = notices.contains("inside vm1 is damaged");
+        let expected = match full {
+            // It holds the streams of the guests too.
+            None => (5, false, false),
+            Some(_) => (25, true, false),
+        };
+        assert_eq!((trace.lost, trace.truncated, of_guest), expected);
+    }
+}
+
+#[test]
+fn a_clock_that_ntp_bends_is_told() {
+    let mut manifest = manifest();
+    manifest.host_clock_correction_ppm = Some(20);
+    for (guest_ppm, told) in [
+        (None, None),
+        (Some(480), None),
+        (Some(490), Some("490 ppm")),
+        (Some(u32::MAX), Some("110,000 ppm")),
+    ] {
+        manifest.guest_sides = vec![manifest::GuestSide {
+            guest: "vm1".into(),
+            clock_correction_ppm: guest_ppm,
+            ..Default::default()
+        }];
+        let trace = Analyzer::analyze(&manifest, Options::default(), []).trace;
+        let expected = told.map(|ppm| {
+            format!(
+                "NTP corrected the clock inside vm1 by up to {ppm} and the host's by up to 20 ppm: the clock's bound \
+                 allows for that and is wider"
+            )
+        });
+        let notices = trace
+            .notices
+            .iter()
+            .filter(|notice| notice.starts_with("NTP"));
+        assert!(notices.eq(&expected), "{guest_ppm:?}: {:?}", trace.notices);
+    }
 }
 
 #[test]

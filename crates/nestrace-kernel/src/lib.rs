@@ -23,3 +23,4 @@ pub mod layout;
 pub mod plan;
 pub mod probes;
 pub mod tracepoint_format;
+pub mod uring;

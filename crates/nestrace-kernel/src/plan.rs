@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::facts::KernelFacts;
 use crate::layout::Layout;
 use crate::probes::{At, How, ProbeRow, QEMU, QEMU_USDT, TRACEPOINTS};
+use crate::uring;
 
 /// `--detail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,7 +193,21 @@ fn tracepoint(
         layout.tracepoints.contains_key(*name) || facts.tracefs_events.as_ref().is_some_and(listed)
     };
     let mut names = std::iter::once(row.target).chain(row.older_target);
-    names.find(has).ok_or_else(|| absent(facts, row))
+    let found = names.find(has).ok_or_else(|| absent(facts, row))?;
+    if row.program.starts_with("io_uring_") {
+        names_its_request(layout, row)?;
+    }
+    Ok(found)
+}
+
+fn names_its_request(layout: &Layout, row: &ProbeRow) -> Result<(), Refusal> {
+    if let Some(reason) = uring::obstacle(layout) {
+        return Err(Refusal {
+            reason: reason.to_owned(),
+            cost: Some(uring::COST.to_owned()),
+        });
+    }
+    uring::misplaced(layout, row.target).map_or(Ok(()), |reason| Err(no(reason)))
 }
 
 /// A tracepoint of a module that is not loaded is no loss: its file system is not in use.

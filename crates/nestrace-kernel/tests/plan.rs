@@ -9,6 +9,7 @@ use nestrace_kernel::facts::{KernelFacts, capability};
 use nestrace_kernel::layout::{KernelTypes, Layout};
 use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan, plan_qemu};
 use nestrace_kernel::probes::{self, QEMU, TRACEPOINTS};
+use nestrace_kernel::uring;
 
 const FULL: Wanted = Wanted {
     detail: Detail::Full,
@@ -64,10 +65,28 @@ fn text(plan: &ProbePlan) -> String {
     text
 }
 
-/// 6.1 without what came after 5.15 and without modules: the tracepoints' arguments of 5.15 differ,
-/// but the plan asks for their names only.
-fn like_5_15() -> Layout {
+/// io_uring's tracepoints as `include/trace/events/io_uring.h` of 5.15 has them.
+const URING_5_15: &str = "\
+tracepoint io_uring_submit_sqe(void *, void *, u8 , u64 , u32 , bool , bool )
+tracepoint io_uring_complete(void *, u64 , int , unsigned int )
+tracepoint io_uring_queue_async_work(void *, int , void *, io_wq_work *, unsigned int )";
+/// And that of 5.18.
+const URING_5_18: &str = "\
+tracepoint io_uring_submit_sqe(void *, void *, long long unsigned int , u8 , u32 , bool , bool )
+tracepoint io_uring_complete(void *, void *, u64 , int , unsigned int )
+tracepoint io_uring_queue_async_work(void *, void *, long long unsigned int , u8 , unsigned int , io_wq_work *, int )";
+
+/// 6.1 with io_uring's tracepoints of another kernel. Of the others the plan asks for their names only.
+fn with_uring(tracepoints: &str) -> Layout {
     let mut layout = frozen("6.1");
+    let uring = Layout::from_text(tracepoints).expect("they are spelled as in a layout");
+    layout.tracepoints.extend(uring.tracepoints);
+    layout
+}
+
+/// 6.1 without what came after 5.15 and without modules.
+fn like_5_15() -> Layout {
+    let mut layout = with_uring(URING_5_15);
     let newer = [
         "iomap_dio_rw_begin",
         "iomap_dio_complete",
@@ -104,6 +123,44 @@ fn attaches_on_6_1() {
 #[test]
 fn attaches_on_5_15_without_modules() {
     insta::assert_snapshot!(text(&plan(&facts(&[]), &like_5_15(), FULL)));
+}
+
+/// What of io_uring is seen where, and why not the rest.
+#[test]
+fn io_uring_is_followed_where_its_tracepoints_name_the_request() {
+    let check = |layout: &Layout, expected: &[(&str, Option<&str>)]| {
+        let plan = plan(&facts(&[]), layout, FULL);
+        for (program, refusal) in expected {
+            let mut refused = plan.refused.iter();
+            let found = refused.find(|probe| probe.program == *program);
+            assert_eq!(
+                found.map(|probe| probe.reason.as_str()),
+                *refusal,
+                "{program}"
+            );
+            assert_eq!(plan.attaches(program), refusal.is_none(), "{program}");
+        }
+    };
+    let nameless =
+        Some("this kernel's io_uring_complete does not say which request ends (Linux 5.18 does)");
+    let misplaced =
+        Some("this kernel's io_uring_queue_async_work has the request in another place");
+    let rows = |submit, complete, queue_async| {
+        [
+            ("io_uring_submit_req", submit),
+            ("io_uring_complete", complete),
+            ("io_uring_queue_async_work", queue_async),
+        ]
+    };
+    check(&like_5_15(), &rows(nameless, nameless, nameless));
+    check(&with_uring(URING_5_18), &rows(None, None, misplaced));
+    for kernel in ["6.1", "6.12", "6.18"] {
+        check(&frozen(kernel), &rows(None, None, None));
+    }
+    assert!(
+        uring::context_is_first(&with_uring(URING_5_18))
+            && !uring::context_is_first(&frozen("6.1"))
+    );
 }
 
 #[test]

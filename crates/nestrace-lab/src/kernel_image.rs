@@ -2,6 +2,7 @@
 //!
 //! The full flavour is taken, not `cloud`, which lacks jfs and reiserfs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::cache_dir::{self, CacheError};
@@ -13,10 +14,14 @@ use crate::packages;
 #[non_exhaustive]
 pub enum KernelImageError {
     /// apt knows no such kernel.
-    #[error("find a Debian kernel {series}: apt knows no such linux-image (try: apt-get update)")]
+    #[error(
+        "find a Debian kernel {series}: apt knows {known} (and what it learns by apt-get update)"
+    )]
     Unknown {
         /// `6.1`, `6.12`.
         series: String,
+        /// Those that it knows, or `none`.
+        known: String,
     },
     /// The package has another shape than expected.
     #[error("find {what} in the kernel package {package}")]
@@ -72,6 +77,7 @@ pub fn obtain(series: &str) -> Result<KernelImage, KernelImageError> {
     }
     let package = newest(&known, series).ok_or_else(|| KernelImageError::Unknown {
         series: series.to_owned(),
+        known: known_series(&known),
     })?;
     let folder = cache_dir::entry(&root, &package, |folder| {
         unpack(&package, folder).map_err(tool)?;
@@ -145,23 +151,44 @@ fn describe(folder: &Path, package: &str) -> Result<KernelImage, KernelImageErro
 /// The newest plain amd64 package of a series.
 fn newest(packages: &[String], series: &str) -> Option<String> {
     let of_series = |package: &&String| {
-        let rest = package
-            .strip_prefix("linux-image-")
-            .and_then(|rest| rest.strip_prefix(series));
-        rest.is_some_and(|rest| {
-            let plain = rest.strip_suffix("-amd64").is_some_and(|middle| {
-                !["cloud", "rt", "dbg", "unsigned"]
-                    .iter()
-                    .any(|flavour| middle.contains(flavour))
-            });
-            plain && rest.starts_with(['.', '-', '+'])
-        })
+        let rest = plain_version(package).and_then(|version| version.strip_prefix(series));
+        rest.is_some_and(|rest| rest.starts_with(['.', '-', '+']))
     };
     packages
         .iter()
         .filter(of_series)
         .max_by_key(|package| version_numbers(package))
         .cloned()
+}
+
+/// `6.1.0-56-` of a package that is no special flavour's.
+fn plain_version(package: &str) -> Option<&str> {
+    let version = package
+        .strip_prefix("linux-image-")?
+        .strip_suffix("amd64")?;
+    let is_plain = ["cloud", "rt", "dbg", "unsigned"]
+        .iter()
+        .all(|flavour| !version.contains(flavour));
+    (is_plain && version.ends_with('-')).then_some(version)
+}
+
+/// The series of all plain packages, `6.1, 6.12`.
+fn known_series(packages: &[String]) -> String {
+    let versions = packages.iter().filter_map(|package| plain_version(package));
+    let series: BTreeSet<(u64, u64)> = versions
+        .filter_map(|version| match version_numbers(version)[..] {
+            [major, minor, ..] => Some((major, minor)),
+            _ => None,
+        })
+        .collect();
+    let words = series
+        .iter()
+        .map(|(major, minor)| format!("{major}.{minor}"));
+    let words: Vec<String> = words.collect();
+    if words.is_empty() {
+        return String::from("none");
+    }
+    words.join(", ")
 }
 
 fn version_numbers(package: &str) -> Vec<u64> {
@@ -199,5 +226,7 @@ mod tests {
             "linux-image-6.12.57+deb12-amd64"
         );
         assert_eq!(newest(&packages, "5.15"), None);
+        assert_eq!(known_series(&packages), "6.1, 6.12");
+        assert_eq!(known_series(&packages[8..]), "none");
     }
 }

@@ -348,6 +348,25 @@ fn native_aio_and_io_uring_by_their_files() {
     assert_eq!(events.iter().filter(submits).count(), 0);
 }
 
+/// A shell that reads, and becomes a program that reads on.
+#[test]
+fn a_thread_that_takes_another_name_is_introduced_again() {
+    let mount = Mounted::new();
+    fs::write(mount.file("a"), b"line\nline\n").unwrap();
+    let events = Traced::new(&mount, Vec::new()).record(|| {
+        let script = "read line < \"$0\"; exec dd if=\"$0\" of=/dev/null bs=1 count=3 status=none";
+        run(Command::new("sh").args(["-c", script]).arg(mount.file("a")));
+    });
+    let of = |kind: Kind| {
+        let of_kind = move |event: &&Event| event.kind() == Some(kind);
+        events.iter().filter(of_kind)
+    };
+    let names: Vec<String> = of(Kind::Thread).map(Event::thread_name).collect();
+    assert_eq!(names, ["sh", "dd"]);
+    let threads: BTreeSet<u32> = of(Kind::SyscallEnter).map(|event| event.tid).collect();
+    assert_eq!(threads.len(), 1, "one thread under two names");
+}
+
 #[test]
 fn a_second_recording_knows_nothing_of_the_first() {
     let mount = Mounted::new();

@@ -8,6 +8,7 @@ mod captures;
 use std::collections::BTreeMap;
 
 use nestrace_report::btt::render;
+use nestrace_trace::is_printable;
 
 const PAGE: &str = include_str!("../../../docs/btt.md");
 
@@ -395,4 +396,24 @@ fn bios_that_btt_loses_are_counted_here() {
             assert!(PAGE.contains(&row), "{row} is not in docs/btt.md");
         }
     }
+}
+
+#[test]
+fn a_process_cannot_write_on_the_terminal() {
+    let mut blocks = captures::analyze("ext4-mail-none-scsi");
+    let lines = render(&blocks).lines().count();
+    for process in &mut blocks.processes {
+        process.name.insert_str(0, "\x1b]0;x\n");
+    }
+    let text = render(&blocks);
+    assert!(
+        text.chars().all(|c| c == '\n' || is_printable(c)),
+        "{text:?}"
+    );
+    assert_eq!(text.lines().count(), lines);
+    assert!(text.contains("\n\u{fffd}]0;x\u{fffd}fio "), "{text}");
+    assert!(
+        text.contains(" \u{fffd}]0;x\u{fffd}fio : q activity"),
+        "{text}"
+    );
 }

@@ -10,6 +10,7 @@ mod two_sides;
 use nestrace_analyzer::compare::{Comparison, Matched, Metric, Verdict, compare};
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_report::{html, json, text};
+use nestrace_trace::is_printable;
 use nestrace_trace::manifest::{Loss, Manifest, State};
 
 use two_sides::{Disk, Streams, VM1, VM2, WAY};
@@ -185,6 +186,25 @@ fn a_page_and_a_text_say_the_same() {
 }
 
 #[test]
+fn every_value_with_a_verdict_counts_as_judged() {
+    let comparison = compare(&fast(), &slow());
+    let explanations = comparison.disks.iter().flat_map(|it| &it.explanations);
+    let segments = explanations.filter(|it| it.method == "segments");
+    let segments = segments.flat_map(|it| it.parts.iter().map(|part| &part.mean));
+    let judged = |it: &&Metric| it.verdict.is_judged();
+    let (n_metrics, n_segments) = (
+        metrics(&comparison).filter(judged).count(),
+        segments.filter(judged).count(),
+    );
+    assert!(n_segments > 10, "{n_segments}");
+    // What the queue and the device have of a latency is among the metrics.
+    assert_eq!(comparison.method.judged, n_metrics + n_segments);
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    let said = format!("{} values were judged", n_metrics + n_segments);
+    assert!(text.contains(&said), "{text}");
+}
+
+#[test]
 fn other_names_are_paired_by_place_and_what_is_left_is_named() {
     let mut renamed = two_sides::manifest();
     renamed.topology.guests[0].name = "web".into();
@@ -256,4 +276,25 @@ fn names_are_only_names() {
     let comparison = compare(&a, &a);
     let page = html::compare::render(&comparison, &a, &a).expect("a page");
     assert!(!page.contains("<img") && page.contains("&lt;img"));
+    let evil = "\u{1b}]0;x\u{7}\u{9b}2J\n\u{202e}";
+    let mut manifest = two_sides::manifest();
+    for guest in &mut manifest.topology.guests {
+        guest.name += evil;
+        guest.disks.iter_mut().for_each(|disk| disk.name += evil);
+    }
+    for side in &mut manifest.guest_sides {
+        side.guest += evil;
+    }
+    for device in &mut manifest.topology.devices {
+        device.name += evil;
+    }
+    let a = recorded(&manifest, evil, 100_000, 6);
+    let b = recorded(&manifest, evil, 250_000, 7);
+    let comparison = compare(&a, &b);
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    let strange = |c: char| c != '\n' && !is_printable(c);
+    assert!(!text.contains(strange), "{text:?}");
+    assert!(text.contains("vm1\u{fffd}]0;x\u{fffd}"), "{text:?}");
+    let page = html::compare::render(&comparison, &a, &b).expect("a page");
+    assert!(!page.contains(strange));
 }

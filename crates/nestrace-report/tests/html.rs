@@ -13,7 +13,7 @@ use nestrace_abi::flags;
 use nestrace_analyzer::{Analysis, Analyzer, Options};
 use nestrace_report::html;
 use nestrace_report::plots::{self, Chart, Frame, Plot, csv, png, svg};
-use nestrace_trace::{Event, Kind, Manifest};
+use nestrace_trace::{Event, Kind, Manifest, is_printable};
 
 use two_sides::{Streams, VM1, VM2, WAY};
 
@@ -172,6 +172,24 @@ fn nothing_is_fetched_and_names_are_only_names() {
     for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
         let without = report.replace("http://www.w3.org/2000/svg", "");
         assert!(!without.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn names_in_legends_can_be_drawn() {
+    let evil = "\x1b]0;x\x07";
+    let mut manifest = two_sides::manifest();
+    manifest.topology.devices[0].name += evil;
+    for side in &mut manifest.guest_sides {
+        side.disks.iter_mut().for_each(|disk| disk.name += evil);
+    }
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, 10_000_000_000, 300, WAY);
+    let analysis = streams.analyze(&manifest, Options::default());
+    let report = html::render(&analysis).expect("a report");
+    assert!(report.chars().all(|c| c == '\n' || is_printable(c)));
+    for name in ["host loop0", "guest vda"] {
+        assert!(report.contains(&format!("{name}\u{fffd}]0;x\u{fffd}")));
     }
 }
 

@@ -8,6 +8,7 @@ use nestrace_report::{json, text};
 use nestrace_trace::manifest::{
     self, Backend, Device, Disk, Guest, Image, Manifest, Mount, Topology,
 };
+use nestrace_trace::{Damage, is_printable};
 
 /// A guest with one virtio disk on xfs on loop0.
 fn manifest() -> Manifest {
@@ -180,6 +181,59 @@ fn damage_of_a_file_is_not_a_loss_of_the_recorder() {
         assert!(text.contains(said), "{text}");
     }
     assert!(!text.contains("--detail light"), "{text}");
+}
+
+#[test]
+fn only_what_was_not_closed_is_said_to_be() {
+    let cut = Damage {
+        rows_lost: 0,
+        cut: true,
+    };
+    let mut capture = manifest();
+    capture.start_unix_ns = 0;
+    let mut analyzer = Analyzer::new(&capture, Options::default());
+    analyzer.damaged(None, cut);
+    let text = text::render(&analyzer.finish(), &text::TextOptions::default());
+    let said = "A file of the recording is cut or damaged.";
+    assert!(text.contains(said), "{text}");
+    let text = text::render(
+        &analyze(&Manifest::default(), ""),
+        &text::TextOptions::default(),
+    );
+    assert!(text.contains("There is no manifest"), "{text}");
+}
+
+#[test]
+fn names_cannot_write_on_the_terminal() {
+    let evil = "\u{1b}]0;x\u{7}";
+    let mut manifest = manifest();
+    let guest = &mut manifest.topology.guests[0];
+    guest.name += evil;
+    guest.disks[0].name += evil;
+    guest.disks[0].images[0].path += evil;
+    manifest.topology.devices[0].name += "\u{9b}2J\n\u{202e}";
+    manifest.notices = vec![manifest::Notice {
+        message: evil.into(),
+        ..Default::default()
+    }];
+    // The thread's name is what prctl(PR_SET_NAME) takes.
+    let events = WORKLOAD.replace("rsync", evil);
+    let strange = |c: char| c != '\n' && !is_printable(c);
+    let colour = text::TextOptions {
+        colour: true,
+        ..Default::default()
+    };
+    let analysis = analyze(&manifest, &events);
+    let text = text::render(&analysis, &text::TextOptions::default());
+    assert!(!text.contains(strange), "{text:?}");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    for said in ["(most: \u{fffd}]0;x\u{fffd}).", "\u{fffd}]0;x\u{fffd} [61]"] {
+        assert!(words.join(" ").contains(said), "{text:?}");
+    }
+    let codes = ["\u{1b}[1m", "\u{1b}[0m"];
+    let text = text::render(&analysis, &colour);
+    let plain = codes.iter().fold(text, |text, code| text.replace(code, ""));
+    assert!(!plain.contains(strange), "{plain:?}");
 }
 
 #[test]

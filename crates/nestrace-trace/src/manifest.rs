@@ -13,6 +13,9 @@ pub use read::{MAX_MANIFEST_BYTES, ManifestError};
 pub const FORMAT_MAJOR: u32 = 1;
 /// Minor version: columns, kinds and keys were added.
 pub const FORMAT_MINOR: u32 = 0;
+/// No kernel bends its clock by more, parts per million: a tick is at most a tenth longer or shorter, and the
+/// multiplier of a clock source moves by 11 % at most.
+pub const MAX_CLOCK_CORRECTION_PPM: u32 = 110_000;
 
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,8 +41,9 @@ pub struct Manifest {
     pub detail: String,
     /// The recording machine.
     pub host: Machine,
-    /// How the kernel corrects the host's `CLOCK_MONOTONIC` (NTP): at the start and at every change.
-    pub host_clock_rates: Vec<ClockRate>,
+    /// The most that NTP bent the host's `CLOCK_MONOTONIC` while recording, parts per million: against
+    /// `CLOCK_MONOTONIC_RAW`, with what the measurement leaves open. `None` where it was not measured.
+    pub host_clock_correction_ppm: Option<u32>,
     /// Guests, disks, images, devices.
     pub topology: Topology,
     /// One entry a stream file.
@@ -54,6 +58,19 @@ pub struct Manifest {
     pub losses: Vec<Loss>,
     /// What happened while recording that a reader should know (a guest exited, the disk was full, …).
     pub notices: Vec<Notice>,
+}
+
+impl Manifest {
+    /// Whether the disk filled up that a side was recorded to: the host's (`None`) has all streams, one inside a guest that
+    /// guest's own. Whoever recorded has then closed the bundle and counted what could not be written: that the
+    /// stream breaks off is no more than that.
+    #[must_use]
+    pub fn disk_was_full(&self, guest: Option<&str>) -> bool {
+        let has_side = |of: Option<&str>| of.is_none() || of == guest;
+        let of_side = |loss: &&Loss| has_side(loss.guest.as_deref()) && loss.events > 0;
+        let mut losses = self.losses.iter().filter(of_side);
+        losses.any(|loss| loss.source == "disk_full")
+    }
 }
 
 /// Version of the format.
@@ -256,6 +273,8 @@ pub struct Device {
     pub rotational: bool,
     /// Size in bytes.
     pub size: u64,
+    /// Where a partition begins on its disk, in bytes; 0 for other devices and where it is not known.
+    pub start: u64,
 }
 
 /// One stream file of the bundle.
@@ -274,6 +293,9 @@ pub struct Stream {
     pub kernel: String,
 }
 
+/// What stands in place of an agent's version at a capture that `nestrace import` took in.
+pub const IMPORTED: &str = "imported";
+
 /// A guest as seen from inside, for one stream: a reboot begins another. All `*_mono_ns` here are
 /// the *guest's* `CLOCK_MONOTONIC` unless the name says host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -287,7 +309,7 @@ pub struct GuestSide {
     pub backend: String,
     /// Why this backend, in words.
     pub backend_reason: String,
-    /// Version of the agent, or `imported`.
+    /// Version of the agent, or [`IMPORTED`].
     pub agent_version: String,
     /// The guest.
     pub machine: Machine,
@@ -309,6 +331,8 @@ pub struct GuestSide {
     pub probes_refused: Vec<Refused>,
     /// Round trips over the agent's port: an estimate of the clock that does not rest on I/O.
     pub clock_samples: Vec<ClockSample>,
+    /// [`Manifest::host_clock_correction_ppm`] of the guest's clock; `None` of an agent that does not measure it.
+    pub clock_correction_ppm: Option<u32>,
     /// When nothing could be heard of the guest, in the *host's* `CLOCK_MONOTONIC`.
     pub gaps: Vec<Gap>,
     /// What the recorder refused of the agent's stream, and how often.
@@ -375,18 +399,6 @@ pub struct ClockSample {
     pub guest_ns: u64,
     /// Host's `CLOCK_MONOTONIC` when the answer was there.
     pub host_received_ns: u64,
-}
-
-/// A correction of a clock's rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ClockRate {
-    /// `CLOCK_MONOTONIC` at which it was seen, nanoseconds.
-    pub mono_ns: u64,
-    /// Frequency offset, parts per billion: `timex.freq`.
-    pub freq_ppb: i64,
-    /// Nanoseconds that are still to be slewed: `timex.offset`.
-    pub offset_ns: i64,
 }
 
 /// A time without word from a guest.

@@ -5,8 +5,9 @@
 //! |---|---|
 //! | names of processes and threads | `taskN`, N the thread id |
 //! | paths of images and loop files, mount points, sockets | `image-1`, `mount-1`, `socket-1` |
-//! | names of guests and machines, UUIDs | `guest-1`, `machine-1`, nothing |
+//! | names of guests and machines, UUIDs, ids of boots | `guest-1`, `machine-1`, nothing, `boot-1` |
 //! | ids of disks, nodes and I/O threads, serial numbers | `disk-1`, nothing, `iothread-1`, `serial-…` |
+//! | names of captures that became a guest's disk | the disk's number, `8:0` |
 //! | mount sources that are no device of the recording; values of mount options that may name something | `source-1`, `removed` |
 //! | messages in words (notices, reasons) | their stable word, or the text up to the first path |
 //!
@@ -16,7 +17,7 @@
 //! options, kernels, versions and formats.
 
 use crate::manifest::{
-    Disk, Guest, GuestSide, Image, Machine, Manifest, Mount, Notice, Probe, Refused,
+    Disk, Guest, GuestSide, IMPORTED, Image, Machine, Manifest, Mount, Notice, Probe, Refused,
 };
 use crate::{Event, Kind, bundle};
 
@@ -87,6 +88,18 @@ pub fn manifest(manifest: &Manifest) -> Manifest {
     redacted
 }
 
+/// A disk of an imported capture is called after the capture's files, which a person named.
+fn captures(side: &mut GuestSide) {
+    let GuestSide { disks, mounts, .. } = side;
+    for disk in disks {
+        let number = format!("{}:{}", disk.dev >> 20, disk.dev & 0xf_ffff);
+        let name = std::mem::replace(&mut disk.name, number);
+        for mount in mounts.iter_mut().filter(|mount| mount.disk == name) {
+            mount.disk.clone_from(&disk.name);
+        }
+    }
+}
+
 /// The text of a notice names guests, disks and files; its word says what happened.
 fn notice(notice: &mut Notice) {
     notice.message = notice.what.replace('_', " ");
@@ -148,6 +161,9 @@ impl Names {
         side.guest = self.guests.of(&side.guest);
         side.backend_reason = self.text(&side.backend_reason);
         self.machine(&mut side.machine);
+        if side.agent_version == IMPORTED {
+            captures(side);
+        }
         for disk in &mut side.disks {
             disk.serial = self.serials.of(&disk.serial);
         }
@@ -166,6 +182,7 @@ impl Names {
 
     fn machine(&mut self, machine: &mut Machine) {
         machine.hostname = self.machines.of(&machine.hostname);
+        machine.boot_id = self.boots.of(&machine.boot_id);
     }
 
     fn probes(&mut self, probes: &mut [Probe], refused: &mut [Refused]) {

@@ -6,7 +6,9 @@ use std::{
     thread,
 };
 
-use nestrace_analyzer::{Analysis, Analyzer, GuestEvents, Options, StoryChoice, units};
+use nestrace_analyzer::{
+    Analysis, Analyzer, GuestEvents, Options, StoryChoice, analysis::Device, units,
+};
 use nestrace_report::{
     json,
     text::{TextOptions, render},
@@ -281,12 +283,14 @@ fn note_damage(analyzer: &mut Analyzer, guest: Option<&str>, diagnostics: &[Diag
 pub fn lost_any(analysis: &Analysis) -> bool {
     analysis.trace.losses.iter().any(|loss| loss.events > 0)
         || analysis.trace.lost > 0
-        || analysis.devices.iter().any(|device| {
-            device
-                .check
-                .as_ref()
-                .is_some_and(|check| check.completions_missed > 0)
-        })
+        || missed_ends(&analysis.devices) > 0
+}
+
+/// Requests whose end nobody saw, although nothing is known to be lost.
+pub fn missed_ends<'a>(devices: impl IntoIterator<Item = &'a Device>) -> u64 {
+    let checks = devices.into_iter().filter_map(|device| device.check);
+    let missed = checks.map(|check| check.completions_missed);
+    missed.fold(0, u64::saturating_add)
 }
 
 /// 80 columns; bold headings on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).

@@ -6,7 +6,7 @@ use std::{
 };
 
 use nestrace_trace::{
-    Event, TimeOrdered,
+    Damage, Diagnostic, Event, TimeOrdered,
     blktrace::{Capture, Reader},
 };
 
@@ -54,7 +54,7 @@ pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Failure> {
 pub fn files_of(name: &Path) -> Result<Vec<PathBuf>, Failure> {
     let beside = by_processor(name)?;
     if !beside.is_empty() {
-        return Ok(beside);
+        return Ok(beside.into_iter().map(|(_, path)| path).collect());
     }
     if !name.is_file() {
         return Err(bad(
@@ -68,7 +68,7 @@ pub fn files_of(name: &Path) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// The files of a base name, by processor.
-fn by_processor(basename: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub fn by_processor(basename: &Path) -> Result<Vec<(u32, PathBuf)>, Failure> {
     let name = basename.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!("{name}.blktrace.");
     let folder = match basename.parent() {
@@ -85,7 +85,7 @@ fn by_processor(basename: &Path) -> Result<Vec<PathBuf>, Failure> {
         })
         .collect();
     files.sort();
-    Ok(files.into_iter().map(|(_, path)| path).collect())
+    Ok(files)
 }
 
 /// One processor's file alone is seldom what was meant.
@@ -158,6 +158,13 @@ impl CaptureFiles {
                 "note: {ignored} events of further devices were left out"
             ));
         }
+    }
+
+    /// What was wrong with the files, added up.
+    pub fn damage(&self) -> Damage {
+        let diagnostics = self.capture.diagnostics();
+        let diagnostics: Vec<Diagnostic> = diagnostics.map(|(_, told)| told.clone()).collect();
+        Damage::of(&diagnostics)
     }
 
     /// What is wrong with a capture that has no event of I/O.

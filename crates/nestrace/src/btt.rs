@@ -7,17 +7,21 @@ use std::{
     thread,
 };
 
-use nestrace_analyzer::{BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis, units};
+use nestrace_analyzer::{
+    BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis, losses, units,
+};
 use nestrace_report::btt::{IoListing, IostatTable, render};
 use nestrace_trace::{
-    Event, Source, TimeOrdered,
+    Event, Kind, Source, TimeOrdered,
     manifest::{Device, GuestSide, Topology},
+    printable,
 };
 
 use crate::{
-    analyze::{check_from, check_names, nanoseconds},
-    blktrace_files, bundle,
-    capture_analysis::with_colon,
+    analyze::{check_from, check_names, missed_ends, nanoseconds},
+    blktrace_files,
+    bundle::{self, Bundle},
+    capture_analysis::{no_device, with_colon},
     cli::AnalyzeArgs,
     exit::{DONE, FAILURE, Failure, INPUT, LOST, USAGE, print, say},
     read_ahead::{ReadAhead, read_ahead},
@@ -48,15 +52,22 @@ impl Files {
             let path = path.as_deref();
             path.map(|path| create(path, args.force)).transpose()
         };
-        let mut iostat = open(&args.iostat)?;
-        if let Some(iostat) = &mut iostat {
-            iostat.write_all(IostatTable::header().as_bytes())?;
-        }
         Ok(Self {
             per_io: open(&args.per_io)?,
             listing: IoListing::default(),
-            iostat,
+            iostat: open(&args.iostat)?,
         })
+    }
+
+    /// Begins a machine's part: its times count from its own first I/O, and its device numbers are its own.
+    fn begin(&mut self, heading: &str) -> Result<(), Failure> {
+        for file in [&mut self.per_io, &mut self.iostat].into_iter().flatten() {
+            file.write_all(heading.as_bytes())?;
+        }
+        if let Some(iostat) = &mut self.iostat {
+            iostat.write_all(IostatTable::header().as_bytes())?;
+        }
+        Ok(())
     }
 
     fn drain(&mut self, analyzer: &mut BlockAnalyzer, start_ns: u64) -> Result<(), Failure> {
@@ -95,30 +106,62 @@ impl Files {
     }
 }
 
+/// The number of a device, which is called as the kernel calls it, or by its number.
+fn number(wanted: &str, topology: &Topology) -> Option<u32> {
+    let wanted = with_colon(wanted);
+    let mut known = topology.devices.iter();
+    if let Some(device) = known.find(|device| device.name == wanted) {
+        return Some(device.dev);
+    }
+    let (major, minor) = wanted.split_once(':')?;
+    Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
+}
+
+/// The first event that is wanted, and of those before it what the analyzer takes: nearly all of a recording may be
+/// before it, and is passed over.
+fn first_of(
+    events: &mut impl Iterator<Item = Event>,
+    wanted: impl Fn(&Event) -> bool,
+) -> Vec<Event> {
+    let is_taken = |event: &Event| is_aside(event) || wanted(event);
+    let mut taken = Vec::new();
+    for event in events.filter(is_taken) {
+        taken.push(event);
+        if !is_aside(&event) {
+            break;
+        }
+    }
+    taken
+}
+
+/// Names of threads, and losses: they are of no device.
+fn is_aside(event: &Event) -> bool {
+    matches!(event.kind(), Some(Kind::Thread | Kind::Loss))
+}
+
 /// One machine's events, from start to end.
 struct Machine<'a> {
     args: &'a AnalyzeArgs,
+    /// The guest, and the place of its session among the streams; `None` is the host.
+    guest: Option<(String, usize)>,
     topology: Topology,
+    /// The device that was asked for.
+    device: Option<u32>,
     /// Where `--from` and `--to` count from; the first event where it is not known.
     start_ns: Option<u64>,
 }
 
 impl Machine<'_> {
-    /// The number of the device that was asked for.
-    fn device(&self) -> Option<u32> {
-        let wanted = with_colon(self.args.device.as_deref()?);
-        let known = self.topology.devices.iter();
-        let known = known.filter(|device| device.name == wanted);
-        let number = || {
-            let (major, minor) = wanted.split_once(':')?;
-            Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
-        };
-        // A device that does not exist: no event is about it.
-        known
-            .map(|device| device.dev)
-            .next()
-            .or_else(number)
-            .or(Some(u32::MAX))
+    fn guest_name(&self) -> Option<&str> {
+        self.guest.as_ref().map(|(guest, _)| guest.as_str())
+    }
+
+    /// What stands above its part, where there are several.
+    fn heading(&self) -> String {
+        match self.guest_name() {
+            None => String::from("######## host ########\n\n"),
+            Some(guest) => format!("######## guest {} ########\n\n", printable(guest)),
+        }
     }
 
     /// Analyses events that another thread reads.
@@ -135,23 +178,13 @@ impl Machine<'_> {
         mut events: ReadAhead,
         files: &mut Files,
     ) -> Result<BlockAnalysis, Failure> {
-        let device = self.device();
-        let block = |event: &Event| {
-            event
-                .kind()
-                .is_some_and(|kind| kind.source() == Source::Block)
+        let wanted = |event: &Event| {
+            let is_block = |kind: Kind| kind.source() == Source::Block;
+            event.kind().is_some_and(is_block) && self.device.is_none_or(|dev| event.dev == dev)
         };
-        let wanted =
-            |event: &Event| device.is_none_or(|device| event.dev == device || !block(event));
-        let mut names = Vec::new();
-        let first = loop {
-            match events.next() {
-                Some(name) if !block(&name) => names.push(name),
-                Some(other) if !wanted(&other) => {}
-                first => break first,
-            }
-        };
-        let first_ns = first.map_or(0, |event| event.ts_ns);
+        let first = first_of(&mut events, wanted);
+        let first_ns = first.last().filter(|event| wanted(event));
+        let first_ns = first_ns.map_or(0, |event| event.ts_ns);
         let start_ns = self.start_ns.unwrap_or(first_ns);
         let at = |seconds: Option<f64>| seconds.map(|s| start_ns.saturating_add(nanoseconds(s)));
         let mut analyzer = BlockAnalyzer::new(BlockOptions {
@@ -164,10 +197,10 @@ impl Machine<'_> {
                 .as_ref()
                 .map(|_| nanoseconds(self.args.interval)),
         });
-        let names_and_first = names.iter().chain(&first);
-        names_and_first.for_each(|event| analyzer.push(event));
+        first.iter().for_each(|event| analyzer.push(event));
         for batch in events.batches() {
-            let batch = batch.iter().filter(|event| wanted(event));
+            let batch = batch.iter();
+            let batch = batch.filter(|event| is_aside(event) || wanted(event));
             batch.for_each(|event| analyzer.push(event));
             files.drain(&mut analyzer, first_ns)?;
         }
@@ -185,34 +218,61 @@ impl Machine<'_> {
 /// A capture of blktrace.
 pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let mut capture = blktrace_files::open(&args.input)?;
+    let topology = Topology::default();
+    let device = args.device.as_ref();
     let machine = Machine {
         args,
-        topology: Topology::default(),
+        guest: None,
+        // One that does not exist: no event is about it.
+        device: device.map(|it| number(it, &topology).unwrap_or(u32::MAX)),
+        topology,
         start_ns: None,
     };
     let mut ordered = capture.events();
     let mut files = Files::create(args)?;
+    files.begin("")?;
     let blocks = machine.analyze(Identified::new(ordered.by_ref()), &mut files)?;
     let late = ordered.late();
     if late > 0 {
         say(format_args!("note: {late} events are out of order"));
     }
-    if blocks.devices.is_empty() {
+    let outline = capture.capture.outline();
+    if blocks.devices.is_empty() && (outline.n_events == 0 || device.is_none()) {
         return Err(capture.no_events());
     }
     capture.say_damage();
-    let lost = capture.capture.outline().lost;
+    if let Some(device) = device.filter(|_| blocks.devices.is_empty()) {
+        return Err(no_device(&args.input, device, outline));
+    }
+    let lost = outline.lost;
     if lost > 0 {
         say(format_args!(
             "note: {lost} records are missing by their numbers"
         ));
     }
     print(&render(&blocks))?;
-    Ok(code(args, lost))
+    Ok(code(args, lost, &[blocks]))
 }
 
-fn code(args: &AnalyzeArgs, lost: u64) -> u8 {
-    if args.strict && lost > 0 { LOST } else { DONE }
+/// Says what nobody counted, and yet is missing; the exit code.
+fn code<'a>(
+    args: &AnalyzeArgs,
+    lost: u64,
+    blocks: impl IntoIterator<Item = &'a BlockAnalysis>,
+) -> u8 {
+    let devices = blocks.into_iter().flat_map(|blocks| &blocks.devices);
+    let missed = missed_ends(devices.map(|device| &device.device));
+    if missed > 0 {
+        say(format_args!(
+            "note: {} no recorded end: nestrace analyze says where",
+            units::of(missed, "request has", "requests have")
+        ));
+    }
+    if args.strict && (lost > 0 || missed > 0) {
+        LOST
+    } else {
+        DONE
+    }
 }
 
 /// A bundle: the host's block layer and that of each guest, or of the guest that was asked for.
@@ -223,53 +283,42 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     for diagnostic in &bundle.diagnostics {
         say(format_args!("note: {diagnostic}"));
     }
-    let manifest = bundle.manifest.clone();
+    let machines = machines(args, &bundle)?;
     let mut reports = Vec::new();
     let mut files = Files::create(args)?;
-    if args.guest.is_none() {
-        let machine = Machine {
-            args,
-            topology: manifest.topology.clone(),
-            start_ns: Some(manifest.start_mono_ns).filter(|start_ns| *start_ns > 0),
+    for machine in &machines {
+        let heading = machine.heading();
+        files.begin(if machines.len() > 1 {
+            heading.as_str()
+        } else {
+            ""
+        })?;
+        let stream = match machine.guest {
+            None => &mut bundle.host,
+            Some((_, place)) => &mut bundle.guests[place].stream,
         };
-        let events = Identified::new(TimeOrdered::new(bundle.host.events()));
-        let blocks = machine.analyze(events, &mut files)?;
-        reports.push((String::from("host"), blocks));
+        let events = Identified::new(TimeOrdered::new(stream.events()));
+        reports.push((heading, machine.analyze(events, &mut files)?));
     }
-    for guest in &mut bundle.guests {
-        let Some(side) = manifest.guest_sides.get(guest.side) else {
-            continue;
-        };
-        if args
-            .guest
-            .as_ref()
-            .is_some_and(|wanted| *wanted != side.guest)
-        {
-            continue;
-        }
-        let machine = Machine {
-            args,
-            topology: topology(side),
-            start_ns: Some(side.start_mono_ns).filter(|start_ns| *start_ns > 0),
-        };
-        let events = Identified::new(TimeOrdered::new(guest.stream.events()));
-        let blocks = machine.analyze(events, &mut files)?;
-        reports.push((format!("guest {}", side.guest), blocks));
-    }
+    let told = machines.iter().zip(&reports);
+    let told = told.map(|(machine, (_, blocks))| (machine.guest_name(), blocks.losses));
+    let losses = losses(&bundle.manifest, told);
     bundle.say_damage();
     reports.retain(|(_, blocks)| !blocks.devices.is_empty());
     if reports.is_empty() {
-        let path = args.input.display();
-        return Err(Failure::new(INPUT, format!("{path}: no I/O was recorded")));
+        let (path, device) = (args.input.display(), args.device.as_ref());
+        let of_device = device.map_or_else(String::new, |device| format!(" on {device}"));
+        let message = format!("{path}: no I/O was recorded{of_device}");
+        return Err(Failure::new(INPUT, message));
     }
     let several = reports.len() > 1;
-    for (title, blocks) in &reports {
+    for (heading, blocks) in &reports {
         if several {
-            print(&format!("######## {title} ########\n\n"))?;
+            print(heading)?;
         }
         print(&render(blocks))?;
     }
-    let recorder = manifest.losses.iter().map(|loss| loss.events);
+    let recorder = losses.iter().map(|loss| loss.events);
     let lost = recorder.fold(bundle.damaged_events(), u64::saturating_add);
     if lost > 0 {
         say(format_args!(
@@ -277,7 +326,58 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
             units::of(lost, "event", "events")
         ));
     }
-    Ok(code(args, lost))
+    Ok(code(args, lost, reports.iter().map(|(_, blocks)| blocks)))
+}
+
+/// The machines that are looked at, as far as they have the device that was asked for.
+fn machines<'a>(args: &'a AnalyzeArgs, bundle: &Bundle) -> Result<Vec<Machine<'a>>, Failure> {
+    let manifest = &bundle.manifest;
+    let machine = |guest, topology: Topology, start_ns: u64| Machine {
+        args,
+        guest,
+        device: args.device.as_ref().and_then(|it| number(it, &topology)),
+        topology,
+        start_ns: Some(start_ns).filter(|start_ns| *start_ns > 0),
+    };
+    let mut machines = Vec::new();
+    if args.guest.is_none() {
+        machines.push(machine(
+            None,
+            manifest.topology.clone(),
+            manifest.start_mono_ns,
+        ));
+    }
+    for (place, guest) in bundle.guests.iter().enumerate() {
+        if let Some(side) = manifest.guest_sides.get(guest.side)
+            && args
+                .guest
+                .as_ref()
+                .is_none_or(|wanted| *wanted == side.guest)
+        {
+            let guest = Some((side.guest.clone(), place));
+            machines.push(machine(guest, topology(side), side.start_mono_ns));
+        }
+    }
+    let Some(wanted) = &args.device else {
+        return Ok(machines);
+    };
+    let has_it = |machine: &Machine<'_>| machine.device.is_some();
+    if machines.iter().any(has_it) {
+        machines.retain(has_it);
+        return Ok(machines);
+    }
+    let devices = machines
+        .iter()
+        .flat_map(|machine| &machine.topology.devices);
+    let mut known: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
+    known.dedup();
+    let path = args.input.display();
+    let message = format!("{path}: no device {wanted}: --format btt takes the kernels' names only");
+    let failure = Failure::new(INPUT, message);
+    Err(match known[..] {
+        [] => failure.hint("no device has a name in this recording: give its number, as MAJ:MIN"),
+        _ => failure.hint(format!("the recording has: {}", known.join(", "))),
+    })
 }
 
 /// A guest's disks as the host's devices are described.
@@ -291,5 +391,33 @@ fn topology(side: &GuestSide) -> Topology {
     Topology {
         guests: Vec::new(),
         devices: devices.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_comes_before_the_first_io_only_names_and_losses_are_kept() {
+        let event = |kind: Kind, dev| Event {
+            kind: kind as u8,
+            dev,
+            ..Event::default()
+        };
+        let events = [
+            event(Kind::SyscallEnter, 7),
+            event(Kind::Thread, 0),
+            event(Kind::Queue, 8),
+            event(Kind::AcctStart, 7),
+            event(Kind::Loss, 0),
+            event(Kind::Queue, 7),
+            event(Kind::Issue, 7),
+        ];
+        let is_of_7 = |event: &Event| event.kind() == Some(Kind::Queue) && event.dev == 7;
+        let mut rest = events.into_iter();
+        let first = first_of(&mut rest, is_of_7);
+        assert_eq!(first, [events[1], events[4], events[5]]);
+        assert_eq!(rest.len(), 1);
     }
 }

@@ -11,7 +11,7 @@ use nestrace_trace::{
     Damage, ImageMap, Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
     image_map::MAX_IMAGE_MAPS_BYTES,
-    manifest::{MAX_MANIFEST_BYTES, ManifestError, Notice, State},
+    manifest::{GuestSide, MAX_MANIFEST_BYTES, ManifestError, Notice, State},
     reader::{OpenError, StreamReader},
 };
 
@@ -126,39 +126,24 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
     })
 }
 
-/// Streams of guests in the folder that the manifest does not know. Where it was lost, or stands as it did when
+/// Takes note of streams of guests that the manifest does not name. Where it was lost, or stands as it did when
 /// the recorder was killed, they are of this recording and given back; else they are another's.
 fn note_unnamed(
     bundle: &Path,
     manifest: &mut Manifest,
     diagnostics: &mut Vec<String>,
 ) -> Vec<String> {
-    let named = |name: &String| manifest.guest_sides.iter().any(|side| side.file == *name);
-    let entries = fs::read_dir(bundle).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut unnamed: Vec<String> = names
-        .filter(|name| guest_of_stream(name).is_some() && !named(name))
-        .collect();
-    unnamed.sort();
-    let Some(first) = unnamed.first() else {
+    let unnamed = unnamed_streams(bundle, &manifest.guest_sides);
+    let Some(left_out) = left_out(&unnamed) else {
         return unnamed;
     };
-    let others = match unnamed.len() {
-        1 => String::new(),
-        n => format!(" (and {} more)", n - 1),
-    };
-    let left_out = format!("{}{others} is left out", first.escape_debug());
     if manifest.state != State::Recording {
         diagnostics.push(format!("{left_out}: the manifest does not name it"));
         return Vec::new();
     }
-    let name = bundle.file_stem().unwrap_or_default().to_string_lossy();
     let message = format!(
-        "{left_out}, because no manifest names it; to take it in: nestrace repair {} -o {}",
-        bundle.display(),
-        bundle
-            .with_file_name(format!("{name}-repaired.nest"))
-            .display()
+        "{left_out}, because no manifest names it; to take it in: {}",
+        repair_command(bundle)
     );
     diagnostics.push(message.clone());
     manifest.notices.push(Notice {
@@ -167,6 +152,39 @@ fn note_unnamed(
         ..Notice::default()
     });
     unnamed
+}
+
+/// Streams of guests in a bundle's folder that no side of its manifest has.
+pub fn unnamed_streams(bundle: &Path, sides: &[GuestSide]) -> Vec<String> {
+    let named = |name: &String| sides.iter().any(|side| side.file == *name);
+    let entries = fs::read_dir(bundle).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut unnamed: Vec<String> = names
+        .filter(|name| guest_of_stream(name).is_some() && !named(name))
+        .collect();
+    unnamed.sort();
+    unnamed
+}
+
+/// That such streams are left out; `None` without any.
+pub fn left_out(unnamed: &[String]) -> Option<String> {
+    let first = unnamed.first()?.escape_debug();
+    let others = match unnamed.len() {
+        1 => String::new(),
+        n => format!(" (and {} more)", n - 1),
+    };
+    Some(format!("{first}{others} is left out"))
+}
+
+/// What takes such streams in.
+pub fn repair_command(bundle: &Path) -> String {
+    let name = bundle.file_stem().unwrap_or_default().to_string_lossy();
+    let repaired = bundle.with_file_name(format!("{name}-repaired.nest"));
+    format!(
+        "nestrace repair {} -o {}",
+        bundle.display(),
+        repaired.display()
+    )
 }
 
 /// Why a stream of a bundle cannot be read.

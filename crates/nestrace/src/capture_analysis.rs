@@ -1,10 +1,11 @@
 //! `nestrace analyze` of blktrace's output: one machine's block layer, whoever's it was.
 
-use std::{io, thread};
+use std::{io, path::Path, thread};
 
 use nestrace_analyzer::{Analysis, Analyzer, Identified, Options};
 use nestrace_trace::{
-    Damage, Manifest,
+    Manifest,
+    blktrace::Outline,
     manifest::{State, Stream},
 };
 
@@ -33,9 +34,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     if outline.n_events == 0 {
         return Err(files.no_events());
     }
-    let diagnostics = files.capture.diagnostics();
-    let diagnostics: Vec<_> = diagnostics.map(|(_, told)| told.clone()).collect();
-    analyzer.damaged(None, Damage::of(&diagnostics));
+    analyzer.damaged(None, files.damage());
     let mut analysis = analyzer.finish();
     if let Some((clock_ns, unix_ns)) = outline.wall_clock {
         let since_ns = i128::from(first_ns) - i128::from(clock_ns);
@@ -46,15 +45,19 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     if let Some(device) = &args.device
         && analysis.devices.is_empty()
     {
-        let known = outline.devices.iter();
-        let known: Vec<String> = known
-            .map(|dev| format!("{}:{}", dev >> 20, dev & 0xf_ffff))
-            .collect();
-        let path = args.input.display();
-        return Err(Failure::new(INPUT, format!("{path}: no device {device}"))
-            .hint(format!("the capture has: {}", known.join(", "))));
+        return Err(no_device(&args.input, device, &outline));
     }
     Ok(analysis)
+}
+
+/// The device that was asked for is not in the capture; what is.
+pub fn no_device(input: &Path, device: &str, outline: &Outline) -> Failure {
+    let known = outline.devices.iter();
+    let known: Vec<String> = known
+        .map(|dev| format!("{}:{}", dev >> 20, dev & 0xf_ffff))
+        .collect();
+    Failure::new(INPUT, format!("{}: no device {device}", input.display()))
+        .hint(format!("the capture has: {}", known.join(", ")))
 }
 
 /// Takes every event; the time of the first of I/O.

@@ -166,7 +166,8 @@ pub struct AnalyzeArgs {
     /// Only this guest's disks.
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
-    /// Only this device: of the host, or a guest's disk by its name in the guest or in QEMU.
+    /// Only this device: of the host, or a guest's disk by its name in the guest or in QEMU (with --format
+    /// btt, which knows nothing of QEMU, in the guest).
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Only from this time after the start (seconds).

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nestrace_trace::Diagnostic;
+use nestrace_trace::{Diagnostic, manifest::Notice};
 
 use crate::exit::say;
 
@@ -14,6 +14,18 @@ pub fn say_stream(guest: Option<&str>, diagnostics: &[Diagnostic]) {
         notes.say(&place, diagnostic);
     }
     notes.say_rest();
+}
+
+/// The word of [`guest_stream_damaged`].
+pub const GUEST_STREAM_DAMAGED: &str = "guest_stream_damaged";
+
+/// What a new bundle says of a guest's stream that was cut in the old one.
+pub fn guest_stream_damaged(guest: &str) -> Notice {
+    Notice {
+        what: GUEST_STREAM_DAMAGED.to_owned(),
+        message: format!("what was recorded inside {guest} is damaged or was not closed"),
+        ..Notice::default()
+    }
 }
 
 /// How many are spelled out for one file or stream.

@@ -6,6 +6,8 @@ use std::{
     process::ExitCode,
 };
 
+use nestrace_trace::{printable, printable_lines};
+
 /// Done.
 pub const DONE: u8 = 0;
 /// Unexpected failure.
@@ -87,9 +89,9 @@ impl Failure {
             return ExitCode::from(DONE);
         }
         let mut stderr = io::stderr().lock();
-        let _ = writeln!(stderr, "nestrace: {}", self.message);
+        let _ = writeln!(stderr, "nestrace: {}", printable_lines(&self.message));
         if let Some(hint) = &self.hint {
-            let _ = writeln!(stderr, "hint: {hint}");
+            let _ = writeln!(stderr, "hint: {}", printable_lines(hint));
         }
         ExitCode::from(self.code())
     }
@@ -108,6 +110,7 @@ impl From<io::Error> for Failure {
 
 /// One line on stderr. A terminal that is gone must not end a recording, so nothing comes of an error.
 pub fn say(line: impl Display) {
+    let line = printable(&line.to_string());
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 

@@ -4,8 +4,7 @@ use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt, path::Path};
 
 use nestrace_record::{
     guest::{self, DiscoverError, Discovery, Selection},
-    recording::watch::FileIdentity,
-    topology::{Survey, block_device},
+    topology::{Survey, block_device, image_file::FileIdentity},
 };
 use nestrace_trace::manifest::{Disk, Guest, Topology};
 

@@ -1,33 +1,32 @@
 //! `nestrace import`: captures that were made elsewhere become a guest's side.
 //!
 //! Nothing here needs privileges. What is imported comes from a guest and is no more trusted than what
-//! an agent sends: it names no file, and its events pass the same check.
+//! an agent sends: it names no file, and its events pass the same check. What is read is never replaced.
 
 mod capture;
+mod guest_bundle;
 
 use std::{
-    fs::{self, File},
-    io::{BufReader, Read},
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read},
     path::Path,
 };
 
-use nestrace_record::{
-    agent::event_check::EventCheck,
-    recording::bundle_dir::{BundleDir, BundleError},
-};
+use nestrace_record::agent::event_check::EventCheck;
 use nestrace_trace::{
-    Damage, Event, Manifest, StreamReader, StreamWriter,
+    Damage, Event, Manifest, StreamWriter,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_session_stream, index_of},
-    manifest::{GuestSide, Loss, State, Stream},
-    wire::AgentHello,
+    manifest::{GuestSide, Loss, RefusedInput, State, Stream},
 };
 
 use crate::{
-    bundle::is_file_name,
+    bundle::{is_file_name, left_out, repair_command, unnamed_streams},
     cli::{ImportArgs, ImportCommand, ImportInto},
-    damage_notes::DamageNotes,
-    exit::{DONE, Failure, INPUT, USAGE, say},
-    input_file, output_place,
+    damage_notes::guest_stream_damaged,
+    exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
+    input_file,
+    new_bundle::{self, NewBundle, not_written},
 };
 
 /// Largest manifest that is read.
@@ -40,13 +39,14 @@ pub fn run(args: &ImportArgs) -> Result<u8, Failure> {
     match &args.command {
         ImportCommand::Blktrace { basename, into } => {
             let mut target = Target::open(into)?;
-            let imported = capture::import(basename, &mut target);
-            target.finish(imported)
+            capture::import(basename, &mut target)?;
+            target.finish(into)
         }
         ImportCommand::Guest { bundle, into } => {
+            new_bundle::refuse_input(&into.output, bundle, "the guest's recording")?;
             let mut target = Target::open(into)?;
-            let imported = import_bundle(bundle, &mut target);
-            target.finish(imported)
+            guest_bundle::import(bundle, &mut target)?;
+            target.finish(into)
         }
     }
 }
@@ -55,20 +55,13 @@ fn bad(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::new(INPUT, format!("{}: {why}", path.display()))
 }
 
-fn bundle_failure(error: &BundleError) -> Failure {
-    match error {
-        BundleError::Exists(path) => Failure::new(USAGE, format!("{} exists", path.display()))
-            .hint("choose another name with -o, or replace the bundle with --force"),
-        BundleError::NotABundle(_) => Failure::caused(USAGE, error),
-        _ => Failure::caused(INPUT, error),
-    }
-}
-
 /// The bundle that is made: a copy of the host's recording, to which guests' sides are added.
 struct Target {
-    dir: BundleDir,
+    new: NewBundle,
     manifest: Manifest,
     guest: String,
+    /// There is no recording of the host: the guest's is the recording.
+    alone: bool,
     n_events: u64,
 }
 
@@ -83,86 +76,63 @@ struct Writing {
 
 impl Target {
     fn open(into: &ImportInto) -> Result<Self, Failure> {
-        output_place::check(&into.output)?;
         let host = into.guest_of.as_deref();
         let manifest = match host {
-            Some(host) => read_manifest(host)?,
-            None => Manifest {
-                tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-                detail: "full".to_owned(),
-                streams: vec![Stream {
-                    file: HOST_STREAM.to_owned(),
-                    side: "host".to_owned(),
-                    ..Stream::default()
-                }],
-                ..Manifest::default()
-            },
+            Some(host) => {
+                new_bundle::refuse_input(&into.output, host, "the host's recording")?;
+                manifest_of_host(host)?
+            }
+            None => manifest_without_host(),
         };
-        let guest = choose_guest(into, &manifest)?;
-        if let Some(host) = host
-            && same_place(host, &into.output)
-        {
-            return Err(
-                Failure::new(USAGE, "the output is the host's recording itself")
-                    .hint("choose another name with -o; the recording stays as it is"),
-            );
-        }
-        let (dir, mut empty) = BundleDir::create(&into.output, into.force, &manifest)
-            .map_err(|error| bundle_failure(&error))?;
         let target = Self {
-            dir,
+            guest: choose_guest(into, &manifest)?,
+            new: NewBundle::begin(&into.output, into.force)?,
             manifest,
-            guest,
+            alone: host.is_none(),
             n_events: 0,
         };
-        let copied = match host {
-            Some(host) => target.copy_host(host),
-            // Nothing was recorded on the host: a stream that was closed at once says so.
-            None => empty
-                .finish()
-                .map(drop)
-                .map_err(|error| Failure::caused(INPUT, &error)),
-        };
-        if let Err(failure) = copied {
-            target.dir.discard();
-            return Err(failure);
-        }
+        target.write_host(host)?;
         Ok(target)
     }
 
-    fn copy_host(&self, host: &Path) -> Result<(), Failure> {
-        let streams = self.manifest.streams.iter().map(|s| s.file.as_str());
-        for stream in streams.filter(|name| is_file_name(name)) {
-            let is_host = stream == HOST_STREAM;
-            self.copy(host, stream, is_host)?;
-            self.copy(host, &index_of(stream), false)?;
+    fn write_host(&self, host: Option<&Path>) -> Result<(), Failure> {
+        let Some(host) = host else {
+            // Nothing was recorded on the host: a stream that was closed at once says so.
+            let mut empty = self.new.new_stream(HOST_STREAM)?;
+            return empty
+                .finish()
+                .map(drop)
+                .map_err(|error| not_written(&error));
+        };
+        for stream in streams_of(&self.manifest) {
+            self.copy(host, &stream, stream == HOST_STREAM)?;
+            self.copy(host, &index_of(&stream), false)?;
         }
         self.copy(host, IMAGE_MAPS, false)
     }
 
+    /// Copies a file of the host's. One that is not there is left out, unless it is `needed`.
     fn copy(&self, from: &Path, name: &str, needed: bool) -> Result<(), Failure> {
-        let (source, place) = (from.join(name), self.dir.path().join(name));
-        match input_file::open(&source).and_then(|_| fs::copy(&source, place)) {
-            Ok(_) => Ok(()),
-            Err(_) if !needed && !source.exists() => Ok(()),
-            Err(error) => Err(bad(&source, error)),
-        }
+        let source = from.join(name);
+        let mut file = match input_file::open(&source) {
+            Ok(file) => file,
+            Err(_) if !needed && !source.exists() => return Ok(()),
+            Err(error) => return Err(bad(&source, error)),
+        };
+        let copied = io::copy(&mut file, &mut self.new.new_file(name)?);
+        copied.map(drop).map_err(|error| {
+            let source = source.display();
+            Failure::new(FAILURE, format!("copy {source}: {error}"))
+        })
     }
 
     /// Begins a side of the guest; its name and file are set here.
-    fn begin(&mut self, side: &mut GuestSide) -> Result<Writing, Failure> {
-        let known = self.manifest.guest_sides.iter();
-        let nth = known.filter(|s| s.guest == self.guest).count() + 1;
-        let nth = u32::try_from(nth).unwrap_or(u32::MAX);
+    fn begin(&self, side: &mut GuestSide) -> Result<Writing, Failure> {
         side.guest.clone_from(&self.guest);
-        side.file = guest_session_stream(&self.guest, nth);
-        let new = |name: &str| {
-            self.dir
-                .new_file(name)
-                .map_err(|error| bundle_failure(&error))
-        };
-        let stream = StreamWriter::new(new(&side.file)?, new(&index_of(&side.file))?)
-            .map_err(|error| Failure::caused(INPUT, &error))?;
+        let taken = streams_of(&self.manifest);
+        let mut names = (1..).map(|nth| guest_session_stream(&self.guest, nth));
+        side.file = names.find(|name| !taken.contains(name)).unwrap_or_default();
+        let stream = self.new.new_stream(&side.file)?;
         let mut check = EventCheck::new(side.start_mono_ns, 0);
         check.know(side.disks.iter().map(|disk| disk.dev));
         let end_ns = side.end_mono_ns;
@@ -181,13 +151,11 @@ impl Target {
 
     /// Ends a side and adds it to the manifest.
     fn end(&mut self, mut writing: Writing, mut side: GuestSide) -> Result<(), Failure> {
-        writing
-            .stream
-            .finish()
-            .map_err(|error| Failure::caused(INPUT, &error))?;
+        let finished = writing.stream.finish();
+        finished.map_err(|error| not_written(&error))?;
         for (reason, times) in writing.refused {
             say(format_args!("note: {times} events were refused: {reason}"));
-            side.refused.push(nestrace_trace::manifest::RefusedInput {
+            side.refused.push(RefusedInput {
                 reason: reason.to_owned(),
                 times,
             });
@@ -216,15 +184,29 @@ impl Target {
         }
     }
 
-    /// Closes the bundle, or removes it.
-    fn finish(mut self, imported: Result<(), Failure>) -> Result<u8, Failure> {
-        if let Err(failure) = imported {
-            self.dir.discard();
-            return Err(failure);
+    /// Writes down what could not be read of the guest's side, so that each later analysis says it.
+    fn note_damage(&mut self, damage: Damage) {
+        if damage.rows_lost > 0 {
+            self.manifest.losses.push(Loss {
+                source: "damaged".to_owned(),
+                guest: Some(self.guest.clone()),
+                events: damage.rows_lost,
+            });
         }
-        self.manifest.state = State::Complete;
+        if damage.cut {
+            self.manifest
+                .notices
+                .push(guest_stream_damaged(&self.guest));
+            if self.alone {
+                self.manifest.state = State::Repaired;
+            }
+        }
+    }
+
+    /// Everything is imported: the bundle appears.
+    fn finish(mut self, into: &ImportInto) -> Result<u8, Failure> {
         if let Some(side) = self.manifest.guest_sides.first()
-            && self.manifest.start_mono_ns == 0
+            && self.alone
         {
             // No host: the guest's times are the recording's.
             self.manifest.start_unix_ns = side.start_unix_ns;
@@ -233,10 +215,8 @@ impl Target {
             self.manifest.end_mono_ns = side.end_mono_ns;
             "import".clone_into(&mut self.manifest.end_reason);
         }
-        self.dir
-            .close(&self.manifest)
-            .map_err(|error| bundle_failure(&error))?;
-        let path = self.dir.path().display();
+        self.new.appear(&self.manifest)?;
+        let path = into.output.display();
         say(format_args!(
             "imported {} events of guest {} into {path}",
             self.n_events, self.guest
@@ -259,7 +239,7 @@ impl Writing {
         self.n_events += 1;
         self.stream
             .push(&event)
-            .map_err(|error| Failure::caused(INPUT, &error))
+            .map_err(|error| not_written(&error))
     }
 }
 
@@ -287,8 +267,52 @@ fn choose_guest(into: &ImportInto, manifest: &Manifest) -> Result<String, Failur
     }
 }
 
-fn same_place(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+/// The manifest of the host's recording. Of one that was not closed, something is missing in the new bundle too.
+fn manifest_of_host(host: &Path) -> Result<Manifest, Failure> {
+    let mut manifest = read_manifest(host)?;
+    let unnamed = unnamed_streams(host, &manifest.guest_sides);
+    let left_out = left_out(&unnamed);
+    if manifest.state != State::Recording {
+        if let Some(left_out) = left_out {
+            let host = host.display();
+            say(format_args!(
+                "note: {host}: {left_out}: the manifest does not name it"
+            ));
+        }
+        return Ok(manifest);
+    }
+    // They are of this recording, and would be in nothing that is made of it.
+    if let Some(file) = unnamed.first() {
+        let why = format!("its manifest does not name {}", file.escape_debug());
+        return Err(bad(host, why).hint(repair_command(host)));
+    }
+    manifest.state = State::Repaired;
+    Ok(manifest)
+}
+
+fn manifest_without_host() -> Manifest {
+    Manifest {
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        state: State::Complete,
+        detail: "full".to_owned(),
+        streams: vec![Stream {
+            file: HOST_STREAM.to_owned(),
+            side: "host".to_owned(),
+            ..Stream::default()
+        }],
+        ..Manifest::default()
+    }
+}
+
+/// The streams that a manifest names. It is input like any other: what it names has to be in its folder.
+fn streams_of(manifest: &Manifest) -> BTreeSet<String> {
+    let of_sides = manifest.guest_sides.iter().map(|side| &side.file);
+    let files = manifest.streams.iter().map(|stream| &stream.file);
+    let named = files
+        .chain(of_sides)
+        .filter(|file| is_file_name(file) && file.ends_with(".arrows"));
+    let host = [HOST_STREAM.to_owned()].into_iter();
+    host.chain(named.cloned()).collect()
 }
 
 fn read_manifest(bundle: &Path) -> Result<Manifest, Failure> {
@@ -310,69 +334,4 @@ fn read_manifest(bundle: &Path) -> Result<Manifest, Failure> {
         ));
     }
     Ok(manifest)
-}
-
-/// Imports what `nestrace-agent --output` wrote in the guest.
-fn import_bundle(bundle: &Path, target: &mut Target) -> Result<(), Failure> {
-    let manifest = read_manifest(bundle)?;
-    if manifest.guest_sides.is_empty() {
-        return Err(bad(bundle, "it was not made by an agent in a guest"));
-    }
-    for side in &manifest.guest_sides {
-        if !is_file_name(&side.file) {
-            return Err(bad(bundle, "its manifest names a file outside of it"));
-        }
-        import_side(&bundle.join(&side.file), side, target)?;
-    }
-    target
-        .manifest
-        .losses
-        .extend(manifest.losses.into_iter().map(|loss| Loss {
-            guest: Some(target.guest.clone()),
-            ..loss
-        }));
-    Ok(())
-}
-
-fn import_side(path: &Path, told: &GuestSide, target: &mut Target) -> Result<(), Failure> {
-    // Its texts end up on somebody's terminal: bounded as if an agent had sent them.
-    let mut hello = AgentHello {
-        agent_version: told.agent_version.clone(),
-        backend: told.backend.clone(),
-        backend_reason: told.backend_reason.clone(),
-        machine: told.machine.clone(),
-        unix_ns: told.start_unix_ns,
-        mono_ns: told.start_mono_ns,
-        disks: told.disks.clone(),
-        mounts: told.mounts.clone(),
-        ..AgentHello::default()
-    };
-    hello.bound();
-    let mut side = hello.guest_side("", "");
-    side.live_mono_ns = told.live_mono_ns;
-    side.end_mono_ns = told.end_mono_ns;
-    let file = input_file::open(path).map_err(|error| bad(path, error))?;
-    let mut index = path.to_owned().into_os_string();
-    index.push(".idx");
-    let index = input_file::open(Path::new(&index)).ok().map(BufReader::new);
-    let mut reader =
-        StreamReader::new(file, index).map_err(|error| Failure::caused(INPUT, &error))?;
-    let mut writing = target.begin(&mut side)?;
-    for event in reader.events() {
-        writing.push(event)?;
-    }
-    let mut notes = DamageNotes::default();
-    for diagnostic in reader.diagnostics() {
-        notes.say(&path.display().to_string(), diagnostic);
-    }
-    notes.say_rest();
-    let damage = Damage::of(reader.diagnostics());
-    if damage.rows_lost > 0 {
-        target.manifest.losses.push(Loss {
-            source: "damaged".to_owned(),
-            guest: Some(target.guest.clone()),
-            events: damage.rows_lost,
-        });
-    }
-    target.end(writing, side)
 }

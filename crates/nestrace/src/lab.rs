@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use nestrace_lab::experiment::{
     self, BaseError, FolderError, LabError, Options, OwnGuestError, Progress, ScriptError,
 };
+use nestrace_lab::external_tool::find_program;
 use nestrace_lab::initramfs::InitramfsError;
 use nestrace_lab::kernel_image::KernelImageError;
 use nestrace_lab::named_device::DeviceError;
@@ -19,6 +20,7 @@ use nestrace_lab::{interrupt, plan};
 use nestrace_record::recording::privileges;
 use nestrace_report::html;
 use nestrace_report::lab::{Comparison, Explanation, Results, csv, json, text};
+use nestrace_trace::printable;
 
 use crate::analyze;
 use crate::cli::{AnalyzeArgs, LabArgs, LabCommand, LabPlanArgs, LabRunArgs};
@@ -83,6 +85,7 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
         Failure::new(INPUT, format!("{}: {error}", name.display()))
             .hint("docs/lab.md describes plans")
     })?;
+    let plan = plan.with_models(|program| find_program(program).is_some());
     experiment::check_scripts(&plan).map_err(|error| match error {
         ScriptError::NoShell { .. } => Failure::new(INPUT, format!("{}: {error}", name.display())),
         _ => Failure::caused(MISSING, &error),
@@ -115,7 +118,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         folder: folder.clone(),
         is_inside: args.inside_guest,
     };
-    let mut shown = ProgressLine::new(plan_text::takes(&plan).join("\n"));
+    let mut shown = ProgressLine::new(plan_text::takes(&plan));
     let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
     shown.clear();
     give_to_user(&folder);
@@ -141,34 +144,33 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
 /// One line on a terminal, a line for each run elsewhere.
 struct ProgressLine {
     /// Said when the run really begins: a refusal stands first on stderr.
-    heading: Option<String>,
+    heading: Vec<String>,
     bar: indicatif::ProgressBar,
     is_terminal: bool,
 }
 
 impl ProgressLine {
-    fn new(heading: String) -> Self {
+    fn new(heading: Vec<String>) -> Self {
         let style = indicatif::ProgressStyle::with_template("{bar:20} {pos}/{len}  {wide_msg}");
         let bar = indicatif::ProgressBar::new(0);
         if let Ok(style) = style {
             bar.set_style(style);
         }
         Self {
-            heading: Some(heading),
+            heading,
             bar,
             is_terminal: std::io::stderr().is_terminal(),
         }
     }
 
     fn show(&mut self, now: &Progress) {
-        if let Some(heading) = self.heading.take() {
-            say(heading);
-        }
+        self.heading.drain(..).for_each(say);
         let left = plan_text::duration(now.seconds_left);
         if self.is_terminal {
             self.bar.set_length(now.n_all as u64);
             self.bar.set_position(now.n_done as u64);
-            self.bar.set_message(format!("{left} left  {}", now.what));
+            let what = printable(&now.what);
+            self.bar.set_message(format!("{left} left  {what}"));
             if now.what.contains(" failed: ") {
                 self.bar.suspend(|| say(&now.what));
             }
@@ -205,16 +207,20 @@ fn packages_failure(error: PackagesError) -> Failure {
 
 fn folder_failure(error: &FolderError) -> Failure {
     match error {
-        FolderError::OtherPlan { .. } | FolderError::NotOurs(_) => {
+        FolderError::OtherPlan { .. }
+        | FolderError::OtherProgram { .. }
+        | FolderError::NotOurs(_) => {
             Failure::caused(INPUT, error).hint("name another folder with -o")
         }
         FolderError::File { source, .. } if is_no_folder(source) => {
             Failure::caused(INPUT, error).hint("-o names a folder")
         }
-        FolderError::Content { path, .. } => Failure::caused(INPUT, error).hint(format!(
-            "without {} its runs are made again",
-            path.display()
-        )),
+        FolderError::Content { path, .. } | FolderError::OtherCell { path, .. } => {
+            Failure::caused(INPUT, error).hint(format!(
+                "without {} its runs are made again",
+                path.display()
+            ))
+        }
         _ => Failure::caused(FAILURE, error),
     }
 }
@@ -291,8 +297,9 @@ fn give_to_user(folder: &Path) {
 
 /// Reads what a run left, analyzes the recordings, and writes the report beside them.
 fn report(folder: &Path) -> Result<u8, Failure> {
-    let (header, cells) = experiment::read_results(folder).map_err(|error| {
-        Failure::caused(INPUT, &error).hint("nestrace lab run PLAN -o DIR makes one")
+    let (header, cells) = experiment::read_results(folder).map_err(|error| match error {
+        FolderError::OtherCell { .. } => folder_failure(&error),
+        _ => Failure::caused(INPUT, &error).hint("nestrace lab run PLAN -o DIR makes one"),
     })?;
     let mut results = Results {
         header,

@@ -16,6 +16,7 @@ mod guests;
 mod import;
 mod input_file;
 mod lab;
+mod new_bundle;
 mod output_place;
 mod read_ahead;
 mod record;

@@ -13,9 +13,7 @@ use nestrace_record::{
     agent::{Choice, State},
     doctor,
     probes::ProbeError,
-    recording::{
-        Counters, End, Options, RecordError, Recorder, Summary, bundle_dir::BundleError, privileges,
-    },
+    recording::{Counters, End, Options, RecordError, Recorder, Summary, privileges},
 };
 use nestrace_trace::{Manifest, manifest::Topology};
 use nix::{
@@ -32,7 +30,7 @@ use crate::{
     cli::{DetailArg, QemuArg, RecordArgs},
     exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE, say},
     guests::{self, Selected},
-    output_place,
+    new_bundle, output_place,
 };
 
 /// How often the rings are drained.
@@ -43,7 +41,7 @@ const LIVE_LINE: Duration = Duration::from_millis(500);
 /// Records until the duration, the command's end, or a signal.
 pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     if !args.force && args.output.exists() {
-        return Err(exists(&args.output));
+        return Err(new_bundle::exists(&args.output));
     }
     output_place::check(&args.output)?;
     let (facts, layout) = doctor::gather();
@@ -95,11 +93,6 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     })
 }
 
-fn exists(path: &Path) -> Failure {
-    Failure::new(USAGE, format!("{} exists", path.display()))
-        .hint("choose another name with -o, or replace the bundle with --force")
-}
-
 fn not_permitted() -> Failure {
     Failure::new(MISSING, "recording needs root (CAP_BPF and CAP_PERFMON)")
         .hint("sudo nestrace record …; nestrace doctor says what this user may do")
@@ -111,9 +104,7 @@ fn failure(error: RecordError) -> Failure {
         RecordError::Probe(_) => {
             Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows")
         }
-        RecordError::Bundle(BundleError::Exists(path)) => exists(path),
-        RecordError::Bundle(BundleError::NotABundle(_)) => Failure::caused(USAGE, &error),
-        RecordError::Bundle(_) => Failure::caused(INPUT, &error),
+        RecordError::Bundle(error) => new_bundle::failure(error),
         _ => Failure::caused(FAILURE, &error),
     }
 }
@@ -275,8 +266,10 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
         }
     };
     live.clear();
-    let summary = recorder.finish(&reason).map_err(failure)?;
+    let finished = recorder.finish(&reason);
+    // However the recording ends, the command ends with it.
     stop_command(child).await;
+    let summary = finished.map_err(failure)?;
     report(&summary);
     Ok(if args.strict && summary.counters.lost > 0 {
         LOST
@@ -462,5 +455,22 @@ impl LiveLine {
 
     fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nestrace_record::recording::bundle_dir::BundleError;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_bad_input() {
+        let error = RecordError::Bundle(BundleError::Io {
+            action: "write",
+            path: "out.nest".into(),
+            source: io::ErrorKind::StorageFull.into(),
+        });
+        assert_eq!(failure(error).code(), FAILURE);
     }
 }

@@ -6,12 +6,14 @@
 
 mod damaged;
 
-use std::path::Path;
+use std::{
+    io::{self, BufWriter, Write},
+    path::Path,
+};
 
 use nestrace_analyzer::units::{count, of};
-use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
 use nestrace_trace::{
-    Damage, Diagnostic, ImageMap, Manifest, StreamWriter,
+    Damage, Diagnostic, ImageMap, Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, index_of},
     manifest::{Loss, Notice, State},
     redact, repair,
@@ -21,68 +23,40 @@ use nestrace_trace::{
 use crate::{
     bundle::Stream,
     cli::RepairArgs,
-    damage_notes::DamageNotes,
-    exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
-    output_place,
+    damage_notes::{DamageNotes, guest_stream_damaged},
+    exit::{DONE, FAILURE, Failure, INPUT, say},
+    new_bundle::{self, NewBundle, not_written},
 };
 use damaged::Damaged;
 
 /// Repairs.
 pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let mut damaged = Damaged::open(&args.input)?;
-    if same_place(&args.input, &args.output) {
-        return Err(
-            Failure::new(USAGE, "the output is the damaged bundle itself")
-                .hint("choose another name with -o; the damaged bundle stays as it is"),
-        );
-    }
-    output_place::check(&args.output)?;
-    let mut dir = BundleDir::begin_unseen(&args.output, args.force)
-        .map_err(|error| bundle_failure(&error))?;
-    let filled = fill(&mut damaged, &dir, args.redact).and_then(|manifest| {
-        dir.appear(&args.output, &manifest)
-            .map_err(|error| bundle_failure(&error))
-    });
-    if let Err(failure) = filled {
-        if dir.path() != args.output {
-            dir.discard();
-        }
-        return Err(failure);
-    }
+    new_bundle::refuse_input(&args.output, &args.input, "the damaged bundle")?;
+    let new = NewBundle::begin(&args.output, args.force)?;
+    let manifest = fill(&mut damaged, &new, args.redact)?;
+    new.appear(&manifest)?;
     let output = args.output.display();
     say(format_args!("wrote {output}"));
     say(format_args!("next: nestrace analyze {output}"));
     Ok(DONE)
 }
 
-fn same_place(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
-}
-
-fn bundle_failure(error: &BundleError) -> Failure {
-    match error {
-        BundleError::Exists(path) => Failure::new(USAGE, format!("{} exists", path.display()))
-            .hint("choose another name with -o, or replace the bundle with --force"),
-        BundleError::NotABundle(_) => Failure::caused(USAGE, error),
-        _ => Failure::caused(FAILURE, error),
-    }
-}
-
 /// Writes everything but the manifest, which is returned.
-fn fill(damaged: &mut Damaged, dir: &BundleDir, redacted: bool) -> Result<Manifest, Failure> {
+fn fill(damaged: &mut Damaged, new: &NewBundle, redacted: bool) -> Result<Manifest, Failure> {
     let given = damaged.manifest.clone();
     // Streams are named after guests: a stream without a manifest gets its guest's name from its file.
     let known = damaged.plan();
     let (files, names) = (file_names(&known, false), file_names(&known, redacted));
     let mut kept = Vec::new();
     for (file, name) in files.iter().zip(&names) {
-        kept.push(keep(damaged, file, name, dir, redacted)?);
+        kept.push(keep(damaged, file, name, new, redacted)?);
     }
     if kept.iter().all(|stream| stream.rows == 0) && given.is_none() {
         return Err(damaged.nothing());
     }
     if let Some(maps) = damaged.image_maps() {
-        write_maps(maps, dir, redacted)?;
+        write_maps(maps, new, redacted)?;
     }
     for note in &damaged.notes {
         say(format_args!("note: {note}"));
@@ -130,7 +104,7 @@ fn keep(
     damaged: &mut Damaged,
     file: &str,
     name: &str,
-    dir: &BundleDir,
+    new: &NewBundle,
     redacted: bool,
 ) -> Result<Kept, Failure> {
     let mut kept = Kept {
@@ -142,16 +116,16 @@ fn keep(
     match damaged.take_stream(file) {
         Ok(mut stream) => {
             kept.rows = if redacted {
-                copy_redacted(&mut stream, name, dir, &mut kept.glimpse)?
+                copy_redacted(&mut stream, name, new, &mut kept.glimpse)?
             } else {
-                copy(&mut stream, name, dir, &mut kept.glimpse)?
+                copy(&mut stream, name, new, &mut kept.glimpse)?
             };
             kept.damage = Damage::of(stream.diagnostics());
             say_kept(file, &kept, stream.diagnostics());
         }
         Err(why) => {
             // A closed stream without events says that nothing is known.
-            let mut empty = writer(dir, name)?;
+            let mut empty = new.new_stream(name)?;
             empty.finish().map_err(|error| not_written(&error))?;
             say(format_args!("{file}: nothing can be kept: {why}"));
             kept.damage.cut = true;
@@ -161,26 +135,13 @@ fn keep(
     Ok(kept)
 }
 
-fn not_written(error: &dyn std::error::Error) -> Failure {
-    Failure::caused(FAILURE, error)
-}
-
-fn writer(
-    dir: &BundleDir,
-    name: &str,
-) -> Result<StreamWriter<std::fs::File, std::fs::File>, Failure> {
-    let new = |name: &str| dir.new_file(name).map_err(|error| bundle_failure(&error));
-    StreamWriter::new(new(name)?, new(&index_of(name))?).map_err(|error| not_written(&error))
-}
-
 fn copy(
     stream: &mut Stream,
     name: &str,
-    dir: &BundleDir,
+    new: &NewBundle,
     glimpse: &mut Glimpse,
 ) -> Result<u64, Failure> {
-    let new = |name: &str| dir.new_file(name).map_err(|error| bundle_failure(&error));
-    let (file, index) = (new(name)?, new(&index_of(name))?);
+    let (file, index) = (new.new_file(name)?, new.new_file(&index_of(name))?);
     repair::copy_whole(stream, file, index, |batch| glimpse.look(batch))
         .map(|copied| copied.rows)
         .map_err(|error| not_written(&error))
@@ -190,10 +151,10 @@ fn copy(
 fn copy_redacted(
     stream: &mut Stream,
     name: &str,
-    dir: &BundleDir,
+    new: &NewBundle,
     glimpse: &mut Glimpse,
 ) -> Result<u64, Failure> {
-    let mut writer = writer(dir, name)?;
+    let mut writer = new.new_stream(name)?;
     let mut batch = nestrace_trace::Batch::default();
     while stream.read_into(&mut batch) {
         glimpse.look(&batch);
@@ -221,45 +182,41 @@ fn say_kept(file: &str, kept: &Kept, diagnostics: &[Diagnostic]) {
     say(format_args!("{file}: {rows} kept, {lost}"));
 }
 
-fn write_maps(mut maps: Vec<ImageMap>, dir: &BundleDir, redacted: bool) -> Result<(), Failure> {
+fn write_maps(mut maps: Vec<ImageMap>, new: &NewBundle, redacted: bool) -> Result<(), Failure> {
     for map in maps.iter_mut().filter(|_| redacted) {
         if let Some(partial) = &mut map.partial {
             "something is missing (the reason was removed)".clone_into(partial);
         }
     }
-    let file = dir
-        .new_file(IMAGE_MAPS)
-        .map_err(|error| bundle_failure(&error))?;
-    serde_json::to_writer(std::io::BufWriter::new(file), &maps)
+    let mut file = BufWriter::new(new.new_file(IMAGE_MAPS)?);
+    serde_json::to_writer(&mut file, &maps)
+        .map_err(io::Error::from)
+        // What is still held when it is dropped would be lost without a word.
+        .and_then(|()| file.flush())
         .map_err(|error| Failure::new(FAILURE, format!("write {IMAGE_MAPS}: {error}")))
 }
 
 /// Writes into the manifest what the analysis of the damaged bundle finds out by itself.
 fn account(manifest: &mut Manifest, kept: &[Kept]) {
-    // A recorder that ran out of space has closed the bundle and counted what it could not finish.
-    let counted = manifest
-        .losses
-        .iter()
-        .any(|loss| loss.source == "disk_full");
     let mut cut = manifest.state == State::Recording;
     for stream in kept {
         let sides = &manifest.guest_sides;
         let side = sides.iter().find(|side| side.file == stream.glimpse.file);
         let guest = side.map(|side| side.guest.clone());
-        if stream.damage.rows_lost > 0 && !counted {
+        let damage = match manifest.disk_was_full(guest.as_deref()) {
+            true => Damage::default(),
+            false => stream.damage,
+        };
+        if damage.rows_lost > 0 {
             manifest.losses.push(Loss {
                 source: "damaged".to_owned(),
                 guest: guest.clone(),
-                events: stream.damage.rows_lost,
+                events: damage.rows_lost,
             });
         }
         match guest {
-            None => cut |= stream.damage.cut && !counted,
-            Some(guest) if stream.damage.cut && !counted => manifest.notices.push(Notice {
-                what: "guest_stream_damaged".to_owned(),
-                message: format!("what was recorded inside {guest} is damaged or was not closed"),
-                ..Notice::default()
-            }),
+            None => cut |= damage.cut,
+            Some(guest) if damage.cut => manifest.notices.push(guest_stream_damaged(&guest)),
             Some(_) => {}
         }
         if stream.unreadable.is_some() && stream.glimpse.file == HOST_STREAM {

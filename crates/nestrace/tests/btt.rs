@@ -6,7 +6,11 @@ use std::{
     process::{Command, Output},
 };
 
-use nestrace_trace::blktrace::{Reader, Trace, Writer};
+use nestrace_trace::{
+    Event, Kind, Manifest, Source, StreamWriter,
+    blktrace::{Reader, Trace, Writer},
+    manifest::State,
+};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace");
 
@@ -37,6 +41,65 @@ fn fails(words: &[&str]) -> (Option<i32>, String) {
     let output = nestrace(words);
     let stderr = String::from_utf8(output.stderr).unwrap();
     (output.status.code(), stderr)
+}
+
+/// A bundle of a host with these events.
+fn bundle(folder: &Path, manifest: &Manifest, events: &[Event]) -> PathBuf {
+    let path = folder.join("host.nest");
+    fs::create_dir(&path).unwrap();
+    let file = |name: &str| File::create(path.join(name)).unwrap();
+    let mut writer = StreamWriter::new(file("host.arrows"), file("host.arrows.idx")).unwrap();
+    for event in events {
+        writer.push(event).unwrap();
+    }
+    writer.finish().unwrap();
+    fs::write(path.join("manifest.json"), manifest.to_json()).unwrap();
+    path
+}
+
+/// The steps of a read on loop0, the last of which may be missing.
+fn steps(kinds: &[Kind]) -> Vec<Event> {
+    let mut steps = Vec::new();
+    for (kind, n) in kinds.iter().zip(1..) {
+        let of_request = matches!(kind, Kind::Issue | Kind::Complete | Kind::RequestDone);
+        steps.push(Event {
+            ts_ns: n * 1000,
+            kind: *kind as u8,
+            dev: 7 << 20,
+            object: if of_request { 0x80 } else { 0x1000 },
+            related: if *kind == Kind::Issue { 0x1000 } else { 0 },
+            bytes: 4096,
+            ..Event::default()
+        });
+    }
+    steps
+}
+
+/// Events of the block layer that were dropped so far.
+fn loss(total: u64) -> Event {
+    Event {
+        ts_ns: 900,
+        kind: Kind::Loss as u8,
+        sub: Source::Block as u8,
+        object: total,
+        ..Event::default()
+    }
+}
+
+fn closed() -> Manifest {
+    Manifest {
+        state: State::Complete,
+        ..Manifest::default()
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
 }
 
 /// One file of all processors with times from 0, as `blkparse -d` writes.
@@ -131,6 +194,97 @@ fn what_is_exported_reads_as_what_was_recorded() {
 }
 
 #[test]
+fn what_an_export_of_more_processors_left_is_no_part_of_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = capture("ext3-seqw-mq-ide");
+    let input = folder.path().join("gt.nest");
+    prints(&["import", "blktrace", text(&base), "-o", text(&input)]);
+    let outs = tempfile::tempdir().unwrap();
+    let out = outs.path().join("out");
+    let words = ["export", "--format", "blktrace", text(&input), "-o"];
+    let words = [&words[..], &[text(&out), "--guest", "guest"]].concat();
+    for cpu in [2, 7, 12] {
+        let file = base.with_file_name("gt.blktrace.0");
+        fs::copy(file, format!("{}.blktrace.{cpu}", out.display())).unwrap();
+    }
+    fs::write(outs.path().join("out.blktrace.txt"), "mine").unwrap();
+    let before = names(outs.path());
+    // None of them would be replaced, and yet they are in the way.
+    let (code, stderr) = fails(&words);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("out.blktrace.2 exists"), "{stderr}");
+    assert_eq!(names(outs.path()), before);
+    let (code, stderr) = fails(&[&words[..], &["--force"]].concat());
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("removed 3 files"), "{stderr}");
+    let left = ["out.blktrace.0", "out.blktrace.1", "out.blktrace.txt"];
+    assert_eq!(names(outs.path()), left);
+    let btt = |input: &Path| prints(&["analyze", text(input), "--format", "btt"]);
+    assert_eq!(btt(&out), btt(&base));
+}
+
+#[test]
+fn a_processor_that_no_machine_has_makes_no_file() {
+    let mut events = steps(&[Kind::Queue, Kind::GetRequest, Kind::Issue, Kind::Complete]);
+    for (cpu, expected) in [(40, Some(0)), (u16::MAX, Some(3))] {
+        events[2].cpu = cpu;
+        let folder = tempfile::tempdir().unwrap();
+        let input = bundle(folder.path(), &closed(), &events);
+        let out = folder.path().join("out");
+        let words = ["export", "--format", "blktrace", text(&input), "-o"];
+        let (code, stderr) = fails(&[&words[..], &[text(&out)]].concat());
+        assert_eq!(code, expected, "{stderr}");
+        // Those before it are there, with nothing in them.
+        let made = names(folder.path()).len() - 1;
+        assert_eq!(made, if code == Some(0) { 41 } else { 0 });
+        assert_eq!(code == Some(3), stderr.contains("processor 65535"));
+    }
+}
+
+#[test]
+fn a_light_recording_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = [&[loss(3)][..], &steps(&[Kind::RequestDone])].concat();
+    let input = bundle(folder.path(), &closed(), &events);
+    let out = folder.path().join("out");
+    let words = ["export", "--format", "blktrace", text(&input), "-o"];
+    let (code, stderr) = fails(&[&words[..], &[text(&out)]].concat());
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("--detail full"), "{stderr}");
+    assert_eq!(names(folder.path()), ["host.nest"]);
+}
+
+/// In every format alike: what the stream tells of losses after a crash, and what nobody told.
+#[test]
+fn what_is_missing_is_an_exit_code_in_every_format() {
+    let io = [Kind::Queue, Kind::GetRequest, Kind::Issue, Kind::Complete];
+    let whole = steps(&io);
+    let lossy = [&[loss(3)][..], &whole].concat();
+    // The address of a request that has no end serves the next one.
+    let mut later = whole.clone();
+    later.iter_mut().for_each(|event| event.ts_ns += 10_000);
+    let no_end = [&whole[..3], &later].concat();
+    let killed = Manifest::default();
+    for (manifest, events, expected) in [
+        (closed(), &whole, 0),
+        (closed(), &lossy, 5),
+        (killed, &lossy, 5),
+        (closed(), &no_end, 5),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let input = bundle(folder.path(), &manifest, events);
+        for format in ["text", "json", "btt"] {
+            let words = ["analyze", "--format", format, text(&input)];
+            assert_eq!(fails(&words).0, Some(0), "{format}");
+            let (code, stderr) = fails(&[&words[..], &["--strict"]].concat());
+            assert_eq!(code, Some(expected), "{format}: {stderr}");
+            let is_told = stderr.contains("3 events lost") || stderr.contains("1 request has");
+            assert_eq!(is_told, format == "btt" && expected == 5, "{stderr}");
+        }
+    }
+}
+
+#[test]
 fn every_io_and_every_second() {
     let folder = tempfile::tempdir().unwrap();
     let (ios, iostat) = (folder.path().join("ios"), folder.path().join("iostat"));
@@ -182,7 +336,20 @@ fn what_cannot_be_read_says_so() {
         }
     }
     let base = capture("ext3-seqw-mq-ide");
-    let (code, stderr) = fails(&["analyze", text(&base), "--device", "9:9"]);
-    assert_eq!(code, Some(3), "{stderr}");
-    assert!(stderr.contains("8:0"), "{stderr}");
+    for format in ["text", "btt"] {
+        let words = [
+            "analyze",
+            text(&base),
+            "--device",
+            "9:9",
+            "--format",
+            format,
+        ];
+        let (code, stderr) = fails(&words);
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(
+            stderr.contains("no device 9:9") && stderr.contains("8:0"),
+            "{stderr}"
+        );
+    }
 }

@@ -225,6 +225,65 @@ fn a_listing_replaces_nothing_unless_told() {
     }
 }
 
+/// The lines of a listing of the recording's machines.
+fn listing(folder: &Path, option: &str, words: &[&str]) -> Vec<String> {
+    let file = folder.join("listing");
+    let listing = ["--format", "btt", "--force", option, text(&file)];
+    let (code, stderr) =
+        code_and_messages(&[&["analyze", RECORDING][..], &listing, words].concat());
+    assert_eq!(code, Some(0), "{words:?}: {stderr}");
+    let text = fs::read_to_string(&file).expect("it");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn each_machine_has_its_part_of_a_listing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (option, above) in [("--per-io", 0), ("--iostat", 1)] {
+        let list = |words: &[&str]| listing(folder.path(), option, words);
+        let both = list(&[]);
+        let is_heading = |line: &&String| line.starts_with('#');
+        let headings: Vec<&String> = both.iter().filter(is_heading).collect();
+        assert_eq!(
+            headings,
+            ["######## host ########", "######## guest vm1 ########"]
+        );
+        let guest = both.iter().rposition(|line| is_heading(&line));
+        let (of_host, of_guest) = both.split_at(guest.expect("the guest's"));
+        assert_eq!(of_guest[2..], list(&["--guest", "vm1"]), "{option}");
+        // The number of the guest's disks is none of the host's.
+        assert!(!of_host.iter().any(|line| line.contains("254, 32")));
+        assert!(!of_host.iter().any(|line| line.contains("254,32")));
+        // A machine without the device is not looked at.
+        let of_disk = list(&["--device", "vdc"]);
+        assert!(!of_disk.iter().any(|line| is_heading(&line)));
+        let columns = of_disk.iter().filter(|line| line.starts_with("Device:"));
+        assert_eq!(columns.count(), 2 * above, "{option}");
+        assert!(of_disk.len() > 3, "{of_disk:?}");
+    }
+}
+
+#[test]
+fn a_device_that_btt_does_not_know_is_told_with_those_that_it_does() {
+    // QEMU's name of vdc, and a device of the host where only the guest was asked for.
+    for words in [
+        &["--device", "qcow2-grows"][..],
+        &["--guest", "vm1", "--device", "loop5"],
+    ] {
+        let analyze = ["analyze", RECORDING, "--format", "btt"];
+        let (code, stderr) = code_and_messages(&[&analyze[..], words].concat());
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(!stderr.contains("no I/O"), "{stderr}");
+        assert!(stderr.contains("the kernels' names"), "{stderr}");
+        assert!(
+            stderr.contains("the recording has: ") && stderr.contains("vdc"),
+            "{stderr}"
+        );
+    }
+    let (code, stderr) = code_and_messages(&["analyze", RECORDING, "--device", "qcow2-grows"]);
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
 #[test]
 fn a_flush_has_no_place_in_the_table() {
     let folder = tempfile::tempdir().expect("a folder");

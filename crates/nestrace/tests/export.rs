@@ -213,55 +213,98 @@ fn a_trace_has_every_bio() {
     assert!(n.parse::<u64>().expect("a number") >= 3771, "{said}");
 }
 
+/// What was made, names of files included, as text.
+fn contents(folder: &Path) -> String {
+    let mut all = String::new();
+    for name in files(folder) {
+        let path = folder.join(&name);
+        all += &name;
+        match path.is_dir() {
+            true => all += &contents(&path),
+            false => all += &String::from_utf8_lossy(&fs::read(&path).expect("it was made")),
+        }
+    }
+    all
+}
+
 #[test]
-fn names_are_gone_and_what_is_there_stays() {
+fn names_are_gone() {
     let folder = tempfile::tempdir().expect("a folder");
-    let bundle = bundle(folder.path());
-    for (format, name) in [
-        ("csv", "out.requests.csv"),
-        ("perfetto", "out"),
-        ("fio", "out.sda.iolog"),
+    let capture = folder.path().join("payroll-disk");
+    for cpu in [0, 1] {
+        let file = format!("{}.blktrace.{cpu}", text(&capture));
+        fs::copy(format!("{CAPTURE}.blktrace.{cpu}"), file).expect("a copy");
+    }
+    let bundle = folder.path().join("gt.nest");
+    let import = ["import", "blktrace", text(&capture), "-o", text(&bundle)];
+    good(&[&import[..], &["--guest", "payroll-vm"]].concat());
+    let chosen = ["--guest", "payroll-vm", "--device", "payroll-disk"];
+    // What each format holds of names: of processes, of the guest, of the disk.
+    for (format, chosen, held) in [
+        (
+            "csv",
+            &chosen[..],
+            &["jbd2", "payroll-vm", "payroll-disk"][..],
+        ),
+        ("perfetto", &chosen, &["payroll-vm", "payroll-disk"]),
+        ("fio", &chosen, &["payroll-disk"]),
+        ("blktrace", &chosen, &["jbd2"]),
+        ("parquet", &[], &["payroll-vm", "payroll-disk"]),
     ] {
-        let of = tempfile::tempdir().expect("a folder");
-        let out = of.path().join("out");
-        let words = [
-            &[
+        let made = |redact: &[&str]| {
+            let of = tempfile::tempdir().expect("a folder");
+            let out = of.path().join("out");
+            let export = [
                 "export",
                 "--format",
                 format,
                 text(&bundle),
                 "-o",
                 text(&out),
-            ],
-            &["--guest", "guest"][..],
-        ]
-        .concat();
-        good(&words);
-        let made = files(of.path());
-        let name = made
-            .iter()
-            .find(|made| made.starts_with(name.split(".sda").next().unwrap_or(name)));
-        let file = of.path().join(name.expect("it was made"));
-        let plain = fs::read(&file).expect("it was made");
-        if format == "csv" {
-            let text = String::from_utf8_lossy(&plain).into_owned();
-            assert!(
-                text.contains("jbd2") || text.contains("kworker"),
-                "no process at all"
-            );
+            ];
+            good(&[&export[..], chosen, redact].concat());
+            contents(of.path())
+        };
+        let (plain, redacted) = (made(&[]), made(&["--redact"]));
+        for name in held {
+            assert!(plain.contains(name), "no {name} in {format}");
         }
+        for name in ["jbd2", "kworker", "payroll"] {
+            assert!(!redacted.contains(name), "{name} in {format}");
+        }
+    }
+    let out = folder.path().join("repaired.nest");
+    good(&["repair", "--redact", text(&bundle), "-o", text(&out)]);
+    let redacted = contents(&out);
+    assert!(!redacted.contains("payroll") && redacted.contains("8:0"));
+}
+
+#[test]
+fn what_is_there_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = bundle(folder.path());
+    for format in ["csv", "perfetto", "fio"] {
+        let of = tempfile::tempdir().expect("a folder");
+        let out = of.path().join("out");
+        let export = [
+            "export",
+            "--format",
+            format,
+            text(&bundle),
+            "-o",
+            text(&out),
+        ];
+        let words = [&export[..], &["--guest", "guest"]].concat();
+        good(&words);
+        let (made, plain) = (files(of.path()), contents(of.path()));
         let (code, stderr) = fails(&words);
         assert_eq!(code, Some(2), "{stderr}");
         assert!(
             stderr.contains("exists") && stderr.contains("--force"),
             "{stderr}"
         );
-        assert_eq!(fs::read(&file).expect("it stays"), plain);
-        good(&[&words[..], &["--force", "--redact"]].concat());
-        let redacted = String::from_utf8_lossy(&fs::read(&file).expect("it is there")).into_owned();
-        for private in ["jbd2", "kworker", "fio/"] {
-            assert!(!redacted.contains(private), "{private} in {format}");
-        }
+        assert_eq!(contents(of.path()), plain, "it stays");
+        good(&[&words[..], &["--force"]].concat());
         assert_eq!(files(of.path()), made, "nothing is left beside");
     }
 }

@@ -30,6 +30,7 @@ const ROLE: Role<'_> = Role {
         ("files", 384 << 20),
         ("half-a", 100 << 20),
         ("half-b", 100 << 20),
+        ("halves", 100 << 20),
     ],
     scripts: &[
         ("setup.sh", include_str!("stacked_devices/setup.sh")),

@@ -1,10 +1,16 @@
-//! Two guests in one recording, with disks of the same name: nothing is mixed up.
+//! Two guests in one recording, with disks of the same name and with clones of one image: nothing is mixed up.
 
+use std::path::Path;
 use std::time::Duration;
 
-use nestrace_lab::stack::{Aio, Bus, DiskStack, HostFsKind};
+use nestrace_lab::disk_image;
+use nestrace_lab::external_tool::Tool;
+use nestrace_lab::guest::{DiskSpec, Guest};
+use nestrace_lab::host_fs::HostFs;
+use nestrace_lab::stack::{Aio, Bus, DiskStack, HostFsKind, ImageFormat};
 
-use super::case::Report;
+use super::analysis::{entry, number};
+use super::case::{Case, Report};
 use super::measure::{Watched, measure};
 use super::rig::LiveContext;
 use super::{Scenario, ground_truth};
@@ -17,21 +23,34 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 const DISK: &str = "disk-a";
+const CLONE: &str = "clone";
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    let raw = DiskStack::RAW;
+    let scsi = DiskStack {
+        bus: Bus::VirtioScsi,
+        aio: Aio::IoUring,
+        ..raw
+    };
+    let first_host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
+    let second_host = ctx.host_fs(HostFsKind::Ext4, false, "")?;
+    let base_host = ctx.host_fs(HostFsKind::Ext4, true, "")?;
+    let base = base_host.path().join("base.raw");
+    disk_image::create(&base, ImageFormat::Raw, 32 << 20, "full")?;
+    let first_disks = vec![
+        ctx.disk(&first_host, DISK, raw, 64 << 20, "full")?,
+        clone_of(&base, &base_host, "first", Aio::Native)?,
+    ];
+    let second_disks = vec![
+        ctx.disk(&second_host, DISK, scsi, 64 << 20, "full")?,
+        clone_of(&base, &base_host, "second", Aio::Threads)?,
+    ];
+    let first = ctx.boot(&ctx.guest_name("first"), first_disks)?;
+    let second = ctx.boot(&ctx.guest_name("second"), second_disks)?;
+    report.case("two-guests/clones", |case| {
+        clones(case, ctx, [&first, &second], &base_host, &base)
+    })?;
     report.case("two-guests", |case| {
-        let raw = DiskStack::RAW;
-        let scsi = DiskStack {
-            bus: Bus::VirtioScsi,
-            aio: Aio::IoUring,
-            ..raw
-        };
-        let first_host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
-        let second_host = ctx.host_fs(HostFsKind::Ext4, false, "")?;
-        let first_disk = ctx.disk(&first_host, DISK, raw, 64 << 20, "full")?;
-        let second_disk = ctx.disk(&second_host, DISK, scsi, 64 << 20, "full")?;
-        let first = ctx.boot(&ctx.guest_name("first"), vec![first_disk])?;
-        let second = ctx.boot(&ctx.guest_name("second"), vec![second_disk])?;
         let watched = [
             Watched {
                 guest: &first,
@@ -66,6 +85,81 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
+    Ok(())
+}
+
+/// An empty image above another one.
+fn clone_of(base: &Path, host: &HostFs, name: &str, aio: Aio) -> anyhow::Result<DiskSpec> {
+    let image = host.path().join(format!("{name}.qcow2"));
+    Tool::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"])
+        .arg(base)
+        .arg(&image)
+        .run()?;
+    let stack = DiskStack {
+        format: ImageFormat::Qcow2,
+        aio,
+        ..DiskStack::RAW
+    };
+    Ok(DiskSpec::new(CLONE, image, stack))
+}
+
+/// Both read their common base, the second twice as much: each has what it read.
+fn clones(
+    case: &mut Case,
+    ctx: &LiveContext,
+    guests: [&Guest; 2],
+    host: &HostFs,
+    base: &Path,
+) -> anyhow::Result<()> {
+    let watched = guests.map(|guest| Watched {
+        guest,
+        disk: CLONE,
+        host,
+    });
+    let blocks = [64_u64, 128];
+    let lines = guests
+        .iter()
+        .zip(blocks)
+        .map(|(guest, blocks)| {
+            let device = guest.device_of(CLONE)?;
+            Ok(format!(
+                "dd if={device} of=/dev/null bs=64k count={blocks} iflag=direct 2> /dev/null"
+            ))
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let measured = measure(ctx, &watched, || {
+        let limit = Duration::from_secs(60);
+        let running = guests[0].start(&lines[0], limit)?;
+        guests[1].run_ok(&lines[1], limit)?;
+        running.wait()?;
+        Ok(())
+    })?;
+    let analysis = &measured.analysis;
+    ground_truth::nothing_lost(case, analysis)?;
+    let path = base.display().to_string();
+    for (guest, blocks) in guests.iter().zip(blocks) {
+        let keys = [
+            ("guest", guest.name()),
+            ("disk", CLONE),
+            ("path", path.as_str()),
+        ];
+        let image = entry(analysis, "images", &keys)?;
+        for pointer in ["/file_io/bytes/read", "/host_bytes/read"] {
+            let what = format!("{}: base {pointer}", guest.name());
+            case.equal(&what, number(image, pointer)?, blocks << 16);
+        }
+    }
+    let asked: u64 = blocks.iter().sum::<u64>() << 16;
+    let read = measured.truth[0].device.read_sectors * 512;
+    case.holds(
+        "the kernel's count of what both read",
+        read >= asked,
+        &format!("{read} bytes, {asked} asked for"),
+    );
+    let notices = analysis["trace"]["notices"].to_string();
+    let is_divided = !notices.contains("serves other disks");
+    case.holds("the base is divided", is_divided, &notices);
     Ok(())
 }
 

@@ -47,6 +47,9 @@ pub trait Backend {
     /// Disks or mounts have changed.
     fn update(&mut self, facts: &Facts);
 
+    /// Looks for what comes without a word: processors.
+    fn look(&mut self) {}
+
     /// Hands over what is old enough to be in order.
     fn drain(&mut self, sink: &mut dyn FnMut(&Event));
 
@@ -83,8 +86,9 @@ pub struct Chosen<'b> {
 }
 
 impl Backends {
-    /// Loads the probes, unless nobody will want them.
+    /// Loads the probes, unless nobody will want them, and cleans up after an agent that was killed.
     pub fn prepare(choice: Choice) -> Self {
+        blktrace::end_left_behind();
         let ebpf = match choice {
             Choice::Blktrace => Err("--backend blktrace was given".to_owned()),
             Choice::Auto | Choice::Ebpf => Ebpf::load(),

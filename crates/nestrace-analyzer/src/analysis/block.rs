@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Device;
 use super::device::Parts;
 use crate::histogram::Dist;
+use crate::loss_counts::LossCounts;
 
 /// What is said of a device beyond its latencies.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -289,6 +290,8 @@ pub struct BlockAnalysis {
     pub active: ActivePeriods,
     /// When anything was queued and completed.
     pub activity: Active,
+    /// What the stream itself says was dropped.
+    pub losses: LossCounts,
 }
 
 /// A device in a [`BlockAnalysis`].

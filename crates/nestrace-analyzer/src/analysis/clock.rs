@@ -28,7 +28,7 @@ pub struct Clock {
     pub violations: u64,
     /// Stretches with a continuous clock: a pause or a step ends one.
     pub pieces: u64,
-    /// These stretches.
+    /// These stretches, the first 1,000 of them.
     pub stretches: Vec<ClockPiece>,
 }
 

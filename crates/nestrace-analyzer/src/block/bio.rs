@@ -31,8 +31,8 @@ pub(crate) enum ClocksOf {
     Direct(u32),
     /// Those of one disk: pages of its image.
     Cached(u32),
-    /// Those of every disk on the device: metadata and journal.
-    FileSystemOn(u32),
+    /// Those of every disk on a file system, by its number: metadata and journal.
+    FileSystem(u32),
 }
 
 /// Where a bio is, as far as the clocks care.
@@ -286,8 +286,8 @@ pub(super) fn for_clocks(
                 change(&mut activity.cached);
             }
         }
-        Some(ClocksOf::FileSystemOn(dev)) => {
-            for disk in above.images.disks_on(dev) {
+        Some(ClocksOf::FileSystem(number)) => {
+            for disk in above.images.disks_of_file_system(number) {
                 if let Some(activity) = above.activity.get_mut(*disk as usize) {
                     activity.advance(ts_ns);
                     change(&mut activity.file_system);
@@ -310,8 +310,10 @@ pub(super) fn clocks_of(owner: Owner, event: &Event, above: &mut Above<'_>) -> O
                 ClocksOf::Cached(disk)
             })
         }
-        Owner::FileSystem => (!above.images.disks_on(event.dev).is_empty())
-            .then_some(ClocksOf::FileSystemOn(event.dev)),
+        Owner::FileSystem => {
+            let number = above.images.file_system_at(event.dev, Some(event.offset));
+            number.map(ClocksOf::FileSystem)
+        }
         Owner::Loop(_) | Owner::Thread(_) => None,
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::interrupted::has_no_end;
 use super::issue::Request;
 use super::{Above, BlockLayer};
 use crate::span::BioSpan;
@@ -53,7 +54,7 @@ impl BlockLayer {
             kept = (kept.0 + 1, kept.1 + carried);
             if kept.0.max(kept.1) > keep
                 && let Some(request) = self.requests.remove(&pointer)
-                && request.at_device
+                && request.awaits_end()
             {
                 self.completion_missed(&request, ts_ns, above);
             }
@@ -79,13 +80,7 @@ impl BlockLayer {
             flushes.retain(|flush| !is_old(flush.generation));
         }
         for (_, bio) in self.bios.extract_if(|_, bio| is_old(bio.generation)) {
-            bio.leave(ts_ns, above);
-            let counts = !bio.empty_flush && bio.queued_ns.is_some() && bio.root.is_none();
-            if let Some(home) = self.devices.get_mut(usize::from(bio.home))
-                && counts
-            {
-                home.check.open_at_end += 1;
-            }
+            has_no_end(&bio, &mut self.devices, ts_ns, above);
         }
         let spans = self.spans.as_mut();
         spans.map_or_else(Vec::new, |spans| spans.give_up(is_old))

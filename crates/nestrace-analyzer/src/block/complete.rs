@@ -18,6 +18,7 @@ impl BlockLayer {
     pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
         let request = self.requests.remove(&event.object);
+        let request = request.and_then(|request| self.ended_by(request, event, above));
         if event.op() == flags::OP_FLUSH {
             return self.device_flush_done(device, request, event, above);
         }
@@ -40,7 +41,7 @@ impl BlockLayer {
             Some(request) if request.sequence_data_ns.is_some() => {
                 self.sequence_done(device, request, event, above)
             }
-            Some(request) if request.at_device && event.bytes == 0 && last && !in_sequence => {
+            Some(request) if request.awaits_end() && event.bytes == 0 && last && !in_sequence => {
                 self.end_without_data(device, &request, event, above)
             }
             Some(request) if request.at_device => {
@@ -53,6 +54,22 @@ impl BlockLayer {
         }
     }
 
+    /// The request that a C ends. `None` where that is another one at the same address, whose D was not seen:
+    /// its data lie elsewhere, or events were lost since the D that was seen, so that they may.
+    fn ended_by(
+        &mut self,
+        request: Request,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) -> Option<Request> {
+        let moves_data = event.bytes > 0 && request.has_data() && request.awaits_end();
+        if moves_data && event.offset != request.next_offset {
+            self.completion_missed(&request, event.ts_ns, above);
+            return None;
+        }
+        (!moves_data || !request.interrupted).then_some(request)
+    }
+
     /// Data arrived: bios end in order as far as the bytes go, all of them with the last C.
     fn data_done(
         &mut self,
@@ -62,6 +79,7 @@ impl BlockLayer {
         above: &mut Above<'_>,
     ) {
         let last = event.related == 0;
+        request.next_offset = request.next_offset.saturating_add(event.bytes);
         if last {
             self.left_device(&request, event.ts_ns, above);
             self.charge(&request, event.ts_ns, above);
@@ -124,13 +142,8 @@ impl BlockLayer {
     }
 
     fn transfer_missed(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
-        let bytes = if request.has_data() {
-            request.bytes.saturating_sub(request.covered)
-        } else {
-            0
-        };
         self.meter(request.device)
-            .transfer_missed(request.operation, bytes);
+            .transfer_missed(request.operation, request.bytes_left());
         self.left_device(request, ts_ns, above);
     }
 
@@ -218,7 +231,7 @@ impl BlockLayer {
     }
 
     /// Ends what D began: the depth, and for a flush the wait of those who sync.
-    fn left_device(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
+    pub(super) fn left_device(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
         if !request.at_device {
             return;
         }

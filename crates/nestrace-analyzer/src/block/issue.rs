@@ -3,7 +3,7 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::bio::{Bio, ClocksOf, Way, for_clocks};
+use super::bio::{Bio, Way};
 use super::{Above, BlockLayer};
 use crate::device::{DeviceMeter, Operation};
 use crate::overlap::Stages;
@@ -48,6 +48,8 @@ pub(super) struct Request {
     pub in_sequence: bool,
     /// Put back by the driver, so that the next D is no new request.
     pub requeued: bool,
+    /// Events were lost after its D: the next C at its address may be that of another.
+    pub interrupted: bool,
     /// The data part of a flush sequence has completed at this time; the last C is still to come.
     pub sequence_data_ns: Option<u64>,
     pub inserted_ns: Option<u64>,
@@ -60,6 +62,8 @@ pub(super) struct Request {
     /// Bios that it carried at its last D.
     pub n_bios: u32,
     pub bytes: u64,
+    /// Where its next C begins: at its last D's first byte, then behind what has completed since.
+    pub next_offset: u64,
     /// Most requests carry one bio: it needs no allocation.
     pub first: Option<Carried>,
     pub others: Vec<Carried>,
@@ -76,6 +80,7 @@ impl Request {
             at_device: false,
             in_sequence: false,
             requeued: false,
+            interrupted: false,
             sequence_data_ns: None,
             inserted_ns: None,
             issued_ns: 0,
@@ -84,9 +89,24 @@ impl Request {
             serial: 0,
             n_bios: 0,
             bytes: 0,
+            next_offset: 0,
             first: None,
             others: Vec::new(),
             covered: 0,
+        }
+    }
+
+    /// Its C is still to come, as far as is known.
+    pub(super) fn awaits_end(&self) -> bool {
+        self.at_device || self.interrupted
+    }
+
+    /// Bytes that have not completed.
+    pub(super) fn bytes_left(&self) -> u64 {
+        if self.has_data() {
+            self.bytes.saturating_sub(self.covered)
+        } else {
+            0
         }
     }
 
@@ -130,15 +150,18 @@ impl Request {
     }
 }
 
-/// A flush at the device holds up whoever waits for a sync.
+/// A flush at the device holds up whoever waits for a sync, on each of its partitions.
 pub(super) fn flush_clocks(
     dev: u32,
     ts_ns: u64,
     above: &mut Above<'_>,
     change: impl Fn(&mut Stages),
 ) {
-    if !above.images.disks_on(dev).is_empty() {
-        for_clocks(Some(ClocksOf::FileSystemOn(dev)), ts_ns, above, change);
+    for (disk, activity) in (0u32..).zip(above.activity.iter_mut()) {
+        if above.images.is_beneath(dev, disk) {
+            activity.advance(ts_ns);
+            change(&mut activity.file_system);
+        }
     }
 }
 
@@ -150,7 +173,7 @@ impl BlockLayer {
             .or_insert_with(|| Request::new(device, Operation::of(event.op())));
         // A requeued request is inserted again: its bios entered the scheduler the first time. One
         // that still seems to be at the device had its completion lost.
-        if request.at_device && !request.requeued {
+        if request.awaits_end() && !request.requeued {
             return;
         }
         request.inserted_ns.get_or_insert(event.ts_ns);
@@ -162,7 +185,7 @@ impl BlockLayer {
             .requests
             .remove(&event.object)
             .unwrap_or_else(|| Request::new(device, operation));
-        if request.at_device {
+        if request.awaits_end() {
             request = self.issued_again(request, device, event, above);
         }
         // The kernel counts a flush once, however often the driver puts it back.
@@ -191,6 +214,7 @@ impl BlockLayer {
         request.in_sequence = event.flags & flags::FLUSH_SEQ != 0;
         request.issued_ns = event.ts_ns;
         request.bytes = event.bytes;
+        request.next_offset = event.offset;
         request.first = None;
         request.others.clear();
         request.n_bios = 0;
@@ -368,6 +392,7 @@ impl BlockLayer {
             }
         }
         request.at_device = false;
+        request.interrupted = false;
         request.requeued = true;
         // What a partial completion took from its first bio is not at the next D's.
         let covered = std::mem::take(&mut request.covered);

@@ -8,6 +8,7 @@
 mod bio;
 mod bound;
 mod complete;
+mod interrupted;
 mod issue;
 mod light;
 mod spans;
@@ -211,9 +212,16 @@ impl BlockLayer {
             owner = above.images.owner(event);
             if event.sub == flags::OWNER_ANONYMOUS
                 && let Some(image) = above.files.submitting(event.tid)
-                && above.images.lies_on(image, event.dev)
+                && above.images.is_over(image, event.dev, Some(event.offset))
             {
                 owner = Owner::Image(image);
+            }
+            if let Owner::Image(image) = owner
+                && above.images.is_over(image, event.dev, Some(event.offset))
+            {
+                let files = &above.files;
+                let carrier = || files.carrying_image(event);
+                owner = Owner::Image(above.images.charged(image, carrier));
             }
             counts_for = bio::clocks_of(owner, event, above);
             above.files.bio_queued(event);
@@ -373,6 +381,7 @@ impl BlockLayer {
 
     /// Closes the books.
     pub(crate) fn finish(&mut self) {
+        self.interrupted_for_good();
         let open: Vec<u16> = self
             .bios
             .values()

@@ -130,10 +130,24 @@ impl BlockAnalyzer {
     }
 
     fn loss(&mut self, event: &Event) {
-        if self.losses.grow(event) && LossCounts::is_of_blocks(event) {
-            self.reasons.lost_so_far = true;
-            self.block.events_were_lost();
+        if !self.losses.grow(event) || !LossCounts::is_of_blocks(event) {
+            return;
         }
+        self.reasons.lost_so_far = true;
+        if event.sub != Source::Block as u8 {
+            return;
+        }
+        if let Some(intervals) = &mut self.intervals {
+            intervals.before(event.ts_ns, &mut self.block.devices);
+        }
+        let mut above = Above {
+            images: &mut self.images,
+            activity: &mut [],
+            files: &mut self.files,
+            threads: &self.threads,
+            reasons: self.reasons,
+        };
+        self.block.interrupted(event.ts_ns, &mut above);
     }
 
     /// Events with a size or place that nothing has: they are in no figure.
@@ -211,6 +225,7 @@ impl BlockAnalyzer {
             all_stacked: sums.stacked.way(true),
             active: whole.active(start_ns),
             activity,
+            losses: self.losses,
         }
     }
 }

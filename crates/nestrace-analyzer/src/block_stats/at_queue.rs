@@ -32,6 +32,11 @@ impl AtQueueMeter {
         self.waiting = self.waiting.saturating_sub(1);
     }
 
+    /// What waits is not known any more.
+    pub(crate) fn forget(&mut self) {
+        self.waiting = 0;
+    }
+
     pub(crate) fn finish(&self) -> AtQueue {
         AtQueue {
             n: self.n,

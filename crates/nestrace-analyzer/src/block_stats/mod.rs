@@ -181,6 +181,12 @@ impl StatsMeter {
         self.in_flight.leave(ts_ns);
     }
 
+    /// Events were lost: what waits, and whether the queue is plugged, is not known.
+    pub(crate) fn interrupted(&mut self) {
+        self.at_queue.forget();
+        self.plug.forget();
+    }
+
     /// Records a part of a bio's way for its process.
     #[inline]
     pub(crate) fn part_of(

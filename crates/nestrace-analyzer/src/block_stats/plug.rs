@@ -62,6 +62,11 @@ impl PlugMeter {
         unplugs.requests = unplugs.requests.saturating_add(requests);
     }
 
+    /// Whether it is plugged is not known any more.
+    pub(crate) fn forget(&mut self) {
+        self.plugged_since_ns = None;
+    }
+
     /// A queue that is still plugged is unplugged by the end.
     pub(crate) fn finish(&mut self) -> Plug {
         let (first_ns, last_ns) = self.seen_ns.unwrap_or_default();

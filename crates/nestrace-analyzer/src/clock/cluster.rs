@@ -1,6 +1,6 @@
 //! Equal requests in flight together: which is which, as far as the band leaves no choice.
 
-use super::corridor::Window;
+use super::corridor::{Window, longest_ns};
 use super::pending::Pending;
 use super::request::{GuestRequest, HostRequest};
 use super::timeline::Timeline;
@@ -198,8 +198,8 @@ impl<'a> Graph<'a> {
             if scanned == SCANNED {
                 return false;
             }
-            let length = of.end_ns - of.start_ns;
-            let shorter = guest.completed_ns - guest.issued_ns + length / 1000 < length;
+            let length = (of.end_ns - of.start_ns).cast_signed();
+            let shorter = length > longest_ns(timeline.rho_ppm(), guest);
             let known = |(known, _): &(u64, &GuestRequest)| *known == number;
             let far = shorter || timeline.rules_out(asked, guest, of);
             if far || self.guests.iter().any(known) || !timeline.admits(guest, of) {

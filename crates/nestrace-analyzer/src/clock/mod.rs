@@ -54,6 +54,7 @@ mod search;
 mod start;
 mod timeline;
 mod trail;
+mod trails;
 mod tying;
 
 pub use devices::match_disks;
@@ -63,3 +64,4 @@ pub use request::{
     Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Unpaired, UnpairedReason,
 };
 pub use start::{ClockStart, DeviceDisk, RoundTrip};
+pub(crate) use start::{UNCORRECTED_PPM, corrections_ppm};

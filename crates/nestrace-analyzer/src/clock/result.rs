@@ -4,11 +4,10 @@ use super::corridor::exchange;
 use super::pairing::Pairing;
 use super::request::{GuestRequest, HostRequest, Paired};
 use super::trail::{Point, Trail};
+use super::trails::LISTED;
 use crate::analysis::{Clock, ClockPiece, ErrorBound};
 use crate::histogram::Histogram;
 
-/// Stretches that are listed; `pieces` counts all.
-const LISTED: usize = 1000;
 /// Devices whose operations are told apart.
 const DEVICES: usize = 64;
 
@@ -86,7 +85,7 @@ impl Pairing {
             pairs: self.timeline.exchanges(),
             rejected: self.tally.rejected,
             violations: self.tally.violations,
-            pieces: trails.len() as u64,
+            pieces: self.timeline.n_pieces(),
             stretches: trails
                 .iter()
                 .take(LISTED)

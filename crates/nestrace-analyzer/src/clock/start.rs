@@ -1,11 +1,24 @@
 //! What is known of a guest's clock and disks before the first request.
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::{GuestSide, Manifest};
+use nestrace_trace::manifest::{GuestSide, MAX_CLOCK_CORRECTION_PPM, Manifest};
 
 use super::corridor::Corridor;
 use super::devices::match_disks;
 use super::request::Band;
+
+/// Fastest change of the offset between two clocks that nobody corrects, parts per million: as much as NTP takes a
+/// clock to be wrong by.
+pub(crate) const UNCORRECTED_PPM: u32 = 500;
+
+/// The most that NTP bent the clocks of the host and of the guest, parts per million; 0 where nobody measured it.
+pub(crate) fn corrections_ppm(manifest: &Manifest, side: &GuestSide) -> (u32, u32) {
+    let known = |ppm: Option<u32>| ppm.unwrap_or(0).min(MAX_CLOCK_CORRECTION_PPM);
+    (
+        known(manifest.host_clock_correction_ppm),
+        known(side.clock_correction_ppm),
+    )
+}
 
 /// Everything that a [`Pairing`](super::Pairing) begins with. Nothing of it has to be known: zeros and
 /// empty lists are "unknown".
@@ -29,7 +42,8 @@ pub struct ClockStart {
     pub host_end_ns: u64,
     /// The host's recording lost events of QEMU at some time.
     pub host_lost: bool,
-    /// Fastest change of the offset in parts per million; 0 for the default of 500.
+    /// Fastest change of the offset in parts per million, at most 300,000; 0 for 500, which is what two clocks
+    /// differ by that nobody corrects.
     pub rho_ppm: u32,
     /// For each guest device (index into `GuestSide::disks`) the disk, or those that it may be. A device
     /// that is not in the list is the disk with the same index.
@@ -81,6 +95,7 @@ impl ClockStart {
             .guests
             .iter()
             .find(|guest| guest.name == side.guest);
+        let (host_ppm, guest_ppm) = corrections_ppm(manifest, side);
         Self {
             guest: side.guest.clone(),
             stream: side.file.clone(),
@@ -101,7 +116,7 @@ impl ClockStart {
             host_lost: manifest.losses.iter().any(|loss| {
                 loss.guest.is_none() && loss.source == Source::Qemu.name() && loss.events > 0
             }),
-            rho_ppm: 0,
+            rho_ppm: UNCORRECTED_PPM + host_ppm + guest_ppm,
             devices: guest.map_or_else(Vec::new, |guest| match_disks(&side.disks, &guest.disks)),
             n_disks: guest.map_or(0, |guest| guest.disks.len() as u32),
         }

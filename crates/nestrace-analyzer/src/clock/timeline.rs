@@ -5,8 +5,12 @@ use std::ops::RangeInclusive;
 
 use super::corridor::{Corridor, Window, exchange};
 use super::request::{Band, GuestRequest, HostRequest};
+use super::start::UNCORRECTED_PPM;
 use super::trail::Trail;
+use super::trails::Trails;
 
+/// More than any two kernels make of their clocks, parts per million.
+const MOST_RHO_PPM: u32 = 300_000;
 /// Pieces whose bands are kept for requests that were in flight when they ended.
 const KEPT: usize = 4;
 
@@ -123,23 +127,23 @@ pub(super) struct Timeline {
     rho_ppm: u64,
     pieces: VecDeque<Piece>,
     /// Those that are over and whose bands nobody needs any more.
-    over: Vec<Trail>,
+    over: Trails,
     exchanges: u64,
 }
 
 impl Timeline {
-    /// `rho_ppm`: fastest change of the offset against the host's clock; 0 for 500 ppm.
+    /// `rho_ppm`: fastest change of the offset against the host's clock; 0 for [`UNCORRECTED_PPM`].
     pub(super) fn new(rho_ppm: u32) -> Self {
-        let rho_ppm = if rho_ppm == 0 {
-            500
-        } else {
-            u64::from(rho_ppm)
+        let rho_ppm = match rho_ppm {
+            0 => UNCORRECTED_PPM,
+            ppm => ppm.min(MOST_RHO_PPM),
         };
+        let rho_ppm = u64::from(rho_ppm);
         Self {
             // The band lies over the guest's time, which runs up to ρ slower than the host's.
-            rho_ppm: rho_ppm + 1 + rho_ppm * rho_ppm / 900_000,
+            rho_ppm: (rho_ppm * 1_000_000).div_ceil(1_000_000 - rho_ppm),
             pieces: VecDeque::new(),
-            over: Vec::new(),
+            over: Trails::default(),
             exchanges: 0,
         }
     }
@@ -179,9 +183,10 @@ impl Timeline {
             last_ns: 0,
             trail: Trail::default(),
         });
-        if self.pieces.len() > KEPT {
-            self.over
-                .extend(self.pieces.pop_front().map(|piece| piece.trail));
+        if self.pieces.len() > KEPT
+            && let Some(piece) = self.pieces.pop_front()
+        {
+            self.over.add(piece.trail);
         }
     }
 
@@ -370,12 +375,15 @@ impl Timeline {
         }
     }
 
-    /// What each piece with links looked like.
+    /// What each piece with links looked like, those that are not kept apart.
     pub(super) fn trails(&self) -> impl Iterator<Item = &Trail> {
         let running = self.pieces.iter().map(|piece| &piece.trail);
-        self.over
-            .iter()
-            .chain(running)
-            .filter(|trail| !trail.is_empty())
+        let running = running.filter(|trail| !trail.is_empty());
+        self.over.kept().chain(running)
+    }
+
+    /// How many pieces had links.
+    pub(super) fn n_pieces(&self) -> u64 {
+        self.over.n_more() + self.trails().count() as u64
     }
 }

@@ -29,6 +29,11 @@ impl Trail {
         self.points.is_empty()
     }
 
+    /// Nothing is noted any more.
+    pub(super) fn shrink(&mut self) {
+        self.points.shrink_to_fit();
+    }
+
     pub(super) fn note(&mut self, guest_ns: u64, band: Band) {
         self.last_ns = self.last_ns.max(guest_ns);
         let point = Point { guest_ns, band };

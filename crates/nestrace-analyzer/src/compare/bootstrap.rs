@@ -51,6 +51,8 @@ pub(super) enum TooFew {
     Blocks(usize),
     /// Stretches with something in them.
     Filled(usize),
+    /// Enough of these, but side by side: too many draws have none of them.
+    Close,
 }
 
 /// The spread of the difference between two recordings.
@@ -69,7 +71,7 @@ pub(super) fn spread(a: &dyn Stretches, b: &dyn Stretches) -> Result<Spread, Too
         .zip(draws(b, long_b, !SEED));
     let pairs: Vec<(f64, f64)> = pairs.filter_map(|(a, b)| a.zip(b)).collect();
     if pairs.len() < DRAWS - DRAWS / 100 {
-        return Err(TooFew::Filled(filled));
+        return Err(TooFew::Close);
     }
     let tail = student::expanded_tail(1.0 - CONFIDENCE, blocks);
     let differences = pairs.iter().map(|(a, b)| b - a).collect();

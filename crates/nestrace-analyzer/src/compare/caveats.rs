@@ -49,7 +49,13 @@ pub(super) fn of_recordings(
             None => {}
         }
         if recording.truncated {
-            caveats.push(format!("{name} was not closed: its end may be missing"));
+            caveats.push(match analysis.trace.closed {
+                None => format!("{name} has no manifest: whether it was closed is not known"),
+                Some(false) => format!("{name} was not closed: its end may be missing"),
+                Some(true) => {
+                    format!("a file of {name} is cut or damaged: what it held is missing")
+                }
+            });
         }
         caveats.extend(unlinked(name, analysis));
     }

@@ -59,7 +59,7 @@ pub struct Recording {
     pub events: u64,
     /// Events dropped.
     pub lost: u64,
-    /// Whether it was not closed.
+    /// Whether it was not closed, or its end could not be read.
     pub truncated: bool,
     /// `full` or `light`.
     pub detail: String,
@@ -80,7 +80,7 @@ pub struct Method {
     pub seed: u64,
     /// Blocks of independent stretches without which nothing is said.
     pub least_blocks: usize,
-    /// Values that were judged.
+    /// Values that were judged, parts of latencies among them.
     pub judged: usize,
     /// How many of them would seem to differ by chance if nothing did.
     pub by_chance: f64,

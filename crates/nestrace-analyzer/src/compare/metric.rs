@@ -73,6 +73,9 @@ impl Key {
             Err(TooFew::Filled(n)) => metric.without(format!(
                 "it occurs in {n} stretches of time, {LEAST_BLOCKS} are needed"
             )),
+            Err(TooFew::Close) => metric.without(String::from(
+                "the stretches of time in which it occurs lie too close together",
+            )),
         }
     }
 

@@ -217,11 +217,22 @@ impl Comparison {
         of_disks.chain(of_devices)
     }
 
+    /// What is shown with a verdict, each value once: parts of a latency may be among the metrics too.
     fn count(&mut self) {
-        let judged = self
-            .metrics_mut()
-            .filter(|it| it.verdict.is_judged())
-            .count();
+        let of_disks = self.disks.iter().map(|it| (&it.metrics, &it.explanations));
+        let of_devices = self
+            .devices
+            .iter()
+            .map(|it| (&it.metrics, &it.explanations));
+        let judged = of_disks.chain(of_devices).map(|(metrics, explanations)| {
+            let parts = explanations.iter().flat_map(|it| &it.parts);
+            let parts = parts
+                .map(|part| &part.mean)
+                .filter(|mean| !metrics.contains(mean));
+            let values = metrics.iter().chain(parts);
+            values.filter(|it| it.verdict.is_judged()).count()
+        });
+        let judged: usize = judged.sum();
         self.method.judged = judged;
         self.method.by_chance = judged as f64 * (1.0 - self.method.confidence);
     }

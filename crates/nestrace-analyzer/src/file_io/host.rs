@@ -29,6 +29,7 @@ impl Host<'_> {
             return None;
         }
         let image = self.images.of_file(event, event.dev)?;
+        self.images.used_by(image, event.dev);
         let mut call = Call {
             serial: 0,
             image,
@@ -47,7 +48,7 @@ impl Host<'_> {
         }
         let changes = event.sub != op::READ;
         let activity = &mut self.activity;
-        self.images.each_disk_with(image, |disk| {
+        self.images.each_disk_with(image, event.dev, |disk| {
             if let Some(activity) = activity.get_mut(disk as usize) {
                 activity.any_file_io = true;
                 if changes {
@@ -106,9 +107,12 @@ impl Host<'_> {
         !aio_sync || image.is_some_and(|image| image.file.sync_end_recorded)
     }
 
-    pub(super) fn meter(&mut self, image: u32, change: impl FnOnce(&mut FileMeter)) {
-        if let Some(image) = self.images.images.get_mut(image as usize) {
-            change(&mut image.file);
+    /// The kernel tells ends of this kind on the file.
+    pub(super) fn ends_are_told(&mut self, image: u32, kind: fn(&mut FileMeter) -> &mut bool) {
+        let state = self.images.images.get_mut(image as usize);
+        if state.is_some_and(|state| !*kind(&mut state.file)) {
+            self.images
+                .each_of_file(image, |state| *kind(&mut state.file) = true);
         }
     }
 

@@ -159,6 +159,14 @@ impl FileIo {
             Kind::SyscallExit => None,
             _ => return,
         };
+        // Direct I/O names the file, and not the guest that has it too.
+        let known = || self.submitting.get(&event.tid).copied();
+        let image = match image.zip(known()) {
+            Some((new, known)) if kind == Kind::DioBegin && images.same_file(new, known) => {
+                Some(known)
+            }
+            _ => image,
+        };
         match image {
             Some(image) => self.submitting.insert(event.tid, image),
             // io_uring may not have looked up the file yet; direct I/O follows.
@@ -275,8 +283,8 @@ impl FileIo {
             return Some(call.serial);
         }
         let call = self.by_thread.get(&event.tid)?;
-        let image = images.of_file(event, event.dev);
-        (image == Some(call.image)).then_some(call.serial)
+        let image = images.of_file(event, event.dev)?;
+        images.same_file(image, call.image).then_some(call.serial)
     }
 
     fn find_file_of_uring(&mut self, event: &Event, host: &mut Host<'_>) {
@@ -309,7 +317,7 @@ impl FileIo {
     fn dio_complete(&mut self, event: &Event, host: &mut Host<'_>) {
         // Also where the end of its last bio has ended it already: from now on this is the end.
         if let Some(image) = host.images.of_inode(event) {
-            host.meter(image, |file| file.dio_end_recorded = true);
+            host.ends_are_told(image, |file| &mut file.dio_end_recorded);
         }
         let key = AioKey::of_direct_io(event);
         let Some(aio) = self.aio.get_mut(&key) else {
@@ -333,7 +341,7 @@ impl FileIo {
     /// Native aio's fsync runs in a kernel worker; the file system's own tracepoint tells its end.
     fn sync_exit(&mut self, event: &Event, host: &mut Host<'_>) {
         if let Some(image) = host.images.of_inode(event) {
-            host.meter(image, |file| file.sync_end_recorded = true);
+            host.ends_are_told(image, |file| &mut file.sync_end_recorded);
         }
         if let Some(spans) = &mut host.spans {
             spans.sync_exit(event.tid);
@@ -371,6 +379,24 @@ impl FileIo {
             .or_else(|| origin.and_then(|()| by_origin().or_else(uring)))
             .or_else(|| Some(spans.of_thread(event.tid)?.serial))
             .unwrap_or(0)
+    }
+
+    /// The image of that file I/O.
+    pub(crate) fn carrying_image(&self, event: &Event) -> Option<u32> {
+        let spans = self.spans.as_deref();
+        let by_kiocb = spans.and_then(|spans| Some(spans.of_kiocb(event)?.image));
+        let by_origin = || {
+            let aio = self.aio.get(&AioKey::of_direct_io(event));
+            let aio = aio.map(|aio| aio.call.image);
+            aio.or_else(|| Some(self.uring.get(&event.origin)?.image))
+        };
+        let of_thread = |spans: &FileSpans| Some(spans.of_thread(event.tid)?.image);
+        let origin = (event.origin != 0).then_some(());
+        by_kiocb
+            .or_else(|| origin.and_then(|()| by_origin()))
+            .or_else(|| spans.and_then(of_thread))
+            .or_else(|| Some(self.by_thread.get(&event.tid)?.image))
+            .or_else(|| self.submitting(event.tid))
     }
 
     /// A bio of direct I/O was queued.

@@ -15,7 +15,7 @@ pub(super) const BIOS: u64 = 100;
 /// A judgement on a device needs so many requests.
 pub(super) const REQUESTS: u64 = 100;
 /// At least this part of the bios has to be followed, or those that were not could tell another story.
-pub(crate) const FOLLOWED: f64 = 0.98;
+pub const FOLLOWED: f64 = 0.98;
 
 /// `latency-overhead`: more than half of the time is not the device's.
 pub(super) const OVERHEAD: f64 = 0.5;

@@ -25,12 +25,7 @@ impl Session {
             reasons: self.reasons,
         };
         let given_up = self.block.give_up_beyond(MAX_IN_FLIGHT, ts_ns, &mut above);
-        for mut bio in given_up {
-            // Not the requests that it had: it needs them all to be followed.
-            bio.requests.clear();
-            bio.ended_ns = ts_ns.max(bio.queued_ns);
-            self.bio(bio, Some(NO_END));
-        }
+        self.have_no_end(given_up, ts_ns, NO_END);
         // Some of them began another life, and had no end to be told.
         if let Some(numbers) = self
             .numbers

@@ -5,6 +5,7 @@
 
 mod bound;
 mod disk;
+mod loss;
 mod summary;
 mod unmap;
 
@@ -248,14 +249,6 @@ impl Session {
         let number = disk.bios;
         if let Some(numbers) = &mut self.numbers {
             numbers.insert((event.object, event.ts_ns), number);
-        }
-    }
-
-    fn loss(&mut self, event: &Event) {
-        if self.losses.grow(event) && LossCounts::is_of_blocks(event) {
-            self.reasons.lost_so_far = true;
-            self.block.events_were_lost();
-            self.pairing.guest_lost(event.ts_ns);
         }
     }
 

@@ -145,7 +145,7 @@ impl Qemu {
             return;
         };
         process.recorded = true;
-        if is_call(kind) && process.backends.saw_backend(event.related) {
+        if kind.is_aio_call() && process.backends.saw_backend(event.related) {
             process.take_back(guest, disks, &mut self.overlap);
         }
         match kind {
@@ -427,18 +427,6 @@ impl QemuProcess {
         }
         disks
     }
-}
-
-/// `blk_aio_*`.
-const fn is_call(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::AioPreadv
-            | Kind::AioPwritev
-            | Kind::AioPwriteZeroes
-            | Kind::AioFlush
-            | Kind::AioPdiscard
-    )
 }
 
 /// A request leaves QEMU, unless it did when it was handed back.

@@ -43,6 +43,8 @@ pub(super) struct AioCalls {
     best: Option<(u64, u64)>,
     /// Most votes of another distance.
     second: u64,
+    /// Distances of the call at hand; kept for its room.
+    near: Vec<u64>,
     /// `blk_aio_*` was seen.
     pub recorded: bool,
 }
@@ -75,14 +77,15 @@ impl AioCalls {
         let Some(waiting) = self.waiting.get(&tid) else {
             return;
         };
-        let near = waiting.iter().filter_map(|cookie| {
+        let mut near = std::mem::take(&mut self.near);
+        near.extend(waiting.iter().filter_map(|cookie| {
             let delta = cookie.wrapping_sub(opaque);
             let fits = delta != 0 && delta < MAX_DISTANCE && candidate(*cookie, delta);
             fits.then_some(delta)
-        });
-        let near: Vec<u64> = near.collect();
+        }));
         let weight = if near.len() == 1 { ALONE } else { 1 };
-        near.into_iter().for_each(|delta| self.vote(delta, weight));
+        near.drain(..).for_each(|delta| self.vote(delta, weight));
+        self.near = near;
     }
 
     fn vote(&mut self, delta: u64, weight: u64) {

@@ -46,6 +46,8 @@ struct Mapped {
     /// Extents of each map, ascending by the file's offset.
     maps: Vec<Vec<Extent>>,
     compressed: Vec<CompressedCluster>,
+    /// Something is missing from one of them besides what was new when it was read.
+    is_partial: bool,
     /// By the file's offset.
     learnt: BTreeMap<u64, Extent>,
 }
@@ -80,12 +82,13 @@ impl Clusters {
     }
 
     /// Whether a range of the file holds data of the guest's disk, not the image's own tables; `None` where
-    /// nothing is known of the image's layout.
+    /// the image's layout is not known there.
     pub(super) fn holds_data(&self, image: u32, offset: u64, bytes: u64) -> Option<bool> {
         match self.layouts.get(image as usize)? {
             Layout::Raw { .. } => Some(true),
             Layout::Mapped(mapped) if mapped.maps.is_empty() => None,
-            Layout::Mapped(mapped) => Some(!mapped.guest_ranges(offset, bytes).is_empty()),
+            Layout::Mapped(mapped) if !mapped.guest_ranges(offset, bytes).is_empty() => Some(true),
+            Layout::Mapped(mapped) => (!mapped.is_partial).then_some(false),
         }
     }
 
@@ -138,6 +141,7 @@ fn raw_grain(image: u32, images: &Images, maps: &[ImageMap]) -> u64 {
 impl Mapped {
     fn add(&mut self, map: &ImageMap) {
         self.cluster_bytes = self.cluster_bytes.max(map.cluster_bytes);
+        self.is_partial |= map.partial.is_some();
         let mut extents = map.extents.clone();
         extents.sort_by_key(|extent| extent.file_offset);
         self.maps.push(extents);

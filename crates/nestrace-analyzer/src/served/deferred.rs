@@ -93,8 +93,9 @@ impl DeferredWork {
             }
             // Metadata of a file system that several disks lie on is nobody's in particular.
             Owner::FileSystem if bio.operation == Operation::Write => {
-                match images.disks_on(bio.dev) {
-                    [only] => (Some(*only), None),
+                let number = images.file_system_at(bio.dev, bio.place());
+                match number.map(|number| images.disks_of_file_system(number)) {
+                    Some([only]) => (Some(*only), None),
                     _ => return,
                 }
             }

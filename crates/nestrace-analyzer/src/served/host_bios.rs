@@ -73,7 +73,9 @@ impl HostBios {
             return false;
         }
         let several = waiting.len() > 1;
-        let tree = HostBio::new(bio, journal, |request| stacked.beneath(bio, request));
+        let tree = HostBio::new(bio, journal, |request| {
+            stacked.beneath(bio, request, images)
+        });
         for (serial, wait) in waiting {
             let Some(file) = files.waiting_mut(serial) else {
                 continue;
@@ -94,7 +96,7 @@ impl HostBios {
         journal: bool,
         images: &Images,
     ) -> Option<Wait> {
-        if !images.lies_on(file.image, bio.dev) {
+        if !images.is_under(file.image, bio) {
             return None;
         }
         let own = bio.file_io == file.serial;
@@ -115,7 +117,7 @@ impl HostBios {
             return true;
         }
         let trees = bio.owner == Owner::FileSystem && bio.operation == Operation::Write;
-        (trees || bio.empty_flush && bio.file_io != 0) && images.is_btrfs(bio.dev)
+        (trees || bio.empty_flush && bio.file_io != 0) && images.is_on_btrfs(bio)
     }
 }
 

@@ -22,7 +22,8 @@ struct DiskBytes {
 /// Bytes of one file system's own, on one device.
 #[derive(Clone, Copy, Debug, Default)]
 struct FileSystemBytes {
-    dev: u32,
+    /// Of [`Images::file_system_at`].
+    number: u32,
     journal: ReadWrite,
     metadata: ReadWrite,
     device: ReadWrite,
@@ -89,7 +90,7 @@ impl HostBytes {
             return;
         }
         match bio.owner {
-            Owner::Image(image) if images.lies_on(image, bio.dev) => {
+            Owner::Image(image) if images.is_under(image, bio) => {
                 let disk = images
                     .disk_of(image)
                     .and_then(|n| self.disks.get_mut(n as usize));
@@ -110,8 +111,11 @@ impl HostBytes {
                     add(&mut disk.data, bio.operation, asked);
                 }
             }
-            Owner::FileSystem if !images.disks_on(bio.dev).is_empty() => {
-                let own = self.file_system(bio.dev);
+            Owner::FileSystem => {
+                let Some(number) = images.file_system_at(bio.dev, bio.place()) else {
+                    return;
+                };
+                let own = self.file_system(number);
                 add(&mut own.device, bio.operation, at_the_device(bio));
                 let total = if journal {
                     &mut own.journal
@@ -124,11 +128,12 @@ impl HostBytes {
         }
     }
 
-    fn file_system(&mut self, dev: u32) -> &mut FileSystemBytes {
-        let known = self.file_systems.iter().position(|known| known.dev == dev);
-        let place = known.unwrap_or_else(|| {
+    fn file_system(&mut self, number: u32) -> &mut FileSystemBytes {
+        let mut known = self.file_systems.iter();
+        let place = known.position(|known| known.number == number);
+        let place = place.unwrap_or_else(|| {
             self.file_systems.push(FileSystemBytes {
-                dev,
+                number,
                 ..FileSystemBytes::default()
             });
             self.file_systems.len() - 1
@@ -146,7 +151,7 @@ impl HostBytes {
         let (mut journal, mut metadata) = (0, 0);
         let mut neighbours: Vec<u32> = Vec::new();
         for file_system in &self.file_systems {
-            let disks = images.disks_on(file_system.dev);
+            let disks = images.disks_of_file_system(file_system.number);
             if !disks.contains(&disk) {
                 continue;
             }

@@ -19,7 +19,8 @@ const MAX_GIVEN: usize = 64;
 /// A bio of a lower device, not yet claimed.
 #[derive(Debug)]
 struct Lower {
-    image: u32,
+    /// Of [`Images::file_number`].
+    file: u32,
     iocb: u64,
     file_offset: u64,
     tree: Span,
@@ -40,20 +41,20 @@ impl Stacked {
     pub(super) fn keep(&mut self, bio: &BioSpan, images: &Images) -> bool {
         match bio.owner {
             Owner::Loop(_) if bio.origin != 0 => {
-                let tree = self.tree(bio);
+                let tree = self.tree(bio, images);
                 if self.loops.len() >= MAX_WAITING {
                     self.loops.clear();
                 }
                 self.loops.entry(bio.origin).or_default().push(tree);
                 true
             }
-            Owner::Image(image) if !images.lies_on(image, bio.dev) => {
-                let tree = self.tree(bio);
+            Owner::Image(image) if !images.is_under(image, bio) => {
+                let tree = self.tree(bio, images);
                 if self.clones.len() >= MAX_WAITING {
                     self.clones.pop_front();
                 }
                 self.clones.push_back(Lower {
-                    image,
+                    file: images.file_number(image),
                     iocb: bio.iocb,
                     file_offset: bio.file_offset,
                     tree,
@@ -64,17 +65,22 @@ impl Stacked {
         }
     }
 
-    fn tree(&mut self, bio: &BioSpan) -> Span {
-        HostBio::new(bio, false, |request| self.beneath(bio, request)).span
+    fn tree(&mut self, bio: &BioSpan, images: &Images) -> Span {
+        HostBio::new(bio, false, |request| self.beneath(bio, request, images)).span
     }
 
     /// What was done beneath a request of a bio.
-    pub(super) fn beneath(&mut self, bio: &BioSpan, request: &RequestSpan) -> Vec<Span> {
+    pub(super) fn beneath(
+        &mut self,
+        bio: &BioSpan,
+        request: &RequestSpan,
+        images: &Images,
+    ) -> Vec<Span> {
         let mut spans = self.of_loop(request);
         if bio.pointer == request.pointer
             && let Owner::Image(image) = bio.owner
         {
-            spans.extend(self.clones_of(bio, image));
+            spans.extend(self.clones_of(bio, images.file_number(image)));
         }
         spans
     }
@@ -103,7 +109,7 @@ impl Stacked {
         spans
     }
 
-    fn clones_of(&mut self, bio: &BioSpan, image: u32) -> Vec<Span> {
+    fn clones_of(&mut self, bio: &BioSpan, file: u32) -> Vec<Span> {
         let is_clone = |lower: &Lower| {
             let same = if bio.iocb != 0 || lower.iocb != 0 {
                 lower.iocb == bio.iocb
@@ -111,7 +117,7 @@ impl Stacked {
                 let end = bio.file_offset.saturating_add(bio.bytes);
                 (bio.file_offset..end).contains(&lower.file_offset)
             };
-            same && lower.image == image
+            same && lower.file == file
                 && lower.tree.start_ns >= bio.queued_ns
                 && lower.tree.end_ns <= bio.ended_ns
         };

@@ -85,6 +85,26 @@ fn topology() -> Topology {
     }
 }
 
+/// The same disks on two file systems, in partitions of loop0 with 64 KiB each, the first at 32 KiB.
+fn two_partitions() -> Topology {
+    let mut topology = topology();
+    for (n, disk) in (0u32..).zip(&mut topology.guests[0].disks) {
+        let name = format!("loop0p{}", n + 1);
+        disk.images[0].devices = vec![name.clone()];
+        disk.images[0].dev = (259 << 20) + n;
+        topology.devices.push(Device {
+            name,
+            dev: (259 << 20) + n,
+            kind: "partition".into(),
+            beneath: vec!["loop0".into()],
+            start: (32 << 10) + (u64::from(n) << 16),
+            size: 64 << 10,
+            ..Device::default()
+        });
+    }
+    topology
+}
+
 /// What the host's half made of a list of events.
 struct Outcome {
     served: Vec<Served>,

@@ -7,6 +7,10 @@ use nestrace_analyzer::clock::{
     ClockStart, DeviceDisk, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing,
     UnpairedReason,
 };
+use proptest::prelude::*;
+
+/// Host's time at which the requests begin.
+pub const HOST_NS: u64 = 5_000_000_000;
 
 /// splitmix64: a world is the same for the same seed.
 #[derive(Clone, Debug)]
@@ -145,7 +149,7 @@ impl Default for Load {
         Self {
             seed: 1,
             n: 2000,
-            host_ns: 5_000_000_000,
+            host_ns: HOST_NS,
             every_ns: 500_000,
             keys: 1000,
             disks: 1,
@@ -403,4 +407,60 @@ impl Said {
             differing(&hosts, &seen(|request| request.seen_by_host)),
         )
     }
+}
+
+/// Everything that has to hold in every world.
+pub fn check(load: &Load, clock: &TrueClock, start: ClockStart) -> (Vec<TrueRequest>, Said) {
+    let requests = load.requests(clock);
+    let said = pair(&requests, clock, start);
+    let fates = said.without_one_fate(&requests);
+    assert_eq!(fates, (vec![], vec![]), "each request has one fate");
+    assert_eq!(said.wrong(), 0, "wrong links");
+    assert_eq!(said.outside(&requests, clock), 0, "truth outside the band");
+    assert_eq!(said.clock.violations, 0);
+    if said.clock.method != "none" {
+        let refused = said.count(UnpairedReason::OutsideClockBound) as u64;
+        assert_eq!(
+            said.clock.rejected, refused,
+            "every rejected pair is counted"
+        );
+    }
+    (requests, said)
+}
+
+/// Linked, of those that both sides have seen.
+pub fn fraction(said: &Said, requests: &[TrueRequest]) -> f64 {
+    let both = |request: &&TrueRequest| request.seen_by_guest && request.seen_by_host;
+    said.paired.len() as f64 / requests.iter().filter(both).count() as f64
+}
+
+fn latency() -> impl Strategy<Value = (u64, u64)> {
+    prop_oneof![
+        (500u64..5_000, 500u64..5_000),
+        (10_000u64..60_000, 1_000u64..50_000),
+        (1_000u64..200_000, 1_000u64..400_000),
+    ]
+}
+
+/// Any load.
+pub fn loads() -> impl Strategy<Value = Load> {
+    let times = (latency(), latency(), latency());
+    let shape = (20_000u64..1_500_000, 1u64..3_000, 1u32..4, 0u64..300);
+    (any::<u64>(), 100usize..2500, times, shape, any::<bool>()).prop_map(
+        |(seed, n, (there_ns, service_ns, back_ns), (every_ns, keys, disks, flushes), serial)| {
+            Load {
+                seed,
+                n,
+                every_ns,
+                keys,
+                disks,
+                flush_per_mille: flushes,
+                there_ns,
+                service_ns,
+                back_ns,
+                serial,
+                ..Load::default()
+            }
+        },
+    )
 }

@@ -192,6 +192,16 @@ fn cells(plan: &Plan, folder: &ResultsFolder) -> Result<Vec<Cell>, FolderError> 
     let mut cells = Vec::new();
     for (number, planned) in plan.cells.iter().enumerate() {
         let known = folder.cell(&planned.id)?;
+        let program = planned.workload.program();
+        // An older result does not say.
+        let differs = |cell: &&Cell| !cell.program.is_empty() && cell.program != program;
+        if let Some(other) = known.as_ref().filter(differs) {
+            return Err(FolderError::OtherProgram {
+                cell: other.id.clone(),
+                before: other.program.clone(),
+                now: program,
+            });
+        }
         cells.push(known.unwrap_or_else(|| {
             Cell {
                 device: plan
@@ -217,6 +227,7 @@ fn empty_cell(plan: &Plan, planned: &PlannedCell) -> Cell {
         axes: words.collect(),
         workload: planned.workload.name.clone(),
         workload_note: planned.workload.note.clone(),
+        program: planned.workload.program().to_owned(),
         metric: planned.workload.metric,
         ..Cell::default()
     }

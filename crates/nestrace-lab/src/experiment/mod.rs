@@ -18,6 +18,7 @@ mod leftovers;
 mod machine;
 mod own_guest;
 mod pace;
+mod real_tool_result;
 mod recorder;
 mod results_folder;
 mod scattered_image;
@@ -358,7 +359,7 @@ pub fn missing_packages(plan: &Plan) -> Vec<String> {
             own.push(("ssh", "openssh-client"));
         }
     }
-    if plan.has_file_io() && plan.own_guest.is_none() {
+    if plan.guest_programs().contains(sysbench::PROGRAM) && plan.own_guest.is_none() {
         own.push((sysbench::PROGRAM, "sysbench"));
     }
     if database::is_wanted(plan) {

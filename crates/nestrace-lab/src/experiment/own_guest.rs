@@ -298,7 +298,7 @@ fn programs(plan: &Plan) -> BTreeSet<String> {
         match &cell.workload.action {
             Action::Fio(_) => commands.push(String::from("fio")),
             Action::FileIo(_) => commands.push(sysbench::PROGRAM.to_owned()),
-            Action::Script(_) | Action::Oltp(_) => {}
+            Action::Script(_) | Action::Oltp(_) | Action::RealTool(_) => {}
         }
         let first = |command: String| command.split(' ').next().map(str::to_owned);
         programs.extend(commands.into_iter().filter_map(first));

@@ -43,6 +43,14 @@ pub enum FolderError {
         /// Where it is wrong.
         source: serde_json::Error,
     },
+    /// A cell's file is another cell's: it was renamed, or made up.
+    #[error("read {path}: it is damaged, its cell is {id:?}")]
+    OtherCell {
+        /// Which.
+        path: PathBuf,
+        /// What it has.
+        id: String,
+    },
     /// It has no run of the lab in it.
     #[error("find a run of the lab in {0}: it has no run.json")]
     NoRun(PathBuf),
@@ -63,6 +71,18 @@ pub enum FolderError {
         folder: PathBuf,
         /// First line that differs, from 1.
         line: usize,
+    },
+    /// A cell's results are of another program: Filebench or iozone has come or gone.
+    #[error(
+        "go on with {cell}: its results are those of {before}, and this machine would take {now}"
+    )]
+    OtherProgram {
+        /// The cell.
+        cell: String,
+        /// Who did it.
+        before: String,
+        /// Who would.
+        now: &'static str,
     },
     /// It has other files in it.
     #[error("put results into {0}: it is not empty and holds no run of the lab")]
@@ -144,7 +164,7 @@ impl ResultsFolder {
     }
 
     pub(super) fn cell(&self, id: &str) -> Result<Option<Cell>, FolderError> {
-        read(&self.path.join(format!("{id}.json")))
+        read_cell(&self.path, id)
     }
 
     pub(super) fn write_cell(&self, cell: &Cell) -> Result<(), FolderError> {
@@ -202,10 +222,20 @@ pub fn read_results(folder: &Path) -> Result<(RunHeader, Vec<Cell>), FolderError
         // The header is input like any other: it names files of the folder and no others.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if id.chars().all(is_plain) {
-            cells.extend(read::<Cell>(&folder.join(format!("{id}.json")))?);
+            cells.extend(read_cell(folder, id)?);
         }
     }
     Ok((header, cells))
+}
+
+/// A cell's file is input too: files are named after its id.
+fn read_cell(folder: &Path, id: &str) -> Result<Option<Cell>, FolderError> {
+    let path = folder.join(format!("{id}.json"));
+    let cell: Option<Cell> = read(&path)?;
+    match cell {
+        Some(cell) if cell.id != id => Err(FolderError::OtherCell { path, id: cell.id }),
+        cell => Ok(cell),
+    }
 }
 
 fn failed(path: &Path, source: io::Error) -> FolderError {
@@ -421,5 +451,32 @@ mod tests {
             read_results(root.path()),
             Err(FolderError::Content { .. })
         ));
+    }
+
+    #[test]
+    fn a_cell_has_the_name_of_its_file() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = ResultsFolder::open(root.path(), "a").unwrap();
+        let header = RunHeader {
+            cells: vec![String::from("slow")],
+            ..header()
+        };
+        folder.write_header(&header).unwrap();
+        let other = Cell {
+            id: String::from("../slow"),
+            ..Cell::default()
+        };
+        let file = root.path().join("slow.json");
+        write(&file, &other).unwrap();
+        for error in [
+            read_results(root.path()).unwrap_err(),
+            folder.cell("slow").unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(
+                text.contains("/slow.json: it is damaged, its cell is \"../slow\""),
+                "{text}"
+            );
+        }
     }
 }

@@ -46,7 +46,7 @@ fn check(workload: &Workload) -> Result<(), ScriptError> {
             ("command", script.measure.clone()),
         ],
         Action::Fio(fio) => vec![("fio", format!("fio {}", fio.options))],
-        Action::FileIo(_) | Action::Oltp(_) => Vec::new(),
+        Action::FileIo(_) | Action::Oltp(_) | Action::RealTool(_) => Vec::new(),
     };
     for (key, text) in texts {
         match Tool::new("/bin/sh").args(["-n", "-c", "--", &text]).run() {

@@ -5,7 +5,7 @@ use super::counters::SHELL;
 use super::failure::TELLING;
 use crate::guest_fs::PROGRAM_FOLDER;
 use crate::plan::workload::{FOLDER, OUTPUT, RESULT};
-use crate::plan::{Combination, GuestFs, PASS_THROUGH, PlannedCell, Scheduler, oltp};
+use crate::plan::{Combination, GuestFs, PASS_THROUGH, PlannedCell, Scheduler, oltp, real_tool};
 
 /// fio opens all files of a personality at once.
 const OPEN_FILES: u32 = 65_536;
@@ -18,7 +18,7 @@ const MARK: &str = "NESTRACE_LAB_WORKLOAD";
 /// Shell that unmounts the file system, where the workload did not, and before that ends what uses it.
 pub(super) fn unmount_script() -> String {
     format!(
-        "{}\ngrep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER} 2> /dev/null && exit 0\n{}\n\
+        "{}\n{}\ngrep -q ' {FOLDER} ' /proc/mounts || exit 0\numount {FOLDER} 2> /dev/null && exit 0\n{}\n\
          tries=0\n\
          until umount {FOLDER} 2> {OUTPUT}; do\n\
          tries=$((tries + 1))\n\
@@ -26,6 +26,7 @@ pub(super) fn unmount_script() -> String {
          sleep 0.1\n\
          done",
         oltp::stop_script(),
+        real_tool::stop_script(),
         end_users(FOLDER)
     )
 }
@@ -152,13 +153,13 @@ fn end_if_failed(file: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::external_tool::{Tool, ToolError};
     use crate::plan::Plan;
 
-    use crate::external_tool::{Tool, ToolError};
-
-    fn cell(text: &str) -> PlannedCell {
+    /// The last cell of a plan.
+    pub(in crate::experiment) fn cell(text: &str) -> PlannedCell {
         let plan = Plan::read(text).unwrap();
         plan.cells.last().unwrap().clone()
     }
@@ -291,8 +292,11 @@ mod tests {
             "name='sysbench-rndrd'",
             "name='oltp-insert'",
             "name='unpack-tree'",
+            "name='mailserver'",
+            "name='iozone-reread'",
         ] {
-            let cell = cell(&format!("name='a'\n[[workload]]\n{workload}"));
+            let plan = Plan::read(&format!("name='a'\n[[workload]]\n{workload}")).unwrap();
+            let cell = plan.with_models(|_| true).cells.remove(0);
             for script in [
                 prepare_script(&cell, 0),
                 measure_script(&cell, 0, None),

@@ -15,6 +15,7 @@ use super::failure::{self, FailedScript};
 use super::fio_result::FioResult;
 use super::lab_guest::LabGuest;
 use super::own_guest::{self, OwnGuestWithDisks};
+use super::real_tool_result;
 use super::recorder::Recorder;
 use super::scripts::{measure_script, prepare_script, unmount_script};
 use super::sysbench_result::SysbenchResult;
@@ -26,7 +27,7 @@ use crate::interrupt;
 use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
 use crate::plan::workload::{self, Action, OUTPUT, Workload};
-use crate::plan::{Batch, OwnGuest, Plan, PlannedCell, sysbench};
+use crate::plan::{Batch, OwnGuest, Plan, PlannedCell};
 use crate::qemu_command::shared_folder;
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
@@ -255,11 +256,11 @@ fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, Pat
     if let Some(agent) = &parts.agent {
         files.extend(initramfs::libraries_in_place(agent));
     }
-    if plan.has_file_io() {
-        let program = find_program(sysbench::PROGRAM)
-            .ok_or_else(|| InitramfsError::NoProgram(sysbench::PROGRAM.to_owned()))?;
+    for name in plan.guest_programs() {
+        let program =
+            find_program(name).ok_or_else(|| InitramfsError::NoProgram(name.to_owned()))?;
         files.extend(initramfs::libraries_in_place(&program));
-        files.push((format!("/usr/bin/{}", sysbench::PROGRAM), program));
+        files.push((format!("/usr/bin/{name}"), program));
     }
     for entries in plan.trees() {
         files.push((workload::tree(entries), tree::archive(work, entries)?));
@@ -305,6 +306,10 @@ fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
             run.elapsed_s = sysbench.elapsed_s;
             run.latency = BTreeMap::from([(sysbench.what.to_owned(), sysbench.latency)]);
         }
+        Action::RealTool(tool) => {
+            let nothing = || no_result(without_figures(tool.program, result));
+            run.value = real_tool_result::parse(result, tool.figures).ok_or_else(nothing)?;
+        }
         Action::Script(script) if script.operations > 0 => {
             run.value = script.operations as f64 / run.elapsed_s.max(0.01);
         }
@@ -315,25 +320,16 @@ fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
 
 /// What is said where a program left no result, but something else.
 fn without_figures(program: &str, text: &str) -> String {
-    match text
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-    {
-        Some(line) => format!("{program} left no figures, but: {line}"),
-        None => format!("{program} left nothing"),
+    match last_lines(text, 1).trim() {
+        "" => format!("{program} left nothing"),
+        line => format!("{program} left no figures, but: {line}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::scripts::tests::cell;
     use super::*;
-
-    fn cell(text: &str) -> PlannedCell {
-        let plan = Plan::read(text).unwrap();
-        plan.cells.last().unwrap().clone()
-    }
 
     #[test]
     fn a_command_is_measured_by_the_guests_clock() {

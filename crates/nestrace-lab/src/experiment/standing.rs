@@ -91,4 +91,22 @@ mod tests {
         let took = plan.step_seconds(first);
         assert_eq!(after.seconds_left, before.seconds_left - took);
     }
+
+    #[test]
+    fn results_of_another_program_are_not_gone_on_with() {
+        let text = "name = 'p'\n[[workload]]\nname = 'iozone-read'\n";
+        let root = tempfile::tempdir().unwrap();
+        let plan = Plan::read(text).unwrap();
+        let folder = ResultsFolder::open(root.path(), text).unwrap();
+        let mut ledger = Ledger::open(&plan, folder).unwrap();
+        let steps = plan.schedule().steps;
+        ledger.note_run(&steps[0], CellRun::default()).unwrap();
+        standing(&plan, text, root.path()).unwrap();
+        let error = standing(&plan.with_models(|_| true), text, root.path()).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("those of fio, and this machine would take iozone"),
+            "{error}"
+        );
+    }
 }

@@ -2,12 +2,14 @@
 //! of sysbench fileio, databases, and what installations do.
 //!
 //! Filebench and iozone are no Debian packages, and a guest of the rig holds little: all but sysbench's and the
-//! shell ones are jobs of fio. Each says in its note what of its model it leaves out.
+//! shell ones are jobs of fio. Each says in its note what of its model it leaves out. Where the programs themselves are
+//! found they do it ([`real_tool`](super::real_tool)).
 
 use nestrace_report::lab::Metric;
 
 use super::file_io::{self, FileIo};
 use super::oltp::{self, Oltp};
+use super::real_tool;
 use super::workload::{Action, FioJobs, Scale, Script, Workload};
 
 /// Names of the library.
@@ -80,6 +82,13 @@ pub fn named(name: &str, scale: Scale, choice: Choice<'_>) -> Option<Workload> {
         scale,
         action,
         upgrade: None,
+        model: match (model, test) {
+            ("fileserver" | "webserver" | "dbserver" | "mailserver", "") => {
+                Some(real_tool::filebench(name, &scale))
+            }
+            ("iozone", test) => real_tool::iozone(test, &scale, block_size.unwrap_or("64k")),
+            _ => None,
+        },
     })
 }
 
@@ -445,5 +454,46 @@ mod tests {
             bytes <= scale.data_bytes && bytes > scale.data_bytes / 2,
             "{bytes}"
         );
+    }
+
+    #[test]
+    fn programs_that_workloads_come_from_do_them_where_they_are_found() {
+        use super::super::Plan;
+
+        let programs = |workload: &str, found: &[&str]| {
+            let text = format!("name = 'p'\n[axes]\nguest_fs = 'ext3'\n[[workload]]\n{workload}\n");
+            let plan = Plan::read(&text).unwrap();
+            let plan = plan.with_models(|program| found.contains(&program));
+            let workload = &plan.cells[0].workload;
+            assert_eq!(
+                workload.note.contains("itself"),
+                !plan.guest_programs().is_empty()
+            );
+            workload.program()
+        };
+        let both = ["filebench", "iozone"];
+        for name in ["fileserver", "webserver", "dbserver", "mailserver"] {
+            let line = format!("name = '{name}'");
+            assert_eq!(programs(&line, &both), "filebench");
+            assert_eq!(programs(&line, &["iozone"]), "fio");
+        }
+        assert_eq!(programs("name = 'iozone-read'", &both), "iozone");
+        assert_eq!(
+            programs(
+                "name = 'mine'\nuse = 'iozone-reread'\nupgrade = 'old'",
+                &both
+            ),
+            "iozone"
+        );
+        // Options of fio's, a record that iozone does not take, and what is no model of either.
+        assert_eq!(
+            programs("name = 'iozone-read'\nfio = '--end_fsync=0'", &both),
+            "fio"
+        );
+        assert_eq!(
+            programs("name = 'iozone-read'\nblock_size = '512'", &both),
+            "fio"
+        );
+        assert_eq!(programs("name = 'randread'", &both), "fio");
     }
 }

@@ -32,6 +32,7 @@ mod host_section;
 pub mod library;
 pub mod oltp;
 mod reader;
+pub mod real_tool;
 mod schedule;
 mod section;
 pub mod shipped;
@@ -145,11 +146,27 @@ impl Plan {
         Estimate::inside(self)
     }
 
-    /// Whether any of its workloads is sysbench's fileio.
+    /// The same with the programs that workloads come from (Filebench, iozone), as far as they are found: without them
+    /// these are jobs of fio. A running guest of the user's is not looked at.
     #[must_use]
-    pub fn has_file_io(&self) -> bool {
-        let mut actions = self.cells.iter().map(|cell| &cell.workload.action);
-        actions.any(|action| matches!(action, workload::Action::FileIo(_)))
+    pub fn with_models(mut self, is_found: impl Fn(&str) -> bool) -> Self {
+        let boots = self.own_guest.is_none();
+        for cell in &mut self.cells {
+            cell.workload
+                .use_model(|program| boots && is_found(program));
+        }
+        self
+    }
+
+    /// Programs that its workloads need in a guest, and that are not in every guest.
+    #[must_use]
+    pub fn guest_programs(&self) -> BTreeSet<&'static str> {
+        let workloads = self.cells.iter().map(|cell| &cell.workload);
+        let own = workloads.filter(|workload| {
+            use workload::Action;
+            matches!(workload.action, Action::FileIo(_) | Action::RealTool(_))
+        });
+        own.map(Workload::program).collect()
     }
 
     /// Entries of the trees of small files that its workloads unpack.

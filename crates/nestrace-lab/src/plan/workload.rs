@@ -8,6 +8,8 @@ use nestrace_report::lab::Metric;
 use super::axes::GuestFs;
 use super::file_io::FileIo;
 use super::oltp::Oltp;
+use super::real_tool::{Figures, RealTool};
+use super::sysbench;
 use crate::stack::GuestFsKind;
 
 /// How long and how much.
@@ -36,6 +38,8 @@ pub struct Workload {
     pub action: Action,
     /// Whether ext3 becomes ext4 before it is done, in place.
     pub upgrade: Option<Upgrade>,
+    /// The program that it comes from, which does it where it is found.
+    pub model: Option<RealTool>,
 }
 
 /// The upgrade of an ext3 to ext4 without loss, by `tune2fs` and `e2fsck`, and which files are measured then.
@@ -58,6 +62,8 @@ pub enum Action {
     FileIo(FileIo),
     /// sysbench's OLTP on a MariaDB whose data lie on the file system under test.
     Oltp(Oltp),
+    /// Filebench or iozone.
+    RealTool(RealTool),
 }
 
 /// Jobs of fio.
@@ -118,6 +124,25 @@ const UPGRADE: &str = "cd /\numount /mnt/nestrace-lab\n\
     mount -t ext4 -o $options $dev /mnt/nestrace-lab";
 
 impl Workload {
+    /// The same by the program that it comes from, where that is found.
+    pub(super) fn use_model(&mut self, is_found: impl Fn(&str) -> bool) {
+        if let Some(tool) = self.model.take().filter(|tool| is_found(tool.program)) {
+            self.note.clone_from(&tool.note);
+            self.action = Action::RealTool(tool);
+        }
+    }
+
+    /// Who does it: a program, or the shell.
+    #[must_use]
+    pub fn program(&self) -> &'static str {
+        match &self.action {
+            Action::Fio(_) => "fio",
+            Action::Script(_) => "sh",
+            Action::FileIo(_) | Action::Oltp(_) => sysbench::PROGRAM,
+            Action::RealTool(tool) => tool.program,
+        }
+    }
+
     /// Why it cannot be done on a file system, if it cannot.
     #[must_use]
     pub fn objection(&self, fs: GuestFs) -> Option<&'static str> {
@@ -154,6 +179,7 @@ impl Workload {
             Action::Script(script) => format!("cd {FOLDER}\n{}\ncd /", script.prepare),
             Action::FileIo(test) => test.prepare_script(&self.scale),
             Action::Oltp(oltp) => oltp.prepare_script(&self.scale),
+            Action::RealTool(tool) => tool.prepare.clone(),
         }
     }
 
@@ -172,13 +198,18 @@ impl Workload {
             Action::Script(script) => format!("cd {FOLDER}\n{}", script.measure),
             Action::FileIo(test) => test.measure_script(&self.scale, warm_up, seconds),
             Action::Oltp(oltp) => oltp.measure_script(warm_up, seconds),
+            Action::RealTool(tool) => tool.measure.clone(),
         }
     }
 
     /// Whether what the layout left in the page cache stays there.
     #[must_use]
     pub fn is_warm(&self) -> bool {
-        matches!(&self.action, Action::Fio(fio) if fio.is_warm)
+        match &self.action {
+            Action::Fio(fio) => fio.is_warm,
+            Action::RealTool(tool) => tool.is_warm,
+            Action::Script(_) | Action::FileIo(_) | Action::Oltp(_) => false,
+        }
     }
 
     /// The database that it loads, if it does.
@@ -186,7 +217,7 @@ impl Workload {
     pub fn oltp(&self) -> Option<&Oltp> {
         match &self.action {
             Action::Oltp(oltp) => Some(oltp),
-            Action::Fio(_) | Action::Script(_) | Action::FileIo(_) => None,
+            Action::Fio(_) | Action::Script(_) | Action::FileIo(_) | Action::RealTool(_) => None,
         }
     }
 
@@ -195,7 +226,7 @@ impl Workload {
     pub fn tree_entries(&self) -> u32 {
         match &self.action {
             Action::Script(script) => script.tree_entries,
-            Action::Fio(_) | Action::FileIo(_) | Action::Oltp(_) => 0,
+            Action::Fio(_) | Action::FileIo(_) | Action::Oltp(_) | Action::RealTool(_) => 0,
         }
     }
 
@@ -211,8 +242,9 @@ impl Workload {
     pub fn is_timed(&self) -> bool {
         match &self.action {
             Action::Fio(fio) => fio.is_timed,
+            // Filebench is told its time before anybody knows whether the run is recorded.
+            Action::Script(_) | Action::RealTool(_) => false,
             Action::FileIo(_) | Action::Oltp(_) => true,
-            Action::Script(_) => false,
         }
     }
 
@@ -223,8 +255,12 @@ impl Workload {
             Action::Fio(FioJobs { is_timed: true, .. }) | Action::FileIo(_) => {
                 self.scale.seconds + self.scale.warm_up_seconds
             }
+            Action::RealTool(RealTool {
+                figures: Figures::FilebenchSummary,
+                ..
+            }) => self.scale.seconds + 5,
             // A translated guest moves some 40 MiB/s.
-            Action::Fio(_) => (self.scale.data_bytes / (40 << 20)) as u32 + 1,
+            Action::Fio(_) | Action::RealTool(_) => (self.scale.data_bytes / (40 << 20)) as u32 + 1,
             Action::Script(script) => script.seconds,
             // The server starts, and ends with everything written back.
             Action::Oltp(_) => self.scale.seconds + self.scale.warm_up_seconds + 20,
@@ -274,6 +310,7 @@ mod tests {
                 is_warm: false,
             }),
             upgrade: None,
+            model: None,
         };
         let timed = workload.measure_script(None);
         assert!(timed.contains("--runtime=10 --ramp_time=2"), "{timed}");

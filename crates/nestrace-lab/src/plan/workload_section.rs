@@ -143,6 +143,8 @@ fn workload(
             return Err(section.error(&span, "fio has options of fio and nothing for a shell"));
         }
         jobs.options = options.to_owned();
+        // These are fio's.
+        workload.model = None;
         if !workload.note.is_empty() {
             workload.note.push_str(&format!("; with {options}"));
         }
@@ -174,7 +176,8 @@ fn unused_keys(used: &str, action: &Action) -> &'static [&'static str] {
         Action::Fio(_) => &["seconds", "threads"],
         Action::FileIo(_) => &["fio", "threads"],
         Action::Oltp(_) => &["block_size", "fio"],
-        Action::Script(_) => &["block_size", "fio", "seconds", "threads"],
+        // A plan is read before anybody looks for them.
+        Action::Script(_) | Action::RealTool(_) => &["block_size", "fio", "seconds", "threads"],
     }
 }
 
@@ -238,6 +241,7 @@ fn own_fio(scale: Scale) -> Workload {
         scale,
         action: Action::Fio(jobs),
         upgrade: None,
+        model: None,
     }
 }
 
@@ -269,6 +273,7 @@ fn command(
         scale,
         action: Action::Script(script),
         upgrade: None,
+        model: None,
     })
 }
 

@@ -125,15 +125,26 @@ impl Account {
         }
         side.mounts.clone_from(&hello.mounts);
         side.backend_reason.clone_from(&hello.backend_reason);
-        side.end_mono_ns = 0;
+        side.clock_correction_ppm = side.clock_correction_ppm.max(hello.clock_correction_ppm);
         trim(side);
     }
 
-    /// The probes are attached: a session of the agent begins, and counts its losses from 0.
+    /// Whether the newest side has been live.
+    #[must_use]
+    pub fn was_live(&self) -> bool {
+        self.sides.last().is_some_and(|side| side.live_mono_ns != 0)
+    }
+
+    /// The probes are attached: a session of the agent begins, and counts its losses from 0. What happened
+    /// since the side's last session is lost, and nobody counted it: it stands for one event.
     pub fn live(&mut self, live: Live) {
         for counter in self.losses.values_mut() {
             counter.before = counter.before.saturating_add(counter.now);
             counter.now = 0;
+        }
+        if self.was_live() {
+            let blocks = self.losses.entry(Source::Block as u32).or_default();
+            blocks.before = blocks.before.saturating_add(1);
         }
         let Some(side) = self.sides.last_mut() else {
             return;
@@ -141,6 +152,7 @@ impl Account {
         if side.live_mono_ns == 0 {
             side.live_mono_ns = live.mono_ns;
         }
+        side.end_mono_ns = 0;
         side.probes = live.probes;
         trim(side);
     }
@@ -239,16 +251,23 @@ impl Account {
         self.sides.iter().map(row).collect()
     }
 
-    /// Nothing was heard of the guest between these two times of the host.
+    /// Nothing was heard of the guest between these two times of the host. What touches the gap before is one
+    /// with it.
     pub fn gap(&mut self, from_host_ns: u64, to_host_ns: u64, reason: &str) {
-        if let Some(side) = self.sides.last_mut()
-            && side.gaps.len() < MAX_GAPS
-        {
-            side.gaps.push(Gap {
-                from_host_ns,
-                to_host_ns,
-                reason: reason.to_owned(),
-            });
+        let Some(side) = self.sides.last_mut() else {
+            return;
+        };
+        let mut gap = Gap {
+            from_host_ns,
+            to_host_ns,
+            reason: reason.to_owned(),
+        };
+        if let Some(last) = side.gaps.pop_if(|last| from_host_ns <= last.to_host_ns) {
+            gap.from_host_ns = from_host_ns.min(last.from_host_ns);
+            gap.to_host_ns = to_host_ns.max(last.to_host_ns);
+        }
+        if side.gaps.len() < MAX_GAPS {
+            side.gaps.push(gap);
         }
     }
 
@@ -355,6 +374,23 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_correction_of_the_clock_stays() {
+        let mut account = Account::new("vm1");
+        let says = |clock_correction_ppm| AgentHello {
+            clock_correction_ppm,
+            ..hello("a", 0, 0, 0)
+        };
+        account.begin_side(&says(None), "f");
+        for (said, kept) in [(None, None), (Some(20), Some(20)), (Some(9000), Some(9000))] {
+            account.update_side(&says(said));
+            assert_eq!(account.sides[0].clock_correction_ppm, kept);
+        }
+        // The next session of the same agent begins to measure anew.
+        account.update_side(&says(None));
+        assert_eq!(account.sides[0].clock_correction_ppm, Some(9000));
+    }
+
+    #[test]
     fn boots_are_told_apart_and_bounded() {
         let mut account = Account::new("vm1");
         assert!(!account.is_same_side(&hello("a", 1, 1, 1)));
@@ -408,7 +444,20 @@ mod tests {
             });
             account.lost(Lost { source: 0, total });
         }
-        assert_eq!(account.n_lost(), 600);
+        // And nobody counted what happened in between.
+        assert_eq!(account.n_lost(), 600 + 1);
+    }
+
+    #[test]
+    fn gaps_that_touch_are_one() {
+        let mut account = Account::new("vm1");
+        account.begin_side(&hello("a", 0, 0, 0), "f");
+        for (from, to) in [(10, 20), (15, 30), (40, 50), (35, 45)] {
+            account.gap(from, to, "x");
+        }
+        let gaps = account.sides[0].gaps.iter();
+        let gaps: Vec<_> = gaps.map(|g| (g.from_host_ns, g.to_host_ns)).collect();
+        assert_eq!(gaps, [(10, 30), (35, 50)]);
     }
 
     #[test]
@@ -423,9 +472,9 @@ mod tests {
         account.refuse("a", 1);
         assert_eq!(account.sides[0].refused[0].times, 3);
         assert_eq!(account.refused_without_side().count(), 0);
-        for _ in 0..1000 {
+        for n in 0..1000 {
             account.note(0, "agent_says", "x");
-            account.gap(1, 2, "x");
+            account.gap(10 * n, 10 * n + 2, "x");
         }
         assert_eq!(
             (account.notices.len(), account.sides[0].gaps.len()),

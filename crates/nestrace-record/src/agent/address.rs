@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use nestrace_trace::manifest::Guest;
+use nestrace_trace::printable;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -80,20 +81,7 @@ impl FromStr for Choice {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unix { path, .. } => {
-                for c in path.chars() {
-                    write!(
-                        f,
-                        "{}",
-                        if c.is_control() {
-                            char::REPLACEMENT_CHARACTER
-                        } else {
-                            c
-                        }
-                    )?;
-                }
-                Ok(())
-            }
+            Self::Unix { path, .. } => f.write_str(&printable(path)),
             Self::Vsock { cid, port } => write!(f, "vsock:{cid}:{port}"),
         }
     }

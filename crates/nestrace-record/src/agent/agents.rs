@@ -1,7 +1,6 @@
 //! The agents of all guests: a thread for each, and what the recorder sees of them.
 
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -9,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::account::{Account, State};
 use super::address::Address;
 use super::session::Session;
+use crate::recording::held_dir::HeldDir;
 
 /// A guest and the channel to its agent.
 #[derive(Clone, Debug)]
@@ -43,17 +43,23 @@ pub(super) struct Shared {
 }
 
 impl Agents {
-    /// Connects to every place and asks for a recording of this detail. The streams go into `dir`.
+    /// Connects to every place and asks for a recording of this detail. The streams go into `dir`; those of
+    /// each guest may have `limit_bytes` until [`Self::set_limit`] says otherwise.
     /// Call it while there are privileges: sockets of QEMU's belong to other users.
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub fn start(places: &[Place], dir: &Path, detail: &str) -> io::Result<Self> {
+    pub fn start(
+        places: &[Place],
+        dir: &Arc<HeldDir>,
+        detail: &str,
+        limit_bytes: u64,
+    ) -> io::Result<Self> {
         let mut agents = Self::default();
         for place in places {
             let shared = Arc::new(Shared {
                 account: Mutex::new(Account::new(&place.guest)),
-                limit_bytes: AtomicU64::new(u64::MAX),
+                limit_bytes: AtomicU64::new(limit_bytes),
                 ..Shared::default()
             });
             let session = Session::new(place, dir, detail, Arc::clone(&shared));

@@ -13,6 +13,9 @@ const BEHIND_NS: u64 = 10_000_000_000;
 /// How far an event may lie ahead of the guest's clock as the host expects it.
 const AHEAD_NS: u64 = 5_000_000_000;
 
+/// How far behind itself the guest's clock may be seen without having gone back.
+const BACK_NS: u64 = 1_000_000_000;
+
 /// Devices that a guest may name in one stream.
 const MAX_DEVICES: usize = 1024;
 
@@ -50,6 +53,8 @@ impl EventRefusal {
 pub struct EventCheck {
     devices: BTreeSet<u32>,
     newest_ns: u64,
+    /// The latest that the guest's clock has shown, events apart.
+    shown_ns: u64,
     hello_guest_ns: u64,
     hello_host_ns: u64,
 }
@@ -61,6 +66,7 @@ impl EventCheck {
         Self {
             devices: BTreeSet::new(),
             newest_ns: guest_ns,
+            shown_ns: guest_ns,
             hello_guest_ns: guest_ns,
             hello_host_ns: host_ns,
         }
@@ -73,14 +79,32 @@ impl EventCheck {
     }
 
     /// The latest that the guest's clock can show. It may stand still while the guest is paused, but
-    /// it does not run a hundredth faster than the host's.
+    /// it does not run a quarter faster than the host's, even if NTP bends both as far as kernels allow
+    /// ([`MAX_CLOCK_CORRECTION_PPM`](nestrace_trace::manifest::MAX_CLOCK_CORRECTION_PPM)).
     #[must_use]
     pub fn latest_ns(&self, host_ns: u64) -> u64 {
         let elapsed = host_ns.saturating_sub(self.hello_host_ns);
         self.hello_guest_ns
             .saturating_add(elapsed)
-            .saturating_add(elapsed / 100)
+            .saturating_add(elapsed / 4)
             .saturating_add(AHEAD_NS)
+    }
+
+    /// Time of the newest event.
+    #[must_use]
+    pub fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
+    /// The guest's clock shows this time. `false` where it has gone back, which it does in no boot: a snapshot
+    /// of the guest was loaded, and all of its events would be [`EventRefusal::Behind`].
+    pub fn goes_on(&mut self, guest_ns: u64) -> bool {
+        let latest_ns = self.shown_ns.max(self.newest_ns);
+        let goes_on = guest_ns.saturating_add(BACK_NS) >= latest_ns;
+        if goes_on {
+            self.shown_ns = self.shown_ns.max(guest_ns);
+        }
+        goes_on
     }
 
     /// Checks an event and takes out of it what a guest has no say in. `latest_ns` is
@@ -162,6 +186,30 @@ mod tests {
             check(Kind::JournalCommitStart as u8, 3, 100 * SECOND),
             Ok(3)
         );
+    }
+
+    /// A guest's NTP may make up for minutes, while the host's goes the other way.
+    #[test]
+    fn a_clock_that_ntp_bends_is_not_ahead() {
+        let check = EventCheck::new(0, 0);
+        for (ppm, fits) in [(181_000, true), (300_000, false)] {
+            let shows = 1000 * SECOND + 1000 * ppm * 1000;
+            assert_eq!(shows <= check.latest_ns(1000 * SECOND), fits, "{ppm} ppm");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_is_noticed() {
+        let mut check = EventCheck::new(100 * SECOND, 0);
+        assert!(check.goes_on(105 * SECOND) && check.goes_on(104 * SECOND));
+        assert!(!check.goes_on(103 * SECOND));
+        let mut event = Event {
+            kind: Kind::Thread as u8,
+            ts_ns: 107 * SECOND,
+            ..Event::default()
+        };
+        assert_eq!(check.check(&mut event, u64::MAX), Ok(()));
+        assert!(!check.goes_on(105 * SECOND) && check.goes_on(107 * SECOND));
     }
 
     #[test]

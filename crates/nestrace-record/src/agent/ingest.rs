@@ -6,23 +6,23 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod sides;
+
 use std::io::Write;
 
 use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchDecoder, Frame, FrameError, FrameReader, HostMessage, Start,
-    VERSION,
+    AgentMessage, BatchDecoder, Frame, FrameError, FrameReader, HostMessage, Start, VERSION,
 };
 use nestrace_trace::{Batch, Event, StreamWriter, WriteError};
 
 use super::account::{Account, State};
 use super::event_check::{EventCheck, EventRefusal};
 use super::round_trips::RoundTrips;
+use super::stream_losses::StreamLosses;
 use super::throttle::Throttle;
 
 /// Frames that cannot be used; with more, the agent is given up.
 const MAX_REFUSED_FRAMES: u64 = 10_000;
-/// A guest's facts change a few times at most.
-const MAX_HELLOS: u64 = 1_000;
 
 /// Where the streams of a guest go.
 pub trait Streams {
@@ -54,6 +54,9 @@ pub enum IngestError {
     /// It began too many sessions.
     #[error("go on with the agent: it says that the guest was started {0} times")]
     TooManySides(usize),
+    /// What it says of the guest changes without end.
+    #[error("go on with the agent: it tells the guest's disks and mounts again and again")]
+    TooManyHellos,
     /// Too much of it was of no use.
     #[error("go on with the agent: {0} of its messages were refused")]
     TooMuchRefused(u64),
@@ -77,8 +80,13 @@ pub struct Ingest<S: Streams> {
     session: u64,
     in_session: bool,
     refused_frames: u64,
-    n_hellos: u64,
+    stream_losses: StreamLosses,
+    /// Disks that were asked for and that its newest Hello does not find.
+    missing: Vec<String>,
     heard_ns: u64,
+    /// The last word before its newest Hello, or before the first since it recorded.
+    before_hello_ns: u64,
+    time_went_back: bool,
     /// What the manifest will say.
     pub account: Account,
 }
@@ -101,8 +109,11 @@ impl<S: Streams> Ingest<S> {
             session,
             in_session: false,
             refused_frames: 0,
-            n_hellos: 0,
+            stream_losses: StreamLosses::default(),
+            missing: Vec::new(),
             heard_ns: 0,
+            before_hello_ns: 0,
+            time_went_back: false,
             account: Account::new(guest),
         }
     }
@@ -144,6 +155,23 @@ impl<S: Streams> Ingest<S> {
     #[must_use]
     pub fn heard_ns(&self) -> u64 {
         self.heard_ns
+    }
+
+    /// Since when the newest side's recording is missing, if nothing more comes in this state: an agent that
+    /// attaches anew has said something, and records nothing.
+    #[must_use]
+    pub fn missing_since_ns(&self, state: State) -> u64 {
+        if state == State::Attaching && self.account.was_live() {
+            self.before_hello_ns
+        } else {
+            self.heard_ns
+        }
+    }
+
+    /// Whether the guest's time has gone back since the last call, so that its events are of no use until
+    /// it begins a session anew.
+    pub fn time_went_back(&mut self) -> bool {
+        std::mem::take(&mut self.time_went_back)
     }
 
     /// How long nothing is to be read from the port, so that a guest gets no more than its share.
@@ -212,75 +240,27 @@ impl<S: Streams> Ingest<S> {
         Ok(())
     }
 
-    fn hello(&mut self, hello: AgentHello, now_ns: u64) -> Result<(), IngestError> {
-        if hello.session != self.session {
-            return self.refuse_frame("answer to another recorder");
-        }
-        if hello.protocol != VERSION {
-            return Err(IngestError::Protocol(hello.protocol));
-        }
-        self.n_hellos += 1;
-        if self.n_hellos > MAX_HELLOS {
-            return Err(IngestError::TooMuchRefused(self.n_hellos));
-        }
-        self.in_session = true;
-        self.heard_ns = now_ns;
-        if self.account.is_same_side(&hello) {
-            self.account.update_side(&hello);
-        } else {
-            self.begin_side(&hello, now_ns)?;
-        }
-        let disks = self.account.sides.last().into_iter().flat_map(|s| &s.disks);
-        self.check.know(disks.map(|disk| disk.dev));
-        if !matches!(self.account.state, State::Live) {
-            self.account.state = State::Attaching;
-        }
-        for name in &hello.missing {
-            let message = format!("its agent finds no disk {name}");
-            self.account.note(now_ns, "agent_says", &message);
-        }
-        Ok(())
-    }
-
-    /// The guest's first side, or that of another boot.
-    fn begin_side(&mut self, hello: &AgentHello, now_ns: u64) -> Result<(), IngestError> {
-        let n_sides = self.account.sides.len();
-        let file = self
-            .account
-            .next_stream()
-            .ok_or(IngestError::TooManySides(n_sides))?;
-        if n_sides > 0 {
-            self.close_writer();
-            let samples = self.trips.take();
-            if let Some(side) = self.account.side() {
-                side.clock_samples = samples;
-            }
-            let message = "it was started again; what follows is a stream of its own";
-            self.account.note(now_ns, "guest_rebooted", message);
-            self.account.tell(message);
-        }
-        self.writer = Some(self.streams.open(&file).map_err(IngestError::Stream)?);
-        self.check = EventCheck::new(hello.mono_ns, now_ns);
-        self.account.begin_side(hello, &file);
-        self.account.state = State::Attaching;
-        Ok(())
-    }
-
     fn message(&mut self, message: AgentMessage<'_>, now_ns: u64) -> Result<(), IngestError> {
         match message {
             AgentMessage::Hello(_) => {}
             AgentMessage::Batch(payload) => return self.take_batch(payload, now_ns),
             AgentMessage::Pong { token, guest_ns } => {
-                if guest_ns > self.check.latest_ns(now_ns)
-                    || !self.trips.answered(token, guest_ns, now_ns)
-                {
+                if guest_ns > self.check.latest_ns(now_ns) || !self.trips.is_open(token) {
                     return self.refuse_frame("answer to no question");
+                }
+                if self.check.goes_on(guest_ns) {
+                    self.trips.answered(token, guest_ns, now_ns);
+                } else {
+                    self.time_went_back = true;
                 }
             }
             AgentMessage::Live(live) if live.mono_ns > self.check.latest_ns(now_ns) => {
                 return self.refuse_frame("time ahead of the guest's clock");
             }
             AgentMessage::Live(live) => {
+                if self.account.was_live() {
+                    self.begins_again(now_ns);
+                }
                 self.account.live(live);
                 self.account.state = State::Live;
             }
@@ -334,11 +314,14 @@ impl<S: Streams> Ingest<S> {
 
     fn take_events(&mut self, events: impl Iterator<Item = Event>, now_ns: u64) {
         let latest_ns = self.check.latest_ns(now_ns);
-        let full = self.bytes() > self.streams.limit_bytes();
+        let full = self.is_full();
         for mut event in events {
             match self.check.check(&mut event, latest_ns) {
                 Ok(()) if full => self.account.not_written(1),
-                Ok(()) => self.write(&event, now_ns),
+                Ok(()) => {
+                    self.stream_losses.go_on(&mut event);
+                    self.write(&event, now_ns);
+                }
                 Err(refusal) => self.refuse_event(refusal),
             }
         }
@@ -394,6 +377,10 @@ impl<S: Streams> Ingest<S> {
     fn bytes(&self) -> u64 {
         let now = self.writer.as_ref().map_or(0, |w| w.written().stream_bytes);
         self.bytes_before.saturating_add(now)
+    }
+
+    fn is_full(&mut self) -> bool {
+        self.bytes() > self.streams.limit_bytes()
     }
 
     /// Writes what waits, so that a crash costs no more. Every 250 ms.

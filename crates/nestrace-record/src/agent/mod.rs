@@ -2,7 +2,7 @@
 //!
 //! Each guest has a thread of its own, so a slow or hostile one holds up neither the host's side nor
 //! another guest. `agents` starts the threads, `address` connects, `session` talks, `ingest` takes in, `event_check` and `throttle`
-//! say what a guest may send, `round_trips` asks for its clock, `account` is what the manifest says.
+//! say what a guest may send, `stream_losses` keeps the totals of a stream over sessions, `round_trips` asks for its clock, `account` is what the manifest says.
 //!
 //! **What comes from a guest is hostile.** Frames, texts and lists are bounded by
 //! [`nestrace_trace::wire`]; here events are bounded in kind, device and time, streams in size, and
@@ -15,6 +15,7 @@ pub mod event_check;
 pub mod ingest;
 pub mod round_trips;
 mod session;
+pub mod stream_losses;
 pub mod throttle;
 
 pub use account::{Account, State};

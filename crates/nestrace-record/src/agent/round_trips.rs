@@ -45,6 +45,12 @@ impl RoundTrips {
         token
     }
 
+    /// Whether a question of this token waits for its answer.
+    #[must_use]
+    pub fn is_open(&self, token: u64) -> bool {
+        self.open.iter().any(|(open, _)| *open == token)
+    }
+
     /// An answer has come; `false` if nobody asked, or too long ago.
     pub fn answered(&mut self, token: u64, guest_ns: u64, host_received_ns: u64) -> bool {
         let Some(at) = self.open.iter().position(|(open, _)| *open == token) else {

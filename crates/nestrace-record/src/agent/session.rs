@@ -1,10 +1,8 @@
 //! Talking with one agent, in a thread of its own.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -19,7 +17,8 @@ use super::account::State;
 use super::address::Address;
 use super::agents::{Place, Shared};
 use super::ingest::{Ingest, IngestError, Streams};
-use crate::{clock, recording::privileges};
+use crate::clock;
+use crate::recording::{held_dir::HeldDir, privileges};
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_millis(300);
@@ -39,7 +38,7 @@ const SILENT_ATTACHING_NS: u64 = 60_000_000_000;
 /// How often the question for a recording is repeated: an agent that was started anew finds it, and
 /// one that is in the session passes over it.
 const ASK_AGAIN_NS: u64 = 3_000_000_000;
-/// How often a session may begin anew after bytes that could not be understood.
+/// How often a session may begin anew after bytes that could not be understood, or a time that went back.
 const MAX_NEW_SESSIONS: u32 = 16;
 /// How long an agent may take to end.
 const END_NS: u64 = 2_000_000_000;
@@ -54,7 +53,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Makes the streams' files in the bundle.
 struct Files {
-    dir: PathBuf,
+    dir: Arc<HeldDir>,
     shared: Arc<Shared>,
 }
 
@@ -64,12 +63,8 @@ impl Streams for Files {
 
     fn open(&mut self, file: &str) -> Result<StreamWriter<File, File>, String> {
         let new = |name: &str| {
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o644)
-                .open(self.dir.join(name))
-                .map_err(|error| format!("create {name}: {error}"))
+            let made = self.dir.new_file(name);
+            made.map_err(|error| format!("create {name}: {error}"))
         };
         let (stream, index) = (new(file)?, new(&index_of(file))?);
         StreamWriter::new(stream, index).map_err(|error| format!("start {file}: {error}"))
@@ -93,20 +88,35 @@ pub(super) struct Session {
     next_connect_ns: u64,
     /// When a silent agent was last asked.
     asked_ns: u64,
-    /// Since when it is silent, and where it stood then.
-    silent: Option<(u64, State)>,
+    silent: Option<Silence>,
     stop_ns: Option<u64>,
     new_sessions: u32,
     connect_error: Option<String>,
+}
+
+/// An agent that is silent.
+#[derive(Clone, Copy)]
+struct Silence {
+    /// Since when its recording is missing.
+    since_ns: u64,
+    /// When it was heard last.
+    heard_ns: u64,
+    /// Where it stood then.
+    state: State,
 }
 
 /// Why a session's loop ends.
 type Over = ();
 
 impl Session {
-    pub(super) fn new(place: &Place, dir: &Path, detail: &str, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        place: &Place,
+        dir: &Arc<HeldDir>,
+        detail: &str,
+        shared: Arc<Shared>,
+    ) -> Self {
         let files = Files {
-            dir: dir.to_owned(),
+            dir: Arc::clone(dir),
             shared: Arc::clone(&shared),
         };
         // Another recorder's number is told apart by time and process.
@@ -190,9 +200,17 @@ impl Session {
     }
 
     fn note_end(&mut self, now_ns: u64) {
+        let attaching_since_ns = self.ingest.missing_since_ns(State::Attaching);
         let account = &mut self.ingest.account;
         match account.state {
             State::Live | State::Attaching => {
+                if account.state == State::Attaching && account.was_live() {
+                    account.gap(
+                        attaching_since_ns,
+                        now_ns,
+                        "its agent began anew and never recorded",
+                    );
+                }
                 account.note(
                     now_ns,
                     "agent_silent",
@@ -200,8 +218,9 @@ impl Session {
                 );
             }
             State::Silent => {
-                if let Some((from, _)) = self.silent {
-                    account.gap(from, now_ns, "no word from the agent to the end");
+                if let Some(silence) = self.silent {
+                    let since_ns = silence.since_ns;
+                    account.gap(since_ns, now_ns, "no word from the agent to the end");
                 }
             }
             State::NoAnswer | State::NotConnected => {
@@ -249,6 +268,7 @@ impl Session {
     /// Notes when nothing is heard any more, and when something is again.
     fn watch_silence(&mut self, now_ns: u64) {
         let heard_ns = self.ingest.heard_ns();
+        let missing_since_ns = self.ingest.missing_since_ns(self.ingest.account.state);
         let account = &mut self.ingest.account;
         let may_be_silent_ns = match account.state {
             State::Attaching => SILENT_ATTACHING_NS,
@@ -257,16 +277,24 @@ impl Session {
         let quiet = now_ns.saturating_sub(heard_ns) > may_be_silent_ns;
         match account.state {
             state @ (State::Live | State::Attaching) if quiet || self.port.is_none() => {
-                self.silent = Some((heard_ns, state));
+                self.silent = Some(Silence {
+                    since_ns: missing_since_ns,
+                    heard_ns,
+                    state,
+                });
                 account.state = State::Silent;
                 account.note(now_ns, "agent_silent", "nothing is heard of its agent");
                 self.asked_ns = 0;
             }
-            State::Silent if !quiet && self.port.is_some() => {
-                let (from, state) = self.silent.take().unwrap_or((heard_ns, State::Live));
-                account.gap(from, heard_ns, "no word from the agent");
-                account.note(now_ns, "agent_back", "its agent is heard again");
-                account.state = state;
+            // A new connection is none: whoever is there begins a session of its own, or is not heard.
+            State::Silent if !quiet => {
+                if let Some(silence) = self.silent.take_if(|s| heard_ns > s.heard_ns) {
+                    if silence.state == State::Live {
+                        account.gap(silence.since_ns, heard_ns, "no word from the agent");
+                    }
+                    account.note(now_ns, "agent_back", "its agent is heard again");
+                    account.state = silence.state;
+                }
             }
             _ => {}
         }
@@ -374,6 +402,8 @@ impl Session {
         let fed = self.ingest.feed(chunk.get(..n).unwrap_or_default(), now_ns);
         if let Err(error) = fed {
             self.give_up(&error, now_ns)?;
+        } else if self.ingest.time_went_back() && self.stop_ns.is_none() {
+            self.begin_anew(now_ns);
         }
         self.announce(before);
         Ok(())
@@ -382,17 +412,16 @@ impl Session {
     /// Bytes that cannot be understood: an agent that was killed within a frame leaves the like behind,
     /// so there is another session. A bounded number of them.
     fn give_up(&mut self, error: &IngestError, now_ns: u64) -> Result<(), Over> {
-        let account = &mut self.ingest.account;
-        account.refuse("stream that cannot be understood", 1);
+        self.ingest
+            .account
+            .refuse("stream that cannot be understood", 1);
         let is_damage = matches!(
             error,
             IngestError::Frame(
                 FrameError::Magic { .. } | FrameError::Checksum { .. } | FrameError::Length { .. }
             )
         );
-        if is_damage && self.new_sessions < MAX_NEW_SESSIONS {
-            self.new_sessions += 1;
-            self.ask(now_ns, true);
+        if is_damage && self.begin_anew(now_ns) {
             return Ok(());
         }
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
@@ -400,10 +429,21 @@ impl Session {
             "failed to {error}{}; its agent is not listened to any more",
             cause.unwrap_or_default()
         );
+        let account = &mut self.ingest.account;
         account.note(now_ns, "agent_refused", &message);
         account.tell(&message);
         account.state = State::Ended;
         Err(())
+    }
+
+    /// Asks for another session; whether there may be one more.
+    fn begin_anew(&mut self, now_ns: u64) -> bool {
+        let may = self.new_sessions < MAX_NEW_SESSIONS;
+        if may {
+            self.new_sessions += 1;
+            self.ask(now_ns, true);
+        }
+        may
     }
 
     /// Says on the terminal, and at once to the recorder, what has changed.

@@ -7,12 +7,17 @@ const BYTES_PER_S: u64 = 64 << 20;
 const EVENTS_PER_S: u64 = 2_000_000;
 /// What may come at once after a silence, in seconds of the above.
 const BURST_S: u64 = 2;
+/// An agent looks once a second whether disks or mounts have changed, and on a host of containers they have
+/// each time. What a stuck port has kept of that may come at once.
+const HELLOS_PER_S: u64 = 1;
+const BURST_HELLOS: u64 = 1000;
 
 /// Counts what comes against the time that passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Throttle {
     bytes: Bucket,
     events: Bucket,
+    hellos: Bucket,
 }
 
 /// What is owed, in nanoseconds of the allowed rate.
@@ -45,6 +50,12 @@ impl Throttle {
     pub fn charge(&mut self, bytes: u64, events: u64, now_ns: u64) {
         self.bytes.charge(bytes, BYTES_PER_S, now_ns);
         self.events.charge(events, EVENTS_PER_S, now_ns);
+    }
+
+    /// A Hello came; `false` where they are too many.
+    pub fn take_hello(&mut self, now_ns: u64) -> bool {
+        self.hellos.charge(1, HELLOS_PER_S, now_ns);
+        self.hellos.owed_ns <= BURST_HELLOS / HELLOS_PER_S * 1_000_000_000
     }
 
     /// How long nothing is to be read; 0 if it may go on.
@@ -86,6 +97,16 @@ mod tests {
         let total = through(64 << 10, 1);
         assert!(total <= (BYTES_PER_S >> 16) * (10 + BURST_S) + 1, "{total}");
         assert!(total >= (BYTES_PER_S >> 16) * 9);
+    }
+
+    #[test]
+    fn facts_may_change_every_second_for_a_day() {
+        let mut throttle = Throttle::default();
+        let mut hello = |ms: u64| throttle.take_hello(ms * 1_000_000);
+        assert!((1..86_400).all(|s| hello(s * 1001)));
+        let stuck_until = 86_400 * 1001;
+        assert!((0..BURST_HELLOS / 2).all(|_| hello(stuck_until)));
+        assert!((0..BURST_HELLOS).any(|_| !hello(stuck_until)));
     }
 
     #[test]

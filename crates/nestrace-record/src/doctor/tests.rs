@@ -262,6 +262,20 @@ fn a_qemu_that_cannot_be_read() {
     );
 }
 
+#[test]
+fn a_guest_s_name_cannot_write_on_the_terminal() {
+    let named = QemuBinary {
+        guest: Some("vm\u{1b}]0;x\u{7}".to_owned()),
+        ..qemu(&[])
+    };
+    let report = DoctorReport::new(open_machine(), &frozen("6.1"), &[named]);
+    let text = report.to_text();
+    assert!(
+        text.contains("\nQEMU guest vm\u{fffd}]0;x\u{fffd} (pid 4711"),
+        "{text:?}"
+    );
+}
+
 /// The machine that runs the tests. As root nothing may stay unknown that an attempt answers.
 #[test]
 fn this_machine() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use nestrace_kernel::plan::ProbePlan;
+use nestrace_trace::printable_lines;
 
 use super::checks::{AS_ROOT, Check, State};
 use super::{DoctorReport, QemuReport};
@@ -120,5 +121,5 @@ fn write_refused(text: &mut String, plan: &ProbePlan) {
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{line}");
+    let _ = writeln!(text, "{}", printable_lines(&line.to_string()));
 }

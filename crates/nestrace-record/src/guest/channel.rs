@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use nestrace_trace::manifest::Guest;
+use nestrace_trace::printable;
 use serde_json::{Map, Value, json};
 
 use super::command_line::AGENT_PORT;
@@ -293,12 +294,6 @@ fn quoted(text: &str) -> String {
         return text;
     }
     format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 fn section(out: &mut String, text: &str) {

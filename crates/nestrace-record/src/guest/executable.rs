@@ -3,7 +3,6 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::fs::File;
-use std::path::Path;
 
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache};
 
@@ -76,8 +75,8 @@ pub fn may_be_qemu(argv: &[String]) -> bool {
 
 /// Whether an executable has the functions of a QEMU system emulator. `false` where it cannot be read.
 #[must_use]
-pub fn has_qemu_symbols(path: &Path) -> bool {
-    let Some(cache) = open(path) else {
+pub fn has_qemu_symbols(file: File) -> bool {
+    let Some(cache) = cached(file) else {
         return false;
     };
     let Ok(elf) = object::File::parse(&cache) else {
@@ -102,8 +101,8 @@ pub fn has_qemu_symbols(path: &Path) -> bool {
 /// The version that the executable prints with `--version`, read instead of run: the program of a
 /// container is not to be started with the recorder's rights.
 #[must_use]
-pub fn version(path: &Path) -> Option<String> {
-    let cache = open(path)?;
+pub fn version(file: File) -> Option<String> {
+    let cache = cached(file)?;
     let elf = object::File::parse(&cache).ok()?;
     let rodata = elf.section_by_name(".rodata")?;
     if rodata.size() > MAX_RODATA {
@@ -131,8 +130,7 @@ fn version_in(bytes: &[u8]) -> Option<String> {
     None
 }
 
-fn open(path: &Path) -> Option<ReadCache<File>> {
-    let file = File::open(path).ok()?;
+fn cached(file: File) -> Option<ReadCache<File>> {
     let about = file.metadata().ok()?;
     (about.is_file() && about.len() <= MAX_EXECUTABLE).then(|| ReadCache::new(file))
 }
@@ -192,8 +190,9 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_qemu() {
-        assert!(!has_qemu_symbols(Path::new("/proc/self/exe")));
-        assert!(!has_qemu_symbols(Path::new("/dev/null")));
-        assert_eq!(version(Path::new("/bin/sh")), None);
+        let open = |path: &str| File::open(path).expect("it is there");
+        assert!(!has_qemu_symbols(open("/proc/self/exe")));
+        assert!(!has_qemu_symbols(open("/dev/null")));
+        assert_eq!(version(open("/bin/sh")), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Everything about one guest, from its process, its monitor and its images.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
@@ -15,9 +15,8 @@ use super::process::{self, OpenFiles, Process};
 use super::qmp::{self, Facts};
 use super::select::Identity;
 use super::{executable, socket};
-use crate::recording::watch::FileIdentity;
-use crate::topology::image_file::{self, Viewer};
-use crate::topology::{Survey, image_chain};
+use crate::topology::image_file::{self, FileIdentity, Viewer};
+use crate::topology::{Survey, image_chain, namespace};
 
 /// What only asking the process can tell; collected for all guests at the same time.
 #[derive(Debug, Default)]
@@ -91,12 +90,14 @@ pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
 
 /// The version in the binary, also where the dynamic loader runs it.
 fn version_of(process: &Process) -> String {
-    let program = process
-        .argv
-        .first()
-        .map(|p| process.proc_path(&format!("root/{p}")));
-    executable::version(&process.proc_path("exe"))
-        .or_else(|| executable::version(&program?))
+    let own = File::open(process.proc_path("exe"));
+    let program = || {
+        let path = Path::new(process.argv.first()?);
+        namespace::open_regular(process.pid, path).ok()
+    };
+    own.ok()
+        .and_then(executable::version)
+        .or_else(|| executable::version(program()?))
         .unwrap_or_default()
 }
 
@@ -305,7 +306,7 @@ fn host_pci_reason(place: &str) -> Option<String> {
     } else {
         format!("/sys/bus/pci/devices/{place}")
     };
-    let class = fs::read_to_string(Path::new(&path).join("class")).ok();
+    let class = sysfs_text(&Path::new(&path).join("class"));
     let kind = match class.as_deref().and_then(|c| c.trim().strip_prefix("0x")) {
         Some(class) if class.starts_with("0108") => "an NVMe controller",
         Some(class) if class.starts_with("01") => "a storage controller",
@@ -315,4 +316,32 @@ fn host_pci_reason(place: &str) -> Option<String> {
     Some(format!(
         "vfio: the guest drives {kind} of the host itself ({place}); neither QEMU nor the host's block layer sees the requests"
     ))
+}
+
+/// An attribute in sysfs. The path comes from a command line: what it leads to elsewhere may be a FIFO, or have no end.
+fn sysfs_text(path: &Path) -> Option<String> {
+    let path = fs::canonicalize(path).ok()?;
+    let text = path.starts_with("/sys").then(|| fs::read_to_string(path));
+    text?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_fifo_for_a_pci_device_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let class = folder.path().join("class");
+        nix::unistd::mkfifo(&class, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let place = folder.path().display().to_string();
+        let (told, answer) = mpsc::channel();
+        std::thread::spawn(move || told.send(host_pci_reason(&place)));
+        let reason = answer.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(reason.unwrap().contains("a PCI device of the host"));
+        assert!(sysfs_text(Path::new("/sys/devices/system/cpu/possible")).is_some());
+    }
 }

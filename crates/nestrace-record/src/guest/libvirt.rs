@@ -15,6 +15,7 @@ use super::cache_mode::CacheMode;
 use super::command_line::{DiskOption, DiskSource};
 use super::device_model;
 use super::process::Process;
+use crate::topology::namespace;
 
 /// A domain with hundreds of disks has a tenth of it.
 const MAX_BYTES: u64 = 4 << 20;
@@ -85,11 +86,8 @@ fn read_file(process: &Process, name: &str) -> Result<(String, String), LibvirtE
     let place = path.display().to_string();
     let text = || {
         let mut options = OpenOptions::new();
-        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let file = options.read(true).open(&path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("not a file"));
-        }
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_PATH);
+        let file = namespace::read_regular(&options.read(true).open(&path)?)?;
         let mut text = String::new();
         file.take(MAX_BYTES).read_to_string(&mut text)?;
         Ok(text)

@@ -34,9 +34,9 @@ use std::thread;
 
 use nestrace_trace::manifest::Topology;
 
-use crate::recording::watch::FileIdentity;
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
+use crate::topology::image_file::FileIdentity;
 use command_line::CommandLine;
 use process::Process;
 use select::Identity;

@@ -6,12 +6,14 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::executable;
+use crate::topology::image_file::{FileIdentity, identity};
+use crate::topology::namespace;
 
 /// One running QEMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,14 +127,14 @@ pub fn identify(pid: u32, asked: bool) -> Option<(Process, bool)> {
     if executable::is_loader(name) {
         let argv = executable::behind_loader(&argv);
         let program = argv.first()?;
-        let path = format!("/proc/{pid}/root/{program}");
         let is_qemu = executable::is_qemu_name(base_name(program))
-            || executable::has_qemu_symbols(Path::new(&path));
+            || namespace::open_regular(pid, Path::new(program))
+                .is_ok_and(executable::has_qemu_symbols);
         return is_qemu.then(|| (process(argv, base_name(program)), false));
     }
     // The link `/proc/PID/exe` opens the file itself, wherever it is and whether or not it has a name.
-    let is_qemu =
-        (asked || executable::may_be_qemu(&argv)) && executable::has_qemu_symbols(Path::new(&exe));
+    let is_qemu = (asked || executable::may_be_qemu(&argv))
+        && File::open(&exe).is_ok_and(executable::has_qemu_symbols);
     is_qemu.then(|| (process(&argv, name), false))
 }
 
@@ -179,8 +181,8 @@ pub struct OpenFile {
     pub path: String,
     /// The file has no name any more.
     pub deleted: bool,
-    /// `st_dev` and `st_ino`.
-    pub identity: (u64, u64),
+    /// Which file it is.
+    pub identity: FileIdentity,
     /// A block device.
     pub is_block_device: bool,
     /// Open with O_DIRECT.
@@ -251,11 +253,7 @@ fn open_file(pid: u32, fd: u32, link: &str) -> Option<OpenFile> {
         fd,
         path: link.strip_suffix(" (deleted)").unwrap_or(link).to_owned(),
         deleted: about.nlink() == 0,
-        identity: if is_block_device {
-            (0, about.rdev())
-        } else {
-            (about.dev(), about.ino())
-        },
+        identity: identity(&about),
         is_block_device,
         image_locked: has_image_locks(&info),
         writable: flags & 0o3 != 0,
@@ -296,6 +294,10 @@ fn has_image_locks(info: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -335,6 +337,24 @@ mod tests {
     fn this_process_is_not_qemu() {
         assert_eq!(identify(std::process::id(), true), None);
         assert!(identify(u32::MAX, true).is_none());
+    }
+
+    #[test]
+    fn a_loader_that_is_given_a_fifo_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (loader, fifo) = (folder.path().join("ld-linux-x"), folder.path().join("fifo"));
+        // By a process of its own: nobody else has the program open for writing then.
+        let copied = Command::new("cp").arg("/bin/cat").arg(&loader).status();
+        assert!(copied.expect("it runs").success());
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("mkfifo");
+        let mut waiting = Command::new(&loader).arg(&fifo).spawn().expect("it runs");
+        let pid = waiting.id();
+        let (told, answer) = mpsc::channel();
+        std::thread::spawn(move || told.send(identify(pid, true)));
+        let found = answer.recv_timeout(Duration::from_secs(10));
+        waiting.kill().expect("it still runs");
+        waiting.wait().expect("it ends");
+        assert_eq!(found, Ok(None));
     }
 
     #[test]

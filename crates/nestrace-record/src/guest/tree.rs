@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use nestrace_trace::manifest::{Device, Disk, Guest, Image, Mount, Topology};
+use nestrace_trace::printable;
 
 /// Column at which the agent's state stands.
 const AGENT_COLUMN: usize = 58;
@@ -47,7 +48,7 @@ fn draw(out: &mut String, nodes: &[Node], indent: &str) {
             out,
             "{indent}{}{}",
             if last { "└─ " } else { "├─ " },
-            node.text
+            printable(&node.text)
         );
         draw(
             out,
@@ -55,13 +56,6 @@ fn draw(out: &mut String, nodes: &[Node], indent: &str) {
             &format!("{indent}{}", if last { "   " } else { "│  " }),
         );
     }
-}
-
-/// Names come from other users: none may move the cursor or begin a line.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }
 
 fn guest_line(guest: &Guest) -> String {

@@ -9,7 +9,7 @@ use nestrace_abi::{
         URING_COMPLETE_CQE, URING_SUBMIT_ARG,
     },
 };
-use nestrace_kernel::{kallsyms::Addresses, layout::Layout};
+use nestrace_kernel::{kallsyms::Addresses, layout::Layout, uring};
 
 /// Values of all globals of the probes.
 pub struct Globals {
@@ -65,16 +65,6 @@ fn constants(layout: &Layout, all_devices: bool) -> Vec<(&'static str, u8)> {
             .get(name)
             .and_then(|value| u8::try_from(*value).ok())
     };
-    let argument_type = |tracepoint: &str, n: usize| {
-        layout
-            .tracepoints
-            .get(tracepoint)
-            .and_then(|args| args.get(n))
-            .map(|arg| arg.type_name.as_str())
-    };
-    let complete_takes_cqe = argument_type("io_uring_complete", 2) == Some("io_uring_cqe");
-    // Before 6.0 the context came first and the request was an untyped pointer.
-    let request_is_second = argument_type("io_uring_submit_sqe", 0) == Some("void");
     vec![
         (ALL_DEVICES, u8::from(all_devices)),
         (PG_HEAD_BIT, bit("PG_head").unwrap_or(0)),
@@ -82,8 +72,11 @@ fn constants(layout: &Layout, all_devices: bool) -> Vec<(&'static str, u8)> {
             RQF_FLUSH_SEQ_BIT,
             bit("__RQF_FLUSH_SEQ").unwrap_or(RQF_FLUSH_SEQ_BIT_BEFORE_6_11),
         ),
-        (URING_COMPLETE_CQE, u8::from(complete_takes_cqe)),
-        (URING_SUBMIT_ARG, u8::from(request_is_second)),
+        (
+            URING_COMPLETE_CQE,
+            u8::from(uring::completes_with_cqe(layout)),
+        ),
+        (URING_SUBMIT_ARG, u8::from(uring::context_is_first(layout))),
     ]
 }
 

@@ -24,6 +24,8 @@ impl Recorder {
             );
         }
         self.manifest.end_mono_ns = clock::monotonic_ns();
+        self.correction.look_last();
+        self.note_clock_correction();
         // A probe that passed the gate may still be writing; what stands behind its record comes after it.
         std::thread::sleep(LAST_PROBE);
         let sink = &mut self.sink;

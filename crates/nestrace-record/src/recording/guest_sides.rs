@@ -1,12 +1,13 @@
 //! What the guests' agents say, on its way into the manifest.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use nestrace_trace::manifest::{Loss, Notice, Topology};
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::fstatvfs;
 
+use super::held_dir::HeldDir;
 use super::{MAX_NOTICES, Recorder, nanoseconds};
 use crate::agent::{Account, Agents, Choice, Place, State};
 use crate::clock;
@@ -44,7 +45,7 @@ pub struct AgentStatus {
 
 impl GuestSides {
     /// Connects to the guests' agents. An agent that cannot be spoken to is no error.
-    pub fn start(choice: &Choice, topology: &Topology, dir: &Path, detail: &str) -> Self {
+    pub fn start(choice: &Choice, topology: &Topology, dir: &Arc<HeldDir>, detail: &str) -> Self {
         let mut sides = Self::default();
         let mut places = Vec::new();
         for guest in &topology.guests {
@@ -57,7 +58,9 @@ impl GuestSides {
                 None => {}
             }
         }
-        match Agents::start(&places, dir, detail) {
+        // From its first byte on: what a guest sends before the first look may be more than there is room for.
+        let share_bytes = share(dir, places.len()).unwrap_or(u64::MAX);
+        match Agents::start(&places, dir, detail, share_bytes) {
             Ok(agents) => sides.agents = agents,
             Err(error) => sides
                 .news
@@ -167,18 +170,9 @@ impl Recorder {
 
     /// Guests may fill the file system less than the host's own stream may.
     pub(super) fn limit_guests(&self) {
-        let n = self.sides.agents.len() as u64;
-        if n == 0 {
-            return;
+        if let Some(share) = share(self.dir.held(), self.sides.agents.len()) {
+            self.sides.agents.set_limit(|now| now.saturating_add(share));
         }
-        let Ok(space) = statvfs(self.dir.path()) else {
-            return;
-        };
-        let block = space.fragment_size();
-        let free = space.blocks_available().saturating_mul(block);
-        let reserve = RESERVE_BYTES.min(space.blocks().saturating_mul(block) / 8);
-        let share = free.saturating_sub(reserve) / 2 / n;
-        self.sides.agents.set_limit(|now| now.saturating_add(share));
     }
 
     /// Lets the agents end while the host's side still records: each of their requests has its host's
@@ -190,5 +184,32 @@ impl Recorder {
             self.drain();
             thread::sleep(Duration::from_millis(5));
         }
+    }
+}
+
+/// Bytes by which the streams of each of `n` guests may grow in this folder. `None` without guests, or where
+/// the file system does not say what is free.
+fn share(dir: &HeldDir, n: usize) -> Option<u64> {
+    let space = fstatvfs(dir).ok()?;
+    let block = space.fragment_size();
+    let free = space.blocks_available().saturating_mul(block);
+    let reserve = RESERVE_BYTES.min(space.blocks().saturating_mul(block) / 8);
+    let room = free.saturating_sub(reserve) / 2;
+    room.checked_div(n as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_share_half_of_what_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HeldDir::around(&folder.path().join("bundle")).unwrap();
+        let space = fstatvfs(&dir).unwrap();
+        let free = space.blocks_available() * space.fragment_size();
+        let [one, two] = [1, 2].map(|n| share(&dir, n).unwrap());
+        assert!(one <= free / 2 + (64 << 20) && two <= one / 2 + (64 << 20));
+        assert_eq!(share(&dir, 0), None);
     }
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use nestrace_trace::manifest::{Guest, Image};
 
 use super::backends::QemuMemory;
-use super::watch::{self, FileIdentity, Watched};
+use super::watch::{self, Watched};
 use super::{End, Options, Recorder};
+use crate::topology::block_device;
+use crate::topology::image_file::FileIdentity;
 
 /// Of all notices, so many at most tell of resets and pauses: a guest that resets itself in a loop must not
 /// leave no room for the others.
@@ -134,8 +136,12 @@ fn changes_of_files(
 
 /// A file's device is that of the file system beneath overlays in the manifest, which `stat` does not show.
 fn is_image((device, inode): FileIdentity, image: &Image) -> bool {
-    let is_device = device == 0;
-    image.inode == inode && image.is_block_device == is_device
+    match (device, image.is_block_device) {
+        // Of a block device, the number as `stat` has it.
+        (0, true) => block_device::from_stat(inode) == image.dev,
+        (0, false) | (_, true) => false,
+        (_, false) => image.inode == inode,
+    }
 }
 
 #[cfg(test)]
@@ -143,14 +149,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_and_a_file_of_one_number_are_two() {
-        let image = |is_block_device| Image {
+    fn a_file_is_known_by_its_inode_and_a_device_by_its_number() {
+        let file = Image {
             inode: 7,
-            is_block_device,
+            dev: 64 << 20,
             ..Image::default()
         };
-        assert!(is_image((0, 7), &image(true)) && is_image((64, 7), &image(false)));
-        assert!(!is_image((64, 7), &image(true)) && !is_image((0, 7), &image(false)));
-        assert!(!is_image((0, 8), &image(true)));
+        assert!(is_image((64, 7), &file) && !is_image((64, 8), &file));
+        assert!(!is_image((0, 7), &file));
+        // A logical volume, a partition, and a minor that does not fit into the eight bits next to the major.
+        for (major, minor) in [(253, 3), (8, 1), (259, 0x12345)] {
+            let dev = (major << 20) | minor;
+            let volume = Image {
+                inode: u64::from(dev),
+                dev,
+                is_block_device: true,
+                ..Image::default()
+            };
+            assert!(is_image((0, libc::makedev(major, minor)), &volume));
+            assert!(!is_image((0, libc::makedev(major, minor + 1)), &volume));
+            assert!(!is_image((64, u64::from(dev)), &volume));
+        }
     }
 }

@@ -8,8 +8,10 @@ pub mod bundle_dir;
 mod closing;
 mod guest_sides;
 mod guest_state;
+pub mod held_dir;
 mod image_maps;
 pub mod privileges;
+mod reserve;
 mod setup;
 mod sink;
 pub mod watch;
@@ -40,6 +42,7 @@ use crate::{
     clock,
     collect::{Collector, translate::Translator},
     probes::{ProbeError, globals::Globals, load::Probes},
+    topology::image_file::FileIdentity,
 };
 use bundle_dir::{BundleDir, BundleError};
 use guest_sides::GuestSides;
@@ -47,7 +50,6 @@ use guest_state::GuestState;
 use image_maps::ImageMaps;
 use setup::{manifest, wanted};
 use sink::Sink;
-use watch::FileIdentity;
 
 /// A batch is closed at this age even if it is small, so that a crash costs no more.
 const BATCH_AGE: Duration = Duration::from_millis(250);
@@ -55,8 +57,6 @@ const BATCH_AGE: Duration = Duration::from_millis(250);
 const LAST_PROBE: Duration = Duration::from_millis(10);
 /// More notices than this are not kept, so that the manifest stays within its reserve.
 const MAX_NOTICES: usize = 500;
-/// Changes of the clock's rate that are kept; NTP makes one in some minutes.
-const MAX_CLOCK_RATES: usize = 1000;
 /// How often losses, guests and disks are looked at.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
@@ -150,6 +150,7 @@ pub struct Recorder {
     images: ImageMaps,
     image_maps: Option<File>,
     dropped: BTreeMap<Source, u64>,
+    correction: clock::Correction,
     max_bytes: Option<u64>,
     next_batch_ns: u64,
     next_look_ns: u64,
@@ -205,7 +206,7 @@ impl Recorder {
             sides: GuestSides::start(
                 &options.agent,
                 &options.topology,
-                dir.path(),
+                dir.held(),
                 &manifest.detail,
             ),
             images,
@@ -217,6 +218,7 @@ impl Recorder {
             sink: Sink::new(stream),
             dir,
             dropped: BTreeMap::new(),
+            correction: clock::Correction::watch(),
             max_bytes: options.max_bytes,
             next_batch_ns: 0,
             next_look_ns: 0,
@@ -266,12 +268,15 @@ impl Recorder {
     /// Drains the rings and does what is due. Returns why the recording has to end, if it has to.
     pub fn tick(&mut self) -> Option<End> {
         let now_ns = self.drain();
+        if self.correction.look() {
+            self.note_clock_correction();
+            self.manifest_changed = true;
+        }
         self.take_guest_sides(now_ns);
         let mut end = None;
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + nanoseconds(LOOK_AROUND);
             self.note_losses();
-            self.note_clock_rate();
             self.limit_guests();
             end = self.look_at_guests();
         }
@@ -359,17 +364,9 @@ impl Recorder {
         }
     }
 
-    /// Notes when NTP has changed the clock's rate.
-    fn note_clock_rate(&mut self) {
-        let rates = &mut self.manifest.host_clock_rates;
-        if let Some(now) = clock::rate()
-            && rates.len() < MAX_CLOCK_RATES
-            && rates
-                .last()
-                .is_none_or(|last| last.freq_ppb != now.freq_ppb)
-        {
-            rates.push(now);
-        }
+    /// Notes how far NTP has bent the clock.
+    fn note_clock_correction(&mut self) {
+        self.manifest.host_clock_correction_ppm = self.correction.most_ppm();
     }
 
     fn notice(&mut self, what: &str, message: &str) {

@@ -61,6 +61,7 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
     libc::SYS_iopl,

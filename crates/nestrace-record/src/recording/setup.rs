@@ -75,7 +75,6 @@ pub(super) fn manifest(options: &Options, probes: &Probes) -> Manifest {
             kernel: host.kernel.clone(),
         }],
         host,
-        host_clock_rates: clock::rate().into_iter().collect(),
         topology: options.topology.clone(),
         probes: probes.attached.clone(),
         refused: probes.refused.clone(),

@@ -44,14 +44,10 @@ impl Sink {
             Some(Kind::Complete) if event.related == 0 => self.ios += 1,
             Some(Kind::RequestDone) => self.ios += 1,
             Some(Kind::GuestRun | Kind::GuestReset) => self.machine_states.push(*event),
-            Some(
-                Kind::AioPreadv
-                | Kind::AioPwritev
-                | Kind::AioPwriteZeroes
-                | Kind::AioFlush
-                | Kind::AioPdiscard,
-            ) if self.seen_backends.len() < MAX_SEEN
-                && self.seen_backends.insert((event.dev, event.related)) =>
+            Some(kind)
+                if kind.is_aio_call()
+                    && self.seen_backends.len() < MAX_SEEN
+                    && self.seen_backends.insert((event.dev, event.related)) =>
             {
                 self.new_backends.insert((event.dev, event.related));
             }

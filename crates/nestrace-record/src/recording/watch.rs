@@ -4,14 +4,13 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    os::unix::fs::{FileExt, FileTypeExt, MetadataExt},
+    os::unix::fs::{FileExt, FileTypeExt},
 };
 
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
-/// Device and inode as `stat` shows them; of a block device 0 and its number.
-pub type FileIdentity = (u64, u64);
+use crate::topology::image_file::{FileIdentity, identity};
 
 /// What a process closed and opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,18 +76,13 @@ impl Watched {
         let files = entries
             .flatten()
             .filter_map(|entry| fs::metadata(entry.path()).ok());
-        Some(files.filter_map(|meta| identity(&meta)).collect())
+        // Other files are no images.
+        let images = files.filter(|meta| {
+            let kind = meta.file_type();
+            kind.is_file() || kind.is_block_device()
+        });
+        Some(images.map(|meta| identity(&meta)).collect())
     }
-}
-
-/// Of a regular file or a block device; other files are no images.
-#[must_use]
-pub fn identity(meta: &fs::Metadata) -> Option<FileIdentity> {
-    if meta.file_type().is_block_device() {
-        return Some((0, meta.rdev()));
-    }
-    let is_file = meta.file_type().is_file();
-    is_file.then(|| (meta.dev(), meta.ino()))
 }
 
 /// QEMU's RunState by number (`qapi/run-state.json`, the same order in 7.2 and 10.0).
@@ -210,10 +204,7 @@ mod tests {
     fn files_that_are_opened_and_closed_are_noticed() {
         let mut watched = Watched::new(std::process::id(), None);
         let file = tempfile::tempfile().unwrap();
-        let identity = file
-            .metadata()
-            .map(|meta| (meta.dev(), meta.ino()))
-            .unwrap();
+        let identity = file.metadata().map(|meta| identity(&meta)).unwrap();
         assert!(watched.changes().opened.contains(&identity));
         drop(file);
         assert!(watched.changes().closed.contains(&identity));
@@ -222,7 +213,7 @@ mod tests {
     #[test]
     fn what_was_opened_since_a_process_was_found_is_noticed() {
         let file = tempfile::tempfile().unwrap();
-        let opened = identity(&file.metadata().unwrap()).unwrap();
+        let opened = identity(&file.metadata().unwrap());
         let found = Some(BTreeSet::new());
         let mut watched = Watched::new(std::process::id(), found);
         assert!(watched.changes().opened.contains(&opened));

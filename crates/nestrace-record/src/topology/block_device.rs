@@ -68,6 +68,11 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         () => "disk",
     };
     let queue = |file: &str| text(&path.join("queue").join(file)).unwrap_or_default();
+    // The kernel counts in 512 bytes whatever a device's sectors are.
+    let sectors = |file: &str| {
+        let n = text(&path.join(file)).and_then(|n| n.parse::<u64>().ok());
+        n.unwrap_or(0).saturating_mul(512)
+    };
     let device = Device {
         name,
         dev,
@@ -79,10 +84,9 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         read_ahead_kb: queue("read_ahead_kb").parse().unwrap_or(0),
         write_cache: queue("write_cache"),
         rotational: queue("rotational") == "1",
-        size: text(&path.join("size"))
-            .and_then(|s| s.parse::<u64>().ok())
-            .unwrap_or(0)
-            .saturating_mul(512),
+        size: sectors("size"),
+        // Partitions have one.
+        start: sectors("start"),
     };
     Ok(SysfsDevice {
         device,

@@ -45,9 +45,9 @@ impl ImageFile {
         self.about.mode() & libc::S_IFMT == libc::S_IFBLK
     }
 
-    /// `st_dev` and inode, or (0, device number) for a block device: equal for the same file only.
+    /// Equal for the same file only.
     #[must_use]
-    pub fn identity(&self) -> (u64, u64) {
+    pub fn identity(&self) -> FileIdentity {
         identity(&self.about)
     }
 
@@ -104,7 +104,12 @@ impl ImageFile {
     }
 }
 
-fn identity(about: &Metadata) -> (u64, u64) {
+/// `st_dev` and inode; of a block device 0 and its number.
+pub type FileIdentity = (u64, u64);
+
+/// Of a file that was looked at.
+#[must_use]
+pub fn identity(about: &Metadata) -> FileIdentity {
     if about.mode() & libc::S_IFMT == libc::S_IFBLK {
         (0, about.rdev())
     } else {

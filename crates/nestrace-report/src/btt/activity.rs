@@ -2,6 +2,8 @@
 
 use nestrace_analyzer::analysis::{Active, BlockAnalysis};
 
+use super::process_name;
+
 /// How high a stretch is drawn, and how far completions lie above queueing.
 const HEIGHT: f64 = 0.4;
 const COMPLETIONS: f64 = 0.5;
@@ -25,7 +27,8 @@ pub(super) fn stretches(out: &mut String, blocks: &BlockAnalysis) {
     }
     out.push_str("# Per process\n");
     for process in &blocks.processes {
-        owner(out, &process.name, &process.activity, start_ns, base);
+        let name = process_name(process);
+        owner(out, &name, &process.activity, start_ns, base);
         base += 1.0;
     }
 }

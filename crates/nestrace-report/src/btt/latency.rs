@@ -3,7 +3,7 @@
 use nestrace_analyzer::Dist;
 use nestrace_analyzer::analysis::{BlockAnalysis, BlockDevice, BlockProcess, Way};
 
-use super::{name, seconds, section};
+use super::{name, process_name, seconds, section};
 
 /// What a table shows.
 type Part = (&'static str, fn(&Way) -> Option<Dist>);
@@ -58,7 +58,7 @@ pub(super) fn per_process(out: &mut String, blocks: &BlockAnalysis) {
     let table = |out: &mut String, (title, part): &Part, way: fn(&BlockProcess) -> &Way| {
         head(out, title);
         for process in &blocks.processes {
-            let name: String = process.name.chars().take(NAME).collect();
+            let name: String = process_name(process).chars().take(NAME).collect();
             row(out, &name, part(way(process)));
         }
         out.push('\n');

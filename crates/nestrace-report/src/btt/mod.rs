@@ -12,7 +12,8 @@ mod listing;
 mod overhead;
 mod seeks;
 
-use nestrace_analyzer::analysis::{BlockAnalysis, BlockDevice};
+use nestrace_analyzer::analysis::{BlockAnalysis, BlockDevice, BlockProcess};
+use nestrace_trace::printable;
 
 pub use listing::{IoListing, IostatTable};
 
@@ -48,6 +49,11 @@ fn section(out: &mut String, title: &str) {
 fn name(device: &BlockDevice) -> String {
     let (major, minor) = device.number;
     format!("({major:3},{minor:3})")
+}
+
+/// A process gives itself its name.
+fn process_name(process: &BlockProcess) -> String {
+    printable(&process.name)
 }
 
 /// Nanoseconds as seconds, exactly.

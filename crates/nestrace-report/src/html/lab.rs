@@ -2,7 +2,8 @@
 
 use super::figure;
 use super::page::{Page, escape, prose};
-use crate::lab::{Comparison, Counters, Outlier, Row, Spread, Verdict, text};
+use crate::lab::extremes::Extremes;
+use crate::lab::{Comparison, Counters, MainLatency, Outlier, Row, Spread, Verdict, text};
 use crate::plots::{Chart, DrawError, Hue, Plot, Span, SpanRow, Spans, Unit};
 use crate::units::{self, time};
 
@@ -68,6 +69,12 @@ fn of_workload(comparison: &Comparison, workload: &str, page: &mut Page) -> Resu
         page.element("p class=note", &format!("{}.", row.workload_note));
     }
     heat_map(&rows, page);
+    if let Some(extremes) = Extremes::of(&rows) {
+        extremes
+            .lines()
+            .iter()
+            .for_each(|line| page.element("p", line));
+    }
     let mut guests: Vec<&str> = rows.iter().map(|row| row.word("guest_fs")).collect();
     guests.dedup();
     let mut known: Vec<&str> = Vec::new();
@@ -362,6 +369,10 @@ fn numbers(comparison: &Comparison, page: &mut Page) {
         ));
     }
     page.raw("</tbody></table></div>");
+    let mut latencies = comparison.rows.iter().filter_map(Row::main_latency);
+    if latencies.any(|latency| latency.is_recorded) {
+        page.element("p class=note", &format!("{}.", MainLatency::NOTE));
+    }
     page.element("p class=note", "CPU is user + system of all processors. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median; it has its own length and no warm-up, so that it says what recording costs only roughly.");
     page.end_section();
 }
@@ -376,10 +387,11 @@ fn cells(row: &Row) -> Vec<String> {
             .map_or_else(dash, |relative| percent(relative.median)),
         row.relative
             .map_or_else(dash, |relative| text::spread(&relative)),
-        latency.map_or_else(dash, |(name, latency)| {
-            format!("{} {name}", time(latency.mean_ns.round() as u64))
+        latency.map_or_else(dash, |main| {
+            let mean = time(main.figures.mean_ns.round() as u64);
+            format!("{mean} {}{}", main.operation, main.mark())
         }),
-        latency.map_or_else(dash, |(_, latency)| time(latency.p99_ns)),
+        latency.map_or_else(dash, |main| time(main.figures.p99_ns)),
         row.relative_latency.map_or_else(dash, percent),
         cpu(&row.guest),
         cpu(&row.host),

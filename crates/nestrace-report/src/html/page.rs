@@ -1,5 +1,7 @@
 //! HTML as it grows.
 
+use nestrace_trace::is_printable;
+
 use super::super::plots::Hue;
 
 /// What the page looks like.
@@ -105,7 +107,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() && c != '\n' => escaped.push('\u{fffd}'),
+            c if c != '\n' && !is_printable(c) => escaped.push(char::REPLACEMENT_CHARACTER),
             c => escaped.push(c),
         }
     }

@@ -8,15 +8,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::explanation::{CellFinding, Explanation};
+use super::explanation::{CellFinding, Explanation, NOTABLE};
 use super::published::{self, Published};
 use super::results::{Cell, Counters, Latency, Metric, RunHeader};
 use super::spread::Spread;
 
 /// Schema of [`Comparison`] as JSON.
 pub const SCHEMA: &str = "nestrace-lab/1";
-/// Differences below this are no outliers, however sure they are.
-const NOTABLE: f64 = 0.1;
 
 /// Everything that a run left, for a report.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +73,8 @@ pub struct Row {
     pub verdict: Verdict,
     /// Operation → latency of the repetition in the middle.
     pub latency: BTreeMap<String, Latency>,
-    /// Mean latency of the operation that took most time, relative to the baseline's.
+    /// Mean latency of the operation that took most time, relative to the baseline's: of the workload, or of its disk in
+    /// the recordings where the workload measures none.
     pub relative_latency: Option<f64>,
     /// What the guest's kernel counted in the repetition in the middle.
     pub guest: Counters,
@@ -209,16 +208,46 @@ impl Row {
         self.axes.get(axis).map_or("", String::as_str)
     }
 
-    /// The operation that took most time in all, and its latency.
+    /// Of the operation that took most time in all: the workload's own, or those of its disk, where the workload measures
+    /// none and was recorded.
     #[must_use]
-    pub fn main_latency(&self) -> Option<(&str, &Latency)> {
+    pub fn main_latency(&self) -> Option<MainLatency<'_>> {
+        let recorded = self.explanation.as_ref().map(|told| &told.latency);
+        let (of, is_recorded) = match recorded {
+            Some(recorded) if self.latency.is_empty() => (recorded, true),
+            _ => (&self.latency, false),
+        };
         let sum = |latency: &Latency| latency.mean_ns * latency.n as f64;
-        let longest = self
-            .latency
-            .iter()
-            .max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)));
-        longest.map(|(name, latency)| (name.as_str(), latency))
+        let longest = of.iter().max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)));
+        longest.map(|(operation, figures)| MainLatency {
+            operation,
+            figures,
+            is_recorded,
+        })
     }
+}
+
+/// The latency that a cell is told by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MainLatency<'r> {
+    /// `read`, `write`, `request`, …
+    pub operation: &'r str,
+    /// Its figures.
+    pub figures: &'r Latency,
+    /// Of the guest's disk in the recorded run: a command measures none itself.
+    pub is_recorded: bool,
+}
+
+impl MainLatency<'_> {
+    /// What marks it in tables, if it is none of the workload's own.
+    #[must_use]
+    pub const fn mark(&self) -> &'static str {
+        if self.is_recorded { "*" } else { "" }
+    }
+
+    /// What the mark means.
+    pub const NOTE: &'static str =
+        "* of the guest's disk in the recorded run: the workload measures none itself";
 }
 
 fn values(cell: &Cell) -> Option<Spread> {
@@ -293,9 +322,14 @@ fn row(cell: &Cell, cells: &BTreeMap<&str, &Cell>, results: &Results) -> Row {
             .collect(),
     };
     row.relative_latency = baseline.and_then(|baseline| {
-        let (operation, own) = row.main_latency()?;
-        let whole = middle_run(baseline)?.latency.get(operation)?.mean_ns;
-        (whole > 0.0).then(|| own.mean_ns / whole)
+        let own = row.main_latency()?;
+        let whole = if own.is_recorded {
+            &results.explanations.get(&baseline.id)?.latency
+        } else {
+            &middle_run(baseline)?.latency
+        };
+        let whole = whole.get(own.operation)?.mean_ns;
+        (whole > 0.0).then(|| own.figures.mean_ns / whole)
     });
     row
 }
@@ -367,6 +401,60 @@ fn agree(timed: f64, recorded: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::CellRun;
+
+    #[test]
+    fn a_command_is_told_by_the_latency_of_its_disk() {
+        let latency = |mean_ns: f64| Latency {
+            n: 10,
+            mean_ns,
+            p99_ns: 900,
+            ..Latency::default()
+        };
+        let cell = |id: &str, own: Option<f64>, baseline: Option<&str>| Cell {
+            id: id.to_owned(),
+            baseline: baseline.map(str::to_owned),
+            runs: vec![CellRun {
+                value: 1.0,
+                latency: own
+                    .map(|ns| (String::from("write"), latency(ns)))
+                    .into_iter()
+                    .collect(),
+                ..CellRun::default()
+            }],
+            ..Cell::default()
+        };
+        let recorded = |flush: f64| Explanation {
+            latency: BTreeMap::from([
+                (String::from("flush"), latency(flush)),
+                (String::from("read"), latency(1.0)),
+            ]),
+            ..Explanation::default()
+        };
+        let results = |own: Option<f64>| Results {
+            cells: vec![
+                cell("bd", own, None),
+                cell("ext4", own.map(|ns| ns * 3.0), Some("bd")),
+            ],
+            explanations: BTreeMap::from([
+                (String::from("bd"), recorded(200.0)),
+                (String::from("ext4"), recorded(500.0)),
+            ]),
+            ..Results::default()
+        };
+        let told = |own| {
+            let comparison = Comparison::new(&results(own));
+            let row = comparison.row("ext4").unwrap();
+            let main = row.main_latency().unwrap();
+            (
+                main.operation.to_owned(),
+                main.is_recorded,
+                row.relative_latency,
+            )
+        };
+        assert_eq!(told(None), (String::from("flush"), true, Some(2.5)));
+        assert_eq!(told(Some(10.0)), (String::from("write"), false, Some(3.0)));
+    }
 
     #[test]
     fn recordings_that_do_not_show_a_difference_do_not_explain_it() {

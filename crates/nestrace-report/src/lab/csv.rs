@@ -1,6 +1,6 @@
 //! A comparison as a table for spreadsheets: a line for each cell.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::comparison::{Row, distinct};
 use super::{Comparison, Counters, Latency, Spread};
@@ -34,6 +34,16 @@ const LATENCIES: [Column<Latency>; 7] = [
     ("max_ns", |l| l.max_ns.to_string()),
 ];
 
+type Latencies = BTreeMap<String, Latency>;
+type LatenciesOf = fn(&Row) -> Option<&Latencies>;
+/// Whose latencies a row has: the workload's, and its disk's in the recorded run.
+const OF_ROW: [(&str, LatenciesOf); 2] = [
+    ("", |row| Some(&row.latency)),
+    ("recorded_disk_", |row| {
+        row.explanation.as_ref().map(|told| &told.latency)
+    }),
+];
+
 /// The table; numbers have a point, nothing is rounded away, cells without a value are empty.
 #[must_use]
 pub fn render(comparison: &Comparison) -> String {
@@ -54,15 +64,16 @@ pub fn render(comparison: &Comparison) -> String {
             .iter()
             .for_each(|(name, _)| text.push_str(&format!(",{side}_{name}")));
     }
-    let operations: BTreeSet<&str> = rows
-        .iter()
-        .flat_map(|row| row.latency.keys().map(String::as_str))
-        .collect();
-    for operation in &operations {
-        LATENCIES
-            .iter()
-            .for_each(|(name, _)| text.push_str(&format!(",{operation}_{name}")));
-    }
+    let operations = OF_ROW.map(|(prefix, of)| {
+        let all = rows.iter().filter_map(of);
+        let names: BTreeSet<&str> = all.flat_map(BTreeMap::keys).map(String::as_str).collect();
+        for operation in &names {
+            LATENCIES
+                .iter()
+                .for_each(|(name, _)| text.push_str(&format!(",{prefix}{operation}_{name}")));
+        }
+        names
+    });
     text.push('\n');
     for row in rows {
         text.push_str(&line(row, &axes, &operations));
@@ -71,7 +82,7 @@ pub fn render(comparison: &Comparison) -> String {
     text
 }
 
-fn line(row: &Row, axes: &[&str], operations: &BTreeSet<&str>) -> String {
+fn line(row: &Row, axes: &[&str], operations: &[BTreeSet<&str>; 2]) -> String {
     let mut fields = vec![
         row.id.clone(),
         row.baseline.clone().unwrap_or_default(),
@@ -107,10 +118,12 @@ fn line(row: &Row, axes: &[&str], operations: &BTreeSet<&str>) -> String {
     for counters in [&row.guest, &row.host] {
         fields.extend(COUNTERS.iter().map(|(_, of)| of(counters)));
     }
-    for operation in operations {
-        let latency = row.latency.get(*operation);
-        let of = |(_, of): &Column<Latency>| latency.map_or_else(String::new, of);
-        fields.extend(LATENCIES.iter().map(of));
+    for ((_, of_row), operations) in OF_ROW.iter().zip(operations) {
+        for operation in operations {
+            let latency = of_row(row).and_then(|of| of.get(*operation));
+            let of = |(_, of): &Column<Latency>| latency.map_or_else(String::new, of);
+            fields.extend(LATENCIES.iter().map(of));
+        }
     }
     let quoted = fields.iter().map(|field| quote(field));
     quoted.collect::<Vec<_>>().join(",")

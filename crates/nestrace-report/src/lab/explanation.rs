@@ -1,11 +1,16 @@
 //! What a cell's recording says of its disk: where the time goes, and what was found.
 
+use std::collections::BTreeMap;
+
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::Severity;
+use nestrace_analyzer::analysis::{ChainLatency, Severity};
+use nestrace_analyzer::histogram::Dist;
 use serde::{Deserialize, Serialize};
 
-/// Changes below this explain nothing.
-const NOTABLE: f64 = 0.1;
+use super::results::Latency;
+
+/// Changes below this are not told, however sure they are, and explain nothing.
+pub(super) const NOTABLE: f64 = 0.1;
 
 /// In short, what an analysis says of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,6 +20,8 @@ pub struct Explanation {
     pub q2c_mean_ns: Option<f64>,
     /// Part of the guest's bios that was followed.
     pub linked: Option<f64>,
+    /// Of the guest's bios that were followed: `read`, `write`, `flush`, `discard`.
+    pub latency: BTreeMap<String, Latency>,
     /// Where the time goes, in the order of the path.
     pub segments: Vec<SegmentTime>,
     /// Bytes at the device for each byte that the guest asked for.
@@ -72,6 +79,7 @@ impl Explanation {
         if let Some(chains) = chains {
             explanation.q2c_mean_ns = Some(chains.q2c_mean_ns);
             explanation.linked = chains.fraction;
+            explanation.latency = latencies(&chains.latency_ns);
             explanation.segments = chains
                 .segments
                 .iter()
@@ -121,6 +129,31 @@ impl Explanation {
         let mut segments = self.segments.iter();
         let segment = segments.find(|segment| segment.name == name);
         segment.map_or(0.0, |segment| segment.mean_ns)
+    }
+}
+
+fn latencies(of: &ChainLatency) -> BTreeMap<String, Latency> {
+    let operations = [
+        ("read", &of.read),
+        ("write", &of.write),
+        ("flush", &of.flush),
+        ("discard", &of.discard),
+    ];
+    let seen = operations.into_iter().filter(|(_, dist)| dist.n > 0);
+    seen.map(|(name, dist)| (name.to_owned(), latency(dist)))
+        .collect()
+}
+
+fn latency(dist: &Dist) -> Latency {
+    let of = |value: Option<u64>| value.unwrap_or(0);
+    Latency {
+        n: dist.n,
+        mean_ns: dist.sum as f64 / dist.n.max(1) as f64,
+        p50_ns: of(dist.p50),
+        p90_ns: of(dist.p90),
+        p99_ns: of(dist.p99),
+        p999_ns: of(dist.p999),
+        max_ns: of(dist.max),
     }
 }
 

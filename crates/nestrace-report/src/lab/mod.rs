@@ -13,6 +13,7 @@ mod axis_effects;
 mod comparison;
 pub mod csv;
 mod explanation;
+pub(crate) mod extremes;
 pub mod json;
 mod published;
 mod results;
@@ -20,7 +21,7 @@ mod spread;
 mod statements;
 pub mod text;
 
-pub use comparison::{Comparison, Outlier, Results, Row, SCHEMA, Verdict};
+pub use comparison::{Comparison, MainLatency, Outlier, Results, Row, SCHEMA, Verdict};
 pub use explanation::{CellFinding, Explanation, SegmentTime};
 pub use published::Published;
 pub use results::{

@@ -374,7 +374,11 @@ fn nested(rows: &[Row]) -> Vec<Published> {
             .iter()
             .filter(|row| row.baseline.is_some() && row.relative.is_some());
         compared
-            .filter(|row| (row.main_latency().is_some_and(|(name, _)| name == "read")) == reads)
+            .filter(|row| {
+                (row.main_latency()
+                    .is_some_and(|main| main.operation == "read"))
+                    == reads
+            })
             .collect()
     };
     let range = |rows: &[&Row]| {

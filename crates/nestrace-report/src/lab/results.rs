@@ -104,6 +104,8 @@ pub struct Cell {
     pub workload: String,
     /// Where the workload comes from, and what it leaves out of its model.
     pub workload_note: String,
+    /// Who does it: `fio`, `sysbench`, `filebench`, `iozone`, `sh`; empty where it is not known.
+    pub program: String,
     /// What is measured.
     pub metric: Metric,
     /// The timed runs, without recording.

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use nestrace_trace::printable;
+
 use super::Comparison;
-use super::comparison::{Outlier, Row};
+use super::comparison::{MainLatency, Outlier, Row};
+use super::extremes::Extremes;
 use super::results::Metric;
 use super::spread::Spread;
 use super::statements::percent;
@@ -29,7 +32,14 @@ pub fn render(comparison: &Comparison) -> String {
             .filter(|row| row.workload == workload);
         lines.push(String::new());
         lines.push(workload.to_owned());
-        lines.extend(cells(&rows.collect::<Vec<_>>()));
+        let rows: Vec<&Row> = rows.collect();
+        lines.extend(cells(&rows));
+        let mut latencies = rows.iter().filter_map(|row| row.main_latency());
+        if latencies.any(|latency| latency.is_recorded) {
+            lines.extend(wrap(MainLatency::NOTE, WIDTH, "  "));
+        }
+        let extremes = Extremes::of(&rows).map_or_else(Vec::new, |extremes| extremes.lines());
+        lines.extend(extremes.iter().flat_map(|line| wrap(line, WIDTH, "  ")));
     }
     section(
         &mut lines,
@@ -46,9 +56,8 @@ pub fn render(comparison: &Comparison) -> String {
         "What is missing",
         missing(comparison).into_iter(),
     );
-    let mut text = lines.join("\n");
-    text.push('\n');
-    text
+    // A folder of results may come from anywhere.
+    lines.iter().map(|line| printable(line) + "\n").collect()
 }
 
 fn section(lines: &mut Vec<String>, title: &str, entries: impl Iterator<Item = String>) {
@@ -105,9 +114,7 @@ fn cells(rows: &[&Row]) -> Vec<String> {
             let median = percent(relative.median);
             parts.push(format!("{median} of bd ({})", spread(relative)));
         }
-        if let Some((_, latency)) = row.main_latency() {
-            parts.push(time(latency.mean_ns.round() as u64));
-        }
+        parts.extend(mean_latency(row));
         parts.push(row.verdict.words().to_owned());
         format!("    {}", parts.join(", "))
     };
@@ -117,7 +124,7 @@ fn cells(rows: &[&Row]) -> Vec<String> {
 }
 
 /// A cell's name without its workload's, under which it stands.
-fn name(row: &Row) -> &str {
+pub(super) fn name(row: &Row) -> &str {
     let end = row.id.strip_suffix(row.workload.as_str());
     let name = end.and_then(|id| id.strip_suffix('-'));
     name.unwrap_or(&row.id)
@@ -132,12 +139,17 @@ fn table(rows: &[&Row]) -> Vec<String> {
             row.relative
                 .map_or_else(dash, |relative| percent(relative.median)),
             row.relative.map_or_else(dash, |relative| spread(&relative)),
-            row.main_latency()
-                .map_or_else(dash, |(_, latency)| time(latency.mean_ns.round() as u64)),
+            mean_latency(row).unwrap_or_else(dash),
             row.verdict.words().to_owned(),
         ]);
     }
     table.lines(WIDTH)
+}
+
+fn mean_latency(row: &Row) -> Option<String> {
+    let main = row.main_latency()?;
+    let mean = time(main.figures.mean_ns.round() as u64);
+    Some(format!("{mean}{}", main.mark()))
 }
 
 fn dash() -> String {

@@ -3,6 +3,7 @@
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Amplification, Chains, Device, Image, QemuDisk};
 use nestrace_analyzer::verdict::DiskVerdict;
+use nestrace_trace::printable;
 
 use crate::table::shorten;
 
@@ -32,13 +33,13 @@ impl Subject<'_> {
     /// What its host device is called in a legend.
     pub(crate) fn host_name(&self) -> String {
         self.host
-            .map_or_else(String::new, |host| format!("host {}", host.name))
+            .map_or_else(String::new, |host| shown(&format!("host {}", host.name)))
     }
 
     /// What its guest device is called in a legend.
     pub(crate) fn guest_name(&self) -> String {
         self.guest
-            .map_or_else(String::new, |guest| format!("guest {}", guest.name))
+            .map_or_else(String::new, |guest| shown(&format!("guest {}", guest.name)))
     }
 }
 
@@ -192,8 +193,7 @@ fn devices(analysis: &Analysis) -> Vec<Subject<'_>> {
 
 /// A name as it can be drawn: a recording may hold any.
 pub(super) fn shown(name: &str) -> String {
-    let drawable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    shorten(&name.chars().map(drawable).collect::<String>(), LONGEST)
+    shorten(&printable(name), LONGEST)
 }
 
 /// Letters, digits and dashes of a name.

@@ -2,7 +2,7 @@
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, QemuDisk};
-use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict};
+use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED};
 
 use super::chains::is_folded;
 use super::{Page, disk_name};
@@ -24,8 +24,6 @@ const PARTS: [(&str, &[&str]); 6] = [
     ("in the host's queue", &["host_queue"]),
     ("at the host's device", &["device", "device_flush"]),
 ];
-/// Above this share what was followed speaks for all, as it does for the findings.
-const NEARLY_ALL: f64 = 0.98;
 /// Below this the recorded guests are alone on a device, as far as anyone cares.
 const ALONE: f64 = 0.02;
 
@@ -143,7 +141,7 @@ fn of_chains(chains: &Chains) -> String {
         chains.guest_device
     );
     let part = share(chains.linked, chains.guest_bios);
-    if part < NEARLY_ALL {
+    if part < FOLLOWED {
         let part = percent(part);
         text.push_str(&format!(
             "of the {part} of its I/O that could be followed, "

@@ -84,18 +84,18 @@ fn losses(analysis: &Analysis) -> Vec<String> {
         lines.push(format!("{what}{inside}: {cost}"));
     }
     if trace.truncated {
-        // The recorder writes the reason when it closes a recording, and not before; the start it writes first.
-        lines.push(if trace.start_unix_ns == 0 {
-            String::from("There is no manifest that could be read: when the recording began and whether it was closed is not known")
-        } else if trace.end_reason.is_empty() {
-            String::from(
+        lines.push(match trace.closed {
+            None => String::from("There is no manifest that could be read: when the recording began and whether it was closed is not known"),
+            Some(false) => String::from(
                 "The recording was not closed (the recorder was killed or still runs): up to half a second at its end may be missing",
-            )
-        } else {
-            format!(
+            ),
+            Some(true) if trace.end_reason.is_empty() => {
+                String::from("A file of the recording is cut or damaged")
+            }
+            Some(true) => format!(
                 "The recording was closed ({}), but a file of it is cut or damaged",
                 trace.end_reason
-            )
+            ),
         });
     }
     if trace.unknown_events > 0 {

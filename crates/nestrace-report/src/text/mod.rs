@@ -13,6 +13,7 @@ mod stories;
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::Device;
+use nestrace_trace::printable;
 
 use crate::table::{Table, wrap};
 use crate::units;
@@ -76,7 +77,7 @@ impl Page {
     }
 
     fn line(&mut self, line: &str) {
-        self.text.push_str(line.trim_end());
+        self.text.push_str(&printable(line.trim_end()));
         self.text.push('\n');
     }
 
@@ -84,7 +85,8 @@ impl Page {
     fn section(&mut self, title: &str) {
         self.text.push('\n');
         if self.options.colour {
-            self.line(&format!("\x1b[1m{title}\x1b[0m"));
+            let title = printable(title);
+            self.text.push_str(&format!("\x1b[1m{title}\x1b[0m\n"));
         } else {
             self.line(title);
         }

@@ -67,6 +67,7 @@ impl Serials {
 pub(super) struct Names {
     pub guests: Words,
     pub machines: Words,
+    pub boots: Words,
     pub images: Words,
     pub sockets: Words,
     pub iothreads: Words,
@@ -109,6 +110,7 @@ impl Names {
         Self {
             guests,
             machines: Words::new("machine"),
+            boots: Words::new("boot"),
             images: Words::new("image"),
             sockets: Words::new("socket"),
             iothreads: Words::new("iothread"),
@@ -202,8 +204,9 @@ pub(super) fn options(options: &str) -> String {
     kept.collect::<Vec<_>>().join(",")
 }
 
-/// `30`, `32k`; not an address.
+/// `30`, `32k`; not an address, and no name that begins with digits.
 fn is_number(value: &str) -> bool {
-    let digits = value.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let unit = ['k', 'K', 'm', 'M', 'g', 'G', 't', 'T'];
+    let digits = value.strip_suffix(unit).unwrap_or(value);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }

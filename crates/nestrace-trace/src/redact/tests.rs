@@ -10,7 +10,9 @@ fn recording() -> Manifest {
             fs_type: text("btrfs"),
             mount_point: text("/srv/secret"),
             source: text("/dev/mapper/secret"),
-            options: text("rw,commit=30,data=ordered,subvol=/secret,username=secret"),
+            options: text(
+                "rw,commit=30,logbsize=32k,data=ordered,subvol=/secret,username=secret,label=42secret",
+            ),
         }),
         ..Image::default()
     };
@@ -41,6 +43,7 @@ fn recording() -> Manifest {
         backend_reason: text("BPF is refused: /secret is not there"),
         machine: Machine {
             hostname: text("secret-machine"),
+            boot_id: text("secret-boot"),
             ..Machine::default()
         },
         disks: vec![GuestDisk {
@@ -49,6 +52,7 @@ fn recording() -> Manifest {
             ..GuestDisk::default()
         }],
         mounts: vec![GuestMount {
+            disk: text("vda"),
             mount_point: text("/home/secret"),
             ..GuestMount::default()
         }],
@@ -58,6 +62,19 @@ fn recording() -> Manifest {
         }],
         ..GuestSide::default()
     };
+    let imported = |guest: &str, file: &str| GuestSide {
+        agent_version: text(IMPORTED),
+        disks: vec![GuestDisk {
+            name: text("secret-capture"),
+            dev: 8 << 20 | 16,
+            ..GuestDisk::default()
+        }],
+        mounts: vec![GuestMount {
+            disk: text("secret-capture"),
+            ..GuestMount::default()
+        }],
+        ..side(guest, file)
+    };
     let stream = |file: &str, guest: Option<&str>| Stream {
         file: text(file),
         guest: guest.map(text),
@@ -66,6 +83,7 @@ fn recording() -> Manifest {
     Manifest {
         host: Machine {
             hostname: text("secret-host"),
+            boot_id: text("secret-boot-of-host"),
             ..Machine::default()
         },
         topology: Topology {
@@ -80,10 +98,12 @@ fn recording() -> Manifest {
             stream("host.arrows", None),
             stream("guest-secret-vm.arrows", Some("secret-vm")),
             stream("guest-secret-vm.2.arrows", Some("secret-vm")),
+            stream("guest-secret-vm.3.arrows", Some("secret-vm")),
         ],
         guest_sides: vec![
             side("secret-vm", "guest-secret-vm.arrows"),
             side("secret-vm", "guest-secret-vm.2.arrows"),
+            imported("secret-vm", "guest-secret-vm.3.arrows"),
         ],
         probes: vec![Probe {
             guest: Some(text("secret-vm-2")),
@@ -135,13 +155,36 @@ fn what_belonged_together_still_does() {
         .iter()
         .map(|side| side.file.as_str())
         .collect();
-    assert_eq!(sides, ["guest-guest-1.arrows", "guest-guest-1.2.arrows"]);
+    assert_eq!(
+        sides,
+        [
+            "guest-guest-1.arrows",
+            "guest-guest-1.2.arrows",
+            "guest-guest-1.3.arrows"
+        ]
+    );
     let streams: Vec<&str> = redacted
         .streams
         .iter()
         .map(|stream| stream.file.as_str())
         .collect();
-    assert_eq!(streams, ["host.arrows", sides[0], sides[1]]);
+    assert_eq!(streams, ["host.arrows", sides[0], sides[1], sides[2]]);
+    // Two sessions of one boot are told from a reboot by its id.
+    let boots: Vec<&str> = [&redacted.host]
+        .into_iter()
+        .chain(redacted.guest_sides.iter().map(|side| &side.machine))
+        .map(|machine| machine.boot_id.as_str())
+        .collect();
+    assert_eq!(boots, ["boot-1", "boot-2", "boot-2", "boot-2"]);
+    // A capture has the name that its files were given; its mounts are found by it.
+    let capture = &redacted.guest_sides[2];
+    assert_eq!(
+        (
+            capture.disks[0].name.as_str(),
+            capture.mounts[0].disk.as_str()
+        ),
+        ("8:16", "8:16")
+    );
     // The loop device lies on the file that is also an image.
     let path = |disk: &Disk| disk.images[0].path.clone();
     let loop_file = redacted.topology.devices[0].loop_file.as_ref();
@@ -164,10 +207,15 @@ fn what_is_no_name_stays() {
     let mount = image.mount.as_ref().expect("it has one");
     assert_eq!(
         mount.options,
-        "rw,commit=30,data=ordered,subvol=removed,username=removed"
+        "rw,commit=30,logbsize=32k,data=ordered,subvol=removed,username=removed,label=removed"
     );
     assert_eq!(mount.fs_type, "btrfs");
     assert_eq!(redacted.topology.devices[0].name, "loop0");
+    let side = &redacted.guest_sides[0];
+    assert_eq!(
+        (side.disks[0].name.as_str(), side.mounts[0].disk.as_str()),
+        ("vda", "vda")
+    );
     let empty = Manifest::default();
     assert_eq!(manifest(&empty), empty);
 }

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::{GuestDisk, GuestMount, GuestSide, Machine, Probe, Refused};
+use super::message::MAX_JSON;
+use crate::manifest::{
+    GuestDisk, GuestMount, GuestSide, MAX_CLOCK_CORRECTION_PPM, Machine, Probe, Refused,
+};
+use crate::{is_printable, printable};
 
 /// Entries of a list that a guest may name.
 const MAX_DISKS: usize = 256;
@@ -37,11 +41,13 @@ pub struct AgentHello {
     pub mounts: Vec<GuestMount>,
     /// Names of disks that were asked for and are not there.
     pub missing: Vec<String>,
+    /// [`GuestSide::clock_correction_ppm`] so far; older agents do not say it.
+    pub clock_correction_ppm: Option<u32>,
 }
 
 impl AgentHello {
     /// Cuts lists and texts to what a report can show, and takes control characters out of the texts:
-    /// they end up on somebody's terminal.
+    /// they end up on somebody's terminal. A clock is corrected by no more than a kernel can.
     pub fn bound(&mut self) {
         for text in [
             &mut self.agent_version,
@@ -81,6 +87,26 @@ impl AgentHello {
         }
         self.missing.truncate(MAX_DISKS);
         self.missing.iter_mut().for_each(bound_text);
+        let correction = self.clock_correction_ppm;
+        self.clock_correction_ppm = correction.map(|ppm| ppm.min(MAX_CLOCK_CORRECTION_PPM));
+    }
+
+    /// Cuts it to what a recorder takes: [`Self::bound`], and no more JSON than [`MAX_JSON`]. What stands last in
+    /// a list is left out, mounts before disks. Gives how many mounts and disks that were.
+    pub fn fit(&mut self) -> usize {
+        let entries = |hello: &Self| hello.mounts.len() + hello.disks.len();
+        let n = entries(self);
+        self.bound();
+        while serde_json::to_vec(self).is_ok_and(|json| json.len() > MAX_JSON) {
+            let (mounts, disks) = (self.mounts.len(), self.disks.len());
+            match (mounts, self.missing.len()) {
+                (0, 0) if disks == 0 => break,
+                (0, 0) => self.disks.truncate(disks / 2),
+                (0, missing) => self.missing.truncate(missing / 2),
+                _ => self.mounts.truncate(mounts - mounts.div_ceil(8)),
+            }
+        }
+        n - entries(self)
     }
 
     /// The guest's side of a bundle as far as the guest knows it: the names `guest` and `file` are the
@@ -98,30 +124,22 @@ impl AgentHello {
             start_mono_ns: self.mono_ns,
             disks: self.disks.clone(),
             mounts: self.mounts.clone(),
+            clock_correction_ppm: self.clock_correction_ppm,
             ..GuestSide::default()
         }
     }
 }
 
-/// Cuts a text and replaces control characters.
-pub(super) fn bound_text(text: &mut String) {
-    if text.chars().nth(MAX_TEXT).is_none() && !text.chars().any(char::is_control) {
+/// Cuts a text and replaces what is not printable.
+pub fn bound_text(text: &mut String) {
+    if text.chars().nth(MAX_TEXT).is_none() && text.chars().all(is_printable) {
         return;
     }
-    *text = text
-        .chars()
-        .take(MAX_TEXT)
-        .map(|c| {
-            if c.is_control() {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
-        .collect();
+    *text = printable(&text.chars().take(MAX_TEXT).collect::<String>());
 }
 
-pub(super) fn bound_probes(probes: &mut Vec<Probe>) {
+/// Bounds what a guest says of its probes.
+pub fn bound_probes(probes: &mut Vec<Probe>) {
     probes.truncate(MAX_PROBES);
     for probe in probes {
         probe.guest = None;
@@ -131,7 +149,8 @@ pub(super) fn bound_probes(probes: &mut Vec<Probe>) {
     }
 }
 
-pub(super) fn bound_refused(refused: &mut Vec<Refused>) {
+/// The same of probes that it could not attach.
+pub fn bound_refused(refused: &mut Vec<Refused>) {
     refused.truncate(MAX_PROBES);
     for probe in refused {
         probe.guest = None;
@@ -149,11 +168,56 @@ pub(super) fn bound_refused(refused: &mut Vec<Refused>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{AgentMessage, FrameReader};
+
+    #[test]
+    fn a_host_of_containers_fits_into_a_message() {
+        let of_container = |n| GuestMount {
+            disk: "vda".to_owned(),
+            dev: 254 << 20,
+            fs_type: "ext4".to_owned(),
+            mount_point: format!("/var/lib/docker/overlay2/{n}/{}", "merged".repeat(40)),
+            options: "rw,relatime,errors=remount-ro".to_owned(),
+        };
+        let mut hello = AgentHello {
+            session: 7,
+            disks: vec![GuestDisk::default(); 3],
+            mounts: (0..1500).map(of_container).collect(),
+            ..AgentHello::default()
+        };
+        let first = hello.mounts.first().cloned();
+        let left_out = hello.fit();
+        assert_eq!(hello.mounts.len() + left_out, 1500);
+        assert!(hello.mounts.len() > 400 && hello.mounts.first() == first.as_ref());
+        assert_eq!((hello.disks.len(), hello.fit()), (3, 0));
+        let mut bytes = Vec::new();
+        AgentMessage::Hello(Box::new(hello.clone())).encode_to(&mut bytes);
+        let mut reader = FrameReader::new();
+        assert_eq!(reader.feed(&bytes), bytes.len());
+        let frame = reader.next_frame().ok().flatten();
+        let said = frame.and_then(|frame| AgentMessage::parse(frame).ok().flatten());
+        assert_eq!(said, Some(AgentMessage::Hello(Box::new(hello))));
+        // Whatever is too long, it ends.
+        let mut absurd = AgentHello {
+            disks: vec![
+                GuestDisk {
+                    name: "\u{10ffff}".repeat(5000),
+                    ..GuestDisk::default()
+                };
+                300
+            ],
+            missing: vec!["\u{10ffff}".repeat(5000); 300],
+            ..AgentHello::default()
+        };
+        assert!(absurd.fit() > 44);
+        assert!(serde_json::to_vec(&absurd).is_ok_and(|json| json.len() <= MAX_JSON));
+    }
 
     #[test]
     fn what_a_guest_says_is_cut_and_harmless_on_a_terminal() {
         let mut hello = AgentHello {
             agent_version: "1\x1b[2J".to_owned(),
+            clock_correction_ppm: Some(u32::MAX),
             disks: vec![
                 GuestDisk {
                     name: "x".repeat(5000),
@@ -170,6 +234,7 @@ mod tests {
             (256, Some(1024))
         );
         let side = hello.guest_side("vm1", "guest-vm1.arrows");
+        assert_eq!(side.clock_correction_ppm, Some(MAX_CLOCK_CORRECTION_PPM));
         assert_eq!(
             (side.guest.as_str(), side.file.as_str()),
             ("vm1", "guest-vm1.arrows")

@@ -69,7 +69,7 @@ mod message;
 
 pub use batch::{BatchDecoder, BatchEncoder, BatchError, MAX_WIRE_ROWS};
 pub use frame::{Frame, FrameError, FrameKind, FrameReader, HEADER_BYTES, MAX_FRAME, encode_frame};
-pub use hello::AgentHello;
+pub use hello::{AgentHello, bound_probes, bound_refused, bound_text};
 pub use message::{
     AgentMessage, DROPPED_BATCHES, End, HostMessage, Live, Lost, MAX_JSON, MAX_NOTICE,
     MessageError, Start,

@@ -1,76 +1,71 @@
 //! Files that blkparse and btt read: a host that refuses blktrace can then be traced for their users.
 
 use std::{
-    collections::BTreeMap,
-    fs::{File, OpenOptions},
-    io::BufWriter,
+    collections::{BTreeMap, btree_map::Entry},
+    fs, io,
     path::{Path, PathBuf},
 };
 
+use nestrace_analyzer::units;
 use nestrace_trace::{
     Event, Kind, Source, TimeOrdered,
     blktrace::{Records, Trace, Writer},
     redact,
 };
 
-use super::chosen::Chosen;
+use super::{
+    chosen::Chosen,
+    new_file::{NewFile, with_ending},
+};
 use crate::{
+    blktrace_files::by_processor,
     bundle::{self, Bundle},
     cli::ExportArgs,
     exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
 };
 
-/// Processors of one machine; their files are open at once.
-const MAX_CPUS: u32 = 4096;
+/// Processors of one machine; each up to the last one has a file.
+const MAX_CPUS: u16 = 4096;
 
 /// The files of all processors.
 struct Files<'a> {
     args: &'a ExportArgs,
-    by_cpu: Vec<Writer<BufWriter<File>>>,
+    /// Of those that have a record: a guest may be on any processor.
+    by_cpu: BTreeMap<u32, Writer<NewFile>>,
     /// Numbers that devices get, where they get new ones.
     numbers: BTreeMap<u32, u32>,
     n_records: u64,
 }
 
-fn failed(path: &Path, error: impl std::fmt::Display) -> Failure {
-    Failure::new(FAILURE, format!("{}: {error}", path.display()))
-}
-
-impl Files<'_> {
-    fn path(&self, cpu: usize) -> PathBuf {
-        let mut name = self.args.output.clone().into_os_string();
-        name.push(format!(".blktrace.{cpu}"));
-        PathBuf::from(name)
+impl<'a> Files<'a> {
+    /// Fails where a file of any processor is there: blkparse, btt and nestrace read all of a name as one capture.
+    fn begin(args: &'a ExportArgs) -> Result<Self, Failure> {
+        if !args.force
+            && let Some((_, path)) = by_processor(&args.output)?.first()
+        {
+            return Err(Failure::new(USAGE, format!("{} exists", path.display()))
+                .hint("choose another name with -o, or replace the files with --force"));
+        }
+        Ok(Self {
+            args,
+            by_cpu: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            n_records: 0,
+        })
     }
 
-    /// The file of a processor. blkparse stops at the first one that is missing, so all before it are made.
-    fn of(&mut self, cpu: usize) -> Result<&mut Writer<BufWriter<File>>, Failure> {
-        while self.by_cpu.len() <= cpu {
-            let path = self.path(self.by_cpu.len());
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .create_new(!self.args.force)
-                .truncate(true)
-                .open(&path);
-            let file = match file {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                    return Err(Failure::new(USAGE, format!("{} exists", path.display()))
-                        .hint("choose another name with -o, or replace the files with --force"));
-                }
-                other => other.map_err(|error| failed(&path, error))?,
-            };
-            self.by_cpu.push(Writer::new(BufWriter::new(file)));
-        }
-        Ok(&mut self.by_cpu[cpu])
+    fn of(&mut self, cpu: u32) -> Result<&mut Writer<NewFile>, Failure> {
+        Ok(match self.by_cpu.entry(cpu) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Writer::new(create(self.args, cpu)?)),
+        })
     }
 
     fn write(&mut self, mut trace: Trace) -> Result<(), Failure> {
         trace.device = self.number(trace.device);
-        let cpu = trace.cpu.min(MAX_CPUS) as usize;
         self.n_records += 1;
-        self.of(cpu)?.write(&trace)?;
-        Ok(())
+        let written = self.of(trace.cpu)?.write(&trace);
+        written.map_err(|error| failed("write", &path(self.args, trace.cpu), &error))
     }
 
     /// The number that a device has in the files.
@@ -86,15 +81,43 @@ impl Files<'_> {
             .or_insert(8 << 20 | ((next * 16) & 0xf_ffff))
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
-        for place in 0..self.by_cpu.len() {
-            let path = self.path(place);
-            self.by_cpu[place]
-                .flush()
-                .map_err(|error| failed(&path, error))?;
+    /// The files appear; how many they are. blkparse stops at the first one that is missing, so that each processor up
+    /// to the last gets one, and what an export of more processors left behind would be read as a part of this one.
+    fn finish(&mut self) -> Result<u32, Failure> {
+        let n_files = self.by_cpu.last_key_value().map_or(0, |(cpu, _)| cpu + 1);
+        for cpu in 0..n_files {
+            let file = match self.by_cpu.remove(&cpu) {
+                Some(writer) => writer.into_inner(),
+                None => create(self.args, cpu)?,
+            };
+            file.finish()?;
         }
-        Ok(())
+        let mut others = by_processor(&self.args.output)?;
+        others.retain(|(cpu, _)| *cpu >= n_files);
+        for (_, path) in &others {
+            fs::remove_file(path).map_err(|error| failed("remove", path, &error))?;
+        }
+        if let [(_, first), ..] = &others[..] {
+            let n = units::of(others.len() as u64, "file", "files");
+            say(format_args!(
+                "removed {n} of another capture, from {} on",
+                first.display()
+            ));
+        }
+        Ok(n_files)
     }
+}
+
+fn failed(action: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::new(FAILURE, format!("{action} {}: {error}", path.display()))
+}
+
+fn path(args: &ExportArgs, cpu: u32) -> PathBuf {
+    with_ending(&args.output, &format!(".blktrace.{cpu}"))
+}
+
+fn create(args: &ExportArgs, cpu: u32) -> Result<NewFile, Failure> {
+    NewFile::create(&path(args, cpu), args.force)
 }
 
 /// Writes the block events of the host, or of one guest.
@@ -104,19 +127,10 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         say(format_args!("note: {diagnostic}"));
     }
     let chosen = Chosen::of(args, &bundle)?;
-    let mut files = Files {
-        args,
-        by_cpu: Vec::new(),
-        numbers: BTreeMap::new(),
-        n_records: 0,
-    };
+    let mut files = Files::begin(args)?;
     let mut records = Records::default();
-    know_names(
-        &mut records,
-        bundle::open(&args.input)?,
-        &chosen,
-        args.redact,
-    );
+    let again = bundle::open(&args.input)?;
+    look_ahead(&mut records, again, &chosen, args)?;
     let written = match chosen.guest {
         None => {
             let events = TimeOrdered::new(bundle.host.events());
@@ -127,7 +141,6 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
             write(events, records, &chosen, &mut files)
         }
     }?;
-    files.finish()?;
     bundle.say_damage();
     if written == 0 {
         let path = args.input.display();
@@ -139,15 +152,15 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
             "a light recording has whole requests only; one with --detail full can be exported",
         ));
     }
+    let n_files = files.finish()?;
     for (device, number) in &files.numbers {
         let name = |dev: &u32| format!("{},{}", dev >> 20, dev & 0xf_ffff);
         let (is, was) = (name(number), name(device));
         say(format_args!("device {was} is {is} in the files"));
     }
     say(format_args!(
-        "wrote {} records of {} processors",
-        files.n_records,
-        files.by_cpu.len()
+        "wrote {} records of {n_files} processors",
+        files.n_records
     ));
     let base = args.output.display();
     say(format_args!(
@@ -160,20 +173,40 @@ fn takes(chosen: &Chosen, event: &Event, kind: Kind) -> bool {
     kind.source() != Source::Block || chosen.takes(event.dev)
 }
 
-/// Reads the names of all threads first.
-fn know_names(records: &mut Records, mut bundle: Bundle, chosen: &Chosen, redacted: bool) {
-    let mut know = |mut event: Event| {
-        if event.kind() == Some(Kind::Thread) {
-            if redacted {
+/// Reads the names of all threads first, and the numbers of processors: what a guest says of its own may be anything.
+fn look_ahead(
+    records: &mut Records,
+    mut bundle: Bundle,
+    chosen: &Chosen,
+    args: &ExportArgs,
+) -> Result<(), Failure> {
+    let mut last_cpu = 0;
+    let mut look = |mut event: Event| {
+        let Some(kind) = event.kind().filter(|kind| takes(chosen, &event, *kind)) else {
+            return;
+        };
+        if matches!(kind.source(), Source::Block | Source::Meta) {
+            last_cpu = last_cpu.max(event.cpu);
+        }
+        if kind == Kind::Thread {
+            if args.redact {
                 redact::event(&mut event);
             }
             records.know(&event);
         }
     };
     match chosen.guest {
-        None => bundle.host.events().for_each(&mut know),
-        Some(place) => bundle.guests[place].stream.events().for_each(&mut know),
+        None => bundle.host.events().for_each(&mut look),
+        Some(place) => bundle.guests[place].stream.events().for_each(&mut look),
     }
+    if last_cpu < MAX_CPUS {
+        return Ok(());
+    }
+    let path = args.input.display();
+    let message =
+        format!("{path}: an event is of processor {last_cpu}, and no machine has so many");
+    Err(Failure::new(INPUT, message)
+        .hint("--format csv and parquet have no file for each processor"))
 }
 
 /// Writes the records of these events; how many events had one.
@@ -195,8 +228,7 @@ fn write(
                 // The kernel says how many, not of which device.
                 let number = files.number(last_device);
                 let cpu = u32::from(event.cpu);
-                let file = files.of(usize::from(event.cpu))?;
-                file.lose(number, cpu, event.object - lost);
+                files.of(cpu)?.lose(number, cpu, event.object - lost);
                 lost = event.object;
             }
             _ => {}

@@ -10,7 +10,7 @@ use std::{
 };
 
 use nestrace_analyzer::Identified;
-use nestrace_trace::{Event, TimeOrdered};
+use nestrace_trace::{Event, TimeOrdered, redact};
 
 use super::{
     chosen::{Chosen, device_name, devices_of},
@@ -179,6 +179,9 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         say(format_args!("note: {diagnostic}"));
     }
     let chosen = Chosen::of(args, &bundle)?;
+    if args.redact {
+        bundle.manifest = redact::manifest(&bundle.manifest);
+    }
     let manifest = &bundle.manifest;
     let side = chosen
         .guest

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use nestrace_analyzer::units::of;
 use nestrace_trace::{
-    Source,
+    Damage, Source,
     blktrace::Outline,
-    manifest::{GuestDisk, GuestSide, Loss},
+    manifest::{GuestDisk, GuestSide, IMPORTED, Loss, Notice},
 };
 
 use super::Target;
@@ -18,7 +19,7 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
     for basename in basenames {
         files.extend(blktrace_files::files_of(basename)?);
     }
-    let outline = look(&files)?;
+    let (outline, damage) = look(&files)?;
     let mut side = side_of(&outline, basenames);
     if outline.wall_clock.is_none() {
         say("note: the capture does not say its wall clock; the I/O alone has to tell the time");
@@ -27,6 +28,14 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
     for event in blktrace_files::open_all(files)?.capture {
         writing.push(event)?;
     }
+    note_missing(&outline, target);
+    target.note_damage(damage);
+    begin_at_first_io(&mut side, &outline);
+    target.end(writing, side)
+}
+
+/// Writes down what is not in the capture, or not taken from it.
+fn note_missing(outline: &Outline, target: &mut Target) {
     if outline.lost > 0 {
         say(format_args!(
             "note: {} records are missing by their numbers",
@@ -34,12 +43,18 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
         ));
         target.manifest.losses.push(Loss {
             source: Source::Block.name().to_owned(),
-            guest: Some(side.guest.clone()),
+            guest: Some(target.guest.clone()),
             events: outline.lost,
         });
     }
-    begin_at_first_io(&mut side, &outline);
-    target.end(writing, side)
+    if outline.ignored > 0 {
+        let (events, guest) = (of(outline.ignored, "event", "events"), &target.guest);
+        target.manifest.notices.push(Notice {
+            what: "devices_left_out".to_owned(),
+            message: format!("{events} of further devices inside {guest} were left out"),
+            ..Notice::default()
+        });
+    }
 }
 
 /// Nobody knows how long blktrace waited for the first I/O: rates and depths are of the time since, as those
@@ -55,15 +70,15 @@ fn begin_at_first_io(side: &mut GuestSide, outline: &Outline) {
     }
 }
 
-/// Reads everything once: the side of the guest is needed before its first event.
-fn look(files: &[PathBuf]) -> Result<Outline, Failure> {
+/// Reads everything once: the side of the guest is needed before its first event. What is damaged is told here.
+fn look(files: &[PathBuf]) -> Result<(Outline, Damage), Failure> {
     let mut first: CaptureFiles = blktrace_files::open_all(files.to_vec())?;
     first.capture.by_ref().for_each(drop);
     if first.capture.outline().n_events == 0 {
         return Err(first.no_events());
     }
     first.say_damage();
-    Ok(first.capture.outline().clone())
+    Ok((first.capture.outline().clone(), first.damage()))
 }
 
 fn side_of(outline: &Outline, basenames: &[PathBuf]) -> GuestSide {
@@ -86,7 +101,7 @@ fn side_of(outline: &Outline, basenames: &[PathBuf]) -> GuestSide {
     GuestSide {
         backend: "blktrace".to_owned(),
         backend_reason: "a capture that blktrace made".to_owned(),
-        agent_version: "imported".to_owned(),
+        agent_version: IMPORTED.to_owned(),
         start_unix_ns,
         start_mono_ns,
         live_mono_ns: first_ns,

@@ -8,7 +8,7 @@ use std::{
 
 use nestrace_trace::{
     ImageMap, Manifest,
-    bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream},
+    bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST},
     manifest::{Notice, State},
     salvage::{self, Glimpse},
 };
@@ -80,13 +80,8 @@ impl Damaged {
     /// Streams of guests that the manifest does not name. Of a recording that was closed they are not;
     /// one that was killed may not have come to name the last.
     fn find_unlisted(&mut self) {
-        let named: BTreeSet<String> = self.plan_files().into_iter().collect();
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let mut found: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| guest_of_stream(name).is_some() && !named.contains(name))
-            .collect();
-        found.sort();
+        let sides = self.manifest.as_ref().map(|m| m.guest_sides.as_slice());
+        let mut found = bundle::unnamed_streams(&self.path, sides.unwrap_or_default());
         let closed = self
             .manifest
             .as_ref()
@@ -97,12 +92,6 @@ impl Damaged {
             ));
         }
         self.unlisted = found;
-    }
-
-    fn plan_files(&self) -> Vec<String> {
-        let sides = self.manifest.iter().flat_map(|m| &m.guest_sides);
-        let sides = sides.map(|side| side.file.clone());
-        [HOST_STREAM.to_owned()].into_iter().chain(sides).collect()
     }
 
     /// The manifest as far as it is known before the streams are read: all sides are in it.

@@ -87,6 +87,43 @@ fn flipped_bits_cost_a_few_records() {
     }
 }
 
+/// blktrace has neither a manifest nor an end that could be missing.
+#[test]
+fn damage_of_a_capture_is_called_that() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (base, [first, _]) = copy(folder.path());
+    let whole = fs::read(&first).expect("file");
+    let middle = whole.len() / 2;
+    // The magic number of a record.
+    let magic = whole[middle..].windows(3).position(|it| it == b"tae");
+    let record = middle + magic.expect("a record");
+    let mut flipped = whole.clone();
+    flipped[record] ^= 1;
+    for damaged in [flipped.as_slice(), &whole[..record + 20]] {
+        fs::write(&first, damaged).expect("file");
+        let page = folder.path().join("page.html");
+        let words = ["analyze".as_ref(), base.as_os_str(), "--report".as_ref()];
+        let analyzed = nestrace(&[&words[..], &[page.as_os_str(), "--force".as_ref()]].concat());
+        let page = fs::read_to_string(page).expect("a page");
+        let good = capture();
+        let compared = nestrace(&["compare".as_ref(), good.as_os_str(), base.as_os_str()]);
+        for (text, said) in [
+            (
+                &analyzed.done().stdout,
+                "A file of the recording is cut or damaged",
+            ),
+            (&page, "A file of the recording is cut or damaged"),
+            (&compared.done().stdout, "a file of B is cut or damaged"),
+        ] {
+            assert!(text.contains(said), "{text}");
+            assert!(
+                !text.contains("not closed") && !text.contains("manifest"),
+                "{text}"
+            );
+        }
+    }
+}
+
 #[test]
 fn other_files_in_a_captures_place_are_refused() {
     let folder = tempfile::tempdir().expect("folder");

@@ -58,3 +58,25 @@ fn a_plan_with_a_typo_ends_with_3_and_its_place_whatever_is_missing() {
         );
     }
 }
+
+#[test]
+fn a_report_writes_into_its_folder_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = folder.path().join("results");
+    std::fs::create_dir(&results).unwrap();
+    crate::recording::bundle(folder.path(), "slow");
+    let cell = r#"{"id": "../slow", "recording": "../slow.nest"}"#;
+    std::fs::write(results.join("slow.json"), cell).unwrap();
+    let run = r#"{"schema": "nestrace-lab-run/1", "cells": ["slow"]}"#;
+    std::fs::write(results.join("run.json"), run).unwrap();
+    let output = lab(folder.path(), &["report", "results"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert_eq!(
+        stderr,
+        "nestrace: read results/slow.json: it is damaged, its cell is \"../slow\"\n\
+         hint: without results/slow.json its runs are made again\n"
+    );
+    assert!(!folder.path().join("slow.html").exists());
+    assert_eq!(results.read_dir().unwrap().count(), 2);
+}

@@ -23,9 +23,21 @@ pub struct Outcome {
 
 /// Runs `nestrace WORDS…`. No input comes from stdin, and none may be waited for.
 pub fn nestrace<S: AsRef<OsStr>>(words: &[S]) -> Outcome {
+    run(words, "unlimited")
+}
+
+/// The same on a disk that is full as soon as one file has so many bytes.
+pub fn nestrace_on_full_disk<S: AsRef<OsStr>>(file_bytes: u64, words: &[S]) -> Outcome {
+    run(words, &file_bytes.to_string())
+}
+
+fn run<S: AsRef<OsStr>>(words: &[S], file_bytes: &str) -> Outcome {
     let output = Command::new("timeout")
-        .args(["--signal=KILL", SECONDS, "prlimit"])
+        .args(["--signal=KILL", SECONDS])
+        // A write beyond the limit is an error, not the end of the process.
+        .args(["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh", "prlimit"])
         .arg(format!("--as={ADDRESS_SPACE}"))
+        .arg(format!("--fsize={file_bytes}"))
         .arg(env!("CARGO_BIN_EXE_nestrace"))
         .args(words)
         .stdin(Stdio::null())

@@ -3,8 +3,10 @@
 
 mod bundles;
 mod captures;
+mod import;
 mod lab;
 mod limited;
 mod memory;
+mod names;
 mod recording;
 mod repair;

@@ -72,6 +72,7 @@ pub fn manifest() -> Manifest {
     let machine = |name: &str| Machine {
         hostname: name.to_owned(),
         kernel: "6.18.0".to_owned(),
+        boot_id: format!("{name}-boot"),
         ..Machine::default()
     };
     let stream = |file: &str, side: &str, guest: Option<&str>| Stream {

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nestrace_trace::Manifest;
-use nestrace_trace::manifest::State;
+use nestrace_trace::image_map::{Extent, ImageMap};
+use nestrace_trace::manifest::{Loss, State};
 use serde_json::Value;
 
-use crate::limited::{Outcome, nestrace};
+use crate::limited::{Outcome, nestrace, nestrace_on_full_disk};
 use crate::recording::{bundle, manifest};
 
 fn repair(damaged: &Path, words: &[&str]) -> (Outcome, PathBuf) {
@@ -23,7 +24,7 @@ fn repair(damaged: &Path, words: &[&str]) -> (Outcome, PathBuf) {
 }
 
 /// The analysis, and what is said beside it.
-fn analysis(bundle: &Path) -> (Value, String) {
+pub fn analysis(bundle: &Path) -> (Value, String) {
     let outcome = nestrace(&[
         "analyze".as_ref(),
         bundle.as_os_str(),
@@ -32,7 +33,7 @@ fn analysis(bundle: &Path) -> (Value, String) {
     (outcome.analysis(), outcome.stderr)
 }
 
-fn read_manifest(bundle: &Path) -> Manifest {
+pub fn read_manifest(bundle: &Path) -> Manifest {
     let bytes = fs::read(bundle.join("manifest.json")).expect("manifest");
     let (manifest, odd) = Manifest::from_slice(&bytes).expect("a manifest");
     assert!(odd.is_empty(), "{odd:?}");
@@ -40,7 +41,7 @@ fn read_manifest(bundle: &Path) -> Manifest {
 }
 
 /// Every file of a bundle with its bytes.
-fn files(bundle: &Path) -> Vec<(String, Vec<u8>)> {
+pub fn files(bundle: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(bundle)
         .expect("folder")
         .map(|entry| entry.expect("entry"));
@@ -113,6 +114,31 @@ fn a_repaired_bundle_analyses_as_the_damaged_one() {
         };
         assert_eq!(read_manifest(&out).state, state, "{n}");
     }
+}
+
+/// An agent's own bundle, which was imported, may have filled the guest's disk.
+#[test]
+fn a_guests_full_disk_leaves_the_hosts_damage() {
+    let folder = tempfile::tempdir().expect("folder");
+    let damaged = bundle(folder.path(), "damaged");
+    let mut told = manifest();
+    told.losses = vec![Loss {
+        source: "disk_full".to_owned(),
+        guest: Some("vm1".to_owned()),
+        events: 3,
+    }];
+    fs::write(damaged.join("manifest.json"), told.to_json()).expect("manifest");
+    let place = damaged.join("host.arrows");
+    let bytes = fs::read(&place).expect("stream");
+    fs::write(&place, &bytes[..bytes.len() / 2]).expect("stream");
+    let (before, _) = analysis(&damaged);
+    let trace = &before["trace"];
+    assert_eq!(trace["truncated"], true);
+    assert!(trace["lost"].as_u64() > Some(3), "{trace}");
+    let (outcome, out) = repair(&damaged, &[]);
+    outcome.done();
+    assert_eq!(analysis(&out).0, before);
+    assert_eq!(read_manifest(&out).state, State::Repaired);
 }
 
 #[test]
@@ -215,6 +241,34 @@ fn nothing_is_overwritten_and_nothing_left_behind() {
     let hidden = fs::read_dir(folder.path()).expect("folder").flatten();
     let hidden = hidden.filter(|entry| entry.file_name().to_string_lossy().starts_with('.'));
     assert_eq!(hidden.count(), 0);
+}
+
+/// The last bytes of a file are written when it is closed, and can be what finds no room.
+#[test]
+fn a_full_disk_is_told_to_the_last_byte() {
+    let folder = tempfile::tempdir().expect("folder");
+    let good = bundle(folder.path(), "good");
+    let extent = |n: u64| Extent {
+        guest_offset: n << 16,
+        bytes: 1 << 16,
+        file_offset: n << 20,
+    };
+    let maps = [ImageMap {
+        extents: (0..3000).map(extent).collect(),
+        ..ImageMap::default()
+    }];
+    let maps = serde_json::to_vec(&maps).expect("JSON");
+    fs::write(good.join("image-maps.json"), &maps).expect("maps");
+    let whole = maps.len() as u64;
+    for (room, code) in [(whole, 0), (whole - 1, 1), (100, 1)] {
+        let out = folder.path().join("out.nest");
+        let words = ["repair".as_ref(), good.as_os_str(), "-o".as_ref()];
+        let outcome = nestrace_on_full_disk(room, &[&words[..], &[out.as_os_str()]].concat());
+        assert_eq!(outcome.code, Some(code), "{room}: {outcome:#?}");
+        assert_eq!(out.exists(), code == 0, "{room}");
+        let _ = fs::remove_dir_all(out);
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A QEMU in the guest that plays the host, with its images on dm and md: which devices lie beneath,
+//! A QEMU in the guest that plays the host, with its images on dm, md and a partition: which devices lie beneath,
 //! and what of QEMU's I/O reaches the first of them.
 
 use std::path::Path;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(200);
 
 /// A disk by its name in `images.sh`: whether it goes around the page cache, and what lies beneath
 /// its image, downwards, by the names of `setup.sh`.
-const DISKS: [(&str, bool, &[&str]); 4] = [
+const DISKS: [(&str, bool, &[&str]); 5] = [
     ("linear", true, &["linear", "parted/1", "parted"]),
     ("mirror", true, &["mirror", "mirror_a", "mirror_b"]),
     ("pieces", true, &["pieces", "loop", "files"]),
@@ -34,6 +34,7 @@ const DISKS: [(&str, bool, &[&str]); 4] = [
         false,
         &["stripe", "half_a/1", "half_a", "half_b/1", "half_b"],
     ),
+    ("ours", true, &["halves/1", "halves"]),
 ];
 
 /// Runs it and looks at what `guests`, the recording and its analysis say.
@@ -55,6 +56,8 @@ pub fn check(case: &mut Case, ctx: &LiveContext, machine: &Machine) -> anyhow::R
         }
         requests(case, &analysis, disk, direct)?;
     }
+    let counted = read_json(&folder.join("counted.json"))?;
+    partitions(case, machine, &recorded, &counted)?;
     case.figure(format!("{} disks followed", DISKS.len()));
     ctx.discard(&folder);
     Ok(())
@@ -120,5 +123,29 @@ fn requests(case: &mut Case, analysis: &Value, disk: &str, direct: bool) -> anyh
             expected,
         );
     }
+    Ok(())
+}
+
+/// Two file systems on one disk: the recording says where the image's begins, by which its bios are told from the
+/// other's, and the host worked on that meanwhile.
+fn partitions(
+    case: &mut Case,
+    machine: &Machine,
+    recorded: &Value,
+    counted: &Value,
+) -> anyhow::Result<()> {
+    let name = super::in_kernels_words(machine, "halves/1")?;
+    let partition = entry(recorded, "devices", &[("name", &name)])?;
+    case.equal(
+        "ours: where its partition begins",
+        number(partition, "/start")?,
+        number(counted, "/start")? * 512,
+    );
+    let theirs = number(counted, "/theirs")? * 512;
+    case.holds(
+        "the host worked on the other partition",
+        theirs >= 64 * 4096,
+        &format!("{theirs} bytes"),
+    );
     Ok(())
 }

@@ -9,6 +9,7 @@ mirror_b=$(disk mirror-b)
 files=$(disk files)
 half_a=$(disk half-a)
 half_b=$(disk half-b)
+halves=$(disk halves)
 
 # Two partitions of 48 MiB, or one of 200.
 partitions() {
@@ -17,7 +18,7 @@ partitions() {
   blockdev --rereadpt /dev/$1
 }
 partitions $parted '\0\0\2\0\203\0\0\0\0\10\0\0\0\100\6\0'
-for half in $half_a $half_b; do
+for half in $half_a $half_b $halves; do
   partitions $half '\0\0\2\0\203\0\0\0\0\10\0\0\0\200\1\0\0\0\2\0\203\0\0\0\0\210\1\0\0\200\1\0'
 done
 
@@ -72,7 +73,9 @@ echo 720000 > /proc/sys/fs/xfs/xfssyncd_centisecs
 mkfs.xfs -q -K /dev/$mirror
 mkdir -p /mnt/mirror
 mount -t xfs -o noatime /dev/$mirror /mnt/mirror
-for name in linear stripe raid0 pieces; do
+# Two file systems on one disk: an image is to lie on the one, the other is the host's own.
+ours=${halves}1 theirs=${halves}2
+for name in linear stripe raid0 pieces ours theirs; do
   eval "device=\$$name"
   mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$device
   mkdir -p /mnt/$name
@@ -91,3 +94,5 @@ for name in $names; do
 done
 echo "recorded='$recorded' ext4='$linear $stripe $raid0 $pieces'" >> /tmp/devices
 echo "file loop $(stat -c '%i' /mnt/files/loop.img) $(cat /sys/block/$files/dev)"
+echo "ours=$ours theirs=$theirs" >> /tmp/devices
+echo "device halves $halves $(cat /sys/block/$halves/dev)"

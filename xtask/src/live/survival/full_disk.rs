@@ -52,8 +52,8 @@ fn is_full(stage: &Stage<'_>, case: &mut Case, folder: &Path) -> anyhow::Result<
     let stderr = &ended.end.stderr;
     let first = stderr.lines().next().unwrap_or_default();
     case.holds(
-        "on a full file system: exit code 3 and why",
-        ended.end.status.code() == Some(3)
+        "on a full file system: exit code 1 and why",
+        ended.end.status.code() == Some(1)
             && first.starts_with("nestrace: ")
             && first.contains("No space left"),
         &format!("{}: {stderr}", ended.end.status),

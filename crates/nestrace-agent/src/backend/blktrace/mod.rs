@@ -13,9 +13,10 @@
 
 mod affinity;
 mod ioctl;
+mod relay;
 mod trace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use nestrace_kernel::plan::Detail;
@@ -28,6 +29,7 @@ use crate::guest::Facts;
 use crate::guest::filesystems::DebugFs;
 use affinity::Affinity;
 use trace::DiskTrace;
+pub use trace::end_left_behind;
 
 /// How often the relay files are read.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -84,8 +86,8 @@ impl Blktrace {
         let begin_ns = clock::monotonic_ns();
         let affinity = Affinity::save();
         let mut everywhere = true;
-        let n_cpus = self.traces.iter().map(DiskTrace::n_cpus).max().unwrap_or(0);
-        for cpu in 0..n_cpus {
+        let cpus: BTreeSet<usize> = self.traces.iter().flat_map(DiskTrace::cpus).collect();
+        for cpu in cpus {
             everywhere &= affinity.move_to(cpu);
             for trace in &mut self.traces {
                 trace.read(cpu, &mut self.pending);
@@ -163,6 +165,13 @@ impl Backend for Blktrace {
                 }
             }
             Err(reason) => eprintln!("nestrace-agent: {reason}"),
+        }
+    }
+
+    fn look(&mut self) {
+        for trace in &mut self.traces {
+            // What cannot be opened now is tried again; the kernel counts what finds no room meanwhile.
+            let _ = trace.look();
         }
     }
 

@@ -1,16 +1,18 @@
 //! The trace of one disk.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use nestrace_trace::Event;
-use nestrace_trace::blktrace::{Feed, event, thread};
+use nestrace_trace::blktrace::{event, thread};
 use nestrace_trace::manifest::GuestDisk;
 use nix::errno::Errno;
 
 use super::ioctl;
+use super::relay::{self, RelayFiles};
+use crate::guest::disks::BLOCK;
+use crate::guest::filesystems::DebugFs;
 
 /// Bytes of a relay sub-buffer, and how many a processor has: 1 MiB, some 18,000 events.
 const BUFFER_BYTES: u32 = 256 << 10;
@@ -26,15 +28,8 @@ pub struct DiskTrace {
     disk: File,
     /// In debugfs; where the kernel says how much it dropped.
     folder: PathBuf,
-    /// By processor.
-    files: Vec<RelayFile>,
+    files: RelayFiles,
     buffer: Vec<u8>,
-}
-
-/// One processor's relay file, and the beginning of a record that was not whole.
-struct RelayFile {
-    file: File,
-    feed: Feed,
 }
 
 impl DiskTrace {
@@ -43,46 +38,42 @@ impl DiskTrace {
     /// # Errors
     /// Why not, in words.
     pub fn start(disk: &GuestDisk, block: &Path) -> Result<Self, String> {
-        let node = Path::new("/dev").join(&disk.name);
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(&node)
-            .map_err(|error| format!("{} cannot be opened: {error}", node.display()))?;
-        let folder = set_up(&file, block)?;
+        let file = open_node(&disk.name)?;
+        let folder = block.join(set_up(&file, block)?);
         // From here on, dropping it tears down what was set up.
         let mut trace = Self {
             name: disk.name.clone(),
             dev: disk.dev,
             disk: file,
-            folder: block.join(folder),
-            files: Vec::new(),
+            files: RelayFiles::of(folder.clone()),
+            folder,
             buffer: vec![0; BUFFER_BYTES as usize],
         };
-        trace.files = open_relay_files(&trace.folder)?;
+        trace.look()?;
         ioctl::start(&trace.disk).map_err(|error| format!("it does not start: {error}"))?;
         Ok(trace)
     }
 
-    /// Processors that have a file.
-    pub fn n_cpus(&self) -> usize {
-        self.files.len()
+    /// Processors that write to it.
+    pub fn cpus(&self) -> impl Iterator<Item = usize> {
+        self.files.cpus()
+    }
+
+    /// Looks for processors that have come.
+    ///
+    /// # Errors
+    /// Why one cannot be read, in words.
+    pub fn look(&mut self) -> Result<(), String> {
+        self.files.look()
     }
 
     /// Reads what a processor has written. To be called on that processor.
     pub fn read(&mut self, cpu: usize, to: &mut Vec<Event>) {
-        let Some(RelayFile { file, feed }) = self.files.get_mut(cpu) else {
-            return;
-        };
         let mut n_read = 0;
-        while n_read < MAX_ROUND {
-            // A relay file that has nothing more reads as its end, for now.
-            let n = match file.read(&mut self.buffer) {
-                Ok(0) | Err(_) => break,
-                Ok(n) => n,
-            };
+        while n_read < MAX_ROUND
+            && let Some((n, feed)) = self.files.read(cpu, &mut self.buffer)
+        {
             n_read += n;
-            feed.push(&self.buffer[..n]);
             while let Some(trace) = feed.next_trace() {
                 to.extend(event(&trace).or_else(|| thread(&trace)));
             }
@@ -109,14 +100,58 @@ impl Drop for DiskTrace {
     }
 }
 
+fn open_node(name: &str) -> Result<File, String> {
+    let node = Path::new("/dev").join(name);
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(&node)
+        .map_err(|error| format!("{} cannot be opened: {error}", node.display()))
+}
+
+/// Ends traces that an agent left behind when it was killed: the kernel would go on for nobody, and refuse a trace to
+/// everybody else.
+pub fn end_left_behind() {
+    let Ok(debugfs) = DebugFs::open() else {
+        return;
+    };
+    for name in left_behind(Path::new(BLOCK), &debugfs.path().join("block")) {
+        match open_node(&name) {
+            Ok(disk) => {
+                tear_down(&disk);
+                eprintln!("nestrace-agent: {name}: ended a trace that nobody reads");
+            }
+            Err(reason) => eprintln!("nestrace-agent: a trace that nobody reads goes on: {reason}"),
+        }
+    }
+}
+
+/// Disks (of sysfs) that have relay files (in debugfs), if nobody reads any.
+fn left_behind(disks: &Path, block: &Path) -> Vec<String> {
+    let disks = fs::read_dir(disks).into_iter().flatten().flatten();
+    let mut left: Vec<String> = disks
+        .filter_map(|disk| disk.file_name().into_string().ok())
+        .filter(|name| {
+            // What is a slash in a disk's name, the two spell differently.
+            let folder = block.join(name.replace('!', "_"));
+            relay::list(&folder).is_ok_and(|files| !files.is_empty())
+        })
+        .map(|name| name.replace('!', "/"))
+        .collect();
+    if !left.is_empty() && somebody_reads(block) {
+        left.clear();
+    }
+    left
+}
+
 /// Kernels before 5.x refuse to remove a trace that runs.
 fn tear_down(disk: &File) {
     let _ = ioctl::stop(disk);
     let _ = ioctl::teardown(disk);
 }
 
-/// Prepares the trace. One that an agent left behind when it was killed is removed first: nobody has
-/// its files open.
+/// Prepares the trace. One that an agent left behind that was killed since this one started is removed first: nobody
+/// has its files open.
 fn set_up(disk: &File, block: &Path) -> Result<String, String> {
     let mut result = ioctl::setup(disk, BUFFER_BYTES, N_BUFFERS);
     if result == Err(Errno::EBUSY) && !somebody_reads(block) {
@@ -137,11 +172,8 @@ fn set_up(disk: &File, block: &Path) -> Result<String, String> {
 fn somebody_reads(block: &Path) -> bool {
     // The files are told by where they are in debugfs, which may be mounted elsewhere for others.
     let is_relay = |link: &Path| {
-        let name = link.file_name().unwrap_or_default().to_string_lossy();
-        let digits = name.strip_prefix("trace").unwrap_or_default();
         let folder = link.parent().and_then(Path::parent);
-        !digits.is_empty()
-            && digits.bytes().all(|byte| byte.is_ascii_digit())
+        relay::cpu_of(link).is_some()
             && folder.is_some_and(|folder| folder == block || folder.ends_with("block"))
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -154,45 +186,38 @@ fn somebody_reads(block: &Path) -> bool {
     descriptors.any(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|link| is_relay(&link)))
 }
 
-fn open_relay_files(folder: &Path) -> Result<Vec<RelayFile>, String> {
-    let mut files = Vec::new();
-    loop {
-        let opened = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(folder.join(format!("trace{}", files.len())));
-        match opened {
-            Ok(file) => files.push(RelayFile {
-                file,
-                feed: Feed::default(),
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !files.is_empty() => {
-                return Ok(files);
-            }
-            Err(error) => return Err(refusal(&error)),
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn refusal(error: &io::Error) -> String {
-    if !matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)) {
-        return format!("its relay files cannot be opened: {error}");
-    }
-    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
-    let mode = lockdown
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .map_or("", |(mode, _)| mode);
-    match mode {
-        // securityfs may not be mounted.
-        "" => format!(
-            "its relay files in debugfs are refused ({error}); a locked-down kernel (Secure Boot) \
-             does that"
-        ),
-        "none" => format!("its relay files in debugfs are refused: {error}"),
-        mode => format!(
-            "the kernel is locked down ({mode}; Secure Boot does that), which refuses blktrace's \
-             relay files in debugfs"
-        ),
+    #[test]
+    fn a_trace_that_nobody_reads_was_left_behind() {
+        let root = tempfile::tempdir().unwrap();
+        let (disks, block) = (root.path().join("disks"), root.path().join("block"));
+        for disk in ["vda", "vdb", "cciss!c0d0"] {
+            fs::create_dir_all(disks.join(disk)).unwrap();
+        }
+        // The multi-queue block layer has its own files there.
+        for file in [
+            "vda/state",
+            "vdb/state",
+            "vdb/trace1",
+            "cciss_c0d0/trace0",
+            "sr0/trace0",
+        ] {
+            let file = block.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, b"").unwrap();
+        }
+        let left = || {
+            let mut left = left_behind(&disks, &block);
+            left.sort();
+            left
+        };
+        assert_eq!(left(), ["cciss/c0d0", "vdb"]);
+        let reads = File::open(block.join("vdb/trace1")).unwrap();
+        assert!(left().is_empty());
+        drop(reads);
+        assert_eq!(left().len(), 2);
     }
 }

@@ -95,6 +95,10 @@ fn few_stretches_are_not_enough() {
     let mut rare = latencies(&mut random, 64, 9.0, 0.0);
     rare.stretches[5..].fill((0.0, 0.0));
     assert_eq!(spread(&many, &rare), Err(TooFew::Filled(5)));
+    let mut close = latencies(&mut random, 64, 9.0, 0.0);
+    close.stretches[LEAST_BLOCKS..].fill((0.0, 0.0));
+    assert_eq!(spread(&many, &close), Err(TooFew::Close));
+    assert_eq!(spread(&close, &many), Err(TooFew::Close));
 }
 
 #[test]

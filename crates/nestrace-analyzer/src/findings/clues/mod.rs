@@ -246,7 +246,10 @@ impl HostClues {
             && bio.operation == Operation::Write
             && !of_file_system
             && !fell_back;
-        for disk in images.disks_on(bio.dev) {
+        let volumes = images.volumes_at(bio.dev, bio.place());
+        // No file system of the host writes on a block device that a guest has.
+        let volumes = volumes.filter(|volume| volume.is_file_system || !of_file_system);
+        for disk in volumes.flat_map(|volume| &volume.disks) {
             let Some(disk) = self.disks.get_mut(*disk as usize) else {
                 continue;
             };

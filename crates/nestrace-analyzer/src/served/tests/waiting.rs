@@ -41,6 +41,33 @@ fn without_a_hand_back_scsi_ends_when_it_is_done_and_ide_with_the_last_host_even
     assert_eq!(end(&topology), 170);
 }
 
+/// A sync of `vd` waits for the log of its own file system, and not for that of the next partition.
+#[test]
+fn a_sync_waits_for_the_log_of_its_own_file_system() {
+    let text = |offset: u32| {
+        format!(
+            "100 acct-flush 0x10d8 rel=0x10120
+             101 aio-flush 0x1000 rel=0x10000
+             110 fdatasync 0x5 inode=12 of=259:0 tid=201
+             120 Q b1 W {offset}+4096 end_io=3 tid=77
+             121 G b1
+             122 D r1 W {offset}+4096 rel=b1
+             150 C r1 W {offset}+4096
+             170 exit 0x0 result=0 tid=201
+             180 push 0x1000
+             190 acct-done 0x10d8 rel=0x10120"
+        )
+    };
+    let topology = super::two_partitions();
+    let own = served(&topology, &[], &text(36_864));
+    assert!(
+        own[0].contains("bio* Journal 36864+4096 120-150"),
+        "{own:?}"
+    );
+    let others = served(&topology, &[], &text(102_400));
+    assert!(!others[0].contains("bio"), "{others:?}");
+}
+
 #[test]
 fn members_of_a_merged_call_lie_behind_each_other() {
     // Started in any order; the head has the lowest offset.

@@ -2,7 +2,7 @@
 
 use nestrace_abi::Kind;
 use nestrace_trace::manifest::GuestDisk;
-use nestrace_trace::wire::{BatchEncoder, Live};
+use nestrace_trace::wire::{AgentHello, BatchEncoder, End, Live};
 
 use super::*;
 
@@ -145,6 +145,124 @@ fn another_version_and_endless_nonsense_end_it() {
     assert!(ended);
     let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
     let again = bytes(&[hello(5)]);
-    let ended = (0..=MAX_HELLOS).any(|_| ingest.feed(&again, 1).is_err());
-    assert!(ended);
+    let over = (0..=1000).find_map(|_| ingest.feed(&again, 1).err());
+    assert!(matches!(over, Some(IngestError::TooManyHellos)));
+}
+
+#[test]
+fn disks_and_mounts_may_change_every_second() {
+    let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
+    let missing = AgentMessage::Hello(Box::new(AgentHello {
+        protocol: VERSION,
+        session: 5,
+        missing: vec!["vdz".to_owned()],
+        ..AgentHello::default()
+    }));
+    let again = bytes(&[missing]);
+    for second in 1..5000 {
+        ingest.feed(&again, second * SECOND).unwrap();
+    }
+    let account = &ingest.account;
+    assert_eq!((account.sides.len(), account.notices.len()), (1, 1));
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// An agent that is live, and is heard until ten seconds of the host's time; its own are the same.
+fn recorded() -> Ingest<Room> {
+    let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
+    ingest.feed(&begin(SECOND), SECOND).unwrap();
+    say(&mut ingest, 10 * SECOND);
+    assert_eq!(ingest.account.state, State::Live);
+    ingest
+}
+
+fn hello_at(mono_ns: u64) -> AgentMessage<'static> {
+    AgentMessage::Hello(Box::new(AgentHello {
+        protocol: VERSION,
+        session: 5,
+        mono_ns,
+        ..AgentHello::default()
+    }))
+}
+
+fn begin(mono_ns: u64) -> Vec<u8> {
+    let live = Live {
+        mono_ns,
+        probes: Vec::new(),
+    };
+    bytes(&[hello_at(mono_ns), AgentMessage::Live(live)])
+}
+
+fn say(ingest: &mut Ingest<Room>, now_ns: u64) {
+    let word = bytes(&[AgentMessage::Notice("here".to_owned())]);
+    ingest.feed(&word, now_ns).unwrap();
+}
+
+fn gaps(ingest: &Ingest<Room>) -> Vec<(u64, u64)> {
+    let gaps = ingest.account.sides[0].gaps.iter();
+    gaps.map(|gap| (gap.from_host_ns, gap.to_host_ns)).collect()
+}
+
+#[test]
+fn an_agent_that_is_started_again_leaves_a_gap_however_short() {
+    let mut ingest = recorded();
+    let changed = bytes(&[hello_at(10 * SECOND)]);
+    ingest.feed(&changed, 10 * SECOND + 5).unwrap();
+    say(&mut ingest, 11 * SECOND);
+    assert_eq!(gaps(&ingest), []);
+    ingest.feed(&begin(12 * SECOND), 12 * SECOND).unwrap();
+    assert_eq!(gaps(&ingest), [(11 * SECOND, 12 * SECOND)]);
+    // What is missing stands in the stream as a loss, and is told as one.
+    assert_eq!((ingest.account.events, ingest.account.n_lost()), (1, 1));
+}
+
+#[test]
+fn so_does_one_that_had_ended_and_its_end_is_the_last_one() {
+    let mut ingest = recorded();
+    let end = End {
+        mono_ns: 11 * SECOND,
+        reason: "stop".to_owned(),
+        out_of_order: 0,
+    };
+    let end = bytes(&[AgentMessage::End(end)]);
+    ingest.feed(&end, 11 * SECOND).unwrap();
+    let again = begin(15 * SECOND);
+    ingest.feed(&again[..again.len() - 1], 15 * SECOND).unwrap();
+    // It has said Hello, and may never record.
+    assert_eq!(ingest.account.sides[0].end_mono_ns, 11 * SECOND);
+    assert_eq!(ingest.missing_since_ns(State::Attaching), 11 * SECOND);
+    ingest.feed(&again[again.len() - 1..], 16 * SECOND).unwrap();
+    assert_eq!(gaps(&ingest), [(11 * SECOND, 16 * SECOND)]);
+    assert_eq!(ingest.account.sides[0].end_mono_ns, 0);
+    assert_eq!(ingest.account.state, State::Live);
+}
+
+#[test]
+fn a_snapshot_that_is_loaded_begins_another_side() {
+    let mut ingest = recorded();
+    // The agent goes on as it was when the snapshot was taken: only its clock tells.
+    let HostMessage::Ping { token, .. } = ingest.ping(11 * SECOND) else {
+        panic!("no ping");
+    };
+    let pong = bytes(&[AgentMessage::Pong {
+        token,
+        guest_ns: 11 * SECOND,
+    }]);
+    ingest.feed(&pong, 11 * SECOND).unwrap();
+    assert!(!ingest.time_went_back());
+    let HostMessage::Ping { token, .. } = ingest.ping(12 * SECOND) else {
+        panic!("no ping");
+    };
+    let pong = bytes(&[AgentMessage::Pong {
+        token,
+        guest_ns: 3 * SECOND,
+    }]);
+    ingest.feed(&pong, 12 * SECOND).unwrap();
+    assert!(ingest.time_went_back() && !ingest.time_went_back());
+    ingest.feed(&begin(4 * SECOND), 13 * SECOND).unwrap();
+    assert_eq!(ingest.account.sides.len(), 2);
+    assert_eq!(ingest.account.sides[1].start_mono_ns, 4 * SECOND);
+    let told = |what: &str| ingest.account.notices.iter().any(|n| n.what == what);
+    assert!(told("guest_reverted") && !told("guest_rebooted"));
 }

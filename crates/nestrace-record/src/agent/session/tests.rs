@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Instant;
 
-use nestrace_abi::Kind;
+use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::{GuestDisk, Machine};
 use nestrace_trace::wire::{
     AgentHello, AgentMessage, BatchEncoder, End, FrameKind, FrameReader, Live, VERSION,
@@ -40,11 +40,15 @@ struct Agent {
 
 impl Rig {
     fn new() -> Self {
+        Self::with_limit(u64::MAX)
+    }
+
+    /// The guest's streams may have so many bytes.
+    fn with_limit(limit_bytes: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port");
         let listener = UnixListener::bind(&path).unwrap();
-        let bundle = dir.path().join("bundle");
-        std::fs::create_dir(&bundle).unwrap();
+        let bundle = HeldDir::around(&path).unwrap().make_dir("bundle").unwrap();
         let place = Place {
             guest: "../vm 1".to_owned(),
             address: Address::Unix {
@@ -52,7 +56,7 @@ impl Rig {
                 path: path.to_str().unwrap().to_owned(),
             },
         };
-        let agents = Agents::start(&[place], &bundle, "full").unwrap();
+        let agents = Agents::start(&[place], &Arc::new(bundle), "full", limit_bytes).unwrap();
         Self {
             dir,
             listener,
@@ -155,6 +159,11 @@ impl Agent {
                 break;
             }
         }
+        self.answer();
+    }
+
+    /// Says what it is, and that it records.
+    fn answer(&mut self) {
         self.hello();
         self.send(&AgentMessage::Live(Live {
             mono_ns: self.clock_ns,
@@ -421,10 +430,62 @@ fn a_connection_that_breaks_is_made_again() {
     drop(agent);
     rig.until("silent", |a| a.state == State::Silent);
     let mut agent = rig.accept();
+    // Nobody has answered yet.
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(rig.account().state, State::Silent);
     agent.begin();
-    agent.batch(&[event]);
-    let account = rig.until("written", |a| a.events == 2);
+    let later = agent.event(6);
+    agent.batch(&[later]);
+    let account = rig.until("written", |a| a.events == 3);
     assert_eq!((account.sides.len(), account.sides[0].gaps.len()), (1, 1));
+    let gap = &account.sides[0].gaps[0];
+    assert!(
+        gap.to_host_ns - gap.from_host_ns >= 300_000_000,
+        "too short: {gap:?}"
+    );
+    let serving = thread::spawn(move || agent.serve_to_the_end());
+    rig.stop();
+    serving.join().unwrap();
+    // Between what was seen before and after stands a loss, at the time of the last word before.
+    let loss = Event {
+        ts_ns: event.ts_ns,
+        kind: Kind::Loss as u8,
+        sub: Source::Block as u8,
+        object: 1,
+        ..Event::default()
+    };
+    assert_eq!(rig.events(FIRST), [event, loss, later]);
+}
+
+#[test]
+fn a_guest_whose_time_goes_back_is_asked_anew() {
+    let rig = Rig::new();
+    let mut agent = rig.accept();
+    agent.begin();
+    rig.until("live", |a| a.state == State::Live);
+    let session = agent.session;
+    agent.clock_ns -= 100_000_000_000;
+    let begin = Instant::now();
+    while agent.session == session {
+        assert!(begin.elapsed() < SOON, "not asked anew");
+        match agent.next() {
+            HostMessage::Ping { token, .. } => agent.send(&AgentMessage::Pong {
+                token,
+                guest_ns: agent.clock_ns,
+            }),
+            HostMessage::Start(start) => agent.session = start.session,
+            HostMessage::Stop => panic!("told to stop"),
+        }
+    }
+    agent.answer();
+    let event = agent.event(5);
+    agent.batch(&[event]);
+    let account = rig.until("written", |a| a.events == 1);
+    assert_eq!(account.sides.len(), 2);
+    let serving = thread::spawn(move || agent.serve_to_the_end());
+    rig.stop();
+    serving.join().unwrap();
+    assert_eq!(rig.events(SECOND), [event]);
 }
 
 #[test]
@@ -578,11 +639,10 @@ fn garbage_does_not_last_long() {
 
 #[test]
 fn a_flood_is_slowed_down_and_its_stream_is_bounded() {
-    let rig = Rig::new();
+    let rig = Rig::with_limit(1 << 20);
     let mut agent = rig.accept();
     agent.begin();
     rig.until("live", |a| a.state == State::Live);
-    rig.agents.set_limit(|now| now + (1 << 20));
     let before = resident();
     // Noise in every column but those that are checked.
     let mut state = 1_u64;

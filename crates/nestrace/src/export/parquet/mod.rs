@@ -185,10 +185,8 @@ impl Export {
         let mut ordered = files.events();
         self.stream(row, "", calendar, Identified::new(ordered.by_ref()))?;
         files.say_damage();
-        let diagnostics = files.capture.diagnostics();
-        let diagnostics: Vec<Diagnostic> = diagnostics.map(|(_, found)| found.clone()).collect();
         if let Some(row) = self.streams.last_mut() {
-            row.damaged(Damage::of(&diagnostics));
+            row.damaged(files.damage());
         }
         Ok(())
     }

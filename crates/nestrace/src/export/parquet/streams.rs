@@ -48,7 +48,8 @@ impl StreamRow {
             start_unix_ns: manifest.start_unix_ns,
             start_mono_ns: manifest.start_mono_ns,
             end_mono_ns: manifest.end_mono_ns,
-            complete: manifest.state != State::Recording,
+            // A repaired one was closed too, and lacks what it lacked.
+            complete: manifest.state == State::Complete,
             lost: lost(manifest, None),
             events: 0,
         }
@@ -94,7 +95,7 @@ fn lost(manifest: &Manifest, guest: Option<&str>) -> u64 {
     losses
         .filter(|loss| loss.guest.as_deref() == guest && loss.source != "walk")
         .map(|loss| loss.events)
-        .sum()
+        .fold(0, u64::saturating_add)
 }
 
 /// A device number's meaning.
@@ -211,4 +212,29 @@ pub fn write(set: &DataSet, streams: &[StreamRow], devices: &[DeviceRow]) -> Res
     write_small(set, "streams", streams_table(streams))?;
     write_small(set, "devices", devices_table(devices))?;
     write_small(set, "kinds", kinds_table())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_closed_and_can_be_read_is_complete() {
+        let row = |state| {
+            let manifest = Manifest {
+                state,
+                ..Manifest::default()
+            };
+            StreamRow::of_host("a", &manifest)
+        };
+        assert!(row(State::Complete).complete);
+        assert!(!row(State::Recording).complete);
+        assert!(!row(State::Repaired).complete);
+        let mut cut = row(State::Complete);
+        cut.damaged(Damage {
+            rows_lost: 0,
+            cut: true,
+        });
+        assert!(!cut.complete);
+    }
 }

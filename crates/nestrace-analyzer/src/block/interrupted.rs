@@ -1,0 +1,77 @@
+//! A stream lacks events: what was in flight then cannot be followed to its end.
+//!
+//! The next end at a request's address may be that of another, whose beginning is among what is missing. So
+//! no life that was open is given one. A request stays known until its address says what became of it: its
+//! own C, or a C or D of another, which shows that its own was not seen; the counts need that.
+//!
+//! Of the host beneath guests nothing is forgotten: what waited for a bio that is gone would be charged with
+//! the device's time. There a C that is another request's is told by its place alone (`complete`).
+
+use super::bio::Bio;
+use super::{Above, BlockLayer};
+use crate::device::DeviceMeter;
+use crate::span::BioSpan;
+
+impl BlockLayer {
+    /// Forgets what is in flight. Gives the spans of the bios, which have no end. Bios count as open.
+    pub(crate) fn interrupted(&mut self, ts_ns: u64, above: &mut Above<'_>) -> Vec<BioSpan> {
+        for (flushes, meter) in self.flushes.iter_mut().zip(&mut self.devices) {
+            flushes.drain(..).for_each(|_| meter.stats.gone(ts_ns));
+            meter.last_queued_ns = None;
+            meter.stats.interrupted();
+        }
+        self.interrupt_requests(ts_ns, above);
+        for bio in std::mem::take(&mut self.bios).into_values() {
+            has_no_end(&bio, &mut self.devices, ts_ns, above);
+        }
+        self.last_issues.clear();
+        let spans = self.spans.as_mut();
+        spans.map_or_else(Vec::new, |spans| spans.give_up(|_| true))
+    }
+
+    /// They leave their devices. Of those that had not gone there nothing is left to be told.
+    fn interrupt_requests(&mut self, ts_ns: u64, above: &mut Above<'_>) {
+        let mut requests = std::mem::take(&mut self.requests);
+        requests.retain(|_, request| {
+            request.first = None;
+            request.others = Vec::new();
+            if request.at_device {
+                self.left_device(request, ts_ns, above);
+                request.at_device = false;
+                request.interrupted = true;
+            }
+            request.interrupted || request.sequence_data_ns.is_some()
+        });
+        self.requests = requests;
+    }
+
+    /// Nothing comes any more: requests that were interrupted, and never seen again, had their ends meanwhile.
+    pub(super) fn interrupted_for_good(&mut self) {
+        for request in std::mem::take(&mut self.requests).into_values() {
+            if request.interrupted {
+                let meter = &mut self.devices[usize::from(request.device)];
+                meter.transfer_missed(request.operation, request.bytes_left());
+                if request.has_data() {
+                    meter.completion_missed(request.operation);
+                }
+            }
+        }
+    }
+}
+
+/// A bio whose end will not be seen counts as open.
+pub(super) fn has_no_end(
+    bio: &Bio,
+    devices: &mut [DeviceMeter],
+    ts_ns: u64,
+    above: &mut Above<'_>,
+) {
+    bio.leave(ts_ns, above);
+    let counts = !bio.empty_flush && bio.queued_ns.is_some() && bio.root.is_none();
+    if let Some(home) = devices.get_mut(usize::from(bio.home))
+        && counts
+    {
+        home.check.open_at_end += 1;
+        home.stats.gone(ts_ns);
+    }
+}

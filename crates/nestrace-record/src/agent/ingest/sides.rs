@@ -1,0 +1,97 @@
+//! Sessions of agents, and which of them are of one side: the same boot, backend and clock.
+
+use nestrace_trace::wire::{AgentHello, VERSION};
+
+use super::super::account::State;
+use super::super::event_check::EventCheck;
+use super::super::stream_losses::StreamLosses;
+use super::{Ingest, IngestError, Streams};
+
+impl<S: Streams> Ingest<S> {
+    pub(super) fn hello(&mut self, hello: AgentHello, now_ns: u64) -> Result<(), IngestError> {
+        if hello.session != self.session {
+            return self.refuse_frame("answer to another recorder");
+        }
+        if hello.protocol != VERSION {
+            return Err(IngestError::Protocol(hello.protocol));
+        }
+        if !self.throttle.take_hello(now_ns) {
+            return Err(IngestError::TooManyHellos);
+        }
+        self.in_session = true;
+        if self.account.state != State::Attaching {
+            self.before_hello_ns = self.heard_ns;
+        }
+        self.heard_ns = now_ns;
+        let latest_ns = self.check.latest_ns(now_ns);
+        let goes_on = self.check.goes_on(hello.mono_ns.min(latest_ns));
+        if goes_on && self.account.is_same_side(&hello) {
+            self.account.update_side(&hello);
+        } else {
+            self.begin_side(&hello, now_ns)?;
+        }
+        let disks = self.account.sides.last().into_iter().flat_map(|s| &s.disks);
+        self.check.know(disks.map(|disk| disk.dev));
+        if !matches!(self.account.state, State::Live) {
+            self.account.state = State::Attaching;
+        }
+        for name in &hello.missing {
+            if !self.missing.contains(name) {
+                let message = format!("its agent finds no disk {name}");
+                self.account.note(now_ns, "agent_says", &message);
+            }
+        }
+        self.missing = hello.missing;
+        Ok(())
+    }
+
+    /// The guest's first side, that of another boot, or one whose time has gone back.
+    fn begin_side(&mut self, hello: &AgentHello, now_ns: u64) -> Result<(), IngestError> {
+        let n_sides = self.account.sides.len();
+        let file = self
+            .account
+            .next_stream()
+            .ok_or(IngestError::TooManySides(n_sides))?;
+        if n_sides > 0 {
+            self.close_writer();
+            let samples = self.trips.take();
+            if let Some(side) = self.account.side() {
+                side.clock_samples = samples;
+            }
+            let (what, message) = if self.account.is_same_side(hello) {
+                (
+                    "guest_reverted",
+                    "its time went back, as when a snapshot is loaded; what follows is a stream of its own",
+                )
+            } else {
+                (
+                    "guest_rebooted",
+                    "it was started again; what follows is a stream of its own",
+                )
+            };
+            self.account.note(now_ns, what, message);
+            self.account.tell(message);
+        }
+        self.writer = Some(self.streams.open(&file).map_err(IngestError::Stream)?);
+        self.check = EventCheck::new(hello.mono_ns, now_ns);
+        self.stream_losses = StreamLosses::default();
+        self.account.begin_side(hello, &file);
+        self.account.state = State::Attaching;
+        Ok(())
+    }
+
+    /// A session goes on with the stream of one before: what happened since its last word is missing, and what
+    /// was in flight then must not be taken for what is in flight now.
+    pub(super) fn begins_again(&mut self, now_ns: u64) {
+        let loss = self.stream_losses.interrupted(self.check.newest_ns());
+        self.throttle.charge(0, 1, now_ns);
+        if self.is_full() {
+            self.account.not_written(1);
+        } else {
+            self.write(&loss, now_ns);
+        }
+        let (from_ns, reason) = (self.before_hello_ns, "its agent began to record anew");
+        self.account.gap(from_ns, now_ns, reason);
+        self.account.note(now_ns, "agent_back", reason);
+    }
+}

@@ -1,0 +1,220 @@
+//! A directory that is held open: what is made in it lies there, whatever its name has come to mean.
+//!
+//! A recorder that runs as root makes its bundle in a folder that is often somebody else's, and under sudo
+//! gives the bundle away while it still writes into it. So no path is followed twice, no file is made
+//! where something is already, and the last part of a name is never a symbolic link.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    path::Path,
+};
+
+use super::privileges::sudo_user;
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, RenameFlags, open, openat, renameat, renameat2},
+    sys::stat::{Mode, mkdirat},
+    unistd::{UnlinkatFlags, fchown, unlinkat},
+};
+
+/// An open directory. Names are of what is directly in it.
+#[derive(Debug)]
+pub struct HeldDir(File);
+
+impl HeldDir {
+    /// The folder in which `path` is or is to be.
+    ///
+    /// # Errors
+    /// Where there is no such folder, or it may not be looked into.
+    pub fn around(path: &Path) -> io::Result<Self> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self(open(folder, flags, Mode::empty())?.into()))
+    }
+
+    /// Whether there is anything of that name.
+    #[must_use]
+    pub fn has(&self, name: impl AsRef<Path>) -> bool {
+        self.open_as(name.as_ref(), OFlag::O_PATH).is_ok()
+    }
+
+    /// A directory in it.
+    ///
+    /// # Errors
+    /// What the system says; `ENOTDIR` for a symbolic link too.
+    pub fn open_dir(&self, name: impl AsRef<Path>) -> io::Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        Ok(Self(self.open_as(name.as_ref(), flags)?))
+    }
+
+    /// Makes a directory in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn make_dir(&self, name: impl AsRef<Path>) -> io::Result<Self> {
+        mkdirat(&self.0, name.as_ref(), Mode::from_bits_truncate(0o755))?;
+        self.open_dir(name)
+    }
+
+    /// Makes a file in it, which must not be there yet. Under sudo it belongs to the user who typed the command.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new_file(&self, name: impl AsRef<Path>) -> io::Result<File> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(0o644);
+        let file = File::from(openat(&self.0, name.as_ref(), flags, mode)?);
+        give_to_user(&file);
+        Ok(file)
+    }
+
+    /// Under sudo the directory belongs to the user who typed the command from now on.
+    pub fn give_to_user(&self) {
+        give_to_user(&self.0);
+    }
+
+    /// What is in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        // This link leads to the open directory itself.
+        let entries = fs::read_dir(format!("/proc/self/fd/{}", self.0.as_raw_fd()))?;
+        entries.map(|entry| Ok(entry?.file_name())).collect()
+    }
+
+    /// Puts the files in it on the disk.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync(&self) -> io::Result<()> {
+        for name in self.names()? {
+            let file = self.open_as(Path::new(&name), OFlag::O_RDONLY | OFlag::O_NONBLOCK)?;
+            file.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Gives something in it another name, which must be free.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn rename_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        match self.rename_with(from.as_ref(), to.as_ref(), RenameFlags::RENAME_NOREPLACE) {
+            // A file system without that flag: a directory replaces an empty one at most.
+            Err(Errno::EINVAL | Errno::ENOSYS) => self.rename(from, to),
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// Gives something in it another name; what had that before is gone.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        Ok(renameat(&self.0, from.as_ref(), &self.0, to.as_ref())?)
+    }
+
+    /// Lets two names in it change places.
+    ///
+    /// # Errors
+    /// What the system says; some file systems cannot.
+    pub fn exchange(&self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> io::Result<()> {
+        Ok(self.rename_with(one.as_ref(), other.as_ref(), RenameFlags::RENAME_EXCHANGE)?)
+    }
+
+    fn rename_with(&self, from: &Path, to: &Path, flags: RenameFlags) -> nix::Result<()> {
+        renameat2(&self.0, from, &self.0, to, flags)
+    }
+
+    /// Removes a file. One that is not there is no error.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove_file(&self, name: impl AsRef<Path>) -> io::Result<()> {
+        match unlinkat(&self.0, name.as_ref(), UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::ENOENT) => Ok(()),
+            removed => Ok(removed?),
+        }
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove_dir(&self, name: impl AsRef<Path>) -> io::Result<()> {
+        Ok(unlinkat(&self.0, name.as_ref(), UnlinkatFlags::RemoveDir)?)
+    }
+
+    /// What is there already, but no symbolic link.
+    fn open_as(&self, name: &Path, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(openat(&self.0, name, flags, Mode::empty())?.into())
+    }
+}
+
+impl AsFd for HeldDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Where that fails the file stays root's: it can be read.
+fn give_to_user(file: &File) {
+    if let Some((uid, gid)) = sudo_user() {
+        let _ = fchown(file, Some(uid), Some(gid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_neither_followed_nor_written_through() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir(path("elsewhere")).unwrap();
+        fs::write(path("precious"), "x").unwrap();
+        symlink("elsewhere", path("dir")).unwrap();
+        symlink("precious", path("file")).unwrap();
+        symlink("nothing", path("dangling")).unwrap();
+        let dir = HeldDir::around(&path("a")).unwrap();
+        assert!(dir.has("dir") && dir.has("dangling") && !dir.has("nothing"));
+        let refused = dir.open_dir("dir").unwrap_err().raw_os_error();
+        assert_eq!(refused, Some(libc::ENOTDIR));
+        for name in ["file", "dangling", "elsewhere"] {
+            let refused = dir.new_file(name).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists, "{name}");
+        }
+        assert!(dir.make_dir("dir").is_err() && dir.remove_dir("dir").is_err());
+        dir.remove_file("file").unwrap();
+        assert_eq!(fs::read(path("precious")).unwrap(), b"x");
+        assert!(!path("nothing").exists());
+    }
+
+    #[test]
+    fn what_is_made_in_it_lies_there_when_it_is_called_otherwise() {
+        let root = tempfile::tempdir().unwrap();
+        let (first, second) = (root.path().join("first"), root.path().join("second"));
+        let dir = HeldDir::around(&first).unwrap().make_dir("first").unwrap();
+        fs::rename(&first, &second).unwrap();
+        fs::create_dir(&first).unwrap();
+        dir.new_file("a").unwrap();
+        dir.new_file("b").unwrap();
+        let taken = dir.rename_new("a", "b").unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        dir.rename("a", "b").unwrap();
+        dir.sync().unwrap();
+        assert_eq!(dir.names().unwrap(), ["b"]);
+        assert!(second.join("b").exists() && !first.join("b").exists());
+    }
+}
