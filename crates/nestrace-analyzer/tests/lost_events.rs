@@ -174,6 +174,71 @@ fn a_completion_elsewhere_is_that_of_another_request() {
 }
 
 #[test]
+fn a_request_with_a_lost_completion_is_not_what_merges_at_its_address() {
+    let device = device(
+        "100 Q b1 W 0+4096
+         101 G b1
+         102 D r1 W 0+4096 rel=b1
+         200 Q b2 W 8192+4096
+         201 G b2
+         202 I r2 W 8192+4096
+         203 Q b3 W 12288+4096
+         204 G b3
+         205 RM r1 W 12288+4096
+         206 D r2 W 8192+8192 rel=b2 links=b3
+         300 C r2 W 8192+8192
+         400 Q b1 R 0+512",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.missed.completed), (1, 1));
+    assert_eq!(check.missed.bytes.write, 4096);
+    assert_eq!((check.reused_while_live, check.ended), (1, 2));
+    assert_eq!(
+        (device.counts.request_merges, device.queue_depth.max),
+        (Some(1), 1)
+    );
+}
+
+/// The data of a flush sequence came, and the C that counts was not seen.
+fn lost_end_of_a_sequence(next: &str) -> nestrace_analyzer::analysis::Device {
+    device(&format!(
+        "100 Q b1 Wf 0+4096
+         101 G b1
+         102 D r1 Ws 0+4096 rel=b1
+         200 C r1 Ws 0+4096
+         {next}"
+    ))
+}
+
+#[test]
+fn a_lost_end_of_a_flush_sequence_is_seen_at_the_reuse() {
+    let of_its_bio = "300 Q b1 R 0+512
+         301 G b1
+         302 D r2 R 0+512 rel=b1
+         303 C r2 R 0+512";
+    let at_issue = "300 Q b2 R 0+512
+         301 G b2
+         302 D r1 R 0+512 rel=b2
+         303 C r1 R 0+512";
+    let at_completion = "303 C r1 R 0+512";
+    for next in [of_its_bio, at_issue, at_completion] {
+        let device = lost_end_of_a_sequence(next);
+        let check = device.check.expect("full");
+        assert_eq!(
+            (check.completions_missed, check.missed.completed),
+            (1, 1),
+            "{next}"
+        );
+        assert_eq!(check.missed.bytes.write, 0, "{next}");
+        assert_eq!(
+            (device.counts.completed, device.bytes.write),
+            (1, 4096),
+            "{next}"
+        );
+    }
+}
+
+#[test]
 fn a_request_in_parts_completes_where_the_last_part_ended() {
     let device = device(
         "100 Q b1 W 4096+4096

@@ -55,7 +55,8 @@ impl BlockLayer {
     }
 
     /// The request that a C ends. `None` where that is another one at the same address, whose D was not seen:
-    /// its data lie elsewhere, or events were lost since the D that was seen, so that they may.
+    /// its data lie elsewhere, those of the first have come, or events were lost since the D that was seen, so
+    /// that they may.
     fn ended_by(
         &mut self,
         request: Request,
@@ -63,7 +64,8 @@ impl BlockLayer {
         above: &mut Above<'_>,
     ) -> Option<Request> {
         let moves_data = event.bytes > 0 && request.has_data() && request.awaits_end();
-        if moves_data && event.offset != request.next_offset {
+        let has_moved = request.sequence_data_ns.is_some();
+        if moves_data && (has_moved || event.offset != request.next_offset) {
             self.completion_missed(&request, event.ts_ns, above);
             return None;
         }
@@ -330,6 +332,7 @@ impl BlockLayer {
         if in_sequence {
             let mut request = Request::new(device, operation);
             request.sequence_data_ns = Some(event.ts_ns);
+            request.bytes = event.bytes;
             self.requests.insert(event.object, request);
         } else {
             meter.request_completed(operation);

@@ -96,14 +96,14 @@ impl Request {
         }
     }
 
-    /// Its C is still to come, as far as is known.
+    /// Its last C is still to come, as far as is known.
     pub(super) fn awaits_end(&self) -> bool {
-        self.at_device || self.interrupted
+        self.at_device || self.interrupted || self.sequence_data_ns.is_some()
     }
 
     /// Bytes that have not completed.
     pub(super) fn bytes_left(&self) -> u64 {
-        if self.has_data() {
+        if self.has_data() && self.sequence_data_ns.is_none() {
             self.bytes.saturating_sub(self.covered)
         } else {
             0
@@ -280,13 +280,14 @@ impl BlockLayer {
     ) -> Request {
         self.completion_missed(&old, event.ts_ns, above);
         self.meter(old.device).check.reissued_while_live += 1;
-        let same = old.first.is_some_and(|first| {
-            first.pointer == event.related
-                && self
-                    .bios
-                    .get(&first.pointer)
-                    .is_some_and(|bio| bio.generation == first.generation)
-        });
+        let same = old.sequence_data_ns.is_none()
+            && old.first.is_some_and(|first| {
+                first.pointer == event.related
+                    && self
+                        .bios
+                        .get(&first.pointer)
+                        .is_some_and(|bio| bio.generation == first.generation)
+            });
         if same {
             Request {
                 requeued: true,

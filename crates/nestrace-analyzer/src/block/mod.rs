@@ -114,13 +114,7 @@ impl BlockLayer {
             Kind::Link => self.link(device, event, above),
             Kind::Requeue => self.requeue(device, event),
             Kind::Complete => self.complete(device, event, above),
-            Kind::RequestMerge => {
-                let meter = self.meter(device);
-                meter.request_merges += 1;
-                meter.figures.merged(event.ts_ns);
-                meter.stats.at_queue.leaves();
-                self.requests.remove(&event.object);
-            }
+            Kind::RequestMerge => self.request_merged(device, event, above),
             Kind::RequestRemap => self.meter(device).remaps += 1,
             Kind::Plug => self.meter(device).stats.plug.plug(event.ts_ns),
             Kind::Unplug => {
@@ -266,7 +260,7 @@ impl BlockLayer {
             return;
         };
         if request.forget(pointer, old.generation)
-            && request.at_device
+            && request.awaits_end()
             && let Some(request) = self.requests.remove(&old.request)
         {
             self.completion_missed(&request, ts_ns, above);
@@ -324,6 +318,20 @@ impl BlockLayer {
         if let Some(slept_ns) = slept_ns {
             let slept_ns = event.ts_ns.saturating_sub(slept_ns);
             meter.record(whose, |parts| &mut parts.s2g, slept_ns);
+        }
+    }
+
+    /// A request that waits is another's part now. One that still seems to be at the device had its completion
+    /// lost: it is the next one at its address that waited.
+    fn request_merged(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+        let meter = self.meter(device);
+        meter.request_merges += 1;
+        meter.figures.merged(event.ts_ns);
+        meter.stats.at_queue.leaves();
+        if let Some(request) = self.requests.remove(&event.object)
+            && request.awaits_end()
+        {
+            self.completion_missed(&request, event.ts_ns, above);
         }
     }
 
