@@ -1,43 +1,19 @@
 //! A guest that begins I/O for ever and ends none: the analyzer's memory does not grow with it, and what
 //! was given up is counted.
 
+mod one_guest;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use nestrace_abi::flags::{OP_FLUSH, OP_READ, OP_WRITE};
 use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
-use nestrace_trace::manifest::{Disk, Guest, GuestDisk, GuestSide, Manifest};
 use nestrace_trace::{Event, Kind};
 
 const VDA: u32 = 254 << 20;
 /// What is in flight at most takes some 60 to 120 MB.
 const MOST_BYTES: i64 = 160 << 20;
-
-fn manifest(backend: &str) -> Manifest {
-    let mut manifest = Manifest {
-        guest_sides: vec![GuestSide {
-            guest: "vm1".into(),
-            backend: backend.into(),
-            disks: vec![GuestDisk {
-                name: "vda".into(),
-                dev: VDA,
-                ..GuestDisk::default()
-            }],
-            ..GuestSide::default()
-        }],
-        ..Manifest::default()
-    };
-    manifest.topology.guests = vec![Guest {
-        name: "vm1".into(),
-        disks: vec![Disk {
-            name: "vd".into(),
-            ..Disk::default()
-        }],
-        ..Guest::default()
-    }];
-    manifest
-}
 
 /// Counts what each thread holds: tests run side by side.
 struct Counting;
@@ -81,7 +57,7 @@ fn attack_within(
     n: u64,
     event: impl Fn(u64) -> Event,
 ) -> (u64, BTreeMap<&'static str, u64>) {
-    let manifest = manifest(backend);
+    let manifest = one_guest::manifest(backend, VDA);
     let mut analyzer = Analyzer::new(&manifest, options);
     let before = HELD.get();
     let mut most = 0;
@@ -362,7 +338,7 @@ fn requests_of_bios_that_were_never_queued() {
 /// Were the sum to run over, one lost event of the host would be none.
 #[test]
 fn a_guest_that_lost_everything_hides_no_loss_of_the_host() {
-    let manifest = manifest("ebpf");
+    let manifest = one_guest::manifest("ebpf", VDA);
     let mut analyzer = Analyzer::new(&manifest, Options::default());
     let loss = |total| Event {
         object: total,

@@ -2,12 +2,12 @@
 //! end, whatever is seen of its addresses later.
 
 mod notation;
+mod one_guest;
 
 use std::collections::BTreeMap;
 
 use nestrace_analyzer::analysis::Device;
 use nestrace_analyzer::{Analysis, Analyzer, Options};
-use nestrace_trace::manifest::{Disk, Guest, GuestDisk, GuestSide, Manifest};
 
 /// One request is at the device and one bio in the queue when events are lost.
 const BEFORE: &str = "1000000 Q b1 R 0+4096
@@ -19,27 +19,7 @@ const BEFORE: &str = "1000000 Q b1 R 0+4096
 ";
 
 fn analyze(text: &str) -> Analysis {
-    let mut manifest = Manifest {
-        guest_sides: vec![GuestSide {
-            guest: "vm1".into(),
-            backend: "ebpf".into(),
-            disks: vec![GuestDisk {
-                name: "vda".into(),
-                dev: notation::DEV,
-                ..GuestDisk::default()
-            }],
-            ..GuestSide::default()
-        }],
-        ..Manifest::default()
-    };
-    manifest.topology.guests = vec![Guest {
-        name: "vm1".into(),
-        disks: vec![Disk {
-            name: "vd".into(),
-            ..Disk::default()
-        }],
-        ..Guest::default()
-    }];
+    let manifest = one_guest::manifest("ebpf", notation::DEV);
     let mut analyzer = Analyzer::new(&manifest, Options::default());
     for event in notation::events(text) {
         analyzer.push_guest(0, &event);

@@ -34,6 +34,11 @@ fn good(words: &[&str]) -> String {
     stderr
 }
 
+/// The words of an export of `bundle` to `out`.
+fn export<'a>(format: &'a str, bundle: &'a Path, out: &'a Path) -> [&'a str; 6] {
+    ["export", "--format", format, text(bundle), "-o", text(out)]
+}
+
 fn fails(words: &[&str]) -> (Option<i32>, String) {
     let output = nestrace(words);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -96,7 +101,7 @@ fn tables_have_the_sums_of_the_analysis() {
     let bundle = bundle(folder.path());
     let disk = disk(&bundle);
     let out = folder.path().join("out.csv");
-    good(&["export", "--format", "csv", text(&bundle), "-o", text(&out)]);
+    good(&export("csv", &bundle, &out));
     let requests = rows(&folder.path().join("out.requests.csv"));
     let data: Vec<_> = requests
         .iter()
@@ -135,8 +140,7 @@ fn a_log_for_fio_has_every_request_once() {
     let bundle = bundle(folder.path());
     let disk = disk(&bundle);
     let out = folder.path().join("out");
-    let of_guest = ["--guest", "guest", "-o", text(&out)];
-    good(&[&["export", "--format", "fio", text(&bundle)], &of_guest[..]].concat());
+    good(&[&export("fio", &bundle, &out)[..], &["--guest", "guest"]].concat());
     let name = format!(
         "out.{}.iolog",
         disk["name"].as_str().expect("a name").replace(':', "-")
@@ -190,14 +194,7 @@ fn a_trace_has_every_bio() {
     let folder = tempfile::tempdir().expect("a folder");
     let bundle = bundle(folder.path());
     let out = folder.path().join("out.pftrace");
-    let said = good(&[
-        "export",
-        "--format",
-        "perfetto",
-        text(&bundle),
-        "-o",
-        text(&out),
-    ]);
+    let said = good(&export("perfetto", &bundle, &out));
     let bytes = fs::read(&out).expect("a trace");
     // A begin and an end for each bio and each request.
     assert!(packets(&bytes) > 2 * 3771);
@@ -254,14 +251,7 @@ fn names_are_gone() {
         let made = |redact: &[&str]| {
             let of = tempfile::tempdir().expect("a folder");
             let out = of.path().join("out");
-            let export = [
-                "export",
-                "--format",
-                format,
-                text(&bundle),
-                "-o",
-                text(&out),
-            ];
+            let export = export(format, &bundle, &out);
             good(&[&export[..], chosen, redact].concat());
             contents(of.path())
         };
@@ -286,14 +276,7 @@ fn what_is_there_stays() {
     for format in ["csv", "perfetto", "fio"] {
         let of = tempfile::tempdir().expect("a folder");
         let out = of.path().join("out");
-        let export = [
-            "export",
-            "--format",
-            format,
-            text(&bundle),
-            "-o",
-            text(&out),
-        ];
+        let export = export(format, &bundle, &out);
         let words = [&export[..], &["--guest", "guest"]].concat();
         good(&words);
         let (made, plain) = (files(of.path()), contents(of.path()));
@@ -316,22 +299,7 @@ fn what_cannot_be_written_leaves_nothing() {
     let before = files(folder.path());
     for format in ["csv", "fio", "perfetto"] {
         let out = folder.path().join("out");
-        let of = |more: &[&str]| {
-            fails(
-                &[
-                    &[
-                        "export",
-                        "--format",
-                        format,
-                        text(&bundle),
-                        "-o",
-                        text(&out),
-                    ],
-                    more,
-                ]
-                .concat(),
-            )
-        };
+        let of = |more: &[&str]| fails(&[&export(format, &bundle, &out)[..], more].concat());
         for wanted in [["--device", "nvme9"], ["--guest", "nobody"]] {
             let (code, stderr) = of(&wanted);
             assert_eq!(code, Some(3), "{stderr}");
@@ -340,15 +308,10 @@ fn what_cannot_be_written_leaves_nothing() {
         }
         let nowhere = folder.path().join("missing/out");
         let words = [
-            "export",
-            "--format",
-            format,
-            text(&bundle),
-            "-o",
-            text(&nowhere),
-            "--guest",
-            "guest",
-        ];
+            &export(format, &bundle, &nowhere)[..],
+            &["--guest", "guest"],
+        ]
+        .concat();
         let (code, stderr) = fails(&words);
         assert_eq!(code, Some(2), "{stderr}");
         assert!(stderr.contains("hint: mkdir -p"), "{stderr}");
@@ -356,6 +319,6 @@ fn what_cannot_be_written_leaves_nothing() {
     }
     // Of the host nothing was recorded.
     let out = folder.path().join("out");
-    let (code, stderr) = fails(&["export", "--format", "fio", text(&bundle), "-o", text(&out)]);
+    let (code, stderr) = fails(&export("fio", &bundle, &out));
     assert_eq!(code, Some(3), "{stderr}");
 }

@@ -111,17 +111,7 @@ impl BlockAnalyzer {
             self.reasons.live_ns = event.ts_ns;
         }
         self.last_ns = self.last_ns.max(event.ts_ns);
-        if let Some(intervals) = &mut self.intervals {
-            intervals.before(event.ts_ns, &mut self.block.devices);
-        }
-        let mut above = Above {
-            images: &mut self.images,
-            activity: &mut [],
-            files: &mut self.files,
-            threads: &self.threads,
-            reasons: self.reasons,
-        };
-        self.block.push(kind, event, &mut above);
+        self.at(event.ts_ns, |block, above| block.push(kind, event, above));
     }
 
     fn outside(&self, ts_ns: u64) -> bool {
@@ -137,8 +127,15 @@ impl BlockAnalyzer {
         if event.sub != Source::Block as u8 {
             return;
         }
+        self.at(event.ts_ns, |block, above| {
+            block.interrupted(event.ts_ns, above);
+        });
+    }
+
+    /// Changes what is known of the block layer at a time: intervals that ended before it are closed first.
+    fn at(&mut self, ts_ns: u64, change: impl FnOnce(&mut BlockLayer, &mut Above<'_>)) {
         if let Some(intervals) = &mut self.intervals {
-            intervals.before(event.ts_ns, &mut self.block.devices);
+            intervals.before(ts_ns, &mut self.block.devices);
         }
         let mut above = Above {
             images: &mut self.images,
@@ -147,7 +144,7 @@ impl BlockAnalyzer {
             threads: &self.threads,
             reasons: self.reasons,
         };
-        self.block.interrupted(event.ts_ns, &mut above);
+        change(&mut self.block, &mut above);
     }
 
     /// Events with a size or place that nothing has: they are in no figure.

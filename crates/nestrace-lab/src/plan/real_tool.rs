@@ -35,8 +35,6 @@ const OUTPUT: &str = "/run/lab-filebench.out";
 /// Filebench waits here between its files and its run.
 const GO: &str = "/run/lab-filebench.go";
 const READY: &str = "/run/lab-filebench.ready";
-/// Says what it said; it misses libraries that nothing here needs.
-const SAID: &str = "grep -v 'cvar directory' /run/lab-filebench.out";
 /// How it ended.
 const STATUS: &str = "/run/lab-filebench.status";
 const GROUP: &str = "/run/lab-filebench.pid";
@@ -67,6 +65,7 @@ pub(super) fn filebench(name: &str, scale: &Scale) -> RealTool {
 /// Shell that has Filebench make its files and wait then, so that this is not measured. It counts from its run on.
 /// Its processes share memory by address, and hang where they are loaded at random ones.
 fn start(text: &str, seconds: u32) -> String {
+    let say = say();
     format!(
         "rm -f {GO} {READY} {STATUS}\n\
          echo 0 > /proc/sys/kernel/randomize_va_space\n\
@@ -79,15 +78,21 @@ fn start(text: &str, seconds: u32) -> String {
          END\n\
          setsid sh -c 'echo $$ > {GROUP}; filebench -f {WORKLOAD}; echo $? > {STATUS}' > {OUTPUT} 2>&1 < /dev/null &\n\
          until [ -e {READY} ] || [ -s {STATUS} ]; do sleep 0.1; done\n\
-         [ ! -s {STATUS} ] || {{ {SAID}; exit 1; }}"
+         [ ! -s {STATUS} ] || {{ {say}; exit 1; }}"
     )
 }
 
+/// Shell that says what it said; it misses libraries that nothing here needs.
+fn say() -> String {
+    format!("grep -v 'cvar directory' {OUTPUT}")
+}
+
 fn go() -> String {
+    let say = say();
     format!(
         "[ -s {STATUS} ] || echo > {GO}\n\
          until [ -s {STATUS} ]; do sleep 0.1; done\n\
-         grep 'IO Summary' {OUTPUT} > {RESULT} || {{ {SAID}; exit 1; }}"
+         grep 'IO Summary' {OUTPUT} > {RESULT} || {{ {say}; exit 1; }}"
     )
 }
 
