@@ -199,6 +199,19 @@ fn a_request_with_a_lost_completion_is_not_what_merges_at_its_address() {
     );
 }
 
+#[test]
+fn a_flush_is_not_the_end_of_data() {
+    let device = device(
+        "100 Q b1 W 0+4096
+         101 G b1
+         102 D r1 W 0+4096 rel=b1
+         900 C r1 F 0+0",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.missed.completed), (1, 1));
+    assert_eq!(device.latency_ns.flush_d2c.map_or(0, |dist| dist.n), 0);
+}
+
 /// The data of a flush sequence came, and the C that counts was not seen.
 fn lost_end_of_a_sequence(next: &str) -> nestrace_analyzer::analysis::Device {
     device(&format!(

@@ -64,8 +64,10 @@ impl BlockLayer {
         above: &mut Above<'_>,
     ) -> Option<Request> {
         let moves_data = event.bytes > 0 && request.has_data() && request.awaits_end();
-        let has_moved = request.sequence_data_ns.is_some();
-        if moves_data && (has_moved || event.offset != request.next_offset) {
+        let is_another = request.sequence_data_ns.is_some()
+            || event.offset != request.next_offset
+            || Operation::of(event.op()) != request.operation;
+        if moves_data && is_another {
             self.completion_missed(&request, event.ts_ns, above);
             return None;
         }
@@ -272,9 +274,14 @@ impl BlockLayer {
         event: &Event,
         above: &mut Above<'_>,
     ) {
-        if let Some(request) = request
-            && request.at_device
-        {
+        let Some(request) = request.filter(Request::awaits_end) else {
+            return;
+        };
+        if !request.flush {
+            // The C of these data was not seen; their address serves a flush by now.
+            return self.completion_missed(&request, event.ts_ns, above);
+        }
+        if request.at_device {
             self.left_device(&request, event.ts_ns, above);
             self.hand_on(&request, event.object, event.ts_ns);
             let meter = self.meter(device);
