@@ -160,7 +160,7 @@ impl RequestTable<'_> {
                 start_ns: side.start_mono_ns,
             };
             let events = Identified::new(TimeOrdered::new(guest.stream.events()));
-            self.of_machine(&machine, Requests::default(), events)?;
+            self.of_machine(&machine, Requests::of_guest(), events)?;
         }
         Ok(())
     }

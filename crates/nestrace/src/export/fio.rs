@@ -197,7 +197,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     };
     let requests = match chosen.guest {
         None => Requests::of_host(manifest),
-        Some(_) => Requests::default(),
+        Some(_) => Requests::of_guest(),
     };
     let stream = match chosen.guest {
         None => &mut bundle.host,

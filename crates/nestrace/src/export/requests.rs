@@ -1,11 +1,12 @@
 //! Requests of block devices, from D to their last C: what is exported of a device.
 //!
 //! Paired by identity alone, as the analyzer does it, and counted as it counts: `devices[].counts` and
-//! `bytes` of the JSON are the sums of what comes from here.
+//! `bytes` of the JSON are the sums of what comes from here. As there, a C ends the request whose data it
+//! lies at, and none that was in flight while a guest's stream lost events.
 
 use std::collections::{BTreeSet, HashMap};
 
-use nestrace_trace::{Event, Kind, Manifest, flags};
+use nestrace_trace::{Event, Kind, Manifest, Source, flags};
 
 /// Requests in flight that are remembered; more are no queue but lost completions, or a guest's mischief.
 const MOST_OPEN: usize = 1 << 16;
@@ -109,6 +110,9 @@ pub struct Requests {
     waiting: HashMap<u64, Request>,
     /// Devices that have no requests.
     stacked: BTreeSet<u32>,
+    in_guest: bool,
+    /// Events of the block layer that were lost so far.
+    lost: u64,
 }
 
 impl Requests {
@@ -122,7 +126,15 @@ impl Requests {
         }
     }
 
-    /// Takes the next event; gives at most two steps to `out`.
+    /// Of a guest.
+    pub fn of_guest() -> Self {
+        Self {
+            in_guest: true,
+            ..Self::default()
+        }
+    }
+
+    /// Takes the next event; gives what it changes to `out`.
     pub fn push(&mut self, event: &Event, mut out: impl FnMut(Step)) {
         match event.kind() {
             Some(Kind::Issue) => self.issue(event, &mut out),
@@ -131,6 +143,19 @@ impl Requests {
                 if let Some(mut request) = self.open.remove(&event.object) {
                     request.requeues += 1;
                     self.waiting.insert(event.object, request);
+                }
+            }
+            // Another request has what it was put back with; one that seems to be at the device has lost its C.
+            Some(Kind::RequestMerge) => {
+                let merged =
+                    [&mut self.open, &mut self.waiting].map(|map| map.remove(&event.object));
+                merged.into_iter().flatten().map(Step::Ended).for_each(out);
+            }
+            Some(Kind::Loss) if event.sub == Source::Block as u8 && event.object > self.lost => {
+                self.lost = event.object;
+                // On the host an I/O would seem to have no request at all.
+                if self.in_guest {
+                    self.finish(out);
                 }
             }
             Some(Kind::RequestDone) => light(event, &mut out),
@@ -199,6 +224,12 @@ impl Requests {
             self.open.remove(&event.object).map(Step::Ended).map(out);
             return;
         }
+        if self.lies_elsewhere(event) {
+            self.open
+                .remove(&event.object)
+                .map(Step::Ended)
+                .map(&mut *out);
+        }
         let request = self.open.entry(event.object).or_insert_with(|| Request {
             dev: event.dev,
             op: Op::of(event),
@@ -226,6 +257,15 @@ impl Requests {
         let last = event.related == 0 && !in_sequence;
         self.open.get(&event.object).is_some_and(|request| {
             last && request.bytes > 0 && request.moved == 0 && request.flags & flags::FLUSH_SEQ == 0
+        })
+    }
+
+    /// Whether a C moves other data than what the request at its address still has to move: that is of another
+    /// request, whose D was not seen.
+    fn lies_elsewhere(&self, event: &Event) -> bool {
+        self.open.get(&event.object).is_some_and(|request| {
+            let next = request.offset.saturating_add(request.moved);
+            event.bytes > 0 && request.bytes > 0 && (event.dev, event.offset) != (request.dev, next)
         })
     }
 
@@ -376,6 +416,57 @@ mod tests {
         let found = ended(&[event(10, Kind::Issue, 1), empty]);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].completed_ns, found[0].moved), (None, 0));
+    }
+
+    #[test]
+    fn a_completion_elsewhere_is_of_a_request_that_was_not_seen() {
+        let elsewhere = Event {
+            offset: 1 << 20,
+            ..event(30, Kind::Complete, 1)
+        };
+        let found = ended(&[event(10, Kind::Issue, 1), elsewhere]);
+        let times: Vec<_> = found
+            .iter()
+            .map(|request| (request.offset, request.issued_ns, request.completed_ns))
+            .collect();
+        assert_eq!(times, [(4096, Some(10), None), (1 << 20, None, Some(30))]);
+    }
+
+    #[test]
+    fn what_merges_at_the_address_of_a_lost_completion_is_another_request() {
+        let merge = event(20, Kind::RequestMerge, 1);
+        let found = ended(&[event(10, Kind::Issue, 1), merge, event(30, Kind::Issue, 1)]);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|request| request.completed_ns.is_none()));
+    }
+
+    #[test]
+    fn a_guest_s_loss_ends_what_was_in_flight() {
+        let loss = Event {
+            sub: Source::Block as u8,
+            ..event(20, Kind::Loss, 3)
+        };
+        let events = [
+            event(10, Kind::Issue, 1),
+            loss,
+            event(30, Kind::Complete, 1),
+        ];
+        let times = |mut requests: Requests| {
+            let mut times = Vec::new();
+            for event in &events {
+                requests.push(event, |step| {
+                    if let Step::Ended(request) = step {
+                        times.push((request.issued_ns, request.completed_ns));
+                    }
+                });
+            }
+            times
+        };
+        assert_eq!(
+            times(Requests::of_guest()),
+            [(Some(10), None), (None, Some(30))]
+        );
+        assert_eq!(times(Requests::default()), [(Some(10), Some(30))]);
     }
 
     #[test]
