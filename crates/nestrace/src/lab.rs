@@ -209,6 +209,7 @@ fn folder_failure(error: &FolderError) -> Failure {
     match error {
         FolderError::OtherPlan { .. }
         | FolderError::OtherProgram { .. }
+        | FolderError::OtherMachine { .. }
         | FolderError::NotOurs(_) => {
             Failure::caused(INPUT, error).hint("name another folder with -o")
         }

@@ -83,8 +83,10 @@ impl Snapshot {
             let of = |snapshot: &Self| snapshot.disk.get(field).copied().unwrap_or(0);
             of(self).saturating_sub(of(earlier))
         };
-        let elapsed_ms = (self.uptime_s - earlier.uptime_s).max(0.001) * 1e3;
+        let seconds = (self.uptime_s - earlier.uptime_s).max(0.001);
+        let elapsed_ms = seconds * 1e3;
         Counters {
+            seconds: Some(seconds),
             cpu_user: share(&[0, 1]),
             cpu_system: share(&[2, 5, 6]),
             cpu_iowait: share(&[4]),
@@ -121,6 +123,7 @@ mod tests {
         assert_eq!((counters.disk_reads, counters.disk_writes), (10, 4));
         assert_eq!(counters.disk_write_bytes, 100 * 512);
         assert_eq!((counters.disk_flushes, counters.disk_utilisation), (7, 0.5));
+        assert_eq!(counters.seconds, Some(2.0));
         assert_eq!((counters.paged_in_kib, counters.paged_out_kib), (4, 8));
         assert_eq!(before.since(&after).context_switches, 0);
     }

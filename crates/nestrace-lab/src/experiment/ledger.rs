@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use nestrace_report::lab::{CELL_SCHEMA, Cell, CellRun, Failure, RunHeader};
+use nestrace_report::lab::{CELL_SCHEMA, Cell, CellRun, Failure, Machine, RunHeader};
 
 use super::Outcome;
 use super::base::disk_id;
 use super::bench::Reach;
+use super::machine;
 use super::results_folder::{FolderError, ResultsFolder, bundle_name};
 use crate::plan::{Axis, Kind, Plan, PlannedCell, Step};
 
@@ -53,14 +54,30 @@ impl Ledger {
         self.folder.path()
     }
 
-    pub(super) fn has_header(&self) -> bool {
-        self.header.is_some()
-    }
-
     pub(super) fn write_header(&mut self, header: RunHeader) -> Result<(), FolderError> {
         self.folder.write_header(&header)?;
         self.header = Some(header);
         Ok(())
+    }
+
+    /// Whether what is there was made on such a machine; `false` where nothing was made yet.
+    ///
+    /// # Errors
+    /// It was made on another one: results of two kernels are not repetitions of one thing.
+    pub(super) fn goes_on_with(&self, machine: &Machine) -> Result<bool, FolderError> {
+        let before = self.header.as_ref().map(|header| &header.machine);
+        let is_begun = self.cells.iter().any(|cell| !cell.runs.is_empty());
+        let difference = before.and_then(|before| machine::difference(before, machine));
+        match difference {
+            Some((what, [before, now])) if is_begun => Err(FolderError::OtherMachine {
+                folder: self.folder.path().to_owned(),
+                what,
+                before,
+                now,
+            }),
+            Some(_) => Ok(false),
+            None => Ok(before.is_some()),
+        }
     }
 
     /// Writes down what guests run on, where that is news.

@@ -37,6 +37,27 @@ pub(super) fn describe(guests: &Guests, is_guest: bool) -> Result<Machine, LabEr
     })
 }
 
+/// What of a machine bears on the figures, and is another than before: its name, and the word of each. What one of the
+/// two does not say is not compared.
+pub(super) fn difference(before: &Machine, now: &Machine) -> Option<(&'static str, [String; 2])> {
+    let words = |machine: &Machine| {
+        let processors = match machine.processors {
+            0 => String::new(),
+            n => n.to_string(),
+        };
+        [
+            ("kernel", machine.host_kernel.clone()),
+            ("guests' kernel", machine.guest_kernel.clone()),
+            ("QEMU", machine.qemu.clone()),
+            ("fio", machine.fio.clone()),
+            ("number of processors", processors),
+        ]
+    };
+    let both = words(before).into_iter().zip(words(now));
+    let mut both = both.map(|((what, before), (_, now))| (what, [before, now]));
+    both.find(|(_, [before, now])| before != now && !before.is_empty() && !now.is_empty())
+}
+
 /// What is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
@@ -126,6 +147,38 @@ mod tests {
         assert!(
             text.contains("1024 MiB of memory are needed, 1023 MiB"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn another_kernel_is_another_machine() {
+        let before = Machine {
+            host_kernel: String::from("6.1"),
+            qemu: String::from("QEMU 7.2"),
+            processors: 2,
+            memory_bytes: 1 << 30,
+            ..Machine::default()
+        };
+        let same = Machine {
+            fio: String::from("fio-3.33"),
+            memory_bytes: 2 << 30,
+            ..before.clone()
+        };
+        assert_eq!(difference(&before, &same), None);
+        let kernel = Machine {
+            host_kernel: String::from("6.12"),
+            ..before.clone()
+        };
+        let told = ["6.1", "6.12"].map(str::to_owned);
+        assert_eq!(difference(&before, &kernel), Some(("kernel", told)));
+        let larger = Machine {
+            processors: 4,
+            ..before.clone()
+        };
+        let told = ["2", "4"].map(str::to_owned);
+        assert_eq!(
+            difference(&before, &larger),
+            Some(("number of processors", told))
         );
     }
 

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use nestrace_report::lab::{RUN_SCHEMA, RunHeader};
+use nestrace_report::lab::{Machine, RUN_SCHEMA, RunHeader};
 
 pub use base::BaseError;
 pub use database::DatabaseError;
@@ -256,14 +256,15 @@ fn run_in(
         .without_recordings(plan, ledger.n_recorded());
     machine::check_room(&estimate, &machine::room(work), work)?;
     let guests = guests(plan, options, has_agent)?;
-    if !ledger.has_header() {
+    let machine = machine::describe(&guests, options.is_inside)?;
+    if !ledger.goes_on_with(&machine)? {
         progress(&Progress {
             n_done: 0,
             n_all: estimate.n_runs,
             seconds_left: estimate.seconds,
             what: String::from("how fast the devices beneath are"),
         });
-        let header = first_header(plan, options, &guests, &devices, work)?;
+        let header = first_header(plan, machine, &devices, work)?;
         ledger.write_header(header)?;
     }
     let schedule = plan.schedule();
@@ -299,8 +300,7 @@ fn guests(plan: &Plan, options: &Options, has_agent: bool) -> Result<Guests, Lab
 
 fn first_header(
     plan: &Plan,
-    options: &Options,
-    guests: &Guests,
+    machine: Machine,
     devices: &[Arc<NamedDevice>],
     work: &Path,
 ) -> Result<RunHeader, LabError> {
@@ -323,7 +323,7 @@ fn first_header(
         repetitions: plan.repetitions,
         record_seconds: Some(plan.record_seconds),
         started_unix_s: unix_seconds(),
-        machine: machine::describe(guests, options.is_inside)?,
+        machine,
         bases,
         cells: plan.cells.iter().map(|cell| cell.id.clone()).collect(),
         excluded: plan.excluded.clone(),

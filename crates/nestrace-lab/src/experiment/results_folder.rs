@@ -84,6 +84,20 @@ pub enum FolderError {
         /// Who would.
         now: &'static str,
     },
+    /// Its results are of another machine, or of this one before something on it was exchanged.
+    #[error(
+        "go on in {folder}: its results are those of a machine whose {what} is {before}, and here it is {now}"
+    )]
+    OtherMachine {
+        /// The folder.
+        folder: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// What the results were made with.
+        before: String,
+        /// What is there now.
+        now: String,
+    },
     /// It has other files in it.
     #[error("put results into {0}: it is not empty and holds no run of the lab")]
     NotOurs(PathBuf),

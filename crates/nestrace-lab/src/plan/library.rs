@@ -230,13 +230,14 @@ fn database_server(scale: &Scale) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// 16 threads; files of 16 KiB are read whole, and as often written and synced.
+/// 16 threads; files of 16 KiB are read whole, and as often written and synced. Each write is synced by itself: with
+/// `--fsync=1` fio syncs a file that it draws anew, also after a read.
 fn mail_server(scale: &Scale) -> Vec<(&'static str, String)> {
     let n = files(scale, 100, 16 << 10, 16);
     vec![(
         "mails",
         format!(
-            "--rw=randrw --rwmixread=50 --bs=16k --fsync=1 --ioengine=psync --numjobs=16 \
+            "--rw=randrw --rwmixread=50 --bs=16k --sync=sync --ioengine=psync --numjobs=16 \
              --nrfiles={n} --filesize=16k --file_service_type=random"
         ),
     )]

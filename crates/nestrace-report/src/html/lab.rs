@@ -347,6 +347,9 @@ fn numbers(comparison: &Comparison, page: &mut Page) {
         "guest CPU",
         "host CPU",
         "disk busy",
+        "guest's disk",
+        "guest pages",
+        "guest switches",
         "write ampl.",
         "recorded",
         "verdict",
@@ -373,7 +376,7 @@ fn numbers(comparison: &Comparison, page: &mut Page) {
     if latencies.any(|latency| latency.is_recorded) {
         page.element("p class=note", &format!("{}.", MainLatency::NOTE));
     }
-    page.element("p class=note", "CPU is user + system of all processors. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median; it has its own length and no warm-up, so that it says what recording costs only roughly.");
+    page.element("p class=note", "CPU is user + system of all processors. Of the guest's disk, reads + writes; its pages, KiB in + out; all counters run from the workload's start to its end, with its warm-up. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median; it has its own length and no warm-up, so that it says what recording costs only roughly.");
     page.end_section();
 }
 
@@ -396,11 +399,25 @@ fn cells(row: &Row) -> Vec<String> {
         cpu(&row.guest),
         cpu(&row.host),
         units::percent(row.host.disk_utilisation),
+        rates(&row.guest, |c| [c.disk_reads as f64, c.disk_writes as f64]),
+        rates(&row.guest, |c| {
+            [c.paged_in_kib as f64, c.paged_out_kib as f64]
+        }),
+        rates(&row.guest, |c| [c.context_switches as f64]),
         row.write_amplification
             .map_or_else(dash, |times| format!("×{times:.2}")),
         row.recorded_relative.map_or_else(dash, percent),
         row.verdict.words().to_owned(),
     ]
+}
+
+/// Counts per second of the time that was counted: `12 + 340 /s`.
+fn rates<const N: usize>(counters: &Counters, of: fn(&Counters) -> [f64; N]) -> String {
+    let Some(seconds) = counters.seconds.filter(|seconds| *seconds > 0.0) else {
+        return String::from("–");
+    };
+    let rates = of(counters).map(|count| units::count((count / seconds).round() as u64));
+    format!("{} /s", rates.join(" + "))
 }
 
 fn missing(comparison: &Comparison, page: &mut Page) {

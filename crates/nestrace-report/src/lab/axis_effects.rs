@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::chance;
 use super::comparison::{Row, distinct};
 use super::spread::Spread;
 use super::statements::percent;
@@ -93,14 +94,8 @@ impl Effect<'_> {
     /// How likely as many or more agree where both words are alike.
     fn by_chance(&self) -> f64 {
         let (slower, n) = self.signs();
-        let fewer = slower.min(n - slower);
-        let mut ways = 1.0;
-        let mut tail = 0.0;
-        for k in 0..=fewer {
-            tail += ways;
-            ways *= (n - k) as f64 / (k + 1) as f64;
-        }
-        (2.0 * tail / 2_f64.powi(n as i32)).min(1.0)
+        let more = slower.max(n - slower);
+        (2.0 * chance::at_least(more, n, 0.5)).min(1.0)
     }
 
     fn sentence(&self) -> Option<String> {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::comparison::{Row, distinct};
-use super::{Comparison, Counters, Latency, Spread};
+use super::{Comparison, Counters, Explanation, Latency, Spread};
 
 /// A column's name, and its field of a part of a cell.
 type Column<T> = (&'static str, fn(&T) -> String);
 
 /// Counters of a side by name, as in JSON.
-const COUNTERS: [Column<Counters>; 12] = [
+const COUNTERS: [Column<Counters>; 13] = [
+    ("seconds", |c| or_empty(c.seconds)),
     ("cpu_user", |c| c.cpu_user.to_string()),
     ("cpu_system", |c| c.cpu_system.to_string()),
     ("cpu_iowait", |c| c.cpu_iowait.to_string()),
@@ -33,6 +34,23 @@ const LATENCIES: [Column<Latency>; 7] = [
     ("p999_ns", |l| l.p999_ns.to_string()),
     ("max_ns", |l| l.max_ns.to_string()),
 ];
+
+/// What a recording says, by name.
+const RECORDED: [Column<Explanation>; 6] = [
+    ("recorded_q2c_mean_ns", |e| or_empty(e.q2c_mean_ns)),
+    ("recorded_linked", |e| or_empty(e.linked)),
+    ("recorded_amplification", |e| or_empty(e.amplification)),
+    ("recorded_device_flushes", |e| or_empty(e.device_flushes)),
+    ("recorded_lost", |e| e.lost.to_string()),
+    ("findings", |e| {
+        let ids: Vec<&str> = e.findings.iter().map(|one| one.id.as_str()).collect();
+        ids.join(" ")
+    }),
+];
+
+fn or_empty(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
 
 type Latencies = BTreeMap<String, Latency>;
 type LatenciesOf = fn(&Row) -> Option<&Latencies>;
@@ -64,6 +82,13 @@ pub fn render(comparison: &Comparison) -> String {
             .iter()
             .for_each(|(name, _)| text.push_str(&format!(",{side}_{name}")));
     }
+    RECORDED
+        .iter()
+        .for_each(|(name, _)| text.push_str(&format!(",{name}")));
+    let segments = segments(rows);
+    segments
+        .iter()
+        .for_each(|name| text.push_str(&format!(",recorded_{name}_mean_ns")));
     let operations = OF_ROW.map(|(prefix, of)| {
         let all = rows.iter().filter_map(of);
         let names: BTreeSet<&str> = all.flat_map(BTreeMap::keys).map(String::as_str).collect();
@@ -76,13 +101,19 @@ pub fn render(comparison: &Comparison) -> String {
     });
     text.push('\n');
     for row in rows {
-        text.push_str(&line(row, &axes, &operations));
+        text.push_str(&line(row, &axes, &segments, &operations));
         text.push('\n');
     }
     text
 }
 
-fn line(row: &Row, axes: &[&str], operations: &[BTreeSet<&str>; 2]) -> String {
+/// Segments of any recording, in the order of the path as far as recordings agree on it.
+fn segments(rows: &[Row]) -> Vec<&str> {
+    let told = rows.iter().filter_map(|row| row.explanation.as_ref());
+    distinct(told.flat_map(|told| told.segments.iter().map(|segment| segment.name.as_str())))
+}
+
+fn line(row: &Row, axes: &[&str], segments: &[&str], operations: &[BTreeSet<&str>; 2]) -> String {
     let mut fields = vec![
         row.id.clone(),
         row.baseline.clone().unwrap_or_default(),
@@ -95,14 +126,10 @@ fn line(row: &Row, axes: &[&str], operations: &[BTreeSet<&str>; 2]) -> String {
         let text = value.as_ref().and_then(serde_json::Value::as_str);
         text.unwrap_or_default().to_owned()
     };
-    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     fields.push(word(metric));
-    fields.push(
-        row.value
-            .map_or_else(String::new, |value| value.n.to_string()),
-    );
+    fields.push(or_empty(row.value.map(|value| value.n)));
     let limits = |spread: Option<Spread>| {
-        let of = |limit: fn(&Spread) -> f64| number(spread.as_ref().map(limit));
+        let of = |limit: fn(&Spread) -> f64| or_empty(spread.as_ref().map(limit));
         [of(|s| s.median), of(|s| s.min), of(|s| s.max)]
     };
     fields.extend(limits(row.value));
@@ -110,14 +137,20 @@ fn line(row: &Row, axes: &[&str], operations: &[BTreeSet<&str>; 2]) -> String {
     fields.push(values.join(" "));
     fields.extend(limits(row.relative));
     fields.push(word(verdict));
-    fields.push(number(row.relative_latency));
-    fields.push(number(row.write_amplification));
-    fields.push(number(row.recorded_relative));
+    fields.push(or_empty(row.relative_latency));
+    fields.push(or_empty(row.write_amplification));
+    fields.push(or_empty(row.recorded_relative));
     fields.push(row.recording.clone().unwrap_or_default());
     fields.push(row.failures.join("; "));
     for counters in [&row.guest, &row.host] {
         fields.extend(COUNTERS.iter().map(|(_, of)| of(counters)));
     }
+    let told = row.explanation.as_ref();
+    fields.extend(RECORDED.map(|(_, of)| told.map_or_else(String::new, of)));
+    fields.extend(segments.iter().map(|name| {
+        let mut own = told.iter().flat_map(|told| &told.segments);
+        or_empty(own.find(|one| one.name == **name).map(|one| one.mean_ns))
+    }));
     for ((_, of_row), operations) in OF_ROW.iter().zip(operations) {
         for operation in operations {
             let latency = of_row(row).and_then(|of| of.get(*operation));

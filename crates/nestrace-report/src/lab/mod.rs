@@ -10,6 +10,7 @@
 //! ```
 
 mod axis_effects;
+mod chance;
 mod comparison;
 pub mod csv;
 mod explanation;

@@ -201,10 +201,12 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// What a kernel counted while the workload ran.
+/// What a kernel counted while the workload ran: from its start to its end, warm-up included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
+    /// Time that was counted, which is longer than what was measured; `null` in results that do not say it.
+    pub seconds: Option<f64>,
     /// Share of all processors' time in user space, 0 to 1.
     pub cpu_user: f64,
     /// In the kernel, interrupts included.

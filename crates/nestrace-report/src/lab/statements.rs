@@ -1,8 +1,7 @@
 //! Sentences that the figures carry, and no others.
 
-use std::collections::BTreeMap;
-
 use super::axis_effects;
+use super::chance::{self, Comparisons};
 use super::comparison::{Row, Verdict, distinct};
 use super::results::RunHeader;
 use crate::units;
@@ -14,18 +13,14 @@ pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
     let mut sentences = vec![told_apart(rows)];
     sentences.extend(by_chance(rows));
     let workloads = distinct(rows.iter().map(|row| row.workload.as_str()));
-    let under = |workload: &str| -> Vec<&Row> {
-        rows.iter().filter(|row| row.workload == workload).collect()
-    };
-    for workload in &workloads {
-        sentences.extend(same_under_each_guest(workload, &under(workload)));
-    }
+    sentences.extend(same_under_guests(rows));
     sentences.extend(axis_effects::of(rows));
     sentences.extend(bases(header));
     let n_guests = distinct(rows.iter().map(|row| row.word("guest_fs"))).len();
     let unlikely = UNLIKELY / (workloads.len() * n_guests).max(1) as f64;
     for workload in &workloads {
-        let under = under(workload);
+        let under = rows.iter().filter(|row| row.workload == **workload);
+        let under: Vec<&Row> = under.collect();
         for guest in distinct(under.iter().map(|row| row.word("guest_fs"))) {
             let own = under.iter().filter(|row| row.word("guest_fs") == guest);
             let nested = own.filter(|row| row.baseline.is_some());
@@ -68,47 +63,21 @@ fn told_apart(rows: &[Row]) -> String {
 
 /// How many of equal cells would be told apart.
 fn by_chance(rows: &[Row]) -> Option<String> {
-    let n_of = |id: &str| {
-        let row = rows.iter().find(|row| row.id == id)?;
-        row.value.map(|value| value.n)
-    };
-    let kinds = [Verdict::Slower, Verdict::Faster, Verdict::NotApart];
-    let compared = rows.iter().filter(|row| kinds.contains(&row.verdict));
-    // The repetitions of each comparison, and how many there are of it.
-    let mut comparisons: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for row in compared.clone() {
-        let baseline = row.baseline.as_deref().and_then(n_of);
-        if let (Some(value), Some(n)) = (row.value, baseline) {
-            *comparisons.entry((value.n, n)).or_default() += 1;
-        }
-    }
-    let n_apart = compared
-        .filter(|row| row.verdict != Verdict::NotApart)
-        .count();
-    let expected: f64 = comparisons
-        .iter()
-        .map(|((own, other), n)| apart_by_chance(*own, *other) * *n as f64)
-        .sum();
-    if n_apart == 0 || expected < 0.5 {
+    let told = [Verdict::Slower, Verdict::Faster];
+    let n_apart = rows.iter().filter(|row| told.contains(&row.verdict));
+    let comparisons = Comparisons::of(rows, rows);
+    let expected = comparisons.expected();
+    if n_apart.count() == 0 || expected < 0.5 {
         return None;
     }
     let mut sentence = format!("Were all equal, chance would tell {expected:.0} of them apart");
-    if let ([(n, other)], true) = (
-        comparisons.keys().copied().collect::<Vec<_>>().as_slice(),
-        comparisons.keys().all(|(own, other)| own == other),
-    ) {
-        let one_of = (1.0 / apart_by_chance(*n, *other)).round();
-        let repetitions = units::of(*n as u64, "repetition", "repetitions");
+    if let Some(n) = comparisons.repetitions() {
+        let one_of = (1.0 / chance::apart(n, n)).round();
+        let repetitions = units::of(n as u64, "repetition", "repetitions");
         sentence.push_str(&format!(": with {repetitions}, one of {one_of}"));
     }
     sentence.push('.');
     Some(sentence)
-}
-
-/// How likely it is that of `n` and `m` equal values none lies among the others': of all orders two do so.
-fn apart_by_chance(n: usize, m: usize) -> f64 {
-    let orders = (1..=n).fold(1.0, |orders, k| orders * (m + k) as f64 / k as f64);
-    2.0 / orders
 }
 
 /// How likely it is at most that any two of equal cells lie apart.
@@ -118,45 +87,98 @@ pub(super) fn any_apart_by_chance<'r>(rows: impl Iterator<Item = &'r Row>) -> f6
     let pairs = all
         .iter()
         .enumerate()
-        .flat_map(|(place, n)| all[place + 1..].iter().map(|m| apart_by_chance(*n, *m)));
+        .flat_map(|(place, n)| all[place + 1..].iter().map(|m| chance::apart(*n, *m)));
     pairs.sum()
 }
 
-/// Guest file systems that have to agree.
+/// Guest file systems that there have to be.
 const FEWEST_GUESTS: usize = 4;
+/// How likely any false sentence on them may be in a run.
+const LEVEL: f64 = 0.05;
 
-/// Host file systems on which every guest file system differs from the bare device in the same direction: what one
-/// comparison does not show for its few repetitions, many that agree do.
-fn same_under_each_guest(workload: &str, under: &[&Row]) -> Vec<String> {
-    let nested = || under.iter().filter(|row| row.baseline.is_some());
-    let guests = distinct(nested().map(|row| row.word("guest_fs")));
+/// Host file systems on which more guest file systems differ from the bare device in the same direction than chance would
+/// have it under any workload: what one comparison does not show for its few repetitions, many that agree do.
+fn same_under_guests(rows: &[Row]) -> Vec<String> {
+    let nested = || rows.iter().filter(|row| row.baseline.is_some());
+    let workloads = distinct(nested().map(|row| row.workload.as_str()));
+    let hosts = distinct(nested().map(|row| row.word("host_fs")));
+    let questions = 2 * workloads.len() * hosts.len();
     let mut sentences = Vec::new();
-    for host in distinct(nested().map(|row| row.word("host_fs"))) {
-        let own: Vec<_> = nested().filter(|row| row.word("host_fs") == host).collect();
-        let own_guests = distinct(own.iter().map(|row| row.word("guest_fs")));
-        let Some(verdict) = own.first().map(|row| row.verdict) else {
-            continue;
-        };
-        let is_told = matches!(verdict, Verdict::Slower | Verdict::Faster);
-        let agree = own.iter().all(|row| row.verdict == verdict);
-        // Of a guest there may be several cells; of one that was not reached there is none.
-        let is_each = own_guests.len() == guests.len();
-        if guests.len() < FEWEST_GUESTS || !is_each || !is_told || !agree {
-            continue;
+    for workload in &workloads {
+        let under: Vec<&Row> = nested().filter(|row| row.workload == *workload).collect();
+        let guests = distinct(under.iter().map(|row| row.word("guest_fs")));
+        for host in &hosts {
+            let own = under.iter().filter(|row| row.word("host_fs") == *host);
+            let own: Vec<&Row> = own.copied().collect();
+            // Of one that was not reached there is none.
+            if guests.len() < FEWEST_GUESTS
+                || distinct(own.iter().map(|row| row.word("guest_fs"))).len() < guests.len()
+            {
+                continue;
+            }
+            for verdict in [Verdict::Slower, Verdict::Faster] {
+                let agreement = Agreement::of(&own, &guests, verdict, rows);
+                if agreement.by_chance() * questions as f64 <= LEVEL {
+                    sentences.push(agreement.sentence(workload, host));
+                }
+            }
         }
-        let medians = own.iter().filter_map(|row| row.relative);
+    }
+    sentences
+}
+
+/// Guest file systems of which every cell on a host has the same verdict. There may be several of a guest.
+struct Agreement<'r> {
+    verdict: Verdict,
+    n_guests: usize,
+    guests: Vec<&'r str>,
+    cells: Vec<&'r Row>,
+    /// How likely a cell has it if it is equal to its baseline, at most.
+    p: f64,
+}
+
+impl<'r> Agreement<'r> {
+    fn of(own: &[&'r Row], guests: &[&'r str], verdict: Verdict, all: &[Row]) -> Self {
+        let of_guest = |guest: &str| -> Vec<&'r Row> {
+            let cells = own.iter().filter(|row| row.word("guest_fs") == guest);
+            cells.copied().collect()
+        };
+        let agrees = |guest: &&str| of_guest(guest).iter().all(|row| row.verdict == verdict);
+        let agree: Vec<&str> = guests.iter().copied().filter(agrees).collect();
+        let chances = own.iter().filter_map(|row| {
+            let (own, baseline) = chance::repetitions(row, all)?;
+            Some(chance::apart(own, baseline) / 2.0)
+        });
+        Self {
+            verdict,
+            n_guests: guests.len(),
+            cells: agree.iter().flat_map(|guest| of_guest(guest)).collect(),
+            guests: agree,
+            p: chances.fold(0.0, f64::max),
+        }
+    }
+
+    /// How likely so many agree if all are equal to their baselines.
+    fn by_chance(&self) -> f64 {
+        chance::at_least(self.guests.len(), self.n_guests, self.p)
+    }
+
+    fn sentence(&self, workload: &str, host: &str) -> String {
+        let medians = self.cells.iter().filter_map(|row| row.relative);
         let (low, high) = medians.fold((f64::MAX, 0.0_f64), |(low, high), relative| {
             (low.min(relative.median), high.max(relative.median))
         });
-        sentences.push(format!(
-            "{workload}: on {host} each of {} guest file systems is {} than on the bare device in every repetition, {} to {}.",
-            guests.len(),
-            verdict.words(),
+        let guests = match (self.guests.len(), self.n_guests) {
+            (n, all) if n == all => format!("each of {n} guest file systems is"),
+            (n, all) => format!("{n} of {all} guest file systems are"),
+        };
+        format!(
+            "{workload}: on {host} {guests} {} than on the bare device in every repetition, {} to {}.",
+            self.verdict.words(),
             percent(low),
             percent(high)
-        ));
+        )
     }
-    sentences
 }
 
 /// How likely any best and worst of equal cells may be told of a run.
@@ -205,11 +227,11 @@ fn bases(header: &RunHeader) -> Option<String> {
     let factor = write.max(read);
     Some(if factor <= EQUAL_BASES {
         format!(
-            "The bare devices were equally fast before anything was put on them: within a factor of {factor:.2}."
+            "Devices made like those of the run were equally fast with nothing on them: within a factor of {factor:.2}."
         )
     } else {
         format!(
-            "The bare devices were not equally fast before anything was put on them: writing differs by a factor of {write:.2}, reading by {read:.2}. Smaller differences between host file systems may be theirs."
+            "Devices made like those of the run were not equally fast with nothing on them: writing differs by a factor of {write:.2}, reading by {read:.2}. Smaller differences between host file systems may be their devices'."
         )
     })
 }
@@ -282,7 +304,7 @@ mod tests {
         }
         let told = |cells: &[(&str, &str, [f64; 2])]| -> Vec<String> {
             let told = statements(cells).into_iter();
-            told.filter(|sentence| sentence.contains("each of"))
+            told.filter(|sentence| sentence.contains(" guest file systems "))
                 .collect()
         };
         assert_eq!(
@@ -291,13 +313,30 @@ mod tests {
                 "randwrite: on btrfs each of 4 guest file systems is slower than on the bare device in every repetition, 50 % to 53 %."
             ]
         );
+        // Chance makes three of four agree once in a dozen such runs.
+        let mut three = cells.clone();
+        three[1].2 = [99.0, 102.0];
+        assert!(told(&three).is_empty());
         // Two formats of half the guests are as many cells as there are guests.
         let mut half = cells.clone();
         (half[5], half[7]) = (half[1], half[3]);
         assert!(told(&half).is_empty());
-        // Too few guests, or one that disagrees.
+        // Too few guests.
         assert!(told(&cells[..6]).is_empty());
+        // Six of seven are more than chance has, four are not.
+        for guest in ["jfs", "btrfs", "reiserfs"] {
+            cells.push((guest, "ext4", [99.0, 101.0]));
+            cells.push((guest, "btrfs", [60.0, 61.0]));
+        }
         cells[1].2 = [99.0, 102.0];
+        assert_eq!(
+            told(&cells),
+            [
+                "randwrite: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition, 51 % to 60 %."
+            ]
+        );
+        cells[3].2 = [99.0, 102.0];
+        cells[5].2 = [99.0, 102.0];
         assert!(told(&cells).is_empty());
     }
 }

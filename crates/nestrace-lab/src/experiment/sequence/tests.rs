@@ -8,7 +8,7 @@ use super::super::results_folder::ResultsFolder;
 use super::*;
 use crate::external_tool::ToolError;
 use crate::plan::Schedule;
-use nestrace_report::lab::{Cell, RUN_SCHEMA, RunHeader};
+use nestrace_report::lab::{Cell, CellRun, Machine, RUN_SCHEMA, RunHeader};
 
 /// Three cells (the bare device is one) that share a guest, each with two repetitions and a recording.
 const PLAN: &str = "name = 'p'\nrepetitions = 2\nrecord_seconds = 1\n\
@@ -92,7 +92,7 @@ impl Rig {
     fn start(&self, bench: &mut Told<'_>) -> Result<Outcome, LabError> {
         let folder = ResultsFolder::open(self.root.path(), PLAN).unwrap();
         let mut ledger = Ledger::open(&self.plan, folder).unwrap();
-        if !ledger.has_header() {
+        if !ledger.goes_on_with(&Machine::default()).unwrap() {
             let cells = self.plan.cells.iter().map(|cell| cell.id.clone());
             let header = RunHeader {
                 schema: RUN_SCHEMA.to_owned(),
@@ -274,4 +274,30 @@ fn an_error_is_told_in_a_line() {
         "{message}"
     );
     assert!(log.contains("mkfs.xfs"));
+}
+
+#[test]
+fn results_of_another_kernel_are_not_gone_on_with() {
+    let lab = Rig::new();
+    let folder = ResultsFolder::open(lab.root.path(), PLAN).unwrap();
+    let mut ledger = Ledger::open(&lab.plan, folder).unwrap();
+    let machine = |kernel: &str| Machine {
+        host_kernel: kernel.to_owned(),
+        ..Machine::default()
+    };
+    let is_there = |ledger: &Ledger, kernel: &str| ledger.goes_on_with(&machine(kernel));
+    assert!(!is_there(&ledger, "6.1").unwrap());
+    let header = RunHeader {
+        schema: RUN_SCHEMA.to_owned(),
+        machine: machine("6.1"),
+        ..RunHeader::default()
+    };
+    ledger.write_header(header).unwrap();
+    // Nothing was run yet: the header is made again.
+    assert!(is_there(&ledger, "6.1").unwrap() && !is_there(&ledger, "6.12").unwrap());
+    let step = lab.schedule.steps[0];
+    ledger.note_run(&step, CellRun::default()).unwrap();
+    assert!(is_there(&ledger, "6.1").unwrap());
+    let error = is_there(&ledger, "6.12").unwrap_err().to_string();
+    assert!(error.contains("6.1") && error.contains("6.12"), "{error}");
 }

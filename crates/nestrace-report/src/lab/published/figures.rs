@@ -1,0 +1,292 @@
+//! What the experiments' authors measured, as ratios of two of their figures.
+
+/// A ratio of two cells.
+pub(super) struct Ratio {
+    pub(super) what: &'static str,
+    /// Of the one above, and of the one below.
+    pub(super) workloads: [&'static str; 2],
+    /// Axes that both have.
+    pub(super) both: &'static [(&'static str, &'static str)],
+    pub(super) above: &'static [(&'static str, &'static str)],
+    pub(super) below: &'static [(&'static str, &'static str)],
+    pub(super) published: Figure,
+}
+
+/// What was published.
+#[derive(Clone, Copy)]
+pub(super) enum Figure {
+    Ratio(f64),
+    Statement(&'static str),
+}
+
+const EXT3: &[(&str, &str)] = &[("guest_fs", "ext3")];
+const EXT4: &[(&str, &str)] = &[("guest_fs", "ext4")];
+const XFS: &[(&str, &str)] = &[("guest_fs", "xfs")];
+
+const fn guest(
+    what: &'static str,
+    workload: &'static str,
+    both: &'static [(&'static str, &'static str)],
+    published: f64,
+) -> Ratio {
+    Ratio {
+        what,
+        workloads: [workload; 2],
+        both,
+        above: EXT4,
+        below: EXT3,
+        published: Figure::Ratio(published),
+    }
+}
+
+/// The remedy of that study, after to before.
+const fn upgraded(
+    what: &'static str,
+    workloads: [&'static str; 2],
+    both: &'static [(&'static str, &'static str)],
+) -> Ratio {
+    Ratio {
+        what,
+        workloads,
+        both,
+        above: EXT3,
+        below: EXT3,
+        published: Figure::Statement("the remedy, without a figure"),
+    }
+}
+
+const RAW: &[(&str, &str)] = &[("format", "raw"), ("host_fs", "ext4")];
+const QCOW2: &[(&str, &str)] = &[("format", "qcow2"), ("host_fs", "ext4")];
+const BARE: &[(&str, &str)] = &[("host_fs", "bd")];
+
+/// iozone -a -i0 -i1 -s6G -r64k, KB/s: ext3 and ext4 in raw and qcow2 images.
+pub(super) const E2: &[Ratio] = &[
+    guest(
+        "ext4 to ext3 in a raw image, write",
+        "write",
+        RAW,
+        674_409.0 / 422_636.0,
+    ),
+    guest(
+        "ext4 to ext3 in a raw image, rewrite",
+        "rewrite",
+        RAW,
+        823_374.0 / 286_223.0,
+    ),
+    guest(
+        "ext4 to ext3 in a raw image, read",
+        "read",
+        RAW,
+        443_455.0 / 352_009.0,
+    ),
+    guest(
+        "ext4 to ext3 in a raw image, reread",
+        "reread",
+        RAW,
+        443_929.0 / 369_563.0,
+    ),
+    guest(
+        "ext4 to ext3 in a qcow2 image, write",
+        "write",
+        QCOW2,
+        633_332.0 / 518_274.0,
+    ),
+    guest(
+        "ext4 to ext3 in a qcow2 image, rewrite",
+        "rewrite",
+        QCOW2,
+        776_716.0 / 392_571.0,
+    ),
+    guest(
+        "ext4 to ext3 in a qcow2 image, read",
+        "read",
+        QCOW2,
+        312_232.0 / 262_093.0,
+    ),
+    guest(
+        "ext4 to ext3 in a qcow2 image, reread",
+        "reread",
+        QCOW2,
+        278_960.0 / 268_514.0,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a raw image, rewrite of old files",
+        ["upgraded-old-rewrite", "rewrite"],
+        RAW,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a raw image, read of old files",
+        ["upgraded-old-read", "read"],
+        RAW,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a raw image, rewrite of new files",
+        ["upgraded-new-rewrite", "rewrite"],
+        RAW,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a raw image, read of new files",
+        ["upgraded-new-read", "read"],
+        RAW,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a qcow2 image, rewrite of old files",
+        ["upgraded-old-rewrite", "rewrite"],
+        QCOW2,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a qcow2 image, read of old files",
+        ["upgraded-old-read", "read"],
+        QCOW2,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a qcow2 image, rewrite of new files",
+        ["upgraded-new-rewrite", "rewrite"],
+        QCOW2,
+    ),
+    upgraded(
+        "ext3 upgraded in place to ext3 in a qcow2 image, read of new files",
+        ["upgraded-new-read", "read"],
+        QCOW2,
+    ),
+];
+
+/// iozone with records of 512 KB and a file of 1 GB, KB/s; 15 million files made, and opened, in seconds.
+pub(super) const E3: &[Ratio] = &[
+    guest(
+        "ext4 to ext3 on one disk, write",
+        "write",
+        BARE,
+        176_541.0 / 105_313.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, rewrite",
+        "rewrite",
+        BARE,
+        158_690.0 / 122_931.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, read",
+        "read",
+        BARE,
+        1_084_203.0 / 1_073_713.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, reread",
+        "reread",
+        BARE,
+        1_079_627.0 / 1_112_200.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, random read",
+        "randread",
+        BARE,
+        1_115_423.0 / 1_058_653.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, random write",
+        "randwrite",
+        BARE,
+        87_941.0 / 92_508.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, making files",
+        "create",
+        BARE,
+        1_570.0 / 1_299.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, opening files",
+        "open",
+        BARE,
+        1_978.0 / 1_810.0,
+    ),
+    guest(
+        "ext4 to ext3 on one disk, fsck",
+        "fsck",
+        BARE,
+        244.0 / 117.0,
+    ),
+];
+
+const VIRTIO_NONE: &[(&str, &str)] = &[("cache", "none"), ("bus", "virtio"), ("host_fs", "ext4")];
+
+/// Installing a base system; "5 times slower", "about equal".
+pub(super) const E4: &[Ratio] = &[
+    Ratio {
+        what: "qcow2 without preallocated metadata to raw",
+        workloads: ["unpack"; 2],
+        both: VIRTIO_NONE,
+        above: &[("format", "qcow2"), ("preallocation", "off")],
+        below: &[("format", "raw"), ("preallocation", "off")],
+        published: Figure::Ratio(0.2),
+    },
+    Ratio {
+        what: "qcow2 with preallocated metadata to raw",
+        workloads: ["unpack"; 2],
+        both: VIRTIO_NONE,
+        above: &[("format", "qcow2"), ("preallocation", "metadata")],
+        below: &[("format", "raw"), ("preallocation", "off")],
+        published: Figure::Ratio(1.0),
+    },
+    Ratio {
+        what: "IDE to virtio under writethrough, raw",
+        workloads: ["unpack"; 2],
+        both: &[
+            ("cache", "writethrough"),
+            ("format", "raw"),
+            ("preallocation", "off"),
+            ("host_fs", "ext4"),
+        ],
+        above: &[("bus", "ide")],
+        below: &[("bus", "virtio")],
+        published: Figure::Statement("slow everywhere, IDE worst"),
+    },
+    Ratio {
+        what: "writethrough to none, raw on virtio",
+        workloads: ["unpack"; 2],
+        both: &[
+            ("bus", "virtio"),
+            ("format", "raw"),
+            ("preallocation", "off"),
+            ("host_fs", "ext4"),
+        ],
+        above: &[("cache", "writethrough")],
+        below: &[("cache", "none")],
+        published: Figure::Statement("slow everywhere, IDE worst"),
+    },
+];
+
+const fn xfs(what: &'static str, workload: &'static str, published: f64) -> Ratio {
+    Ratio {
+        what,
+        workloads: [workload; 2],
+        both: BARE,
+        above: XFS,
+        below: EXT4,
+        published: Figure::Ratio(published),
+    }
+}
+
+/// sysbench fileio: "about equal"; databases read 3 % faster on xfs, and write no faster.
+pub(super) const E5: &[Ratio] = &[
+    xfs("xfs to ext4, sequential reads of 4 KiB", "seqrd-4k", 1.0),
+    xfs("xfs to ext4, sequential writes of 4 KiB", "seqwr-4k", 1.0),
+    xfs("xfs to ext4, random reads of 4 KiB", "rndrd-4k", 1.0),
+    xfs("xfs to ext4, random writes of 4 KiB", "rndwr-4k", 1.0),
+    xfs(
+        "xfs to ext4, random reads and writes of 4 KiB",
+        "rndrw-4k",
+        1.0,
+    ),
+    xfs(
+        "xfs to ext4, a database's point selects",
+        "oltp-point-select",
+        1.03,
+    ),
+    xfs(
+        "xfs to ext4, a database's transactions",
+        "oltp-read-write",
+        1.0,
+    ),
+];

@@ -1,0 +1,111 @@
+//! What stands beside the published figures.
+
+use super::super::results::{Cell, CellRun, Metric, RunHeader};
+use super::super::{Comparison, Results};
+use super::*;
+
+fn published(experiment: &str, cells: Vec<Cell>) -> Vec<Published> {
+    let results = Results {
+        header: RunHeader {
+            experiment: Some(experiment.to_owned()),
+            ..RunHeader::default()
+        },
+        cells,
+        ..Results::default()
+    };
+    Comparison::new(&results).published
+}
+
+fn cell(workload: &str, axes: &[(&str, &str)], values: &[f64]) -> Cell {
+    let words = axes.iter().map(|(axis, word)| (*axis, *word));
+    let name = words.clone().map(|(_, word)| word).collect::<Vec<_>>();
+    Cell {
+        id: format!("{}-{workload}", name.join("-")),
+        axes: words
+            .map(|(axis, word)| (axis.to_owned(), word.to_owned()))
+            .collect(),
+        workload: workload.to_owned(),
+        metric: Metric::BytesPerSecond,
+        runs: values
+            .iter()
+            .map(|value| CellRun {
+                value: *value,
+                ..CellRun::default()
+            })
+            .collect(),
+        ..Cell::default()
+    }
+}
+
+fn ours<'p>(all: &'p [Published], what: &str) -> Option<&'p str> {
+    let one = all.iter().find(|one| one.what == what);
+    one.unwrap_or_else(|| panic!("{all:#?}")).ours.as_deref()
+}
+
+#[test]
+fn the_upgrade_is_held_against_what_was_before() {
+    let ext3 = [("format", "raw"), ("guest_fs", "ext3"), ("host_fs", "ext4")];
+    let cells = vec![
+        cell("rewrite", &ext3, &[100.0, 101.0, 102.0]),
+        cell("upgraded-new-rewrite", &ext3, &[150.0, 151.5, 152.0]),
+        cell("upgraded-old-rewrite", &ext3, &[99.0, 101.0, 103.0]),
+        cell("read", &ext3, &[100.0]),
+        cell("upgraded-old-read", &ext3, &[200.0]),
+    ];
+    let told = published("E2", cells);
+    let upgraded = |what: &str| {
+        ours(
+            &told,
+            &format!("ext3 upgraded in place to ext3 in a {what}"),
+        )
+        .map(str::to_owned)
+    };
+    let new = upgraded("raw image, rewrite of new files").unwrap();
+    assert_eq!(
+        new,
+        "150 % (149 % to 150 %, apart, as one of 10 equal ones would be)"
+    );
+    let old = upgraded("raw image, rewrite of old files").unwrap();
+    assert!(old.ends_with(", within the spread)"), "{old}");
+    let once = upgraded("raw image, read of old files").unwrap();
+    assert!(once.ends_with(", too few repetitions to tell)"), "{once}");
+    assert_eq!(upgraded("qcow2 image, read of new files"), None);
+}
+
+#[test]
+fn the_largest_of_many_is_told_beside_what_chance_would_have() {
+    let nested = |n_slower: usize| {
+        let mut cells = Vec::new();
+        for n in 0..12 {
+            let guest = format!("fs{n}");
+            let value = if n < n_slower { 50.0 } else { 100.5 };
+            let base = cell(
+                "w",
+                &[("guest_fs", &guest), ("host_fs", "bd")],
+                &[100.0, 101.0],
+            );
+            let mut own = cell(
+                "w",
+                &[("guest_fs", &guest), ("host_fs", "ext4")],
+                &[value; 2],
+            );
+            own.baseline = Some(base.id.clone());
+            cells.extend([base, own]);
+        }
+        let told = published("E1", cells);
+        ours(&told, "largest degradation").unwrap().to_owned()
+    };
+    // Of twelve equal ones with two repetitions two seem slower.
+    assert_eq!(
+        nested(2),
+        "none beyond chance: 2 of 12 slower, 2 if all were equal"
+    );
+    assert_eq!(
+        nested(8),
+        "50 %, the largest of 8 slower ones of 12 (2 if all were equal)"
+    );
+    assert_eq!(
+        nested(0),
+        "none beyond chance: 0 of 12 slower, 2 if all were equal"
+    );
+}
