@@ -122,6 +122,12 @@ impl<'b> Recording<'b> {
         };
         dir.begin_recording(wanted.path, &manifest)
             .map_err(explained)?;
+        if let Err(error) = dir.settle() {
+            let error = anyhow::Error::from(error);
+            eprintln!(
+                "nestrace-agent: the older bundle stays beside the new one: failed to {error:#}"
+            );
+        }
         Ok(Self {
             dir,
             capture,

@@ -1,6 +1,7 @@
 //! `nestrace record`: finds, starts, shows, stops.
 
 use std::{
+    error::Error,
     io::{self, IsTerminal},
     path::Path,
     process::ExitStatus,
@@ -238,6 +239,13 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
             return Err(failure);
         }
     };
+    if let Err(error) = recorder.settle() {
+        let cause = error.source().map(|cause| format!(": {cause}"));
+        let cause = cause.unwrap_or_default();
+        say(format_args!(
+            "note: the older bundle stays beside the new one: failed to {error}{cause}"
+        ));
+    }
     if let Err(error) = privileges::give_up() {
         say(format_args!("note: {error}; going on with all privileges"));
     }

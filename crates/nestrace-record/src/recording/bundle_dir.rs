@@ -65,7 +65,9 @@ fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BundleEr
 /// The writer of the host's stream.
 pub type HostStream = StreamWriter<File, File>;
 
-/// A bundle that is being written. One that is dropped before it has its name leaves nothing.
+/// A bundle that is being written. One that is dropped before it has its name leaves nothing, and one that is
+/// dropped before [`BundleDir::settle`] gives an older one its name back. What is killed in between leaves the
+/// older one beside it, under a hidden name (`.NAME.PID`, or `.NAME.PID.old`).
 pub struct BundleDir {
     path: PathBuf,
     /// The folder that it is in.
@@ -74,6 +76,8 @@ pub struct BundleDir {
     /// Whether an older bundle may be replaced.
     force: bool,
     has_name: bool,
+    /// Where the bundle is that had the name before, until it is known that nobody wants it back.
+    older: Option<PathBuf>,
     /// The manifest that is read, and the copy that is written next.
     manifest: Option<File>,
     next: Option<File>,
@@ -81,10 +85,11 @@ pub struct BundleDir {
 
 impl BundleDir {
     /// Creates the directory with the start of its stream and this manifest. Under sudo all of it belongs
-    /// to the user who typed the command. `force` replaces a *bundle* that is there.
+    /// to the user who typed the command. `force` replaces a *bundle* that is there, which is kept until
+    /// [`Self::settle`].
     ///
     /// # Errors
-    /// [`BundleError`]; nothing is left behind then, unless it was the older one that could not be removed.
+    /// [`BundleError`]; nothing is left behind then.
     pub fn create(
         path: &Path,
         force: bool,
@@ -120,16 +125,18 @@ impl BundleDir {
             dir: Arc::new(dir),
             force,
             has_name: false,
+            older: None,
             manifest: None,
             next: None,
         })
     }
 
     /// Reserves space for the manifest of the end, writes the first one and gives the directory its name:
-    /// from here on it can be read while it grows. An older bundle of that name is removed after it.
+    /// from here on it can be read while it grows. An older bundle of that name is kept unseen until
+    /// [`Self::settle`].
     ///
     /// # Errors
-    /// [`BundleError`]; unless removing the older one failed, the directory is still the unfinished one then.
+    /// [`BundleError`]; the directory is still the unfinished one then.
     pub fn begin_recording(&mut self, path: &Path, manifest: &Manifest) -> Result<(), BundleError> {
         let guests = manifest.topology.guests.len() as u64;
         let bytes = guests.saturating_mul(GUEST_RESERVE);
@@ -152,7 +159,8 @@ impl BundleDir {
         self.manifest = Some(file);
         // The name never comes before what it names.
         self.dir.sync().map_err(io_error("write", &self.path))?;
-        self.take_place(path)
+        self.take_place(path)?;
+        self.settle()
     }
 
     fn reserved(&self, name: &str, bytes: u64) -> Result<File, BundleError> {
@@ -171,15 +179,29 @@ impl BundleDir {
         match self.around.exchange(name_of(&self.path), name_of(path)) {
             Ok(()) => {
                 self.has_name = true;
-                let older = std::mem::replace(&mut self.path, path.to_owned());
-                remove_bundle(&self.around, &older)
+                self.older = Some(std::mem::replace(&mut self.path, path.to_owned()));
+                Ok(())
             }
             // A file system that cannot exchange two names.
-            Err(_) => {
-                remove_bundle(&self.around, path)?;
-                self.take_name(path)
-            }
+            Err(_) => self.put_older_aside(path),
         }
+    }
+
+    /// Takes the name of an older bundle, which gets a hidden one, and its own back if that fails.
+    fn put_older_aside(&mut self, path: &Path) -> Result<(), BundleError> {
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(".old");
+        let aside = PathBuf::from(aside);
+        self.around
+            .rename_new(name_of(path), name_of(&aside))
+            .map_err(io_error("rename", path))?;
+        let taken = self.take_name(path);
+        if taken.is_ok() {
+            self.older = Some(aside);
+        } else {
+            let _ = self.around.rename_new(name_of(&aside), name_of(path));
+        }
+        taken
     }
 
     /// Moves to the final name, never over something that has appeared there meanwhile.
@@ -195,8 +217,34 @@ impl BundleDir {
         Ok(())
     }
 
-    /// Removes what was created: the recording did not begin.
-    pub fn discard(&self) {
+    /// The recording has begun for good: the older bundle is removed.
+    ///
+    /// # Errors
+    /// [`BundleError::Io`]: it stays under its hidden name. This one is not touched by that.
+    pub fn settle(&mut self) -> Result<(), BundleError> {
+        let older = self.older.take();
+        older.map_or(Ok(()), |older| remove_bundle(&self.around, &older))
+    }
+
+    /// Removes what was created: the recording did not begin. An older bundle has its name again.
+    pub fn discard(&mut self) {
+        let Some(older) = self.older.take() else {
+            return self.remove();
+        };
+        let (hidden, seen) = (name_of(&older), name_of(&self.path));
+        // Somebody may have put something else there, which stays.
+        let is_there = self.around.open_dir(seen);
+        let is_there = is_there.is_ok_and(|dir| dir.is_same_as(&self.dir));
+        if is_there && self.around.exchange(hidden, seen).is_ok() {
+            self.path = older;
+            self.remove();
+        } else {
+            self.remove();
+            let _ = self.around.rename_new(hidden, seen);
+        }
+    }
+
+    fn remove(&self) {
         if remove_files(&self.dir, &self.path).is_ok() {
             let _ = self.around.remove_dir(name_of(&self.path));
         }
@@ -268,7 +316,7 @@ impl BundleDir {
 
 impl Drop for BundleDir {
     fn drop(&mut self) {
-        if !self.has_name {
+        if !self.has_name || self.older.is_some() {
             self.discard();
         }
     }

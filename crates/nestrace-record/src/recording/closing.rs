@@ -58,6 +58,7 @@ impl Recorder {
         self.manifest.end_reason = reason.to_owned();
         self.manifest.state = State::Complete;
         self.dir.close(&self.manifest)?;
+        self.settle()?;
         let live_ns = self
             .manifest
             .end_mono_ns

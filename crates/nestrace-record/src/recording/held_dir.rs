@@ -8,7 +8,10 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
     path::Path,
 };
 
@@ -77,6 +80,13 @@ impl HeldDir {
     /// Under sudo the directory belongs to the user who typed the command from now on.
     pub fn give_to_user(&self) {
         give_to_user(&self.0);
+    }
+
+    /// Whether both are one directory.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let place = |dir: &Self| dir.0.metadata().map(|data| (data.dev(), data.ino()));
+        matches!((place(self), place(other)), (Ok(one), Ok(two)) if one == two)
     }
 
     /// What is in it.

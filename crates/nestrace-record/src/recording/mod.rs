@@ -160,7 +160,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Loads and attaches everything and begins to record. When this returns, every source is live.
+    /// Loads and attaches everything and begins to record. When this returns, every source is live, and a bundle
+    /// that is replaced is kept until [`Self::settle`].
     ///
     /// # Errors
     /// [`RecordError`]; nothing is left behind then.
@@ -254,8 +255,20 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends a recording of which nothing is wanted, and removes its bundle.
-    pub fn abandon(self) {
+    /// Nothing stands in the recording's way any more: the bundle that it replaces is removed.
+    /// [`Self::finish`] does the same.
+    ///
+    /// # Errors
+    /// The bundle's; the older one stays beside it then, and the recording goes on.
+    pub fn settle(&mut self) -> Result<(), RecordError> {
+        Ok(self.dir.settle()?)
+    }
+
+    /// Ends a recording of which nothing is wanted, and removes its bundle. One that it was to replace before
+    /// [`Self::settle`] has its name again.
+    pub fn abandon(mut self) {
+        // The agents' threads make files in the bundle as long as they run.
+        self.end_guest_sides();
         self.dir.discard();
     }
 

@@ -93,7 +93,7 @@ fn what_cannot_be_created_leaves_nothing() {
         Err(BundleError::Io { .. })
     ));
     let path = root.path().join("a.nest");
-    let (dir, _) = BundleDir::create(&path, false, &Manifest::default()).unwrap();
+    let (mut dir, _) = BundleDir::create(&path, false, &Manifest::default()).unwrap();
     dir.discard();
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
 }
@@ -104,7 +104,10 @@ fn what_came_there_meanwhile_is_replaced_only_by_force() {
     let path = root.path().join("a.nest");
     type Ending = fn(&mut BundleDir, &Path) -> Result<(), BundleError>;
     let ends: [Ending; 2] = [
-        |dir, path| dir.begin_recording(path, &named("late")),
+        |dir, path| {
+            dir.begin_recording(path, &named("late"))?;
+            dir.settle()
+        },
         |dir, path| dir.appear(path, &named("late")),
     ];
     for end in ends {
@@ -137,7 +140,56 @@ fn an_older_bundle_goes_when_the_recording_begins_and_as_a_whole() {
     assert_eq!(fs::read_dir(&path).unwrap().count(), 3);
     dir.begin_recording(&path, &named("new")).unwrap();
     assert!(path.join(MANIFEST).exists() && !path.join(IMAGE_MAPS).exists());
+    dir.settle().unwrap();
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    drop(dir);
+    assert!(path.join(MANIFEST).exists());
+}
+
+#[test]
+fn a_recording_that_does_not_begin_gives_an_older_bundle_its_name_back() {
+    type Ending = fn(BundleDir);
+    let ends: [Ending; 2] = [|mut dir| dir.discard(), drop];
+    type Beginning = fn(&mut BundleDir, &Path) -> Result<(), BundleError>;
+    let begins: [Beginning; 2] = [
+        |dir, path| dir.begin_recording(path, &named("new")),
+        |dir, path| dir.put_older_aside(path),
+    ];
+    for (begin, end) in begins.iter().flat_map(|begin| ends.map(|end| (begin, end))) {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a.nest");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join(MANIFEST), "older").unwrap();
+        let mut dir = BundleDir::begin_unseen(&path, true).unwrap();
+        dir.new_file(HOST_STREAM).unwrap();
+        begin(&mut dir, &path).unwrap();
+        assert!(path.join(HOST_STREAM).exists());
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
+        dir.new_file("guest-a.arrows").unwrap();
+        end(dir);
+        assert_eq!(fs::read(path.join(MANIFEST)).unwrap(), b"older");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn an_older_bundle_is_not_given_back_over_what_came_there() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a.nest");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join(MANIFEST), "older").unwrap();
+    let mut dir = BundleDir::begin_unseen(&path, true).unwrap();
+    dir.begin_recording(&path, &named("new")).unwrap();
+    fs::rename(&path, root.path().join("away")).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("data"), "another's").unwrap();
+    dir.discard();
+    assert_eq!(fs::read(path.join("data")).unwrap(), b"another's");
+    let kept = fs::read_dir(root.path()).unwrap().flatten();
+    let kept =
+        kept.filter(|entry| fs::read(entry.path().join(MANIFEST)).is_ok_and(|m| m == b"older"));
+    assert_eq!(kept.count(), 1);
 }
 
 #[test]
