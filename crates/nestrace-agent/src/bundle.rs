@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nestrace_kernel::plan::Detail;
+use nestrace_record::agent::merge_disks;
 use nestrace_record::clock;
 use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
 use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
-use nestrace_trace::manifest::{Loss, Notice, State, Stream};
+use nestrace_trace::manifest::{GuestSide, Loss, Notice, State, Stream};
+use nestrace_trace::wire::AgentHello;
 use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
 
 use crate::Obstacle;
@@ -151,8 +153,7 @@ impl<'b> Recording<'b> {
         }
         if changed && let Some(side) = self.manifest.guest_sides.first_mut() {
             let hello = self.capture.hello(0);
-            (side.disks, side.mounts) = (hello.disks, hello.mounts);
-            side.clock_correction_ppm = hello.clock_correction_ppm;
+            take_over(side, hello);
             self.dir.write_manifest(&self.manifest)?;
         }
         Ok(())
@@ -220,6 +221,13 @@ impl<'b> Recording<'b> {
     }
 }
 
+/// Takes over what has changed in the guest. A disk that is gone stays: its events name it.
+fn take_over(side: &mut GuestSide, hello: AgentHello) {
+    merge_disks(&mut side.disks, hello.disks);
+    side.mounts = hello.mounts;
+    side.clock_correction_ppm = hello.clock_correction_ppm;
+}
+
 /// Every bundle has the host's stream; in this one nothing is known of the host.
 fn write_empty_host_stream(dir: &BundleDir) -> anyhow::Result<()> {
     let stream = dir.new_file(HOST_STREAM)?;
@@ -251,7 +259,32 @@ fn explained(error: BundleError) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use nestrace_trace::manifest::{GuestDisk, GuestMount};
+
     use super::*;
+
+    #[test]
+    fn a_disk_that_is_unplugged_stays_listed() {
+        let disk = |dev, size| GuestDisk {
+            dev,
+            size,
+            ..GuestDisk::default()
+        };
+        let says = |disks: &[GuestDisk], n_mounts| AgentHello {
+            disks: disks.to_vec(),
+            mounts: vec![GuestMount::default(); n_mounts],
+            clock_correction_ppm: Some(20),
+            ..AgentHello::default()
+        };
+        let mut side = GuestSide::default();
+        take_over(&mut side, says(&[disk(1, 10), disk(2, 20)], 3));
+        take_over(&mut side, says(&[disk(3, 30), disk(1, 11)], 1));
+        assert_eq!(side.disks, [disk(1, 11), disk(2, 20), disk(3, 30)]);
+        assert_eq!(
+            (side.mounts.len(), side.clock_correction_ppm),
+            (1, Some(20))
+        );
+    }
 
     #[test]
     fn what_is_in_the_way_is_said() {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::{Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
+use nestrace_trace::manifest::{Gap, GuestDisk, GuestSide, Loss, Notice, RefusedInput, Stream};
 use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
 
@@ -117,12 +117,7 @@ impl Account {
         let Some(side) = self.sides.last_mut() else {
             return;
         };
-        for disk in &hello.disks {
-            match side.disks.iter_mut().find(|known| known.dev == disk.dev) {
-                Some(known) => known.clone_from(disk),
-                None => side.disks.push(disk.clone()),
-            }
-        }
+        merge_disks(&mut side.disks, hello.disks.iter().cloned());
         side.mounts.clone_from(&hello.mounts);
         side.backend_reason.clone_from(&hello.backend_reason);
         side.clock_correction_ppm = side.clock_correction_ppm.max(hello.clock_correction_ppm);
@@ -291,6 +286,16 @@ impl Account {
     }
 }
 
+/// Takes over what a guest says of its disks, by device number. One that is gone stays: its events name it.
+pub fn merge_disks(known: &mut Vec<GuestDisk>, new: impl IntoIterator<Item = GuestDisk>) {
+    for disk in new {
+        match known.iter_mut().find(|known| known.dev == disk.dev) {
+            Some(known) => *known = disk,
+            None => known.push(disk),
+        }
+    }
+}
+
 fn source_name(number: u32) -> Option<&'static str> {
     let source = Source::ALL.iter().find(|s| **s as u32 == number)?;
     Some(source.name())
@@ -325,7 +330,7 @@ fn trim(side: &mut GuestSide) {
 
 #[cfg(test)]
 mod tests {
-    use nestrace_trace::manifest::{GuestDisk, GuestMount, Machine};
+    use nestrace_trace::manifest::{GuestMount, Machine};
 
     use super::*;
 
