@@ -17,7 +17,7 @@ use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
 
 use crate::Obstacle;
 use crate::backend::Backends;
-use crate::capture::Capture;
+use crate::capture::{Capture, News};
 use crate::guest::Facts;
 use crate::signals::Signals;
 
@@ -143,17 +143,20 @@ impl<'b> Recording<'b> {
 
     fn tick(&mut self) -> anyhow::Result<()> {
         self.take_events(|capture, sink| capture.tick(sink));
-        let mut changed = false;
-        self.take_events(|capture, sink| changed = capture.look(sink));
+        let mut news = News::default();
+        self.take_events(|capture, sink| news = capture.look(sink));
         if Instant::now() >= self.next_batch {
             self.next_batch = Instant::now() + BATCH_AGE;
             if let Err(error) = self.stream.flush_batch() {
                 self.failed.get_or_insert(error);
             }
         }
-        if changed && let Some(side) = self.manifest.guest_sides.first_mut() {
-            let hello = self.capture.hello(0);
-            take_over(side, hello);
+        if news != News::default()
+            && let Some(side) = self.manifest.guest_sides.first_mut()
+        {
+            take_over(side, self.capture.hello(0));
+            side.probes_refused
+                .clone_from(&self.capture.attached.refused);
             self.dir.write_manifest(&self.manifest)?;
         }
         Ok(())

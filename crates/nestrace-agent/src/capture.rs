@@ -7,6 +7,7 @@ use nestrace_abi::Kind;
 use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
 use nestrace_trace::Event;
+use nestrace_trace::manifest::Refused;
 use nestrace_trace::wire::AgentHello;
 
 use crate::backend::{Attached, Backend, Backends, Chosen};
@@ -14,6 +15,17 @@ use crate::guest::{Facts, Surroundings};
 
 /// How often losses, disks and mounts are looked at.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// As many as a recorder takes.
+const MAX_REFUSED: usize = 256;
+
+/// What a look around has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// [`Capture::hello`] says something new.
+    pub facts: bool,
+    /// There is more that cannot be recorded ([`Attached::refused`] of [`Capture::attached`]).
+    pub refused: bool,
+}
 
 /// A running recording.
 pub struct Capture<'b> {
@@ -22,7 +34,7 @@ pub struct Capture<'b> {
     facts: Facts,
     surroundings: Surroundings,
     reason: String,
-    /// What the start attached and what not.
+    /// What the start attached, and what it or a later change could not.
     pub attached: Attached,
     /// `CLOCK_MONOTONIC` when it was live.
     pub live_ns: u64,
@@ -45,27 +57,33 @@ impl<'b> Capture<'b> {
         facts: Facts,
         detail: Detail,
     ) -> Result<Self, String> {
+        let chosen = backends.start(asked, &facts, detail)?;
+        Ok(Self::of(chosen, names, facts))
+    }
+
+    fn of(chosen: Chosen<'b>, names: &'b [String], facts: Facts) -> Self {
         let Chosen {
             backend,
             reason,
             attached,
-        } = backends.start(asked, &facts, detail)?;
+        } = chosen;
         let live_ns = clock::monotonic_ns();
         let now = Instant::now();
-        Ok(Self {
+        Self {
             next_drain: now + backend.period(),
-            next_look: now + LOOK_AROUND,
+            // The facts are from before the start, which takes seconds.
+            next_look: now,
+            surroundings: Surroundings::default(),
             backend,
             names,
             facts,
-            surroundings: Surroundings::now(),
             reason,
             attached,
             live_ns,
             lost: BTreeMap::new(),
             correction: clock::Correction::watch(),
             correction_grew: false,
-        })
+        }
     }
 
     /// Who records what.
@@ -91,31 +109,50 @@ impl<'b> Capture<'b> {
         self.correction_grew |= self.correction.look();
     }
 
-    /// Looks around if that is due; whether [`Self::hello`] says something new.
-    pub fn look(&mut self, sink: &mut dyn FnMut(&Event)) -> bool {
+    /// Looks around if that is due.
+    pub fn look(&mut self, sink: &mut dyn FnMut(&Event)) -> News {
         if Instant::now() < self.next_look {
-            return false;
+            return News::default();
         }
         self.next_look = Instant::now() + LOOK_AROUND;
         self.backend.look();
         self.note_losses(sink);
         let correction_grew = std::mem::take(&mut self.correction_grew);
-        self.look_at_facts() || correction_grew
+        let mut news = self.look_at_facts();
+        news.facts |= correction_grew;
+        news
     }
 
-    fn look_at_facts(&mut self) -> bool {
+    fn look_at_facts(&mut self) -> News {
         let surroundings = Surroundings::now();
         if surroundings == self.surroundings {
-            return false;
+            return News::default();
         }
         self.surroundings = surroundings;
         let facts = self.facts.again(self.names);
         if facts == self.facts {
-            return false;
+            return News::default();
         }
-        self.backend.update(&facts);
+        let refused = self.backend.update(&facts);
         self.facts = facts;
-        true
+        News {
+            facts: true,
+            refused: self.take_refused(refused),
+        }
+    }
+
+    /// Adds what is not yet known to be refused; whether there was any.
+    fn take_refused(&mut self, refused: Vec<Refused>) -> bool {
+        let known = &mut self.attached.refused;
+        let n_known = known.len();
+        for new in refused {
+            let is_known = known.iter().any(|old| old.name == new.name);
+            if !is_known && known.len() < MAX_REFUSED {
+                eprintln!("nestrace-agent: {}: {}", new.name, new.reason);
+                known.push(new);
+            }
+        }
+        known.len() > n_known
     }
 
     /// Ends it and hands over the rest; [`Self::hello`] may have something new to say. Gives `CLOCK_MONOTONIC` of the
@@ -159,5 +196,99 @@ impl<'b> Capture<'b> {
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
         self.backend.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A backend that cannot record what comes later.
+    #[derive(Default)]
+    struct Refuses {
+        n_updates: usize,
+    }
+
+    impl Backend for Refuses {
+        fn name(&self) -> &'static str {
+            "none"
+        }
+
+        fn start(&mut self, _: &Facts, _: Detail) -> Result<Attached, String> {
+            Ok(Attached::default())
+        }
+
+        fn update(&mut self, facts: &Facts) -> Vec<Refused> {
+            self.n_updates += 1;
+            let refused = |name: &String| Refused {
+                name: name.clone(),
+                ..Refused::default()
+            };
+            facts.missing.iter().map(refused).collect()
+        }
+
+        fn drain(&mut self, _: &mut dyn FnMut(&Event)) {}
+
+        fn stop(&mut self, _: &mut dyn FnMut(&Event)) {}
+
+        fn release(&mut self) {}
+
+        fn lost(&self) -> BTreeMap<u32, u64> {
+            BTreeMap::new()
+        }
+
+        fn out_of_order(&self) -> u64 {
+            0
+        }
+
+        fn period(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// What the first look at disks of these names finds, if the start knew `facts`.
+    fn first_look(facts: Facts, names: &[String]) -> (News, Vec<Refused>, usize) {
+        let mut backend = Refuses::default();
+        let chosen = Chosen {
+            backend: &mut backend,
+            reason: String::new(),
+            attached: Attached::default(),
+        };
+        let mut capture = Capture::of(chosen, names, facts);
+        let news = capture.look(&mut |_| {});
+        assert_eq!(capture.look(&mut |_| {}), News::default(), "not yet due");
+        let refused = capture.attached.refused.clone();
+        drop(capture);
+        (news, refused, backend.n_updates)
+    }
+
+    #[test]
+    fn what_changed_while_it_started_is_found_at_the_first_look() {
+        let names = ["nestrace-no-disk".to_owned()];
+        let (news, refused, n_updates) = first_look(Facts::default(), &names);
+        assert!(news.facts && news.refused && n_updates == 1);
+        assert_eq!(refused[0].name, names[0]);
+        let now = Facts::gather(&names);
+        assert_eq!(first_look(now, &names), (News::default(), Vec::new(), 0));
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_told_once() {
+        let mut backend = Refuses::default();
+        let chosen = Chosen {
+            backend: &mut backend,
+            reason: String::new(),
+            attached: Attached::default(),
+        };
+        let mut capture = Capture::of(chosen, &[], Facts::default());
+        let refused = |name: &str| Refused {
+            name: name.to_owned(),
+            ..Refused::default()
+        };
+        assert!(!capture.take_refused(Vec::new()));
+        assert!(capture.take_refused(vec![refused("vdb")]));
+        assert!(!capture.take_refused(vec![refused("vdb")]));
+        assert!(capture.take_refused(vec![refused("vdb"), refused("vdc")]));
+        assert_eq!(capture.attached.refused.len(), 2);
     }
 }

@@ -13,7 +13,7 @@ use nestrace_trace::wire::{
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::backend::Backends;
-use crate::capture::Capture;
+use crate::capture::{Capture, News};
 use crate::guest::Facts;
 use crate::signals::{Signals, poll_timeout};
 use crate::transport::outbox::Outbox;
@@ -259,9 +259,9 @@ impl Session<'_, '_, '_> {
         }
         let outbox = &mut self.line.outbox;
         outbox.push(&AgentMessage::Batch(schema));
-        let refused = std::mem::take(&mut self.capture.attached.refused);
+        let refused = &self.capture.attached.refused;
         if !refused.is_empty() {
-            outbox.push(&AgentMessage::Refused(refused));
+            outbox.push(&AgentMessage::Refused(refused.clone()));
         }
         outbox.push(&AgentMessage::Live(Live {
             mono_ns: self.capture.live_ns,
@@ -291,10 +291,14 @@ impl Session<'_, '_, '_> {
                 None => {}
             }
             self.take_events(|capture, sink| capture.tick(sink));
-            let mut changed = false;
-            self.take_events(|capture, sink| changed = capture.look(sink));
-            if changed {
+            let mut news = News::default();
+            self.take_events(|capture, sink| news = capture.look(sink));
+            if news.facts {
                 self.line.say_hello(self.capture.hello(self.token));
+            }
+            if news.refused {
+                let refused = self.capture.attached.refused.clone();
+                self.line.outbox.push(&AgentMessage::Refused(refused));
             }
             if Instant::now() >= self.next_batch {
                 self.next_batch = Instant::now() + BATCH_AGE;

@@ -22,7 +22,7 @@ use nestrace_record::{
         load::{Mounts, Probes, Wanted},
     },
 };
-use nestrace_trace::{Event, Source};
+use nestrace_trace::{Event, Source, manifest::Refused};
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::{Attached, Backend};
@@ -196,10 +196,22 @@ impl Backend for Ebpf {
         begun.map(|()| attached)
     }
 
-    fn update(&mut self, facts: &Facts) {
-        if let Err(error) = self.choose(facts) {
-            eprintln!("nestrace-agent: {error}");
-        }
+    fn update(&mut self, facts: &Facts) -> Vec<Refused> {
+        let disks = self.probes.choose_devices(&facts.devices());
+        let mounts = self.probes.choose_mounts(&facts.mounted());
+        let refused = |what: &str, source: Source, chosen: Result<(), ProbeError>| {
+            let error = chosen.err()?;
+            Some(Refused {
+                name: format!("{what} that came later"),
+                source: source.name().to_owned(),
+                reason: with_causes(&error),
+                cost: format!("{what} that came while it recorded may be missing"),
+                guest: None,
+            })
+        };
+        let disks = refused("disks", Source::Block, disks);
+        let mounts = refused("mounts", Source::File, mounts);
+        disks.into_iter().chain(mounts).collect()
     }
 
     fn drain(&mut self, sink: &mut dyn FnMut(&Event)) {

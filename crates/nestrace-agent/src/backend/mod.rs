@@ -44,8 +44,8 @@ pub trait Backend {
     /// A reason in words if nothing can be recorded; nothing is attached then.
     fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String>;
 
-    /// Disks or mounts have changed.
-    fn update(&mut self, facts: &Facts);
+    /// Disks or mounts have changed. Gives what of them cannot be recorded, which may be known already.
+    fn update(&mut self, facts: &Facts) -> Vec<Refused>;
 
     /// Looks for what comes without a word: processors.
     fn look(&mut self) {}

@@ -157,15 +157,16 @@ impl Backend for Blktrace {
         Ok(Attached { probes, refused })
     }
 
-    fn update(&mut self, facts: &Facts) {
-        match self.add(&facts.disks) {
-            Ok(refused) => {
-                for disk in refused {
-                    eprintln!("nestrace-agent: {}: {}", disk.name, disk.reason);
-                }
-            }
-            Err(reason) => eprintln!("nestrace-agent: {reason}"),
-        }
+    fn update(&mut self, facts: &Facts) -> Vec<Refused> {
+        self.add(&facts.disks).unwrap_or_else(|reason| {
+            vec![Refused {
+                name: "disks that came later".to_owned(),
+                source: Source::Block.name().to_owned(),
+                reason,
+                cost: "nothing of them is recorded".to_owned(),
+                guest: None,
+            }]
+        })
     }
 
     fn look(&mut self) {
