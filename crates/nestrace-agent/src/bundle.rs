@@ -62,7 +62,7 @@ pub fn record(
         if left.is_some_and(|left| left.is_zero()) {
             break "duration";
         }
-        recording.tick()?;
+        recording.tick();
         if recording.failed.is_some() {
             break "disk_full";
         }
@@ -76,6 +76,8 @@ struct Recording<'b> {
     stream: StreamWriter<File, File>,
     failed: Option<WriteError>,
     manifest: Manifest,
+    /// The one on the disk is older.
+    manifest_changed: bool,
     n_events: u64,
     next_batch: Instant,
 }
@@ -136,30 +138,39 @@ impl<'b> Recording<'b> {
             stream,
             failed: None,
             manifest,
+            manifest_changed: false,
             n_events: 0,
             next_batch: Instant::now() + BATCH_AGE,
         })
     }
 
-    fn tick(&mut self) -> anyhow::Result<()> {
+    fn tick(&mut self) {
         self.take_events(|capture, sink| capture.tick(sink));
         let mut news = News::default();
         self.take_events(|capture, sink| news = capture.look(sink));
-        if Instant::now() >= self.next_batch {
-            self.next_batch = Instant::now() + BATCH_AGE;
-            if let Err(error) = self.stream.flush_batch() {
-                self.failed.get_or_insert(error);
-            }
-        }
         if news != News::default()
             && let Some(side) = self.manifest.guest_sides.first_mut()
         {
             take_over(side, self.capture.hello(0));
             side.probes_refused
                 .clone_from(&self.capture.attached.refused);
-            self.dir.write_manifest(&self.manifest)?;
+            self.manifest_changed = true;
         }
-        Ok(())
+        if Instant::now() >= self.next_batch {
+            self.next_batch = Instant::now() + BATCH_AGE;
+            self.write();
+        }
+    }
+
+    /// Writes what waits. A full disk must not end the recording before its stream does: a manifest that has no
+    /// room is tried again with the next batch.
+    fn write(&mut self) {
+        if let Err(error) = self.stream.flush_batch() {
+            self.failed.get_or_insert(error);
+        }
+        if self.manifest_changed {
+            self.manifest_changed = self.dir.write_manifest(&self.manifest).is_err();
+        }
     }
 
     fn take_events(&mut self, from: impl FnOnce(&mut Capture<'b>, &mut dyn FnMut(&Event))) {
@@ -211,7 +222,9 @@ impl<'b> Recording<'b> {
             });
         }
         let n_lost: u64 = manifest.losses.iter().map(|loss| loss.events).sum();
-        self.dir.close(&self.manifest)?;
+        self.dir
+            .close(&self.manifest)
+            .map_err(|error| not_closed(error, self.dir.path()))?;
         eprintln!(
             "nestrace-agent: {} events, {n_lost} lost, to {}",
             self.n_events,
@@ -229,6 +242,14 @@ fn take_over(side: &mut GuestSide, hello: AgentHello) {
     merge_disks(&mut side.disks, hello.disks);
     side.mounts = hello.mounts;
     side.clock_correction_ppm = hello.clock_correction_ppm;
+}
+
+/// The stream is finished, and the last manifest found no room.
+fn not_closed(error: BundleError, path: &Path) -> anyhow::Error {
+    let path = path.display();
+    anyhow::Error::from(error).context(format!(
+        "the stream in {path} is closed and its manifest is an older one; free some space, then nestrace repair {path} -o OUT.nest"
+    ))
 }
 
 /// Every bundle has the host's stream; in this one nothing is known of the host.
@@ -286,6 +307,20 @@ mod tests {
         assert_eq!(
             (side.mounts.len(), side.clock_correction_ppm),
             (1, Some(20))
+        );
+    }
+
+    #[test]
+    fn what_to_do_about_a_manifest_without_room_is_said() {
+        let error = BundleError::Io {
+            action: "write",
+            path: "a.nest/manifest.json.next".into(),
+            source: ErrorKind::StorageFull.into(),
+        };
+        let text = format!("{:#}", not_closed(error, Path::new("a.nest")));
+        assert!(
+            text.contains("nestrace repair a.nest -o OUT.nest: write a.nest/"),
+            "{text}"
         );
     }
 

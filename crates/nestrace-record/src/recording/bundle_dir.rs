@@ -141,6 +141,9 @@ impl BundleDir {
         let guests = manifest.topology.guests.len() as u64;
         let bytes = guests.saturating_mul(GUEST_RESERVE);
         let bytes = bytes.saturating_add(MANIFEST_RESERVE);
+        // One that is long already may grow too.
+        let length = manifest.to_json().len() as u64;
+        let bytes = bytes.max(length.saturating_mul(2));
         self.manifest = Some(self.reserved(MANIFEST, bytes)?);
         self.next = Some(self.reserved(NEXT_MANIFEST, bytes)?);
         self.write_manifest(manifest)?;

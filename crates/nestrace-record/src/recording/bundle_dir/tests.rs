@@ -289,6 +289,21 @@ fn a_full_disk_has_room_for_the_last_manifest() {
 }
 
 #[test]
+fn a_manifest_that_is_long_from_the_start_may_grow_on_a_full_disk() {
+    let root = tempfile::tempdir().unwrap();
+    on_a_small_disk(root.path(), || {
+        let path = root.path().join("a.nest");
+        let long = |n: usize| named(&"x".repeat(n * MANIFEST_RESERVE as usize));
+        let (mut dir, _) = BundleDir::create(&path, false, &long(2)).unwrap();
+        fill(&dir.new_file("guest-a.arrows").unwrap());
+        dir.write_manifest(&long(3)).unwrap();
+        dir.close(&long(4)).unwrap();
+        let text = fs::read(path.join(MANIFEST)).unwrap();
+        assert_eq!(Manifest::from_slice(&text).unwrap().0, long(4));
+    });
+}
+
+#[test]
 fn a_manifest_beyond_its_reserve_is_written_without_indents() {
     let root = tempfile::tempdir().unwrap();
     on_a_small_disk(root.path(), || {
