@@ -3,6 +3,8 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod bounds;
+
 use std::collections::BTreeMap;
 
 use nestrace_abi::Source;
@@ -12,12 +14,10 @@ use nestrace_trace::{bundle, manifest::Refused};
 
 /// Reboots and changes of backend in one recording; more look like an attack.
 pub const MAX_SIDES: usize = 16;
-/// Times without word that are listed for a side.
+/// Times without word that are listed for a side; the last one takes in what comes after.
 const MAX_GAPS: usize = 256;
 /// What a guest's agent may add to the manifest's notices, its own texts included.
 const MAX_NOTICES: usize = 40;
-/// Bytes of JSON that one side may have in the manifest without its clock samples.
-const MAX_SIDE_BYTES: usize = 64 << 10;
 
 /// Where an agent stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,9 +104,8 @@ impl Account {
 
     /// Begins a side.
     pub fn begin_side(&mut self, hello: &AgentHello, file: &str) {
-        let mut side = hello.guest_side(&self.guest, file);
-        trim(&mut side);
-        self.sides.push(side);
+        self.sides.push(hello.guest_side(&self.guest, file));
+        self.trim();
         for (reason, times) in std::mem::take(&mut self.refused_before) {
             self.refuse(&reason, times);
         }
@@ -121,7 +120,7 @@ impl Account {
         side.mounts.clone_from(&hello.mounts);
         side.backend_reason.clone_from(&hello.backend_reason);
         side.clock_correction_ppm = side.clock_correction_ppm.max(hello.clock_correction_ppm);
-        trim(side);
+        self.trim();
     }
 
     /// Whether the newest side has been live.
@@ -149,14 +148,32 @@ impl Account {
         }
         side.end_mono_ns = 0;
         side.probes = live.probes;
-        trim(side);
+        self.trim();
     }
 
     /// The probes that could not be.
     pub fn probes_refused(&mut self, refused: Vec<Refused>) {
         if let Some(side) = self.sides.last_mut() {
             side.probes_refused = refused;
-            trim(side);
+        }
+        self.trim();
+    }
+
+    /// Keeps the newest side within its share of the manifest. What is cut is told as input that was refused, once
+    /// for each entry: the lists come again and again.
+    fn trim(&mut self) {
+        let Some(side) = self.sides.last_mut() else {
+            return;
+        };
+        for (what, n) in bounds::trim(side) {
+            let times = u64::try_from(n).unwrap_or(u64::MAX);
+            match side.refused.iter_mut().find(|r| r.reason == what) {
+                Some(known) => known.times = known.times.max(times),
+                None => side.refused.push(RefusedInput {
+                    reason: what.to_owned(),
+                    times,
+                }),
+            }
         }
     }
 
@@ -261,8 +278,14 @@ impl Account {
             gap.from_host_ns = from_host_ns.min(last.from_host_ns);
             gap.to_host_ns = to_host_ns.max(last.to_host_ns);
         }
-        if side.gaps.len() < MAX_GAPS {
-            side.gaps.push(gap);
+        let n_gaps = side.gaps.len();
+        match side.gaps.last_mut() {
+            // What lies between is missing too then: too much, not too little.
+            Some(last) if n_gaps >= MAX_GAPS => {
+                last.from_host_ns = last.from_host_ns.min(gap.from_host_ns);
+                last.to_host_ns = last.to_host_ns.max(gap.to_host_ns);
+            }
+            _ => side.gaps.push(gap),
         }
     }
 
@@ -301,189 +324,5 @@ fn source_name(number: u32) -> Option<&'static str> {
     Some(source.name())
 }
 
-/// Shortens lists until the side fits its share of the manifest.
-fn trim(side: &mut GuestSide) {
-    let bytes = |side: &GuestSide| serde_json::to_vec(side).map_or(0, |json| json.len());
-    let samples = std::mem::take(&mut side.clock_samples);
-    while bytes(side) > MAX_SIDE_BYTES {
-        let longest = [
-            side.mounts.len(),
-            side.disks.len(),
-            side.probes.len(),
-            side.probes_refused.len(),
-            side.gaps.len(),
-        ]
-        .into_iter()
-        .max();
-        let keep = longest.unwrap_or(0) / 2;
-        side.mounts.truncate(keep);
-        side.disks.truncate(keep);
-        side.probes.truncate(keep);
-        side.probes_refused.truncate(keep);
-        side.gaps.truncate(keep);
-        if keep == 0 {
-            break;
-        }
-    }
-    side.clock_samples = samples;
-}
-
 #[cfg(test)]
-mod tests {
-    use nestrace_trace::manifest::{GuestMount, Machine};
-
-    use super::*;
-
-    fn hello(boot: &str, disks: usize, mounts: usize, text: usize) -> AgentHello {
-        let text = "x".repeat(text);
-        AgentHello {
-            machine: Machine {
-                boot_id: boot.to_owned(),
-                ..Machine::default()
-            },
-            disks: (0..disks)
-                .map(|n| GuestDisk {
-                    name: text.clone(),
-                    dev: u32::try_from(n).unwrap(),
-                    ..GuestDisk::default()
-                })
-                .collect(),
-            mounts: vec![
-                GuestMount {
-                    mount_point: text.clone(),
-                    ..GuestMount::default()
-                };
-                mounts
-            ],
-            ..AgentHello::default()
-        }
-    }
-
-    #[test]
-    fn a_side_has_its_share_of_the_manifest_and_no_more() {
-        let mut account = Account::new("../../etc/vm1");
-        let file = account.next_stream().unwrap();
-        assert_eq!(file, "guest-..%2F..%2Fetc%2Fvm1.arrows");
-        account.begin_side(&hello("a", 256, 1024, 1024), &file);
-        for _ in 0..100 {
-            account.update_side(&hello("a", 256, 1024, 1024));
-        }
-        let json = serde_json::to_vec(&account.sides[0]).unwrap();
-        assert!(json.len() <= MAX_SIDE_BYTES && account.sides.len() == 1);
-        assert!(!account.sides[0].disks.is_empty());
-        account.begin_side(&hello("b", 3, 5, 20), "f");
-        assert_eq!(
-            (account.sides[1].disks.len(), account.sides[1].mounts.len()),
-            (3, 5)
-        );
-    }
-
-    #[test]
-    fn the_largest_correction_of_the_clock_stays() {
-        let mut account = Account::new("vm1");
-        let says = |clock_correction_ppm| AgentHello {
-            clock_correction_ppm,
-            ..hello("a", 0, 0, 0)
-        };
-        account.begin_side(&says(None), "f");
-        for (said, kept) in [(None, None), (Some(20), Some(20)), (Some(9000), Some(9000))] {
-            account.update_side(&says(said));
-            assert_eq!(account.sides[0].clock_correction_ppm, kept);
-        }
-        // The next session of the same agent begins to measure anew.
-        account.update_side(&says(None));
-        assert_eq!(account.sides[0].clock_correction_ppm, Some(9000));
-    }
-
-    #[test]
-    fn boots_are_told_apart_and_bounded() {
-        let mut account = Account::new("vm1");
-        assert!(!account.is_same_side(&hello("a", 1, 1, 1)));
-        let mut files = Vec::new();
-        while let Some(file) = account.next_stream() {
-            account.begin_side(&hello(&file, 1, 1, 1), &file);
-            files.push(file);
-        }
-        assert_eq!(
-            (files.len(), files[1].as_str()),
-            (MAX_SIDES, "guest-vm1.2.arrows")
-        );
-        assert!(account.is_same_side(&hello(files.last().unwrap(), 0, 0, 0)));
-        assert_eq!(account.streams().len(), MAX_SIDES);
-    }
-
-    #[test]
-    fn losses_add_up_over_sessions() {
-        let mut account = Account::new("vm1");
-        for (source, total) in [(0, 5), (0, 9), (0, 2), (DROPPED_BATCHES, 7), (5, 100)] {
-            assert!(account.lost(Lost { source, total }));
-        }
-        assert!(!account.lost(Lost {
-            source: 77,
-            total: 1
-        }));
-        account.not_written(1);
-        let losses: Vec<(String, u64)> = account
-            .losses()
-            .into_iter()
-            .map(|l| (l.source, l.events))
-            .collect();
-        let expected = [("block", 11), ("guest_stream", 8), ("walk", 100)];
-        assert_eq!(losses, expected.map(|(s, n)| (s.to_owned(), n)));
-        assert_eq!(account.n_lost(), 19);
-        account.lost(Lost {
-            source: 0,
-            total: u64::MAX,
-        });
-        assert_eq!(account.n_lost(), u64::MAX);
-    }
-
-    #[test]
-    fn a_new_session_that_loses_more_does_not_hide_what_the_last_one_lost() {
-        let mut account = Account::new("vm1");
-        account.begin_side(&hello("a", 0, 0, 0), "f");
-        for total in [100, 500] {
-            account.live(Live {
-                mono_ns: 1,
-                probes: Vec::new(),
-            });
-            account.lost(Lost { source: 0, total });
-        }
-        // And nobody counted what happened in between.
-        assert_eq!(account.n_lost(), 600 + 1);
-    }
-
-    #[test]
-    fn gaps_that_touch_are_one() {
-        let mut account = Account::new("vm1");
-        account.begin_side(&hello("a", 0, 0, 0), "f");
-        for (from, to) in [(10, 20), (15, 30), (40, 50), (35, 45)] {
-            account.gap(from, to, "x");
-        }
-        let gaps = account.sides[0].gaps.iter();
-        let gaps: Vec<_> = gaps.map(|g| (g.from_host_ns, g.to_host_ns)).collect();
-        assert_eq!(gaps, [(10, 30), (35, 50)]);
-    }
-
-    #[test]
-    fn what_was_refused_before_there_was_a_side_is_not_forgotten() {
-        let mut account = Account::new("vm1");
-        account.refuse("a", 2);
-        assert_eq!(
-            account.refused_without_side().collect::<Vec<_>>(),
-            [("a", 2)]
-        );
-        account.begin_side(&hello("a", 0, 0, 0), "f");
-        account.refuse("a", 1);
-        assert_eq!(account.sides[0].refused[0].times, 3);
-        assert_eq!(account.refused_without_side().count(), 0);
-        for n in 0..1000 {
-            account.note(0, "agent_says", "x");
-            account.gap(10 * n, 10 * n + 2, "x");
-        }
-        assert_eq!(
-            (account.notices.len(), account.sides[0].gaps.len()),
-            (MAX_NOTICES, MAX_GAPS)
-        );
-    }
-}
+mod tests;

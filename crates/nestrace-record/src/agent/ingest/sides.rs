@@ -30,8 +30,8 @@ impl<S: Streams> Ingest<S> {
         } else {
             self.begin_side(&hello, now_ns)?;
         }
-        let disks = self.account.sides.last().into_iter().flat_map(|s| &s.disks);
-        self.check.know(disks.map(|disk| disk.dev));
+        // Also those that the manifest has no room for: their events are what the bundle has of them.
+        self.check.know(hello.disks.iter().map(|disk| disk.dev));
         if !matches!(self.account.state, State::Live) {
             self.account.state = State::Attaching;
         }
