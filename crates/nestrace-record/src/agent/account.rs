@@ -57,6 +57,9 @@ pub struct Account {
     refused_before: BTreeMap<String, u64>,
     losses: BTreeMap<u32, Counter>,
     not_written: u64,
+    /// Losses that the recorder wrote into the streams, and those of them whose events are counted as dropped.
+    marks: u64,
+    counted_marks: u64,
 }
 
 /// A total that its sender begins anew with every session.
@@ -213,6 +216,20 @@ impl Account {
         known
     }
 
+    /// Events in batches that the agent dropped, over all sessions.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let dropped = self.losses.get(&DROPPED_BATCHES);
+        dropped.map_or(0, |counter| counter.before.saturating_add(counter.now))
+    }
+
+    /// A loss was written into the stream where events are missing: it stands for one of the block layer.
+    /// `counted`: for one of those that [`Self::dropped`] counts.
+    pub fn marked(&mut self, counted: bool) {
+        self.marks = self.marks.saturating_add(1);
+        self.counted_marks = self.counted_marks.saturating_add(u64::from(counted));
+    }
+
     /// Events that came and could not be written.
     pub fn not_written(&mut self, events: u64) {
         self.not_written = self.not_written.saturating_add(events);
@@ -232,6 +249,13 @@ impl Account {
         if self.not_written > 0 {
             let total = by_name.entry("guest_stream").or_default();
             *total = total.saturating_add(self.not_written);
+        }
+        if let Some(total) = by_name.get_mut("guest_stream") {
+            *total = total.saturating_sub(self.counted_marks);
+        }
+        if self.marks > 0 {
+            let total = by_name.entry(Source::Block.name()).or_default();
+            *total = total.saturating_add(self.marks);
         }
         let row = |(source, events): (&str, u64)| Loss {
             source: source.to_owned(),

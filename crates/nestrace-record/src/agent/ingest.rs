@@ -65,6 +65,15 @@ pub enum IngestError {
     Stream(String),
 }
 
+/// A place in a stream where events are missing.
+#[derive(Clone, Copy, Debug)]
+struct MissingEvents {
+    /// The guest's time of the last event before.
+    after_ns: u64,
+    /// The agent says how many they are.
+    counted: bool,
+}
+
 /// One guest's stream of bytes, taken in.
 pub struct Ingest<S: Streams> {
     streams: S,
@@ -81,6 +90,10 @@ pub struct Ingest<S: Streams> {
     in_session: bool,
     refused_frames: u64,
     stream_losses: StreamLosses,
+    /// Events that are missing before the next one that is written.
+    missing_events: Option<MissingEvents>,
+    /// Whether there is anything in the stream that what is missing could be confused with.
+    wrote: bool,
     /// Disks that were asked for and that its newest Hello does not find.
     missing: Vec<String>,
     heard_ns: u64,
@@ -110,6 +123,8 @@ impl<S: Streams> Ingest<S> {
             in_session: false,
             refused_frames: 0,
             stream_losses: StreamLosses::default(),
+            missing_events: None,
+            wrote: false,
             missing: Vec::new(),
             heard_ns: 0,
             before_hello_ns: 0,
@@ -212,6 +227,7 @@ impl<S: Streams> Ingest<S> {
                 }
             }
             if reader.skipped() > skipped {
+                self.events_missing(false);
                 self.account.refuse("bytes that belong to no frame", 1);
             }
         }
@@ -266,8 +282,12 @@ impl<S: Streams> Ingest<S> {
             }
             AgentMessage::Refused(refused) => self.account.probes_refused(refused),
             AgentMessage::Loss(lost) => {
+                let dropped = self.account.dropped();
                 if !self.account.lost(lost) {
                     return self.refuse_frame("loss of an unknown source");
+                }
+                if self.account.dropped() > dropped {
+                    self.events_missing(true);
                 }
             }
             AgentMessage::Notice(text) => {
@@ -299,7 +319,10 @@ impl<S: Streams> Ingest<S> {
                 Ok(())
             }
             Some(false) => Ok(()),
-            None => self.refuse_frame("batch that cannot be decoded"),
+            None => {
+                self.events_missing(false);
+                self.refuse_frame("batch that cannot be decoded")
+            }
         };
         self.batch = batch;
         result
@@ -319,6 +342,7 @@ impl<S: Streams> Ingest<S> {
             match self.check.check(&mut event, latest_ns) {
                 Ok(()) if full => self.account.not_written(1),
                 Ok(()) => {
+                    self.mark_missing(now_ns);
                     self.stream_losses.go_on(&mut event);
                     self.write(&event, now_ns);
                 }
@@ -345,6 +369,7 @@ impl<S: Streams> Ingest<S> {
             return;
         };
         self.account.events += 1;
+        self.wrote = true;
         if let Err(error) = writer.push(event) {
             self.give_up_writing(&error, now_ns);
         }

@@ -26,21 +26,27 @@ impl StreamLosses {
         }
     }
 
-    /// Another session goes on with the stream. Nobody counted what happened in between: it stands for one
-    /// event of the block layer, at this time of the guest.
+    /// Another session goes on with the stream. Nobody counted what happened in between.
     pub fn interrupted(&mut self, ts_ns: u64) -> Event {
         for (before, now) in self.before.iter_mut().zip(&mut self.now) {
             *before = before.saturating_add(std::mem::take(now));
         }
+        self.missing(ts_ns)
+    }
+
+    /// Events are missing after this time of the guest. Whatever they were, they stand for one event of the
+    /// block layer.
+    pub fn missing(&mut self, ts_ns: u64) -> Event {
         let mut event = Event {
             ts_ns,
             kind: Kind::Loss as u8,
             sub: Source::Block as u8,
             ..Event::default()
         };
-        if let Some(before) = self.before.get_mut(usize::from(event.sub)) {
+        let place = usize::from(event.sub);
+        if let (Some(before), Some(now)) = (self.before.get_mut(place), self.now.get(place)) {
             *before = before.saturating_add(1);
-            event.object = *before;
+            event.object = before.saturating_add(*now);
         }
         event
     }
@@ -69,7 +75,10 @@ mod tests {
         assert_eq!((between.ts_ns, between.object), (5, 8));
         assert_eq!(total(&mut losses, Source::Block, 2), 10);
         assert_eq!(total(&mut losses, Source::File, 1), 4);
-        assert_eq!(losses.interrupted(6).object, 11);
+        // Within a session.
+        assert_eq!(losses.missing(6).object, 11);
+        assert_eq!(total(&mut losses, Source::Block, 3), 12);
+        assert_eq!(losses.interrupted(6).object, 13);
         assert_eq!(total(&mut losses, Source::Block, u64::MAX), u64::MAX);
         let mut other = Event {
             kind: Kind::Queue as u8,

@@ -123,6 +123,33 @@ fn losses_add_up_over_sessions() {
 }
 
 #[test]
+fn a_mark_in_the_stream_stands_for_an_event_that_is_counted_already() {
+    let mut account = Account::new("vm1");
+    let losses = |account: &Account| {
+        let losses = account.losses().into_iter();
+        losses.map(|l| (l.source, l.events)).collect::<Vec<_>>()
+    };
+    let lost = |source, total| Lost { source, total };
+    let rows = |rows: &[(&str, u64)]| -> Vec<(String, u64)> {
+        rows.iter().map(|(s, n)| ((*s).to_owned(), *n)).collect()
+    };
+    account.lost(lost(0, 5));
+    account.lost(lost(DROPPED_BATCHES, 100));
+    account.marked(true);
+    assert_eq!(
+        losses(&account),
+        rows(&[("block", 6), ("guest_stream", 99)])
+    );
+    // Nobody counted what a batch had that cannot be read.
+    account.marked(false);
+    assert_eq!(
+        losses(&account),
+        rows(&[("block", 7), ("guest_stream", 99)])
+    );
+    assert_eq!(account.n_lost(), 106);
+}
+
+#[test]
 fn a_new_session_that_loses_more_does_not_hide_what_the_last_one_lost() {
     let mut account = Account::new("vm1");
     account.begin_side(&hello("a", 0, 0, 0), "f");

@@ -5,7 +5,7 @@ use nestrace_trace::wire::{AgentHello, VERSION};
 use super::super::account::State;
 use super::super::event_check::EventCheck;
 use super::super::stream_losses::StreamLosses;
-use super::{Ingest, IngestError, Streams};
+use super::{Ingest, IngestError, MissingEvents, Streams};
 
 impl<S: Streams> Ingest<S> {
     pub(super) fn hello(&mut self, hello: AgentHello, now_ns: u64) -> Result<(), IngestError> {
@@ -75,6 +75,7 @@ impl<S: Streams> Ingest<S> {
         self.writer = Some(self.streams.open(&file).map_err(IngestError::Stream)?);
         self.check = EventCheck::new(hello.mono_ns, now_ns);
         self.stream_losses = StreamLosses::default();
+        (self.missing_events, self.wrote) = (None, false);
         self.account.begin_side(hello, &file);
         self.account.state = State::Attaching;
         Ok(())
@@ -89,9 +90,36 @@ impl<S: Streams> Ingest<S> {
             self.account.not_written(1);
         } else {
             self.write(&loss, now_ns);
+            (self.missing_events, self.wrote) = (None, false);
         }
         let (from_ns, reason) = (self.before_hello_ns, "its agent began to record anew");
         self.account.gap(from_ns, now_ns, reason);
         self.account.note(now_ns, "agent_back", reason);
+    }
+
+    /// Events are missing at this place of the stream, if it has any. `counted`: the agent says how many.
+    pub(super) fn events_missing(&mut self, counted: bool) {
+        if !self.wrote {
+            return;
+        }
+        let missing = self.missing_events.get_or_insert(MissingEvents {
+            after_ns: self.check.newest_ns(),
+            counted,
+        });
+        missing.counted &= counted;
+    }
+
+    /// Before an event is written: a loss stands where others are missing, so that what was in flight there is
+    /// not taken for what is in flight now.
+    pub(super) fn mark_missing(&mut self, now_ns: u64) {
+        if self.writer.is_none() {
+            return;
+        }
+        if let Some(missing) = self.missing_events.take() {
+            let loss = self.stream_losses.missing(missing.after_ns);
+            self.throttle.charge(0, 1, now_ns);
+            self.account.marked(missing.counted);
+            self.write(&loss, now_ns);
+        }
     }
 }

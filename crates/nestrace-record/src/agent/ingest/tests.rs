@@ -2,7 +2,7 @@
 
 use nestrace_abi::Kind;
 use nestrace_trace::manifest::GuestDisk;
-use nestrace_trace::wire::{AgentHello, BatchEncoder, End, Live};
+use nestrace_trace::wire::{AgentHello, BatchEncoder, DROPPED_BATCHES, End, Live, Lost};
 
 use super::*;
 
@@ -265,4 +265,20 @@ fn a_snapshot_that_is_loaded_begins_another_side() {
     assert_eq!(ingest.account.sides[1].start_mono_ns, 4 * SECOND);
     let told = |what: &str| ingest.account.notices.iter().any(|n| n.what == what);
     assert!(told("guest_reverted") && !told("guest_rebooted"));
+}
+
+#[test]
+fn what_a_full_disk_leaves_out_is_marked_nowhere() {
+    let mut ingest = Ingest::new("vm1", Room(20_000), 5);
+    let lost = |total| {
+        let source = DROPPED_BATCHES;
+        AgentMessage::Loss(Lost { source, total })
+    };
+    let all = batch(8000);
+    ingest
+        .feed(&bytes(&[hello(5), lost(7), AgentMessage::Batch(&all)]), 1)
+        .unwrap();
+    ingest.flush(1);
+    ingest.feed(&bytes(&[lost(10)]), 1).unwrap();
+    assert_eq!((ingest.account.events, ingest.account.n_lost()), (0, 8010));
 }

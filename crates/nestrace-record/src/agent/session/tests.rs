@@ -8,8 +8,8 @@ use std::time::Instant;
 use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::{GuestDisk, Machine};
 use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchEncoder, End, FrameKind, FrameReader, Live, VERSION,
-    encode_frame,
+    AgentHello, AgentMessage, BatchEncoder, DROPPED_BATCHES, End, FrameKind, FrameReader, Live,
+    Lost, VERSION, encode_frame,
 };
 use nestrace_trace::{Event, StreamReader};
 use nix::sys::socket::{MsgFlags, recv};
@@ -455,6 +455,40 @@ fn a_connection_that_breaks_is_made_again() {
         ..Event::default()
     };
     assert_eq!(rig.events(FIRST), [event, loss, later]);
+}
+
+#[test]
+fn a_loss_stands_where_batches_are_missing() {
+    let rig = Rig::new();
+    let mut agent = rig.accept();
+    agent.begin();
+    let [first, second, third] = [5, 6, 7].map(|n| agent.event(n));
+    let lost = |source, total| AgentMessage::Loss(Lost { source, total });
+    agent.batch(&[first]);
+    agent.send(&lost(DROPPED_BATCHES, 100));
+    // The same place.
+    agent.send(&lost(DROPPED_BATCHES, 150));
+    agent.batch(&[second]);
+    agent.send(&lost(DROPPED_BATCHES, 150));
+    agent.send(&lost(Source::File as u32, 9));
+    agent.send(&AgentMessage::Batch(b"no batch"));
+    agent.batch(&[third]);
+    let serving = thread::spawn(move || agent.serve_to_the_end());
+    let (_, account) = rig.stop();
+    serving.join().unwrap();
+    let loss = |after: Event, object| Event {
+        ts_ns: after.ts_ns,
+        kind: Kind::Loss as u8,
+        sub: Source::Block as u8,
+        object,
+        ..Event::default()
+    };
+    let expected = [first, loss(first, 1), second, loss(second, 2), third];
+    assert_eq!(rig.events(FIRST), expected);
+    // One mark is of the 150; what the batch had that cannot be read, nobody knows.
+    let losses = account.losses().into_iter().map(|l| (l.source, l.events));
+    let expected = [("block", 2), ("file", 9), ("guest_stream", 149)];
+    assert!(losses.eq(expected.map(|(source, n)| (source.to_owned(), n))));
 }
 
 #[test]
