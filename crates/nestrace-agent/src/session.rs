@@ -7,8 +7,7 @@ use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
 use nestrace_trace::Event;
 use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchEncoder, DROPPED_BATCHES, End, FrameReader, HostMessage, Live,
-    Lost, Start,
+    AgentHello, AgentMessage, BatchEncoder, End, FrameReader, HostMessage, Live, Lost, Start,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -86,7 +85,8 @@ impl Line<'_> {
     /// Says what the guest has, as much of it as a recorder takes.
     fn say_hello(&mut self, mut hello: AgentHello) {
         let left_out = hello.fit();
-        self.outbox.push(&AgentMessage::Hello(Box::new(hello)));
+        let hello = AgentMessage::Hello(Box::new(hello));
+        self.outbox.push_facts(&hello);
         if left_out > 0 && !self.told_left_out {
             self.told_left_out = true;
             let text = format!(
@@ -303,7 +303,12 @@ impl Session<'_, '_, '_> {
             if Instant::now() >= self.next_batch {
                 self.next_batch = Instant::now() + BATCH_AGE;
                 send_batch(&mut self.encoder, self.line, &mut self.broken);
-                self.send_losses();
+                if self.line.outbox.has_room() {
+                    self.send_losses();
+                }
+            }
+            if self.line.outbox.flows() {
+                self.line.outbox.push_late();
             }
             if self.broken.is_some() {
                 return ("zstd failed", true);
@@ -326,12 +331,14 @@ impl Session<'_, '_, '_> {
         });
     }
 
+    /// Totals that have grown; the outbox itself tells what it dropped.
     fn send_losses(&mut self) {
-        let mut losses = self.capture.lost().clone();
-        losses.insert(DROPPED_BATCHES, self.line.outbox.dropped());
-        for (source, total) in losses {
-            if self.sent_losses.insert(source, total).unwrap_or(0) != total {
-                let lost = Lost { source, total };
+        for (source, total) in self.capture.lost() {
+            if self.sent_losses.insert(*source, *total).unwrap_or(0) != *total {
+                let lost = Lost {
+                    source: *source,
+                    total: *total,
+                };
                 self.line.outbox.push(&AgentMessage::Loss(lost));
             }
         }
@@ -342,8 +349,8 @@ impl Session<'_, '_, '_> {
         self.take_events(|capture, sink| end_ns = capture.stop(sink));
         send_batch(&mut self.encoder, self.line, &mut self.broken);
         self.send_losses();
-        let hello = self.capture.hello(self.token);
-        self.line.outbox.push(&AgentMessage::Hello(Box::new(hello)));
+        self.line.say_hello(self.capture.hello(self.token));
+        self.line.outbox.push_late();
         end(self.line, end_ns, reason, self.capture.out_of_order());
         eprintln!("nestrace-agent: recording ended: {reason}");
     }

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
-use nestrace_trace::wire::AgentMessage;
+use nestrace_trace::wire::{AgentMessage, DROPPED_BATCHES, Lost};
 
 use super::{Connection, Moved};
 
 /// Bytes of batches that may wait: at 10 bytes an event some 400,000 events.
 const MAX_WAITING: usize = 4 << 20;
+/// And of everything, for changed facts: they have room wherever a batch has.
+const MAX_WAITING_FACTS: usize = MAX_WAITING + (1 << 20);
 /// Answers to pings that may wait; a recorder asks a few times a second.
 const MAX_PONGS: usize = 64;
 
@@ -21,39 +23,84 @@ pub struct Outbox {
     current: Option<(Vec<u8>, usize)>,
     /// Bytes of all that wait in `frames`.
     waiting: usize,
+    /// The newest facts, where they have found no room yet.
+    facts: Option<Vec<u8>>,
     dropped: u64,
+    /// How many of these the recorder is told of by what waits or has gone.
+    told: u64,
 }
 
 impl Outbox {
-    /// Adds a message of which none may be missing.
-    pub fn push(&mut self, message: &AgentMessage<'_>) {
-        let mut frame = Vec::new();
-        message.encode_to(&mut frame);
-        self.waiting += frame.len();
-        self.frames.push_back(frame);
+    /// Adds a message of which none may be missing; `false` if it is too long for a frame.
+    pub fn push(&mut self, message: &AgentMessage<'_>) -> bool {
+        self.push_frame(encoded(message))
     }
 
-    /// Adds a batch of so many events if it has room.
-    pub fn push_batch(&mut self, payload: &[u8], n_events: u64) {
-        if self.waiting + payload.len() > MAX_WAITING {
-            self.dropped += n_events;
-        } else {
-            self.push(&AgentMessage::Batch(payload));
+    fn push_frame(&mut self, frame: Vec<u8>) -> bool {
+        // What is too long is no frame, and writing nothing would look like the port's end.
+        let is_frame = !frame.is_empty();
+        if is_frame {
+            self.waiting += frame.len();
+            self.frames.push_back(frame);
         }
+        is_frame
+    }
+
+    /// Adds facts, of which the newest count: if they have no room, they wait for it, and newer ones take their
+    /// place.
+    pub fn push_facts(&mut self, message: &AgentMessage<'_>) {
+        let frame = encoded(message);
+        if self.waiting + frame.len() > MAX_WAITING_FACTS {
+            self.facts = Some(frame);
+        } else {
+            self.facts = None;
+            self.push_frame(frame);
+        }
+    }
+
+    /// Adds a batch of so many events if it has room, behind what is to be known before it: changed facts, and
+    /// that events are missing at this place.
+    pub fn push_batch(&mut self, payload: &[u8], n_events: u64) {
+        let mut goes = self.waiting + payload.len() <= MAX_WAITING;
+        if goes {
+            self.push_late();
+            goes = self.push(&AgentMessage::Batch(payload));
+        }
+        if !goes {
+            self.dropped += n_events;
+        }
+    }
+
+    /// Adds what is otherwise said with the next batch: facts that had no room, and how many events found none.
+    pub fn push_late(&mut self) {
+        if let Some(facts) = self.facts.take() {
+            self.push_frame(facts);
+        }
+        if self.told != self.dropped {
+            self.told = self.dropped;
+            self.push(&AgentMessage::Loss(Lost {
+                source: DROPPED_BATCHES,
+                total: self.dropped,
+            }));
+        }
+    }
+
+    /// Whether the port takes what it is given: nothing but a begun frame waits.
+    pub fn flows(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Whether a batch may have room.
+    pub fn has_room(&self) -> bool {
+        self.waiting < MAX_WAITING
     }
 
     /// Adds the answer to a ping, before all that waits.
     pub fn push_pong(&mut self, token: u64, guest_ns: u64) {
         if self.pongs.len() < MAX_PONGS {
-            let mut frame = Vec::new();
-            AgentMessage::Pong { token, guest_ns }.encode_to(&mut frame);
-            self.pongs.push_back(frame);
+            let pong = AgentMessage::Pong { token, guest_ns };
+            self.pongs.push_back(encoded(&pong));
         }
-    }
-
-    /// Events in batches that found no room since the session began.
-    pub fn dropped(&self) -> u64 {
-        self.dropped
     }
 
     /// Whether nothing waits.
@@ -66,7 +113,8 @@ impl Outbox {
         self.pongs.clear();
         self.frames.clear();
         self.waiting = 0;
-        self.dropped = 0;
+        self.facts = None;
+        (self.dropped, self.told) = (0, 0);
     }
 
     /// Writes until the connection takes no more; `false` when the other side is gone.
@@ -99,9 +147,15 @@ impl Outbox {
     }
 }
 
+fn encoded(message: &AgentMessage<'_>) -> Vec<u8> {
+    let mut frame = Vec::new();
+    message.encode_to(&mut frame);
+    frame
+}
+
 #[cfg(test)]
 mod tests {
-    use nestrace_trace::wire::{FrameKind, FrameReader};
+    use nestrace_trace::wire::{AgentHello, FrameKind, FrameReader};
 
     use super::*;
 
@@ -118,12 +172,15 @@ mod tests {
         });
     }
 
-    fn kinds(bytes: &[u8]) -> Vec<u16> {
+    fn kinds(mut bytes: &[u8]) -> Vec<u16> {
         let mut reader = FrameReader::new();
-        assert_eq!(reader.feed(bytes), bytes.len());
         let mut kinds = Vec::new();
-        while let Some(frame) = reader.next_frame().unwrap() {
-            kinds.push(frame.kind);
+        while !bytes.is_empty() {
+            let taken = reader.feed(bytes);
+            bytes = &bytes[taken..];
+            while let Some(frame) = reader.next_frame().unwrap() {
+                kinds.push(frame.kind);
+            }
         }
         kinds
     }
@@ -150,13 +207,75 @@ mod tests {
             outbox.push_batch(&batch, 100);
         }
         // Frames have headers, so four of them do not fit.
-        assert_eq!(outbox.dropped(), 300);
+        assert_eq!(outbox.dropped, 300);
         outbox.push(&AgentMessage::Notice("still heard".to_owned()));
         let mut sent = Vec::new();
         take(&mut outbox, usize::MAX, &mut sent);
         assert_eq!(sent.len(), 3 * ((1 << 20) + 16) + 16 + 11);
         outbox.push_batch(&batch, 100);
-        assert_eq!(outbox.dropped(), 300);
+        assert_eq!(outbox.dropped, 300);
+    }
+
+    #[test]
+    fn a_loss_stands_where_the_batches_are_missing() {
+        let mut outbox = Outbox::default();
+        // A reader's first frame is never a long one.
+        outbox.push(&AgentMessage::Notice("first".to_owned()));
+        let batch = vec![0; 1 << 20];
+        for _ in 0..5 {
+            outbox.push_batch(&batch, 100);
+        }
+        let mut sent = Vec::new();
+        take(&mut outbox, usize::MAX, &mut sent);
+        outbox.push_batch(b"goes again", 1);
+        outbox.push_batch(b"and on", 1);
+        take(&mut outbox, usize::MAX, &mut sent);
+        let (batch, loss) = (FrameKind::Batch as u16, FrameKind::Loss as u16);
+        let expected = [batch, batch, batch, loss, batch, batch];
+        assert_eq!(kinds(&sent)[1..], expected);
+        assert!(outbox.flows());
+        outbox.push_late();
+        assert!(outbox.is_empty(), "it is told once");
+    }
+
+    fn hello(mono_ns: u64) -> AgentMessage<'static> {
+        AgentMessage::Hello(Box::new(AgentHello {
+            mono_ns,
+            agent_version: "x".repeat(200_000),
+            ..AgentHello::default()
+        }))
+    }
+
+    #[test]
+    fn facts_at_a_stuck_port_are_bounded_and_the_newest_goes() {
+        let mut outbox = Outbox::default();
+        for mono_ns in 0..100 {
+            outbox.push_facts(&hello(mono_ns));
+        }
+        assert!(outbox.waiting <= MAX_WAITING_FACTS && outbox.facts.is_some());
+        let mut sent = Vec::new();
+        take(&mut outbox, usize::MAX, &mut sent);
+        assert!(outbox.is_empty());
+        outbox.push_batch(b"of a new disk", 1);
+        sent.clear();
+        take(&mut outbox, usize::MAX, &mut sent);
+        let (hello, batch) = (FrameKind::Hello as u16, FrameKind::Batch as u16);
+        assert_eq!(kinds(&sent), [hello, batch]);
+        let newest = b"\"mono_ns\":99,";
+        assert!(sent.windows(newest.len()).any(|bytes| bytes == newest));
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_frame_does_not_end_the_connection() {
+        let mut outbox = Outbox::default();
+        let too_long = vec![0; nestrace_trace::wire::MAX_PAYLOAD + 1];
+        assert!(!outbox.push(&AgentMessage::Batch(&too_long)));
+        assert!(outbox.is_empty());
+        let alive = outbox.write_with(|bytes| match bytes.len() {
+            0 => Moved::Gone,
+            n => Moved::Bytes(n),
+        });
+        assert!(alive);
     }
 
     #[test]
