@@ -2,6 +2,7 @@
 
 mod named_devices;
 mod plan_text;
+mod results_folder;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,6 @@ use nestrace_lab::packages::{self, PackagesError};
 use nestrace_lab::plan::{Plan, shipped};
 use nestrace_lab::qmp::QmpError;
 use nestrace_lab::{interrupt, plan};
-use nestrace_record::recording::privileges;
 use nestrace_report::html;
 use nestrace_report::lab::{Comparison, Explanation, Results, csv, json, text};
 use nestrace_trace::printable;
@@ -25,7 +25,7 @@ use nestrace_trace::printable;
 use crate::analyze;
 use crate::cli::{AnalyzeArgs, LabArgs, LabCommand, LabPlanArgs, LabRunArgs};
 use crate::exit::{DONE, FAILURE, Failure, INPUT, MISSING, print, say};
-use crate::report_files::put;
+use results_folder::{give_to_user, put};
 
 /// Plans, runs or reports.
 pub fn run(args: &LabArgs) -> Result<u8, Failure> {
@@ -281,21 +281,6 @@ fn own_guest_failure(error: &OwnGuestError) -> Failure {
     }
 }
 
-/// Under sudo the results belong to the user who typed the command.
-fn give_to_user(folder: &Path) {
-    let Some((uid, gid)) = privileges::sudo_user() else {
-        return;
-    };
-    let give = |path: &Path| {
-        // What cannot be given stays root's: it can be read.
-        let _ = std::os::unix::fs::lchown(path, Some(uid.as_raw()), Some(gid.as_raw()));
-    };
-    give(folder);
-    for entry in folder.read_dir().into_iter().flatten().flatten() {
-        give(&entry.path());
-    }
-}
-
 /// Reads what a run left, analyzes the recordings, and writes the report beside them.
 fn report(folder: &Path) -> Result<u8, Failure> {
     let (header, cells) = experiment::read_results(folder).map_err(|error| match error {
@@ -363,7 +348,7 @@ fn explain(folder: &Path, bundle: &Path, id: &str, disk: &str) -> Result<Explana
     let analysis = analyze::analysis(&args).map_err(|failure| failure.message().to_owned())?;
     let page = html::render(&analysis).map_err(|error| error.to_string())?;
     let file = folder.join(format!("{id}.html"));
-    std::fs::write(&file, page).map_err(|error| format!("write {}: {error}", file.display()))?;
+    put(&file, page.as_bytes()).map_err(|failure| failure.message().to_owned())?;
     Ok(Explanation::of(&analysis, disk))
 }
 

@@ -41,7 +41,7 @@ pub use base::BaseError;
 pub use database::DatabaseError;
 pub use own_guest::OwnGuestError;
 pub use recorder::RecorderError;
-pub use results_folder::{FolderError, read_results};
+pub use results_folder::{FolderError, MARK, read_results, replace_file};
 pub use script_check::{ScriptError, check_scripts};
 pub use standing::{CellStanding, Standing, standing};
 pub use tree::TreeError;

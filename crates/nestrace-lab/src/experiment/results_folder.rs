@@ -11,15 +11,15 @@
 //!
 //! Files are replaced as a whole, so a run that was killed leaves whole files.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use nestrace_report::lab::{Cell, RUN_SCHEMA, RunHeader};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -109,8 +109,8 @@ pub enum FolderError {
 /// The plan, as it was run.
 pub(super) const PLAN: &str = "plan.toml";
 const HEADER: &str = "run.json";
-/// The lab's folder has it, and a run has it locked.
-const MARK: &str = ".nestrace-lab";
+/// A folder that the lab has accepted has it, and a run has it locked.
+pub const MARK: &str = ".nestrace-lab";
 /// Folder of devices and images.
 pub(super) const WORK: &str = "work";
 
@@ -132,7 +132,7 @@ impl ResultsFolder {
             return Err(FolderError::NotOurs(path));
         }
         let lock_path = path.join(MARK);
-        let lock = File::create(&lock_path).map_err(|source| failed(&lock_path, source))?;
+        let lock = mark(&lock_path).map_err(|source| failed(&lock_path, source))?;
         let lock = locked(lock).ok_or_else(|| FolderError::Busy(path.clone()))?;
         if !has_plan(&path, plan_text)? {
             replace(&path.join(PLAN), plan_text.as_bytes())?;
@@ -272,6 +272,18 @@ fn first_difference(one: &str, other: &str) -> usize {
     }
 }
 
+/// Makes the mark, or opens the one that is there. The folder may be somebody else's: what a link of that name leads to
+/// stays as it is, and nobody waits for the other end of a FIFO.
+fn mark(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(flags.bits())
+        .open(path)
+}
+
 /// Locks a file. A run that was killed while it started a program leaves it locked until that has begun.
 fn locked(mut file: File) -> Option<Flock<File>> {
     const TRIES: u32 = 20;
@@ -319,20 +331,28 @@ fn write(path: &Path, value: &impl Serialize) -> Result<(), FolderError> {
     replace(path, &text)
 }
 
-/// All or nothing, after a crash too.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let write = || -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_data()?;
-        // Results are for everybody to read.
-        file.as_file()
-            .set_permissions(Permissions::from_mode(0o644))?;
-        file.persist(path)?;
-        Ok(())
+    replace_file(path, bytes).map_err(|source| failed(path, source))
+}
+
+/// Writes a file of a results folder: all or nothing, after a crash too. A link of its name is replaced, and what it
+/// leads to stays as it is.
+///
+/// # Errors
+/// What the system says.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     };
-    write().map_err(|source| failed(path, source))
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_data()?;
+    // Results are for everybody to read.
+    file.as_file()
+        .set_permissions(Permissions::from_mode(0o644))?;
+    file.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -377,6 +397,24 @@ mod tests {
         write(&root.path().join(HEADER), &header()).unwrap();
         std::fs::write(root.path().join(PLAN), "a").unwrap();
         assert!(ResultsFolder::open(root.path(), "a").is_ok());
+    }
+
+    #[test]
+    fn what_a_link_in_the_folder_leads_to_stays_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let precious = root.path().join("precious");
+        std::fs::write(&precious, "x").unwrap();
+        let place = root.path().join("results");
+        drop(ResultsFolder::open(&place, "a").unwrap());
+        std::fs::remove_file(place.join(MARK)).unwrap();
+        std::os::unix::fs::symlink(&precious, place.join(MARK)).unwrap();
+        let error = ResultsFolder::open(&place, "a").unwrap_err();
+        assert!(matches!(error, FolderError::File { .. }), "{error}");
+        let page = place.join("report.html");
+        std::os::unix::fs::symlink(&precious, &page).unwrap();
+        replace_file(&page, b"page").unwrap();
+        assert_eq!(std::fs::read(&page).unwrap(), b"page");
+        assert_eq!(std::fs::read(&precious).unwrap(), b"x");
     }
 
     #[test]

@@ -18,9 +18,9 @@ use std::{
 use super::privileges::sudo_user;
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, RenameFlags, open, openat, renameat, renameat2},
+    fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2},
     sys::stat::{Mode, mkdirat},
-    unistd::{UnlinkatFlags, fchown, unlinkat},
+    unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, unlinkat},
 };
 
 /// An open directory. Names are of what is directly in it.
@@ -39,6 +39,15 @@ impl HeldDir {
         };
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(Self(open(folder, flags, Mode::empty())?.into()))
+    }
+
+    /// A folder that is there. Here a symbolic link is followed, once.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self(open(path, flags, Mode::empty())?.into()))
     }
 
     /// Whether there is anything of that name.
@@ -87,6 +96,29 @@ impl HeldDir {
     pub fn is_same_as(&self, other: &Self) -> bool {
         let place = |dir: &Self| dir.0.metadata().map(|data| (data.dev(), data.ino()));
         matches!((place(self), place(other)), (Ok(one), Ok(two)) if one == two)
+    }
+
+    /// Under sudo the directory and what lies directly in it belong to the user who typed the command from now on.
+    /// What cannot be given stays root's: it can be read.
+    pub fn give_all_to_user(&self) {
+        if let Some((uid, gid)) = sudo_user() {
+            self.give_all(uid, gid);
+        }
+    }
+
+    /// Links, special files and files that have another name too stay whose they are: others may have put them there.
+    fn give_all(&self, uid: Uid, gid: Gid) {
+        for name in self.names().unwrap_or_default() {
+            let Ok(file) = self.open_as(Path::new(&name), OFlag::O_PATH) else {
+                continue;
+            };
+            let is_plain =
+                |meta: &fs::Metadata| meta.is_dir() || meta.is_file() && meta.nlink() == 1;
+            if file.metadata().is_ok_and(|meta| is_plain(&meta)) {
+                let _ = fchownat(&file, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH);
+            }
+        }
+        let _ = fchown(&self.0, Some(uid), Some(gid));
     }
 
     /// What is in it.
@@ -209,6 +241,46 @@ mod tests {
         dir.remove_file("file").unwrap();
         assert_eq!(fs::read(path("precious")).unwrap(), b"x");
         assert!(!path("nothing").exists());
+    }
+
+    #[test]
+    fn what_lies_in_it_is_given_and_nothing_that_a_link_leads_to() {
+        if !Uid::effective().is_root() {
+            eprintln!("skipped: only root gives files away");
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        for dir in ["results", "results/cell.nest", "elsewhere"] {
+            fs::create_dir(path(dir)).unwrap();
+        }
+        for file in [
+            "precious",
+            "results/report.json",
+            "results/cell.nest/host.arrows",
+        ] {
+            fs::write(path(file), "x").unwrap();
+        }
+        symlink(path("precious"), path("results/link")).unwrap();
+        symlink(path("elsewhere"), path("results/dir")).unwrap();
+        fs::hard_link(path("precious"), path("results/also")).unwrap();
+        let dir = HeldDir::open(&path("results")).unwrap();
+        dir.give_all(Uid::from_raw(1234), Gid::from_raw(1235));
+        let owner = |name: &str| {
+            let meta = fs::symlink_metadata(path(name)).unwrap();
+            (meta.uid(), meta.gid())
+        };
+        for given in ["results", "results/cell.nest", "results/report.json"] {
+            assert_eq!(owner(given), (1234, 1235), "{given}");
+        }
+        for kept in [
+            "precious",
+            "elsewhere",
+            "results/link",
+            "results/cell.nest/host.arrows",
+        ] {
+            assert_eq!(owner(kept).0, 0, "{kept}");
+        }
     }
 
     #[test]
