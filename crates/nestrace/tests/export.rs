@@ -141,10 +141,9 @@ fn a_log_for_fio_has_every_request_once() {
     let disk = disk(&bundle);
     let out = folder.path().join("out");
     good(&[&export("fio", &bundle, &out)[..], &["--guest", "guest"]].concat());
-    let name = format!(
-        "out.{}.iolog",
-        disk["name"].as_str().expect("a name").replace(':', "-")
-    );
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let name = disk["name"].as_str().expect("a name");
+    let name = format!("out.{}.iolog", name.replace(|c| !plain(c), "-"));
     let log = fs::read_to_string(folder.path().join(name)).expect("a log");
     let mut lines = log.lines();
     assert_eq!(lines.next(), Some("fio version 3 iolog"));

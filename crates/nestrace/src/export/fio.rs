@@ -13,7 +13,7 @@ use nestrace_analyzer::Identified;
 use nestrace_trace::{Event, TimeOrdered, redact};
 
 use super::{
-    chosen::{Chosen, device_name, devices_of},
+    chosen::{Chosen, device_name, devices_of, number},
     new_file::{NewFile, with_ending},
     requests::{Op, Request, Requests, Step},
 };
@@ -29,6 +29,8 @@ const HEADER: &str = "fio version 3 iolog\n";
 const HELD: usize = 1 << 16;
 /// Devices of one machine; their files are open at once.
 const MOST_DEVICES: usize = 512;
+/// Characters of a device's name: a file system takes names of 255 bytes.
+const LONGEST_NAME: usize = 100;
 
 /// One device's log.
 struct Log {
@@ -160,7 +162,8 @@ impl Logs<'_> {
                 self.n_left_out += 1;
                 return Ok(());
             }
-            let name = device_name(&self.names, request.dev).replace([':', ' '], "-");
+            let taken = |name: &str| self.by_device.values().any(|log| log.name == name);
+            let name = file_name(&device_name(&self.names, request.dev), request.dev, taken);
             let path = with_ending(&self.args.output, &format!(".{name}.iolog"));
             let log = Log::begin(name, NewFile::create(&path, self.args.force)?)?;
             self.by_device.insert(request.dev, log);
@@ -170,6 +173,25 @@ impl Logs<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// What a device is called in the name of its file and in its log. A guest says what its disks are called, and what it
+/// says is no path here (`cciss/c0d0` is an honest one).
+fn file_name(device: &str, dev: u32, taken: impl Fn(&str) -> bool) -> String {
+    let mut name: String = device.chars().take(LONGEST_NAME).map(plain).collect();
+    let number: String = number(dev).chars().map(plain).collect();
+    if name.chars().all(|c| c == '.') {
+        name.clone_from(&number);
+    }
+    while taken(&name) {
+        name = format!("{name}-{number}");
+    }
+    name
+}
+
+fn plain(c: char) -> char {
+    let stays = c.is_ascii_alphanumeric() || "._-".contains(c);
+    if stays { c } else { '-' }
 }
 
 /// Writes a log for each device of the host, or of one guest.
@@ -259,4 +281,37 @@ fn finish(logs: Logs<'_>) -> Result<u8, Failure> {
         first.unwrap_or_default()
     ));
     Ok(DONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_s_name_is_no_path() {
+        for (device, name) in [
+            ("vda", "vda"),
+            ("cciss/c0d0", "cciss-c0d0"),
+            ("nest/../../x", "nest-..-..-x"),
+            ("8:16", "8-16"),
+            ("my disk\n", "my-disk-"),
+            ("", "8-16"),
+            ("..", "8-16"),
+        ] {
+            assert_eq!(
+                file_name(device, 8 << 20 | 16, |_| false),
+                name,
+                "{device:?}"
+            );
+        }
+        let long = file_name(&"ä".repeat(300), 0, |_| false);
+        assert_eq!(long.len(), LONGEST_NAME);
+    }
+
+    #[test]
+    fn two_disks_of_one_name_have_two_files() {
+        let name = |taken: &[&str]| file_name("a/b", 8 << 20 | 16, |name| taken.contains(&name));
+        assert_eq!(name(&["a-b"]), "a-b-8-16");
+        assert_eq!(name(&["a-b", "a-b-8-16"]), "a-b-8-16-8-16");
+    }
 }
