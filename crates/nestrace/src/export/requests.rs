@@ -4,9 +4,13 @@
 //! `bytes` of the JSON are the sums of what comes from here. As there, a C ends the request whose data it
 //! lies at, and none that was in flight while a guest's stream lost events.
 
+mod in_flight;
+
 use std::collections::{BTreeSet, HashMap};
 
 use nestrace_trace::{Event, Kind, Manifest, Source, flags};
+
+use in_flight::InFlight;
 
 /// Requests in flight that are remembered; more are no queue but lost completions, or a guest's mischief.
 const MOST_OPEN: usize = 1 << 16;
@@ -105,9 +109,8 @@ pub enum Step {
 /// The requests of one machine.
 #[derive(Debug, Default)]
 pub struct Requests {
-    open: HashMap<u64, Request>,
-    /// Put back, and not at the device.
-    waiting: HashMap<u64, Request>,
+    /// By the address of the request.
+    open: HashMap<u64, InFlight>,
     /// Devices that have no requests.
     stacked: BTreeSet<u32>,
     in_guest: bool,
@@ -139,17 +142,11 @@ impl Requests {
         match event.kind() {
             Some(Kind::Issue) => self.issue(event, &mut out),
             Some(Kind::Complete) => self.complete(event, &mut out),
-            Some(Kind::Requeue) => {
-                if let Some(mut request) = self.open.remove(&event.object) {
-                    request.requeues += 1;
-                    self.waiting.insert(event.object, request);
-                }
-            }
+            Some(Kind::Requeue) => self.put_back(event, &mut out),
             // Another request has what it was put back with; one that seems to be at the device has lost its C.
             Some(Kind::RequestMerge) => {
-                let merged =
-                    [&mut self.open, &mut self.waiting].map(|map| map.remove(&event.object));
-                merged.into_iter().flatten().map(Step::Ended).for_each(out);
+                let merged = self.open.remove(&event.object);
+                merged.into_iter().map(ended).for_each(out);
             }
             Some(Kind::Loss) if event.sub == Source::Block as u8 && event.object > self.lost => {
                 self.lost = event.object;
@@ -161,7 +158,10 @@ impl Requests {
             Some(Kind::RequestDone) => light(event, &mut out),
             Some(Kind::Queue) if self.stacked.contains(&event.dev) => self.issue(event, &mut out),
             Some(Kind::BioComplete) => {
-                if let Some(mut bio) = self.open.remove(&event.object) {
+                if let Some(InFlight {
+                    request: mut bio, ..
+                }) = self.open.remove(&event.object)
+                {
                     bio.completed_ns = Some(event.ts_ns);
                     bio.failed = event.aux != 0;
                     bio.moved = if bio.failed { 0 } else { bio.bytes };
@@ -174,17 +174,19 @@ impl Requests {
 
     /// Nothing more comes: what is still in flight has no end.
     pub fn finish(&mut self, mut out: impl FnMut(Step)) {
-        let mut left: Vec<Request> = self.open.drain().map(|(_, request)| request).collect();
-        left.extend(self.waiting.drain().map(|(_, request)| request));
+        let left = self.open.drain().map(|(_, in_flight)| in_flight.request);
+        let mut left: Vec<Request> = left.collect();
         left.sort_by_key(|request| (request.issued_ns, request.offset));
         left.into_iter()
             .for_each(|request| out(Step::Ended(request)));
     }
 
     fn issue(&mut self, event: &Event, out: &mut impl FnMut(Step)) {
-        if let Some(request) = self.waiting.remove(&event.object) {
-            self.open.insert(event.object, request);
-            return;
+        if let Some(waiting) = self.open.get_mut(&event.object)
+            && waiting.put_back
+            && waiting.goes_on(event)
+        {
+            return waiting.issued_again(event);
         }
         let bio = event.kind() == Some(Kind::Queue);
         let request = Request {
@@ -208,85 +210,68 @@ impl Requests {
         }
         out(Step::Issued(request));
         // The address serves another by now: the completion of the one before was not seen.
-        if let Some(lost) = self.open.insert(event.object, request) {
-            out(Step::Ended(lost));
-        }
+        let lost = self.open.insert(event.object, InFlight::issued(request));
+        lost.into_iter().map(ended).for_each(&mut *out);
         self.bound(out);
     }
 
+    fn put_back(&mut self, event: &Event, out: &mut impl FnMut(Step)) {
+        let Some(mut known) = self.open.remove(&event.object) else {
+            return;
+        };
+        if !known.goes_on(event) {
+            // The address serves another by now.
+            return out(ended(known));
+        }
+        known.request.requeues = known.request.requeues.saturating_add(1);
+        known.put_back = true;
+        self.open.insert(event.object, known);
+    }
+
     fn complete(&mut self, event: &Event, out: &mut impl FnMut(Step)) {
-        // The flush machinery's last C moves nothing and is of no request at the device.
-        if !self.open.contains_key(&event.object) && event.bytes == 0 {
-            return;
+        let mut known = self.open.remove(&event.object);
+        if let Some(other) = known.take_if(|known| known.is_another_s(event)) {
+            // Its C was not seen.
+            out(ended(other));
         }
-        if event.bytes == 0 && self.ends_another(event) {
-            // The C of this request was not seen; its address serves a flush without data by now.
-            self.open.remove(&event.object).map(Step::Ended).map(out);
-            return;
-        }
-        if self.lies_elsewhere(event) {
-            self.open
-                .remove(&event.object)
-                .map(Step::Ended)
-                .map(&mut *out);
-        }
-        let request = self.open.entry(event.object).or_insert_with(|| Request {
-            dev: event.dev,
-            op: Op::of(event),
-            flags: event.flags,
-            offset: event.offset,
-            ..Request::default()
-        });
-        request.moved = request.moved.saturating_add(event.bytes);
-        request.failed |= event.sub != 0;
+        let mut in_flight = match known {
+            Some(known) => known,
+            // The flush machinery's last C moves nothing and is of no request at the device.
+            None if event.bytes == 0 => return,
+            None => InFlight::unseen(event),
+        };
+        in_flight.moves(event);
         if event.related != 0 {
-            return;
+            self.open.insert(event.object, in_flight);
+            return self.bound(out);
         }
-        if let Some(mut request) = self.open.remove(&event.object) {
-            request.completed_ns = Some(event.ts_ns);
-            if request.issued_ns.is_none() {
-                request.bytes = request.moved;
-            }
-            out(Step::Ended(request));
+        let mut request = in_flight.request;
+        request.completed_ns = Some(event.ts_ns);
+        if request.issued_ns.is_none() {
+            request.bytes = request.moved;
         }
-    }
-
-    /// Whether a last C without data comes for a request that had some and is of no flush sequence.
-    fn ends_another(&self, event: &Event) -> bool {
-        let in_sequence = event.flags & flags::FLUSH_SEQ != 0;
-        let last = event.related == 0 && !in_sequence;
-        self.open.get(&event.object).is_some_and(|request| {
-            last && request.bytes > 0 && request.moved == 0 && request.flags & flags::FLUSH_SEQ == 0
-        })
-    }
-
-    /// Whether a C moves other data than what the request at its address still has to move: that is of another
-    /// request, whose D was not seen.
-    fn lies_elsewhere(&self, event: &Event) -> bool {
-        self.open.get(&event.object).is_some_and(|request| {
-            let next = request.offset.saturating_add(request.moved);
-            event.bytes > 0 && request.bytes > 0 && (event.dev, event.offset) != (request.dev, next)
-        })
+        out(Step::Ended(request));
     }
 
     /// Gives up the older half of too many.
     fn bound(&mut self, out: &mut impl FnMut(Step)) {
-        for map in [&mut self.open, &mut self.waiting] {
-            if map.len() <= MOST_OPEN {
-                continue;
-            }
-            let mut ages: Vec<(Option<u64>, u64)> = map
-                .iter()
-                .map(|(pointer, request)| (request.issued_ns, *pointer))
-                .collect();
-            ages.sort_unstable();
-            for (_, pointer) in ages.into_iter().take(MOST_OPEN / 2) {
-                if let Some(request) = map.remove(&pointer) {
-                    out(Step::Ended(request));
-                }
-            }
+        if self.open.len() <= MOST_OPEN {
+            return;
+        }
+        let ages = self.open.iter();
+        let ages = ages.map(|(pointer, in_flight)| (in_flight.request.issued_ns, *pointer));
+        let mut ages: Vec<(Option<u64>, u64)> = ages.collect();
+        ages.sort_unstable();
+        for (_, pointer) in ages.into_iter().take(MOST_OPEN / 2) {
+            let given_up = self.open.remove(&pointer);
+            given_up.into_iter().map(ended).for_each(&mut *out);
         }
     }
+}
+
+/// It is known that no further C will come, or none that can be told from another's.
+const fn ended(in_flight: InFlight) -> Step {
+    Step::Ended(in_flight.request)
 }
 
 /// A light recording has one event for a whole request.
@@ -311,174 +296,4 @@ fn light(event: &Event, out: &mut impl FnMut(Step)) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(ts_ns: u64, kind: Kind, object: u64) -> Event {
-        Event {
-            ts_ns,
-            kind: kind as u8,
-            object,
-            dev: 8 << 20,
-            flags: flags::OP_WRITE,
-            offset: 4096,
-            bytes: 8192,
-            related: u64::from(kind == Kind::Issue),
-            ..Event::default()
-        }
-    }
-
-    fn steps(events: &[Event]) -> Vec<Step> {
-        let (mut requests, mut steps) = (Requests::default(), Vec::new());
-        for event in events {
-            requests.push(event, |step| steps.push(step));
-        }
-        requests.finish(|step| steps.push(step));
-        steps
-    }
-
-    fn ended(events: &[Event]) -> Vec<Request> {
-        let ended = |step| match step {
-            Step::Ended(request) | Step::Whole(request) => Some(request),
-            Step::Issued(_) => None,
-        };
-        steps(events).into_iter().filter_map(ended).collect()
-    }
-
-    #[test]
-    fn a_request_ends_with_its_last_completion() {
-        let part = Event {
-            bytes: 4096,
-            related: 4096,
-            ..event(30, Kind::Complete, 1)
-        };
-        let last = Event {
-            bytes: 4096,
-            related: 0,
-            ..event(40, Kind::Complete, 1)
-        };
-        let found = ended(&[event(10, Kind::Issue, 1), part, last]);
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].d2c_ns(), found[0].moved), (Some(30), 8192));
-        assert_eq!((found[0].op.name(), found[0].bios), ("write", 1));
-    }
-
-    #[test]
-    fn one_that_was_put_back_is_issued_once() {
-        let found = steps(&[
-            event(10, Kind::Issue, 1),
-            event(11, Kind::Requeue, 1),
-            event(20, Kind::Issue, 1),
-            event(30, Kind::Complete, 1),
-        ]);
-        let [Step::Issued(_), Step::Ended(request)] = found[..] else {
-            panic!("{found:?}");
-        };
-        assert_eq!((request.requeues, request.d2c_ns()), (1, Some(20)));
-    }
-
-    #[test]
-    fn what_has_no_partner_is_there_all_the_same() {
-        let found = ended(&[
-            event(5, Kind::Complete, 9),
-            event(10, Kind::Issue, 1),
-            event(20, Kind::Issue, 1),
-        ]);
-        let times: Vec<_> = found
-            .iter()
-            .map(|request| (request.issued_ns, request.completed_ns))
-            .collect();
-        assert_eq!(times, [(None, Some(5)), (Some(10), None), (Some(20), None)]);
-        assert_eq!(found[0].bytes, 8192);
-    }
-
-    #[test]
-    fn the_end_of_a_flush_sequence_is_no_request() {
-        let data = Event {
-            flags: flags::OP_WRITE | flags::FLUSH_SEQ,
-            ..event(20, Kind::Complete, 1)
-        };
-        let last = Event {
-            bytes: 0,
-            ..event(30, Kind::Complete, 1)
-        };
-        let found = ended(&[event(10, Kind::Issue, 1), data, last]);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].completed_ns, Some(20));
-    }
-
-    #[test]
-    fn a_completion_without_data_is_another_s() {
-        let empty = Event {
-            bytes: 0,
-            ..event(30, Kind::Complete, 1)
-        };
-        let found = ended(&[event(10, Kind::Issue, 1), empty]);
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].completed_ns, found[0].moved), (None, 0));
-    }
-
-    #[test]
-    fn a_completion_elsewhere_is_of_a_request_that_was_not_seen() {
-        let elsewhere = Event {
-            offset: 1 << 20,
-            ..event(30, Kind::Complete, 1)
-        };
-        let found = ended(&[event(10, Kind::Issue, 1), elsewhere]);
-        let times: Vec<_> = found
-            .iter()
-            .map(|request| (request.offset, request.issued_ns, request.completed_ns))
-            .collect();
-        assert_eq!(times, [(4096, Some(10), None), (1 << 20, None, Some(30))]);
-    }
-
-    #[test]
-    fn what_merges_at_the_address_of_a_lost_completion_is_another_request() {
-        let merge = event(20, Kind::RequestMerge, 1);
-        let found = ended(&[event(10, Kind::Issue, 1), merge, event(30, Kind::Issue, 1)]);
-        assert_eq!(found.len(), 2);
-        assert!(found.iter().all(|request| request.completed_ns.is_none()));
-    }
-
-    #[test]
-    fn a_guest_s_loss_ends_what_was_in_flight() {
-        let loss = Event {
-            sub: Source::Block as u8,
-            ..event(20, Kind::Loss, 3)
-        };
-        let events = [
-            event(10, Kind::Issue, 1),
-            loss,
-            event(30, Kind::Complete, 1),
-        ];
-        let times = |mut requests: Requests| {
-            let mut times = Vec::new();
-            for event in &events {
-                requests.push(event, |step| {
-                    if let Step::Ended(request) = step {
-                        times.push((request.issued_ns, request.completed_ns));
-                    }
-                });
-            }
-            times
-        };
-        assert_eq!(
-            times(Requests::of_guest()),
-            [(Some(10), None), (None, Some(30))]
-        );
-        assert_eq!(times(Requests::default()), [(Some(10), Some(30))]);
-    }
-
-    #[test]
-    fn too_many_in_flight_are_given_up() {
-        let mut requests = Requests::default();
-        let mut given_up = 0;
-        for object in 0..3 * MOST_OPEN as u64 {
-            requests.push(&event(object, Kind::Issue, object), |step| {
-                given_up += usize::from(matches!(step, Step::Ended(_)));
-            });
-        }
-        assert!(requests.open.len() <= MOST_OPEN);
-        assert_eq!(given_up + requests.open.len(), 3 * MOST_OPEN);
-    }
-}
+mod tests;
