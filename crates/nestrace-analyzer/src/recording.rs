@@ -79,14 +79,16 @@ impl Analyzer {
     }
 }
 
-/// Adds what could not be read, but for what was counted when it could not be written.
+/// Adds what could not be read. That a stream breaks off where the disk was full is no news: what could not be written
+/// was counted. Events that were written and are lost were damaged later.
 pub(crate) fn add_damage(
     trace: &mut Trace,
     manifest: &Manifest,
     damaged: &[(Option<String>, Damage)],
 ) {
     let counted = |guest: &Option<String>| manifest.disk_was_full(guest.as_deref());
-    for (guest, damage) in damaged.iter().filter(|(guest, _)| !counted(guest)) {
+    for (guest, damage) in damaged {
+        let is_cut = damage.cut && !counted(guest);
         if damage.rows_lost > 0 {
             trace.lost = trace.lost.saturating_add(damage.rows_lost);
             trace.losses.push(SourceLoss {
@@ -101,8 +103,8 @@ pub(crate) fn add_damage(
         }
         // A guest's stream that breaks off says nothing about the host's.
         match guest {
-            None => trace.truncated |= damage.cut,
-            Some(guest) if damage.cut => trace.notices.push(format!(
+            None => trace.truncated |= is_cut,
+            Some(guest) if is_cut => trace.notices.push(format!(
                 "what was recorded inside {guest} is damaged or was not closed"
             )),
             Some(_) => {}

@@ -124,9 +124,9 @@ fn a_guests_full_disk_does_not_account_for_the_hosts_damage() {
         let notices = trace.notices.join("\n");
         let of_guest = notices.contains("inside vm1 is damaged");
         let expected = match full {
-            // It holds the streams of the guests too.
-            None => (5, false, false),
-            Some(_) => (25, true, false),
+            // It holds the streams of the guests too. What was written and is lost was damaged later.
+            None => (325, false, false),
+            Some(_) => (325, true, false),
         };
         assert_eq!((trace.lost, trace.truncated, of_guest), expected);
     }

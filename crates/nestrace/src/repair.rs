@@ -203,9 +203,10 @@ fn account(manifest: &mut Manifest, kept: &[Kept]) {
         let sides = &manifest.guest_sides;
         let side = sides.iter().find(|side| side.file == stream.glimpse.file);
         let guest = side.map(|side| side.guest.clone());
-        let damage = match manifest.disk_was_full(guest.as_deref()) {
-            true => Damage::default(),
-            false => stream.damage,
+        // Where the disk was full, what could not be written is counted; what was written and is lost is not.
+        let damage = Damage {
+            cut: stream.damage.cut && !manifest.disk_was_full(guest.as_deref()),
+            ..stream.damage
         };
         if damage.rows_lost > 0 {
             manifest.losses.push(Loss {

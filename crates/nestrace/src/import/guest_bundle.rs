@@ -39,10 +39,8 @@ pub fn import(bundle: &Path, target: &mut Target) -> Result<(), Failure> {
             return Err(bad(bundle, "its manifest names a file outside of it"));
         }
         let found = import_side(&bundle.join(&side.file), side, target)?;
-        if !manifest.disk_was_full(Some(&side.guest)) {
-            damage.rows_lost = damage.rows_lost.saturating_add(found.rows_lost);
-            damage.cut |= found.cut;
-        }
+        damage.rows_lost = damage.rows_lost.saturating_add(found.rows_lost);
+        damage.cut |= found.cut && !manifest.disk_was_full(Some(&side.guest));
     }
     take_losses(&manifest.losses, target);
     take_notices(manifest.notices, target);
