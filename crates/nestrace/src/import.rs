@@ -324,8 +324,10 @@ fn read_manifest(bundle: &Path) -> Result<Manifest, Failure> {
     file.take(MAX_MANIFEST)
         .read_to_end(&mut bytes)
         .map_err(|error| bad(&path, error))?;
-    let (manifest, odd) =
-        Manifest::from_slice(&bytes).map_err(|error| Failure::caused(INPUT, &error))?;
+    let (manifest, odd) = Manifest::from_slice(&bytes).map_err(|error| {
+        // Two bundles are on the line.
+        Failure::caused(INPUT, &error).of(&path.display().to_string())
+    })?;
     for diagnostic in odd {
         say(format_args!(
             "note: {}: {}",

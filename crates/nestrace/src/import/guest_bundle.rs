@@ -117,8 +117,10 @@ fn import_side(path: &Path, told: &GuestSide, target: &mut Target) -> Result<Dam
     let mut index = path.to_owned().into_os_string();
     index.push(".idx");
     let index = input_file::open(Path::new(&index)).ok().map(BufReader::new);
-    let mut reader =
-        StreamReader::new(file, index).map_err(|error| Failure::caused(INPUT, &error))?;
+    let mut reader = StreamReader::new(file, index).map_err(|error| {
+        // Two bundles are on the line.
+        Failure::caused(INPUT, &error).of(&path.display().to_string())
+    })?;
     let mut writing = target.begin(&mut side)?;
     for event in reader.events() {
         writing.push(event)?;
