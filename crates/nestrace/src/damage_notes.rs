@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nestrace_trace::{Diagnostic, manifest::Notice};
+use nestrace_trace::{Diagnostic, Manifest, manifest::Notice};
 
 use crate::exit::say;
 
@@ -26,6 +26,16 @@ pub fn guest_stream_damaged(guest: &str) -> Notice {
         message: format!("what was recorded inside {guest} is damaged or was not closed"),
         ..Notice::default()
     }
+}
+
+/// Whether a bundle says that of a guest's stream; without names it may be any guest's.
+pub fn tells_of_damage_inside(manifest: &Manifest, guest: &str) -> bool {
+    let told = guest_stream_damaged(guest).message;
+    let without_names = GUEST_STREAM_DAMAGED.replace('_', " ");
+    let mut notices = manifest.notices.iter();
+    notices.any(|notice| {
+        notice.what == GUEST_STREAM_DAMAGED && [&told, &without_names].contains(&&notice.message)
+    })
 }
 
 /// How many are spelled out for one file or stream.

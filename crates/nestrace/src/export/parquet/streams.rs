@@ -10,7 +10,7 @@ use nestrace_trace::{
     manifest::{GuestSide, State},
 };
 
-use crate::exit::Failure;
+use crate::{damage_notes::tells_of_damage_inside, exit::Failure};
 
 use super::{data_set::DataSet, file::write_small, partition::or_none};
 
@@ -49,13 +49,13 @@ impl StreamRow {
             start_mono_ns: manifest.start_mono_ns,
             end_mono_ns: manifest.end_mono_ns,
             // A repaired one was closed too, and lacks what it lacked.
-            complete: manifest.state == State::Complete,
+            complete: manifest.state == State::Complete && !manifest.disk_was_full(None),
             lost: lost(manifest, None),
             events: 0,
         }
     }
 
-    /// One of a guest's.
+    /// One of a guest's. It was closed or not whatever the host's was; what was found when it was repaired is a notice.
     pub fn of_guest(recording: &str, manifest: &Manifest, side: &GuestSide) -> Self {
         Self {
             guest: Some(side.guest.clone()),
@@ -64,6 +64,8 @@ impl StreamRow {
             start_unix_ns: side.start_unix_ns,
             start_mono_ns: side.start_mono_ns,
             end_mono_ns: side.end_mono_ns,
+            complete: !tells_of_damage_inside(manifest, &side.guest)
+                && !manifest.disk_was_full(Some(&side.guest)),
             lost: lost(manifest, Some(&side.guest)),
             ..Self::of_host(recording, manifest)
         }
@@ -216,6 +218,10 @@ pub fn write(set: &DataSet, streams: &[StreamRow], devices: &[DeviceRow]) -> Res
 
 #[cfg(test)]
 mod tests {
+    use nestrace_trace::{manifest::Loss, redact};
+
+    use crate::damage_notes::guest_stream_damaged;
+
     use super::*;
 
     #[test]
@@ -236,5 +242,51 @@ mod tests {
             cut: true,
         });
         assert!(!cut.complete);
+    }
+
+    /// Whether the streams of the host, of vm1 and of vm2 are complete.
+    fn complete(manifest: &Manifest) -> [bool; 3] {
+        let of = |guest: &str| {
+            let side = GuestSide {
+                guest: guest.to_owned(),
+                ..GuestSide::default()
+            };
+            StreamRow::of_guest("a", manifest, &side).complete
+        };
+        let host = StreamRow::of_host("a", manifest).complete;
+        [host, of("vm1"), of("vm2")]
+    }
+
+    #[test]
+    fn what_was_cut_and_repaired_is_not_complete() {
+        let cut = Manifest {
+            state: State::Complete,
+            notices: vec![guest_stream_damaged("vm1")],
+            ..Manifest::default()
+        };
+        assert_eq!(complete(&cut), [true, false, true]);
+        // Then nobody knows which.
+        assert_eq!(complete(&redact::manifest(&cut)), [true, false, false]);
+        // The host's was cut, and what was recorded inside the guests was not.
+        let host = Manifest {
+            state: State::Repaired,
+            ..Manifest::default()
+        };
+        assert_eq!(complete(&host), [false, true, true]);
+    }
+
+    #[test]
+    fn what_a_full_disk_cut_is_not_complete() {
+        let full = |guest: Option<&str>| Manifest {
+            state: State::Complete,
+            losses: vec![Loss {
+                source: "disk_full".to_owned(),
+                guest: guest.map(str::to_owned),
+                events: 5,
+            }],
+            ..Manifest::default()
+        };
+        assert_eq!(complete(&full(Some("vm1"))), [true, false, true]);
+        assert_eq!(complete(&full(None)), [false, false, false]);
     }
 }
