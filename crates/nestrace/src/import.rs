@@ -10,7 +10,7 @@ use std::{
     collections::BTreeSet,
     fs::File,
     io::{self, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nestrace_record::agent::event_check::EventCheck;
@@ -60,8 +60,8 @@ struct Target {
     new: NewBundle,
     manifest: Manifest,
     guest: String,
-    /// There is no recording of the host: the guest's is the recording.
-    alone: bool,
+    /// The recording of the host; `None`: there is none, and the guest's is the recording.
+    host: Option<PathBuf>,
     n_events: u64,
 }
 
@@ -75,6 +75,8 @@ struct Writing {
 }
 
 impl Target {
+    /// Looks at what is quickly looked at, and begins the bundle. [`Target::write_host`] comes when the guest's input is
+    /// known to be one: the host's recording may be large.
     fn open(into: &ImportInto) -> Result<Self, Failure> {
         let host = into.guest_of.as_deref();
         let manifest = match host {
@@ -84,19 +86,18 @@ impl Target {
             }
             None => manifest_without_host(),
         };
-        let target = Self {
+        Ok(Self {
             guest: choose_guest(into, &manifest)?,
             new: NewBundle::begin(&into.output, into.force)?,
             manifest,
-            alone: host.is_none(),
+            host: into.guest_of.clone(),
             n_events: 0,
-        };
-        target.write_host(host)?;
-        Ok(target)
+        })
     }
 
-    fn write_host(&self, host: Option<&Path>) -> Result<(), Failure> {
-        let Some(host) = host else {
+    /// Copies the host's recording, before a side of the guest is begun.
+    fn write_host(&self) -> Result<(), Failure> {
+        let Some(host) = &self.host else {
             // Nothing was recorded on the host: a stream that was closed at once says so.
             let mut empty = self.new.new_stream(HOST_STREAM)?;
             return empty
@@ -197,7 +198,7 @@ impl Target {
             self.manifest
                 .notices
                 .push(guest_stream_damaged(&self.guest));
-            if self.alone {
+            if self.host.is_none() {
                 self.manifest.state = State::Repaired;
             }
         }
@@ -206,7 +207,7 @@ impl Target {
     /// Everything is imported: the bundle appears.
     fn finish(mut self, into: &ImportInto) -> Result<u8, Failure> {
         if let Some(side) = self.manifest.guest_sides.first()
-            && self.alone
+            && self.host.is_none()
         {
             // No host: the guest's times are the recording's.
             self.manifest.start_unix_ns = side.start_unix_ns;

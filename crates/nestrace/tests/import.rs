@@ -247,6 +247,33 @@ fn what_cannot_be_imported_leaves_nothing() {
 }
 
 #[test]
+fn what_is_to_be_joined_is_looked_at_before_the_host_is_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = host(folder.path(), &["vm1"]);
+    // It cannot be copied.
+    fs::remove_file(host.join("host.arrows")).unwrap();
+    fs::write(folder.path().join("bad.blktrace.0"), "no capture").unwrap();
+    for (name, manifest) in [("odd.nest", "[]"), ("other.nest", "{}")] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("manifest.json"), manifest).unwrap();
+    }
+    let out = folder.path().join("a.nest");
+    for (what, name, told) in [
+        ("blktrace", "bad", "/bad.blktrace.0: "),
+        // Which of two manifests it is.
+        ("guest", "odd.nest", "/odd.nest/manifest.json: "),
+        ("guest", "other.nest", "/other.nest"),
+    ] {
+        let path = folder.path().join(name);
+        let words = [&path, Path::new("-o"), &out, Path::new("--guest-of"), &host];
+        let words = words.map(|word| word.to_str().unwrap());
+        let (stderr, code) = import(&[&[what], &words[..]].concat());
+        assert_eq!((code, out.exists()), (Some(3), false), "{name}: {stderr}");
+        assert!(stderr.contains(told), "{stderr}");
+    }
+}
+
+#[test]
 fn a_guests_own_bundle_is_checked_like_an_agents_stream() {
     let folder = tempfile::tempdir().unwrap();
     let guest = folder.path().join("guest.nest");

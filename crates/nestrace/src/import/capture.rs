@@ -24,6 +24,7 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
     if outline.wall_clock.is_none() {
         say("note: the capture does not say its wall clock; the I/O alone has to tell the time");
     }
+    target.write_host()?;
     let mut writing = target.begin(&mut side)?;
     for event in blktrace_files::open_all(files)?.capture {
         writing.push(event)?;

@@ -30,14 +30,19 @@ pub fn import(bundle: &Path, target: &mut Target) -> Result<(), Failure> {
     if manifest.guest_sides.is_empty() {
         return Err(bad(bundle, "it was not made by an agent in a guest"));
     }
+    if !manifest
+        .guest_sides
+        .iter()
+        .all(|side| is_file_name(&side.file))
+    {
+        return Err(bad(bundle, "its manifest names a file outside of it"));
+    }
+    target.write_host()?;
     let mut damage = Damage {
         rows_lost: 0,
         cut: manifest.state != State::Complete || tells_of_damage(&manifest),
     };
     for side in &manifest.guest_sides {
-        if !is_file_name(&side.file) {
-            return Err(bad(bundle, "its manifest names a file outside of it"));
-        }
         let found = import_side(&bundle.join(&side.file), side, target)?;
         damage.rows_lost = damage.rows_lost.saturating_add(found.rows_lost);
         damage.cut |= found.cut && !manifest.disk_was_full(Some(&side.guest));
