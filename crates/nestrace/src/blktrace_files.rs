@@ -13,7 +13,7 @@ use nestrace_trace::{
 use crate::{
     damage_notes::DamageNotes,
     exit::{Failure, INPUT, say},
-    input_file,
+    input_file, open_files,
 };
 
 /// A capture whose files are open.
@@ -35,6 +35,7 @@ pub fn open(name: &Path) -> Result<CaptureFiles, Failure> {
 
 /// Opens these files as one capture.
 pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Failure> {
+    open_files::allow(paths.len())?;
     let mut readers = Vec::new();
     for path in &paths {
         let file = input_file::open(path).map_err(|error| bad(path, error))?;

@@ -17,6 +17,7 @@ mod import;
 mod input_file;
 mod lab;
 mod new_bundle;
+mod open_files;
 mod output_place;
 mod read_ahead;
 mod record;

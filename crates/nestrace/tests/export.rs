@@ -8,6 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
+use nestrace_trace::{Event, Kind, Manifest, StreamWriter, manifest::State};
 use serde_json::Value;
 
 const CAPTURE: &str = concat!(
@@ -320,4 +321,62 @@ fn what_cannot_be_written_leaves_nothing() {
     let out = folder.path().join("out");
     let (code, stderr) = fails(&export("fio", &bundle, &out));
     assert_eq!(code, Some(3), "{stderr}");
+}
+
+/// A host of so many processors, each with one request.
+fn host_of_processors(folder: &Path, n: u16) -> PathBuf {
+    let bundle = folder.join("host.nest");
+    fs::create_dir(&bundle).expect("a folder");
+    let new = |name: &str| fs::File::create(bundle.join(name)).expect("a file");
+    let stream = StreamWriter::new(new("host.arrows"), new("host.arrows.idx"));
+    let mut stream = stream.expect("a stream");
+    for cpu in 0..n {
+        let event = Event {
+            ts_ns: 1000 + u64::from(cpu),
+            kind: Kind::Issue as u8,
+            cpu,
+            dev: 8 << 20,
+            object: 1 + u64::from(cpu),
+            bytes: 4096,
+            ..Event::default()
+        };
+        stream.push(&event).expect("there is room");
+    }
+    stream.finish().expect("there is room");
+    let manifest = Manifest {
+        state: State::Complete,
+        ..Manifest::default()
+    };
+    fs::write(bundle.join("manifest.json"), manifest.to_json()).expect("there is room");
+    bundle
+}
+
+#[test]
+fn more_processors_than_open_files_are_exported_and_imported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = host_of_processors(folder.path(), 300);
+    let (out, back) = (folder.path().join("out"), folder.path().join("back.nest"));
+    let limited = |limit: &str, words: &[&str]| {
+        let output = Command::new("sh")
+            .args(["-c", &format!("ulimit {limit} 128 && exec \"$0\" \"$@\"")])
+            .arg(env!("CARGO_BIN_EXE_nestrace"))
+            .args(words)
+            .output()
+            .expect("sh starts");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), stderr)
+    };
+    let export = export("blktrace", &bundle, &out);
+    let import = ["import", "blktrace", text(&out), "-o", text(&back)];
+    let (code, stderr) = limited("-n", &export);
+    assert!(stderr.contains("hint: ulimit -n "), "{stderr}");
+    assert_eq!(
+        (code, files(folder.path())),
+        (Some(4), vec![String::from("host.nest")])
+    );
+    for words in [&export[..], &import] {
+        let (code, stderr) = limited("-S -n", words);
+        assert_eq!(code, Some(0), "{stderr}");
+    }
+    assert_eq!(files(folder.path()).len(), 302);
 }

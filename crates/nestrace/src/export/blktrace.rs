@@ -1,7 +1,7 @@
 //! Files that blkparse and btt read: a host that refuses blktrace can then be traced for their users.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs, io,
     path::{Path, PathBuf},
 };
@@ -15,17 +15,22 @@ use nestrace_trace::{
 
 use super::{
     chosen::Chosen,
-    new_file::{NewFile, with_ending},
+    new_file::{NewFile, WholeFile, with_ending},
 };
 use crate::{
     blktrace_files::by_processor,
     bundle::{self, Bundle},
     cli::ExportArgs,
     exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
+    open_files,
 };
 
 /// Processors of one machine; each up to the last one has a file.
 const MAX_CPUS: u16 = 4096;
+/// Bytes that wait in all files together before they are written, and in one.
+const ALL_BUFFERS: usize = 64 << 20;
+const LEAST_BUFFER: usize = 8 << 10;
+const MOST_BUFFER: usize = 256 << 10;
 
 /// The files of all processors.
 struct Files<'a> {
@@ -35,6 +40,8 @@ struct Files<'a> {
     /// Numbers that devices get, where they get new ones.
     numbers: BTreeMap<u32, u32>,
     n_records: u64,
+    /// Bytes of each file's.
+    buffer: usize,
 }
 
 impl<'a> Files<'a> {
@@ -51,13 +58,20 @@ impl<'a> Files<'a> {
             by_cpu: BTreeMap::new(),
             numbers: BTreeMap::new(),
             n_records: 0,
+            buffer: MOST_BUFFER,
         })
+    }
+
+    /// So many will be open at once.
+    fn expect(&mut self, n: usize) -> Result<(), Failure> {
+        self.buffer = (ALL_BUFFERS / n.max(1)).clamp(LEAST_BUFFER, MOST_BUFFER);
+        open_files::allow(n)
     }
 
     fn of(&mut self, cpu: u32) -> Result<&mut Writer<NewFile>, Failure> {
         Ok(match self.by_cpu.entry(cpu) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Writer::new(create(self.args, cpu)?)),
+            Entry::Vacant(new) => new.insert(Writer::new(create(self.args, cpu, self.buffer)?)),
         })
     }
 
@@ -81,17 +95,20 @@ impl<'a> Files<'a> {
             .or_insert(8 << 20 | ((next * 16) & 0xf_ffff))
     }
 
-    /// The files appear; how many they are. blkparse stops at the first one that is missing, so that each processor up
-    /// to the last gets one, and what an export of more processors left behind would be read as a part of this one.
+    /// The files appear when all are on the disk; how many they are. blkparse stops at the first one that is missing,
+    /// so that each processor up to the last gets one, and what an export of more processors left behind would be read
+    /// as a part of this one.
     fn finish(&mut self) -> Result<u32, Failure> {
         let n_files = self.by_cpu.last_key_value().map_or(0, |(cpu, _)| cpu + 1);
+        let mut whole = Vec::new();
         for cpu in 0..n_files {
             let file = match self.by_cpu.remove(&cpu) {
                 Some(writer) => writer.into_inner(),
-                None => create(self.args, cpu)?,
+                None => create(self.args, cpu, LEAST_BUFFER)?,
             };
-            file.finish()?;
+            whole.push(file.close()?);
         }
+        whole.into_iter().try_for_each(WholeFile::appear)?;
         let mut others = by_processor(&self.args.output)?;
         others.retain(|(cpu, _)| *cpu >= n_files);
         for (_, path) in &others {
@@ -116,8 +133,8 @@ fn path(args: &ExportArgs, cpu: u32) -> PathBuf {
     with_ending(&args.output, &format!(".blktrace.{cpu}"))
 }
 
-fn create(args: &ExportArgs, cpu: u32) -> Result<NewFile, Failure> {
-    NewFile::create(&path(args, cpu), args.force)
+fn create(args: &ExportArgs, cpu: u32, buffer: usize) -> Result<NewFile, Failure> {
+    NewFile::with_buffer(&path(args, cpu), args.force, buffer)
 }
 
 /// Writes the block events of the host, or of one guest.
@@ -130,7 +147,8 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     let mut files = Files::begin(args)?;
     let mut records = Records::default();
     let again = bundle::open(&args.input)?;
-    look_ahead(&mut records, again, &chosen, args)?;
+    let n_cpus = look_ahead(&mut records, again, &chosen, args)?;
+    files.expect(n_cpus)?;
     let written = match chosen.guest {
         None => {
             let events = TimeOrdered::new(bundle.host.events());
@@ -174,19 +192,20 @@ fn takes(chosen: &Chosen, event: &Event, kind: Kind) -> bool {
 }
 
 /// Reads the names of all threads first, and the numbers of processors: what a guest says of its own may be anything.
+/// How many processors there are.
 fn look_ahead(
     records: &mut Records,
     mut bundle: Bundle,
     chosen: &Chosen,
     args: &ExportArgs,
-) -> Result<(), Failure> {
-    let mut last_cpu = 0;
+) -> Result<usize, Failure> {
+    let mut cpus = BTreeSet::new();
     let mut look = |mut event: Event| {
         let Some(kind) = event.kind().filter(|kind| takes(chosen, &event, *kind)) else {
             return;
         };
         if matches!(kind.source(), Source::Block | Source::Meta) {
-            last_cpu = last_cpu.max(event.cpu);
+            cpus.insert(event.cpu);
         }
         if kind == Kind::Thread {
             if args.redact {
@@ -199,8 +218,9 @@ fn look_ahead(
         None => bundle.host.events().for_each(&mut look),
         Some(place) => bundle.guests[place].stream.events().for_each(&mut look),
     }
+    let last_cpu = cpus.last().copied().unwrap_or(0);
     if last_cpu < MAX_CPUS {
-        return Ok(());
+        return Ok(cpus.len());
     }
     let path = args.input.display();
     let message =

@@ -16,9 +16,15 @@ const BUFFER: usize = 1 << 18;
 /// before leaves nothing.
 #[derive(Debug)]
 pub struct NewFile {
+    file: BufWriter<File>,
+    place: WholeFile,
+}
+
+/// One that is on the disk and closed, still under its hidden name. One that is dropped leaves nothing.
+#[derive(Debug)]
+pub struct WholeFile {
     path: PathBuf,
     hidden: PathBuf,
-    file: BufWriter<File>,
     force: bool,
     appeared: bool,
 }
@@ -26,6 +32,11 @@ pub struct NewFile {
 impl NewFile {
     /// Fails at once, not after a long recording was read, where the file is there and may not be replaced.
     pub fn create(path: &Path, force: bool) -> Result<Self, Failure> {
+        Self::with_buffer(path, force, BUFFER)
+    }
+
+    /// The same with a buffer of that many bytes.
+    pub fn with_buffer(path: &Path, force: bool, buffer: usize) -> Result<Self, Failure> {
         if !force && path.symlink_metadata().is_ok() {
             return Err(exists(path));
         }
@@ -45,23 +56,44 @@ impl NewFile {
             .open(&hidden)
             .map_err(|error| failed(path, &error))?;
         Ok(Self {
-            path: path.to_owned(),
-            hidden,
-            file: BufWriter::with_capacity(BUFFER, file),
-            force,
-            appeared: false,
+            file: BufWriter::with_capacity(buffer, file),
+            place: WholeFile {
+                path: path.to_owned(),
+                hidden,
+                force,
+                appeared: false,
+            },
         })
     }
 
     /// The name that it will have.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.place.path
     }
 
     /// Everything is written: the file appears.
-    pub fn finish(mut self) -> Result<(), Failure> {
+    pub fn finish(self) -> Result<(), Failure> {
+        self.close()?.appear()
+    }
+
+    /// Everything is written and on the disk.
+    pub fn close(mut self) -> Result<WholeFile, Failure> {
         let done = self.flush().and_then(|()| self.file.get_ref().sync_data());
-        done.map_err(|error| failed(&self.path, &error))?;
+        done.map_err(|error| failed(&self.place.path, &error))?;
+        Ok(self.place)
+    }
+
+    /// Writes, naming the file where that fails.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.file
+            .write_all(bytes)
+            .map_err(|error| failed(&self.place.path, &error))
+    }
+}
+
+impl WholeFile {
+    /// It gets its name.
+    pub fn appear(mut self) -> Result<(), Failure> {
         let appeared = match self.force {
             true => fs::rename(&self.hidden, &self.path),
             // Unlike a rename, a link does not replace what came there meanwhile.
@@ -82,13 +114,6 @@ impl NewFile {
             Err(error) => Err(failed(&self.path, &error)),
         }
     }
-
-    /// Writes, naming the file where that fails.
-    pub fn put(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.file
-            .write_all(bytes)
-            .map_err(|error| failed(&self.path, &error))
-    }
 }
 
 impl Write for NewFile {
@@ -101,7 +126,7 @@ impl Write for NewFile {
     }
 }
 
-impl Drop for NewFile {
+impl Drop for WholeFile {
     fn drop(&mut self) {
         if !self.appeared {
             // Nothing better can be done about a file that cannot be removed.
