@@ -289,3 +289,71 @@ fn the_block_layer_alone_forgets_what_was_in_flight() {
         (1, 0)
     );
 }
+
+#[test]
+fn what_is_put_back_elsewhere_is_another_request() {
+    let device = device(
+        "100 Q b1 W 0+4096
+         101 G b1
+         102 D r1 W 0+4096 rel=b1
+         # C r1
+         300 Q b2 W 8192+4096
+         301 G b2
+         302 I r1 W 8192+4096
+         303 RQ r1 W 8192+4096
+         310 D r1 W 8192+4096 rel=b2
+         400 C r1 W 8192+4096",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.missed.completed), (1, 1));
+    assert_eq!(check.missed.bytes.write, 4096);
+    let all = device.latency_ns.all;
+    assert_eq!(n_mean(all.d2c), (1, Some(90)));
+    assert_eq!(
+        (n_mean(all.g2i), n_mean(all.i2d)),
+        ((1, Some(1)), (1, Some(8)))
+    );
+    assert_eq!((device.counts.issued, device.queue_depth.max), (2, 1));
+}
+
+#[test]
+fn an_insert_elsewhere_is_that_of_another_request() {
+    let device = device(
+        "100 Q b1 W 0+4096
+         101 G b1
+         102 D r1 W 0+4096 rel=b1
+         # C r1
+         300 Q b2 W 8192+4096
+         301 G b2
+         302 I r1 W 8192+4096
+         310 D r1 W 8192+4096 rel=b2
+         400 C r1 W 8192+4096",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.missed.completed), (1, 1));
+    let all = device.latency_ns.all;
+    assert_eq!((n_mean(all.i2d), n_mean(all.g2d).0), ((1, Some(8)), 0));
+}
+
+#[test]
+fn a_lost_merge_of_what_was_put_back_leaves_its_address_to_another() {
+    let device = device(
+        "100 Q b1 W 4096+4096
+         101 G b1
+         102 D r1 W 4096+4096 rel=b1
+         110 RQ r1 W 4096+4096
+         111 Q b2 W 0+4096
+         112 G b2
+         113 I r2 W 0+4096
+         # RM r1
+         120 D r2 W 0+8192 rel=b2 links=b1
+         130 C r2 W 0+8192
+         200 Q b3 W 65536+4096
+         201 G b3
+         210 D r1 W 65536+4096 rel=b3
+         250 C r1 W 65536+4096",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.ended), (0, 3));
+    assert_eq!(device.latency_ns.all.d2c.expect("full").n, 3);
+}

@@ -1,11 +1,11 @@
-//! Requests up to the device: I, D and the bios that D's walk found, R.
+//! Requests up to the device: I, D and the bios that D's walk found.
 
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::bio::{Bio, Way};
 use super::{Above, BlockLayer};
-use crate::device::{DeviceMeter, Operation};
+use crate::device::Operation;
 use crate::overlap::Stages;
 use crate::span::RequestSpan;
 
@@ -64,6 +64,8 @@ pub(super) struct Request {
     pub bytes: u64,
     /// Where its next C begins: at its last D's first byte, then behind what has completed since.
     pub next_offset: u64,
+    /// Where the data of its last D end.
+    pub end_offset: u64,
     /// Most requests carry one bio: it needs no allocation.
     pub first: Option<Carried>,
     pub others: Vec<Carried>,
@@ -90,6 +92,7 @@ impl Request {
             n_bios: 0,
             bytes: 0,
             next_offset: 0,
+            end_offset: 0,
             first: None,
             others: Vec::new(),
             covered: 0,
@@ -166,17 +169,14 @@ pub(super) fn flush_clocks(
 }
 
 impl BlockLayer {
-    pub(super) fn insert(&mut self, device: u16, event: &Event) {
-        let request = self
-            .requests
-            .entry(event.object)
-            .or_insert_with(|| Request::new(device, Operation::of(event.op())));
+    pub(super) fn insert(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+        let mut request = self.inserted_or_put_back(device, event, above);
         // A requeued request is inserted again: its bios entered the scheduler the first time. One
-        // that still seems to be at the device had its completion lost.
-        if request.awaits_end() && !request.requeued {
-            return;
+        // that still seems to be at the device, for these very data, had its R or its completion lost.
+        if !request.awaits_end() || request.requeued {
+            request.inserted_ns.get_or_insert(event.ts_ns);
         }
-        request.inserted_ns.get_or_insert(event.ts_ns);
+        self.requests.insert(event.object, request);
     }
 
     pub(super) fn issue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
@@ -187,6 +187,8 @@ impl BlockLayer {
             .unwrap_or_else(|| Request::new(device, operation));
         if request.awaits_end() {
             request = self.issued_again(request, device, event, above);
+        } else if request.is_elsewhere(device, event) {
+            request = Request::new(device, operation);
         }
         // The kernel counts a flush once, however often the driver puts it back.
         let again = request.requeued && request.issued_ns != 0;
@@ -215,6 +217,7 @@ impl BlockLayer {
         request.issued_ns = event.ts_ns;
         request.bytes = event.bytes;
         request.next_offset = event.offset;
+        request.end_offset = event.offset.saturating_add(event.bytes);
         request.first = None;
         request.others.clear();
         request.n_bios = 0;
@@ -377,42 +380,6 @@ impl BlockLayer {
         }
         if let Some(waited_ns) = waited_ns {
             meter.record(whose, |parts| &mut parts.g2i, waited_ns);
-        }
-    }
-
-    pub(super) fn requeue(&mut self, device: u16, event: &Event) {
-        let meter = self.meter(device);
-        meter.requeues += 1;
-        let Some(request) = self.requests.get_mut(&event.object) else {
-            return;
-        };
-        if request.at_device {
-            leave_device(&mut self.devices, request, event.ts_ns);
-            if request.has_data() {
-                self.machine.left_device(event.ts_ns);
-            }
-        }
-        request.at_device = false;
-        request.interrupted = false;
-        request.requeued = true;
-        // What a partial completion took from its first bio is not at the next D's.
-        let covered = std::mem::take(&mut request.covered);
-        let first = request.first.or(request.others.first().copied());
-        if covered > 0
-            && let Some(bio) = first.and_then(|first| self.bios.get_mut(&first.pointer))
-        {
-            bio.bytes = bio.bytes.saturating_sub(covered);
-        }
-    }
-}
-
-fn leave_device(devices: &mut [DeviceMeter], request: &Request, ts_ns: u64) {
-    if let Some(meter) = devices.get_mut(usize::from(request.device)) {
-        meter.depth.leave(ts_ns);
-        meter.figures.left(ts_ns);
-        if request.has_data() {
-            meter.stats.left_device(ts_ns);
-            meter.stats.put_back();
         }
     }
 }

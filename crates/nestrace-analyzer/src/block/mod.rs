@@ -5,6 +5,7 @@
 //! used again at once, so each life has a generation number, and a request remembers which
 //! generation it carries. Which bios a request carries is read at every D from its own list.
 
+mod again;
 mod bio;
 mod bound;
 mod complete;
@@ -109,10 +110,10 @@ impl BlockLayer {
             Kind::SleepRequest => self.sleep(event),
             Kind::BioRemap => self.remap(device, event),
             Kind::BioComplete => self.bio_complete(device, event, above),
-            Kind::Insert => self.insert(device, event),
+            Kind::Insert => self.insert(device, event, above),
             Kind::Issue => self.issue(device, event, above),
             Kind::Link => self.link(device, event, above),
-            Kind::Requeue => self.requeue(device, event),
+            Kind::Requeue => self.requeue(device, event, above),
             Kind::Complete => self.complete(device, event, above),
             Kind::RequestMerge => self.request_merged(device, event, above),
             Kind::RequestRemap => self.meter(device).remaps += 1,

@@ -1,0 +1,91 @@
+//! A request's address comes again: the same request, put back by its driver, or another one at the address
+//! of one whose last C was lost.
+
+use nestrace_abi::flags;
+use nestrace_trace::Event;
+
+use super::issue::Request;
+use super::{Above, BlockLayer};
+use crate::device::{DeviceMeter, Operation};
+
+impl Request {
+    /// I, D or R at its address is not about it: it was issued, and they name another device or operation, or
+    /// nothing of what its last D was to move. A request that was put back may have grown by merges.
+    pub(super) fn is_elsewhere(&self, device: u16, event: &Event) -> bool {
+        let from = self.end_offset.saturating_sub(self.bytes);
+        let end = event.offset.saturating_add(event.bytes);
+        let meets = self.sequence_data_ns.is_none() && event.offset < self.end_offset && from < end;
+        let goes_on = self.device == device
+            && self.operation == Operation::of(event.op())
+            && self.flush == (event.op() == flags::OP_FLUSH)
+            && (event.bytes == 0 || meets);
+        let was_issued = self.serial != 0 || self.sequence_data_ns.is_some();
+        was_issued && !goes_on
+    }
+}
+
+impl BlockLayer {
+    /// The request that I or R is about; a new one where what stands at the address was issued for data that
+    /// lie elsewhere: its end, or its merge into another, was not seen.
+    pub(super) fn inserted_or_put_back(
+        &mut self,
+        device: u16,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) -> Request {
+        let old = self.requests.remove(&event.object);
+        let new = || Request::new(device, Operation::of(event.op()));
+        let Some(old) = old else {
+            return new();
+        };
+        if !old.is_elsewhere(device, event) {
+            return old;
+        }
+        if old.awaits_end() {
+            self.completion_missed(&old, event.ts_ns, above);
+        }
+        new()
+    }
+
+    pub(super) fn requeue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+        self.meter(device).requeues += 1;
+        if !self.requests.contains_key(&event.object) {
+            return;
+        }
+        let mut request = self.inserted_or_put_back(device, event, above);
+        self.put_back(&mut request, event.ts_ns);
+        self.requests.insert(event.object, request);
+    }
+
+    /// A driver has put it back, so that the next D is no new request.
+    pub(super) fn put_back(&mut self, request: &mut Request, ts_ns: u64) {
+        if request.at_device {
+            leave_device(&mut self.devices, request, ts_ns);
+            if request.has_data() {
+                self.machine.left_device(ts_ns);
+            }
+        }
+        request.at_device = false;
+        request.interrupted = false;
+        request.requeued = true;
+        // What a partial completion took from its first bio is not at the next D's.
+        let covered = std::mem::take(&mut request.covered);
+        let first = request.first.or(request.others.first().copied());
+        if covered > 0
+            && let Some(bio) = first.and_then(|first| self.bios.get_mut(&first.pointer))
+        {
+            bio.bytes = bio.bytes.saturating_sub(covered);
+        }
+    }
+}
+
+fn leave_device(devices: &mut [DeviceMeter], request: &Request, ts_ns: u64) {
+    if let Some(meter) = devices.get_mut(usize::from(request.device)) {
+        meter.depth.leave(ts_ns);
+        meter.figures.left(ts_ns);
+        if request.has_data() {
+            meter.stats.left_device(ts_ns);
+            meter.stats.put_back();
+        }
+    }
+}
