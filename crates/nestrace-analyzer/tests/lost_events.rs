@@ -357,3 +357,29 @@ fn a_lost_merge_of_what_was_put_back_leaves_its_address_to_another() {
     assert_eq!((check.completions_missed, check.ended), (0, 3));
     assert_eq!(device.latency_ns.all.d2c.expect("full").n, 3);
 }
+
+/// Most bios that waited when another one was queued.
+fn most_at_queue(text: &str) -> u64 {
+    device(text).stats.expect("full").at_queue.max
+}
+
+#[test]
+fn what_was_merged_or_issued_unseen_does_not_wait_for_ever() {
+    let discard = "100 Q b1 D 0+4096
+         101 G b1
+         102 Q b2 D 65536+4096
+         110 D r1 D 0+8192 rel=b1 links=b2
+         200 C r1 D 0+8192\n";
+    let lost_merge = "100 Q b1 W 0+4096
+         101 G b1
+         102 Q b2 W 4096+4096
+         # M b2
+         110 D r1 W 0+8192 rel=b1 links=b2
+         200 C r1 W 0+8192\n";
+    let lost_issue = "100 Q b1 W 0+4096
+         101 G b1
+         # D and C r1\n";
+    assert_eq!(most_at_queue(&discard.repeat(9)), 1);
+    assert_eq!(most_at_queue(&lost_merge.repeat(9)), 1);
+    assert_eq!(most_at_queue(&lost_issue.repeat(9)), 1);
+}

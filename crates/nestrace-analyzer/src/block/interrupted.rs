@@ -7,10 +7,17 @@
 //! Of the host beneath guests nothing is forgotten: what waited for a bio that is gone would be charged with
 //! the device's time. There a C that is another request's is told by its place alone (`complete`).
 
-use super::bio::Bio;
+use super::bio::{Bio, Way};
 use super::{Above, BlockLayer};
 use crate::device::DeviceMeter;
 use crate::span::BioSpan;
+
+impl Bio {
+    /// Neither merged nor issued, as far as is known.
+    pub(super) fn waits(&self) -> bool {
+        !self.walked && self.way != Way::Merged
+    }
+}
 
 impl BlockLayer {
     /// Forgets what is in flight. Gives the spans of the bios, which have no end. Bios count as open.
@@ -73,5 +80,8 @@ pub(super) fn has_no_end(
     {
         home.check.open_at_end += 1;
         home.stats.gone(ts_ns);
+        if bio.waits() {
+            home.stats.at_queue.leaves();
+        }
     }
 }

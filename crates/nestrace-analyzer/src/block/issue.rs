@@ -369,6 +369,9 @@ impl BlockLayer {
         let untraced_merge = bio.way == Way::Unknown
             && bio.operation == Operation::Discard
             && bio.queued_ns.is_some();
+        // D takes one from those that wait, the merges took the others.
+        let lost_merge =
+            bio.way == Way::Unknown && bio.queued_here(device).is_some() && request.n_bios > 1;
         let waited_ns = bio
             .inserted_ns
             .map(|inserted_ns| inserted_ns - bio.entered_ns);
@@ -377,6 +380,9 @@ impl BlockLayer {
         if untraced_merge {
             meter.check.untraced_merges += 1;
             meter.figures.merged(request.issued_ns);
+            meter.stats.merged(whose.0);
+        } else if lost_merge {
+            meter.stats.at_queue.leaves();
         }
         if let Some(waited_ns) = waited_ns {
             meter.record(whose, |parts| &mut parts.g2i, waited_ns);

@@ -255,7 +255,11 @@ impl BlockLayer {
             spans.forget(&old);
         }
         self.meter(old.device).check.reused_while_live += 1;
-        self.meter(old.home).stats.gone(ts_ns);
+        let home = self.meter(old.home);
+        home.stats.gone(ts_ns);
+        if old.waits() {
+            home.stats.at_queue.leaves();
+        }
         old.leave(ts_ns, above);
         let Some(request) = self.requests.get_mut(&old.request) else {
             return;
