@@ -383,3 +383,40 @@ fn what_was_merged_or_issued_unseen_does_not_wait_for_ever() {
     assert_eq!(most_at_queue(&lost_merge.repeat(9)), 1);
     assert_eq!(most_at_queue(&lost_issue.repeat(9)), 1);
 }
+
+#[test]
+fn what_is_issued_again_with_its_bio_was_put_back() {
+    let device = device(
+        "100 Q b1 W 0+4096
+         101 G b1
+         110 D r1 W 0+4096 rel=b1
+         # RQ r1
+         150 D r1 W 0+4096 rel=b1
+         200 C r1 W 0+4096",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.reissued_while_live, check.ended), (1, 1));
+    assert_eq!((check.completions_missed, check.missed.completed), (0, 0));
+    assert_eq!((check.missed.bytes.write, device.bytes.write), (0, 4096));
+    assert_eq!((device.counts.completed, device.queue_depth.max), (1, 1));
+}
+
+#[test]
+fn bytes_that_completed_are_not_missed() {
+    let device = device(
+        "100 Q b1 W 0+4096
+         101 G b1
+         102 Q b2 W 4096+4096
+         103 M b2
+         110 D r1 W 0+8192 rel=b1 links=b2
+         150 C r1 W 0+4096 left=4096
+         # C r1
+         200 Q b3 W 65536+4096
+         201 G b3
+         210 D r1 W 65536+4096 rel=b3
+         250 C r1 W 65536+4096",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.missed.completed), (1, 1));
+    assert_eq!((check.missed.bytes.write, device.bytes.write), (4096, 8192));
+}

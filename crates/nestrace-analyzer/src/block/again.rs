@@ -47,6 +47,32 @@ impl BlockLayer {
         new()
     }
 
+    /// D of a request that is at the device already: either its R was lost, and it carries the same
+    /// bio as before, or its C was, and it is another request at the same address.
+    pub(super) fn issued_again(
+        &mut self,
+        mut old: Request,
+        device: u16,
+        event: &Event,
+        above: &mut Above<'_>,
+    ) -> Request {
+        self.meter(old.device).check.reissued_while_live += 1;
+        let same = !old.is_elsewhere(device, event)
+            && old.first.is_some_and(|first| {
+                first.pointer == event.related
+                    && self
+                        .bios
+                        .get(&first.pointer)
+                        .is_some_and(|bio| bio.generation == first.generation)
+            });
+        if same {
+            self.put_back(&mut old, event.ts_ns);
+            return old;
+        }
+        self.completion_missed(&old, event.ts_ns, above);
+        Request::new(device, Operation::of(event.op()))
+    }
+
     pub(super) fn requeue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         self.meter(device).requeues += 1;
         if !self.requests.contains_key(&event.object) {
@@ -58,7 +84,7 @@ impl BlockLayer {
     }
 
     /// A driver has put it back, so that the next D is no new request.
-    pub(super) fn put_back(&mut self, request: &mut Request, ts_ns: u64) {
+    fn put_back(&mut self, request: &mut Request, ts_ns: u64) {
         if request.at_device {
             leave_device(&mut self.devices, request, ts_ns);
             if request.has_data() {

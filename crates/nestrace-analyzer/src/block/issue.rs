@@ -107,7 +107,7 @@ impl Request {
     /// Bytes that have not completed.
     pub(super) fn bytes_left(&self) -> u64 {
         if self.has_data() && self.sequence_data_ns.is_none() {
-            self.bytes.saturating_sub(self.covered)
+            self.end_offset.saturating_sub(self.next_offset)
         } else {
             0
         }
@@ -270,35 +270,6 @@ impl BlockLayer {
             last.lane = RequestSpan::ANY_LANE;
         }
         waited
-    }
-
-    /// D of a request that is at the device already: either its R was lost, and it carries the same
-    /// bio as before, or its C was, and it is another request at the same address.
-    fn issued_again(
-        &mut self,
-        old: Request,
-        device: u16,
-        event: &Event,
-        above: &mut Above<'_>,
-    ) -> Request {
-        self.completion_missed(&old, event.ts_ns, above);
-        self.meter(old.device).check.reissued_while_live += 1;
-        let same = old.sequence_data_ns.is_none()
-            && old.first.is_some_and(|first| {
-                first.pointer == event.related
-                    && self
-                        .bios
-                        .get(&first.pointer)
-                        .is_some_and(|bio| bio.generation == first.generation)
-            });
-        if same {
-            Request {
-                requeued: true,
-                ..old
-            }
-        } else {
-            Request::new(device, Operation::of(event.op()))
-        }
     }
 
     /// Further bios of a request.
