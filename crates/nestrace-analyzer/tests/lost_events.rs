@@ -420,3 +420,22 @@ fn bytes_that_completed_are_not_missed() {
     assert_eq!((check.completions_missed, check.missed.completed), (1, 1));
     assert_eq!((check.missed.bytes.write, device.bytes.write), (4096, 8192));
 }
+
+#[test]
+fn a_later_part_is_not_another_request() {
+    let device = device(
+        "100 Q b1 R 0+4096
+         101 G b1
+         102 Q b2 R 4096+4096
+         103 M b2
+         110 D r1 R 0+8192 rel=b1 links=b2
+         # C r1 R 0+4096 left=4096
+         200 C r1 R 4096+4096",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.missed.completed), (1, 0));
+    assert_eq!((check.missed.bytes.read, device.bytes.read), (4096, 4096));
+    assert_eq!((check.ended, check.open_at_end), (1, 1));
+    assert_eq!((device.counts.completed, device.queue_depth.max), (1, 1));
+    assert_eq!(n_mean(device.latency_ns.all.q2c), (1, Some(98)));
+}

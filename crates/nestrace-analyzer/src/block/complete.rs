@@ -59,19 +59,40 @@ impl BlockLayer {
     /// that they may.
     fn ended_by(
         &mut self,
-        request: Request,
+        mut request: Request,
         event: &Event,
         above: &mut Above<'_>,
     ) -> Option<Request> {
         let moves_data = event.bytes > 0 && request.has_data() && request.awaits_end();
         let is_another = request.sequence_data_ns.is_some()
-            || event.offset != request.next_offset
-            || Operation::of(event.op()) != request.operation;
+            || Operation::of(event.op()) != request.operation
+            || event.offset != request.next_offset && !self.part_missed(&mut request, event);
         if moves_data && is_another {
             self.completion_missed(&request, event.ts_ns, above);
             return None;
         }
         (!moves_data || !request.interrupted).then_some(request)
+    }
+
+    /// The C of a part of a request was not seen, where a later part of it comes: what is left behind that one
+    /// ends where the request does. The bios that lay in that part have no end. Says whether it is so.
+    fn part_missed(&mut self, request: &mut Request, event: &Event) -> bool {
+        let end = event.offset.saturating_add(event.bytes);
+        let is_later = event.bytes > 0
+            && event.offset > request.next_offset
+            && end.saturating_add(event.related) == request.end_offset;
+        if !is_later || !request.has_data() || !request.awaits_end() {
+            return false;
+        }
+        let missed = event.offset - request.next_offset;
+        self.meter(request.device)
+            .transfer_missed(request.operation, missed);
+        request.next_offset = event.offset;
+        if !request.in_sequence {
+            request.covered = request.covered.saturating_add(missed);
+            self.take_covered(request);
+        }
+        true
     }
 
     /// Data arrived: bios end in order as far as the bytes go, all of them with the last C.
@@ -207,13 +228,18 @@ impl BlockLayer {
     /// A partial completion: the kernel ends each bio that it covers, whose address may be used
     /// again while the rest of the request is still at the device.
     fn end_covered(&mut self, request: &mut Request, event: &Event, above: &mut Above<'_>) {
-        let mut carried = request
-            .first
-            .into_iter()
-            .chain(request.others.iter().copied())
-            .collect::<Vec<_>>();
-        let mut ended = 0;
-        for bio in &carried {
+        for bio in self.take_covered(request) {
+            let ending = self.ending(request, event, event.ts_ns);
+            self.end_fragment(bio.pointer, bio.generation, ending, above);
+        }
+    }
+
+    /// Takes from a request the bios whose data are among its completed bytes.
+    fn take_covered(&mut self, request: &mut Request) -> Vec<Carried> {
+        let carried = request.first.iter().chain(&request.others);
+        let mut left: Vec<Carried> = carried.copied().collect();
+        let mut n_covered = 0;
+        for bio in &left {
             let bytes = self
                 .bios
                 .get(&bio.pointer)
@@ -222,16 +248,13 @@ impl BlockLayer {
                 break;
             }
             request.covered -= bytes;
-            ended += 1;
-            let ending = self.ending(request, event, event.ts_ns);
-            self.end_fragment(bio.pointer, bio.generation, ending, above);
+            n_covered += 1;
         }
-        if ended > 0 {
-            carried.drain(..ended);
-            request.first = carried.first().copied();
-            carried.drain(..usize::from(!carried.is_empty()));
-            request.others = carried;
-        }
+        let covered = left.drain(..n_covered).collect();
+        request.first = left.first().copied();
+        left.drain(..usize::from(!left.is_empty()));
+        request.others = left;
+        covered
     }
 
     /// Ends what D began: the depth, and for a flush the wait of those who sync.
