@@ -439,3 +439,52 @@ fn a_later_part_is_not_another_request() {
     assert_eq!((device.counts.completed, device.queue_depth.max), (1, 1));
     assert_eq!(n_mean(device.latency_ns.all.q2c), (1, Some(98)));
 }
+
+#[test]
+fn a_lost_end_of_a_flush_sequence_is_not_that_of_an_empty_flush() {
+    let device = lost_end_of_a_sequence_at_8192(
+        "300 Q b2 Wf 0+0
+         301 G b2
+         310 C r1 Wf 0+0",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.completions_missed, check.missed.completed), (1, 1));
+    assert_eq!(
+        (check.missed.bytes.write, check.empty_flushes_ended),
+        (0, 1)
+    );
+    assert_eq!(n_mean(device.latency_ns.flush), (1, Some(10)));
+    assert_eq!(device.latency_ns.all.q2c.expect("full").n, 0);
+}
+
+#[test]
+fn a_flush_sequence_ends_at_its_place_behind_it_or_nowhere() {
+    for place in ["8192", "12288", "18446744073709551104"] {
+        let device = lost_end_of_a_sequence_at_8192(&format!(
+            "300 Q b2 Wf 0+0
+             301 G b2
+             310 C r1 Wf {place}+0"
+        ));
+        let check = device.check.expect("full");
+        assert_eq!(
+            (
+                check.completions_missed,
+                check.ended,
+                device.counts.completed
+            ),
+            (0, 1, 1),
+            "{place}"
+        );
+    }
+}
+
+fn lost_end_of_a_sequence_at_8192(next: &str) -> nestrace_analyzer::analysis::Device {
+    device(&format!(
+        "100 Q b1 Wf 8192+4096
+         101 G b1
+         102 D r1 Ws 8192+4096 rel=b1
+         200 C r1 Ws 8192+4096
+         # C r1 Wf 8192+0
+         {next}"
+    ))
+}

@@ -14,6 +14,9 @@ use super::{Above, BlockLayer, EmptyFlush};
 use crate::device::Operation;
 use crate::image::Owner;
 
+/// The place of a request that has none: the sector is -1, and stands here in bytes.
+const NOWHERE: u64 = u64::MAX << 9;
+
 impl BlockLayer {
     pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
@@ -184,10 +187,25 @@ impl BlockLayer {
             self.requests.insert(event.object, request);
             return;
         }
+        if self.is_of_an_empty_flush(device, &request, event) {
+            self.completion_missed(&request, event.ts_ns, above);
+            return self.empty_flush_done(device, event, above);
+        }
         let data_ns = request.sequence_data_ns.unwrap_or(event.ts_ns);
         self.meter(device).request_completed(request.operation);
         let ending = self.ending(&request, event, data_ns);
         self.end_all(&request, ending, above);
+    }
+
+    /// A C of 0 bytes at the address of a flush sequence whose own last C was lost. That one names where its data
+    /// begin, or where they end (kernels put the place back in different ways), or no place at all.
+    fn is_of_an_empty_flush(&self, device: u16, request: &Request, event: &Event) -> bool {
+        let from = request.first_issue.offset;
+        request.serial != 0
+            && event.bytes == 0
+            && event.offset != NOWHERE
+            && !(from..=request.end_offset).contains(&event.offset)
+            && !self.flushes[usize::from(device)].is_empty()
     }
 
     /// What `event` ends, where the data's last C came at `completed_ns`.
