@@ -488,3 +488,13 @@ fn lost_end_of_a_sequence_at_8192(next: &str) -> nestrace_analyzer::analysis::De
          {next}"
     ))
 }
+
+#[test]
+fn a_flush_whose_issue_was_lost_counts_once() {
+    let lost = device("1 Q b1 R 0+512\n20000000000 C fl Fs");
+    assert_eq!(lost.counts.device_flushes, 1);
+    assert_eq!(lost.unlinked.get("no_match"), Some(&1));
+    let put_back = device("100 D fl F\n110 RQ fl F\n# D fl\n200 C fl Fs");
+    assert_eq!(put_back.counts.device_flushes, 1);
+    assert_eq!(put_back.unlinked.values().sum::<u64>(), 1);
+}

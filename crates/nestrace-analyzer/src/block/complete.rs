@@ -315,13 +315,19 @@ impl BlockLayer {
         event: &Event,
         above: &mut Above<'_>,
     ) {
-        let Some(request) = request.filter(Request::awaits_end) else {
+        let counted = request.as_ref().is_some_and(|request| request.flush);
+        let request = request.filter(Request::awaits_end);
+        if let Some(request) = request.as_ref().filter(|request| !request.flush) {
+            // The C of these data was not seen; their address serves a flush by now.
+            self.completion_missed(request, event.ts_ns, above);
+        }
+        let Some(request) = request.filter(|request| request.flush) else {
+            // Its D was not seen, or not the one after it was put back.
+            let meter = self.meter(device);
+            meter.unlinked.count(above.reasons.at(event.ts_ns));
+            meter.device_flushes += u64::from(!counted);
             return;
         };
-        if !request.flush {
-            // The C of these data was not seen; their address serves a flush by now.
-            return self.completion_missed(&request, event.ts_ns, above);
-        }
         if request.at_device {
             self.left_device(&request, event.ts_ns, above);
             self.hand_on(&request, event.object, event.ts_ns);
