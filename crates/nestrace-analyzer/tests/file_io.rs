@@ -43,6 +43,30 @@ fn system_calls_count_when_they_succeed() {
 }
 
 #[test]
+fn a_call_whose_return_was_lost_does_not_end_with_the_next_one() {
+    let next_calls = [
+        "100 write 0x5 0+4096 inode=12 of=7:0 tid=7
+         # exit
+         200 read 0x6 0+512 inode=555 of=7:0 tid=7
+         900 exit tid=7 result=512",
+        "100 write 0x5 0+4096 inode=12 of=7:0 tid=7
+         # exit
+         200 io_submit 0x1 tid=7
+         900 io_submit-exit tid=7 result=1",
+        "100 uring-write 0xffff02 0+4096 inode=12 of=7:0
+         # uring-done
+         200 uring-read 0xffff02 0+512 inode=555 of=7:0
+         900 uring-done 0xffff02 result=512",
+    ];
+    for text in next_calls {
+        let io = image_of(&analyze(text), 12).file_io.expect("recorded");
+        assert_eq!((io.reads, io.writes, io.failed), (0, 1, 0), "{text}");
+        assert_eq!(io.bytes.write, 4096, "{text}");
+        assert_eq!(io.latency_ns.write.n, 0, "{text}");
+    }
+}
+
+#[test]
 fn io_submit_may_take_fewer_than_it_is_given() {
     let analysis = analyze(
         "100 io_submit bytes=3 tid=7

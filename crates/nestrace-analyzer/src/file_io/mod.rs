@@ -46,6 +46,11 @@ impl Call {
     const fn syncs(&self) -> bool {
         self.dsync || matches!(self.op, op::FSYNC | op::FDATASYNC)
     }
+
+    /// Its end was not seen: it counts with the bytes that it asked for.
+    const fn ended_unseen(&self) -> Outcome {
+        Outcome::DoneSometime { bytes: self.bytes }
+    }
 }
 
 /// How a call ended.
@@ -181,16 +186,14 @@ impl FileIo {
     }
 
     fn enter(&mut self, event: &Event, host: &mut Host<'_>) {
+        if let Some(unended) = self.by_thread.remove(&event.tid) {
+            // A thread is in one call at a time: the return of the last one was lost.
+            host.end(&unended, unended.ended_unseen(), event.ts_ns);
+        }
         if event.sub == op::IO_SUBMIT {
             self.batches.insert(event.tid, Vec::new());
-            return;
-        }
-        let Some(call) = host.begin(event) else {
-            return;
-        };
-        if let Some(unended) = self.by_thread.insert(event.tid, call) {
-            // A thread is in one call at a time: the return of the last one was lost.
-            host.end(&unended, Outcome::Refused, event.ts_ns);
+        } else if let Some(call) = host.begin(event) {
+            self.by_thread.insert(event.tid, call);
         }
     }
 
@@ -220,13 +223,7 @@ impl FileIo {
             left: call.bytes,
         };
         if let Some(old) = self.aio.insert(key, aio) {
-            host.end(
-                &old.call,
-                Outcome::DoneSometime {
-                    bytes: old.call.bytes,
-                },
-                event.ts_ns,
-            );
+            host.end(&old.call, old.call.ended_unseen(), event.ts_ns);
         }
         if let Some(batch) = self.batches.get_mut(&event.tid) {
             batch.push(key);
@@ -306,11 +303,11 @@ impl FileIo {
             self.uring_without_file.insert(event.object, *event);
             return;
         }
-        let Some(call) = host.begin(event) else {
-            return;
-        };
-        if let Some(old) = self.uring.insert(event.object, call) {
-            host.end(&old, Outcome::Refused, event.ts_ns);
+        if let Some(unended) = self.uring.remove(&event.object) {
+            host.end(&unended, unended.ended_unseen(), event.ts_ns);
+        }
+        if let Some(call) = host.begin(event) {
+            self.uring.insert(event.object, call);
         }
     }
 
@@ -453,13 +450,7 @@ impl FileIo {
             spans: self.spans.as_deref_mut(),
         };
         for (_, aio) in self.aio.drain() {
-            host.end(
-                &aio.call,
-                Outcome::DoneSometime {
-                    bytes: aio.call.bytes,
-                },
-                ts_ns,
-            );
+            host.end(&aio.call, aio.call.ended_unseen(), ts_ns);
         }
     }
 }
