@@ -347,7 +347,7 @@ impl Requests {
     /// A member of a merged call gets its offset when its turn has come.
     fn place(&mut self, cookie: u64, tid: u32) {
         let Some(request) = self.in_flight.get_mut(&cookie) else {
-            return;
+            return self.unknown_member(tid);
         };
         if let (Some(offset), [call]) = (request.offset, request.calls.as_slice()) {
             if !request.merged
@@ -393,6 +393,14 @@ impl Requests {
         if self.waiting.get(&request.tid) == Some(&cookie) {
             self.waiting.remove(&request.tid);
         }
+    /// Where the start of a member was lost, nothing tells where the next one lies, nor when the last has ended.
+    fn unknown_member(&mut self, tid: u32) {
+        if let Some(group) = self.handing_back.remove(&tid) {
+            self.calls.remove(&group.call);
+            self.steps.push(Step::Dropped(group.call));
+        }
+    }
+
         if request.kind == UNMAP {
             self.last_unmap = Some(EndedUnmap {
                 serial: request.serial,

@@ -455,3 +455,27 @@ fn a_request_that_an_error_stopped_is_one() {
         "qemu Write 8192+4096 100-530 [file Write 8192+4096 510-520]"
     );
 }
+
+#[test]
+fn a_member_whose_start_was_lost_leaves_its_place_to_nobody() {
+    let outcome = run(
+        &topology(),
+        &[],
+        "# 100 acct-read 0x30d8 rel=0x10120 bytes=4096
+         101 acct-read 0x10d8 rel=0x10120 bytes=4096
+         102 acct-read 0x20d8 rel=0x10120 bytes=4096
+         103 preadv 0x1000 65536+12288 rel=0x10000
+         180 push 0x1000
+         181 acct-done 0x10d8 rel=0x10120
+         182 push 0x3000
+         183 acct-done 0x30d8 rel=0x10120
+         184 push 0x2000
+         185 acct-done 0x20d8 rel=0x10120",
+    );
+    let known: Vec<bool> = outcome.served.iter().map(|one| one.offset_known).collect();
+    assert_eq!(known, [true, false]);
+    assert_eq!(
+        super::tree(&outcome.served[0].span),
+        "qemu Read 65536+4096 101-180"
+    );
+}
