@@ -153,8 +153,8 @@ pub(super) struct Requests {
     in_flight: PointerMap<u64, Request>,
     /// The request that a thread started last and that has no call yet.
     waiting: PointerMap<u32, u64>,
-    /// SCSI and IDE: the request that an `opaque` continues.
-    by_opaque: PointerMap<u64, u64>,
+    /// SCSI and IDE: the request that an `opaque` continues: its cookie and serial.
+    by_opaque: PointerMap<u64, (u64, u64)>,
     calls: PointerMap<u64, OpenCall>,
     handing_back: PointerMap<u32, HandingBack>,
     /// Discards that QEMU does not account for, by element.
@@ -252,7 +252,8 @@ impl Requests {
                 left: call.bytes,
             };
             self.calls.insert(call.serial, open);
-            self.by_opaque.insert(event.object, cookie);
+            let life = (cookie, request.serial);
+            self.by_opaque.insert(event.object, life);
             if self.waiting.get(&event.tid) == Some(&cookie) {
                 self.waiting.remove(&event.tid);
             }
@@ -283,10 +284,16 @@ impl Requests {
             continues: None,
             calls: vec![call.serial],
         };
-        if self.discards.len() >= MAX_DISCARDS {
-            self.discards.clear();
+        // Their hand-back was not seen.
+        let many = self.discards.len() >= MAX_DISCARDS;
+        let mut unended: Vec<Request> = Vec::new();
+        if many {
+            unended.extend(self.discards.drain().map(|(_, (request, _))| request));
         }
-        self.discards.insert(event.object, (request, call.disk));
+        let old = self.discards.insert(event.object, (request, call.disk));
+        unended.extend(old.map(|(request, _)| request));
+        let calls = unended.iter().flat_map(|request| &request.calls);
+        self.steps.extend(calls.copied().map(Step::Dropped));
     }
 
     /// An element went back to the guest: a discard ends with that.
@@ -310,8 +317,9 @@ impl Requests {
                 .is_some_and(|request| request.calls.is_empty())
         };
         let continued = || {
-            let cookie = self.by_opaque.get(&event.object).copied();
-            cookie.filter(fits).filter(|_| acct != FLUSH)
+            let (cookie, serial) = *self.by_opaque.get(&event.object)?;
+            let own = self.in_flight.get(&cookie)?.serial == serial;
+            Some(cookie).filter(fits).filter(|_| own && acct != FLUSH)
         };
         // Where the distance is certain, a call that it gives no request has none, or one that was lost.
         if tie.bus == Bus::VirtioBlk
@@ -385,14 +393,6 @@ impl Requests {
         }
     }
 
-    pub(super) fn ended(&mut self, cookie: u64, failed: bool, disk: Option<u32>, event: &Event) {
-        self.place(cookie, event.tid);
-        let Some(request) = self.in_flight.remove(&cookie) else {
-            return;
-        };
-        if self.waiting.get(&request.tid) == Some(&cookie) {
-            self.waiting.remove(&request.tid);
-        }
     /// Where the start of a member was lost, nothing tells where the next one lies, nor when the last has ended.
     fn unknown_member(&mut self, tid: u32) {
         if let Some(group) = self.handing_back.remove(&tid) {
@@ -401,6 +401,14 @@ impl Requests {
         }
     }
 
+    pub(super) fn ended(&mut self, cookie: u64, failed: bool, disk: Option<u32>, event: &Event) {
+        self.place(cookie, event.tid);
+        let Some(request) = self.in_flight.remove(&cookie) else {
+            return;
+        };
+        if self.waiting.get(&request.tid) == Some(&cookie) {
+            self.waiting.remove(&request.tid);
+        }
         if request.kind == UNMAP {
             self.last_unmap = Some(EndedUnmap {
                 serial: request.serial,
@@ -456,7 +464,7 @@ impl Requests {
         if self.by_opaque.len() > 64 + 4 * self.in_flight.len() {
             let in_flight = &self.in_flight;
             self.by_opaque
-                .retain(|_, cookie| in_flight.contains_key(cookie));
+                .retain(|_, (cookie, _)| in_flight.contains_key(cookie));
         }
     }
 }

@@ -479,3 +479,24 @@ fn a_member_whose_start_was_lost_leaves_its_place_to_nobody() {
         "qemu Read 65536+4096 101-180"
     );
 }
+
+#[test]
+fn a_discard_whose_hand_back_was_lost_is_over_at_the_next_of_its_element() {
+    let outcome = run(
+        &topology(),
+        &[],
+        "100 acct-read 0x10d8 rel=0x10120 bytes=4096
+         101 preadv 0x1000 4096+4096 rel=0x10000
+         102 push 0x1000
+         103 acct-done 0x10d8 rel=0x10120
+         110 pdiscard 0x3000 65536+65536 rel=0x10000
+         # push 0x3000
+         210 pdiscard 0x3000 0+4096 rel=0x10000
+         260 push 0x3000",
+    );
+    assert_eq!(outcome.served.len(), 2);
+    assert_eq!(
+        super::tree(&outcome.served[1].span),
+        "qemu Discard 0+4096 210-260"
+    );
+}
