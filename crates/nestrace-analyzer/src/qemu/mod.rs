@@ -4,6 +4,7 @@
 //! with. Its latency ends when it is handed back to the guest where that was recorded
 //! (`virtqueue_push`, which comes before `block_acct_done`).
 
+mod again;
 mod backend;
 mod bus;
 mod meter;

@@ -10,6 +10,7 @@
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
+use super::again::Again;
 use super::bus::Bus;
 use super::{FLUSH, READ, UNMAP, WRITE};
 use crate::pointer::PointerMap;
@@ -97,6 +98,18 @@ struct Request {
     opaque: u64,
     continues: Option<u64>,
     calls: Vec<u64>,
+    again: Option<Again>,
+}
+
+impl Request {
+    /// Its place is known from now on.
+    fn lies_at(&mut self, offset: u64) {
+        self.offset = Some(offset);
+        let again = self.again.take();
+        if let Some(own) = again.and_then(|again| again.is_another_at(offset)) {
+            (self.serial, self.start_ns) = own;
+        }
+    }
 }
 
 /// A discard of SCSI that has ended: the next piece of its UNMAP begins right there.
@@ -209,6 +222,11 @@ impl Requests {
             opaque: 0,
             continues: None,
             calls: Vec::new(),
+            again: again.and_then(|old| old.offset).map(|offset| Again {
+                offset,
+                serial: self.serial,
+                start_ns: event.ts_ns,
+            }),
         };
         self.in_flight.insert(event.object, request);
         self.waiting.insert(event.tid, event.object);
@@ -242,7 +260,9 @@ impl Requests {
         if let Some((cookie, request)) =
             cookie.and_then(|cookie| Some((cookie, self.in_flight.get_mut(&cookie)?)))
         {
-            request.offset.get_or_insert(call.offset);
+            if request.offset.is_none() {
+                request.lies_at(call.offset);
+            }
             request.calls.push(call.serial);
             request.opaque = event.object;
             request.continues = self.last_unmap.and_then(|last| last.goes_on_with(request));
@@ -283,6 +303,7 @@ impl Requests {
             opaque: 0,
             continues: None,
             calls: vec![call.serial],
+            again: None,
         };
         // Their hand-back was not seen.
         let many = self.discards.len() >= MAX_DISCARDS;
@@ -383,7 +404,7 @@ impl Requests {
         };
         let end = group.next.saturating_add(request.bytes);
         if group.stats == request.stats && group.kind == request.kind && end <= group.end {
-            request.offset = Some(group.next);
+            request.lies_at(group.next);
             request.calls.push(group.call);
             request.merged = true;
             group.next = end;

@@ -500,3 +500,22 @@ fn a_discard_whose_hand_back_was_lost_is_over_at_the_next_of_its_element() {
         "qemu Discard 0+4096 210-260"
     );
 }
+
+#[test]
+fn a_request_elsewhere_is_not_the_one_before_that_starts_again() {
+    let outcome = run(
+        &topology(),
+        &[],
+        "100 acct-read 0x70d8 rel=0x20120 bytes=4096
+         101 preadv 0x8000 0+4096 rel=0x20000
+         # acct-done
+         500 acct-read 0x70d8 rel=0x20120 bytes=4096
+         501 preadv 0x8000 8192+4096 rel=0x20000
+         600 acct-done 0x70d8 rel=0x20120",
+    );
+    assert_eq!(outcome.served.len(), 1);
+    assert_eq!(
+        super::tree(&outcome.served[0].span),
+        "qemu Read 8192+4096 500-600"
+    );
+}
