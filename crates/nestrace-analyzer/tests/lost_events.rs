@@ -498,3 +498,20 @@ fn a_flush_whose_issue_was_lost_counts_once() {
     assert_eq!(put_back.counts.device_flushes, 1);
     assert_eq!(put_back.unlinked.values().sum::<u64>(), 1);
 }
+
+#[test]
+fn a_piece_without_an_end_leaves_its_bio_in_flight() {
+    let device = device(
+        "100 Q b1 W 0+8192
+         101 X f1 W 0+4096 rel=b1
+         102 G f1
+         103 G b1
+         110 D r1 W 0+4096 rel=f1
+         # C r1
+         200 Q f1 W 65536+4096
+         210 Q b4 W 131072+4096",
+    );
+    let writes = device.stats.expect("full").histograms.all.write;
+    // None, then b1, then b1 and what lives at f1 now.
+    assert_eq!(writes.expect("writes").outstanding[..2], [2, 1]);
+}

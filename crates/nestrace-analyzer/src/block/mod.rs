@@ -256,7 +256,9 @@ impl BlockLayer {
         }
         self.meter(old.device).check.reused_while_live += 1;
         let home = self.meter(old.home);
-        home.stats.gone(ts_ns);
+        if old.root.is_none() {
+            home.stats.gone(ts_ns);
+        }
         if old.waits() {
             home.stats.at_queue.leaves();
         }
