@@ -1,5 +1,6 @@
 //! `nestrace lab` where something is missing or wrong: nothing is built, and one line says why.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -57,6 +58,26 @@ fn a_plan_with_a_typo_ends_with_3_and_its_place_whatever_is_missing() {
             "{stderr}"
         );
     }
+}
+
+/// Where the lab has what it needs it refuses the folder; elsewhere it says what is missing.
+#[test]
+fn a_folder_that_is_refused_stays_whose_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("passwd");
+    std::fs::write(&file, "x").unwrap();
+    let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
+    let before = (owner(folder.path()), owner(&file));
+    let output = Command::new(env!("CARGO_BIN_EXE_nestrace"))
+        .args(["lab", "run", "quick", "-o"])
+        .arg(folder.path())
+        .envs([("SUDO_UID", "1234"), ("SUDO_GID", "1235")])
+        .stdin(Stdio::null())
+        .output()
+        .expect("nestrace runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(3 | 4)), "{stderr}");
+    assert_eq!((owner(folder.path()), owner(&file)), before, "{stderr}");
 }
 
 #[test]

@@ -141,6 +141,33 @@ fn a_guests_full_disk_leaves_the_hosts_damage() {
     assert_eq!(read_manifest(&out).state, State::Repaired);
 }
 
+/// It cuts a stream, which was counted. A batch that was whole once was not damaged by it.
+#[test]
+fn a_full_disk_excuses_no_damage_that_came_later() {
+    let folder = tempfile::tempdir().expect("folder");
+    let damaged = bundle(folder.path(), "damaged");
+    let mut told = manifest();
+    told.losses = vec![Loss {
+        source: "disk_full".to_owned(),
+        guest: None,
+        events: 3,
+    }];
+    fs::write(damaged.join("manifest.json"), told.to_json()).expect("manifest");
+    let place = damaged.join("host.arrows");
+    let mut bytes = fs::read(&place).expect("stream");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    fs::write(&place, bytes).expect("stream");
+    let (before, _) = analysis(&damaged);
+    let trace = &before["trace"];
+    assert_eq!(trace["truncated"], false);
+    assert!(trace["lost"].as_u64() > Some(3), "{trace}");
+    let (outcome, out) = repair(&damaged, &[]);
+    outcome.done();
+    assert_eq!(analysis(&out).0, before);
+    assert_eq!(read_manifest(&out).state, State::Complete);
+}
+
 #[test]
 fn damage_inside_a_guest_is_the_guests() {
     let folder = tempfile::tempdir().expect("folder");
