@@ -114,6 +114,32 @@ fn a_step_shortly_after_a_long_one() {
     assert!(fraction(&said, &requests) > 0.99);
 }
 
+/// Found by [`the_truth_is_inside`].
+#[test]
+fn three_short_steps_after_a_long_one() {
+    let load = Load {
+        seed: 15_013_366_354_557_366_968,
+        n: 1670,
+        every_ns: 634_477,
+        keys: 1,
+        flush_per_mille: 255,
+        there_ns: (119_376, 149_899),
+        service_ns: (1769, 2179),
+        back_ns: (147_260, 354_073),
+        serial: true,
+        ..Load::default()
+    };
+    let changes = [
+        (5_211_550_434, Change::Leap(2_046_433_597)),
+        (5_361_550_434, Change::Leap(5_000_000)),
+        (5_525_924_327, Change::Leap(5_000_000)),
+        (5_675_924_327, Change::Leap(5_000_000)),
+    ];
+    let clock = TrueClock::new(0, HOST_NS, 0, &changes);
+    let (requests, said) = check(&load, &clock, ClockStart::default());
+    assert!(fraction(&said, &requests) > 0.5, "{:?}", said.clock);
+}
+
 #[test]
 fn too_few_requests_tell_no_clock() {
     let load = Load {

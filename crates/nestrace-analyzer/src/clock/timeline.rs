@@ -12,7 +12,7 @@ use super::trails::Trails;
 /// More than any two kernels make of their clocks, parts per million.
 const MOST_RHO_PPM: u32 = 300_000;
 /// Pieces whose bands are kept for requests that were in flight when they ended.
-const KEPT: usize = 4;
+const KEPT: usize = 16;
 
 /// A stretch in which the guest's clock runs on.
 #[derive(Debug)]
@@ -126,6 +126,8 @@ fn hull(a: Band, b: Band) -> Band {
 pub(super) struct Timeline {
     rho_ppm: u64,
     pieces: VecDeque<Piece>,
+    /// There were others before these.
+    is_cut: bool,
     /// Those that are over and whose bands nobody needs any more.
     over: Trails,
     exchanges: u64,
@@ -143,6 +145,7 @@ impl Timeline {
             // The band lies over the guest's time, which runs up to ρ slower than the host's.
             rho_ppm: (rho_ppm * 1_000_000).div_ceil(1_000_000 - rho_ppm),
             pieces: VecDeque::new(),
+            is_cut: false,
             over: Trails::default(),
             exchanges: 0,
         }
@@ -187,10 +190,12 @@ impl Timeline {
             && let Some(piece) = self.pieces.pop_front()
         {
             self.over.add(piece.trail);
+            self.is_cut = true;
         }
     }
 
-    /// The pieces that a time of the guest's clock can lie in: one, or two around a step.
+    /// The pieces that a time of the guest's clock can lie in: one, or two around a step; none where it can lie before
+    /// those that are kept.
     fn at(&self, guest_ns: u64) -> RangeInclusive<usize> {
         if self.pieces.len() == 1 {
             return 0..=0;
@@ -201,10 +206,10 @@ impl Timeline {
             .pieces
             .get(last)
             .is_none_or(|piece| piece.from_ns <= guest_ns);
-        if sure {
-            last..=last
-        } else {
-            last.saturating_sub(1)..=last
+        match last {
+            _ if sure => last..=last,
+            0 if self.is_cut => RangeInclusive::new(1, 0),
+            _ => last.saturating_sub(1)..=last,
         }
     }
 
