@@ -1,7 +1,6 @@
 //! What a guest has in flight is bounded: it is not trusted, and may begin I/O for ever and end none.
 
 use super::Session;
-use crate::block::Above;
 use crate::chains::NO_END;
 
 /// Bios without an end, requests without one, flushes, and ended requests of bios without an end, of each
@@ -17,14 +16,8 @@ impl Session {
         if !self.block_events.is_multiple_of(BOUND_EVENTS) {
             return;
         }
-        let mut above = Above {
-            images: &mut self.images,
-            activity: &mut [],
-            files: &mut self.files,
-            threads: &self.threads,
-            reasons: self.reasons,
-        };
-        let given_up = self.block.give_up_beyond(MAX_IN_FLIGHT, ts_ns, &mut above);
+        let given_up =
+            self.change_block(|block, above| block.give_up_beyond(MAX_IN_FLIGHT, ts_ns, above));
         self.have_no_end(given_up, ts_ns, NO_END);
         // Some of them began another life, and had no end to be told.
         if let Some(numbers) = self

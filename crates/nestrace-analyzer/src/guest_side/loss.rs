@@ -4,7 +4,6 @@ use nestrace_abi::Source;
 use nestrace_trace::Event;
 
 use super::Session;
-use crate::block::Above;
 use crate::loss_counts::LossCounts;
 use crate::span::BioSpan;
 
@@ -22,14 +21,7 @@ impl Session {
     }
 
     fn interrupted(&mut self, ts_ns: u64) {
-        let mut above = Above {
-            images: &mut self.images,
-            activity: &mut [],
-            files: &mut self.files,
-            threads: &self.threads,
-            reasons: self.reasons,
-        };
-        let in_flight = self.block.interrupted(ts_ns, &mut above);
+        let in_flight = self.change_block(|block, above| block.interrupted(ts_ns, above));
         self.have_no_end(in_flight, ts_ns, "lost_events");
     }
 

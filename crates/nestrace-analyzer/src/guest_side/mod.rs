@@ -218,6 +218,13 @@ impl Session {
             }
             _ => {}
         }
+        self.change_block(|block, above| block.push(kind, event, above));
+        self.block_events += 1;
+        self.bound(event.ts_ns);
+    }
+
+    /// Changes what is known of the guest's block layer.
+    fn change_block<T>(&mut self, change: impl FnOnce(&mut BlockLayer, &mut Above<'_>) -> T) -> T {
         let mut above = Above {
             images: &mut self.images,
             activity: &mut [],
@@ -225,9 +232,7 @@ impl Session {
             threads: &self.threads,
             reasons: self.reasons,
         };
-        self.block.push(kind, event, &mut above);
-        self.block_events += 1;
-        self.bound(event.ts_ns);
+        change(&mut self.block, &mut above)
     }
 
     fn disk_mut(&mut self, dev: u32) -> Option<&mut DiskCounts> {
