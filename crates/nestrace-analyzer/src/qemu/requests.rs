@@ -22,7 +22,7 @@ const BDRV_REQ_FUA: u32 = 0x10;
 /// What QEMU's requests did since the last drain.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A call into the block graph began.
+    /// A call into the block graph began; told again where its request is known only later.
     Called(Call),
     /// A request ended.
     Ended(Ended),
@@ -159,6 +159,18 @@ struct OpenCall {
     left: u64,
 }
 
+/// A call of a batch on virtio-blk before the distance to its request is certain: the first of a recording.
+#[derive(Clone, Copy, Debug)]
+struct EarlyCall {
+    call: Call,
+    acct: usize,
+    opaque: u64,
+    tid: u32,
+}
+
+/// Such calls that are remembered.
+const MAX_EARLY: usize = 256;
+
 /// The requests of one QEMU.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
@@ -173,6 +185,7 @@ pub(super) struct Requests {
     /// Discards that QEMU does not account for, by element.
     discards: PointerMap<u64, (Request, Option<u32>)>,
     last_unmap: Option<EndedUnmap>,
+    early: Vec<EarlyCall>,
     serial: u64,
     pub steps: Vec<Step>,
 }
@@ -239,6 +252,9 @@ impl Requests {
             Kind::AioFlush => (FLUSH, What::Flush),
             _ => (UNMAP, What::Discard),
         };
+        if let Some(cookie) = tie.by_distance {
+            self.tie_early(cookie.wrapping_sub(event.object));
+        }
         let cookie = self.cookie(acct, event, tie);
         self.serial += 1;
         let mut call = Call {
@@ -257,31 +273,70 @@ impl Requests {
         if acct == FLUSH {
             (call.offset, call.bytes) = (0, 0);
         }
-        if let Some((cookie, request)) =
-            cookie.and_then(|cookie| Some((cookie, self.in_flight.get_mut(&cookie)?)))
-        {
-            if request.offset.is_none() {
-                request.lies_at(call.offset);
+        match cookie {
+            Some(cookie) => self.serves(cookie, &call, event.object, event.tid),
+            None if tie.bus == Bus::VirtioBlk && tie.by_distance.is_none() => {
+                if self.early.len() >= MAX_EARLY {
+                    self.early.remove(0);
+                }
+                self.early.push(EarlyCall {
+                    call,
+                    acct,
+                    opaque: event.object,
+                    tid: event.tid,
+                });
             }
-            request.calls.push(call.serial);
-            request.opaque = event.object;
-            request.continues = self.last_unmap.and_then(|last| last.goes_on_with(request));
-            let open = OpenCall {
-                offset: call.offset,
-                bytes: call.bytes,
-                left: call.bytes,
-            };
-            self.calls.insert(call.serial, open);
-            let life = (cookie, request.serial);
-            self.by_opaque.insert(event.object, life);
-            if self.waiting.get(&event.tid) == Some(&cookie) {
-                self.waiting.remove(&event.tid);
-            }
+            None => {}
         }
         if call.unaccounted && tie.bus == Bus::VirtioBlk && acct == UNMAP {
             self.unaccounted_discard(&mut call, event);
         }
         self.steps.push(Step::Called(call));
+    }
+
+    /// A call is its request's.
+    fn serves(&mut self, cookie: u64, call: &Call, opaque: u64, tid: u32) {
+        let Some(request) = self.in_flight.get_mut(&cookie) else {
+            return;
+        };
+        if request.offset.is_none() {
+            request.lies_at(call.offset);
+        }
+        request.calls.push(call.serial);
+        request.opaque = opaque;
+        request.continues = self.last_unmap.and_then(|last| last.goes_on_with(request));
+        let open = OpenCall {
+            offset: call.offset,
+            bytes: call.bytes,
+            left: call.bytes,
+        };
+        self.calls.insert(call.serial, open);
+        let life = (cookie, request.serial);
+        self.by_opaque.insert(opaque, life);
+        if self.waiting.get(&tid) == Some(&cookie) {
+            self.waiting.remove(&tid);
+        }
+    }
+
+    /// The distance is certain: the calls before it find their requests, where these have not ended.
+    fn tie_early(&mut self, distance: u64) {
+        for early in std::mem::take(&mut self.early) {
+            let cookie = early.opaque.wrapping_add(distance);
+            let is_its_own = self.in_flight.get(&cookie).is_some_and(|request| {
+                request.kind == early.acct
+                    && request.tid == early.tid
+                    && request.calls.is_empty()
+                    && request.start_ns <= early.call.start_ns
+            });
+            if is_its_own {
+                let call = Call {
+                    unaccounted: false,
+                    ..early.call
+                };
+                self.serves(cookie, &call, early.opaque, early.tid);
+                self.steps.push(Step::Called(call));
+            }
+        }
     }
 
     /// QEMU 7.2 does not account for the guest's discards on virtio-blk, but hands them back like any

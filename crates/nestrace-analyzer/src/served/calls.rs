@@ -57,6 +57,24 @@ impl OpenCall {
         (self.call.guest, self.call.serial)
     }
 
+    /// It is of these disks, and was there when the file I/O began.
+    fn was_there(&self, file: &FileIoSpan, disks: &[u32]) -> bool {
+        self.call.guest == file.guest
+            && self.call.start_ns <= file.start_ns
+            && self.disk.is_none_or(|disk| disks.contains(&disk))
+    }
+
+    /// The file I/O moves the buffer that the call has to move next.
+    fn has_next_buffer(&self, file: &FileIoSpan) -> bool {
+        file.buffer != 0
+            && self.next_buffer() == Some(file.buffer)
+            && file.bytes <= self.call.bytes.saturating_sub(self.data_bytes())
+            && matches!(
+                (file.op, self.call.what),
+                (op::READ, What::Read) | (op::WRITE, What::Write)
+            )
+    }
+
     fn data(&self) -> impl Iterator<Item = &Tied> {
         self.files.iter().filter(|tied| tied.how == How::Data)
     }
@@ -142,7 +160,9 @@ impl Calls {
             }
             self.unaccounted.push(open);
         } else {
-            self.open.insert(open.key(), open);
+            let key = open.key();
+            self.unaccounted.retain(|other| other.key() != key);
+            self.open.insert(key, open);
         }
     }
 
@@ -221,16 +241,8 @@ impl Calls {
     /// Newly allocated clusters are in no map: the buffer is the guest's own, if nobody copied. Gives the
     /// call and where on the guest's disk the data lies.
     fn by_buffer(&self, file: &FileIoSpan, disks: &[u32]) -> Option<((u32, u64), u64)> {
-        let same = |call: &&OpenCall| {
-            file.buffer != 0
-                && call.next_buffer() == Some(file.buffer)
-                && file.bytes <= call.call.bytes.saturating_sub(call.data_bytes())
-                && matches!(
-                    (file.op, call.call.what),
-                    (op::READ, What::Read) | (op::WRITE, What::Write)
-                )
-        };
-        let mut found = self.in_flight(file, disks).filter(same);
+        let in_flight = self.in_flight(file, disks);
+        let mut found = in_flight.filter(|call| call.has_next_buffer(file));
         let call = found.next()?;
         let alone = found.next().is_none();
         alone.then(|| {
@@ -247,11 +259,8 @@ impl Calls {
         file: &'a FileIoSpan,
         disks: &'a [u32],
     ) -> impl Iterator<Item = &'a OpenCall> {
-        self.open.values().filter(move |call| {
-            call.call.guest == file.guest
-                && call.call.start_ns <= file.start_ns
-                && call.disk.is_none_or(|disk| disks.contains(&disk))
-        })
+        let calls = self.open.values();
+        calls.filter(move |call| call.was_there(file, disks))
     }
 
     fn tie(&mut self, key: (u32, u64), file: &FileIoSpan, how: How, shared: bool, ambiguous: bool) {
@@ -303,6 +312,9 @@ impl Calls {
         } else {
             (How::Metadata, Vec::new())
         };
+        if keys.is_empty() && self.is_data_of_unaccounted(file, &disks) {
+            return Fate::Unaccounted;
+        }
         let (how, keys) = if keys.is_empty() && !clusters.is_raw(file.image) {
             (How::Metadata, self.who_could_wait(file, &disks))
         } else {
@@ -383,11 +395,22 @@ impl Calls {
     }
 
     fn is_unaccounted(&self, file: &FileIoSpan, disks: &[u32]) -> bool {
-        self.unaccounted.iter().any(|call| {
-            call.call.guest == file.guest
-                && call.call.start_ns <= file.start_ns
-                && call.disk.is_none_or(|disk| disks.contains(&disk))
-        })
+        self.unaccounted_of(file, disks).next().is_some()
+    }
+
+    /// Whether it moves the guest's own buffer for one of them: it is no table of the image.
+    fn is_data_of_unaccounted(&self, file: &FileIoSpan, disks: &[u32]) -> bool {
+        let mut calls = self.unaccounted_of(file, disks);
+        calls.any(|call| call.has_next_buffer(file))
+    }
+
+    fn unaccounted_of<'a>(
+        &'a self,
+        file: &'a FileIoSpan,
+        disks: &'a [u32],
+    ) -> impl Iterator<Item = &'a OpenCall> {
+        let calls = self.unaccounted.iter();
+        calls.filter(move |call| call.was_there(file, disks))
     }
 }
 
