@@ -134,11 +134,26 @@ impl<'b> Capture<'b> {
             return News::default();
         }
         let refused = self.backend.update(&facts);
+        let is_recorded_now = self.forget_refused(&facts, &refused);
         self.facts = facts;
         News {
             facts: true,
-            refused: self.take_refused(refused),
+            refused: self.take_refused(refused) || is_recorded_now,
         }
+    }
+
+    /// Disks that were refused before and are not any more; whether there is one. Where something else failed, nothing
+    /// is known of them.
+    fn forget_refused(&mut self, facts: &Facts, refused: &[Refused]) -> bool {
+        let is_disk = |name: &str| facts.disks.iter().any(|disk| disk.name == name);
+        let known = &mut self.attached.refused;
+        let n_known = known.len();
+        if refused.iter().all(|new| is_disk(&new.name)) {
+            known.retain(|old| {
+                !is_disk(&old.name) || refused.iter().any(|new| new.name == old.name)
+            });
+        }
+        known.len() < n_known
     }
 
     /// Adds what is not yet known to be refused; whether there was any.

@@ -8,8 +8,6 @@ use super::{Connection, Moved};
 
 /// Bytes of batches that may wait: at 10 bytes an event some 400,000 events.
 const MAX_WAITING: usize = 4 << 20;
-/// And of everything, for changed facts: they have room wherever a batch has.
-const MAX_WAITING_FACTS: usize = MAX_WAITING + (1 << 20);
 /// Answers to pings that may wait; a recorder asks a few times a second.
 const MAX_PONGS: usize = 64;
 
@@ -23,8 +21,11 @@ pub struct Outbox {
     current: Option<(Vec<u8>, usize)>,
     /// Bytes of all that wait in `frames`.
     waiting: usize,
-    /// The newest facts, where they have found no room yet.
+    /// The newest facts. They go before all but the session's first frame: an answer that overtook them would show a
+    /// later time of the guest than theirs.
     facts: Option<Vec<u8>>,
+    /// The session's first frame has gone.
+    is_begun: bool,
     dropped: u64,
     /// How many of these the recorder is told of by what waits or has gone.
     told: u64,
@@ -46,20 +47,12 @@ impl Outbox {
         is_frame
     }
 
-    /// Adds facts, of which the newest count: if they have no room, they wait for it, and newer ones take their
-    /// place.
+    /// Adds facts, of which the newest count: they take the place of older ones that still wait.
     pub fn push_facts(&mut self, message: &AgentMessage<'_>) {
-        let frame = encoded(message);
-        if self.waiting + frame.len() > MAX_WAITING_FACTS {
-            self.facts = Some(frame);
-        } else {
-            self.facts = None;
-            self.push_frame(frame);
-        }
+        self.facts = Some(encoded(message)).filter(|frame| !frame.is_empty());
     }
 
-    /// Adds a batch of so many events if it has room, behind what is to be known before it: changed facts, and
-    /// that events are missing at this place.
+    /// Adds a batch of so many events if it has room, behind the word that events are missing at this place.
     pub fn push_batch(&mut self, payload: &[u8], n_events: u64) {
         let mut goes = self.waiting + payload.len() <= MAX_WAITING;
         if goes {
@@ -71,11 +64,8 @@ impl Outbox {
         }
     }
 
-    /// Adds what is otherwise said with the next batch: facts that had no room, and how many events found none.
+    /// Adds what is otherwise said with the next batch: how many events found no room.
     pub fn push_late(&mut self) {
-        if let Some(facts) = self.facts.take() {
-            self.push_frame(facts);
-        }
         if self.told != self.dropped {
             self.told = self.dropped;
             self.push(&AgentMessage::Loss(Lost {
@@ -105,7 +95,8 @@ impl Outbox {
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.current.is_none() && self.pongs.is_empty() && self.frames.is_empty()
+        let nothing = self.pongs.is_empty() && self.frames.is_empty() && self.facts.is_none();
+        nothing && self.current.is_none()
     }
 
     /// Forgets everything but the rest of a frame that the other side has begun to read.
@@ -114,6 +105,7 @@ impl Outbox {
         self.frames.clear();
         self.waiting = 0;
         self.facts = None;
+        self.is_begun = false;
         (self.dropped, self.told) = (0, 0);
     }
 
@@ -138,9 +130,15 @@ impl Outbox {
     }
 
     fn next(&mut self) -> Option<(Vec<u8>, usize)> {
-        let frame = self.pongs.pop_front().or_else(|| {
+        let facts = if self.is_begun || self.frames.is_empty() {
+            self.facts.take()
+        } else {
+            None
+        };
+        let frame = facts.or_else(|| self.pongs.pop_front()).or_else(|| {
             let frame = self.frames.pop_front()?;
             self.waiting = self.waiting.saturating_sub(frame.len());
+            self.is_begun = true;
             Some(frame)
         })?;
         Some((frame, 0))
@@ -247,20 +245,26 @@ mod tests {
     }
 
     #[test]
-    fn facts_at_a_stuck_port_are_bounded_and_the_newest_goes() {
+    fn facts_at_a_stuck_port_are_bounded_and_go_before_what_is_later() {
         let mut outbox = Outbox::default();
+        outbox.push(&AgentMessage::Notice("first".to_owned()));
+        outbox.push_batch(b"waits", 1);
         for mono_ns in 0..100 {
             outbox.push_facts(&hello(mono_ns));
         }
-        assert!(outbox.waiting <= MAX_WAITING_FACTS && outbox.facts.is_some());
+        outbox.push_pong(1, 2);
         let mut sent = Vec::new();
         take(&mut outbox, usize::MAX, &mut sent);
         assert!(outbox.is_empty());
-        outbox.push_batch(b"of a new disk", 1);
-        sent.clear();
-        take(&mut outbox, usize::MAX, &mut sent);
-        let (hello, batch) = (FrameKind::Hello as u16, FrameKind::Batch as u16);
-        assert_eq!(kinds(&sent), [hello, batch]);
+        // The answer was made after the facts. The session's first frame is before both.
+        let kind = |kind: FrameKind| kind as u16;
+        let expected = [
+            FrameKind::Pong,
+            FrameKind::Notice,
+            FrameKind::Hello,
+            FrameKind::Batch,
+        ];
+        assert_eq!(kinds(&sent), expected.map(kind));
         let newest = b"\"mono_ns\":99,";
         assert!(sent.windows(newest.len()).any(|bytes| bytes == newest));
     }

@@ -229,6 +229,14 @@ impl BundleDir {
         older.map_or(Ok(()), |older| remove_bundle(&self.around, &older))
     }
 
+    /// Bytes that [`Self::settle`] will give back.
+    #[must_use]
+    pub fn older_bytes(&self) -> u64 {
+        let older = self.older.as_deref();
+        let older = older.and_then(|path| self.around.open_dir(name_of(path)).ok());
+        older.map_or(0, |dir| dir.allocated_bytes())
+    }
+
     /// Removes what was created: the recording did not begin. An older bundle has its name again.
     pub fn discard(&mut self) {
         let Some(older) = self.older.take() else {

@@ -57,8 +57,10 @@ impl Recorder {
         self.manifest.losses = self.losses();
         self.manifest.end_reason = reason.to_owned();
         self.manifest.state = State::Complete;
+        // Nobody wants the older one back now, also where the last manifest finds no room.
+        let settled = self.settle();
         self.dir.close(&self.manifest)?;
-        self.settle()?;
+        settled?;
         let live_ns = self
             .manifest
             .end_mono_ns

@@ -44,8 +44,14 @@ pub struct AgentStatus {
 }
 
 impl GuestSides {
-    /// Connects to the guests' agents. An agent that cannot be spoken to is no error.
-    pub fn start(choice: &Choice, topology: &Topology, dir: &Arc<HeldDir>, detail: &str) -> Self {
+    /// Connects to the guests' agents. An agent that cannot be spoken to is no error. `to_come` bytes of the file system
+    /// will be free soon.
+    pub fn start(
+        choice: &Choice,
+        topology: &Topology,
+        (dir, to_come): (&Arc<HeldDir>, u64),
+        detail: &str,
+    ) -> Self {
         let mut sides = Self::default();
         let mut places = Vec::new();
         for guest in &topology.guests {
@@ -59,7 +65,7 @@ impl GuestSides {
             }
         }
         // From its first byte on: what a guest sends before the first look may be more than there is room for.
-        let share_bytes = share(dir, places.len()).unwrap_or(u64::MAX);
+        let share_bytes = share(dir, places.len(), to_come).unwrap_or(u64::MAX);
         match Agents::start(&places, dir, detail, share_bytes) {
             Ok(agents) => sides.agents = agents,
             Err(error) => sides
@@ -170,7 +176,11 @@ impl Recorder {
 
     /// Guests may fill the file system less than the host's own stream may.
     pub(super) fn limit_guests(&self) {
-        if let Some(share) = share(self.dir.held(), self.sides.agents.len()) {
+        if let Some(share) = share(
+            self.dir.held(),
+            self.sides.agents.len(),
+            self.dir.older_bytes(),
+        ) {
             self.sides.agents.set_limit(|now| now.saturating_add(share));
         }
     }
@@ -187,12 +197,13 @@ impl Recorder {
     }
 }
 
-/// Bytes by which the streams of each of `n` guests may grow in this folder. `None` without guests, or where
+/// Bytes by which the streams of each of `n` guests may grow in this folder, where `to_come` more will be free. `None` without guests, or where
 /// the file system does not say what is free.
-fn share(dir: &HeldDir, n: usize) -> Option<u64> {
+fn share(dir: &HeldDir, n: usize, to_come: u64) -> Option<u64> {
     let space = fstatvfs(dir).ok()?;
     let block = space.fragment_size();
     let free = space.blocks_available().saturating_mul(block);
+    let free = free.saturating_add(to_come);
     let reserve = RESERVE_BYTES.min(space.blocks().saturating_mul(block) / 8);
     let room = free.saturating_sub(reserve) / 2;
     room.checked_div(n as u64)
@@ -208,8 +219,10 @@ mod tests {
         let dir = HeldDir::around(&folder.path().join("bundle")).unwrap();
         let space = fstatvfs(&dir).unwrap();
         let free = space.blocks_available() * space.fragment_size();
-        let [one, two] = [1, 2].map(|n| share(&dir, n).unwrap());
+        let [one, two] = [1, 2].map(|n| share(&dir, n, 0).unwrap());
         assert!(one <= free / 2 + (64 << 20) && two <= one / 2 + (64 << 20));
-        assert_eq!(share(&dir, 0), None);
+        let more = share(&dir, 1, 4 << 30).unwrap();
+        assert!(more + (64 << 20) >= one + (2 << 30));
+        assert_eq!(share(&dir, 0, 0), None);
     }
 }

@@ -121,6 +121,29 @@ impl HeldDir {
         let _ = fchown(&self.0, Some(uid), Some(gid));
     }
 
+    /// Whether it has a plain file of that name, with no other name, that its own owner or this user made.
+    #[must_use]
+    pub fn has_own(&self, name: impl AsRef<Path>) -> bool {
+        let file = self.open_as(name.as_ref(), OFlag::O_PATH);
+        let of_file = file.and_then(|file| file.metadata());
+        let (Ok(file), Ok(dir)) = (of_file, self.0.metadata()) else {
+            return false;
+        };
+        let owners = [dir.uid(), Uid::effective().as_raw()];
+        file.is_file() && file.nlink() == 1 && owners.contains(&file.uid())
+    }
+
+    /// Bytes that the files in it take.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        let of = |name: OsString| {
+            let file = self.open_as(Path::new(&name), OFlag::O_PATH).ok()?;
+            Some(file.metadata().ok()?.blocks().saturating_mul(512))
+        };
+        let names = self.names().unwrap_or_default().into_iter();
+        names.filter_map(of).fold(0, u64::saturating_add)
+    }
+
     /// What is in it.
     ///
     /// # Errors

@@ -207,7 +207,7 @@ impl Recorder {
             sides: GuestSides::start(
                 &options.agent,
                 &options.topology,
-                dir.held(),
+                (dir.held(), dir.older_bytes()),
                 &manifest.detail,
             ),
             images,

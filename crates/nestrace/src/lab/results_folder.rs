@@ -17,7 +17,7 @@ pub fn give_to_user(folder: &Path) {
 /// The folder, where the lab has accepted it: then its mark is in it.
 fn results_folder(folder: &Path) -> Option<HeldDir> {
     let folder = HeldDir::open(folder).ok()?;
-    folder.has(experiment::MARK).then_some(folder)
+    folder.has_own(experiment::MARK).then_some(folder)
 }
 
 /// Writes a file of the report. The folder was given away: no link in it is followed.
@@ -36,6 +36,10 @@ mod tests {
         assert!(results_folder(&root.path().join("nothing")).is_none());
         std::fs::write(root.path().join("passwd"), "x").unwrap();
         assert!(results_folder(root.path()).is_none());
+        // Whatever else is called so.
+        std::fs::create_dir(root.path().join(experiment::MARK)).unwrap();
+        assert!(results_folder(root.path()).is_none());
+        std::fs::remove_dir(root.path().join(experiment::MARK)).unwrap();
         std::fs::write(root.path().join(experiment::MARK), "").unwrap();
         assert!(results_folder(root.path()).is_some());
     }
