@@ -272,7 +272,7 @@ pub struct Check {
     pub reused_while_live: u64,
     /// Requests issued again without a completion or requeue in between.
     pub reissued_while_live: u64,
-    /// Requests that must have completed although no completion was seen.
+    /// Completions, of requests or of parts of them, that must have been although they were not seen.
     pub completions_missed: u64,
     /// What these requests would have added.
     pub missed: Missed,

@@ -351,7 +351,9 @@ impl BlockLayer {
         if untraced_merge {
             meter.check.untraced_merges += 1;
             meter.figures.merged(request.issued_ns);
-            meter.stats.merged(whose.0);
+            if request.n_bios > 1 {
+                meter.stats.merged(whose.0);
+            }
         } else if lost_merge {
             meter.stats.at_queue.leaves();
         }

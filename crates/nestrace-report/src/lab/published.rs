@@ -217,7 +217,7 @@ fn largest_degradation(compared: &[&Row], all: &[Row]) -> Option<String> {
         return (!compared.is_empty()).then(|| none.to_owned());
     }
     let expected = comparisons.expected() / 2.0;
-    if slower == 0 || chance::at_least(slower, n, expected / n as f64) > LEVEL {
+    if slower == 0 || chance::slower_at_least(slower, compared, all) > LEVEL {
         return Some(format!(
             "none beyond chance: {slower} of {n} slower, {expected:.0} if all were equal"
         ));

@@ -70,7 +70,10 @@ fn by_chance(rows: &[Row]) -> Option<String> {
     if n_apart.count() == 0 || expected < 0.5 {
         return None;
     }
-    let mut sentence = format!("Were all equal, chance would tell {expected:.0} of them apart");
+    let mut sentence = format!(
+        "Were all equal, chance would tell {:.0} of them apart",
+        expected.round()
+    );
     if let Some(n) = comparisons.repetitions() {
         let one_of = (1.0 / chance::apart(n, n)).round();
         let repetitions = units::of(n as u64, "repetition", "repetitions");
@@ -82,8 +85,16 @@ fn by_chance(rows: &[Row]) -> Option<String> {
 
 /// How likely it is at most that any two of equal cells lie apart.
 pub(super) fn any_apart_by_chance<'r>(rows: impl Iterator<Item = &'r Row>) -> f64 {
-    let n_of = |row: &Row| row.relative.map_or(0, |relative| relative.n);
-    let all: Vec<usize> = rows.map(n_of).collect();
+    let rows: Vec<&Row> = rows.collect();
+    // Divided by different baselines, equal cells lie apart as these do.
+    if rows
+        .windows(2)
+        .any(|two| two[0].baseline != two[1].baseline)
+    {
+        return 1.0;
+    }
+    let n_of = |row: &&Row| row.relative.map_or(0, |relative| relative.n);
+    let all: Vec<usize> = rows.iter().map(n_of).collect();
     let pairs = all
         .iter()
         .enumerate()
@@ -133,6 +144,9 @@ struct Agreement<'r> {
     n_guests: usize,
     guests: Vec<&'r str>,
     cells: Vec<&'r Row>,
+    /// Baselines, and those all of whose cells agree: a folder that is passed through shares another guest's.
+    n_baselines: usize,
+    n_agree: usize,
     /// How likely a cell has it if it is equal to its baseline, at most.
     p: f64,
 }
@@ -149,8 +163,17 @@ impl<'r> Agreement<'r> {
             let (own, baseline) = chance::repetitions(row, all)?;
             Some(chance::apart(own, baseline) / 2.0)
         });
+        let baselines = distinct(own.iter().filter_map(|row| row.baseline.as_deref()));
+        let all_agree = |id: &&&str| {
+            let mut cells = own
+                .iter()
+                .filter(|row| row.baseline.as_deref() == Some(**id));
+            cells.all(|row| row.verdict == verdict)
+        };
         Self {
             verdict,
+            n_baselines: baselines.len(),
+            n_agree: baselines.iter().filter(all_agree).count(),
             n_guests: guests.len(),
             cells: agree.iter().flat_map(|guest| of_guest(guest)).collect(),
             guests: agree,
@@ -160,7 +183,7 @@ impl<'r> Agreement<'r> {
 
     /// How likely so many agree if all are equal to their baselines.
     fn by_chance(&self) -> f64 {
-        chance::at_least(self.guests.len(), self.n_guests, self.p)
+        chance::at_least(self.n_agree, self.n_baselines, self.p)
     }
 
     fn sentence(&self, workload: &str, host: &str) -> String {

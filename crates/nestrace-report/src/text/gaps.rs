@@ -145,8 +145,8 @@ fn missing_ends(device: &str, check: &Check) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{device}: {} and {} have no recorded end: completed I/Os, bytes and latencies are short of them",
-        of(check.completions_missed, "request", "requests"),
+        "{device}: {} of requests and the ends of {} were not recorded: completed I/Os, bytes and latencies are short of them",
+        of(check.completions_missed, "completion", "completions"),
         of(bios, "bio", "bios"),
     ))
 }
