@@ -10,6 +10,12 @@
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
+mod discards;
+mod early;
+
+use discards::EndedUnmap;
+use early::EarlyCall;
+
 use super::again::Again;
 use super::bus::Bus;
 use super::{FLUSH, READ, UNMAP, WRITE};
@@ -51,9 +57,6 @@ pub(crate) struct Call {
     /// No accounted request stands behind it, and nothing tells when it is handed back.
     pub unaccounted: bool,
 }
-
-/// Discards in flight that are remembered; more are not, or their hand-back is not seen.
-const MAX_DISCARDS: usize = 1 << 12;
 
 /// A request that `block_acct_done` or `block_acct_failed` ended, or the hand-back of one that is not
 /// accounted for.
@@ -112,21 +115,6 @@ impl Request {
     }
 }
 
-/// A discard of SCSI that has ended: the next piece of its UNMAP begins right there.
-#[derive(Clone, Copy, Debug)]
-struct EndedUnmap {
-    serial: u64,
-    opaque: u64,
-    tid: u32,
-    done_ns: u64,
-    /// Where the next piece begins.
-    next: u64,
-}
-
-/// `scsi_unmap_complete` starts the next piece in the callback that ends the last one. A guest cannot
-/// be told of an end and send another UNMAP so fast.
-const NEXT_PIECE_NS: u64 = 50_000;
-
 /// A call on virtio-blk whose members are being handed back.
 #[derive(Clone, Copy, Debug)]
 struct HandingBack {
@@ -138,18 +126,6 @@ struct HandingBack {
     end: u64,
 }
 
-impl EndedUnmap {
-    /// Its own serial, if `next` is the next piece.
-    fn goes_on_with(self, next: &Request) -> Option<u64> {
-        let same = next.kind == UNMAP
-            && next.opaque == self.opaque
-            && next.tid == self.tid
-            && next.offset == Some(self.next)
-            && next.start_ns.saturating_sub(self.done_ns) <= NEXT_PIECE_NS;
-        same.then_some(self.serial)
-    }
-}
-
 /// A call whose requests have not all ended.
 #[derive(Clone, Copy, Debug)]
 struct OpenCall {
@@ -158,18 +134,6 @@ struct OpenCall {
     /// Bytes of members that have not ended.
     left: u64,
 }
-
-/// A call of a batch on virtio-blk before the distance to its request is certain: the first of a recording.
-#[derive(Clone, Copy, Debug)]
-struct EarlyCall {
-    call: Call,
-    acct: usize,
-    opaque: u64,
-    tid: u32,
-}
-
-/// Such calls that are remembered.
-const MAX_EARLY: usize = 256;
 
 /// The requests of one QEMU.
 #[derive(Debug, Default)]
@@ -276,15 +240,7 @@ impl Requests {
         match cookie {
             Some(cookie) => self.serves(cookie, &call, event.object, event.tid),
             None if tie.bus == Bus::VirtioBlk && tie.by_distance.is_none() => {
-                if self.early.len() >= MAX_EARLY {
-                    self.early.remove(0);
-                }
-                self.early.push(EarlyCall {
-                    call,
-                    acct,
-                    opaque: event.object,
-                    tid: event.tid,
-                });
+                self.is_early(call, acct, event);
             }
             None => {}
         }
@@ -315,69 +271,6 @@ impl Requests {
         self.by_opaque.insert(opaque, life);
         if self.waiting.get(&tid) == Some(&cookie) {
             self.waiting.remove(&tid);
-        }
-    }
-
-    /// The distance is certain: the calls before it find their requests, where these have not ended.
-    fn tie_early(&mut self, distance: u64) {
-        for early in std::mem::take(&mut self.early) {
-            let cookie = early.opaque.wrapping_add(distance);
-            let is_its_own = self.in_flight.get(&cookie).is_some_and(|request| {
-                request.kind == early.acct
-                    && request.tid == early.tid
-                    && request.calls.is_empty()
-                    && request.start_ns <= early.call.start_ns
-            });
-            if is_its_own {
-                let call = Call {
-                    unaccounted: false,
-                    ..early.call
-                };
-                self.serves(cookie, &call, early.opaque, early.tid);
-                self.steps.push(Step::Called(call));
-            }
-        }
-    }
-
-    /// QEMU 7.2 does not account for the guest's discards on virtio-blk, but hands them back like any
-    /// other: `opaque` is the element.
-    fn unaccounted_discard(&mut self, call: &mut Call, event: &Event) {
-        call.unaccounted = false;
-        self.serial += 1;
-        let request = Request {
-            serial: self.serial,
-            stats: 0,
-            kind: UNMAP,
-            bytes: call.bytes,
-            tid: event.tid,
-            start_ns: event.ts_ns,
-            offset: Some(call.offset),
-            handed_back_ns: None,
-            queue: 0,
-            merged: false,
-            opaque: 0,
-            continues: None,
-            calls: vec![call.serial],
-            again: None,
-        };
-        // Their hand-back was not seen.
-        let many = self.discards.len() >= MAX_DISCARDS;
-        let mut unended: Vec<Request> = Vec::new();
-        if many {
-            unended.extend(self.discards.drain().map(|(_, (request, _))| request));
-        }
-        let old = self.discards.insert(event.object, (request, call.disk));
-        unended.extend(old.map(|(request, _)| request));
-        let calls = unended.iter().flat_map(|request| &request.calls);
-        self.steps.extend(calls.copied().map(Step::Dropped));
-    }
-
-    /// An element went back to the guest: a discard ends with that.
-    pub(super) fn pushed(&mut self, event: &Event) {
-        if let Some((mut request, disk)) = self.discards.remove(&event.object) {
-            request.handed_back_ns = Some(event.ts_ns);
-            request.queue = event.related;
-            self.end(request, false, disk, event);
         }
     }
 
