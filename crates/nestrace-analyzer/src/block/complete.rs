@@ -14,9 +14,6 @@ use super::{Above, BlockLayer, EmptyFlush};
 use crate::device::Operation;
 use crate::image::Owner;
 
-/// The place of a request that has none: the sector is -1, and stands here in bytes.
-const NOWHERE: u64 = u64::MAX << 9;
-
 impl BlockLayer {
     pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
@@ -66,25 +63,26 @@ impl BlockLayer {
         event: &Event,
         above: &mut Above<'_>,
     ) -> Option<Request> {
-        let moves_data = event.bytes > 0 && request.has_data() && request.awaits_end();
+        if event.bytes == 0 || !request.has_data() || !request.awaits_end() {
+            return Some(request);
+        }
         let is_another = request.sequence_data_ns.is_some()
             || Operation::of(event.op()) != request.operation
             || event.offset != request.next_offset && !self.part_missed(&mut request, event);
-        if moves_data && is_another {
+        if is_another {
             self.completion_missed(&request, event.ts_ns, above);
             return None;
         }
-        (!moves_data || !request.interrupted).then_some(request)
+        (!request.interrupted).then_some(request)
     }
 
     /// The C of a part of a request was not seen, where a later part of it comes: what is left behind that one
     /// ends where the request does. The bios that lay in that part have no end. Says whether it is so.
     fn part_missed(&mut self, request: &mut Request, event: &Event) -> bool {
         let end = event.offset.saturating_add(event.bytes);
-        let is_later = event.bytes > 0
-            && event.offset > request.next_offset
+        let is_later = event.offset > request.next_offset
             && end.saturating_add(event.related) == request.end_offset;
-        if !is_later || !request.has_data() || !request.awaits_end() {
+        if !is_later {
             return false;
         }
         let missed = event.offset - request.next_offset;
@@ -203,7 +201,7 @@ impl BlockLayer {
         let from = request.first_issue.offset;
         request.serial != 0
             && event.bytes == 0
-            && event.offset != NOWHERE
+            && event.offset != Event::NOWHERE
             && !(from..=request.end_offset).contains(&event.offset)
             && !self.flushes[usize::from(device)].is_empty()
     }

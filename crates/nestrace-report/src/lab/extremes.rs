@@ -74,13 +74,7 @@ mod tests {
             id: format!("{id}-x"),
             workload: String::from("x"),
             baseline: baseline.map(str::to_owned),
-            runs: values
-                .iter()
-                .map(|value| CellRun {
-                    value: *value,
-                    ..CellRun::default()
-                })
-                .collect(),
+            runs: CellRun::of_values(values),
             ..Cell::default()
         };
         let nested = cells.iter();

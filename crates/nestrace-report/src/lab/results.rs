@@ -245,6 +245,18 @@ pub struct Failure {
     pub log: String,
 }
 
+#[cfg(test)]
+impl CellRun {
+    /// Runs of which the value alone is known.
+    pub(super) fn of_values(values: &[f64]) -> Vec<Self> {
+        let run = |value: &f64| Self {
+            value: *value,
+            ..Self::default()
+        };
+        values.iter().map(run).collect()
+    }
+}
+
 impl Cell {
     /// Whether it is what others are compared with.
     #[must_use]

@@ -279,12 +279,7 @@ mod tests {
                 .into(),
             workload: String::from("randwrite"),
             metric: Metric::BytesPerSecond,
-            runs: values
-                .map(|value| CellRun {
-                    value,
-                    ..CellRun::default()
-                })
-                .to_vec(),
+            runs: CellRun::of_values(&values),
             ..Cell::default()
         };
         let mut results = Results::default();

@@ -26,13 +26,7 @@ fn cell(workload: &str, axes: &[(&str, &str)], values: &[f64]) -> Cell {
             .collect(),
         workload: workload.to_owned(),
         metric: Metric::BytesPerSecond,
-        runs: values
-            .iter()
-            .map(|value| CellRun {
-                value: *value,
-                ..CellRun::default()
-            })
-            .collect(),
+        runs: CellRun::of_values(values),
         ..Cell::default()
     }
 }
