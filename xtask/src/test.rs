@@ -18,7 +18,7 @@ const WORKSPACE: &str = "workspace";
 /// Options of `test`.
 #[derive(clap::Args)]
 pub struct TestArgs {
-    /// Every combination of the matrix; goes on where an earlier run of the same commit stopped
+    /// Every combination of the matrix, where an earlier run of the same commit stopped, and a host inside a guest
     #[arg(long)]
     full: bool,
     /// Only this stage, or (STAGE/PREFIX) those of its cases; may be given several times

@@ -161,7 +161,11 @@ impl Guest {
                 });
             }
         }
-        if spec.accel == Accel::KvmIfItBoots && Path::new("/dev/kvm").exists() {
+        let patience = BOOT_PATIENCE * spec.patience;
+        if spec.accel == Accel::Kvm {
+            return Self::boot_with(spec, "kvm", patience);
+        }
+        if spec.accel == Accel::KvmIfItBoots && has_kvm() {
             match Self::boot_with(spec.clone(), "kvm", Duration::from_secs(10)) {
                 Err(GuestError::Boot {
                     source: ChannelError::Interrupted(signal),
@@ -173,7 +177,6 @@ impl Guest {
                 booted => return booted,
             }
         }
-        let patience = BOOT_PATIENCE * spec.patience;
         Self::boot_with(spec, TRANSLATED, patience)
     }
 
@@ -425,6 +428,11 @@ fn from_panic(console: &str) -> &str {
     let lines = console[begin..].match_indices('\n');
     let end = lines.map(|(place, _)| begin + place).nth(2);
     &console[begin..end.unwrap_or(console.len())]
+}
+
+/// Whether guests may be executed by hardware here.
+pub(crate) fn has_kvm() -> bool {
+    Path::new("/dev/kvm").exists()
 }
 
 fn start_qemu(spec: &GuestSpec, accel: &str) -> Result<Qemu, GuestError> {

@@ -18,6 +18,19 @@ pub enum Accel {
     Tcg,
     /// By hardware; where a guest does not come up that way within 10 s, translated.
     KvmIfItBoots,
+    /// By hardware, or not at all.
+    Kvm,
+}
+
+impl Accel {
+    /// That of guests which are to be like one that had `kvm` or `tcg`; any where none is known.
+    pub(crate) fn like(word: &str) -> Self {
+        match word {
+            "kvm" => Self::Kvm,
+            "tcg" => Self::Tcg,
+            _ => Self::KvmIfItBoots,
+        }
+    }
 }
 
 /// One disk of a guest.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cache_dir::{self, CacheError};
 use crate::external_tool::{Tool, ToolError};
+use crate::kernel_modules::KernelModules;
 use crate::packages;
 
 /// A kernel could not be had.
@@ -31,8 +32,16 @@ pub enum KernelImageError {
         /// Package's name.
         package: String,
     },
+    /// The list of its modules cannot be read.
+    #[error("read the list of modules in {path}")]
+    Modules {
+        /// Their folder.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
     /// A program failed.
-    #[error("unpack the kernel {series}")]
+    #[error("get Debian's kernel {series} for guests")]
     Tool {
         /// `6.1`, `6.12`.
         series: String,
@@ -53,6 +62,21 @@ pub struct KernelImage {
     pub vmlinuz: PathBuf,
     /// `lib/modules/RELEASE`, with `modules.dep`.
     pub modules: PathBuf,
+}
+
+impl KernelImage {
+    /// Whether it has a module, as a file or built in.
+    ///
+    /// # Errors
+    /// Its list of modules cannot be read.
+    pub fn has_module(&self, name: &str) -> Result<bool, KernelImageError> {
+        let modules = KernelModules::read(&self.modules);
+        let modules = modules.map_err(|source| KernelImageError::Modules {
+            path: self.modules.clone(),
+            source,
+        })?;
+        Ok(modules.load_order(name).is_ok())
+    }
 }
 
 /// The newest Debian kernel of a series (`6.1`, `6.12`), from the cache or downloaded.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -76,6 +76,10 @@ pub enum DeviceError {
     Interrupted(#[from] Interrupted),
 }
 
+/// Files of queues and what was in them at first. Partitions of one disk share its queue, so that all devices of a run
+/// share these: the second one to be given back would else set what it found, which was the first one's.
+type Settings = Arc<Mutex<Vec<(PathBuf, String)>>>;
+
 /// A device that is the lab's for a while. Dropping it removes the file system that was put on it and gives
 /// its queue the settings back that it had; one that was never written to stays as it is.
 #[derive(Debug)]
@@ -88,8 +92,7 @@ pub struct NamedDevice {
     number: (u64, u64),
     needed_bytes: u64,
     is_written: AtomicBool,
-    /// Files of its queue and what was in them at first.
-    settings: Mutex<Vec<(PathBuf, String)>>,
+    settings: Settings,
     /// Two labs never use one device, even between their mounts.
     _lock: Flock<File>,
 }
@@ -102,8 +105,9 @@ impl NamedDevice {
     /// under two names.
     pub fn claim_all(paths: &[PathBuf], needed_bytes: u64) -> Result<Vec<Self>, DeviceError> {
         let mut devices: Vec<Self> = Vec::new();
+        let settings = Settings::default();
         for path in paths {
-            let device = Self::claim(path, needed_bytes)?;
+            let device = Self::claim(path, needed_bytes, Arc::clone(&settings))?;
             if let Some(same) = devices.iter().find(|one| one.number == device.number) {
                 return Err(DeviceError::Twice {
                     one: same.path.clone(),
@@ -115,7 +119,7 @@ impl NamedDevice {
         Ok(devices)
     }
 
-    fn claim(path: &Path, needed_bytes: u64) -> Result<Self, DeviceError> {
+    fn claim(path: &Path, needed_bytes: u64, settings: Settings) -> Result<Self, DeviceError> {
         let facts = look(path, needed_bytes)?;
         let failed = |source| DeviceError::Look {
             path: path.to_owned(),
@@ -134,7 +138,7 @@ impl NamedDevice {
             number: facts.number,
             needed_bytes,
             is_written: AtomicBool::new(false),
-            settings: Mutex::new(Vec::new()),
+            settings,
             _lock: lock?,
         })
     }

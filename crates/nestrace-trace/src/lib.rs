@@ -62,6 +62,6 @@ pub use image_map::ImageMap;
 pub use manifest::{Manifest, ManifestError};
 pub use nestrace_abi::{Kind, Source, end_io, flags};
 pub use order::TimeOrdered;
-pub use printable::{is_printable, printable, printable_lines};
+pub use printable::{is_printable, printable, printable_lines, shell_word};
 pub use reader::{OpenError, StreamReader};
 pub use writer::{StreamWriter, WriteError, Written};

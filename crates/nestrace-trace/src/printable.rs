@@ -26,6 +26,22 @@ pub fn printable_lines(text: &str) -> String {
     replaced(text, "\n\t")
 }
 
+/// A text as one word of a line that a user types into a shell.
+///
+/// ```
+/// assert_eq!(nestrace_trace::shell_word("vm 1"), "'vm 1'");
+/// assert_eq!(nestrace_trace::shell_word("/dev/sdb1"), "/dev/sdb1");
+/// ```
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let text = printable(text);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 fn replaced(text: &str, kept: &str) -> String {
     let shown = |c: char| {
         if is_printable(c) || kept.contains(c) {

@@ -96,6 +96,9 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
 fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     let (plan, text) = read_plan(&args.plan)?;
     named_devices::check(&plan, args)?;
+    if !plan.host_in_guest || args.inside_guest {
+        experiment::check_kernel(&plan).map_err(|error| lab_failure(&error, &plan, args, false))?;
+    }
     install_missing(&plan, args.install)?;
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
@@ -164,6 +167,11 @@ impl ProgressLine {
     }
 
     fn show(&mut self, now: &Progress) {
+        if now.n_all == 0 {
+            // A refusal may follow, which stands first.
+            self.bar.set_message(now.what.clone());
+            return;
+        }
         self.heading.drain(..).for_each(say);
         let left = plan_text::duration(now.seconds_left);
         if self.is_terminal {
@@ -256,6 +264,12 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
         } => Failure::caused(*status as u8, error),
         LabError::NoHostFs { .. } => Failure::caused(MISSING, error)
             .hint("in_guest = true under [host] in the plan gives the host's role to a guest whose kernel has it"),
+        LabError::NoGuestFs { .. } => Failure::caused(MISSING, error)
+            .hint("kernel in the plan names another series of Debian's: \"6.1\" has all of them"),
+        LabError::NoIoUring => Failure::caused(MISSING, error)
+            .hint("sudo sysctl kernel.io_uring_disabled=0, or native or threads for aio in the plan"),
+        LabError::Kernel(KernelImageError::Tool { .. }) => Failure::caused(MISSING, error)
+            .hint("the first run downloads it by apt, and needs a network for that"),
         LabError::Kernel(KernelImageError::Unknown { .. })
         | LabError::Initramfs(InitramfsError::NoProgram(_)) => Failure::caused(MISSING, error),
         _ => Failure::caused(FAILURE, error),

@@ -2,9 +2,11 @@
 
 mod devices;
 mod failures;
+mod in_guest;
 mod kinds;
 mod over_ssh;
 pub mod own_guest;
+mod partitions;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         devices::refused(&program, case)
     })?;
     report.case("lab/devices-used", devices::used)?;
+    report.case("lab/partitions", |case| {
+        partitions::run(case, &program, folder.path())
+    })?;
     report.case("lab/failures", |case| {
         failures::run(case, &program, folder.path())
     })?;
@@ -54,6 +59,11 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     report.case("lab/kinds", |case| {
         kinds::run(case, &program, folder.path())
     })?;
+    if ctx.full {
+        report.case("lab/in-guest", |case| {
+            in_guest::run(case, &program, folder.path())
+        })?;
+    }
     let ran = report.case("lab/run", |case| run_plan(&program, &results, case))?;
     if !ran {
         return Ok(());

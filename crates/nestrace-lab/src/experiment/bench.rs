@@ -75,9 +75,9 @@ impl<'p> RealBench<'p> {
             let disks = &self.schedule.batches[step.batch];
             let stage = Stage::build(self.plan, disks, &self.parts, self.work)?;
             let accelerator = stage.accelerator();
-            if let (Guests::Booted(parts), "tcg") = (&mut self.parts.guests, accelerator) {
-                // Where it did not boot once, every boot would wait for it again.
-                parts.accel = Accel::Tcg;
+            if let Guests::Booted(parts) = &mut self.parts.guests {
+                // Repetitions are of one kind; and where KVM did not boot once, every boot would wait for it again.
+                parts.accel = Accel::like(accelerator);
             }
             self.accelerator = Some(accelerator);
             self.stage = Some((*step, stage));

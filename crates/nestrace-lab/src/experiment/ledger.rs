@@ -66,10 +66,9 @@ impl Ledger {
     /// It was made on another one: results of two kernels are not repetitions of one thing.
     pub(super) fn goes_on_with(&self, machine: &Machine) -> Result<bool, FolderError> {
         let before = self.header.as_ref().map(|header| &header.machine);
-        let is_begun = self.cells.iter().any(|cell| !cell.runs.is_empty());
         let difference = before.and_then(|before| machine::difference(before, machine));
         match difference {
-            Some((what, [before, now])) if is_begun => Err(FolderError::OtherMachine {
+            Some((what, [before, now])) if self.is_begun() => Err(FolderError::OtherMachine {
                 folder: self.folder.path().to_owned(),
                 what,
                 before,
@@ -78,6 +77,18 @@ impl Ledger {
             Some(_) => Ok(false),
             None => Ok(before.is_some()),
         }
+    }
+
+    /// What guests ran on whose results are here: `kvm` or `tcg`; empty where there are none.
+    pub(super) fn accelerator(&self) -> &str {
+        match &self.header {
+            Some(header) if self.is_begun() => &header.machine.accelerator,
+            _ => "",
+        }
+    }
+
+    fn is_begun(&self) -> bool {
+        self.cells.iter().any(|cell| !cell.runs.is_empty())
     }
 
     /// Writes down what guests run on, where that is news.

@@ -8,6 +8,7 @@ use nix::sys::statvfs::statvfs;
 use super::stage::Guests;
 use super::{LabError, own_guest};
 use crate::external_tool::Tool;
+use crate::guest::has_kvm;
 use crate::plan::Estimate;
 
 /// Describes the machine, itself a guest or not; of guests that are booted the accelerator is known once one runs.
@@ -21,7 +22,10 @@ pub(super) fn describe(guests: &Guests, is_guest: bool) -> Result<Machine, LabEr
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let (guest_kernel, fio, accelerator) = match guests {
-        Guests::Booted(parts) => (parts.kernel.release.clone(), first_line("fio"), ""),
+        Guests::Booted(parts) => {
+            let accelerator = if has_kvm() { "" } else { "tcg" };
+            (parts.kernel.release.clone(), first_line("fio"), accelerator)
+        }
         Guests::Own(own) => own_guest::about(own)?,
     };
     Ok(Machine {
@@ -51,6 +55,7 @@ pub(super) fn difference(before: &Machine, now: &Machine) -> Option<(&'static st
             ("QEMU", machine.qemu.clone()),
             ("fio", machine.fio.clone()),
             ("number of processors", processors),
+            ("accelerator", machine.accelerator.clone()),
         ]
     };
     let both = words(before).into_iter().zip(words(now));

@@ -54,8 +54,8 @@ use crate::interrupt::Interrupted;
 use crate::kernel_image::{self, KernelImageError};
 use crate::named_device::NamedDevice;
 use crate::packages;
-use crate::plan::{Host, Monitor, Plan, Shell, sysbench};
-use crate::stack::HostFsKind;
+use crate::plan::{GuestFs, Host, Monitor, Plan, Shell, sysbench};
+use crate::stack::{Aio, HostFsKind};
 use bench::RealBench;
 use ledger::Ledger;
 use results_folder::ResultsFolder;
@@ -124,6 +124,17 @@ pub enum LabError {
         /// Which.
         fs: HostFsKind,
     },
+    /// The guests' kernel lacks a file system.
+    #[error("make {fs} in guests: their kernel {release} has no such file system")]
+    NoGuestFs {
+        /// Which.
+        fs: GuestFs,
+        /// Of the kernel.
+        release: String,
+    },
+    /// io_uring is forbidden on this machine.
+    #[error("open disks with aio=io_uring: kernel.io_uring_disabled is 2 on this machine")]
+    NoIoUring,
     /// What ran inside a guest in the host's role failed.
     #[error("run the plan inside a guest: it ended with status {status}: {said}")]
     InGuest {
@@ -175,7 +186,7 @@ pub struct Options {
 pub struct Progress {
     /// Runs that are finished, of earlier starts too.
     pub n_done: usize,
-    /// Runs in all.
+    /// Runs in all; 0 until all that they need is there.
     pub n_all: usize,
     /// Seconds that are left, roughly.
     pub seconds_left: u64,
@@ -200,8 +211,8 @@ impl Outcome {
     }
 }
 
-/// Runs a plan, or goes on with it. Needs root. `progress` hears nothing before it is known that disk, memory
-/// and the parts of guests are there.
+/// Runs a plan, or goes on with it. Needs root. `progress` hears of no run ([`Progress::n_all`] is 0) before it is
+/// known that disk, memory and the parts of guests are there.
 ///
 /// # Errors
 /// The folder is another plan's, disk or memory will not do, no guest can be made at all, or Ctrl-C.
@@ -221,6 +232,12 @@ pub fn run(
     leftovers::remove(&folder.path().join(results_folder::WORK));
     let work = folder.work()?;
     let ledger = Ledger::open(plan, folder)?;
+    let steps = plan.schedule().steps;
+    if !steps.iter().any(|step| ledger.is_open(step)) {
+        // Nothing is needed for what is finished.
+        leftovers::remove(&work);
+        return Ok(ledger.outcome());
+    }
     let done = if plan.host_in_guest && !options.is_inside {
         host_guest::run(plan, options, ledger, &work, progress)
     } else {
@@ -231,6 +248,31 @@ pub fn run(
     done
 }
 
+/// Refuses what this machine's kernel cannot do for a plan in its host's role; nothing has to be installed for the
+/// answer.
+///
+/// # Errors
+/// It lacks a host file system, or forbids io_uring.
+pub fn check_kernel(plan: &Plan) -> Result<(), LabError> {
+    let combinations = || plan.cells.iter().map(|cell| &cell.combination);
+    let hosts = combinations().map(|combination| combination.host);
+    for host in hosts.collect::<BTreeSet<Host>>() {
+        if let Host::Fs(fs) = host
+            && !kernel_has(fs)
+        {
+            return Err(LabError::NoHostFs { fs });
+        }
+    }
+    // 1 leaves it to root, which the lab is. A guest of the user's has a QEMU of its own.
+    let sysctl = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    let is_forbidden = sysctl.is_ok_and(|word| word.trim() == "2");
+    let is_wanted = || combinations().any(|combination| combination.disk.aio == Aio::IoUring);
+    if is_forbidden && plan.own_guest.is_none() && is_wanted() {
+        return Err(LabError::NoIoUring);
+    }
+    Ok(())
+}
+
 fn run_in(
     plan: &Plan,
     options: &Options,
@@ -239,14 +281,7 @@ fn run_in(
     has_agent: bool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
-    let hosts = plan.cells.iter().map(|cell| cell.combination.host);
-    for host in hosts.collect::<BTreeSet<Host>>() {
-        if let Host::Fs(fs) = host
-            && !kernel_has(fs)
-        {
-            return Err(LabError::NoHostFs { fs });
-        }
-    }
+    check_kernel(plan)?;
     // Before anything else: what is refused here was not touched.
     let devices = NamedDevice::claim_all(&plan.devices, plan.device_bytes());
     let devices = devices.map_err(BaseError::from)?;
@@ -255,7 +290,13 @@ fn run_in(
         .estimate_inside()
         .without_recordings(plan, ledger.n_recorded());
     machine::check_room(&estimate, &machine::room(work), work)?;
-    let guests = guests(plan, options, has_agent)?;
+    progress(&Progress {
+        n_done: 0,
+        n_all: 0,
+        seconds_left: 0,
+        what: String::from("the guests' kernel and programs"),
+    });
+    let guests = guests(plan, options, has_agent, Accel::like(ledger.accelerator()))?;
     let machine = machine::describe(&guests, options.is_inside)?;
     if !ledger.goes_on_with(&machine)? {
         progress(&Progress {
@@ -278,18 +319,29 @@ fn run_in(
 }
 
 /// Where guests come from: what they are booted from, or the user's own one with all that it needs.
-fn guests(plan: &Plan, options: &Options, has_agent: bool) -> Result<Guests, LabError> {
+fn guests(
+    plan: &Plan,
+    options: &Options,
+    has_agent: bool,
+    accel: Accel,
+) -> Result<Guests, LabError> {
     if let Some(own) = &plan.own_guest {
         own_guest::check_programs(own, plan)?;
         return Ok(Guests::Own(own.clone()));
     }
     let kernel = kernel_image::obtain(&plan.guest.kernel)?;
+    for fs in plan.cells.iter().map(|cell| cell.combination.guest_fs) {
+        if !kernel.has_module(fs.module())? {
+            let release = kernel.release;
+            return Err(LabError::NoGuestFs { fs, release });
+        }
+    }
     let initramfs = initramfs::obtain(&kernel)?;
     Ok(Guests::Booted(BootParts {
         kernel,
         initramfs,
         agent: has_agent.then(|| options.agent.clone()),
-        accel: Accel::KvmIfItBoots,
+        accel,
         patience: if options.is_inside {
             host_guest::PATIENCE
         } else {

@@ -102,6 +102,15 @@ impl GuestFs {
             Self::PassThrough => PASS_THROUGH,
         }
     }
+
+    /// The module of the guest's kernel.
+    #[must_use]
+    pub fn module(self) -> &'static str {
+        match self {
+            Self::Fs(kind) => kind.module(),
+            Self::PassThrough => "9p",
+        }
+    }
 }
 
 impl fmt::Display for GuestFs {

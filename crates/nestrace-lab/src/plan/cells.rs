@@ -70,7 +70,7 @@ pub(super) fn make(
         for combination in &possible {
             if let Some(objection) = workload.objection(combination.guest_fs) {
                 excluded.push(Excluded {
-                    what: format!("{combination}, {}", workload.name),
+                    what: named(combination, workload),
                     reason: objection.to_owned(),
                 });
                 continue;
@@ -78,7 +78,7 @@ pub(super) fn make(
             let mut filters = excludes.iter().map(|(filter, _)| filter);
             match filters.find(|filter| filter.fits(combination, &workload.name)) {
                 Some(filter) => excluded.push(Excluded {
-                    what: format!("{combination}, {}", workload.name),
+                    what: named(combination, workload),
                     reason: filter.reason.clone(),
                 }),
                 None => wanted.push((combination.clone(), workload)),
@@ -98,7 +98,7 @@ pub(super) fn make(
                 match workload.objection(combination.guest_fs) {
                     None => wanted.push((combination.clone(), workload)),
                     Some(objection) => excluded.push(Excluded {
-                        what: format!("{combination}, {}", workload.name),
+                        what: named(&combination, workload),
                         reason: objection.to_owned(),
                     }),
                 }
@@ -106,9 +106,20 @@ pub(super) fn make(
         }
     }
     let cells = with_baselines(wanted);
+    // What others are compared with is there all the same.
+    let is_planned = |one: &Excluded| {
+        let mut cells = cells.iter();
+        cells.any(|cell| one.what == named(&cell.combination, &cell.workload))
+    };
+    excluded.retain(|one| !is_planned(one));
     let additions = includes.iter().map(|(addition, _)| &addition.values);
     check_names(top, &cells, [values].into_iter().chain(additions))?;
     Ok((cells, excluded))
+}
+
+/// How what is left out is told.
+fn named(combination: &Combination, workload: &Workload) -> String {
+    format!("{combination}, {}", workload.name)
 }
 
 /// Refuses an exclude that would leave nothing out, whatever the others do.

@@ -198,11 +198,15 @@ impl Combination {
     }
 
     /// Whether the first who writes to the image finds it otherwise than the next: its blocks have a place, and no
-    /// discard takes back what was written to them.
+    /// discard takes back what was written to them. btrfs moves what is written again, wherever it was put at first.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
-        let is_written = [Preallocation::Off, Preallocation::Full].contains(&self.preallocation);
-        !self.is_bare() && !is_written && self.placement == Placement::Sparse
+        if self.is_bare() || self.is_thin() || self.is_passed_through() {
+            return false;
+        }
+        let is_written = [Preallocation::Off, Preallocation::Full].contains(&self.preallocation)
+            || self.placement != Placement::Sparse;
+        !is_written || self.host == Host::Fs(HostFsKind::Btrfs)
     }
 
     /// Why it cannot be, if it cannot.

@@ -60,6 +60,7 @@ mod tests {
             seconds: 3,
             warm_up_seconds: 1,
             data_bytes: 96 << 20,
+            most_seconds: None,
         };
         let test = FileIo {
             mode: String::from("rndrd"),

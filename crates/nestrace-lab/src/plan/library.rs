@@ -407,6 +407,7 @@ mod tests {
             seconds: 2,
             warm_up_seconds: 1,
             data_bytes: 32 << 20,
+            most_seconds: None,
         };
         for name in NAMES {
             let workload =
@@ -432,6 +433,7 @@ mod tests {
             seconds: 2,
             warm_up_seconds: 1,
             data_bytes: 64 << 20,
+            most_seconds: None,
         };
         let Some(Workload {
             action: Action::Fio(jobs),
@@ -485,6 +487,14 @@ mod tests {
                 &both
             ),
             "iozone"
+        );
+        // iozone would rewrite a file of its own, and none from before the upgrade.
+        assert_eq!(
+            programs(
+                "name = 'mine'\nuse = 'iozone-rewrite'\nupgrade = 'old'",
+                &both
+            ),
+            "fio"
         );
         // Options of fio's, a record that iozone does not take, and what is no model of either.
         assert_eq!(

@@ -136,6 +136,7 @@ mod tests {
             seconds: 3,
             warm_up_seconds: 1,
             data_bytes: 96 << 20,
+            most_seconds: None,
         };
         let oltp = Oltp {
             test: String::from("read_write"),
@@ -160,6 +161,7 @@ mod tests {
             seconds: 3,
             warm_up_seconds: 1,
             data_bytes: 96 << 20,
+            most_seconds: None,
         };
         for (threads, options) in [
             (1, "--max-connections=151 --max-prepared-stmt-count=16382 "),

@@ -251,6 +251,7 @@ mod tests {
         seconds: 3,
         warm_up_seconds: 1,
         data_bytes: 64 << 20,
+        most_seconds: None,
     };
 
     #[test]
@@ -283,6 +284,7 @@ mod tests {
             files(
                 &Scale {
                     data_bytes: 1 << 20,
+                    most_seconds: None,
                     ..SCALE
                 },
                 128 << 10,

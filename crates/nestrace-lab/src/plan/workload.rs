@@ -21,6 +21,8 @@ pub struct Scale {
     pub warm_up_seconds: u32,
     /// Bytes of all files of the workload.
     pub data_bytes: u64,
+    /// Seconds after which it hangs, where the plan says so.
+    pub most_seconds: Option<u32>,
 }
 
 /// A workload.
@@ -234,7 +236,8 @@ impl Workload {
     #[must_use]
     pub fn most_seconds(&self) -> u32 {
         // A host that does nothing else takes a sixth.
-        self.expected_seconds() * 6 + (self.scale.data_bytes >> 20) as u32 + 180
+        let usual = self.expected_seconds() * 6 + (self.scale.data_bytes >> 20) as u32 + 180;
+        self.scale.most_seconds.unwrap_or(usual)
     }
 
     /// Whether it ends after a time, and not when it is done.
@@ -302,6 +305,7 @@ mod tests {
                 seconds: 10,
                 warm_up_seconds: 2,
                 data_bytes: 1 << 20,
+                most_seconds: None,
             },
             action: Action::Fio(FioJobs {
                 jobs: vec![(String::from("a"), String::from("--rw=read"))],

@@ -8,12 +8,13 @@ use super::error::{PlanError, suggestion};
 use super::file_io;
 use super::library::{self, Choice};
 use super::oltp::OWN_BYTES;
+use super::real_tool::RealTool;
 use super::section::{Placed, Section};
 use super::workload::{Action, FioJobs, Scale, Script, Upgrade, Workload};
 
 /// Their name.
 pub(super) const TABLE: &str = "workload";
-const WORKLOAD_KEYS: [&str; 11] = [
+const WORKLOAD_KEYS: [&str; 12] = [
     "name",
     "use",
     "fio",
@@ -22,6 +23,7 @@ const WORKLOAD_KEYS: [&str; 11] = [
     "block_size",
     "data_size",
     "seconds",
+    "most_seconds",
     "about",
     "upgrade",
     "threads",
@@ -39,6 +41,7 @@ pub(super) fn scale(top: &Section<'_>) -> Result<Scale, PlanError> {
         seconds: top.number("seconds", 1..=86_400)?.unwrap_or(10) as u32,
         warm_up_seconds: top.number("warm_up_seconds", 0..=600)?.unwrap_or(2) as u32,
         data_bytes: data.map_or(128 << 20, |(bytes, _)| bytes),
+        most_seconds: None,
     })
 }
 
@@ -64,6 +67,7 @@ pub(super) fn read(
             let message = format!("the workload \"{}\" is there twice", workload.name);
             return Err(section.error(&place, message));
         }
+        refuse_too_short(&section, &workload)?;
         workloads.push(workload);
     }
     if workloads.is_empty() {
@@ -95,6 +99,8 @@ fn workload(
         }
         scale.data_bytes = bytes;
     }
+    let most_seconds = section.number("most_seconds", 1..=604_800)?;
+    scale.most_seconds = most_seconds.map(|seconds| seconds as u32);
     let fio = section.string("fio")?;
     if let Some((options, span)) = &fio
         && options.trim().is_empty()
@@ -151,6 +157,9 @@ fn workload(
     }
     if let Some((about, _)) = &about {
         workload.note = (*about).to_owned();
+        if let Some(model) = &mut workload.model {
+            model.note = (*about).to_owned();
+        }
     }
     if matches!(workload.action, Action::Oltp(_)) && image_bytes < scale.data_bytes * 2 + OWN_BYTES
     {
@@ -159,13 +168,39 @@ fn workload(
     }
     workload.upgrade = upgrade(section, &workload.action)?;
     if let (Some(upgrade), None) = (workload.upgrade, about) {
-        workload.note.push_str(match upgrade {
+        let what = match upgrade {
             Upgrade::OldFiles => "; on files of an ext3 that was then upgraded to ext4 in place",
             Upgrade::NewFiles => "; on files made after an ext3 was upgraded to ext4 in place",
-        });
+        };
+        workload.note.push_str(what);
+        if let Some(model) = &mut workload.model {
+            model.note.push_str(what);
+        }
+    }
+    // What makes its file when it is measured has none from before.
+    let makes_its_file = |model: &RealTool| model.prepare.is_empty();
+    if workload.upgrade == Some(Upgrade::OldFiles)
+        && workload.model.as_ref().is_some_and(makes_its_file)
+    {
+        workload.model = None;
     }
     workload.name = name;
     Ok(workload)
+}
+
+/// A time after which every run would be stopped.
+fn refuse_too_short(section: &Section<'_>, workload: &Workload) -> Result<(), PlanError> {
+    let takes = workload.expected_seconds();
+    match (workload.scale.most_seconds, section.place("most_seconds")) {
+        (Some(most), Some(place)) if most <= takes => {
+            let message = format!(
+                "most_seconds has to be more than the {takes} s that \"{}\" takes by its plan",
+                workload.name
+            );
+            Err(section.error(&place, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Keys that say nothing of a workload.

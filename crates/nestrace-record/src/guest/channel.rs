@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use nestrace_trace::manifest::Guest;
-use nestrace_trace::printable;
+use nestrace_trace::{printable, shell_word};
 use serde_json::{Map, Value, json};
 
 use super::command_line::AGENT_PORT;
@@ -105,7 +105,7 @@ impl Channel {
                     &mut out,
                     &format!(
                         "nestrace record --guest {} --agent vsock:{cid}:PORT …",
-                        quoted(&guest.name)
+                        shell_word(&guest.name)
                     ),
                 );
                 in_guest(&mut out, "nestrace-agent --vsock PORT");
@@ -151,9 +151,9 @@ impl Channel {
         );
         line(
             out,
-            &format!("echo {} > nestrace-channel.xml", quoted(&xml)),
+            &format!("echo {} > nestrace-channel.xml", shell_word(&xml)),
         );
-        let domain = quoted(&guest.name);
+        let domain = shell_word(&guest.name);
         line(
             out,
             &format!("virsh attach-device {domain} nestrace-channel.xml {how}{when}"),
@@ -203,11 +203,11 @@ impl Channel {
         line(out, "printf '%s\\n' \\");
         for (n, command) in commands.iter().enumerate() {
             let end = if n + 1 < commands.len() { "\\" } else { "|" };
-            line(out, &format!("  {} {end}", quoted(command)));
+            line(out, &format!("  {} {end}", shell_word(command)));
         }
         line(
             out,
-            &format!("socat -t 2 - UNIX-CONNECT:{}", quoted(monitor)),
+            &format!("socat -t 2 - UNIX-CONNECT:{}", shell_word(monitor)),
         );
     }
 
@@ -223,7 +223,7 @@ impl Channel {
             out,
             &format!(
                 "-chardev socket,id=nestrace-agent,path={},server=on,wait=off",
-                quoted(&default_socket(guest).replace(',', ",,"))
+                shell_word(&default_socket(guest).replace(',', ",,"))
             ),
         );
         line(
@@ -284,16 +284,6 @@ fn default_socket(guest: &Guest) -> String {
         })
         .collect();
     format!("/run/nestrace-{name}.{AGENT_PORT}")
-}
-
-/// For a shell.
-fn quoted(text: &str) -> String {
-    let text = printable(text);
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn section(out: &mut String, text: &str) {

@@ -9,8 +9,8 @@ use crate::units::{self, time};
 
 /// Bars of a figure.
 const MOST_BARS: usize = 40;
-/// Outliers that are told in full.
-const MOST_OUTLIERS: usize = 24;
+/// Outliers that are seen at once; the others are folded away.
+const FIRST_OUTLIERS: usize = 24;
 /// Lines of a kind that are listed.
 const MOST_LINES: usize = 80;
 /// Axes whose words are no other's.
@@ -106,12 +106,18 @@ fn bars(workload: &str, guest: &str, rows: &[&Row]) -> Option<Plot> {
     } else {
         String::new()
     };
+    // A folder over 9p is compared with the file system beneath it.
+    let base = if guest == "9p" {
+        "the host's file system"
+    } else {
+        guest
+    };
     (!shown.is_empty()).then(|| Plot {
         id: format!("relative-{}-{}", slug(workload), slug(guest)),
         subject: String::new(),
         question: format!("What does nesting cost {guest} under {workload}?"),
         note: format!(
-            "Performance relative to {guest} on the bare device (bd = 100 %). Strong up to the least of the repetitions, pale up to the greatest, a line at the one in the middle.{more}"
+            "Performance relative to {base} on the bare device (bd = 100 %). Strong up to the least of the repetitions, pale up to the greatest, a line at the one in the middle.{more}"
         ),
         chart: Chart::Spans(Spans {
             unit: Unit::OfWhole,
@@ -264,12 +270,17 @@ fn outliers(comparison: &Comparison, page: &mut Page) {
             "No combination differs from its bare device by a tenth or more in every repetition.",
         );
     }
-    for outlier in comparison.outliers.iter().take(MOST_OUTLIERS) {
+    let n_first = comparison.outliers.len().min(FIRST_OUTLIERS);
+    let (first, more) = comparison.outliers.split_at(n_first);
+    for outlier in first {
         one_outlier(comparison, outlier, page);
     }
-    if comparison.outliers.len() > MOST_OUTLIERS {
-        let more = comparison.outliers.len() - MOST_OUTLIERS;
-        page.element("p class=note", &format!("{more} more: see report.json."));
+    if !more.is_empty() {
+        page.raw(&format!("<details><summary>{} more</summary>", more.len()));
+        for outlier in more {
+            one_outlier(comparison, outlier, page);
+        }
+        page.raw("</details>");
     }
     page.end_section();
 }

@@ -32,6 +32,9 @@ pub struct Explanation {
     pub findings: Vec<CellFinding>,
     /// Events that were lost.
     pub lost: u64,
+    /// Why the recording ended before its run did (`max_size`, `disk_full`, `guest_exited`); empty where it did not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ended_early: String,
 }
 
 /// A segment of the guest's bios.
@@ -74,6 +77,7 @@ impl Explanation {
         let mut explanation = Self {
             lost: analysis.trace.lost,
             findings: findings(analysis, disk),
+            ended_early: ended_early(&analysis.trace.end_reason),
             ..Self::default()
         };
         if let Some(chains) = chains {
@@ -130,6 +134,13 @@ impl Explanation {
         let segment = segments.find(|segment| segment.name == name);
         segment.map_or(0.0, |segment| segment.mean_ns)
     }
+}
+
+/// Why a recording ended by itself: the lab ends one when its run is over.
+fn ended_early(end_reason: &str) -> String {
+    let by_itself = ["max_size", "disk_full", "guest_exited"].contains(&end_reason);
+    let reason = if by_itself { end_reason } else { "" };
+    reason.to_owned()
 }
 
 fn latencies(of: &ChainLatency) -> BTreeMap<String, Latency> {

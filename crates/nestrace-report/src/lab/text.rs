@@ -213,13 +213,16 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
     for row in &comparison.rows {
         let failures = row.failures.iter();
         missing.extend(failures.map(|failure| format!("{}, {failure}", row.id)));
-        let lost = row
-            .explanation
-            .as_ref()
-            .map_or(0, |explanation| explanation.lost);
-        if lost > 0 {
-            let lost = units::of(lost, "event", "events");
+        let Some(explanation) = &row.explanation else {
+            continue;
+        };
+        if explanation.lost > 0 {
+            let lost = units::of(explanation.lost, "event", "events");
             missing.push(format!("{}: its recording lost {lost}", row.id));
+        }
+        if !explanation.ended_early.is_empty() {
+            let why = &explanation.ended_early;
+            missing.push(format!("{}: its recording ended before its run did ({why})", row.id));
         }
     }
     let excluded = comparison.run.excluded.iter();

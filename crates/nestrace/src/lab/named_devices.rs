@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nestrace_lab::plan::Plan;
 use nestrace_report::units;
+use nestrace_trace::shell_word;
 
 use crate::cli::LabRunArgs;
 use crate::exit::{Failure, USAGE};
@@ -49,16 +50,20 @@ pub(super) fn check(plan: &Plan, args: &LabRunArgs) -> Result<(), Failure> {
 
 /// The line that runs a plan with its devices, as it is to be typed.
 pub(super) fn whole_line(plan: &Plan, args: &LabRunArgs) -> String {
-    let mut words = vec![format!("sudo nestrace lab run {}", args.plan.display())];
+    let mut words = vec![format!("sudo nestrace lab run {}", path_word(&args.plan))];
     words.extend(
         args.output
             .iter()
-            .map(|folder| format!("-o {}", folder.display())),
+            .map(|folder| format!("-o {}", path_word(folder))),
     );
     words.extend(args.install.then(|| String::from("--install")));
     let devices = plan.devices.iter();
-    words.extend(devices.map(|device| format!("--i-know-this-erases {}", device.display())));
+    words.extend(devices.map(|device| format!("--i-know-this-erases {}", path_word(device))));
     words.join(" ")
+}
+
+fn path_word(path: &Path) -> String {
+    shell_word(&path.display().to_string())
 }
 
 fn names(devices: &[&PathBuf]) -> String {

@@ -343,6 +343,10 @@ fn a_key_that_would_change_nothing_is_refused() {
             "name = 'randread'\nblock_size = '4 k; reboot'",
             "block_size has to be like 4096, 8k or 1m",
         ),
+        (
+            "name = 'randread'\nmost_seconds = 12",
+            "line 4, column 16: most_seconds has to be more than the 12 s that \"randread\" takes",
+        ),
     ] {
         refused(&format!("name = 'p'\n[[workload]]\n{rest}\n"), expected);
     }
@@ -364,6 +368,7 @@ fn a_command_says_how_long_it_takes_and_what_it_is() {
         (7200, "a build")
     );
     assert!(long.most_seconds() > 7200 * 6);
+    assert_eq!(of("seconds = 7200\nmost_seconds = 7201").most_seconds(), 7201);
 }
 
 #[test]
