@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nestrace_report::html;
 use nestrace_report::lab::{
-    Cell, Comparison, Outlier, Results, RunHeader, Verdict, csv, json, text,
+    Cell, CellRun, Comparison, Outlier, Results, RunHeader, Verdict, csv, json, text,
 };
 use nestrace_trace::is_printable;
 
@@ -83,7 +83,7 @@ fn fast12_says_what_is_written_of_it() {
     assert!(nested().all(|row| row.verdict != Verdict::NoResult && row.failures.is_empty()));
     // What single comparisons say is no more than chance.
     let apart = nested().filter(|row| row.verdict != Verdict::NotApart);
-    assert_eq!((apart.count(), nested().count()), (65, 175));
+    assert_eq!((apart.count(), nested().count()), (67, 175));
     let has = |sentence: &str| fast12.statements.iter().any(|one| one == sentence);
     assert!(has(
         "Were all equal, chance would tell 58 of them apart: with 2 repetitions, one of 3."
@@ -96,7 +96,7 @@ fn fast12_says_what_is_written_of_it() {
     };
     assert_eq!(
         (slower("btrfs", "randwrite"), slower("btrfs", "mailserver")),
-        (6, 5)
+        (6, 6)
     );
     let of_guests = |sentence: &&String| sentence.contains(" guest file systems ");
     assert_eq!(
@@ -106,9 +106,27 @@ fn fast12_says_what_is_written_of_it() {
             .filter(of_guests)
             .collect::<Vec<_>>(),
         [
-            "randwrite: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition, 37 % to 69 %."
+            "randwrite: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition, 37 % to 69 %.",
+            "mailserver: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition, 56 % to 84 %."
         ]
     );
+    // Copy-on-write multiplies what a mail server writes, but for btrfs's and jfs's; on other hosts nothing does.
+    let cells = results("fast12").cells;
+    let mails = cells.iter().filter(|cell| cell.workload == "mailserver");
+    for cell in mails {
+        let written = |run: &CellRun| {
+            run.host.disk_write_bytes as f64 / run.guest.disk_write_bytes.max(1) as f64
+        };
+        let least = match (cell.word("host_fs"), cell.word("guest_fs")) {
+            ("btrfs", "btrfs") => 1.7,
+            ("btrfs", guest) if guest != "jfs" => 3.3,
+            _ => 0.9,
+        };
+        let most = if least < 1.0 { 1.2 } else { 7.0 };
+        for run in &cell.runs {
+            assert!((least..most).contains(&written(run)), "{}: {}", cell.id, written(run));
+        }
+    }
     // What the recordings say of it, and how many differences they explain.
     let falls_back = nested().filter(|row| {
         let told = row.explanation.iter().flat_map(|told| &told.findings);
@@ -119,7 +137,7 @@ fn fast12_says_what_is_written_of_it() {
     });
     assert_eq!(falls_back.count(), 7);
     let explained = fast12.outliers.iter().filter(|one| one.is_recorded);
-    assert_eq!((fast12.outliers.len(), explained.count()), (58, 32));
+    assert_eq!((fast12.outliers.len(), explained.count()), (59, 33));
 }
 
 #[test]
@@ -129,49 +147,25 @@ fn image_format_cache_bus_says_what_is_written_of_it() {
     assert!(run.rows.iter().all(|row| row.failures.is_empty()));
     let has = |sentence: &str| run.statements.iter().any(|one| one == sentence);
     assert!(has(
-        "Of 60 nested combinations, 11 slower than the bare device and 2 faster in every repetition; 47 within the spread."
+        "Of 60 nested combinations, 8 slower than the bare device and 1 faster in every repetition; 51 within the spread."
     ));
     assert!(has(
         "Were all equal, chance would tell 6 of them apart: with 3 repetitions, one of 10."
     ));
-    for told in [
-        "mailserver: bus ide is slower than virtio in all 18 pairs of cells that differ in nothing else: 48 % of its performance in the middle, 32 % to 67 %.",
-        "mailserver: cache none is slower than writethrough in all 12 pairs of cells that differ in nothing else: 72 % of its performance in the middle, 50 % to 96 %.",
-    ] {
-        assert!(has(told), "{:#?}", run.statements);
-    }
+    assert!(has(
+        "mailserver: bus ide is slower than virtio in all 18 pairs of cells that differ in nothing else: 60 % of its performance in the middle, 33 % to 85 %."
+    ));
     let pairs = |sentence: &&String| sentence.contains("pairs of cells");
-    assert_eq!(run.statements.iter().filter(pairs).count(), 2);
-    // Why the mail server gains from writethrough: its guest has no cache to flush, and writes less for it.
-    let under = |cache: &str| {
-        let mails = run.rows.iter().filter(|row| row.workload == "mailserver");
-        mails
-            .filter(move |row| row.word("cache") == cache)
-            .collect::<Vec<_>>()
-    };
-    assert!(
-        under("writethrough")
-            .iter()
-            .all(|row| row.guest.disk_flushes == 0)
-    );
-    // The recorded runs have no warm-up, which the counters of others include.
-    let writes_of_a_mail = |cell: &Cell| {
-        let run = cell.recorded.as_ref().expect("a recorded run");
-        let mails = ["read", "write"].map(|op| run.latency[op].n);
-        run.guest.disk_writes as f64 / mails.iter().sum::<u64>() as f64
-    };
+    assert_eq!(run.statements.iter().filter(pairs).count(), 1);
+    // A guest whose disk has no volatile cache sends no flushes, and the host syncs in its place.
     let cells = results("image-format-cache-bus").cells;
-    let range = |cache: &str| {
-        let mails = cells.iter().filter(|cell| cell.workload == "mailserver");
-        let writes = mails.filter(|cell| cell.word("cache") == cache);
-        writes
-            .map(writes_of_a_mail)
-            .fold((f64::MAX, 0.0_f64), |(low, high), one| {
-                (low.min(one), high.max(one))
-            })
-    };
-    let (through, none) = (range("writethrough"), range("none"));
-    assert!(through.1 < 0.45 && none.0 > 1.1, "{through:?} {none:?}");
+    for cell in cells.iter().filter(|cell| cell.workload == "mailserver") {
+        let is_through = cell.word("cache") == "writethrough";
+        for run in &cell.runs {
+            assert_eq!(run.guest.disk_flushes == 0, is_through, "{}", cell.id);
+            assert!(run.host.disk_flushes > 300, "{}", cell.id);
+        }
+    }
 }
 
 #[test]
