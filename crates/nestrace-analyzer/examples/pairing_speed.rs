@@ -176,8 +176,8 @@ fn run(requests: u64) {
         requests as f64 / spent / 1e6,
         peak_kib() as f64 / 1024.0,
         clock.pieces,
-        clock.error_bound_ns.p50,
-        clock.error_bound_ns.max,
+        clock.error_bound_ns.p50.unwrap_or(0),
+        clock.error_bound_ns.max.unwrap_or(0),
     );
 }
 

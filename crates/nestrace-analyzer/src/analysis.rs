@@ -74,28 +74,30 @@ pub struct Analysis {
 pub struct Trace {
     /// As the caller named it.
     pub path: String,
-    /// `CLOCK_REALTIME` at the start.
-    pub start_unix_ns: u64,
+    /// `CLOCK_REALTIME` at the start; `None` where nothing tells it.
+    pub start_unix_ns: Option<u64>,
     /// From the start to the end, or to the last event of a recording that was not closed.
     pub duration_ns: u64,
     /// Events read, of all streams.
     pub events: u64,
     /// Events dropped, of all sources.
     pub lost: u64,
-    /// Whether the recording was not closed, or its end could not be read.
+    /// Whether the recording was not closed, its end could not be read, or a guest's stream is missing.
     pub truncated: bool,
     /// Whether whoever recorded it closed it. A capture of blktrace has no mark of that and counts as closed; without a
     /// manifest it is not known.
     pub closed: Option<bool>,
     /// One entry for each stream.
     pub sources: Vec<TraceSource>,
-    /// `full` or `light`.
-    pub detail: String,
-    /// Why it ended, in the recorder's words.
-    pub end_reason: String,
+    /// `full` or `light`; `None` where nothing tells it.
+    pub detail: Option<String>,
+    /// Why it ended, in the recorder's words; `None` where none were written.
+    pub end_reason: Option<String>,
     /// Losses by source, where there are any. `walk` counts requests whose list of bios was too
     /// long for the probe; they are not part of [`Trace::lost`].
     pub losses: Vec<SourceLoss>,
+    /// Streams of guests that could not be read at all.
+    pub unread: Vec<UnreadStream>,
     /// Probes that were refused, and what that costs.
     pub refused: Vec<RefusedProbe>,
     /// What happened while recording.
@@ -114,10 +116,10 @@ pub struct TraceSource {
     pub side: String,
     /// The guest of a guest stream.
     pub guest: Option<String>,
-    /// `ebpf` or `blktrace`.
-    pub backend: String,
-    /// `uname -r`.
-    pub kernel: String,
+    /// `ebpf` or `blktrace`; `None` where nothing tells it.
+    pub backend: Option<String>,
+    /// `uname -r`; `None` where nothing tells it.
+    pub kernel: Option<String>,
     /// Events read.
     pub events: u64,
     /// Events dropped.
@@ -134,6 +136,19 @@ pub struct SourceLoss {
     pub guest: Option<String>,
     /// How many.
     pub events: u64,
+}
+
+/// A stream that the recording has by its manifest, and that is not there or cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UnreadStream {
+    /// File name within the bundle.
+    pub name: String,
+    /// The guest inside of which it was recorded.
+    pub guest: String,
+    /// Why.
+    pub reason: String,
+    /// Events that it held, by its index; `None` where nothing tells.
+    pub events: Option<u64>,
 }
 
 /// A probe that could not be attached.

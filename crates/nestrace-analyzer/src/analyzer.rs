@@ -7,9 +7,10 @@ use nestrace_trace::manifest::Manifest;
 use nestrace_trace::{Damage, Event, ImageMap};
 
 use crate::amplification::LayersOverTime;
-use crate::analysis::{Analysis, Story};
+use crate::analysis::{Analysis, Story, UnreadStream};
 use crate::block::{Above, BlockLayer};
 use crate::chains::{Chain, Stories, StoryChoice};
+use crate::device::major_minor;
 use crate::file_io::FileIo;
 use crate::guest_side::Session;
 use crate::image::Images;
@@ -30,7 +31,7 @@ pub struct Options {
     pub truncated: bool,
     /// Keep only this guest's disks in the result.
     pub guest: Option<String>,
-    /// Keep only this device in the result.
+    /// Keep only this device in the result: by its name, or as `MAJ:MIN`.
     pub device: Option<String>,
     /// Ignore events before this time after the start, nanoseconds.
     pub from_ns: Option<u64>,
@@ -68,6 +69,7 @@ pub struct Analyzer {
     pub(crate) losses: LossCounts,
     /// What could not be read, with the guest inside of which it was recorded.
     pub(crate) damage: Vec<(Option<String>, Damage)>,
+    pub(crate) unread: Vec<UnreadStream>,
     pub(crate) events: u64,
     pub(crate) unknown_events: u64,
     /// Events that neither kernel nor QEMU can have written.
@@ -138,6 +140,7 @@ impl Analyzer {
             threads: Threads::default(),
             losses: LossCounts::default(),
             damage: Vec::new(),
+            unread: Vec::new(),
             events: 0,
             unknown_events: 0,
             implausible: 0,
@@ -379,7 +382,7 @@ impl Analyzer {
         let of_guest = |wanted: &String| *wanted == side.guest;
         let on_device = |wanted: &String| {
             let guest_disk = side.disks.get(device as usize);
-            guest_disk.is_some_and(|known| known.name == *wanted)
+            guest_disk.is_some_and(|known| is_called(&known.name, known.dev, wanted))
                 || disk.is_some_and(|disk| self.is_on(disk, wanted))
         };
         self.options.guest.as_ref().is_none_or(of_guest)
@@ -395,7 +398,7 @@ impl Analyzer {
         let devices = &self.manifest.topology.devices;
         let images = (0u32..).zip(&self.images.images);
         devices.iter().any(|device| {
-            device.name == wanted
+            is_called(&device.name, device.dev, wanted)
                 && images.clone().any(|(number, image)| {
                     image.disk == disk && self.images.lies_on(number, device.dev)
                 })
@@ -450,4 +453,9 @@ impl Analyzer {
     pub(crate) fn duration_ns(&self) -> u64 {
         (self.end_ns() - self.start_ns()).saturating_sub(self.options.from_ns.unwrap_or(0))
     }
+}
+
+/// Whether a device is the one that was asked for by its name, or by its number.
+fn is_called(name: &str, dev: u32, wanted: &str) -> bool {
+    name == wanted || major_minor(dev) == wanted
 }

@@ -5,7 +5,7 @@ use nestrace_trace::Damage;
 use nestrace_trace::manifest::{GuestSide, Manifest, Refused, State};
 
 use crate::Analyzer;
-use crate::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource};
+use crate::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource, UnreadStream};
 use crate::clock::{UNCORRECTED_PPM, corrections_ppm};
 use crate::loss_counts::LossCounts;
 use crate::units;
@@ -43,7 +43,7 @@ pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
     };
     let of_host = manifest.refused.iter().map(|probe| refused(probe, None));
     Trace {
-        start_unix_ns: manifest.start_unix_ns,
+        start_unix_ns: Some(manifest.start_unix_ns).filter(|unix_ns| *unix_ns > 0),
         events: streams.iter().map(|stream| stream.events).sum(),
         lost: losses
             .iter()
@@ -55,14 +55,21 @@ pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
         truncated: manifest.state != State::Complete,
         closed: closed(manifest),
         sources: sources(manifest, streams, &losses),
-        detail: manifest.detail.clone(),
-        end_reason: manifest.end_reason.clone(),
+        detail: known(&manifest.detail),
+        end_reason: known(&manifest.end_reason),
         refused: of_host.collect(),
         notices: notices(manifest, streams),
         unknown_events: streams.iter().map(|stream| stream.unknown_events).sum(),
         losses,
         ..Trace::default()
     }
+}
+
+/// What a manifest does not say is empty there.
+fn known(text: &str) -> Option<String> {
+    Some(text)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
 }
 
 /// The recorder writes the start first, and the reason when it closes a recording: both stay when it is repaired.
@@ -77,6 +84,11 @@ impl Analyzer {
     pub fn damaged(&mut self, guest: Option<&str>, damage: Damage) {
         self.damage.push((guest.map(str::to_owned), damage));
     }
+
+    /// What was recorded inside a guest cannot be read at all: told before [`Analyzer::finish`], like damage.
+    pub fn unread(&mut self, stream: UnreadStream) {
+        self.unread.push(stream);
+    }
 }
 
 /// Adds what could not be read. That a stream breaks off where the disk was full is no news: what could not be written
@@ -89,18 +101,7 @@ pub(crate) fn add_damage(
     let counted = |guest: &Option<String>| manifest.disk_was_full(guest.as_deref());
     for (guest, damage) in damaged {
         let is_cut = damage.cut && !counted(guest);
-        if damage.rows_lost > 0 {
-            trace.lost = trace.lost.saturating_add(damage.rows_lost);
-            trace.losses.push(SourceLoss {
-                source: "damaged".to_owned(),
-                guest: guest.clone(),
-                events: damage.rows_lost,
-            });
-            let sources = trace.sources.iter_mut();
-            for source in sources.filter(|source| source.guest == *guest) {
-                source.lost = source.lost.saturating_add(damage.rows_lost);
-            }
-        }
+        add_lost_rows(trace, guest.as_deref(), damage.rows_lost);
         // A guest's stream that breaks off says nothing about the host's.
         match guest {
             None => trace.truncated |= is_cut,
@@ -109,6 +110,41 @@ pub(crate) fn add_damage(
             )),
             Some(_) => {}
         }
+    }
+}
+
+/// Adds events that a file held.
+fn add_lost_rows(trace: &mut Trace, guest: Option<&str>, rows: u64) {
+    if rows == 0 {
+        return;
+    }
+    trace.lost = trace.lost.saturating_add(rows);
+    trace.losses.push(SourceLoss {
+        source: "damaged".to_owned(),
+        guest: guest.map(str::to_owned),
+        events: rows,
+    });
+    let sources = trace.sources.iter_mut();
+    for source in sources.filter(|source| source.guest.as_deref() == guest) {
+        source.lost = source.lost.saturating_add(rows);
+    }
+}
+
+/// Adds streams of guests that are missing as a whole, however many events they held.
+pub(crate) fn add_unread(trace: &mut Trace, unread: &[UnreadStream]) {
+    for stream in unread {
+        let UnreadStream {
+            name,
+            guest,
+            reason,
+            events,
+        } = stream;
+        trace.truncated = true;
+        add_lost_rows(trace, Some(guest), events.unwrap_or(0));
+        trace.notices.push(format!(
+            "what was recorded inside {guest} cannot be read: {name}: {reason}"
+        ));
+        trace.unread.push(stream.clone());
     }
 }
 
@@ -143,8 +179,8 @@ fn sources(
             name: stream.file.clone(),
             side: stream.side.clone(),
             guest: stream.guest.clone(),
-            backend: stream.backend.clone(),
-            kernel: stream.kernel.clone(),
+            backend: known(&stream.backend),
+            kernel: known(&stream.kernel),
             events: events(&stream.side, &stream.file),
             lost: lost(stream.guest.as_deref()),
         })
@@ -153,8 +189,7 @@ fn sources(
         sources.push(TraceSource {
             name: String::from("host"),
             side: String::from("host"),
-            backend: String::from("ebpf"),
-            kernel: manifest.host.kernel.clone(),
+            kernel: known(&manifest.host.kernel),
             events: events("host", ""),
             lost: lost(None),
             ..TraceSource::default()

@@ -378,6 +378,7 @@ impl Analyzer {
         trace.duration_ns = self.duration_ns();
         trace.truncated |= self.options.truncated;
         recording::add_damage(&mut trace, &self.manifest, &self.damage);
+        recording::add_unread(&mut trace, &self.unread);
         let ignored = self.block.ignored;
         if ignored > 0 {
             let what = "events of further devices than 1024 were left out";

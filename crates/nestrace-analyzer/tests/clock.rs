@@ -71,7 +71,7 @@ fn nothing_is_known_before() {
     assert_eq!(fraction(&said, &requests), 1.0);
     assert_eq!((said.clock.pieces, said.clock.pairs), (1, 2000));
     assert!((said.clock.drift_ppm.unwrap() - 17.0).abs() < 40.0);
-    assert!(said.clock.error_bound_ns.max < 40_000);
+    assert!(said.clock.error_bound_ns.max.expect("known") < 40_000);
     assert_narrow(&said, &requests, &clock);
 }
 

@@ -190,7 +190,7 @@ fn what_was_alone_is_linked() {
     };
     let requests = requests(&storm);
     let said = pair(&requests, &clock(), true);
-    let room_ns = 2 * said.clock.error_bound_ns.max;
+    let room_ns = 2 * said.clock.error_bound_ns.max.expect("known");
     for (i, _) in &said.unpaired {
         let own = &requests[*i as usize];
         let beside = requests.iter().enumerate().any(|(j, other)| {

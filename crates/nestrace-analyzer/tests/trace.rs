@@ -49,7 +49,7 @@ fn the_trace_tells_losses_and_state() {
             trace.duration_ns,
             trace.events
         ),
-        ("run.nest", 77, 1000, 3)
+        ("run.nest", Some(77), 1000, 3)
     );
     assert_eq!(
         (trace.lost, trace.truncated),

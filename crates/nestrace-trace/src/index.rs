@@ -160,6 +160,28 @@ fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*field), rest))
 }
 
+/// Rows of all batches that an index describes: what a stream held that is gone. `None` where it is no index that this
+/// release reads, or has no entry.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn rows(index: impl Read) -> io::Result<Option<u64>> {
+    let (mut index, header) = IndexReader::open(index)?;
+    if header == Header::Unusable {
+        return Ok(None);
+    }
+    let mut rows = None;
+    loop {
+        match index.next()? {
+            Next::Entry(entry) => {
+                rows = Some(u64::from(entry.rows).saturating_add(rows.unwrap_or(0)));
+            }
+            Next::Damaged(_) => {}
+            Next::End => return Ok(rows),
+        }
+    }
+}
+
 /// What the header of an index says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {

@@ -38,8 +38,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     let mut analysis = analyzer.finish();
     if let Some((clock_ns, unix_ns)) = outline.wall_clock {
         let since_ns = i128::from(first_ns) - i128::from(clock_ns);
-        analysis.trace.start_unix_ns =
-            u64::try_from(i128::from(unix_ns) + since_ns).unwrap_or(unix_ns);
+        analysis.trace.start_unix_ns = u64::try_from(i128::from(unix_ns) + since_ns).ok();
     }
     files.say_damage();
     if let Some(device) = &args.device

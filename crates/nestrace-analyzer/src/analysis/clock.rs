@@ -10,12 +10,12 @@ pub struct Clock {
     pub guest: String,
     /// Stream of the guest that it is the clock of.
     pub stream: String,
-    /// `io_exchanges`.
+    /// `io_exchanges`, or `none` where nothing tells how the clocks lie.
     pub method: String,
-    /// Host's `CLOCK_REALTIME` at which `offset_ns` holds.
-    pub reference_unix_ns: u64,
-    /// Guest's `CLOCK_MONOTONIC` minus the host's at the reference: the middle of the band.
-    pub offset_ns: i64,
+    /// Host's `CLOCK_REALTIME` at which `offset_ns` holds; `None` where the host's recording does not say it.
+    pub reference_unix_ns: Option<u64>,
+    /// Guest's `CLOCK_MONOTONIC` minus the host's at the reference: the middle of the band; `None` without any.
+    pub offset_ns: Option<i64>,
     /// How much faster the guest's clock runs, parts per million, over the longest piece.
     pub drift_ppm: Option<f64>,
     /// Half the width of the band.
@@ -32,13 +32,13 @@ pub struct Clock {
     pub stretches: Vec<ClockPiece>,
 }
 
-/// Half the width of a clock's band, over the linked requests.
+/// Half the width of a clock's band, over the linked requests; `None` without any.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ErrorBound {
     /// Median.
-    pub p50: u64,
+    pub p50: Option<u64>,
     /// Largest.
-    pub max: u64,
+    pub max: Option<u64>,
 }
 
 /// A stretch of a clock.

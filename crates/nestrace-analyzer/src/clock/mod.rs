@@ -28,7 +28,7 @@
 //! let clock = pairing.finish();
 //! let linked = std::iter::from_fn(|| pairing.next_outcome()).filter(|o| matches!(o, Outcome::Paired(_)));
 //! assert_eq!(linked.count(), 200);
-//! assert!((clock.clock.offset_ns + 5_000_000_000).abs() <= 35_000);
+//! assert!((clock.clock.offset_ns.unwrap() + 5_000_000_000).abs() <= 35_000);
 //! ```
 //!
 //! The caller merges the streams by time as well as it can ([`Pairing::host_time`] tells how), hands

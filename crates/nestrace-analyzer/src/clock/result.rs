@@ -75,12 +75,12 @@ impl Pairing {
             } else {
                 "io_exchanges"
             }),
-            reference_unix_ns: reference.map_or(0, |point| self.unix_ns(point)),
-            offset_ns: reference.map_or(0, |point| point.band.middle_ns()),
+            reference_unix_ns: reference.and_then(|point| self.unix_ns(point)),
+            offset_ns: reference.map(|point| point.band.middle_ns()),
             drift_ppm: longest.and_then(|trail| trail.drift_ppm()),
             error_bound_ns: ErrorBound {
-                p50: self.tally.bounds.quantile(0.5).unwrap_or(0),
-                max: self.tally.bounds.dist().max.unwrap_or(0),
+                p50: self.tally.bounds.quantile(0.5),
+                max: self.tally.bounds.dist().max,
             },
             pairs: self.timeline.exchanges(),
             rejected: self.tally.rejected,
@@ -94,14 +94,17 @@ impl Pairing {
         }
     }
 
-    /// Host's wall clock at a point.
-    fn unix_ns(&self, point: Point) -> u64 {
+    /// Host's wall clock at a point; `None` where its start is not known.
+    fn unix_ns(&self, point: Point) -> Option<u64> {
+        if self.start.host_start_unix_ns == 0 {
+            return None;
+        }
         let host_ns = point
             .guest_ns
             .saturating_add_signed(point.band.middle_ns().saturating_neg());
         let after = i128::from(host_ns) - i128::from(self.start.host_start_ns);
         let unix = i128::from(self.start.host_start_unix_ns) + after;
-        u64::try_from(unix).unwrap_or(0)
+        u64::try_from(unix).ok()
     }
 
     fn stretch(&self, trail: &Trail) -> Option<ClockPiece> {

@@ -59,10 +59,11 @@ pub(super) fn of_recordings(
         }
         caveats.extend(unlinked(name, analysis));
     }
-    if a.detail != b.detail {
+    if let (Some(of_a), Some(of_b)) = (&a.detail, &b.detail)
+        && of_a != of_b
+    {
         caveats.push(format!(
-            "A is a {} recording, B a {} one: what only one of them has cannot be compared",
-            a.detail, b.detail
+            "A is a {of_a} recording, B a {of_b} one: what only one of them has cannot be compared"
         ));
     }
     caveats

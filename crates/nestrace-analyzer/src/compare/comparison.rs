@@ -61,8 +61,8 @@ pub struct Recording {
     pub lost: u64,
     /// Whether it was not closed, or its end could not be read.
     pub truncated: bool,
-    /// `full` or `light`.
-    pub detail: String,
+    /// `full` or `light`; `null` where nothing tells it.
+    pub detail: Option<String>,
     /// Why none of its values is judged; `null` where they are.
     pub distrusted: Option<String>,
 }

@@ -77,7 +77,7 @@ impl Explanation {
         let mut explanation = Self {
             lost: analysis.trace.lost,
             findings: findings(analysis, disk),
-            ended_early: ended_early(&analysis.trace.end_reason),
+            ended_early: ended_early(analysis.trace.end_reason.as_deref().unwrap_or_default()),
             ..Self::default()
         };
         if let Some(chains) = chains {

@@ -222,7 +222,10 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
         }
         if !explanation.ended_early.is_empty() {
             let why = &explanation.ended_early;
-            missing.push(format!("{}: its recording ended before its run did ({why})", row.id));
+            missing.push(format!(
+                "{}: its recording ended before its run did ({why})",
+                row.id
+            ));
         }
     }
     let excluded = comparison.run.excluded.iter();

@@ -234,7 +234,7 @@ fn of_device(device: &DeviceVerdict) -> String {
 }
 
 fn why_no_disk(analysis: &Analysis) -> &'static str {
-    if analysis.trace.detail == "light" {
+    if analysis.trace.detail.as_deref() == Some("light") {
         return "A light recording has whole requests of the devices and the file I/O on the images; how QEMU's time was spent needs --detail full.";
     }
     if analysis.images.is_empty() {

@@ -257,29 +257,29 @@ fn deferred(chains: &Chains) -> Option<String> {
 
 pub(crate) fn of_clock(clock: &Clock) -> String {
     let guest = &clock.guest;
-    if clock.pairs == 0 {
+    let Some(offset_ns) = clock.offset_ns.filter(|_| clock.pairs > 0) else {
         return format!(
             "{guest}: no exchange with QEMU tells how its clock lies to the host's, so nothing could be followed."
         );
-    }
-    let side = if clock.offset_ns < 0 {
-        "behind"
-    } else {
-        "ahead of"
     };
+    let side = if offset_ns < 0 { "behind" } else { "ahead of" };
     let mut text = format!(
         "{guest} is {} {side} the host, each counted from its own start",
-        time(clock.offset_ns.unsigned_abs())
+        time(offset_ns.unsigned_abs())
     );
     if let Some(drift) = clock.drift_ppm.filter(|drift| drift.abs() >= 0.05) {
         text.push_str(&format!(", drifting by {drift:+.1} ppm"));
     }
     text.push_str(&format!(
-        ". Proved by {} to within ±{} (±{} at worst)",
-        of(clock.pairs, "exchange", "exchanges"),
-        time(clock.error_bound_ns.p50),
-        time(clock.error_bound_ns.max)
+        ". Proved by {}",
+        of(clock.pairs, "exchange", "exchanges")
     ));
+    // Nothing was linked within it: then nothing tells how wide its bound is.
+    let bound = clock.error_bound_ns;
+    if let (Some(p50), Some(max)) = (bound.p50, bound.max) {
+        let (p50, max) = (time(p50), time(max));
+        text.push_str(&format!(" to within ±{p50} (±{max} at worst)"));
+    }
     if clock.rejected > 0 {
         text.push_str(&format!("; {} contradicted them", count(clock.rejected)));
     }

@@ -89,13 +89,12 @@ fn losses(analysis: &Analysis) -> Vec<String> {
             Some(false) => String::from(
                 "The recording was not closed (the recorder was killed or still runs): up to half a second at its end may be missing",
             ),
-            Some(true) if trace.end_reason.is_empty() => {
-                String::from("A file of the recording is cut or damaged")
-            }
-            Some(true) => format!(
-                "The recording was closed ({}), but a file of it is cut or damaged",
-                trace.end_reason
-            ),
+            Some(true) => match &trace.end_reason {
+                None => String::from("A file of the recording is cut or damaged"),
+                Some(reason) => format!(
+                    "The recording was closed ({reason}), but a file of it is cut or damaged"
+                ),
+            },
         });
     }
     if trace.unknown_events > 0 {
@@ -184,7 +183,7 @@ fn next(analysis: &Analysis, page: &mut Page) {
             "fewer events, where some were lost",
             page,
         );
-    } else if analysis.trace.detail == "light" {
+    } else if analysis.trace.detail.as_deref() == Some("light") {
         command(
             "nestrace record --detail full …",
             "every bio, file I/O and QEMU request",

@@ -111,8 +111,7 @@ pub(crate) fn facts(analysis: &Analysis) -> String {
     let kernel = trace
         .sources
         .first()
-        .map(|source| source.kernel.as_str())
-        .filter(|kernel| !kernel.is_empty());
+        .and_then(|source| source.kernel.as_deref());
     let mut facts = vec![
         units::time(trace.duration_ns),
         units::of(trace.events, "event", "events"),
@@ -123,7 +122,7 @@ pub(crate) fn facts(analysis: &Analysis) -> String {
         format!("{} LOST", units::count(trace.lost))
     });
     facts.extend(kernel.map(|kernel| format!("host kernel {kernel}")));
-    if trace.detail == "light" {
+    if trace.detail.as_deref() == Some("light") {
         facts.push(String::from("light detail"));
     }
     facts.join(" · ")

@@ -368,7 +368,10 @@ fn a_command_says_how_long_it_takes_and_what_it_is() {
         (7200, "a build")
     );
     assert!(long.most_seconds() > 7200 * 6);
-    assert_eq!(of("seconds = 7200\nmost_seconds = 7201").most_seconds(), 7201);
+    assert_eq!(
+        of("seconds = 7200\nmost_seconds = 7201").most_seconds(),
+        7201
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(crate) fn facts(recording: &Recording) -> String {
             lost => format!("{} LOST", count(lost)),
         },
     ];
-    if recording.detail == "light" {
+    if recording.detail.as_deref() == Some("light") {
         facts.push(String::from("light detail"));
     }
     facts.join(" · ")
