@@ -21,7 +21,8 @@ use crate::{
     capture_analysis,
     cli::{AnalyzeArgs, FormatArg},
     damage_notes::say_stream,
-    exit::{DONE, Failure, INPUT, LOST, USAGE, print, say},
+    device_number,
+    exit::{DONE, Failure, INPUT, LOST, USAGE, note, print},
     output_place,
     read_ahead::read_ahead,
     report_files,
@@ -57,6 +58,12 @@ fn check_usage(args: &AnalyzeArgs) -> Result<(), Failure> {
             return Err(Failure::new(USAGE, message));
         }
     }
+    if let (Some(per_io), Some(iostat)) = (&args.per_io, &args.iostat)
+        && output_place::is_same(per_io, iostat)
+    {
+        let message = format!("--per-io and --iostat both name {}", iostat.display());
+        return Err(Failure::new(USAGE, message).hint("give each a file of its own"));
+    }
     let from = args.from.unwrap_or(0.0);
     if let Some(to) = args.to
         && to <= from
@@ -89,13 +96,17 @@ pub fn can_be_opened(input: &Path) -> Result<(), Failure> {
 
 fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     let mut bundle = bundle::open(&args.input)?;
-    check_names(args, &bundle.manifest)?;
+    check_guest(args, &bundle.manifest)?;
+    check_device(args, &bundle.manifest)?;
     check_from(args, &bundle.manifest)?;
     let options = Options {
         path: args.input.display().to_string(),
         truncated: bundle.manifest.state != State::Complete,
         guest: args.guest.clone(),
-        device: args.device.clone(),
+        device: args
+            .device
+            .as_deref()
+            .map(|wanted| device_number::normal(wanted).into_owned()),
         from_ns: args.from.map(nanoseconds),
         to_ns: args.to.map(nanoseconds),
         story: story(args),
@@ -104,7 +115,7 @@ fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     let mut analyzer = Analyzer::new(&bundle.manifest, options);
     read(&mut bundle, &mut analyzer)?;
     for diagnostic in &bundle.diagnostics {
-        say(format_args!("note: {diagnostic}"));
+        note(diagnostic);
     }
     note_damage(&mut analyzer, None, bundle.host.diagnostics());
     for guest in &bundle.guests {
@@ -119,7 +130,11 @@ fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
         };
         analyzer.damaged(Some(&guest), left_out);
     }
+    for stream in std::mem::take(&mut bundle.unread) {
+        analyzer.unread(stream);
+    }
     let analysis = analyzer.finish();
+    check_number(args, &bundle.manifest, &analysis)?;
     check_stories(args, &analysis)?;
     Ok(analysis)
 }
@@ -165,7 +180,7 @@ fn read(bundle: &mut Bundle, analyzer: &mut Analyzer) -> Result<(), Failure> {
     })?;
     let late = host.late() + ordered.iter().map(|(_, events)| events.late()).sum::<u64>();
     if late > 0 {
-        say(format_args!("note: {late} events are out of order"));
+        note(format_args!("{late} events are out of order"));
     }
     Ok(())
 }
@@ -180,8 +195,8 @@ fn story(args: &AnalyzeArgs) -> Option<StoryChoice> {
 fn check_stories(args: &AnalyzeArgs, analysis: &Analysis) -> Result<(), Failure> {
     let stories = &analysis.stories;
     if stories.len() > 1 && args.io.is_some() {
-        say(format_args!(
-            "note: each disk has a bio of that number; choose one with --guest and --device"
+        note(format_args!(
+            "each disk has a bio of that number; choose one with --guest and --device"
         ));
     }
     if !stories.is_empty() || story(args).is_none() {
@@ -205,7 +220,7 @@ fn check_stories(args: &AnalyzeArgs, analysis: &Analysis) -> Result<(), Failure>
         disks.join(", ")
     };
     let Some(io) = args.io else {
-        say(format_args!("note: no bio to tell of: {known}"));
+        note(format_args!("no bio to tell of: {known}"));
         return Ok(());
     };
     let path = args.input.display();
@@ -222,38 +237,59 @@ fn check_stories(args: &AnalyzeArgs, analysis: &Analysis) -> Result<(), Failure>
     })
 }
 
-/// A filter that names nothing in the recording is a mistake, not an empty result.
-pub fn check_names(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure> {
+/// A guest that is not in the recording is a mistake, not an empty result.
+pub fn check_guest(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure> {
+    let guests = manifest.topology.guests.iter().map(|guest| &guest.name);
+    let sides = manifest.guest_sides.iter().map(|side| &side.guest);
+    let known = bundle::each_once(guests.chain(sides));
+    match &args.guest {
+        Some(name) if !known.contains(&name.as_str()) => {
+            Err(no(args, "guest", name).hint(bundle::known_names(manifest, &known)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// So is a device. One that goes by its number may be in the streams all the same.
+pub fn check_device(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure> {
     let topology = &manifest.topology;
-    let guests: Vec<&str> = topology
-        .guests
-        .iter()
-        .map(|guest| guest.name.as_str())
-        .collect();
-    let of_host = topology.devices.iter().map(|device| device.name.as_str());
+    let of_host = topology.devices.iter().map(|device| &device.name);
     let of_guests = manifest.guest_sides.iter().flat_map(|side| &side.disks);
     let disks = topology.guests.iter().flat_map(|guest| &guest.disks);
-    let mut devices: Vec<&str> = of_host
-        .chain(of_guests.map(|disk| disk.name.as_str()))
-        .chain(disks.map(|disk| disk.name.as_str()))
-        .collect();
-    devices.dedup();
-    for (what, wanted, known) in [
-        ("guest", &args.guest, guests),
-        ("device", &args.device, devices),
-    ] {
-        if let Some(name) = wanted
-            // Without a manifest nothing has a name.
-            && !known.is_empty()
-            && !known.contains(&name.as_str())
-        {
-            return Err(
-                Failure::new(INPUT, format!("{}: no {what} {name}", args.input.display()))
-                    .hint(format!("the recording has: {}", known.join(", "))),
-            );
+    let known = bundle::each_once(
+        of_host
+            .chain(of_guests.map(|disk| &disk.name))
+            .chain(disks.map(|disk| &disk.name)),
+    );
+    match &args.device {
+        Some(name) if !known.contains(&name.as_str()) && device_number::parse(name).is_none() => {
+            Err(no(args, "device", name).hint(bundle::known_names(manifest, &known)))
         }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// A number that neither the manifest nor an event has.
+fn check_number(
+    args: &AnalyzeArgs,
+    manifest: &Manifest,
+    analysis: &Analysis,
+) -> Result<(), Failure> {
+    let Some(wanted) = args.device.as_ref().filter(|_| analysis.devices.is_empty()) else {
+        return Ok(());
+    };
+    let of_guests = manifest.guest_sides.iter().flat_map(|side| &side.disks);
+    let of_host = manifest.topology.devices.iter().map(|device| device.dev);
+    let mut known = of_host.chain(of_guests.map(|disk| disk.dev));
+    match device_number::parse(wanted) {
+        Some(dev) if !known.any(|it| it == dev) => Err(no(args, "device", wanted)
+            .hint("without --device, nestrace analyze shows which there are")),
+        _ => Ok(()),
+    }
+}
+
+fn no(args: &AnalyzeArgs, what: &str, name: &str) -> Failure {
+    Failure::new(INPUT, format!("{}: no {what} {name}", args.input.display()))
 }
 
 /// So is a stretch that begins when the recording is over. One that was not closed does not say how long it is.
@@ -261,16 +297,20 @@ pub fn check_from(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure
     let duration_ns = manifest.end_mono_ns.saturating_sub(manifest.start_mono_ns);
     let closed = manifest.state == State::Complete && duration_ns > 0;
     match args.from {
-        Some(from) if closed && nanoseconds(from) >= duration_ns => Err(Failure::new(
-            INPUT,
-            format!(
-                "{}: --from {from} is after its end: it lasts {}",
-                args.input.display(),
-                units::time(duration_ns)
-            ),
-        )),
+        Some(from) if closed && nanoseconds(from) >= duration_ns => {
+            Err(after_end(&args.input, from, duration_ns))
+        }
         _ => Ok(()),
     }
+}
+
+/// A stretch that begins when a recording is over.
+pub fn after_end(input: &Path, from: f64, lasts_ns: u64) -> Failure {
+    let (input, lasts) = (input.display(), units::time(lasts_ns));
+    Failure::new(
+        INPUT,
+        format!("{input}: --from {from} is after its end: it lasts {lasts}"),
+    )
 }
 
 /// What the reader found damaged or cut belongs beside the numbers, like any other loss.
@@ -283,6 +323,7 @@ fn note_damage(analyzer: &mut Analyzer, guest: Option<&str>, diagnostics: &[Diag
 pub fn lost_any(analysis: &Analysis) -> bool {
     analysis.trace.losses.iter().any(|loss| loss.events > 0)
         || analysis.trace.lost > 0
+        || !analysis.trace.unread.is_empty()
         || missed_ends(&analysis.devices) > 0
 }
 

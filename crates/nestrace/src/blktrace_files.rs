@@ -12,7 +12,7 @@ use nestrace_trace::{
 
 use crate::{
     damage_notes::DamageNotes,
-    exit::{Failure, INPUT, say},
+    exit::{Failure, INPUT, note},
     input_file, open_files,
 };
 
@@ -97,8 +97,8 @@ fn note_others(path: &Path) {
     };
     let others = by_processor(Path::new(base)).unwrap_or_default();
     if others.len() > 1 {
-        say(format_args!(
-            "note: this is one processor of {}; give {base} to read all of them",
+        note(format_args!(
+            "this is one processor of {}; give {base} to read all of them",
             others.len()
         ));
     }
@@ -155,8 +155,8 @@ impl CaptureFiles {
         notes.say_rest();
         let ignored = self.capture.outline().ignored;
         if ignored > 0 {
-            say(format_args!(
-                "note: {ignored} events of further devices were left out"
+            note(format_args!(
+                "{ignored} events of further devices were left out"
             ));
         }
     }

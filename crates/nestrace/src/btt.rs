@@ -18,12 +18,13 @@ use nestrace_trace::{
 };
 
 use crate::{
-    analyze::{check_from, check_names, missed_ends, nanoseconds},
+    analyze::{check_device, check_from, check_guest, missed_ends, nanoseconds},
     blktrace_files,
     bundle::{self, Bundle},
-    capture_analysis::{no_device, with_colon},
+    capture_analysis::{self, no_device},
     cli::AnalyzeArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, LOST, USAGE, print, say},
+    device_number,
+    exit::{DONE, FAILURE, Failure, INPUT, LOST, USAGE, note, print},
     read_ahead::{ReadAhead, read_ahead},
 };
 
@@ -108,13 +109,9 @@ impl Files {
 
 /// The number of a device, which is called as the kernel calls it, or by its number.
 fn number(wanted: &str, topology: &Topology) -> Option<u32> {
-    let wanted = with_colon(wanted);
     let mut known = topology.devices.iter();
-    if let Some(device) = known.find(|device| device.name == wanted) {
-        return Some(device.dev);
-    }
-    let (major, minor) = wanted.split_once(':')?;
-    Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
+    let named = known.find(|device| device.name == wanted);
+    named.map_or_else(|| device_number::parse(wanted), |device| Some(device.dev))
 }
 
 /// The first event that is wanted, and of those before it what the analyzer takes: nearly all of a recording may be
@@ -206,8 +203,8 @@ impl Machine<'_> {
         }
         files.finish(&mut analyzer, first_ns)?;
         if analyzer.implausible() > 0 {
-            say(format_args!(
-                "note: {} with a size or place that nothing has: not used",
+            note(format_args!(
+                "{} with a size or place that nothing has: not used",
                 units::of(analyzer.implausible(), "event", "events")
             ));
         }
@@ -218,6 +215,7 @@ impl Machine<'_> {
 /// A capture of blktrace.
 pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let mut capture = blktrace_files::open(&args.input)?;
+    capture_analysis::check_options(args)?;
     let topology = Topology::default();
     let device = args.device.as_ref();
     let machine = Machine {
@@ -234,41 +232,43 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let blocks = machine.analyze(Identified::new(ordered.by_ref()), &mut files)?;
     let late = ordered.late();
     if late > 0 {
-        say(format_args!("note: {late} events are out of order"));
+        note(format_args!("{late} events are out of order"));
     }
     let outline = capture.capture.outline();
-    if blocks.devices.is_empty() && (outline.n_events == 0 || device.is_none()) {
+    if outline.n_events == 0 {
         return Err(capture.no_events());
     }
     capture.say_damage();
-    if let Some(device) = device.filter(|_| blocks.devices.is_empty()) {
-        return Err(no_device(&args.input, device, outline));
+    if blocks.devices.is_empty() {
+        capture_analysis::check_from(args, outline)?;
+        return Err(match device {
+            Some(device) => no_device(&args.input, device, outline),
+            None => nothing_recorded(args),
+        });
     }
     let lost = outline.lost;
     if lost > 0 {
-        say(format_args!(
-            "note: {lost} records are missing by their numbers"
-        ));
+        note(format_args!("{lost} records are missing by their numbers"));
     }
     print(&render(&blocks))?;
-    Ok(code(args, lost, &[blocks]))
+    Ok(code(args, lost > 0, &[blocks]))
 }
 
 /// Says what nobody counted, and yet is missing; the exit code.
 fn code<'a>(
     args: &AnalyzeArgs,
-    lost: u64,
+    lost: bool,
     blocks: impl IntoIterator<Item = &'a BlockAnalysis>,
 ) -> u8 {
     let devices = blocks.into_iter().flat_map(|blocks| &blocks.devices);
     let missed = missed_ends(devices.map(|device| &device.device));
     if missed > 0 {
-        say(format_args!(
-            "note: {} no recorded end: nestrace analyze says where",
+        note(format_args!(
+            "{} no recorded end: nestrace analyze says where",
             units::of(missed, "request has", "requests have")
         ));
     }
-    if args.strict && (lost > 0 || missed > 0) {
+    if args.strict && (lost || missed > 0) {
         LOST
     } else {
         DONE
@@ -278,10 +278,11 @@ fn code<'a>(
 /// A bundle: the host's block layer and that of each guest, or of the guest that was asked for.
 pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
-    check_names(args, &bundle.manifest)?;
+    check_guest(args, &bundle.manifest)?;
+    check_device(args, &bundle.manifest)?;
     check_from(args, &bundle.manifest)?;
     for diagnostic in &bundle.diagnostics {
-        say(format_args!("note: {diagnostic}"));
+        note(diagnostic);
     }
     let machines = machines(args, &bundle)?;
     let mut reports = Vec::new();
@@ -306,10 +307,7 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     bundle.say_damage();
     reports.retain(|(_, blocks)| !blocks.devices.is_empty());
     if reports.is_empty() {
-        let (path, device) = (args.input.display(), args.device.as_ref());
-        let of_device = device.map_or_else(String::new, |device| format!(" on {device}"));
-        let message = format!("{path}: no I/O was recorded{of_device}");
-        return Err(Failure::new(INPUT, message));
+        return Err(nothing_recorded(args));
     }
     let several = reports.len() > 1;
     for (heading, blocks) in &reports {
@@ -321,12 +319,27 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let recorder = losses.iter().map(|loss| loss.events);
     let lost = recorder.fold(bundle.damaged_events(), u64::saturating_add);
     if lost > 0 {
-        say(format_args!(
-            "note: {} lost: nestrace analyze says where, and what is short of them",
+        note(format_args!(
+            "{} lost: nestrace analyze says where, and what is short of them",
             units::of(lost, "event", "events")
         ));
     }
+    let lost = lost > 0 || !bundle.unread.is_empty();
     Ok(code(args, lost, reports.iter().map(|(_, blocks)| blocks)))
+}
+
+/// Nothing is left to be shown.
+fn nothing_recorded(args: &AnalyzeArgs) -> Failure {
+    let (path, device) = (args.input.display(), args.device.as_ref());
+    let of_device = device.map_or_else(String::new, |device| format!(" on {device}"));
+    let then = match (args.from, args.to) {
+        (None, None) => "",
+        _ => " in that time",
+    };
+    Failure::new(
+        INPUT,
+        format!("{path}: no I/O was recorded{of_device}{then}"),
+    )
 }
 
 /// The machines that are looked at, as far as they have the device that was asked for.

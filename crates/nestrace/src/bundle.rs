@@ -7,10 +7,12 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use nestrace_analyzer::analysis::UnreadStream;
 use nestrace_trace::{
     Damage, ImageMap, Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
     image_map::MAX_IMAGE_MAPS_BYTES,
+    index,
     manifest::{GuestSide, MAX_MANIFEST_BYTES, ManifestError, Notice, State},
     reader::{OpenError, StreamReader},
 };
@@ -32,6 +34,8 @@ pub struct Bundle {
     pub host: Stream,
     /// The streams of the guests' sessions that can be read.
     pub guests: Vec<GuestStream>,
+    /// Those that cannot be.
+    pub unread: Vec<UnreadStream>,
     /// Where the images keep the guests' data.
     pub image_maps: Vec<ImageMap>,
     /// What was wrong with it so far.
@@ -42,6 +46,8 @@ pub struct Bundle {
     unnamed: Vec<String>,
 }
 
+/// The word of that.
+pub const MANIFEST_MISSING: &str = "manifest_missing";
 /// What a lost manifest costs.
 pub const MANIFEST_LOST: &str = "the manifest was lost: guests, disks and devices have no names, and what was \
                                  lost while recording is not known";
@@ -73,7 +79,11 @@ impl Bundle {
             .chain([self.host.diagnostics()])
             .map(|diagnostics| Damage::of(diagnostics).rows_lost);
         let left_out = self.left_out().into_iter().map(|(_, events)| events);
-        damaged.chain(left_out).fold(0, u64::saturating_add)
+        let unread = self.unread.iter().filter_map(|stream| stream.events);
+        damaged
+            .chain(left_out)
+            .chain(unread)
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -108,18 +118,20 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
         }
     })?;
     let notices = manifest.is_none().then(|| Notice {
-        what: "manifest_missing".to_owned(),
+        what: MANIFEST_MISSING.to_owned(),
         message: MANIFEST_LOST.to_owned(),
         ..Notice::default()
     });
     let mut manifest = manifest.unwrap_or_default();
     manifest.notices.extend(notices);
     let unnamed = note_unnamed(path, &mut manifest, &mut diagnostics);
+    let (guests, unread) = open_guests(path, &manifest, &mut diagnostics);
     Ok(Bundle {
         path: path.to_owned(),
         unnamed,
         host,
-        guests: open_guests(path, &manifest, &mut diagnostics),
+        guests,
+        unread,
         image_maps: read_image_maps(path, &mut diagnostics),
         manifest,
         diagnostics,
@@ -232,18 +244,35 @@ fn open_guests(
     bundle: &Path,
     manifest: &Manifest,
     diagnostics: &mut Vec<String>,
-) -> Vec<GuestStream> {
+) -> (Vec<GuestStream>, Vec<UnreadStream>) {
     let mut guests = Vec::new();
+    let mut unread = Vec::new();
     for (side, about) in manifest.guest_sides.iter().enumerate() {
         match open_guest(bundle, &about.file) {
             Ok(stream) => guests.push(GuestStream { side, stream }),
-            Err(why) => diagnostics.push(format!(
-                "{}: {why}; nothing is known from inside {}",
-                about.file, about.guest
-            )),
+            Err(reason) => {
+                diagnostics.push(format!(
+                    "{}: {reason}; nothing is known from inside {}",
+                    about.file, about.guest
+                ));
+                unread.push(UnreadStream {
+                    name: about.file.clone(),
+                    guest: about.guest.clone(),
+                    reason,
+                    events: events_by_index(bundle, &about.file),
+                });
+            }
         }
     }
-    guests
+    (guests, unread)
+}
+
+/// How many events a stream had that cannot be read, if its index is there.
+pub fn events_by_index(bundle: &Path, file: &str) -> Option<u64> {
+    if !is_file_name(file) {
+        return None;
+    }
+    index::rows(open_index(bundle, file)?).ok().flatten()
 }
 
 fn open_guest(bundle: &Path, file: &str) -> Result<Stream, String> {
@@ -251,6 +280,33 @@ fn open_guest(bundle: &Path, file: &str) -> Result<Stream, String> {
         return Err(String::from("not a file of the bundle"));
     }
     open_stream(bundle, file).map_err(|why| why.to_string())
+}
+
+/// Names in their order, each once.
+pub fn each_once<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let mut once: Vec<&str> = Vec::new();
+    for name in names {
+        if !name.is_empty() && !once.contains(&name.as_str()) {
+            once.push(name);
+        }
+    }
+    once
+}
+
+/// Which names there are, for someone who asked for another.
+pub fn known_names(manifest: &Manifest, known: &[&str]) -> String {
+    let lost = manifest
+        .notices
+        .iter()
+        .any(|it| it.what == MANIFEST_MISSING);
+    match known {
+        [] if lost => {
+            "the manifest was lost, and with it all names; devices can be given as MAJ:MIN"
+                .to_owned()
+        }
+        [] => "nothing of that kind has a name in this recording".to_owned(),
+        _ => format!("the recording has: {}", known.join(", ")),
+    }
 }
 
 /// A name without a folder: a manifest is input like any other, it names files of the bundle and no

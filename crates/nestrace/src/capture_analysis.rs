@@ -10,17 +10,18 @@ use nestrace_trace::{
 };
 
 use crate::{
-    analyze::nanoseconds,
+    analyze::{after_end, nanoseconds},
     blktrace_files,
     cli::AnalyzeArgs,
-    exit::{Failure, INPUT, USAGE, say},
+    device_number,
+    exit::{Failure, INPUT, USAGE, note},
     read_ahead::{ReadAhead, read_ahead},
 };
 
 /// Reads a capture once.
 pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
-    check_options(args)?;
     let mut files = blktrace_files::open(&args.input)?;
+    check_options(args)?;
     let mut ordered = files.events();
     let (mut analyzer, first_ns) = thread::scope(|scope| -> io::Result<_> {
         let events = read_ahead(scope, Identified::new(ordered.by_ref()))?;
@@ -28,7 +29,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     })?;
     let late = ordered.late();
     if late > 0 {
-        say(format_args!("note: {late} events are out of order"));
+        note(format_args!("{late} events are out of order"));
     }
     let outline = files.capture.outline().clone();
     if outline.n_events == 0 {
@@ -41,20 +42,29 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
         analysis.trace.start_unix_ns = u64::try_from(i128::from(unix_ns) + since_ns).ok();
     }
     files.say_damage();
-    if let Some(device) = &args.device
-        && analysis.devices.is_empty()
-    {
-        return Err(no_device(&args.input, device, &outline));
+    if analysis.devices.is_empty() {
+        check_from(args, &outline)?;
+        if let Some(device) = &args.device {
+            return Err(no_device(&args.input, device, &outline));
+        }
     }
     Ok(analysis)
+}
+
+/// Where nothing is left of a capture: a stretch that begins when it is over is a mistake.
+pub fn check_from(args: &AnalyzeArgs, outline: &Outline) -> Result<(), Failure> {
+    let first_ns = outline.first_ns.unwrap_or(outline.last_ns);
+    let lasts_ns = outline.last_ns.saturating_sub(first_ns);
+    match args.from {
+        Some(from) if nanoseconds(from) > lasts_ns => Err(after_end(&args.input, from, lasts_ns)),
+        _ => Ok(()),
+    }
 }
 
 /// The device that was asked for is not in the capture; what is.
 pub fn no_device(input: &Path, device: &str, outline: &Outline) -> Failure {
     let known = outline.devices.iter();
-    let known: Vec<String> = known
-        .map(|dev| format!("{}:{}", dev >> 20, dev & 0xf_ffff))
-        .collect();
+    let known: Vec<String> = known.map(|dev| device_number::text(*dev)).collect();
     Failure::new(INPUT, format!("{}: no device {device}", input.display()))
         .hint(format!("the capture has: {}", known.join(", ")))
 }
@@ -85,7 +95,10 @@ fn analyze(args: &AnalyzeArgs, mut events: ReadAhead) -> (Analyzer, u64) {
     };
     let options = Options {
         path,
-        device: args.device.as_deref().map(with_colon),
+        device: args
+            .device
+            .as_deref()
+            .map(|wanted| device_number::normal(wanted).into_owned()),
         from_ns: args.from.map(nanoseconds),
         to_ns: args.to.map(nanoseconds),
         ..Options::default()
@@ -102,13 +115,13 @@ fn analyze(args: &AnalyzeArgs, mut events: ReadAhead) -> (Analyzer, u64) {
 const THREAD: u8 = nestrace_trace::Kind::Thread as u8;
 
 /// What needs a guest and its host.
-fn check_options(args: &AnalyzeArgs) -> Result<(), Failure> {
+pub fn check_options(args: &AnalyzeArgs) -> Result<(), Failure> {
     for (name, given) in [
         ("--guest", args.guest.is_some()),
         ("--io", args.io.is_some()),
         ("--slowest", args.slowest.is_some()),
     ] {
-        if given && args.input.exists() {
+        if given {
             return Err(Failure::new(
                 USAGE,
                 format!("{name} is for bundles: a capture of blktrace knows one machine only"),
@@ -119,12 +132,4 @@ fn check_options(args: &AnalyzeArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// blkparse writes device numbers with a comma.
-pub fn with_colon(device: &str) -> String {
-    match device.split_once(',') {
-        Some((major, minor)) => format!("{}:{}", major.trim(), minor.trim()),
-        None => device.to_owned(),
-    }
 }

@@ -166,8 +166,8 @@ pub struct AnalyzeArgs {
     /// Only this guest's disks.
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
-    /// Only this device: of the host, or a guest's disk by its name in the guest or in QEMU (with --format
-    /// btt, which knows nothing of QEMU, in the guest).
+    /// Only this device, by its name or MAJ:MIN: of the host, or a guest's disk by its name in the guest or in
+    /// QEMU (with --format btt, which knows nothing of QEMU, in the guest). A capture has numbers only.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Only from this time after the start (seconds).
@@ -190,7 +190,7 @@ pub struct AnalyzeArgs {
     #[arg(long, value_name = "FILE")]
     pub iostat: Option<PathBuf>,
     /// With --iostat: seconds of a row of that table.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1", requires = "iostat")]
+    #[arg(long, value_name = "SECONDS", value_parser = interval, default_value = "1", requires = "iostat")]
     pub interval: f64,
     /// Exit with 5 if any event was lost.
     #[arg(long)]
@@ -448,6 +448,16 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Of no length, or of less than the kernel's clock tells apart, none would ever end.
+fn interval(text: &str) -> Result<f64, String> {
+    let value = seconds(text)?;
+    if value >= 1e-9 {
+        Ok(value)
+    } else {
+        Err("give more than 0 seconds, such as 1 or 0.1".to_owned())
+    }
+}
+
 fn stories(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if (1..=100_000).contains(&n) => Ok(n),
@@ -522,6 +532,12 @@ mod tests {
             (Some(4096), None, None)
         );
         assert_eq!((seconds("2.5"), seconds("3s")), (Ok(2.5), Ok(3.0)));
+        assert_eq!((interval("0.1"), interval("1e-9")), (Ok(0.1), Ok(1e-9)));
+        assert!(
+            ["0", "0s", "1e-10", "-1"]
+                .iter()
+                .all(|text| interval(text).is_err())
+        );
         assert!(
             ["-1", "nan", "inf", "x", ""]
                 .iter()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use nestrace_trace::{Diagnostic, Manifest, manifest::Notice};
 
-use crate::exit::say;
+use crate::exit::note;
 
 /// Says what is damaged in the host's stream, or in that of this guest.
 pub fn say_stream(guest: Option<&str>, diagnostics: &[Diagnostic]) {
@@ -60,7 +60,7 @@ impl DamageNotes {
         damage.notes += 1;
         damage.rows_lost += diagnostic.rows_lost.unwrap_or(0);
         if damage.notes <= SPELLED_OUT {
-            say(format_args!("note: {}{diagnostic}", before(place)));
+            note(format_args!("{}{diagnostic}", before(place)));
         }
     }
 
@@ -68,8 +68,8 @@ impl DamageNotes {
     pub fn say_rest(self) {
         for (place, Damage { notes, rows_lost }) in self.by_place {
             if notes > SPELLED_OUT {
-                say(format_args!(
-                    "note: {}{} more places like these; {rows_lost} events lost in all {notes}",
+                note(format_args!(
+                    "{}{} more places like these; {rows_lost} events lost in all {notes}",
                     before(&place),
                     notes - SPELLED_OUT,
                 ));

@@ -3,7 +3,9 @@
 use std::{
     fmt::Display,
     io::{self, Write},
+    mem,
     process::ExitCode,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use nestrace_trace::{printable, printable_lines};
@@ -83,7 +85,7 @@ impl Failure {
         self.hint.as_deref()
     }
 
-    /// Says it on stderr. A closed pipe is success: whoever read the output has had enough.
+    /// Says it on stderr, before all notes. A closed pipe is success: whoever read the output has had enough.
     pub fn report(&self) -> ExitCode {
         if self.message == CLOSED_PIPE {
             return ExitCode::from(DONE);
@@ -93,6 +95,8 @@ impl Failure {
         if let Some(hint) = &self.hint {
             let _ = writeln!(stderr, "hint: {}", printable_lines(hint));
         }
+        drop(stderr);
+        say_held();
         ExitCode::from(self.code())
     }
 }
@@ -108,14 +112,42 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Lines that wait for what comes of the command.
+static HELD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// One line on stderr. A terminal that is gone must not end a recording, so nothing comes of an error.
 pub fn say(line: impl Display) {
-    let line = printable(&line.to_string());
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    say_held();
+    write_line(&line.to_string());
+}
+
+/// A line on stderr before the result or, where there is none, after the error: with that a failure begins.
+pub fn hold(line: impl Display) {
+    held().push(line.to_string());
+}
+
+/// Something to know of an input or a result, held like any such line.
+pub fn note(line: impl Display) {
+    hold(format_args!("note: {line}"));
+}
+
+/// Says what was held: it is known what comes of the command.
+pub fn say_held() {
+    let lines = mem::take(&mut *held());
+    lines.iter().for_each(|line| write_line(line));
+}
+
+fn held() -> MutexGuard<'static, Vec<String>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_line(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", printable(line));
 }
 
 /// Writes a result to stdout.
 pub fn print(text: &str) -> Result<(), Failure> {
+    say_held();
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()?;

@@ -24,7 +24,7 @@ use crate::{
     bundle::{is_file_name, left_out, repair_command, unnamed_streams},
     cli::{ImportArgs, ImportCommand, ImportInto},
     damage_notes::guest_stream_damaged,
-    exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
+    exit::{DONE, FAILURE, Failure, INPUT, USAGE, note, say},
     input_file,
     new_bundle::{self, NewBundle, not_written},
 };
@@ -155,7 +155,7 @@ impl Target {
         let finished = writing.stream.finish();
         finished.map_err(|error| not_written(&error))?;
         for (reason, times) in writing.refused {
-            say(format_args!("note: {times} events were refused: {reason}"));
+            note(format_args!("{times} events were refused: {reason}"));
             side.refused.push(RefusedInput {
                 reason: reason.to_owned(),
                 times,
@@ -179,8 +179,8 @@ impl Target {
         let host_ns = self.manifest.start_unix_ns;
         let far = host_ns.abs_diff(side.start_unix_ns) > FAR_NS;
         if host_ns > 0 && side.start_unix_ns > 0 && far {
-            say(
-                "note: by their wall clocks, the capture and the host's recording are over an hour apart",
+            note(
+                "by their wall clocks, the capture and the host's recording are over an hour apart",
             );
         }
     }
@@ -276,8 +276,8 @@ fn manifest_of_host(host: &Path) -> Result<Manifest, Failure> {
     if manifest.state != State::Recording {
         if let Some(left_out) = left_out {
             let host = host.display();
-            say(format_args!(
-                "note: {host}: {left_out}: the manifest does not name it"
+            note(format_args!(
+                "{host}: {left_out}: the manifest does not name it"
             ));
         }
         return Ok(manifest);
@@ -330,11 +330,7 @@ fn read_manifest(bundle: &Path) -> Result<Manifest, Failure> {
         Failure::caused(INPUT, &error).of(&path.display().to_string())
     })?;
     for diagnostic in odd {
-        say(format_args!(
-            "note: {}: {}",
-            path.display(),
-            diagnostic.message
-        ));
+        note(format_args!("{}: {}", path.display(), diagnostic.message));
     }
     Ok(manifest)
 }

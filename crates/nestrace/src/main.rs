@@ -9,6 +9,7 @@ mod capture_analysis;
 mod cli;
 mod compare;
 mod damage_notes;
+mod device_number;
 mod doctor;
 mod exit;
 mod export;
@@ -47,7 +48,10 @@ fn main() -> ExitCode {
         }
     };
     match run(cli.command) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => {
+            exit::say_held();
+            ExitCode::from(code)
+        }
         Err(failure) => failure.report(),
     }
 }

@@ -1,6 +1,9 @@
 //! Where a result goes: looked at before anything long is done.
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 use crate::exit::{Failure, USAGE};
 
@@ -22,7 +25,20 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     Err(Failure::new(USAGE, message).hint(format!("mkdir -p {name}")))
 }
 
-/// The same of several, of which any may not have been asked for.
+/// Whether two results would go into one file. A device, /dev/null say, takes any number of them.
+pub fn is_same(a: &Path, b: &Path) -> bool {
+    if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
+        return a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino());
+    }
+    let place = |path: &Path| {
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    a == b || place(a).is_some_and(|a| Some(a) == place(b))
+}
+
+/// [`check`] of several, of which any may not have been asked for.
 pub fn check_all<'a>(paths: impl IntoIterator<Item = Option<&'a PathBuf>>) -> Result<(), Failure> {
     paths.into_iter().flatten().try_for_each(|path| check(path))
 }
@@ -30,6 +46,20 @@ pub fn check_all<'a>(paths: impl IntoIterator<Item = Option<&'a PathBuf>>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_file_by_two_names_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("sub")).expect("a folder");
+        assert!(is_same(&at("x"), &at("sub/../x")));
+        assert!(!is_same(&at("x"), &at("y")));
+        std::fs::write(at("x"), "").expect("a file");
+        assert!(!is_same(&at("x"), &at("y")));
+        std::os::unix::fs::symlink("x", at("y")).expect("a link");
+        assert!(is_same(&at("x"), &at("y")));
+        assert!(!is_same(Path::new("/dev/null"), Path::new("/dev/null")));
+    }
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {

@@ -24,7 +24,7 @@ use crate::{
     bundle::Stream,
     cli::RepairArgs,
     damage_notes::{DamageNotes, guest_stream_damaged},
-    exit::{DONE, FAILURE, Failure, INPUT, say},
+    exit::{DONE, FAILURE, Failure, INPUT, hold, note, say},
     new_bundle::{self, NewBundle, not_written},
 };
 use damaged::Damaged;
@@ -58,9 +58,7 @@ fn fill(damaged: &mut Damaged, new: &NewBundle, redacted: bool) -> Result<Manife
     if let Some(maps) = damaged.image_maps() {
         write_maps(maps, new, redacted)?;
     }
-    for note in &damaged.notes {
-        say(format_args!("note: {note}"));
-    }
+    damaged.notes.iter().for_each(note);
     let mut manifest = match given {
         Some(_) => known,
         None => {
@@ -72,7 +70,7 @@ fn fill(damaged: &mut Damaged, new: &NewBundle, redacted: bool) -> Result<Manife
     account(&mut manifest, &kept);
     if redacted {
         manifest = redact::manifest(&manifest);
-        say("names of processes, files, guests and machines were taken out");
+        hold("names of processes, files, guests and machines were taken out");
     }
     Ok(manifest)
 }
@@ -127,8 +125,9 @@ fn keep(
             // A closed stream without events says that nothing is known.
             let mut empty = new.new_stream(name)?;
             empty.finish().map_err(|error| not_written(&error))?;
-            say(format_args!("{file}: nothing can be kept: {why}"));
+            hold(format_args!("{file}: nothing can be kept: {why}"));
             kept.damage.cut = true;
+            kept.damage.rows_lost = damaged.events_by_index(file).unwrap_or(0);
             kept.unreadable = Some(why);
         }
     }
@@ -179,7 +178,7 @@ fn say_kept(file: &str, kept: &Kept, diagnostics: &[Diagnostic]) {
         (0, true) => String::from("how many are missing is not known"),
         (lost, _) => format!("{} lost", count(lost)),
     };
-    say(format_args!("{file}: {rows} kept, {lost}"));
+    hold(format_args!("{file}: {rows} kept, {lost}"));
 }
 
 fn write_maps(mut maps: Vec<ImageMap>, new: &NewBundle, redacted: bool) -> Result<(), Failure> {

@@ -21,7 +21,7 @@ use crate::{
     blktrace_files::by_processor,
     bundle::{self, Bundle},
     cli::ExportArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, USAGE, say},
+    exit::{DONE, FAILURE, Failure, INPUT, USAGE, note, say},
     open_files,
 };
 
@@ -141,7 +141,7 @@ fn create(args: &ExportArgs, cpu: u32, buffer: usize) -> Result<NewFile, Failure
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
     for diagnostic in &bundle.diagnostics {
-        say(format_args!("note: {diagnostic}"));
+        note(diagnostic);
     }
     let chosen = Chosen::of(args, &bundle)?;
     let mut files = Files::begin(args)?;

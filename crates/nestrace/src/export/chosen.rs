@@ -3,8 +3,9 @@
 use nestrace_trace::{Manifest, manifest::GuestSide};
 
 use crate::{
-    bundle::Bundle,
+    bundle::{self, Bundle},
     cli::ExportArgs,
+    device_number,
     exit::{Failure, INPUT},
 };
 
@@ -35,25 +36,29 @@ impl Chosen {
                     .is_some_and(|side| side.guest == *wanted)
             };
             place = bundle.guests.iter().position(|guest| of_guest(guest.side));
-            let found =
-                place.ok_or_else(|| bad(format!("nothing was recorded inside {wanted}")))?;
+            let sides = manifest.guest_sides.iter().map(|side| &side.guest);
+            let known = bundle::each_once(sides);
+            let found = place.ok_or_else(|| {
+                let failure = bad(format!("nothing was recorded inside {wanted}"));
+                failure.hint(bundle::known_names(manifest, &known))
+            })?;
             side = manifest.guest_sides.get(bundle.guests[found].side);
         }
         let known = devices_of(manifest, side);
         let mut devices = Vec::new();
         for wanted in &args.device {
-            let found = known
-                .iter()
-                .find(|(name, dev)| name == wanted || number(*dev) == *wanted);
-            let Some((_, dev)) = found else {
-                let failure = bad(format!("no device {wanted}"));
-                let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
-                return Err(match names[..] {
-                    [] => failure,
-                    _ => failure.hint(format!("the recording has: {}", names.join(", "))),
-                });
-            };
-            devices.push(*dev);
+            let named = known.iter().find(|(name, _)| name == wanted);
+            let named = named.map(|(_, dev)| *dev);
+            // One that goes by its number may be in the stream, whatever the manifest says.
+            devices.push(
+                named
+                    .or_else(|| device_number::parse(wanted))
+                    .ok_or_else(|| {
+                        let names = bundle::each_once(known.iter().map(|(name, _)| name));
+                        let failure = bad(format!("no device {wanted}"));
+                        failure.hint(bundle::known_names(manifest, &names))
+                    })?,
+            );
         }
         Ok(Self {
             guest: place,
@@ -88,13 +93,8 @@ pub fn devices_of(manifest: &Manifest, side: Option<&GuestSide>) -> Vec<(String,
     }
 }
 
-/// `MAJ:MIN`.
-pub fn number(dev: u32) -> String {
-    format!("{}:{}", dev >> 20, dev & 0xf_ffff)
-}
-
 /// A device's name where the manifest has one, else its number.
 pub fn device_name(known: &[(String, u32)], dev: u32) -> String {
     let name = known.iter().find(|(_, number)| *number == dev);
-    name.map_or_else(|| number(dev), |(name, _)| name.clone())
+    name.map_or_else(|| device_number::text(dev), |(name, _)| name.clone())
 }

@@ -8,7 +8,7 @@ use nestrace_analyzer::{Identified, SEGMENT_NAMES, analysis::Story, units::of};
 use nestrace_trace::{Event, Kind, Manifest, TimeOrdered, flags, redact};
 
 use super::{
-    chosen::{device_name, devices_of, number},
+    chosen::{device_name, devices_of},
     new_file::{NewFile, with_ending},
     requests::{Requests, Step},
     selection::Selection,
@@ -17,7 +17,8 @@ use super::{
 use crate::{
     bundle::{self, Bundle},
     cli::ExportArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, say},
+    device_number,
+    exit::{DONE, FAILURE, Failure, INPUT, note, say},
 };
 
 mod table;
@@ -73,7 +74,7 @@ const CHAINS: [&str; 17] = [
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
     for diagnostic in &bundle.diagnostics {
-        say(format_args!("note: {diagnostic}"));
+        note(diagnostic);
     }
     let selection = Rc::new(Selection::of(args, &mut bundle.manifest)?);
     let manifest = bundle.manifest.clone();
@@ -219,7 +220,7 @@ impl RequestTable<'_> {
         });
         table.text(machine.guest.unwrap_or_default());
         table.text(&name);
-        table.text(&number(request.dev));
+        table.text(&device_number::text(request.dev));
         table.text(request.op.name());
         table.text(&flag_names(request.flags));
         table.known(request.place());

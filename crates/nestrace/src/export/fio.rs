@@ -13,14 +13,15 @@ use nestrace_analyzer::Identified;
 use nestrace_trace::{Event, TimeOrdered, redact};
 
 use super::{
-    chosen::{Chosen, device_name, devices_of, number},
+    chosen::{Chosen, device_name, devices_of},
     new_file::{NewFile, with_ending},
     requests::{Op, Request, Requests, Step},
 };
 use crate::{
     bundle,
     cli::ExportArgs,
-    exit::{DONE, Failure, INPUT, say},
+    device_number,
+    exit::{DONE, Failure, INPUT, note, say},
 };
 
 /// fio knows version 3 since 3.31 (2022).
@@ -179,7 +180,7 @@ impl Logs<'_> {
 /// says is no path here (`cciss/c0d0` is an honest one).
 fn file_name(device: &str, dev: u32, taken: impl Fn(&str) -> bool) -> String {
     let mut name: String = device.chars().take(LONGEST_NAME).map(plain).collect();
-    let number: String = number(dev).chars().map(plain).collect();
+    let number: String = device_number::text(dev).chars().map(plain).collect();
     if name.chars().all(|c| c == '.') {
         name.clone_from(&number);
     }
@@ -198,7 +199,7 @@ fn plain(c: char) -> char {
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
     for diagnostic in &bundle.diagnostics {
-        say(format_args!("note: {diagnostic}"));
+        note(diagnostic);
     }
     let chosen = Chosen::of(args, &bundle)?;
     if args.redact {
@@ -260,15 +261,15 @@ fn finish(logs: Logs<'_>) -> Result<u8, Failure> {
         );
     }
     if logs.n_left_out > 0 {
-        say(format_args!(
-            "note: {} requests of further devices than {MOST_DEVICES} were left out",
+        note(format_args!(
+            "{} requests of further devices than {MOST_DEVICES} were left out",
             logs.n_left_out
         ));
     }
     let discards: u64 = logs.by_device.values().map(|log| log.discards).sum();
     if discards > 0 {
-        say(format_args!(
-            "note: fio up to 3.33 skips discards (\"bad ddir: 2\") and says so"
+        note(format_args!(
+            "fio up to 3.33 skips discards (\"bad ddir: 2\") and says so"
         ));
     }
     let first = logs.by_device.values().next();

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     bundle::{self, Bundle},
     cli::ExportArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, say},
+    exit::{DONE, FAILURE, Failure, INPUT, note, say},
 };
 use chains::{Chains, title};
 use depth::Depths;
@@ -41,7 +41,7 @@ use waiting::{Identity, Waiting};
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
     for diagnostic in &bundle.diagnostics {
-        say(format_args!("note: {diagnostic}"));
+        note(diagnostic);
     }
     let selection = Rc::new(Selection::of(args, &mut bundle.manifest)?);
     let manifest = bundle.manifest.clone();
@@ -199,9 +199,7 @@ impl Drawing {
         }
         if self.tracks.left_out > 0 {
             let n = self.tracks.left_out;
-            say(format_args!(
-                "note: {n} slices were left out: too many at once"
-            ));
+            note(format_args!("{n} slices were left out: too many at once"));
         }
         self.packets.finish()?;
         let output = args.output.display();

@@ -3,9 +3,10 @@
 use nestrace_analyzer::analysis::Story;
 use nestrace_trace::{Manifest, redact};
 
-use super::chosen::number;
 use crate::{
+    bundle,
     cli::ExportArgs,
+    device_number,
     exit::{Failure, INPUT},
 };
 
@@ -14,6 +15,8 @@ pub struct Selection {
     guest: Option<String>,
     /// Names of devices and disks, and numbers of devices; empty: all.
     devices: Vec<String>,
+    /// Guest, name and number of each disk, as guests see them.
+    disks: Vec<(String, String, String)>,
 }
 
 /// A name and, with `--redact`, what stands for it.
@@ -33,9 +36,9 @@ impl Selection {
             let found = known.iter().find(|known| known.name == *wanted);
             found.map(|known| known.becomes.clone()).ok_or_else(|| {
                 let path = args.input.display();
-                let names: Vec<&str> = known.iter().map(|known| known.name.as_str()).collect();
+                let names = bundle::each_once(known.iter().map(|known| &known.name));
                 Failure::new(INPUT, format!("{path}: no {what} {wanted}"))
-                    .hint(format!("the recording has: {}", names.join(", ")))
+                    .hint(bundle::known_names(manifest, &names))
             })
         };
         let guests = guests(manifest, &redacted);
@@ -44,13 +47,15 @@ impl Selection {
             .map(|wanted| find("guest", wanted, &guests))
             .transpose()?;
         let known = devices(manifest, &redacted);
-        let devices = args
-            .device
-            .iter()
-            .map(|wanted| find("device", wanted, &known));
+        // One that goes by its number may be in the streams, whatever the manifest says.
+        let devices = args.device.iter().map(|wanted| {
+            let number = device_number::parse(wanted).map(device_number::text);
+            find("device", wanted, &known).or_else(|failure| number.ok_or(failure))
+        });
         let selection = Self {
             guest,
             devices: devices.collect::<Result<_, _>>()?,
+            disks: numbered_disks(&redacted),
         };
         *manifest = redacted;
         Ok(selection)
@@ -58,12 +63,12 @@ impl Selection {
 
     /// Whether a device of the host is wanted: with `--guest` only what is the guest's is.
     pub fn takes_host(&self, name: &str, dev: u32) -> bool {
-        self.guest.is_none() && self.takes_device(&[name, &number(dev)])
+        self.guest.is_none() && self.takes_device(&[name, &device_number::text(dev)])
     }
 
     /// Whether a disk is wanted, as the guest sees it.
     pub fn takes_guest(&self, guest: &str, name: &str, dev: u32) -> bool {
-        self.takes_any_of(guest) && self.takes_device(&[name, &number(dev)])
+        self.takes_any_of(guest) && self.takes_device(&[name, &device_number::text(dev)])
     }
 
     /// Whether anything of a guest is wanted.
@@ -73,7 +78,11 @@ impl Selection {
 
     /// Whether a chain is wanted.
     pub fn takes_story(&self, story: &Story) -> bool {
-        self.takes_any_of(&story.guest) && self.takes_device(&[&story.guest_device, &story.disk])
+        let (guest, device) = (&story.guest, &story.guest_device);
+        let mut disks = self.disks.iter();
+        let known = disks.find(|(of, name, _)| of == guest && name == device);
+        let number = known.map_or("", |(_, _, number)| number);
+        self.takes_any_of(guest) && self.takes_device(&[device, &story.disk, number])
     }
 
     fn takes_device(&self, names: &[&str]) -> bool {
@@ -83,6 +92,20 @@ impl Selection {
                 .iter()
                 .any(|wanted| names.contains(&wanted.as_str()))
     }
+}
+
+fn numbered_disks(manifest: &Manifest) -> Vec<(String, String, String)> {
+    let sides = manifest.guest_sides.iter();
+    let disks = sides.flat_map(|side| side.disks.iter().map(move |disk| (&side.guest, disk)));
+    disks
+        .map(|(guest, disk)| {
+            (
+                guest.clone(),
+                disk.name.clone(),
+                device_number::text(disk.dev),
+            )
+        })
+        .collect()
 }
 
 fn guests(manifest: &Manifest, redacted: &Manifest) -> Vec<Known> {
@@ -103,17 +126,11 @@ fn devices(manifest: &Manifest, redacted: &Manifest) -> Vec<Known> {
         let topology = &manifest.topology;
         let disks = topology.guests.iter().flat_map(|guest| &guest.disks);
         let of_guests = manifest.guest_sides.iter().flat_map(|side| &side.disks);
-        let of_host = topology
-            .devices
-            .iter()
-            .map(|device| (&device.name, device.dev));
-        let with_numbers = of_host.chain(of_guests.map(|disk| (&disk.name, disk.dev)));
-        let mut names: Vec<String> = Vec::new();
-        for (name, dev) in with_numbers {
-            names.extend([name.clone(), number(dev)]);
-        }
-        names.extend(disks.map(|disk| disk.name.clone()));
-        names
+        let of_host = topology.devices.iter().map(|device| &device.name);
+        let of_guests = of_guests.map(|disk| &disk.name);
+        let disks = disks.map(|disk| &disk.name);
+        let names = of_host.chain(of_guests).chain(disks).cloned();
+        names.collect()
     };
     paired(named(manifest), named(redacted))
 }

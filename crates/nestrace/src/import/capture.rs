@@ -11,7 +11,7 @@ use nestrace_trace::{
 
 use super::Target;
 use crate::blktrace_files::{self, CaptureFiles};
-use crate::exit::{Failure, say};
+use crate::exit::{Failure, note};
 
 /// Imports the captures of these base names, as `blktrace -o BASENAME` and `blkparse -i` have them.
 pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure> {
@@ -22,7 +22,7 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
     let (outline, damage) = look(&files)?;
     let mut side = side_of(&outline, basenames);
     if outline.wall_clock.is_none() {
-        say("note: the capture does not say its wall clock; the I/O alone has to tell the time");
+        note("the capture does not say its wall clock; the I/O alone has to tell the time");
     }
     target.write_host()?;
     let mut writing = target.begin(&mut side)?;
@@ -38,8 +38,8 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
 /// Writes down what is not in the capture, or not taken from it.
 fn note_missing(outline: &Outline, target: &mut Target) {
     if outline.lost > 0 {
-        say(format_args!(
-            "note: {} records are missing by their numbers",
+        note(format_args!(
+            "{} records are missing by their numbers",
             outline.lost
         ));
         target.manifest.losses.push(Loss {

@@ -121,6 +121,11 @@ impl Damaged {
         }
     }
 
+    /// How many events a stream had that cannot be read, if its index is there.
+    pub fn events_by_index(&self, file: &str) -> Option<u64> {
+        bundle::events_by_index(&self.path, file)
+    }
+
     /// The image maps; `None` where there are none.
     pub fn image_maps(&mut self) -> Option<Vec<ImageMap>> {
         let there = self.path.join(IMAGE_MAPS).exists();
@@ -142,7 +147,7 @@ impl Damaged {
         }
         if self.manifest.is_none() {
             manifest.notices.push(Notice {
-                what: "manifest_missing".to_owned(),
+                what: bundle::MANIFEST_MISSING.to_owned(),
                 message: bundle::MANIFEST_LOST.to_owned(),
                 ..Notice::default()
             });

@@ -22,7 +22,7 @@ use crate::{
     bundle::{self, Bundle},
     cli::ExportArgs,
     damage_notes::DamageNotes,
-    exit::{DONE, FAILURE, Failure, USAGE, say},
+    exit::{DONE, FAILURE, Failure, USAGE, note, say},
     export::stories,
 };
 
@@ -94,7 +94,7 @@ impl Export {
     fn bundle(&mut self, path: &Path) -> Result<(), Failure> {
         let mut bundle = bundle::open(path)?;
         for diagnostic in &bundle.diagnostics {
-            say(format_args!("note: {diagnostic}"));
+            note(diagnostic);
         }
         if self.redact {
             bundle.manifest = redact::manifest(&bundle.manifest);
