@@ -8,6 +8,7 @@ use std::{
 use nestrace_trace::{
     Damage, Diagnostic, Event, TimeOrdered,
     blktrace::{Capture, Reader},
+    bundle::EXTENSION,
 };
 
 use crate::{
@@ -58,6 +59,12 @@ pub fn files_of(name: &Path) -> Result<Vec<PathBuf>, Failure> {
         return Ok(beside.into_iter().map(|(_, path)| path).collect());
     }
     if !name.is_file() {
+        if name.exists() {
+            return Err(bad(name, "not a regular file"));
+        }
+        if name.extension().is_some_and(|it| it == EXTENSION) {
+            return Err(bad(name, "there is no such bundle"));
+        }
         return Err(bad(
             name,
             "there is neither a file of that name nor one with .blktrace.0 behind it",

@@ -112,8 +112,7 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
     let host = open_stream(path, HOST_STREAM).map_err(|why| {
         let failure = bad(&path.join(HOST_STREAM), &why);
         match why {
-            Unreadable::Io(_) => failure
-                .hint("a bundle holds host.arrows and manifest.json; was it copied as a whole?"),
+            Unreadable::Io(_) => failure.hint(why_not_opened(path)),
             _ => failure,
         }
     })?;
@@ -136,6 +135,32 @@ pub fn open(path: &Path) -> Result<Bundle, Failure> {
         manifest,
         diagnostics,
     })
+}
+
+/// What to do about a folder whose stream of the host cannot be opened.
+fn why_not_opened(bundle: &Path) -> String {
+    let host = input_file::open(&bundle.join(HOST_STREAM));
+    if host.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        return "it belongs to another user, who can read it or give it to you (chown)".to_owned();
+    }
+    let entries = fs::read_dir(bundle).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let capture = names.filter_map(|name| {
+        let (base, cpu) = name.rsplit_once(".blktrace.")?;
+        cpu.parse::<u32>().ok().map(|_| base.to_owned())
+    });
+    match capture.min() {
+        Some(base) => {
+            let input = bundle.join(base);
+            format!(
+                "it holds a capture of blktrace: nestrace analyze {}",
+                input.display()
+            )
+        }
+        None => {
+            "a bundle holds host.arrows and manifest.json; was it copied as a whole?".to_owned()
+        }
+    }
 }
 
 /// Takes note of streams of guests that the manifest does not name. Where it was lost, or stands as it did when

@@ -39,7 +39,7 @@ pub enum Command {
     Compare(CompareArgs),
     /// Write a recording in the format of other tools.
     Export(ExportArgs),
-    /// Add what was recorded inside a guest by other means to a recording of its host.
+    /// Make a bundle of what was recorded inside a guest by other means, with a recording of its host if there is one.
     Import(ImportArgs),
     /// Write a clean bundle from a damaged one, with everything that is whole.
     Repair(RepairArgs),
@@ -335,7 +335,8 @@ pub struct ImportInto {
     /// The recording of the host at the same time; it is copied, not changed.
     #[arg(long, value_name = "HOST.nest")]
     pub guest_of: Option<PathBuf>,
-    /// Which guest of that recording it is; needed where there are several.
+    /// Which guest of that recording it is; needed where there are several. Without --guest-of: what to call the
+    /// guest [default: guest].
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
     /// Replace a bundle of that name.
@@ -435,7 +436,7 @@ pub struct ManArgs {
     /// The page of this command: record, or lab run.
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     pub command: Vec<String>,
-    /// Write all pages into this folder: nestrace.1, nestrace-record.1, …
+    /// Write all pages into this folder, which is made if it is not there: nestrace.1, nestrace-record.1, …
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }

@@ -25,6 +25,21 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     Err(Failure::new(USAGE, message).hint(format!("mkdir -p {name}")))
 }
 
+/// What the names of several files begin with is no folder: they would be hidden in it, or lie above it.
+pub fn check_beginning(path: &Path) -> Result<(), Failure> {
+    let has_name = !path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    if has_name && path.file_name().is_some() {
+        return Ok(());
+    }
+    let (shown, name) = (path.display(), path.join("NAME"));
+    Err(
+        Failure::new(USAGE, format!("{shown} is the name of a folder")).hint(format!(
+            "say what the files' names begin with: -o {}",
+            name.display()
+        )),
+    )
+}
+
 /// Whether two results would go into one file. A device, /dev/null say, takes any number of them.
 pub fn is_same(a: &Path, b: &Path) -> bool {
     if let (Ok(a), Ok(b)) = (a.metadata(), b.metadata()) {
@@ -46,6 +61,13 @@ pub fn check_all<'a>(paths: impl IntoIterator<Item = Option<&'a PathBuf>>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_begin_with_a_name() {
+        for (path, is_one) in [("a", true), ("a/b", true), ("a/", false), ("..", false)] {
+            assert_eq!(check_beginning(Path::new(path)).is_ok(), is_one, "{path}");
+        }
+    }
 
     #[test]
     fn one_file_by_two_names_is_told() {

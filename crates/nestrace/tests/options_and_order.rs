@@ -323,3 +323,44 @@ fn two_listings_do_not_go_into_one_file() {
     assert_eq!(code, Some(2), "{stderr}");
     assert!(!table.exists());
 }
+
+#[test]
+fn messages_name_what_helps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for cpu in [0, 1] {
+        let to = folder.path().join(format!("gt.blktrace.{cpu}"));
+        fs::copy(format!("{CAPTURE}.blktrace.{cpu}"), to).expect("a copy");
+    }
+    let in_it = format!("{}/gt", folder.path().display());
+    for (input, said) in [
+        ("/dev/null", "/dev/null: not a regular file"),
+        ("nope.nest", "nope.nest: there is no such bundle"),
+        (text(folder.path()), in_it.as_str()),
+    ] {
+        let (code, stderr) = code_and_messages(&["analyze", input]);
+        assert_eq!(code, Some(3), "{stderr}");
+        assert!(stderr.contains(said) && !stderr.contains("-i"), "{stderr}");
+    }
+    let out = folder.path().join("logs");
+    let words = ["export", "--format", "fio", RECORDING, "-o", text(&out)];
+    let (code, stderr) = code_and_messages(&words);
+    assert_eq!(code, Some(0), "{stderr}");
+    let log = stderr.split("--read_iolog=").nth(1).expect("the next step");
+    let log = fs::read_to_string(log.split(' ').next().expect("a name")).expect("it");
+    assert!(log.contains(" read ") || log.contains(" write "), "{log}");
+    // What begins with a folder's name would be hidden in it.
+    let dir = format!("{}/", folder.path().display());
+    for format in ["csv", "fio", "blktrace"] {
+        let (code, stderr) =
+            code_and_messages(&["export", "--format", format, RECORDING, "-o", &dir]);
+        assert_eq!(code, Some(2), "{format}: {stderr}");
+    }
+    let out = folder.path().join("inside.nest");
+    let words = ["import", "guest", RECORDING, "-o", text(&out)];
+    let (code, stderr) = code_and_messages(&words);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stderr.contains("recorded on its host is left out"),
+        "{stderr}"
+    );
+}

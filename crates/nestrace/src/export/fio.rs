@@ -272,14 +272,15 @@ fn finish(logs: Logs<'_>) -> Result<u8, Failure> {
             "fio up to 3.33 skips discards (\"bad ddir: 2\") and says so"
         ));
     }
-    let first = logs.by_device.values().next();
-    let first = first.map(|log| log.file.path().display().to_string());
+    // Of the device with the most to replay: another's may hold flushes only.
+    let busiest = logs.by_device.values().max_by_key(|log| log.bytes);
+    let busiest = busiest.map(|log| log.file.path().display().to_string());
     for log in logs.by_device.into_values() {
         log.finish()?;
     }
     say(format_args!(
         "next: fio --name=replay --read_iolog={} --replay_redirect=FILE --ioengine=libaio --direct=1 --iodepth=64",
-        first.unwrap_or_default()
+        busiest.unwrap_or_default()
     ));
     Ok(DONE)
 }

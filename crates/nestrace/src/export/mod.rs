@@ -20,6 +20,12 @@ use crate::{
 /// Exports.
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     output_place::check(&args.output)?;
+    if matches!(
+        args.format,
+        ExportFormat::Blktrace | ExportFormat::Csv | ExportFormat::Fio
+    ) {
+        output_place::check_beginning(&args.output)?;
+    }
     match args.format {
         ExportFormat::Blktrace => blktrace::run(args),
         ExportFormat::Csv => csv::run(args),

@@ -7,15 +7,16 @@ use std::{collections::BTreeMap, io::BufReader, path::Path};
 
 use nestrace_trace::{
     Damage, Source, StreamReader,
+    bundle::HOST_STREAM,
     manifest::{GuestSide, Loss, Manifest, Notice, RefusedInput, State},
     wire::{AgentHello, bound_probes, bound_refused, bound_text},
 };
 
 use super::{Target, bad, read_manifest};
 use crate::{
-    bundle::is_file_name,
+    bundle::{events_by_index, is_file_name},
     damage_notes::{DamageNotes, GUEST_STREAM_DAMAGED},
-    exit::{Failure, INPUT},
+    exit::{Failure, INPUT, note},
     input_file,
 };
 
@@ -36,6 +37,12 @@ pub fn import(bundle: &Path, target: &mut Target) -> Result<(), Failure> {
         .all(|side| is_file_name(&side.file))
     {
         return Err(bad(bundle, "its manifest names a file outside of it"));
+    }
+    if events_by_index(bundle, HOST_STREAM).is_some_and(|events| events > 0) {
+        note(format_args!(
+            "{}: what it recorded on its host is left out, and only its guest's part is imported",
+            bundle.display()
+        ));
     }
     target.write_host()?;
     let mut damage = Damage {

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::exit::{Failure, USAGE};
+use crate::exit::{FAILURE, Failure, USAGE};
 
 use super::failed;
 
@@ -42,7 +42,9 @@ impl DataSet {
         hidden.push(name);
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = place.with_file_name(hidden);
-        fs::create_dir(&hidden).map_err(|error| failed(&hidden, error))?;
+        fs::create_dir(&hidden).map_err(|error| {
+            Failure::new(FAILURE, format!("write {}: {error}", place.display()))
+        })?;
         Ok(Self {
             hidden,
             place: place.to_owned(),
