@@ -124,7 +124,12 @@ fn fast12_says_what_is_written_of_it() {
         };
         let most = if least < 1.0 { 1.2 } else { 7.0 };
         for run in &cell.runs {
-            assert!((least..most).contains(&written(run)), "{}: {}", cell.id, written(run));
+            assert!(
+                (least..most).contains(&written(run)),
+                "{}: {}",
+                cell.id,
+                written(run)
+            );
         }
     }
     // What the recordings say of it, and how many differences they explain.

@@ -30,7 +30,11 @@ pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()>
         let writes = analysis["qemu"][0]["writes"].as_u64().unwrap_or(0);
         let to_image = analysis["images"][0]["file_io"]["writes"].as_u64();
         let to_image = to_image.unwrap_or(0);
-        case.holds(id, writes > 10 && to_image > 0, &analysis["qemu"].to_string());
+        case.holds(
+            id,
+            writes > 10 && to_image > 0,
+            &analysis["qemu"].to_string(),
+        );
         case.figure(format!("{id}: {writes} writes, {to_image} to its image"));
     }
     Ok(())

@@ -45,7 +45,10 @@ impl Disk {
                 .arg((PARTITION / SECTOR).to_string())
                 .run()?;
         }
-        Tool::new("mke2fs").arg("-qF").arg(disk.partition(2)).run()?;
+        Tool::new("mke2fs")
+            .arg("-qF")
+            .arg(disk.partition(2))
+            .run()?;
         Ok(disk)
     }
 
@@ -123,7 +126,11 @@ pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()>
             .filter(|device| device["side"] == "host" && device["name"] == whole)
             .filter_map(|device| device["latency_ns"]["d2c"]["n"].as_u64())
             .sum::<u64>();
-        case.holds(id, n_requests > 10, &format!("{n_requests} requests of {whole}"));
+        case.holds(
+            id,
+            n_requests > 10,
+            &format!("{n_requests} requests of {whole}"),
+        );
         let linked = analysis["chains"][0]["fraction"].as_f64().unwrap_or(0.0);
         case.holds(id, linked > 0.99, &format!("{linked} linked"));
         case.figure(format!("{id}: {n_requests} requests on {beneath}"));
