@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::compare::{LayerSums, Series};
+use crate::served::Classes;
 
 /// What the guest asked of one disk, and what became of it layer by layer. `None`: not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,6 +36,9 @@ pub struct Amplification {
     /// Other disks whose images lie on the same file systems. Journal and metadata of a file system are
     /// divided among them as their written bytes are.
     pub shared_with: u64,
+    /// [`Self::by_class`] by direction, for the findings.
+    #[serde(skip)]
+    pub(crate) classes: Option<Classes>,
     /// The same by time, for comparisons.
     #[serde(skip)]
     pub series: Series<LayerSums>,

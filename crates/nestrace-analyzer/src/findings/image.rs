@@ -4,7 +4,7 @@ use super::subject::Subject;
 use super::{Case, Judgement, Missing, threshold};
 use crate::units::{of, percent, size};
 
-/// Bytes written on the host, of them its journal and metadata, and the image's tables.
+/// Bytes written on the host, of them its journal and metadata, the image's tables and the guest's data.
 struct Written {
     asked: u64,
     host: u64,
@@ -16,13 +16,13 @@ struct Written {
 fn written(subject: &Subject<'_>) -> Result<Written, Missing> {
     let amplified = subject.amplified()?;
     let missing = "the host's block layer was not recorded";
-    let class = amplified.by_class;
+    let classes = amplified.classes.ok_or(missing)?;
     Ok(Written {
         asked: amplified.write.qemu.ok_or(missing)?,
         host: amplified.write.host.ok_or(missing)?,
-        file_system: class.host_journal.ok_or(missing)? + class.host_metadata.unwrap_or(0),
-        tables: class.image_metadata,
-        data: class.data.ok_or(missing)?,
+        file_system: classes.host_journal.write + classes.host_metadata.write,
+        tables: classes.image_metadata.map(|tables| tables.write),
+        data: classes.data.write,
     })
 }
 

@@ -62,10 +62,10 @@ pub(super) fn journal_on_journal(subject: &Subject<'_>) -> Judgement {
     if !journals(host_fs) || !journals(guest_fs) {
         return Ok(None);
     }
-    let (Some(journal), Some(written)) = (amplified.by_class.host_journal, amplified.write.host)
-    else {
+    let (Some(classes), Some(written)) = (amplified.classes, amplified.write.host) else {
         return Err("the host's block layer was not recorded");
     };
+    let journal = classes.host_journal.write;
     let flushes = amplified.flushes.guest.unwrap_or(0);
     let share = journal as f64 / written.max(1) as f64;
     if flushes == 0 || share < threshold::JOURNAL {

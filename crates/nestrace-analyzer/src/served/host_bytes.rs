@@ -45,8 +45,23 @@ pub(crate) struct DiskOnHost {
     pub device: ReadWrite,
     /// The bios by what they are for.
     pub by_class: ClassBytes,
+    /// The same by direction, without what was read ahead.
+    pub classes: Classes,
     /// Other disks on the same file systems.
     pub shared_with: u64,
+}
+
+/// Bytes on the host by what they are for: what was read says nothing of what is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Classes {
+    /// The guest's data.
+    pub data: ReadWrite,
+    /// The image's own tables; `None` where the image's map is not known.
+    pub image_metadata: Option<ReadWrite>,
+    /// Journal or log of the host's file system.
+    pub host_journal: ReadWrite,
+    /// Other metadata of the host's file system.
+    pub host_metadata: ReadWrite,
 }
 
 /// What tells where in its image a bio is, and what lies there.
@@ -148,7 +163,7 @@ impl HostBytes {
         };
         let (mut host, mut device) = (sum(own.data, own.image_metadata), own.device);
         host.read += own.readahead;
-        let (mut journal, mut metadata) = (0, 0);
+        let (mut journal, mut metadata) = (ReadWrite::default(), ReadWrite::default());
         let mut neighbours: Vec<u32> = Vec::new();
         for file_system in &self.file_systems {
             let disks = images.disks_of_file_system(file_system.number);
@@ -158,24 +173,31 @@ impl HostBytes {
             neighbours.extend(disks.iter().copied().filter(|other| *other != disk));
             let part = |total: ReadWrite| self.part(total, disk, disks);
             let (of_journal, of_metadata) = (part(file_system.journal), part(file_system.metadata));
-            journal += of_journal.read + of_journal.write;
-            metadata += of_metadata.read + of_metadata.write;
+            journal = sum(journal, of_journal);
+            metadata = sum(metadata, of_metadata);
             host = sum(host, sum(of_journal, of_metadata));
             device = sum(device, part(file_system.device));
         }
         neighbours.sort_unstable();
         neighbours.dedup();
-        let image_metadata = own.image_metadata.read + own.image_metadata.write;
+        let classes = Classes {
+            data: own.data,
+            image_metadata: (!own.unmapped).then_some(own.image_metadata),
+            host_journal: journal,
+            host_metadata: metadata,
+        };
+        let both = |bytes: ReadWrite| bytes.read + bytes.write;
         DiskOnHost {
             host,
             device,
             by_class: ClassBytes {
-                data: Some(own.data.read + own.data.write),
-                image_metadata: (!own.unmapped).then_some(image_metadata),
-                host_journal: Some(journal),
-                host_metadata: Some(metadata),
+                data: Some(both(classes.data)),
+                image_metadata: classes.image_metadata.map(both),
+                host_journal: Some(both(journal)),
+                host_metadata: Some(both(metadata)),
                 readahead: Some(own.readahead),
             },
+            classes,
             shared_with: neighbours.len() as u64,
         }
     }
