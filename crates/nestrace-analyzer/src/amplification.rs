@@ -166,6 +166,7 @@ fn entry(chains: &Chains, layers: &Layers<'_>, device_flushes: Option<u64>) -> A
         flushes: layers.flushes(device_flushes),
         by_class: layers.host.map(|host| host.by_class).unwrap_or_default(),
         classes: layers.host.map(|host| host.classes),
+        readahead_unused: layers.host.map(|host| host.readahead_unused),
         shared_with: layers.host.map_or(0, |host| host.shared_with),
         ..Amplification::default()
     }

@@ -10,7 +10,7 @@ use nestrace_analyzer::analysis::{Evidence, Finding};
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_trace::image_map::{Extent, ImageMap};
 use nestrace_trace::manifest::{self, Manifest, Mount};
-use nestrace_trace::{Event, Kind};
+use nestrace_trace::{Event, Kind, Source};
 
 use two_sides::{LOOP0, Streams, VM1, WAY, manifest};
 
@@ -201,4 +201,44 @@ fn metadata_that_the_host_reads_is_not_written() {
     let image = with(on_fs("btrfs"));
     silent(&analyze(streams(OP_READ), &image), "cow-on-cow");
     fires(&analyze(streams(OP_WRITE), &image), "cow-on-cow", 0.25);
+}
+
+#[test]
+fn read_ahead_that_nobody_comes_for() {
+    let id = "readahead-waste";
+    let ahead = |bytes| Event {
+        flags: OP_READ | flags::RAHEAD,
+        sub: flags::OWNER_PAGES,
+        tid: 7,
+        ..tables(OP_READ, bytes)
+    };
+    let cached = |disk: &mut manifest::Disk| disk.images[0].direct = Some(false);
+    // Everything is read three times, twice from the host's cache: that says nothing of what was read ahead.
+    let mut streams = Streams::new(2);
+    let mut at = guest_io(&mut streams, START, OP_READ, 300, 16 * KIB);
+    let first = streams.host.len();
+    for _ in 0..2 {
+        at = guest_io(&mut streams, at, OP_READ, 300, 16 * KIB);
+    }
+    let mut number = 0;
+    streams.host.retain(|event| {
+        number += 1;
+        number <= first || event.kind().map(Kind::source) != Some(Source::Block)
+    });
+    host_io(&mut streams, START, 300, ahead(16 * KIB));
+    let finding = analyze(streams, &with(cached));
+    let finding = fires(&finding, id, 0.5);
+    let unused = Evidence::Whole(300 * 16 * KIB);
+    assert_eq!(finding.evidence["unused_bytes"], unused);
+
+    // Tables make the host read twice as much; next to nothing was read ahead.
+    let mut streams = Streams::new(2);
+    guest_io(&mut streams, START, OP_READ, 300, 16 * KIB);
+    host_io(&mut streams, START, 300, tables(OP_READ, 16 * KIB));
+    host_io(&mut streams, START, 1, ahead(4 * KIB));
+    let small_cache = with(|disk| {
+        qcow2(disk);
+        cached(disk);
+    });
+    silent(&analyze(streams, &small_cache), id);
 }

@@ -39,6 +39,9 @@ pub struct Amplification {
     /// [`Self::by_class`] by direction, for the findings.
     #[serde(skip)]
     pub(crate) classes: Option<Classes>,
+    /// Bytes read ahead that QEMU did not come for.
+    #[serde(skip)]
+    pub(crate) readahead_unused: Option<u64>,
     /// The same by time, for comparisons.
     #[serde(skip)]
     pub series: Series<LayerSums>,

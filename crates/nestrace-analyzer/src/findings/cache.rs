@@ -93,25 +93,39 @@ pub(super) fn direct_io_fallback(subject: &Subject<'_>) -> Judgement {
     .fires()
 }
 
-/// Bytes that the host read, those of them read ahead, and those that were asked for.
-fn reads(subject: &Subject<'_>) -> Result<(u64, u64, u64), Missing> {
+/// Bytes that were read.
+struct Reads {
+    host: u64,
+    /// Of these, read ahead.
+    ahead: u64,
+    /// Of these, never asked for.
+    unused: u64,
+    /// Asked for by QEMU, of the host's cache too.
+    asked: u64,
+}
+
+impl Reads {
+    fn wasted(&self) -> f64 {
+        share(self.unused, self.host)
+    }
+}
+
+fn reads(subject: &Subject<'_>) -> Result<Reads, Missing> {
     let amplified = subject.amplified()?;
-    let known = amplified
-        .read
-        .host
-        .zip(amplified.by_class.readahead)
-        .zip(amplified.read.qemu);
     let missing = "the host's block layer was not recorded";
-    known
-        .map(|((host, ahead), asked)| (host, ahead, asked))
-        .ok_or(missing)
+    Ok(Reads {
+        host: amplified.read.host.ok_or(missing)?,
+        ahead: amplified.by_class.readahead.ok_or(missing)?,
+        unused: amplified.readahead_unused.ok_or(missing)?,
+        asked: amplified.read.qemu.ok_or(missing)?,
+    })
 }
 
 pub(super) fn host_readahead(subject: &Subject<'_>) -> Judgement {
-    let (host, ahead, asked) = reads(subject)?;
-    let share = ahead as f64 / host.max(1) as f64;
-    let wasted = host as f64 >= threshold::WASTE * asked as f64;
-    if asked == 0 || share < threshold::READ_AHEAD || wasted {
+    let reads = reads(subject)?;
+    let share = share(reads.ahead, reads.host);
+    let wasted = reads.wasted() >= threshold::WASTED;
+    if reads.asked == 0 || share < threshold::READ_AHEAD || wasted {
         return Ok(None);
     }
     Case {
@@ -124,9 +138,9 @@ pub(super) fn host_readahead(subject: &Subject<'_>) -> Judgement {
             "Keep it, or raise the device's `queue/read_ahead_kb`; with cache=none it would be gone.",
         )],
         evidence: [
-            ("readahead_bytes", ahead.into()),
-            ("host_read_bytes", host.into()),
-            ("asked_bytes", asked.into()),
+            ("readahead_bytes", reads.ahead.into()),
+            ("host_read_bytes", reads.host.into()),
+            ("asked_bytes", reads.asked.into()),
         ]
         .into(),
         share,
@@ -136,14 +150,13 @@ pub(super) fn host_readahead(subject: &Subject<'_>) -> Judgement {
 }
 
 pub(super) fn readahead_waste(subject: &Subject<'_>) -> Judgement {
-    let (host, ahead, asked) = reads(subject)?;
-    let ratio = host as f64 / asked.max(1) as f64;
-    if asked == 0 || ahead == 0 || ratio < threshold::WASTE {
+    let reads = reads(subject)?;
+    let wasted = reads.wasted();
+    if reads.asked == 0 || wasted < threshold::WASTED {
         return Ok(None);
     }
-    let unused = host.saturating_sub(asked).min(ahead);
     Case {
-        title: format!("{ratio:.1} bytes are read for each that is asked for"),
+        title: format!("{} of what the host reads is read ahead in vain", percent(wasted)),
         explanation: String::from(
             "The host reads ahead in the image, but the guest does not come for it: its reads jump. The device is \
              kept busy with bytes that nobody uses.",
@@ -152,13 +165,13 @@ pub(super) fn readahead_waste(subject: &Subject<'_>) -> Judgement {
             "Lower `queue/read_ahead_kb` of the device beneath the image, or use cache=none.",
         )],
         evidence: [
-            ("readahead_bytes", ahead.into()),
-            ("host_read_bytes", host.into()),
-            ("asked_bytes", asked.into()),
-            ("unused_bytes", unused.into()),
+            ("readahead_bytes", reads.ahead.into()),
+            ("host_read_bytes", reads.host.into()),
+            ("asked_bytes", reads.asked.into()),
+            ("unused_bytes", reads.unused.into()),
         ]
         .into(),
-        share: unused as f64 / host.max(1) as f64,
+        share: wasted,
         information: false,
     }
     .fires()

@@ -47,8 +47,9 @@ pub(super) const BACKING: f64 = 0.05;
 pub(super) const FALLBACK: f64 = 0.05;
 /// `host-readahead`: part of the host's bytes read that were read ahead.
 pub(super) const READ_AHEAD: f64 = 0.5;
-/// `readahead-waste`: bytes read on the host for each byte that the guest asked for.
-pub(super) const WASTE: f64 = 1.3;
+/// `readahead-waste`: part of the host's bytes read that were read ahead and that nobody came for. What each stream
+/// has read ahead when the recording ends is less.
+pub(super) const WASTED: f64 = 0.25;
 
 /// `noisy-neighbour`: part of the device's time that others use.
 pub(super) const OTHERS: f64 = 0.2;

@@ -3,6 +3,7 @@
 use nestrace_abi::flags;
 
 use super::clusters::Clusters;
+use super::read_ahead::ReadAhead;
 use crate::analysis::{ClassBytes, ReadWrite};
 use crate::device::Operation;
 use crate::image::{Images, Owner};
@@ -34,6 +35,7 @@ struct FileSystemBytes {
 pub(super) struct HostBytes {
     disks: Vec<DiskBytes>,
     file_systems: Vec<FileSystemBytes>,
+    read_ahead: ReadAhead,
 }
 
 /// The host's part of a disk's amplification.
@@ -47,6 +49,8 @@ pub(crate) struct DiskOnHost {
     pub by_class: ClassBytes,
     /// The same by direction, without what was read ahead.
     pub classes: Classes,
+    /// Of the bytes read ahead, those that QEMU did not come for.
+    pub readahead_unused: u64,
     /// Other disks on the same file systems.
     pub shared_with: u64,
 }
@@ -84,6 +88,14 @@ impl InImage<'_> {
             .map_or(0, |(from, to)| end.min(to).saturating_sub(offset.max(from)))
     }
 
+    /// What of it nobody asked for: before and behind what somebody did.
+    fn ahead(&self) -> [(u64, u64); 2] {
+        let (offset, bytes) = self.range;
+        let end = offset.saturating_add(bytes);
+        let (from, to) = self.asked.unwrap_or((offset, offset));
+        [(offset, from.min(end)), (to.max(offset), end)]
+    }
+
     fn holds_data(&self, image: u32) -> Option<bool> {
         let (offset, bytes) = self.range;
         self.clusters.holds_data(image, offset, bytes)
@@ -95,6 +107,7 @@ impl HostBytes {
         Self {
             disks: vec![DiskBytes::default(); n_disks],
             file_systems: Vec::new(),
+            read_ahead: ReadAhead::new(n_disks),
         }
     }
 
@@ -106,10 +119,12 @@ impl HostBytes {
         }
         match bio.owner {
             Owner::Image(image) if images.is_under(image, bio) => {
-                let disk = images
-                    .disk_of(image)
-                    .and_then(|n| self.disks.get_mut(n as usize));
-                let Some(disk) = disk else { return };
+                let Some(number) = images.disk_of(image) else {
+                    return;
+                };
+                let Some(disk) = self.disks.get_mut(number as usize) else {
+                    return;
+                };
                 let holds_data = place.holds_data(image);
                 disk.unmapped |= holds_data.is_none();
                 add(&mut disk.device, bio.operation, at_the_device(bio));
@@ -120,6 +135,10 @@ impl HostBytes {
                     bio.bytes
                 };
                 disk.readahead += bio.bytes.saturating_sub(asked);
+                for range in place.ahead().into_iter().filter(|_| ahead) {
+                    let file = images.file_number(image);
+                    self.read_ahead.read(file, range, number);
+                }
                 if holds_data == Some(false) {
                     add(&mut disk.image_metadata, bio.operation, asked);
                 } else {
@@ -141,6 +160,11 @@ impl HostBytes {
             }
             _ => {}
         }
+    }
+
+    /// QEMU has read these bytes of an image.
+    pub(super) fn asked(&mut self, image: u32, range: (u64, u64), images: &Images) {
+        self.read_ahead.asked(images.file_number(image), range);
     }
 
     fn file_system(&mut self, number: u32) -> &mut FileSystemBytes {
@@ -198,6 +222,7 @@ impl HostBytes {
                 readahead: Some(own.readahead),
             },
             classes,
+            readahead_unused: own.readahead.saturating_sub(self.read_ahead.settled(disk)),
             shared_with: neighbours.len() as u64,
         }
     }

@@ -11,6 +11,7 @@ mod clusters;
 mod deferred;
 mod host_bios;
 mod host_bytes;
+mod read_ahead;
 mod stacked;
 #[cfg(test)]
 mod tests;
@@ -208,6 +209,9 @@ impl HostSide {
         let holds_data = self
             .clusters
             .holds_data(file.image, file.offset, file.bytes);
+        if file.op == op::READ {
+            self.bytes.asked(file.image, file.pages(), images);
+        }
         self.clues.file_io(file, holds_data != Some(false), images);
         if file.op == op::WRITE && !images.is_direct(file.image) && !file.dsync {
             self.deferred.written(file);

@@ -1,0 +1,107 @@
+//! What was read ahead of images, and whether QEMU came for it.
+
+use std::collections::BTreeMap;
+
+/// Ranges that may wait for a reader. What finds no room counts neither as used nor as unused.
+const MOST_RANGES: usize = 1 << 16;
+
+/// What was read ahead and nobody has asked for yet.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    /// By file and begin: the end, and the disk that it was read for.
+    waiting: BTreeMap<(u32, u64), (u64, u32)>,
+    /// By disk: bytes that were asked for later, or found no room.
+    settled: Vec<u64>,
+}
+
+impl ReadAhead {
+    pub(super) fn new(n_disks: usize) -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            settled: vec![0; n_disks],
+        }
+    }
+
+    /// This was read ahead. What waited there was thrown out of the cache before anybody came.
+    pub(super) fn read(&mut self, file: u32, (start, end): (u64, u64), disk: u32) {
+        if start >= end {
+            return;
+        }
+        self.take(file, start, end);
+        if self.waiting.len() < MOST_RANGES {
+            self.waiting.insert((file, start), (end, disk));
+        } else {
+            self.settle(disk, end - start);
+        }
+    }
+
+    /// QEMU has read this.
+    pub(super) fn asked(&mut self, file: u32, (start, end): (u64, u64)) {
+        for (bytes, disk) in self.take(file, start, end) {
+            self.settle(disk, bytes);
+        }
+    }
+
+    /// Of a disk's bytes read ahead, those that may have been of use.
+    pub(super) fn settled(&self, disk: u32) -> u64 {
+        self.settled.get(disk as usize).copied().unwrap_or(0)
+    }
+
+    fn settle(&mut self, disk: u32, bytes: u64) {
+        if let Some(settled) = self.settled.get_mut(disk as usize) {
+            *settled = settled.saturating_add(bytes);
+        }
+    }
+
+    /// Takes a range out: bytes and disks of what waited in it.
+    fn take(&mut self, file: u32, start: u64, end: u64) -> Vec<(u64, u32)> {
+        if start >= end {
+            return Vec::new();
+        }
+        let earlier = self.waiting.range((file, 0)..(file, end)).rev();
+        let touched: Vec<(u64, u64, u32)> = earlier
+            .take_while(|(_, (to, _))| *to > start)
+            .map(|((_, from), (to, disk))| (*from, *to, *disk))
+            .collect();
+        for (from, to, disk) in &touched {
+            self.waiting.remove(&(file, *from));
+            if *from < start {
+                self.waiting.insert((file, *from), (start, *disk));
+            }
+            if *to > end {
+                self.waiting.insert((file, end), (*to, *disk));
+            }
+        }
+        let common = |(from, to, disk): (u64, u64, u32)| (to.min(end) - from.max(start), disk);
+        touched.into_iter().map(common).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_byte_is_used_once() {
+        let mut ahead = ReadAhead::new(2);
+        ahead.read(7, (100, 200), 0);
+        ahead.read(7, (200, 300), 1);
+        ahead.read(8, (100, 200), 0);
+        ahead.asked(7, (150, 250));
+        ahead.asked(7, (150, 250));
+        assert_eq!((ahead.settled(0), ahead.settled(1)), (50, 50));
+        // Read ahead again before anybody came: used once at most.
+        ahead.read(7, (100, 200), 0);
+        ahead.asked(7, (0, 400));
+        assert_eq!((ahead.settled(0), ahead.settled(1)), (150, 100));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_not_called_unused() {
+        let mut ahead = ReadAhead::new(1);
+        for n in 0..=MOST_RANGES as u64 {
+            ahead.read(0, (n * 10, n * 10 + 1), 0);
+        }
+        assert_eq!(ahead.settled(0), 1);
+    }
+}
