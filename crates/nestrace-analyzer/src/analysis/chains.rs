@@ -58,6 +58,9 @@ pub struct Chains {
     pub ambiguous: u64,
     /// Host I/O that guest requests caused, but did not wait for.
     pub deferred: Deferred,
+    /// Time of linked bios under flushes: empty ones, and those before and behind data.
+    #[serde(skip)]
+    pub(crate) under_flush: Dist,
     /// Sums by time, for comparisons.
     #[serde(skip)]
     pub series: Series<ChainSums>,

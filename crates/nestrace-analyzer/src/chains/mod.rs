@@ -18,7 +18,8 @@ use std::rc::Rc;
 use crate::analysis;
 use crate::compare::{self, ChainSums, Series, SeriesMeter, joined};
 use crate::device::Operation;
-use crate::span::{Served, Span};
+use crate::histogram::Histogram;
+use crate::span::{Served, Span, What};
 
 pub(crate) use join::{Chain, Join, Link, NO_END};
 pub use segment::SEGMENT_NAMES;
@@ -42,6 +43,8 @@ pub(crate) struct DiskChains {
     write: SegmentMeter,
     discard: SegmentMeter,
     flush: SegmentMeter,
+    /// Empty flushes, and those before and behind data.
+    under_flush: Histogram,
     series: SeriesMeter<ChainSums>,
     /// Of other sessions.
     merged_series: Series<ChainSums>,
@@ -76,8 +79,11 @@ impl DiskChains {
         for (segment, sum_ns) in Segment::ALL.into_iter().zip(&mut sums.segments) {
             *sum_ns = sum_ns.saturating_add(times.of(segment));
         }
-        if !chain.empty_flush {
+        if chain.empty_flush {
+            self.under_flush.record(latency_ns);
+        } else {
             self.data.add(&times, latency_ns);
+            flushes_of(&chain.tree).for_each(|ns| self.under_flush.record(ns));
         }
     }
 
@@ -101,6 +107,7 @@ impl DiskChains {
         self.write.merge(&other.write);
         self.discard.merge(&other.discard);
         self.flush.merge(&other.flush);
+        self.under_flush.merge(&other.under_flush);
         self.merged_series = joined(std::mem::take(&mut self.merged_series), other.series());
     }
 
@@ -140,6 +147,7 @@ impl DiskChains {
                 flush: self.flush.latency(),
                 discard: self.discard.latency(),
             },
+            under_flush: self.under_flush.dist(),
             residual_share: self.data.residual_share(),
             shared: self.shared,
             ambiguous: self.ambiguous,
@@ -147,6 +155,16 @@ impl DiskChains {
             ..analysis::Chains::default()
         }
     }
+}
+
+/// How long a bio with data was under each flush before or behind that: a journal's commit (PREFLUSH, FUA).
+fn flushes_of(bio: &Span) -> impl Iterator<Item = u64> + '_ {
+    let flushes = bio.children.iter();
+    let flushes = flushes.filter(|child| child.what == What::Flush);
+    flushes.map(|child| {
+        let end_ns = child.end_ns.min(bio.end_ns);
+        end_ns.saturating_sub(child.start_ns.max(bio.start_ns))
+    })
 }
 
 /// Whether something beneath QEMU was waited for by others too.
@@ -173,4 +191,55 @@ fn shift(span: &mut Span, offset_ns: i64) {
     span.children
         .iter_mut()
         .for_each(|child| shift(child, offset_ns));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::Layer;
+
+    #[test]
+    fn a_commit_is_under_its_flushes() {
+        let span = |layer, what, (start_ns, end_ns), children| Span {
+            layer,
+            start_ns,
+            end_ns,
+            offset: 0,
+            bytes: 4096,
+            what,
+            shared: false,
+            place: 0,
+            children,
+        };
+        let request = |what, times| span(Layer::GuestRequest, what, times, Vec::new());
+        let parts = vec![
+            request(What::Flush, (10, 60)),
+            request(What::Write, (61, 80)),
+            // It served others too, and went on.
+            request(What::Flush, (81, 130)),
+        ];
+        let chain = |empty_flush, children| Chain {
+            device: 0,
+            number: 0,
+            operation: Operation::Write,
+            empty_flush,
+            marked_urgent: false,
+            of_file_system: false,
+            tree: span(Layer::GuestBio, What::Write, (0, 101), children),
+            unlinked: None,
+            disk: Some(0),
+            offset_ns: 0,
+            offsets_ns: Vec::new(),
+            bound_ns: 0,
+            stretched: false,
+            ambiguous: false,
+        };
+        let mut chains = DiskChains::default();
+        chains.linked(&chain(false, parts));
+        let under = chains.finish(1, "open").under_flush;
+        assert_eq!((under.n, under.sum), (2, 50 + 20));
+        chains.linked(&chain(true, Vec::new()));
+        let under = chains.finish(2, "open").under_flush;
+        assert_eq!((under.n, under.sum), (3, 50 + 20 + 101));
+    }
 }

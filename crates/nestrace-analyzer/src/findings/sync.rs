@@ -9,8 +9,9 @@ use crate::units::{count, percent, share, size, time};
 pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
     let chains = subject.followed()?;
     subject.files_alone()?;
-    let flush = chains.latency_ns.flush;
-    let all = chains.latency_ns.data.sum + flush.sum;
+    // A journal's commit is data between flushes: those are in the latency of data.
+    let flush = chains.under_flush;
+    let all = chains.latency_ns.data.sum + chains.latency_ns.flush.sum;
     let flushes = subject
         .amplification
         .map(|it| it.flushes)
@@ -22,7 +23,7 @@ pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
     if flush.n == 0 || all == 0 || qemu == 0 {
         return Ok(None);
     }
-    let share = flush.sum as f64 / all as f64;
+    let share = (flush.sum as f64 / all as f64).min(1.0);
     if share < threshold::FLUSHING {
         return Ok(None);
     }
