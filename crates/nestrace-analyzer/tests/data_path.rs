@@ -260,6 +260,31 @@ fn a_file_of_two_disks_of_a_guest_is_charged_to_none() {
     assert!(notes.iter().any(|it| it.starts_with(note)), "{notes:?}");
 }
 
+/// Rules that cannot judge may have found something.
+#[test]
+fn nothing_to_gain_is_not_said_of_what_was_not_judged() {
+    let at_the_device = two_sides::Way {
+        device: 9_000_000,
+        ..WAY
+    };
+    let analyze = |shared| {
+        let mut streams = Streams::new(2);
+        streams.traffic(VM1, START, 200, at_the_device);
+        if shared {
+            with_backing_file(streams, (0, 1), (0, 0))
+        } else {
+            streams.analyze(&manifest(), Options::default())
+        }
+    };
+    let id = "nothing-to-gain";
+    let said = |analysis: &Analysis| analysis.findings.iter().any(|it| it.id == id);
+    let alone = analyze(false);
+    assert!(said(&alone), "{:?}", alone.findings);
+    let shared = analyze(true);
+    assert!(!said(&shared), "{:?}", shared.findings);
+    assert!(missing(&shared, id).is_some_and(|it| it.contains("other rules")));
+}
+
 #[test]
 fn bios_of_a_device_that_is_no_disk_are_counted() {
     let mut streams = Streams::new(2);

@@ -43,6 +43,13 @@ fn get<'a>(analysis: &'a Analysis, id: &str) -> &'a Finding {
     found.unwrap_or_else(|| panic!("{id} of {:?}", analysis.findings))
 }
 
+/// Ids of the rules that could not judge it.
+fn unjudged(analysis: &Analysis) -> Vec<&'static str> {
+    let unjudged = analysis.findings_unjudged.iter();
+    let of_disk = unjudged.filter(|it| it.guest == "vm1" && it.disk == "vd");
+    of_disk.map(|it| it.id).collect()
+}
+
 /// vm1's `vd` with other facts.
 fn with(change: impl Fn(&mut nestrace_trace::manifest::Disk)) -> Manifest {
     let mut manifest = manifest();
@@ -124,6 +131,8 @@ fn waiting_for_a_worker_thread() {
     let native = with(|disk| disk.aio = Some("native".into()));
     assert_eq!(found(&analyze(&native, way)), [""; 0]);
     assert_eq!(found(&analyze(&threads, DEVICE_ONLY)), ["nothing-to-gain"]);
+    let unknown = analyze(&with(|disk| disk.aio = None), way);
+    assert!(unjudged(&unknown).contains(&"thread-pool-wait"));
 }
 
 #[test]
@@ -139,6 +148,12 @@ fn an_emulated_controller() {
     assert_eq!(finding.evidence["bus"], Evidence::Word("ide".into()));
     assert_eq!(finding.severity, Severity::Medium);
     assert_eq!(found(&analyze(&manifest(), way)), [""; 0]);
+    let mut unknown = Streams::new(2);
+    unknown.traffic(VM1, START, 300, way);
+    let push = Kind::VirtqueuePush as u8;
+    unknown.host.retain(|event| event.kind != push);
+    let analysis = unknown.analyze(&with(|disk| disk.bus.clear()), Options::default());
+    assert!(unjudged(&analysis).contains(&"emulated-bus"));
 }
 
 #[test]
@@ -183,7 +198,9 @@ fn without_the_guest_rules_on_latency_say_what_they_need() {
         .iter()
         .map(|it| it.missing)
         .collect();
-    assert!(!missing.is_empty());
+    for id in ["scheduler-ineffective", "unmerged-small-requests"] {
+        assert!(unjudged(&analysis).contains(&id), "{id}");
+    }
     assert!(
         missing.iter().all(|missing| missing.contains("agent")),
         "{missing:?}"

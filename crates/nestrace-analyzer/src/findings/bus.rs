@@ -15,14 +15,17 @@ pub(super) fn is_emulated(bus: &str) -> bool {
 }
 
 pub(super) fn emulated_bus(subject: &Subject<'_>) -> Judgement {
-    let bus = subject.disk.bus.as_str();
-    if !is_emulated(bus) {
+    let bus = subject.bus();
+    if !bus.is_empty() && !is_emulated(bus) {
         return Ok(None);
     }
     let chains = subject.followed_to_the_image()?;
     let share = Subject::share_of(chains, &["guest_queue", "virt_submit", "virt_complete"]);
     if share < threshold::NOTABLE {
         return Ok(None);
+    }
+    if bus.is_empty() {
+        return Err("the disk's bus is not known");
     }
     let in_guest = subject.in_guest;
     let depth = in_guest.map_or(0, |device| device.queue_depth.max);

@@ -7,9 +7,10 @@ use super::{Case, Judgement, Missing, threshold};
 use crate::units::{count, percent, share, size, time};
 
 pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
-    let Some(cache @ ("writethrough" | "directsync")) = subject.disk.cache.as_deref() else {
+    let cache = subject.disk.cache.as_deref();
+    if !matches!(cache, None | Some("writethrough" | "directsync")) {
         return Ok(None);
-    };
+    }
     let chains = subject.followed_to_the_image()?;
     subject.files_alone()?;
     let files = || {
@@ -23,6 +24,9 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
     if writes == 0 || (syncs as f64) < threshold::SYNCS_PER_WRITE * writes as f64 {
         return Ok(None);
     }
+    let Some(cache) = cache else {
+        return Err("the disk's cache mode is not known");
+    };
     let latency = chains.latency_ns;
     let share = latency.write.sum as f64 / (latency.data.sum + latency.flush.sum).max(1) as f64;
     let without = if cache == "writethrough" {
@@ -178,10 +182,10 @@ pub(super) fn readahead_waste(subject: &Subject<'_>) -> Judgement {
 }
 
 pub(super) fn double_cache(subject: &Subject<'_>) -> Judgement {
-    let cached = |image: &Image| image.direct == Some(false);
-    if !subject.disk.images.first().is_some_and(cached) {
+    let may_cache = |image: &&Image| image.direct != Some(true);
+    let Some(image) = subject.disk.images.first().filter(may_cache) else {
         return Ok(None);
-    }
+    };
     let clues = subject.gathered_to_the_device()?;
     let seen = clues.from_host.read_again;
     let part = share(seen.again_cached_bytes, seen.bytes);
@@ -198,6 +202,9 @@ pub(super) fn double_cache(subject: &Subject<'_>) -> Judgement {
     let caches = share(guest.cached_bytes, known);
     if caches < threshold::GUEST_CACHES {
         return Ok(None);
+    }
+    if image.direct.is_none() {
+        return Err("whether QEMU opened the image with O_DIRECT is not known");
     }
     let cache = subject.disk.cache.as_deref().unwrap_or("unknown");
     Case {

@@ -107,8 +107,9 @@ pub(super) fn tag_starvation(subject: &Subject<'_>) -> Judgement {
 
 pub(super) fn scheduler_ineffective(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
-    let (Some(device), Some(about)) = (subject.in_guest, subject.guest_disk) else {
-        return Ok(None);
+    let device = subject.inside()?;
+    let Some(about) = subject.guest_disk else {
+        return Err("the guest's scheduler was not recorded");
     };
     let scheduler = about.scheduler.as_str();
     let on_host = subject

@@ -78,8 +78,11 @@ pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
     let of_guests_time = waiting / guest.queue_depth.busy_ns.max(1) as f64;
     let busy = (device.queue_depth.busy_ns as f64 * of_guests_time).min(1.0);
     let idle = waiting - busy;
-    if !subject.seen_throughout() || idle < threshold::IDLE {
+    if idle < threshold::IDLE {
         return Ok(None);
+    }
+    if !subject.seen_throughout() {
+        return Err("the guest was recorded for a part of the time only");
     }
     Case {
         title: format!("the device is idle for {} of the time while the guest waits for it", percent(idle)),
@@ -160,13 +163,17 @@ pub(super) fn virtualization_share(subject: &Subject<'_>) -> Judgement {
 }
 
 pub(super) fn thread_pool_wait(subject: &Subject<'_>) -> Judgement {
-    if subject.disk.aio.as_deref() != Some("threads") {
+    let aio = subject.disk.aio.as_deref();
+    if aio.is_some_and(|aio| aio != "threads") {
         return Ok(None);
     }
     let chains = subject.followed_to_the_image()?;
     let share = Subject::share_of(chains, &["qemu_submit"]);
     if share < threshold::THREAD_POOL || limit::is_limited_by_qemu(subject) {
         return Ok(None);
+    }
+    if aio.is_none() {
+        return Err("how QEMU does the disk's I/O (`aio`) is not known");
     }
     let direct = matches!(subject.disk.cache.as_deref(), Some("none" | "directsync"));
     let change = if direct {

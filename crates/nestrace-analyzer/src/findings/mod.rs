@@ -62,6 +62,9 @@ const RULES: [Rule; 28] = [
     ("tag-starvation", device::tag_starvation),
 ];
 
+/// Rules that find nothing to act on.
+const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
+
 /// Why nobody can tell.
 type Missing = &'static str;
 
@@ -91,7 +94,7 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
     let mut findings = Vec::new();
     let mut unjudged = Vec::new();
     for subject in Subject::all(analysis, manifest, clues) {
-        let before = findings.len();
+        let (before, open) = (findings.len(), unjudged.len());
         for (id, rule) in RULES {
             match rule(&subject) {
                 Ok(case) => findings.extend(case.map(|case| finding(id, &subject, case))),
@@ -105,7 +108,18 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
         }
         let at_stake = findings[before..].iter().any(Finding::is_worth_acting_on);
         if !at_stake && let Ok(Some(case)) = latency::nothing_to_gain(&subject) {
-            findings.push(finding("nothing-to-gain", &subject, case));
+            let id = "nothing-to-gain";
+            let could_act = |rule: &Unjudged| !TO_KNOW.contains(&rule.id);
+            if unjudged[open..].iter().any(could_act) {
+                unjudged.push(Unjudged {
+                    id,
+                    guest: subject.guest_name().to_owned(),
+                    disk: subject.disk_name().to_owned(),
+                    missing: "other rules could not judge, and may have found something to gain",
+                });
+            } else {
+                findings.push(finding(id, &subject, case));
+            }
         }
     }
     findings.sort_by(|a, b| {

@@ -73,11 +73,9 @@ pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
 
 pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
-    let Some((device, stats)) = subject
-        .in_guest
-        .and_then(|it| Some((it, it.stats.as_ref()?)))
-    else {
-        return Ok(None);
+    let device = subject.inside()?;
+    let Some(stats) = device.stats.as_ref() else {
+        return Err("the guest's bios were not recorded");
     };
     let counts = device.counts;
     let queued = counts.queued.unwrap_or(0);

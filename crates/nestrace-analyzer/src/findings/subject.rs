@@ -153,6 +153,11 @@ impl<'a> Subject<'a> {
         &self.disk.name
     }
 
+    /// The guest's own device, if it was recorded.
+    pub(super) fn inside(&self) -> Result<&'a Device, Missing> {
+        self.in_guest.ok_or(self.not_inside)
+    }
+
     /// The chains down to the device, if what they say is certain enough to judge by.
     pub(super) fn followed(&self) -> Result<&'a Chains, Missing> {
         let chains = self.followed_to_the_image()?;
