@@ -242,3 +242,28 @@ fn read_ahead_that_nobody_comes_for() {
     });
     silent(&analyze(streams, &small_cache), id);
 }
+
+#[test]
+fn reads_of_the_hosts_file_system_are_not_for_writes() {
+    let id = "misaligned";
+    let streams = |bio| {
+        let mut streams = Streams::new(2);
+        host_io(&mut streams, START, 300, bio);
+        guest_io(&mut streams, START + 333, OP_WRITE, 300, 16 * KIB);
+        streams
+    };
+    // Somebody looks for files.
+    let inodes = file_system(OP_READ, 16 * KIB, end_io::XFS_BUF);
+    silent(&analyze(streams(inodes), &with(sparse)), id);
+    let of_image = tables(OP_READ, 16 * KIB);
+    fires(&analyze(streams(of_image), &with(sparse)), id, 1.0);
+}
+
+#[test]
+fn a_commit_beside_an_idle_guest_is_no_allocation() {
+    let mut streams = Streams::new(2);
+    let log = file_system(OP_WRITE, 4 * KIB, end_io::XFS_LOG);
+    host_io(&mut streams, START, 10, log);
+    guest_io(&mut streams, START + 333, OP_WRITE, 3, 4 * KIB);
+    silent(&analyze(streams, &with(sparse)), "sparse-allocation");
+}

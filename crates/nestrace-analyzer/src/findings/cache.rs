@@ -72,7 +72,7 @@ pub(super) fn direct_io_fallback(subject: &Subject<'_>) -> Judgement {
         fs = image.fs_type.as_deref().unwrap_or(fs);
     }
     let share = through_cache as f64 / all.max(1) as f64;
-    if share < threshold::FALLBACK {
+    if all < threshold::BYTES || share < threshold::FALLBACK {
         return Ok(None);
     }
     Case {
@@ -129,7 +129,7 @@ pub(super) fn host_readahead(subject: &Subject<'_>) -> Judgement {
     let reads = reads(subject)?;
     let share = share(reads.ahead, reads.host);
     let wasted = reads.wasted() >= threshold::WASTED;
-    if reads.asked == 0 || share < threshold::READ_AHEAD || wasted {
+    if reads.host < threshold::BYTES || share < threshold::READ_AHEAD || wasted {
         return Ok(None);
     }
     Case {
@@ -156,7 +156,7 @@ pub(super) fn host_readahead(subject: &Subject<'_>) -> Judgement {
 pub(super) fn readahead_waste(subject: &Subject<'_>) -> Judgement {
     let reads = reads(subject)?;
     let wasted = reads.wasted();
-    if reads.asked == 0 || wasted < threshold::WASTED {
+    if reads.host < threshold::BYTES || wasted < threshold::WASTED {
         return Ok(None);
     }
     Case {

@@ -31,7 +31,7 @@ pub(super) fn qcow2_allocation(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     let written = written(subject)?;
-    if written.asked == 0 {
+    if written.asked < threshold::BYTES {
         return Ok(None);
     }
     let Some(tables) = written.tables else {
@@ -79,7 +79,7 @@ pub(super) fn sparse_allocation(subject: &Subject<'_>) -> Judgement {
     }
     let written = written(subject)?;
     let share = written.file_system as f64 / written.host.max(1) as f64;
-    if written.asked == 0 || share < threshold::ALLOCATION {
+    if written.asked < threshold::BYTES || share < threshold::ALLOCATION {
         return Ok(None);
     }
     Case {
@@ -113,7 +113,7 @@ pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
     }
     let written = written(subject)?;
     let ratio = written.host as f64 / written.asked.max(1) as f64;
-    if written.asked == 0 || ratio < threshold::COPIES {
+    if written.asked < threshold::BYTES || ratio < threshold::COPIES {
         return Ok(None);
     }
     Case {
@@ -161,7 +161,7 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
     };
     let (backing, top) = (read(true), read(false));
     let share = backing as f64 / (backing + top).max(1) as f64;
-    if backing == 0 || share < threshold::BACKING {
+    if backing + top < threshold::BYTES || share < threshold::BACKING {
         return Ok(None);
     }
     Case {
@@ -200,7 +200,7 @@ pub(super) fn qcow2_l2_misses(subject: &Subject<'_>) -> Judgement {
     };
     let tables = image.saturating_sub(asked);
     let share = tables as f64 / image.max(1) as f64;
-    if asked == 0 || share < threshold::TABLES_READ {
+    if image < threshold::BYTES || share < threshold::TABLES_READ {
         return Ok(None);
     }
     Case {

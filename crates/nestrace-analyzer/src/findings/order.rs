@@ -137,16 +137,16 @@ pub(super) fn misaligned(subject: &Subject<'_>) -> Judgement {
     }
     let amplified = subject.amplified()?;
     let known = amplified
-        .read
-        .host
+        .classes
         .zip(amplified.read.qemu)
         .zip(amplified.write.qemu);
-    let Some(((read, asked), written)) = known else {
+    let Some(((classes, asked), written)) = known else {
         return Err("the host's block layer was not recorded");
     };
-    let extra = read.saturating_sub(asked + amplified.by_class.readahead.unwrap_or(0));
+    // Of the image: what is read of the host's file system is no part of a block that is written, and mostly others'.
+    let extra = classes.data.read.saturating_sub(asked);
     let share = extra as f64 / written.max(1) as f64;
-    if written == 0 || share < threshold::READ_FOR_WRITE {
+    if written < threshold::BYTES || share < threshold::READ_FOR_WRITE {
         return Ok(None);
     }
     Case {

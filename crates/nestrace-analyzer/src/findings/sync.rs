@@ -69,7 +69,7 @@ pub(super) fn journal_on_journal(subject: &Subject<'_>) -> Judgement {
     let journal = classes.host_journal.write;
     let flushes = amplified.flushes.guest.unwrap_or(0);
     let share = journal as f64 / written.max(1) as f64;
-    if flushes == 0 || share < threshold::JOURNAL {
+    if flushes == 0 || written < threshold::BYTES || share < threshold::JOURNAL {
         return Ok(None);
     }
     let per_flush = journal / flushes;

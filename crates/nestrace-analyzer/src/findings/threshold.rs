@@ -33,6 +33,10 @@ pub(super) const JOURNAL: f64 = 0.05;
 /// `write-through-cache`: syncs for each write of QEMU; a write-back cache has a few for each flush.
 pub(super) const SYNCS_PER_WRITE: f64 = 0.5;
 
+/// Rules about a part of the bytes want so many: 5 % of fewer is less than a commit or two of a journal (some ten
+/// blocks each), which come without much I/O of the guest.
+pub(super) const BYTES: u64 = 1 << 20;
+
 /// `qcow2-allocation`: bytes of the image's tables for each byte of data written. An L2 update is 4 KiB or
 /// less for a cluster of 64 KiB that is filled at once.
 pub(super) const IMAGE_TABLES: f64 = 0.02;
