@@ -169,8 +169,8 @@ fn rules_that_could_not_judge_are_told_by_what_they_lack() {
     let expected = "
 What was found
   No rule fired.
-  5 rules could not judge vm1/vd: too few of the guest's requests were followed.
-  13 rules could not judge vm2/vd: the guest was not recorded from inside: start
+  7 rules could not judge vm1/vd: too few of the guest's requests were followed.
+  17 rules could not judge vm2/vd: the guest was not recorded from inside: start
   its agent.
 ";
     assert!(text.contains(expected), "{text}");
