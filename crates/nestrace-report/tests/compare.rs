@@ -11,7 +11,7 @@ use nestrace_analyzer::compare::{Comparison, Matched, Metric, Verdict, compare};
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_report::{html, json, text};
 use nestrace_trace::is_printable;
-use nestrace_trace::manifest::{Loss, Manifest, State};
+use nestrace_trace::manifest::{Loss, Manifest, State, Stream};
 
 use two_sides::{Disk, Streams, VM1, VM2, WAY};
 
@@ -249,6 +249,59 @@ fn nothing_is_said_of_recordings_with_many_losses() {
     assert!(comparison.caveats.iter().any(|it| it.starts_with("B: ")));
     let text = text::compare::render(&comparison, &text::TextOptions::default());
     assert!(text.contains("nothing can be said of reads"), "{text}");
+    assert_eq!(schema_errors(&comparison), [""; 0]);
+}
+
+#[test]
+fn losses_of_a_guest_count_against_its_own_stream() {
+    let mut lossy = two_sides::manifest();
+    let stream = |guest: Option<&str>, file: &str| Stream {
+        file: file.into(),
+        side: guest.map_or("host", |_| "guest").into(),
+        guest: guest.map(str::to_owned),
+        ..Stream::default()
+    };
+    lossy.streams = vec![
+        stream(None, "host.arrows"),
+        stream(Some("vm1"), "guest-vm1.arrows"),
+    ];
+    // Of the 6,000 events from inside a fiftieth, of all 21,000 less than a hundredth.
+    lossy.losses = vec![Loss {
+        source: "block".into(),
+        guest: Some("vm1".into()),
+        events: 120,
+    }];
+    let lossy = recorded(&lossy, "lossy.nest", 250_000, 2);
+    let comparison = compare(&fast(), &lossy);
+    assert_eq!(comparison.b.distrusted, None);
+    assert_eq!(comparison.b.distrusted_guests[0].guest, "vm1");
+    assert!(comparison.b.lost * 100 < comparison.b.events);
+    let inside = metric(&comparison, "read", "q2c_mean");
+    assert_eq!(inside.verdict, Verdict::NotJudged, "{inside:?}");
+    let qemu = metric(&comparison, "read", "latency_mean");
+    assert_eq!(qemu.verdict, Verdict::Higher, "{qemu:?}");
+    let explanations = &comparison.disks[0].explanations;
+    assert!(!explanations.is_empty());
+    assert!(explanations.iter().all(|it| {
+        it.largest.is_none()
+            && it.latency.verdict == Verdict::NotJudged
+            && it
+                .parts
+                .iter()
+                .all(|part| part.mean.verdict == Verdict::NotJudged)
+    }));
+    let host = comparison
+        .devices
+        .iter()
+        .find(|it| it.names.a.side == "host");
+    let host = host.expect("the host's device");
+    assert!(host.metrics.iter().any(|it| it.verdict.differs()));
+    let said = |it: &String| it.starts_with("B: ") && it.contains("from inside vm1");
+    assert!(
+        comparison.caveats.iter().any(said),
+        "{:?}",
+        comparison.caveats
+    );
     assert_eq!(schema_errors(&comparison), [""; 0]);
 }
 

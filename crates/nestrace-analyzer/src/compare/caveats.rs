@@ -4,20 +4,14 @@ use crate::analysis::Analysis;
 use crate::units::{count, of, percent, size};
 
 use super::comparison::{Both, DiskName, DiskPair, Metric, Recording};
+use super::loss;
 
-/// Part of the events whose loss leaves nothing to judge.
-const TOO_MANY_LOST: f64 = 0.01;
 /// Means of I/O sizes, and shares of operations, that are no longer the same load.
 const OTHER_LOAD: f64 = 0.1;
 
 /// A recording, and whether its numbers can be judged.
 pub(super) fn recording(analysis: &Analysis) -> Recording {
     let trace = &analysis.trace;
-    // What the host's file systems and the names of threads lost is in no value.
-    let silent = |source: &str| matches!(source, "meta" | "host_fs");
-    let losses = trace.losses.iter().filter(|loss| !silent(&loss.source));
-    let lost: u64 = losses.map(|loss| loss.events).sum();
-    let part = lost as f64 / (trace.events + lost).max(1) as f64;
     Recording {
         path: trace.path.clone(),
         duration_ns: trace.duration_ns,
@@ -25,8 +19,8 @@ pub(super) fn recording(analysis: &Analysis) -> Recording {
         lost: trace.lost,
         truncated: trace.truncated,
         detail: trace.detail.clone(),
-        distrusted: (part > TOO_MANY_LOST)
-            .then(|| format!("{} of its events were lost", percent(part))),
+        distrusted: loss::of_host(trace),
+        distrusted_guests: loss::of_guests(trace),
     }
 }
 
@@ -48,6 +42,12 @@ pub(super) fn of_recordings(
             )),
             None => {}
         }
+        caveats.extend(recording.distrusted_guests.iter().map(|it| {
+            format!(
+                "{name}: {}; what was counted inside it is shown but not judged",
+                it.why
+            )
+        }));
         if recording.truncated {
             caveats.push(match analysis.trace.closed {
                 None => format!("{name} has no manifest: whether it was closed is not known"),

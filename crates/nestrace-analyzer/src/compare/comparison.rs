@@ -65,6 +65,17 @@ pub struct Recording {
     pub detail: Option<String>,
     /// Why none of its values is judged; `null` where they are.
     pub distrusted: Option<String>,
+    /// Guests whose own values are not judged: those of their block layer, and the segments that begin there.
+    pub distrusted_guests: Vec<DistrustedGuest>,
+}
+
+/// A guest whose stream lost too much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DistrustedGuest {
+    /// Its name.
+    pub guest: String,
+    /// Why.
+    pub why: String,
 }
 
 /// How intervals are made.

@@ -102,11 +102,7 @@ fn segments_of(chains: Both<&Chains>, place: usize) -> Option<Explanation> {
         unit: "ns",
     };
     let judged = |key: Key, values: Both<Option<f64>>, series: &Both<Ratio>| {
-        let metric = key.ratio(values, n, series);
-        match &why {
-            Some(why) => metric.distrusted(why),
-            None => metric,
-        }
+        key.ratio(values, n, series).unless(why.as_deref())
     };
     let latency = chains.map(|chains| Ratio {
         stretches: (chains.series.stretches.iter())

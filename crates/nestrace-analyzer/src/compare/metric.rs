@@ -150,12 +150,4 @@ impl Metric {
         };
         self
     }
-
-    /// Nothing is said, because of `why`; the values stay.
-    pub(super) fn distrusted(mut self, why: &str) -> Self {
-        self.interval = None;
-        self.verdict = Verdict::NotJudged;
-        self.why = Some(why.to_owned());
-        self
-    }
 }

@@ -24,6 +24,7 @@ mod device;
 mod disk;
 mod explanation;
 mod findings;
+mod loss;
 mod matching;
 mod metric;
 mod series;
@@ -32,8 +33,8 @@ mod student;
 use crate::analysis::{Amplification, Analysis, Chains, Device, QemuDisk};
 
 pub use comparison::{
-    Both, Comparison, DeviceName, DevicePair, DiskName, DiskPair, Explanation, FindingPair,
-    Interval, Matched, Method, Metric, Part, Recording, SCHEMA, Unmatched, Verdict,
+    Both, Comparison, DeviceName, DevicePair, DiskName, DiskPair, DistrustedGuest, Explanation,
+    FindingPair, Interval, Matched, Method, Metric, Part, Recording, SCHEMA, Unmatched, Verdict,
 };
 use device::DeviceView;
 use matching::Pair;
@@ -188,33 +189,6 @@ impl Comparison {
         pairs
             .map(|pair| (pair.names.a.guest.clone(), pair.names.b.guest.clone()))
             .collect()
-    }
-
-    /// Where a recording lacks too much, nothing is judged.
-    fn distrust(&mut self) {
-        let why = match (&self.a.distrusted, &self.b.distrusted) {
-            (None, None) => return,
-            (Some(why), None) => format!("A: {why}"),
-            (None, Some(why)) => format!("B: {why}"),
-            (Some(a), Some(b)) => format!("A: {a}; B: {b}"),
-        };
-        let metrics = self.metrics_mut();
-        metrics.for_each(|metric| *metric = metric.clone().distrusted(&why));
-        let of_disks = self.disks.iter_mut().flat_map(|it| &mut it.explanations);
-        let of_devices = self.devices.iter_mut().flat_map(|it| &mut it.explanations);
-        for explanation in of_disks.chain(of_devices) {
-            explanation.largest = None;
-            explanation.latency = explanation.latency.clone().distrusted(&why);
-            for part in &mut explanation.parts {
-                part.mean = part.mean.clone().distrusted(&why);
-            }
-        }
-    }
-
-    fn metrics_mut(&mut self) -> impl Iterator<Item = &mut Metric> {
-        let of_disks = self.disks.iter_mut().flat_map(|pair| &mut pair.metrics);
-        let of_devices = self.devices.iter_mut().flat_map(|pair| &mut pair.metrics);
-        of_disks.chain(of_devices)
     }
 
     /// What is shown with a verdict, each value once: parts of a latency may be among the metrics too.
