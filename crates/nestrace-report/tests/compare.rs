@@ -306,6 +306,49 @@ fn losses_of_a_guest_count_against_its_own_stream() {
 }
 
 #[test]
+fn other_bios_explain_nothing() {
+    let mut comparison = compare(&fast(), &slow());
+    let in_short = |comparison: &Comparison| {
+        let text = text::compare::render(comparison, &text::TextOptions::default());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        words.join(" ")
+    };
+    let why = "of the difference at the host's device";
+    assert!(in_short(&comparison).contains(why));
+    for explanation in &mut comparison.disks[0].explanations {
+        explanation.latency.verdict = Verdict::Lower;
+    }
+    assert!(!in_short(&comparison).contains(why));
+}
+
+#[test]
+fn sessions_and_other_names_are_told() {
+    let mut restarted = slow();
+    let inside = restarted.devices.iter().find(|it| it.side == "guest");
+    let inside = inside.cloned().expect("the guest's device");
+    restarted.devices.push(inside);
+    let comparison = compare(&fast(), &restarted);
+    let said = |it: &String| it.starts_with("B: vm1/vd was recorded in 2 sessions");
+    assert!(
+        comparison.caveats.iter().any(said),
+        "{:?}",
+        comparison.caveats
+    );
+    let mut renamed = two_sides::manifest();
+    renamed.topology.guests[0].name = "web".into();
+    renamed.guest_sides[0].guest = "web".into();
+    let comparison = compare(&fast(), &recorded(&renamed, "b.nest", 250_000, 3));
+    let said = |it: &String| it.contains("not by name: vm1/vd and web/vd");
+    assert!(
+        comparison.caveats.iter().any(said),
+        "{:?}",
+        comparison.caveats
+    );
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    assert!(text.contains("vm1/vd → web/vd: reads take"), "{text}");
+}
+
+#[test]
 fn short_recordings_are_shown_without_a_verdict() {
     let mut streams = Streams::new(2);
     streams.traffic(VM1, 10_000_000_000, 200, WAY);

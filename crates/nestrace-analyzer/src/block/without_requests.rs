@@ -148,6 +148,7 @@ impl BlockLayer {
         home.flush.record(event.ts_ns.saturating_sub(queued_ns));
         let q2c_ns = event.ts_ns.saturating_sub(queued_ns);
         home.stats.flush_ended(event.ts_ns, q2c_ns);
+        home.figures.flush_ended(event.ts_ns, q2c_ns);
     }
 
     /// The bio as a span. Without requests its whole time is the device's, as one request's would be.

@@ -11,6 +11,10 @@ use super::explanation;
 use super::metric::Key;
 use super::series::{DepthSums, DeviceSums, FLUSH, Sum, Times};
 
+/// Why times at the device are not held against each other: a request has one or several bios.
+const OTHER_SAMPLES: &str = "a full recording has it for each bio, a light one for each request";
+/// Why the places of requests are not held against each other.
+const OTHER_ORDER: &str = "a light recording has requests in the order in which they end";
 /// Why a number of the whole recording has no spread.
 const A_TOTAL: &str = "it is the number of the whole recording: a longer one has more";
 
@@ -122,7 +126,16 @@ impl DeviceView<'_> {
         let values = dists.map(|dist| mean(&dist));
         let series = self.series(|sums, _| mean_of(latency.times(sums, place).sum()));
         let key = self.key(Some(place), latency.names()[0], "ns");
-        Some(key.ratio(values, n, &series))
+        Some(
+            key.ratio(values, n, &series)
+                .unless(self.other_samples(latency)),
+        )
+    }
+
+    /// Why a latency of the one is no measure for that of the other.
+    fn other_samples(&self, latency: Latency) -> Option<&'static str> {
+        let light = self.each(is_light);
+        (matches!(latency, Latency::D2c) && light.a != light.b).then_some(OTHER_SAMPLES)
     }
 
     fn latency(&self, latency: Latency, place: usize, metrics: &mut Vec<Metric>) {
@@ -138,10 +151,10 @@ impl DeviceView<'_> {
             [(p50, 0.5, |dist| dist.p50), (p99, 0.99, |dist| dist.p99)];
         for (name, q, of) in percentiles {
             let values = dists.map(|dist| of(dist).map(|ns| ns as f64));
-            metrics.push(
-                self.key(Some(place), name, "ns")
-                    .quantile(q, values, n, &times),
-            );
+            let metric = self
+                .key(Some(place), name, "ns")
+                .quantile(q, values, n, &times);
+            metrics.push(metric.unless(self.other_samples(latency)));
         }
     }
 
@@ -169,15 +182,24 @@ impl DeviceView<'_> {
             return;
         }
         let rate = self.series(|sums, ns| (by(sums) as f64, seconds(ns)));
-        metrics.push(self.key(Some(place), "per_second", "per_second").ratio(
-            whole(&rate),
-            n,
-            &rate,
-        ));
+        let values = self.of_bios(&rate);
+        if values.a.is_some() || values.b.is_some() {
+            let key = self.key(Some(place), "per_second", "per_second");
+            metrics.push(key.ratio(values, n, &rate));
+        }
         if place != FLUSH {
             let rate = self.series(|sums, ns| (sums.bytes[place] as f64, seconds(ns)));
             let key = self.key(Some(place), "bytes_per_second", "bytes_per_second");
             metrics.push(key.ratio(whole(&rate), n, &rate));
+        }
+    }
+
+    /// What counts bios is in a full recording only: a light one has sums of requests in their place.
+    fn of_bios(&self, series: &Both<Ratio>) -> Both<Option<f64>> {
+        let (whole, light) = (whole(series), self.each(is_light));
+        Both {
+            a: whole.a.filter(|_| !light.a),
+            b: whole.b.filter(|_| !light.b),
         }
     }
 
@@ -190,20 +212,30 @@ impl DeviceView<'_> {
         if n.a + n.b == 0 {
             return;
         }
+        // Bios that ended here. Those that an md handed on were queued there, and have no Q of this device.
         let bios = |sums: &DeviceSums| -> f64 {
-            let data = sums.q2c[..FLUSH].iter();
+            let data = sums.d2c[..FLUSH].iter();
             data.map(|times| times.sum().n as f64).sum()
         };
+        let rate = self.series(|sums, ns| (sums.issued.n as f64, seconds(ns)));
         let size = self.series(|sums, _| mean_of(sums.issued));
         let per_request = self.series(|sums, _| (bios(sums), sums.issued.n as f64));
         let next = self.series(|sums, _| (sums.sequential as f64, sums.issued.n as f64));
         for (name, unit, series) in [
+            ("requests_per_second", "per_second", rate),
             ("request_bytes", "bytes", size),
-            ("bios_per_request", "ratio", per_request),
-            ("sequential_share", "share", next),
         ] {
             metrics.push(self.key(None, name, unit).ratio(whole(&series), n, &series));
         }
+        let values = self.of_bios(&per_request);
+        if values.a.is_some() || values.b.is_some() {
+            let key = self.key(None, "bios_per_request", "ratio");
+            metrics.push(key.ratio(values, n, &per_request));
+        }
+        let light = self.each(is_light);
+        let metric = self.key(None, "sequential_share", "share");
+        let metric = metric.ratio(whole(&next), n, &next);
+        metrics.push(metric.unless((light.a || light.b).then_some(OTHER_ORDER)));
     }
 
     /// Part of the bios that were merged.
@@ -259,6 +291,16 @@ impl DeviceView<'_> {
             metrics.push(key.unjudged(values, n, A_TOTAL));
         }
     }
+}
+
+/// Bios of an operation that ended on it.
+pub(super) fn ended(device: &Device, place: usize) -> u64 {
+    Latency::Q2c.dist(device, place).n
+}
+
+/// Whole requests were recorded, no bios.
+const fn is_light(device: &Device) -> bool {
+    device.counts.queued.is_none()
 }
 
 /// Of all stretches.

@@ -1,23 +1,26 @@
 //! Values of a guest's disk in both recordings.
 
-use crate::analysis::{Amplification, Chains, QemuDisk, ReadWrite};
+use crate::analysis::{Amplification, Analysis, Chains, Device, QemuDisk, ReadWrite};
 use crate::chains::segment_names;
 use crate::histogram::Dist;
 use crate::units;
 
 use super::OPERATIONS;
 use super::bootstrap::Ratio;
-use super::comparison::{Both, Explanation, Metric};
-use super::device::{Percentile, mean, mean_of, seconds, whole};
+use super::comparison::{Both, DiskName, Explanation, Metric};
+use super::device::{Percentile, ended, mean, mean_of, seconds, whole};
 use super::explanation;
 use super::metric::Key;
 use super::series::{FLUSH, LayerSums, QemuSums, Times};
 
-/// Part of a disk's bios that must have been followed before their segments are compared.
+/// Part of a disk's bios of an operation that must have been followed before their segments are compared.
 const FOLLOWED: f64 = 0.9;
 /// Why an amplification has no spread.
 const SHARED: &str = "other disks lie on its file system: whose journal and metadata it was is known for the \
                       whole recording only";
+
+/// Why flushes of a device have none.
+const NEIGHBOURS: &str = "others use the device too: whose flushes they were is not known";
 
 /// What QEMU accounts.
 pub(super) fn qemu(disks: Both<&QemuDisk>) -> Vec<Metric> {
@@ -78,14 +81,17 @@ fn qemu_dist(disk: &QemuDisk, place: usize) -> Dist {
     [latency.read, latency.write, latency.discard, latency.flush][place]
 }
 
-/// By operation: what each segment has of a mean latency.
-pub(super) fn segments(chains: Both<&Chains>) -> Vec<Explanation> {
+/// By operation: what each segment has of a mean latency. `guest`: the disk inside, whose latency it is.
+pub(super) fn segments(chains: Both<&Chains>, guest: Option<Both<&Device>>) -> Vec<Explanation> {
     (0..OPERATIONS.len())
-        .filter_map(|place| segments_of(chains, place))
+        .filter_map(|place| {
+            let all = guest.map_or(Both { a: 0, b: 0 }, |it| it.map(|it| ended(it, place)));
+            segments_of(chains, place, all)
+        })
         .collect()
 }
 
-fn segments_of(chains: Both<&Chains>, place: usize) -> Option<Explanation> {
+fn segments_of(chains: Both<&Chains>, place: usize, all: Both<u64>) -> Option<Explanation> {
     let dists = chains.map(|chains| {
         let latency = &chains.latency_ns;
         [latency.read, latency.write, latency.discard, latency.flush][place]
@@ -94,7 +100,7 @@ fn segments_of(chains: Both<&Chains>, place: usize) -> Option<Explanation> {
     if n.a == 0 || n.b == 0 {
         return None;
     }
-    let why = distrusted(chains);
+    let why = distrusted(chains).or_else(|| few_of(n, all));
     let key = |name| Key {
         layer: "segment",
         operation: Some(OPERATIONS[place]),
@@ -141,6 +147,39 @@ fn distrusted(chains: Both<&Chains>) -> Option<String> {
     (a != b).then(|| String::from("the recordings do not have the same layers"))
 }
 
+/// Why the followed bios of an operation do not stand for all that ended.
+fn few_of(followed: Both<u64>, all: Both<u64>) -> Option<String> {
+    let sides = [("A", followed.a, all.a), ("B", followed.b, all.b)];
+    let poorly =
+        |(_, followed, all): &(&str, u64, u64)| (*followed as f64) < FOLLOWED * *all as f64;
+    let (name, followed, all) = sides.into_iter().find(poorly)?;
+    let part = units::percent(units::share(followed, all));
+    Some(format!(
+        "only {part} of {name}'s bios of this operation were followed"
+    ))
+}
+
+/// Whether others than the disk and the file systems of its images use a device that these lie on, as far as is
+/// known.
+pub(super) fn has_neighbours(analysis: &Analysis, name: &DiskName) -> bool {
+    let hosts = analysis
+        .devices
+        .iter()
+        .filter(|device| device.side == "host");
+    hosts
+        .filter_map(|device| device.users.as_ref())
+        .any(|users| {
+            let own = |user: &crate::analysis::User| {
+                user.guest.as_deref() == Some(&*name.guest)
+                    && user.disk.as_deref() == Some(&*name.disk)
+            };
+            users.iter().any(own)
+                && users
+                    .iter()
+                    .any(|user| !own(user) && user.kind != "file_system")
+        })
+}
+
 /// What is divided by what, of the whole recording.
 type Whole = fn(&Amplification) -> (Option<u64>, Option<u64>);
 /// And in a stretch of time.
@@ -184,8 +223,8 @@ const fn total(bytes: ReadWrite) -> u64 {
     bytes.read + bytes.write
 }
 
-/// Every ratio that either recording has.
-pub(super) fn amplification(layers: Both<&Amplification>) -> Vec<Metric> {
+/// Every ratio that either recording has. `neighbours`: others use the devices beneath too.
+pub(super) fn amplification(layers: Both<&Amplification>, neighbours: bool) -> Vec<Metric> {
     let metric = |(name, whole, stretch): (&'static str, Whole, Stretch)| {
         let values = layers.map(|it| {
             let (above, below) = whole(it);
@@ -207,6 +246,9 @@ pub(super) fn amplification(layers: Both<&Amplification>) -> Vec<Metric> {
         if of_file_system && layers.a.shared_with + layers.b.shared_with > 0 {
             return Some(key.unjudged(values, n, SHARED));
         }
+        if name == "device_flushes_per_qemu_flush" && neighbours {
+            return Some(key.unjudged(values, n, NEIGHBOURS));
+        }
         let series = layers.map(|it| Ratio {
             stretches: (it.series.stretches.iter())
                 .map(|(_, sums)| {
@@ -218,4 +260,42 @@ pub(super) fn amplification(layers: Both<&Amplification>) -> Vec<Metric> {
         Some(key.ratio(values, n, &series))
     };
     RATIOS.into_iter().filter_map(metric).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_few_that_were_followed_do_not_stand_for_all() {
+        let both = |a, b| Both { a, b };
+        for (followed, all, expected) in [
+            (both(500, 500), both(500, 500), None),
+            (both(500, 460), both(500, 500), None),
+            (both(20, 500), both(500, 500), Some("only 4.0 % of A's")),
+            (both(500, 20), both(500, 500), Some("only 4.0 % of B's")),
+            // Nothing is known of the guest's own count.
+            (both(20, 20), both(0, 0), None),
+        ] {
+            let why = few_of(followed, all);
+            assert_eq!(why.is_some(), expected.is_some(), "{why:?}");
+            let begins = why.as_deref().unwrap_or_default();
+            assert!(begins.starts_with("only") || expected.is_none(), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn flushes_of_a_device_that_others_use_are_not_judged() {
+        let mut layers = Amplification::default();
+        (layers.flushes.device, layers.flushes.qemu) = (Some(50), Some(40));
+        let both = Both {
+            a: &layers,
+            b: &layers,
+        };
+        for neighbours in [false, true] {
+            let metrics = amplification(both, neighbours);
+            let why = metrics[0].why.as_deref();
+            assert_eq!(why == Some(NEIGHBOURS), neighbours, "{why:?}");
+        }
+    }
 }

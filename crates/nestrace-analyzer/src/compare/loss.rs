@@ -137,7 +137,7 @@ impl Metric {
         self.why = Some(why.to_owned());
     }
 
-    /// The same, unless there is nothing against it.
+    /// The same where there is something against it.
     pub(super) fn unless(mut self, why: Option<&str>) -> Self {
         if let Some(why) = why {
             self.distrust(why);

@@ -71,9 +71,10 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
     };
     comparison.add_disks(analyses);
     comparison.add_devices(analyses);
-    for pair in &comparison.disks {
-        comparison.caveats.extend(caveats::of_load(pair));
-    }
+    let mut caveats = caveats::of_pairing(&comparison);
+    caveats.extend(caveats::of_sessions(analyses, &comparison.disks));
+    caveats.extend(caveats::of_loads(&comparison));
+    comparison.caveats.extend(caveats);
     comparison.distrust();
     comparison.count();
     comparison
@@ -108,9 +109,10 @@ impl Comparison {
             self.unmatched
                 .extend(matching::unmatched("disk", &found.left, names));
             for Pair { places, matched } in found.pairs {
-                let matched = match guest.matched {
-                    Matched::Name => matched,
-                    by_place => by_place,
+                let matched = match (guest.matched, matched) {
+                    (Matched::Name, matched) | (matched, Matched::Name) => matched,
+                    (Matched::OnlyOne, Matched::OnlyOne) => Matched::OnlyOne,
+                    _ => Matched::Order,
                 };
                 let names = Both {
                     a: own.0[places.a].clone(),
@@ -231,7 +233,8 @@ fn disk_pair(analyses: Both<&Analysis>, names: Both<DiskName>, matched: Matched)
     let chains_a = a.chains.iter().find(|it| chains(it, &names.a));
     let chains_b = b.chains.iter().find(|it| chains(it, &names.b));
     if let (Some(a), Some(b)) = (chains_a, chains_b) {
-        explanations = disk::segments(Both { a, b });
+        let guest = guest_places.map(|places| devices(analyses, places));
+        explanations = disk::segments(Both { a, b }, guest);
     }
     if let Some(places) = guest_places {
         let view = DeviceView {
@@ -259,7 +262,9 @@ fn disk_pair(analyses: Both<&Analysis>, names: Both<DiskName>, matched: Matched)
     let layers_a = a.amplification.iter().find(|it| layers(it, &names.a));
     let layers_b = b.amplification.iter().find(|it| layers(it, &names.b));
     if let (Some(a), Some(b)) = (layers_a, layers_b) {
-        metrics.extend(disk::amplification(Both { a, b }));
+        let neighbours = disk::has_neighbours(analyses.a, &names.a)
+            || disk::has_neighbours(analyses.b, &names.b);
+        metrics.extend(disk::amplification(Both { a, b }, neighbours));
     }
     let findings = findings::of_disk(
         analyses,
@@ -309,8 +314,5 @@ fn devices(analyses: Both<&Analysis>, places: Both<usize>) -> Both<&Device> {
 
 /// `loop0`, or `vm1:vda`.
 fn shown(device: &Device) -> String {
-    match &device.guest {
-        Some(guest) => format!("{guest}:{}", device.name),
-        None => device.name.clone(),
-    }
+    caveats::device(device.guest.as_deref(), &device.name)
 }

@@ -36,7 +36,7 @@ pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
     if sentences.is_empty() {
         let devices = comparison.devices.iter().take(MOST);
         sentences.extend(
-            devices.map(|pair| of_pair(&device(&pair.names.a), &pair.metrics, &pair.explanations)),
+            devices.map(|pair| of_pair(&device_title(pair), &pair.metrics, &pair.explanations)),
         );
     }
     if sentences.is_empty() {
@@ -48,7 +48,8 @@ pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
 }
 
 fn of_disk(pair: &DiskPair) -> String {
-    let name = format!("{}/{}", pair.names.a.guest, pair.names.a.disk);
+    let name = |of: &DiskName| format!("{}/{}", of.guest, of.disk);
+    let name = arrow(name(&pair.names.a), name(&pair.names.b));
     let mut text = of_pair(&name, &pair.metrics, &pair.explanations);
     let strongest = pair.findings.iter().find(|it| it.kind.starts_with("only"));
     if let Some(finding) = strongest.filter(|it| it.unjudged.is_none()) {
@@ -72,7 +73,10 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
         if mean.a.is_none() || mean.b.is_none() {
             said.push(of_one_side(operation, mean));
         } else if mean.verdict.is_judged() {
-            let explanation = explanations.iter().find(|it| it.operation == operation);
+            // What was followed may be others than those of the headline.
+            let agrees =
+                |it: &&Explanation| it.operation == operation && it.latency.verdict == mean.verdict;
+            let explanation = explanations.iter().find(agrees);
             said.push(of_latency(operation, mean, explanation));
         } else {
             let why = mean.why.as_deref().unwrap_or("too little was recorded");

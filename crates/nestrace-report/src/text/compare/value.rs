@@ -26,7 +26,8 @@ const OF_DISKS: [&str; 7] = [
 /// Of devices, by operation.
 const OF_DEVICES: [&str; 5] = ["q2c_mean", "q2c_p99", "q2d_mean", "d2c_mean", "per_second"];
 /// Of both, of all operations together.
-const OF_ALL: [&str; 5] = [
+const OF_ALL: [&str; 6] = [
+    "requests_per_second",
     "request_bytes",
     "bios_per_request",
     "sequential_share",
@@ -60,6 +61,7 @@ pub(crate) fn label(metric: &Metric) -> String {
         "d2c_p50" => "device median",
         "d2c_p99" => "device 99 %",
         "per_second" | "bytes_per_second" => "",
+        "requests_per_second" => "requests/s",
         "request_bytes" => "request size",
         "bios_per_request" => "bios per request",
         "sequential_share" => "sequential",
