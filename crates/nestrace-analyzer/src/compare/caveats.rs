@@ -175,7 +175,7 @@ fn of_load(name: &str, metrics: &[Metric]) -> Vec<String> {
     };
     let Some(layer) = ["guest", "qemu", "device"]
         .into_iter()
-        .find(|layer| counts(&layer))
+        .find(|layer| counts(layer))
     else {
         return Vec::new();
     };
