@@ -28,11 +28,7 @@ impl ReadAhead {
             return;
         }
         self.take(file, start, end);
-        if self.waiting.len() < MOST_RANGES {
-            self.waiting.insert((file, start), (end, disk));
-        } else {
-            self.settle(disk, end - start);
-        }
+        self.wait(file, (start, end), disk);
     }
 
     /// QEMU has read this.
@@ -45,6 +41,14 @@ impl ReadAhead {
     /// Of a disk's bytes read ahead, those that may have been of use.
     pub(super) fn settled(&self, disk: u32) -> u64 {
         self.settled.get(disk as usize).copied().unwrap_or(0)
+    }
+
+    fn wait(&mut self, file: u32, (start, end): (u64, u64), disk: u32) {
+        if self.waiting.len() < MOST_RANGES {
+            self.waiting.insert((file, start), (end, disk));
+        } else {
+            self.settle(disk, end - start);
+        }
     }
 
     fn settle(&mut self, disk: u32, bytes: u64) {
@@ -66,10 +70,10 @@ impl ReadAhead {
         for (from, to, disk) in &touched {
             self.waiting.remove(&(file, *from));
             if *from < start {
-                self.waiting.insert((file, *from), (start, *disk));
+                self.wait(file, (*from, start), *disk);
             }
             if *to > end {
-                self.waiting.insert((file, end), (*to, *disk));
+                self.wait(file, (end, *to), *disk);
             }
         }
         let common = |(from, to, disk): (u64, u64, u32)| (to.min(end) - from.max(start), disk);
@@ -103,5 +107,15 @@ mod tests {
             ahead.read(0, (n * 10, n * 10 + 1), 0);
         }
         assert_eq!(ahead.settled(0), 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_range_has_to_find_room_too() {
+        let mut ahead = ReadAhead::new(1);
+        ahead.read(0, (0, u64::MAX), 0);
+        for n in 1..=2 * MOST_RANGES as u64 {
+            ahead.asked(0, (n * 10, n * 10 + 1));
+        }
+        assert_eq!(ahead.waiting.len(), MOST_RANGES);
     }
 }
