@@ -1,34 +1,14 @@
 //! What is damaged is told by every command that reads a stream, and an option that would do nothing is
 //! refused.
 
+mod program;
+
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
 };
 
-/// A guest on qcow2, seen from inside: 9,195 events of the host and 2,582 of the guest.
-const RECORDING: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../fixtures/findings/qcow2-grows.nest"
-);
-
-fn nestrace(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nestrace"))
-        .args(words)
-        .output()
-        .expect("nestrace starts")
-}
-
-fn code_and_messages(words: &[&str]) -> (Option<i32>, String) {
-    let output = nestrace(words);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), stderr)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a name")
-}
+use program::{RECORDING, code_and_messages, nestrace, text};
 
 /// The recording with the end of the host's stream cut off.
 fn cut(folder: &Path) -> PathBuf {

@@ -1,45 +1,25 @@
 //! Options that cannot mean anything are refused for every kind of input, what is unknown is `null`, and the error
 //! comes before the notes.
 
+mod program;
+
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
 };
 
+use program::{RECORDING, code_and_messages, nestrace, text};
 use serde_json::Value;
 
-/// A guest on qcow2, seen from inside: 9,195 events of the host and 2,582 of the guest.
-const RECORDING: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../fixtures/findings/qcow2-grows.nest"
-);
 /// A capture of two processors.
 const CAPTURE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../fixtures/blktrace/ext3-seqw-mq-ide/gt"
 );
 
-fn nestrace(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nestrace"))
-        .args(words)
-        .output()
-        .expect("nestrace starts")
-}
-
-fn code_and_messages(words: &[&str]) -> (Option<i32>, String) {
-    let output = nestrace(words);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), stderr)
-}
-
 fn analysis(words: &[&str]) -> Value {
     let output = nestrace(&[&["analyze", "--format", "json"], words].concat());
     serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a name")
 }
 
 /// The recording without some of its files.
