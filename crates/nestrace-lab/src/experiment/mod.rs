@@ -330,7 +330,8 @@ fn guests(
         return Ok(Guests::Own(own.clone()));
     }
     let kernel = kernel_image::obtain(&plan.guest.kernel)?;
-    for fs in plan.cells.iter().map(|cell| cell.combination.guest_fs) {
+    let in_guests = plan.cells.iter().map(|cell| cell.combination.guest_fs);
+    for fs in in_guests.collect::<BTreeSet<_>>() {
         if !kernel.has_module(fs.module())? {
             let release = kernel.release;
             return Err(LabError::NoGuestFs { fs, release });
