@@ -13,6 +13,9 @@ struct InFlight {
     issued_ns: u64,
     offset: u64,
     done_bytes: u64,
+    /// The number of the recording that saw it issued.
+    recording: u32,
+    pad: u32,
 }
 
 /// Requests by address. An entry stays when its request has ended, because a driver uses the same
@@ -24,7 +27,7 @@ static IN_FLIGHT: LruHashMap<u64, InFlight, 65536> = LruHashMap::new();
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
     if let Some(record) = block::request_record(Kind::RequestDone, ctx.arg(0)) {
-        let started = InFlight { issued_ns: record.ts_ns, offset: record.offset, done_bytes: 0 };
+        let started = InFlight { issued_ns: record.ts_ns, offset: record.offset, done_bytes: 0, recording: ring::recording(), pad: 0 };
         // A copy: a key taken from within the record would make the compiler keep the record's parts apart.
         let request = record.object;
         match IN_FLIGHT.get_ptr_mut(&request) {
@@ -60,7 +63,8 @@ fn complete(ctx: &BtfTracePointContext) {
     if let Some(entry) = IN_FLIGHT.get_ptr_mut(&request) {
         // SAFETY: as above.
         let entry = unsafe { &mut *entry };
-        if entry.issued_ns != 0 {
+        // One of an earlier recording may have completed, and been issued anew, while the gate was shut.
+        if entry.issued_ns != 0 && entry.recording == ring::recording() {
             entry.done_bytes += record.bytes;
             if remaining == 0 {
                 record.related = entry.issued_ns;

@@ -71,6 +71,9 @@ pub struct KernelFacts {
     pub capabilities: u64,
     /// Whether the process is in the initial user namespace: capabilities elsewhere do not count for BPF.
     pub initial_user_namespace: bool,
+    /// Whether the process ids that are read here are those of the initial PID namespace, which are all that
+    /// probes know of (`bpf_get_current_pid_tgid()`).
+    pub initial_pid_namespace: Option<bool>,
     /// `/proc/kallsyms` shows addresses as 0.
     pub kallsyms_hidden: Option<bool>,
     /// `/proc/sys/kernel/unprivileged_bpf_disabled`.
@@ -99,5 +102,11 @@ impl KernelFacts {
         let split =
             self.has_capability(capability::BPF) && self.has_capability(capability::PERFMON);
         self.initial_user_namespace && (split || self.has_capability(capability::SYS_ADMIN))
+    }
+
+    /// Whether probes know a process by the id that it has here. Devices are followed without.
+    #[must_use]
+    pub const fn may_follow_processes(&self) -> bool {
+        !matches!(self.initial_pid_namespace, Some(false))
     }
 }

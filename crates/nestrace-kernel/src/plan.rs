@@ -242,6 +242,11 @@ fn qemu_function(
             "the kernel was built without uprobes (CONFIG_UPROBE_EVENTS)",
         ));
     }
+    if !facts.may_follow_processes() {
+        return Err(no(
+            "QEMU's process id is that of a container's PID namespace, not the host's",
+        ));
+    }
     if functions.contains(row.target) {
         return Ok((row.target, How::Uprobe));
     }

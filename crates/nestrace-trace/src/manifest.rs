@@ -347,10 +347,14 @@ pub struct GuestDisk {
     pub name: String,
     /// `MAJOR << 20 | MINOR`.
     pub dev: u32,
-    /// Bytes.
+    /// Bytes, as they were told first: QEMU's disks are those of the recording's beginning too.
     pub size: u64,
     /// Serial number, or empty.
     pub serial: String,
+    /// `/sys/block/NAME/diskseq`, which no other disk of this boot has; 0 before Linux 5.15.
+    pub diskseq: u64,
+    /// From when on its device number is this disk's, after another one had it; 0 for the first.
+    pub since_mono_ns: u64,
     /// Model, or empty.
     pub model: String,
     /// `/sys/block/NAME`, resolved: says bus and slot.
@@ -471,7 +475,7 @@ pub struct Loss {
 pub struct Notice {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub mono_ns: u64,
-    /// Short stable word: `guest_exited`, `disk_full`, `disk_removed`, `file_opened`, `out_of_order`, …
+    /// Short stable word: `guest_exited`, `disk_full`, `disk_removed`, `disk_replaced`, `file_opened`, `out_of_order`, …
     pub what: String,
     /// For a person.
     pub message: String,

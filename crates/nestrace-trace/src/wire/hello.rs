@@ -62,6 +62,8 @@ impl AgentHello {
         }
         self.disks.truncate(MAX_DISKS);
         for disk in &mut self.disks {
+            // Which disk follows another is the recorder's to say.
+            disk.since_mono_ns = 0;
             for text in [
                 &mut disk.name,
                 &mut disk.serial,
