@@ -22,9 +22,10 @@ impl Streams for Nowhere {
     type Stream = Sink;
     type Index = Sink;
 
-    fn open(&mut self, file: &str) -> Result<StreamWriter<Sink, Sink>, String> {
+    fn open(&mut self, file: &str) -> Result<Option<StreamWriter<Sink, Sink>>, String> {
         assert!(!file.contains('/') && file.starts_with("guest-") && file.ends_with(".arrows"));
-        StreamWriter::new(io::sink(), io::sink()).map_err(|error| error.to_string())
+        let writer = StreamWriter::new(io::sink(), io::sink());
+        writer.map(Some).map_err(|error| error.to_string())
     }
 
     fn limit_bytes(&mut self) -> u64 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::agent::merge_disks;
+use nestrace_record::agent::{DISK_REPLACED, merge_disks};
 use nestrace_record::clock;
 use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
 use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
@@ -23,6 +23,9 @@ use crate::signals::Signals;
 
 /// A batch is closed at this age even if it is small, so that a crash costs no more.
 const BATCH_AGE: Duration = Duration::from_millis(250);
+
+/// More notices than this are not kept.
+const MAX_NOTICES: usize = 500;
 
 /// What to record.
 pub struct Wanted<'w> {
@@ -151,7 +154,9 @@ impl<'b> Recording<'b> {
         if news != News::default()
             && let Some(side) = self.manifest.guest_sides.first_mut()
         {
-            take_over(side, self.capture.hello(0));
+            let notices = take_over(side, self.capture.hello(0));
+            let room = MAX_NOTICES.saturating_sub(self.manifest.notices.len());
+            self.manifest.notices.extend(notices.into_iter().take(room));
             side.probes_refused
                 .clone_from(&self.capture.attached.refused);
             self.manifest_changed = true;
@@ -237,11 +242,17 @@ impl<'b> Recording<'b> {
     }
 }
 
-/// Takes over what has changed in the guest. A disk that is gone stays: its events name it.
-fn take_over(side: &mut GuestSide, hello: AgentHello) {
-    merge_disks(&mut side.disks, hello.disks);
+/// Takes over what has changed in the guest. A disk that is gone stays: its events name it. Gives what is to be said.
+fn take_over(side: &mut GuestSide, hello: AgentHello) -> Vec<Notice> {
+    let replaced = merge_disks(&mut side.disks, hello.disks, hello.mono_ns);
     side.mounts = hello.mounts;
     side.clock_correction_ppm = hello.clock_correction_ppm;
+    let notice = |message| Notice {
+        mono_ns: hello.mono_ns,
+        what: DISK_REPLACED.to_owned(),
+        message,
+    };
+    replaced.into_iter().map(notice).collect()
 }
 
 /// The stream is finished, and the last manifest found no room.
@@ -302,8 +313,9 @@ mod tests {
         };
         let mut side = GuestSide::default();
         take_over(&mut side, says(&[disk(1, 10), disk(2, 20)], 3));
-        take_over(&mut side, says(&[disk(3, 30), disk(1, 11)], 1));
-        assert_eq!(side.disks, [disk(1, 11), disk(2, 20), disk(3, 30)]);
+        let told = take_over(&mut side, says(&[disk(3, 30), disk(1, 11)], 1));
+        assert_eq!(told, [], "a resize is no other disk");
+        assert_eq!(side.disks, [disk(1, 10), disk(2, 20), disk(3, 30)]);
         assert_eq!(
             (side.mounts.len(), side.clock_correction_ppm),
             (1, Some(20))

@@ -75,6 +75,8 @@ pub struct Backends {
     choice: Choice,
     /// Why not, if not.
     ebpf: Result<Ebpf, String>,
+    /// Why it could not start where blktrace then could: programs load when they are attached.
+    ebpf_failed: Option<String>,
     blktrace: Blktrace,
 }
 
@@ -96,6 +98,7 @@ impl Backends {
         Self {
             choice,
             ebpf,
+            ebpf_failed: None,
             blktrace: Blktrace::default(),
         }
     }
@@ -113,9 +116,11 @@ impl Backends {
         match self.choice_for(asked) {
             Choice::Blktrace => ("blktrace", "it was asked for".to_owned()),
             Choice::Ebpf => ("ebpf", "it was asked for".to_owned()),
-            Choice::Auto => match &self.ebpf {
-                Ok(_) => ("ebpf", "its probes load on this kernel".to_owned()),
-                Err(reason) => ("blktrace", format!("ebpf does not work here: {reason}")),
+            Choice::Auto => match (&self.ebpf, &self.ebpf_failed) {
+                (Ok(_), None) => ("ebpf", "its probes load on this kernel".to_owned()),
+                (Err(reason), _) | (_, Some(reason)) => {
+                    ("blktrace", format!("ebpf does not work here: {reason}"))
+                }
             },
         }
     }
@@ -138,10 +143,13 @@ impl Backends {
         }
         let (_, mut reason) = self.expected(asked);
         let choice = self.choice_for(asked);
+        let mut failed_now = None;
         if choice != Choice::Blktrace {
-            let started = match &mut self.ebpf {
-                Ok(ebpf) => ebpf.start(facts, detail),
-                Err(reason) => Err(reason.clone()),
+            let failed = self.ebpf_failed.clone();
+            let started = match (&mut self.ebpf, failed) {
+                (Err(reason), _) => Err(reason.clone()),
+                (_, Some(reason)) if choice == Choice::Auto => Err(reason),
+                (Ok(ebpf), _) => ebpf.start(facts, detail),
             };
             match (started, &mut self.ebpf) {
                 (Ok(attached), Ok(ebpf)) => {
@@ -152,16 +160,23 @@ impl Backends {
                     });
                 }
                 (Err(why), _) if choice == Choice::Ebpf => return Err(why),
-                (Err(why), _) => reason = format!("ebpf does not work here: {why}"),
+                (Err(why), _) => {
+                    reason = format!("ebpf does not work here: {why}");
+                    failed_now = Some(why);
+                }
                 (Ok(_), Err(_)) => {}
             }
         }
         match self.blktrace.start(facts, detail) {
-            Ok(attached) => Ok(Chosen {
-                backend: &mut self.blktrace,
-                reason,
-                attached,
-            }),
+            Ok(attached) => {
+                // The next session expects blktrace from the start.
+                self.ebpf_failed = failed_now.or(self.ebpf_failed.take());
+                Ok(Chosen {
+                    backend: &mut self.blktrace,
+                    reason,
+                    attached,
+                })
+            }
             Err(why) if choice == Choice::Blktrace => Err(why),
             Err(why) => Err(format!("{reason}; nor does blktrace: {why}")),
         }

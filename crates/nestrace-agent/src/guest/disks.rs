@@ -64,9 +64,12 @@ fn read(folder: &Path, known: &[GuestDisk]) -> Option<GuestDisk> {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    let before = known
-        .iter()
-        .find(|disk| (&disk.name, disk.dev, &disk.sysfs_path) == (&name, dev, &sysfs_path));
+    let diskseq = diskseq(folder);
+    let is_it = |disk: &&GuestDisk| {
+        (disk.dev, disk.diskseq) == (dev, diskseq)
+            && (&disk.name, &disk.sysfs_path) == (&name, &sysfs_path)
+    };
+    let before = known.iter().find(is_it);
     let queue = |file: &str| text(&folder.join("queue").join(file));
     let number = |file: &str| queue(file).parse().unwrap_or(0);
     Some(GuestDisk {
@@ -77,6 +80,8 @@ fn read(folder: &Path, known: &[GuestDisk]) -> Option<GuestDisk> {
             .unwrap_or(0)
             .saturating_mul(512),
         serial: before.map_or_else(|| serial(folder), |disk| disk.serial.clone()),
+        diskseq,
+        since_mono_ns: 0,
         model: text(&folder.join("device/model")),
         sysfs_path,
         driver: fs::read_link(folder.join("device/driver"))
@@ -91,6 +96,11 @@ fn read(folder: &Path, known: &[GuestDisk]) -> Option<GuestDisk> {
         rotational: queue("rotational") == "1",
         logical_block_size: number("logical_block_size"),
     })
+}
+
+/// What tells a disk from any other of this boot (13927b31b13f, Linux 5.15); 0 where the kernel does not say it.
+pub fn diskseq(folder: &Path) -> u64 {
+    text(&folder.join("diskseq")).parse().unwrap_or(0)
 }
 
 /// virtio says it at the disk, NVMe and others at the device, SCSI (libata's disks too) in page 0x80.
@@ -224,6 +234,11 @@ mod tests {
         fs::remove_file(root.path().join("vda/serial")).unwrap();
         let (again, _) = find_in(root.path(), &names, &disks);
         assert_eq!(again, disks, "a serial number is asked for once");
+
+        // In its place there is another disk.
+        fs::write(root.path().join("vda/diskseq"), "9\n").unwrap();
+        let (other, _) = find_in(root.path(), &names, &disks);
+        assert_eq!((other[2].serial.as_str(), other[2].diskseq), ("", 9));
     }
 
     #[test]

@@ -4,7 +4,7 @@ pub mod disks;
 pub mod filesystems;
 pub mod mounts;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 use nestrace_record::clock;
@@ -75,17 +75,20 @@ impl Facts {
 /// What tells cheaply whether the facts may have changed: reading them all takes dozens of files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    disks: BTreeSet<OsString>,
+    disks: BTreeMap<OsString, u64>,
     mounts: Vec<u8>,
 }
 
 impl Surroundings {
-    /// Names of the block devices, and the table of mounts.
+    /// Names and sequence numbers of the block devices, and the table of mounts.
     #[must_use]
     pub fn now() -> Self {
         let entries = std::fs::read_dir(disks::BLOCK).into_iter().flatten();
         Self {
-            disks: entries.flatten().map(|entry| entry.file_name()).collect(),
+            disks: entries
+                .flatten()
+                .map(|entry| (entry.file_name(), disks::diskseq(&entry.path())))
+                .collect(),
             mounts: std::fs::read("/proc/1/mountinfo").unwrap_or_default(),
         }
     }

@@ -4,16 +4,21 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod bounds;
+mod disks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::{Gap, GuestDisk, GuestSide, Loss, Notice, RefusedInput, Stream};
+use nestrace_trace::manifest::{Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
 use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
 
-/// Reboots and changes of backend in one recording; more look like an attack.
+pub use disks::{DISK_REPLACED, merge_disks};
+
+/// Reboots, changes of backend and jumps of the clock in one recording; more look like an attack.
 pub const MAX_SIDES: usize = 16;
+/// Names of its streams that other guests' streams may have taken.
+const MAX_TAKEN: u32 = 64;
 /// Times without word that are listed for a side; the last one takes in what comes after.
 const MAX_GAPS: usize = 256;
 /// What a guest's agent may add to the manifest's notices, its own texts included.
@@ -54,6 +59,10 @@ pub struct Account {
     /// What happened, for the terminal.
     pub news: Vec<String>,
     n_notices: usize,
+    /// What its agent has said: one that cannot record says the same with each try, every three seconds.
+    said: BTreeSet<(String, String)>,
+    /// Names of its streams that other guests' streams had: `guest-vm.2.arrows` is also the first of `vm.2`.
+    n_taken: u32,
     refused_before: BTreeMap<String, u64>,
     losses: BTreeMap<u32, Counter>,
     not_written: u64,
@@ -93,16 +102,29 @@ impl Account {
     /// Whether a Hello is about the side that is being recorded: the same boot and backend.
     #[must_use]
     pub fn is_same_side(&self, hello: &AgentHello) -> bool {
-        self.sides.last().is_some_and(|side| {
-            side.machine.boot_id == hello.machine.boot_id && side.backend == hello.backend
-        })
+        let side = self.sides.last();
+        self.is_same_boot(hello) && side.is_some_and(|side| side.backend == hello.backend)
+    }
+
+    /// Whether a Hello is of the boot that is being recorded.
+    #[must_use]
+    pub fn is_same_boot(&self, hello: &AgentHello) -> bool {
+        let side = self.sides.last();
+        side.is_some_and(|side| side.machine.boot_id == hello.machine.boot_id)
     }
 
     /// Name of the stream that the next side gets; `None` where there were too many.
     #[must_use]
     pub fn next_stream(&self) -> Option<String> {
-        let nth = u32::try_from(self.sides.len()).ok()?.checked_add(1)?;
+        let nth = u32::try_from(self.sides.len()).ok()?;
+        let nth = nth.checked_add(self.n_taken)?.checked_add(1)?;
         (self.sides.len() < MAX_SIDES).then(|| bundle::guest_session_stream(&self.guest, nth))
+    }
+
+    /// There is a stream of that name: the next one has the number after. Whether there may be one.
+    pub fn stream_is_taken(&mut self) -> bool {
+        self.n_taken = self.n_taken.saturating_add(1);
+        self.n_taken <= MAX_TAKEN
     }
 
     /// Begins a side.
@@ -114,16 +136,21 @@ impl Account {
         }
     }
 
-    /// Takes over what has changed in the guest: disks, mounts.
-    pub fn update_side(&mut self, hello: &AgentHello) {
+    /// Takes over what has changed in the guest: disks, mounts. `now_ns` is the host's `CLOCK_MONOTONIC`.
+    pub fn update_side(&mut self, hello: &AgentHello, now_ns: u64) {
         let Some(side) = self.sides.last_mut() else {
             return;
         };
-        merge_disks(&mut side.disks, hello.disks.iter().cloned());
+        let disks = hello.disks.iter().cloned();
+        let replaced = merge_disks(&mut side.disks, disks, hello.mono_ns);
         side.mounts.clone_from(&hello.mounts);
         side.backend_reason.clone_from(&hello.backend_reason);
         side.clock_correction_ppm = side.clock_correction_ppm.max(hello.clock_correction_ppm);
         self.trim();
+        for message in replaced {
+            self.note(now_ns, DISK_REPLACED, &message);
+            self.tell(&message);
+        }
     }
 
     /// Whether the newest side has been live.
@@ -313,6 +340,14 @@ impl Account {
         }
     }
 
+    /// Notes what its agent says, once.
+    pub fn note_said(&mut self, mono_ns: u64, what: &str, message: &str) {
+        let said = (what.to_owned(), message.to_owned());
+        if self.n_notices < MAX_NOTICES && self.said.insert(said) {
+            self.note(mono_ns, what, message);
+        }
+    }
+
     /// Notes what happened.
     pub fn note(&mut self, mono_ns: u64, what: &str, message: &str) {
         self.n_notices = self.n_notices.saturating_add(1);
@@ -329,16 +364,6 @@ impl Account {
     pub fn tell(&mut self, message: &str) {
         if self.news.len() < MAX_NOTICES {
             self.news.push(format!("guest {}: {message}", self.guest));
-        }
-    }
-}
-
-/// Takes over what a guest says of its disks, by device number. One that is gone stays: its events name it.
-pub fn merge_disks(known: &mut Vec<GuestDisk>, new: impl IntoIterator<Item = GuestDisk>) {
-    for disk in new {
-        match known.iter_mut().find(|known| known.dev == disk.dev) {
-            Some(known) => *known = disk,
-            None => known.push(disk),
         }
     }
 }

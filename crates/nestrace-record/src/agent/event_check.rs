@@ -48,13 +48,27 @@ impl EventRefusal {
     }
 }
 
+/// How a guest's clock has jumped. Within a boot it does so only where the guest was set to another time from
+/// outside, and the events of that time would all be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockJump {
+    /// It has gone back, as when a snapshot is loaded: events are [`EventRefusal::Behind`].
+    Back,
+    /// It has gone ahead: events are [`EventRefusal::Ahead`].
+    Ahead {
+        /// By so much more than the host's clock has since the guest's was last known.
+        by_ns: u64,
+    },
+}
+
 /// The state of the check over one stream.
 #[derive(Clone, Debug, Default)]
 pub struct EventCheck {
     devices: BTreeSet<u32>,
     newest_ns: u64,
-    /// The latest that the guest's clock has shown, events apart.
+    /// The latest that the guest's clock has shown, events apart, and when it did on the host's.
     shown_ns: u64,
+    shown_host_ns: u64,
     hello_guest_ns: u64,
     hello_host_ns: u64,
 }
@@ -67,6 +81,7 @@ impl EventCheck {
             devices: BTreeSet::new(),
             newest_ns: guest_ns,
             shown_ns: guest_ns,
+            shown_host_ns: host_ns,
             hello_guest_ns: guest_ns,
             hello_host_ns: host_ns,
         }
@@ -96,15 +111,24 @@ impl EventCheck {
         self.newest_ns
     }
 
-    /// The guest's clock shows this time. `false` where it has gone back, which it does in no boot: a snapshot
-    /// of the guest was loaded, and all of its events would be [`EventRefusal::Behind`].
-    pub fn goes_on(&mut self, guest_ns: u64) -> bool {
-        let latest_ns = self.shown_ns.max(self.newest_ns);
-        let goes_on = guest_ns.saturating_add(BACK_NS) >= latest_ns;
-        if goes_on {
-            self.shown_ns = self.shown_ns.max(guest_ns);
+    /// The guest's clock shows `guest_ns` at the host's `host_ns`.
+    ///
+    /// # Errors
+    /// How it has jumped; the check stays as it was.
+    pub fn shows(&mut self, guest_ns: u64, host_ns: u64) -> Result<(), ClockJump> {
+        if guest_ns.saturating_add(BACK_NS) < self.shown_ns.max(self.newest_ns) {
+            return Err(ClockJump::Back);
         }
-        goes_on
+        if guest_ns > self.latest_ns(host_ns) {
+            let elapsed = host_ns.saturating_sub(self.shown_host_ns);
+            let expected_ns = self.shown_ns.saturating_add(elapsed);
+            let by_ns = guest_ns.saturating_sub(expected_ns);
+            return Err(ClockJump::Ahead { by_ns });
+        }
+        if guest_ns >= self.shown_ns {
+            (self.shown_ns, self.shown_host_ns) = (guest_ns, host_ns);
+        }
+        Ok(())
     }
 
     /// Checks an event and takes out of it what a guest has no say in. `latest_ns` is
@@ -201,15 +225,34 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_is_noticed() {
         let mut check = EventCheck::new(100 * SECOND, 0);
-        assert!(check.goes_on(105 * SECOND) && check.goes_on(104 * SECOND));
-        assert!(!check.goes_on(103 * SECOND));
+        let mut shows = |seconds: u64| check.shows(seconds * SECOND, 5 * SECOND);
+        assert_eq!((shows(105), shows(104)), (Ok(()), Ok(())));
+        assert_eq!(shows(103), Err(ClockJump::Back));
         let mut event = Event {
             kind: Kind::Thread as u8,
             ts_ns: 107 * SECOND,
             ..Event::default()
         };
         assert_eq!(check.check(&mut event, u64::MAX), Ok(()));
-        assert!(!check.goes_on(105 * SECOND) && check.goes_on(107 * SECOND));
+        let mut shows = |seconds: u64| check.shows(seconds * SECOND, 5 * SECOND);
+        assert_eq!((shows(105), shows(107)), (Err(ClockJump::Back), Ok(())));
+    }
+
+    #[test]
+    fn a_clock_that_goes_ahead_is_noticed_with_how_far() {
+        let mut check = EventCheck::new(100 * SECOND, 0);
+        let mut shows = |guest_s: u64, host_s: u64| check.shows(guest_s * SECOND, host_s * SECOND);
+        assert_eq!(shows(110, 10), Ok(()));
+        let by = |seconds: u64| ClockJump::Ahead {
+            by_ns: seconds * SECOND,
+        };
+        // 12.5 s at most in 10 s, and 5 s more.
+        assert_eq!(shows(118, 10), Err(by(8)));
+        // It is an hour ahead for as long as it goes on there.
+        assert_eq!(shows(3712, 12), Err(by(3600)));
+        assert_eq!(shows(3720, 20), Err(by(3600)));
+        assert_eq!(shows(120, 20), Ok(()));
+        assert!(check.shows(u64::MAX, u64::MAX / 2).is_err());
     }
 
     #[test]

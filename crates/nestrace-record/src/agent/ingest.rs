@@ -23,6 +23,12 @@ use super::throttle::Throttle;
 
 /// Frames that cannot be used; with more, the agent is given up.
 const MAX_REFUSED_FRAMES: u64 = 10_000;
+/// A question that an agent has not answered for so long, and yet was heard, is lost: so are those that wait in
+/// the port when a guest is set to another time.
+const LOST_PING_NS: u64 = 2_000_000_000;
+
+/// What writes a stream that [`Streams::open`] made.
+pub type WriterOf<S> = StreamWriter<<S as Streams>::Stream, <S as Streams>::Index>;
 
 /// Where the streams of a guest go.
 pub trait Streams {
@@ -31,11 +37,11 @@ pub trait Streams {
     /// Takes the index's.
     type Index: Write;
 
-    /// Makes a new stream of this name, which is safe as a file's name.
+    /// Makes a new stream of this name, which is safe as a file's name. `None` where there is one already.
     ///
     /// # Errors
     /// Why not, in words.
-    fn open(&mut self, file: &str) -> Result<StreamWriter<Self::Stream, Self::Index>, String>;
+    fn open(&mut self, file: &str) -> Result<Option<WriterOf<Self>>, String>;
 
     /// How many bytes all streams of this guest together may have now.
     fn limit_bytes(&mut self) -> u64;
@@ -52,7 +58,7 @@ pub enum IngestError {
     #[error("understand the agent: it speaks version {0}, this release speaks {VERSION}")]
     Protocol(u16),
     /// It began too many sessions.
-    #[error("go on with the agent: it says that the guest was started {0} times")]
+    #[error("go on with the agent: the guest was started, or its clock jumped, {0} times")]
     TooManySides(usize),
     /// What it says of the guest changes without end.
     #[error("go on with the agent: it tells the guest's disks and mounts again and again")]
@@ -77,7 +83,7 @@ struct MissingEvents {
 /// One guest's stream of bytes, taken in.
 pub struct Ingest<S: Streams> {
     streams: S,
-    writer: Option<StreamWriter<S::Stream, S::Index>>,
+    writer: Option<WriterOf<S>>,
     /// Bytes of the streams before this one.
     bytes_before: u64,
     reader: FrameReader,
@@ -99,7 +105,7 @@ pub struct Ingest<S: Streams> {
     heard_ns: u64,
     /// The last word before its newest Hello, or before the first since it recorded.
     before_hello_ns: u64,
-    time_went_back: bool,
+    clock_jumped: bool,
     /// What the manifest will say.
     pub account: Account,
 }
@@ -128,7 +134,7 @@ impl<S: Streams> Ingest<S> {
             missing: Vec::new(),
             heard_ns: 0,
             before_hello_ns: 0,
-            time_went_back: false,
+            clock_jumped: false,
             account: Account::new(guest),
         }
     }
@@ -138,7 +144,7 @@ impl<S: Streams> Ingest<S> {
     pub fn start(&mut self, detail: &str, anew: bool) -> HostMessage {
         if anew {
             self.session = self.session.wrapping_add(1);
-            self.in_session = false;
+            (self.in_session, self.clock_jumped) = (false, false);
         }
         if anew || self.account.state != State::Live {
             // An agent that was killed within a frame left the front of it behind.
@@ -160,10 +166,11 @@ impl<S: Streams> Ingest<S> {
         }
     }
 
-    /// Questions without an answer.
+    /// Questions that may still be answered.
     #[must_use]
     pub fn n_open_pings(&self) -> usize {
-        self.trips.n_open()
+        let since_ns = self.heard_ns.saturating_sub(LOST_PING_NS);
+        self.trips.n_open_since(since_ns)
     }
 
     /// When the agent was last heard; 0 if never.
@@ -183,10 +190,10 @@ impl<S: Streams> Ingest<S> {
         }
     }
 
-    /// Whether the guest's time has gone back since the last call, so that its events are of no use until
-    /// it begins a session anew.
-    pub fn time_went_back(&mut self) -> bool {
-        std::mem::take(&mut self.time_went_back)
+    /// Whether the guest's clock has jumped since the last call, back or ahead, so that its events are of no use
+    /// until it begins a session anew.
+    pub fn clock_jumped(&mut self) -> bool {
+        std::mem::take(&mut self.clock_jumped)
     }
 
     /// How long nothing is to be read from the port, so that a guest gets no more than its share.
@@ -256,19 +263,24 @@ impl<S: Streams> Ingest<S> {
         Ok(())
     }
 
+    /// What an agent in our session says of its clock cannot be of the side's time.
+    fn refuse_jump(&mut self) -> Result<(), IngestError> {
+        self.clock_jumped = true;
+        self.refuse_frame("message that shows a jump of the guest's clock")
+    }
+
     fn message(&mut self, message: AgentMessage<'_>, now_ns: u64) -> Result<(), IngestError> {
         match message {
             AgentMessage::Hello(_) => {}
             AgentMessage::Batch(payload) => return self.take_batch(payload, now_ns),
             AgentMessage::Pong { token, guest_ns } => {
-                if guest_ns > self.check.latest_ns(now_ns) || !self.trips.is_open(token) {
+                if !self.trips.is_open(token) {
                     return self.refuse_frame("answer to no question");
                 }
-                if self.check.goes_on(guest_ns) {
-                    self.trips.answered(token, guest_ns, now_ns);
-                } else {
-                    self.time_went_back = true;
+                if self.check.shows(guest_ns, now_ns).is_err() {
+                    return self.refuse_jump();
                 }
+                self.trips.answered(token, guest_ns, now_ns);
             }
             AgentMessage::Live(live) if live.mono_ns > self.check.latest_ns(now_ns) => {
                 return self.refuse_frame("time ahead of the guest's clock");
@@ -292,7 +304,7 @@ impl<S: Streams> Ingest<S> {
             }
             AgentMessage::Notice(text) => {
                 let message = format!("its agent says: {text}");
-                self.account.note(now_ns, "agent_says", &message);
+                self.account.note_said(now_ns, "agent_says", &message);
             }
             AgentMessage::End(end) => {
                 let latest = self.check.latest_ns(now_ns);
@@ -302,7 +314,7 @@ impl<S: Streams> Ingest<S> {
                 self.account.state = State::Ended;
                 if end.reason != "stop" {
                     let message = format!("its agent ended: {}", end.reason);
-                    self.account.note(now_ns, "agent_ended", &message);
+                    self.account.note_said(now_ns, "agent_ended", &message);
                 }
             }
         }
@@ -389,7 +401,7 @@ impl<S: Streams> Ingest<S> {
     }
 
     /// Takes into the account what a stream holds, and what it could not write.
-    fn settle(&mut self, writer: &StreamWriter<S::Stream, S::Index>) {
+    fn settle(&mut self, writer: &WriterOf<S>) {
         let lost = writer.rows_lost();
         self.account.not_written(lost);
         self.account.events = self.account.events.saturating_sub(lost);

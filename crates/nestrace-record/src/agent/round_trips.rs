@@ -68,10 +68,11 @@ impl RoundTrips {
         true
     }
 
-    /// How many questions have no answer yet.
+    /// How many questions that were sent at this time of the host or later have no answer yet.
     #[must_use]
-    pub fn n_open(&self) -> usize {
-        self.open.len()
+    pub fn n_open_since(&self, host_ns: u64) -> usize {
+        let sent = self.open.iter().filter(|(_, sent_ns)| *sent_ns >= host_ns);
+        sent.count()
     }
 
     /// The fastest round trip of each period, in the order of time.
@@ -131,7 +132,8 @@ mod tests {
         for n in 0..MAX_OPEN as u64 {
             trips.ask(n);
         }
-        assert_eq!(trips.n_open(), MAX_OPEN);
+        assert_eq!(trips.n_open_since(0), MAX_OPEN);
+        assert_eq!(trips.n_open_since(MAX_OPEN as u64 - 3), 3);
         assert!(!trips.answered(old, 1, 2));
         assert!(trips.samples().is_empty());
     }

@@ -1,5 +1,7 @@
 //! Talking with one agent, in a thread of its own.
 
+mod files;
+
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -8,17 +10,16 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use nestrace_trace::StreamWriter;
-use nestrace_trace::bundle::index_of;
 use nestrace_trace::wire::{FrameError, HostMessage};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;
 use super::address::Address;
 use super::agents::{Place, Shared};
-use super::ingest::{Ingest, IngestError, Streams};
+use super::ingest::{Ingest, IngestError};
 use crate::clock;
 use crate::recording::{held_dir::HeldDir, privileges};
+use files::Files;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_millis(300);
@@ -38,7 +39,7 @@ const SILENT_ATTACHING_NS: u64 = 60_000_000_000;
 /// How often the question for a recording is repeated: an agent that was started anew finds it, and
 /// one that is in the session passes over it.
 const ASK_AGAIN_NS: u64 = 3_000_000_000;
-/// How often a session may begin anew after bytes that could not be understood, or a time that went back.
+/// How often a session may begin anew after bytes that could not be understood, or a jump of the guest's clock.
 const MAX_NEW_SESSIONS: u32 = 16;
 /// How long an agent may take to end.
 const END_NS: u64 = 2_000_000_000;
@@ -50,30 +51,6 @@ const FLUSH_NS: u64 = 250_000_000;
 const LONGEST_WAIT_NS: u64 = 20_000_000;
 /// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;
-
-/// Makes the streams' files in the bundle.
-struct Files {
-    dir: Arc<HeldDir>,
-    shared: Arc<Shared>,
-}
-
-impl Streams for Files {
-    type Stream = File;
-    type Index = File;
-
-    fn open(&mut self, file: &str) -> Result<StreamWriter<File, File>, String> {
-        let new = |name: &str| {
-            let made = self.dir.new_file(name);
-            made.map_err(|error| format!("create {name}: {error}"))
-        };
-        let (stream, index) = (new(file)?, new(&index_of(file))?);
-        StreamWriter::new(stream, index).map_err(|error| format!("start {file}: {error}"))
-    }
-
-    fn limit_bytes(&mut self) -> u64 {
-        self.shared.limit_bytes.load(Ordering::Relaxed)
-    }
-}
 
 pub(super) struct Session {
     ingest: Ingest<Files>,
@@ -402,8 +379,12 @@ impl Session {
         let fed = self.ingest.feed(chunk.get(..n).unwrap_or_default(), now_ns);
         if let Err(error) = fed {
             self.give_up(&error, now_ns)?;
-        } else if self.ingest.time_went_back() && self.stop_ns.is_none() {
-            self.begin_anew(now_ns);
+        } else if self.ingest.clock_jumped() && self.stop_ns.is_none() && !self.begin_anew(now_ns) {
+            self.ingest.account.note_said(
+                now_ns,
+                "agent_refused",
+                "its clock jumps again and again: what does not fit it is refused from here on",
+            );
         }
         self.announce(before);
         Ok(())

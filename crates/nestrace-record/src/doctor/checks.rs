@@ -86,6 +86,7 @@ pub(super) fn all(facts: &KernelFacts) -> Vec<Check> {
         uprobes(facts),
         kernel_addresses(facts),
         other_processes(facts),
+        pid_namespace(facts),
         tracefs(facts),
         lockdown(facts),
         fentry(facts),
@@ -246,6 +247,24 @@ fn other_processes(facts: &KernelFacts) -> Check {
         .otherwise(
             "Guests of other users: their disks and images stay unknown.",
             AS_ROOT,
+        )
+}
+
+fn pid_namespace(facts: &KernelFacts) -> Check {
+    let known = facts.initial_pid_namespace;
+    Check::new("pid_namespace", "the host's process ids (PID namespace)")
+        .judge(
+            known,
+            State::Missing,
+            "the initial namespace",
+            "a namespace of its own, as in a container",
+        )
+        .otherwise(
+            "Guests cannot be recorded, devices (--device) can.",
+            remedy(
+                known,
+                "docker run --pid=host … or podman run --pid=host …; or run nestrace on the host",
+            ),
         )
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nestrace_kernel::btf::Btf;
@@ -15,6 +16,9 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use super::attempt::{Body, MapType, Program, create_map, load_program};
 
 const BTF_FOLDER: &str = "/sys/kernel/btf";
+/// Inode number of the initial PID namespace: `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`, since 3.8
+/// (98f842e675f9, "proc: Usable inode numbers for the namespace file descriptors").
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// The facts of this machine and user, and what the kernel's BTF says (empty without BTF).
 #[must_use]
@@ -25,6 +29,10 @@ pub fn gather() -> (KernelFacts, Layout) {
         euid: nix::unistd::geteuid().as_raw(),
         capabilities: capabilities().unwrap_or_default(),
         initial_user_namespace: in_initial_user_namespace(),
+        initial_pid_namespace: initial_pid_namespace(
+            pid_namespace_of("self"),
+            pid_namespace_of("1"),
+        ),
         unprivileged_bpf_disabled: number_of("/proc/sys/kernel/unprivileged_bpf_disabled"),
         perf_event_paranoid: number_of("/proc/sys/kernel/perf_event_paranoid"),
         kprobes: perf_has("kprobe"),
@@ -149,6 +157,23 @@ fn in_initial_user_namespace() -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
+/// Inode number of a process' PID namespace, where this user may see it.
+fn pid_namespace_of(process: &str) -> Option<u64> {
+    let namespace = fs::metadata(format!("/proc/{process}/ns/pid")).ok()?;
+    Some(namespace.ino())
+}
+
+/// Whether neither this process, whose namespace perf looks a pid up in (`find_lively_task_by_vpid()`), nor process 1
+/// of `/proc`, which may be mounted from elsewhere, is in a PID namespace other than the initial one.
+fn initial_pid_namespace(own: Option<u64>, of_proc: Option<u64>) -> Option<bool> {
+    let is_initial = |inode| inode == INITIAL_PID_NAMESPACE;
+    match (own.map(is_initial), of_proc.map(is_initial)) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (known, None) | (None, known) => known,
+        (Some(true), Some(true)) => Some(true),
+    }
+}
+
 fn kallsyms_hidden() -> Option<bool> {
     let listing = File::open("/proc/kallsyms").ok()?;
     // The first lines tell: the kernel hides all addresses or none.
@@ -190,7 +215,32 @@ fn event_names(list: String) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{event_names, mount_point};
+    use super::{INITIAL_PID_NAMESPACE, event_names, initial_pid_namespace, mount_point};
+
+    #[test]
+    fn pids_are_the_host_s_where_no_namespace_says_otherwise() {
+        let (host, container) = (Some(INITIAL_PID_NAMESPACE), Some(4_026_532_281));
+        for (own, of_proc, expected) in [
+            (host, host, Some(true)),
+            // Another user's process 1.
+            (host, None, Some(true)),
+            (container, container, Some(false)),
+            (container, None, Some(false)),
+            // The host's `/proc` in a container, and a container's on the host.
+            (container, host, Some(false)),
+            (host, container, Some(false)),
+            // This process is not in that `/proc`.
+            (None, container, Some(false)),
+            (None, host, Some(true)),
+            (None, None, None),
+        ] {
+            assert_eq!(
+                initial_pid_namespace(own, of_proc),
+                expected,
+                "{own:?} {of_proc:?}"
+            );
+        }
+    }
 
     #[test]
     fn mounts_by_type() {

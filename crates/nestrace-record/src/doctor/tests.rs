@@ -37,6 +37,7 @@ fn open_machine() -> KernelFacts {
         lockdown: Some("none".to_owned()),
         capabilities: u64::MAX >> 23,
         initial_user_namespace: true,
+        initial_pid_namespace: Some(true),
         kallsyms_hidden: Some(false),
         ..KernelFacts::default()
     }
@@ -196,6 +197,32 @@ fn machines_that_cannot_record() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn a_container_with_process_ids_of_its_own() {
+    let container = KernelFacts {
+        initial_pid_namespace: Some(false),
+        ..open_machine()
+    };
+    let all: Vec<_> = QEMU.iter().map(|row| row.target).collect();
+    let report = DoctorReport::new(container, &frozen("6.1"), &[qemu(&all)]);
+    // Devices are recorded all the same.
+    assert_eq!(
+        (state(&report, "pid_namespace"), report.exit_code()),
+        (State::Missing, 0)
+    );
+    let text = report.to_text();
+    for part in ["loses:  Guests", "--pid=host", "0 of 12 can be attached"] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+    let unknown = KernelFacts {
+        initial_pid_namespace: None,
+        ..open_machine()
+    };
+    let report = DoctorReport::new(unknown, &frozen("6.1"), &[qemu(&all)]);
+    assert_eq!(state(&report, "pid_namespace"), State::Unknown);
+    assert!(report.to_text().contains("12 of 12 can be attached"));
 }
 
 #[test]

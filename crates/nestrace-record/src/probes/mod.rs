@@ -20,6 +20,11 @@ pub enum ProbeError {
     /// The caller may not load probes.
     #[error("recording needs root (CAP_BPF and CAP_PERFMON)")]
     NoPrivilege,
+    /// Guests were asked for, and process ids here are not those that the probes see.
+    #[error(
+        "process ids here are those of another PID namespace than the host's, as in a container: probes do not know QEMU by them"
+    )]
+    OtherPidNamespace,
     /// The probe object could not be loaded.
     #[error("the probes do not load on this kernel")]
     Load(#[source] Box<aya::EbpfError>),

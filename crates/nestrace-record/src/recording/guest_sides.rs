@@ -51,6 +51,7 @@ impl GuestSides {
         topology: &Topology,
         (dir, to_come): (&Arc<HeldDir>, u64),
         detail: &str,
+        max_bytes: Option<u64>,
     ) -> Self {
         let mut sides = Self::default();
         let mut places = Vec::new();
@@ -66,6 +67,7 @@ impl GuestSides {
         }
         // From its first byte on: what a guest sends before the first look may be more than there is room for.
         let share_bytes = share(dir, places.len(), to_come).unwrap_or(u64::MAX);
+        let share_bytes = share_bytes.min(most(max_bytes, places.len()));
         match Agents::start(&places, dir, detail, share_bytes) {
             Ok(agents) => sides.agents = agents,
             Err(error) => sides
@@ -181,7 +183,9 @@ impl Recorder {
             self.sides.agents.len(),
             self.dir.older_bytes(),
         ) {
-            self.sides.agents.set_limit(|now| now.saturating_add(share));
+            let most = most(self.max_bytes, self.sides.agents.len());
+            let limit = |now: u64| now.saturating_add(share).min(most);
+            self.sides.agents.set_limit(limit);
         }
     }
 
@@ -209,9 +213,22 @@ fn share(dir: &HeldDir, n: usize, to_come: u64) -> Option<u64> {
     room.checked_div(n as u64)
 }
 
+/// Bytes that the streams of each of `n` guests may have of a recording that ends at `max_bytes`: half of them are the
+/// host's, so that no guest ends it.
+fn most(max_bytes: Option<u64>, n: usize) -> u64 {
+    let share = max_bytes.and_then(|max| (max / 2).checked_div(n as u64));
+    share.unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guests_have_half_of_the_largest_size() {
+        assert_eq!(most(Some(1000), 2), 250);
+        assert_eq!((most(None, 2), most(Some(1000), 0)), (u64::MAX, u64::MAX));
+    }
 
     #[test]
     fn guests_share_half_of_what_is_free() {

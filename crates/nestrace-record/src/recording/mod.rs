@@ -176,6 +176,9 @@ impl Recorder {
         if !facts.may_trace() {
             return Err(ProbeError::NoPrivilege.into());
         }
+        if !options.topology.guests.is_empty() && !facts.may_follow_processes() {
+            return Err(ProbeError::OtherPidNamespace.into());
+        }
         let globals = Globals::resolve(layout, false);
         let wanted = wanted(&options);
         let mut probes = Probes::load(&globals, &wanted)?;
@@ -209,6 +212,7 @@ impl Recorder {
                 &options.topology,
                 (dir.held(), dir.older_bytes()),
                 &manifest.detail,
+                options.max_bytes,
             ),
             images,
             image_maps: None,

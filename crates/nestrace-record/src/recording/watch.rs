@@ -4,13 +4,13 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    os::unix::fs::{FileExt, FileTypeExt},
+    os::unix::fs::FileExt,
 };
 
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
-use crate::topology::image_file::{FileIdentity, identity};
+use crate::topology::image_file::{FileIdentity, identity_at};
 
 /// What a process closed and opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,15 +73,11 @@ impl Watched {
 
     fn open_files(&self) -> Option<BTreeSet<FileIdentity>> {
         let entries = fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
-        let files = entries
-            .flatten()
-            .filter_map(|entry| fs::metadata(entry.path()).ok());
         // Other files are no images.
-        let images = files.filter(|meta| {
-            let kind = meta.file_type();
-            kind.is_file() || kind.is_block_device()
-        });
-        Some(images.map(|meta| identity(&meta)).collect())
+        let images = entries
+            .flatten()
+            .filter_map(|entry| identity_at(&entry.path()));
+        Some(images.collect())
     }
 }
 
@@ -150,6 +146,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::topology::image_file::identity;
 
     #[test]
     fn what_happens_to_a_machine_has_words() {

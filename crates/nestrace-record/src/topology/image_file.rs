@@ -1,8 +1,11 @@
 //! Finding the file that QEMU has open for an image's path, and looking at it without touching it.
 
+use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -114,6 +117,41 @@ pub fn identity(about: &Metadata) -> FileIdentity {
         (0, about.rdev())
     } else {
         (about.dev(), about.ino())
+    }
+}
+
+/// Of the file at this path, if it is a regular file or a block device. Nothing but its kind is asked for, and no server:
+/// for the times of a file on NFS the kernel first writes back all of it (`nfs_getattr`, 6.12).
+#[must_use]
+pub fn identity_at(path: &Path) -> Option<FileIdentity> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mask = libc::STATX_TYPE | libc::STATX_INO;
+    let mut about = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path ends with a NUL, and there is room for the answer.
+    let done = unsafe {
+        libc::statx(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_STATX_DONT_SYNC,
+            mask,
+            about.as_mut_ptr(),
+        )
+    };
+    if done != 0 {
+        return None;
+    }
+    // SAFETY: integers, all of which were zero before the kernel wrote them.
+    let about = unsafe { about.assume_init() };
+    match u32::from(about.stx_mode) & libc::S_IFMT {
+        libc::S_IFBLK => {
+            let dev = libc::makedev(about.stx_rdev_major, about.stx_rdev_minor);
+            Some((0, dev))
+        }
+        libc::S_IFREG => {
+            let dev = libc::makedev(about.stx_dev_major, about.stx_dev_minor);
+            Some((dev, about.stx_ino))
+        }
+        _ => None,
     }
 }
 
@@ -231,4 +269,28 @@ fn real_path(pid: u32, path: &str) -> Option<String> {
         namespace::open_in_root(pid, Path::new(parent), OFlag::O_PATH | OFlag::O_DIRECTORY).ok()?;
     let real = fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()?;
     Some(real.join(name).to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_without_times_finds_the_same_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let known = identity(&file.as_file().metadata().unwrap());
+        let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+        for path in [file.path(), Path::new(&descriptor)] {
+            assert_eq!(identity_at(path), Some(known));
+        }
+        for other in ["/dev/null", "/proc/self", "/nowhere", "/\0"] {
+            assert_eq!(identity_at(Path::new(other)), None, "{other:?}");
+        }
+        let nodes = fs::read_dir("/dev").unwrap().flatten();
+        let nodes = nodes.filter_map(|node| Some((node.path(), fs::metadata(node.path()).ok()?)));
+        for (path, about) in nodes.filter(|(_, about)| about.mode() & libc::S_IFMT == libc::S_IFBLK)
+        {
+            assert_eq!(identity_at(&path), Some(identity(&about)));
+        }
+    }
 }

@@ -35,7 +35,7 @@ fn a_side_has_its_share_of_the_manifest_and_no_more() {
     assert_eq!(file, "guest-..%2F..%2Fetc%2Fvm1.arrows");
     account.begin_side(&hello("a", 256, 1024, 1024), &file);
     for _ in 0..100 {
-        account.update_side(&hello("a", 256, 1024, 1024));
+        account.update_side(&hello("a", 256, 1024, 1024), 0);
     }
     let json = serde_json::to_vec(&account.sides[0]).unwrap();
     assert!(json.len() <= MAX_SIDE_BYTES && account.sides.len() == 1);
@@ -71,11 +71,11 @@ fn the_largest_correction_of_the_clock_stays() {
     };
     account.begin_side(&says(None), "f");
     for (said, kept) in [(None, None), (Some(20), Some(20)), (Some(9000), Some(9000))] {
-        account.update_side(&says(said));
+        account.update_side(&says(said), 0);
         assert_eq!(account.sides[0].clock_correction_ppm, kept);
     }
     // The next session of the same agent begins to measure anew.
-    account.update_side(&says(None));
+    account.update_side(&says(None), 0);
     assert_eq!(account.sides[0].clock_correction_ppm, Some(9000));
 }
 
@@ -222,8 +222,49 @@ fn a_gap_too_many_is_one_with_the_last() {
     );
     assert_eq!(gaps[MAX_GAPS - 1].from_host_ns, 10 * (MAX_GAPS as u64 - 1));
     // As it is where the manifest has no room for so many.
-    account.update_side(&hello("a", 100, 0, 330));
+    account.update_side(&hello("a", 100, 0, 330), 0);
     let side = &account.sides[0];
     assert!(side.gaps.len() < MAX_GAPS && side.disks.len() == 100);
     assert_eq!(side.gaps.last().unwrap().to_host_ns, 9992);
+}
+
+#[test]
+fn what_an_agent_says_again_and_again_is_noted_once() {
+    let mut account = Account::new("vm1");
+    for n in 0..100 {
+        account.note_said(n, "agent_says", "no disk");
+        account.note_said(n, "agent_ended", "no disk");
+    }
+    account.note(100, "agent_silent", "nothing is heard of its agent");
+    account.note(101, "agent_silent", "nothing is heard of its agent");
+    let times: Vec<u64> = account.notices.iter().map(|n| n.mono_ns).collect();
+    assert_eq!(times, [0, 0, 100, 101]);
+}
+
+#[test]
+fn another_disk_under_a_known_number_is_told() {
+    let mut account = Account::new("vm1");
+    let says = |serial: &str, mono_ns| {
+        let mut hello = hello("a", 1, 0, 3);
+        hello.mono_ns = mono_ns;
+        serial.clone_into(&mut hello.disks[0].serial);
+        hello
+    };
+    account.begin_side(&says("a", 10), "f");
+    for mono_ns in [20, 30, 40] {
+        account.update_side(&says("b", mono_ns), 5000 + mono_ns);
+    }
+    let disks = &account.sides[0].disks;
+    let disks: Vec<_> = disks
+        .iter()
+        .map(|d| (d.serial.as_str(), d.since_mono_ns))
+        .collect();
+    assert_eq!(disks, [("a", 0), ("b", 20)]);
+    let told: Vec<_> = account
+        .notices
+        .iter()
+        .map(|n| (n.what.as_str(), n.mono_ns))
+        .collect();
+    assert_eq!(told, [(DISK_REPLACED, 5020)]);
+    assert_eq!(account.news.len(), 1);
 }

@@ -3,9 +3,9 @@
 use nestrace_trace::wire::{AgentHello, VERSION};
 
 use super::super::account::State;
-use super::super::event_check::EventCheck;
+use super::super::event_check::{ClockJump, EventCheck};
 use super::super::stream_losses::StreamLosses;
-use super::{Ingest, IngestError, MissingEvents, Streams};
+use super::{Ingest, IngestError, MissingEvents, Streams, WriterOf};
 
 impl<S: Streams> Ingest<S> {
     pub(super) fn hello(&mut self, hello: AgentHello, now_ns: u64) -> Result<(), IngestError> {
@@ -18,17 +18,20 @@ impl<S: Streams> Ingest<S> {
         if !self.throttle.take_hello(now_ns) {
             return Err(IngestError::TooManyHellos);
         }
-        self.in_session = true;
+        let was_in_session = std::mem::replace(&mut self.in_session, true);
         if self.account.state != State::Attaching {
             self.before_hello_ns = self.heard_ns;
         }
         self.heard_ns = now_ns;
-        let latest_ns = self.check.latest_ns(now_ns);
-        let goes_on = self.check.goes_on(hello.mono_ns.min(latest_ns));
-        if goes_on && self.account.is_same_side(&hello) {
-            self.account.update_side(&hello);
+        if self.account.is_same_side(&hello) {
+            match self.check.shows(hello.mono_ns, now_ns) {
+                Ok(()) => self.account.update_side(&hello, now_ns),
+                // Perhaps only facts that changed: an agent that goes on says Live no more, and counts on.
+                Err(_) if was_in_session => return self.refuse_jump(),
+                Err(jump) => self.begin_side(&hello, Some(jump), now_ns)?,
+            }
         } else {
-            self.begin_side(&hello, now_ns)?;
+            self.begin_side(&hello, None, now_ns)?;
         }
         // Also those that the manifest has no room for: their events are what the bundle has of them.
         self.check.know(hello.disks.iter().map(|disk| disk.dev));
@@ -45,40 +48,57 @@ impl<S: Streams> Ingest<S> {
         Ok(())
     }
 
-    /// The guest's first side, that of another boot, or one whose time has gone back.
-    fn begin_side(&mut self, hello: &AgentHello, now_ns: u64) -> Result<(), IngestError> {
+    /// The guest's first side, that of another boot or backend, or of the same ones after a jump of its clock.
+    fn begin_side(
+        &mut self,
+        hello: &AgentHello,
+        jump: Option<ClockJump>,
+        now_ns: u64,
+    ) -> Result<(), IngestError> {
         let n_sides = self.account.sides.len();
-        let file = self
-            .account
-            .next_stream()
-            .ok_or(IngestError::TooManySides(n_sides))?;
+        let (file, writer) = self.new_stream()?;
         if n_sides > 0 {
             self.close_writer();
             let samples = self.trips.take();
             if let Some(side) = self.account.side() {
                 side.clock_samples = samples;
             }
-            let (what, message) = if self.account.is_same_side(hello) {
-                (
-                    "guest_reverted",
-                    "its time went back, as when a snapshot is loaded; what follows is a stream of its own",
-                )
-            } else {
-                (
-                    "guest_rebooted",
-                    "it was started again; what follows is a stream of its own",
-                )
+            let (what, why) = match jump {
+                Some(jump) => told_of(jump),
+                None if self.account.is_same_boot(hello) => (
+                    "agent_backend",
+                    "its agent records with another backend from here on".to_owned(),
+                ),
+                None => ("guest_rebooted", "it was started again".to_owned()),
             };
-            self.account.note(now_ns, what, message);
-            self.account.tell(message);
+            let message = format!("{why}; what follows is a stream of its own");
+            self.account.note(now_ns, what, &message);
+            self.account.tell(&message);
         }
-        self.writer = Some(self.streams.open(&file).map_err(IngestError::Stream)?);
+        self.writer = Some(writer);
         self.check = EventCheck::new(hello.mono_ns, now_ns);
         self.stream_losses = StreamLosses::default();
         (self.missing_events, self.wrote) = (None, false);
         self.account.begin_side(hello, &file);
         self.account.state = State::Attaching;
         Ok(())
+    }
+
+    fn new_stream(&mut self) -> Result<(String, WriterOf<S>), IngestError> {
+        let n_sides = self.account.sides.len();
+        loop {
+            let file = self
+                .account
+                .next_stream()
+                .ok_or(IngestError::TooManySides(n_sides))?;
+            if let Some(writer) = self.streams.open(&file).map_err(IngestError::Stream)? {
+                return Ok((file, writer));
+            }
+            if !self.account.stream_is_taken() {
+                let message = format!("{file} and those before it exist");
+                return Err(IngestError::Stream(message));
+            }
+        }
     }
 
     /// A session goes on with the stream of one before: what happened since its last word is missing, and what
@@ -120,6 +140,24 @@ impl<S: Streams> Ingest<S> {
             self.throttle.charge(0, 1, now_ns);
             self.account.marked(missing.counted);
             self.write(&loss, now_ns);
+        }
+    }
+}
+
+/// A jump as a notice: its kind, and its words.
+fn told_of(jump: ClockJump) -> (&'static str, String) {
+    match jump {
+        ClockJump::Back => (
+            "guest_reverted",
+            "its time went back, as when a snapshot is loaded".to_owned(),
+        ),
+        ClockJump::Ahead { by_ns } => {
+            let seconds = by_ns as f64 / 1e9;
+            let message = format!(
+                "its time went ahead by {seconds:.1} s, as when the host sleeps or a later snapshot is loaded; what it \
+                 recorded until its agent began anew is missing or counted as refused"
+            );
+            ("guest_clock_ahead", message)
         }
     }
 }

@@ -9,6 +9,9 @@ use super::*;
 /// Streams in memory that fail after so many bytes.
 struct Room(usize);
 
+/// Names that another guest's streams have.
+const TAKEN: &[&str] = &["guest-vm2.arrows", "guest-vm2.2.arrows"];
+
 struct Full {
     left: usize,
 }
@@ -31,8 +34,12 @@ impl Streams for Room {
     type Stream = Full;
     type Index = std::io::Sink;
 
-    fn open(&mut self, _file: &str) -> Result<StreamWriter<Full, std::io::Sink>, String> {
-        StreamWriter::new(Full { left: self.0 }, std::io::sink()).map_err(|e| e.to_string())
+    fn open(&mut self, file: &str) -> Result<Option<StreamWriter<Full, std::io::Sink>>, String> {
+        if TAKEN.contains(&file) {
+            return Ok(None);
+        }
+        let writer = StreamWriter::new(Full { left: self.0 }, std::io::sink());
+        writer.map(Some).map_err(|e| e.to_string())
     }
 
     fn limit_bytes(&mut self) -> u64 {
@@ -178,20 +185,74 @@ fn recorded() -> Ingest<Room> {
 }
 
 fn hello_at(mono_ns: u64) -> AgentMessage<'static> {
+    hello_in(5, mono_ns)
+}
+
+fn hello_in(session: u64, mono_ns: u64) -> AgentMessage<'static> {
     AgentMessage::Hello(Box::new(AgentHello {
         protocol: VERSION,
-        session: 5,
+        session,
         mono_ns,
         ..AgentHello::default()
     }))
 }
 
 fn begin(mono_ns: u64) -> Vec<u8> {
+    begin_in(5, mono_ns)
+}
+
+fn begin_in(session: u64, mono_ns: u64) -> Vec<u8> {
     let live = Live {
         mono_ns,
         probes: Vec::new(),
     };
-    bytes(&[hello_at(mono_ns), AgentMessage::Live(live)])
+    bytes(&[hello_in(session, mono_ns), AgentMessage::Live(live)])
+}
+
+/// Asks for the guest's clock, which shows `guest_ns`.
+fn show(ingest: &mut Ingest<Room>, guest_ns: u64, now_ns: u64) {
+    let HostMessage::Ping { token, .. } = ingest.ping(now_ns) else {
+        panic!("no ping");
+    };
+    let pong = bytes(&[AgentMessage::Pong { token, guest_ns }]);
+    ingest.feed(&pong, now_ns).unwrap();
+}
+
+/// The agent begins the session that a jump of its clock asks for.
+fn begin_anew(ingest: &mut Ingest<Room>, guest_ns: u64, now_ns: u64) -> Result<(), IngestError> {
+    let HostMessage::Start(start) = ingest.start("full", true) else {
+        panic!("no question");
+    };
+    ingest.feed(&begin_in(start.session, guest_ns), now_ns)
+}
+
+/// An event of this time comes; how many have been written.
+fn record(ingest: &mut Ingest<Room>, ts_ns: u64, now_ns: u64) -> u64 {
+    let (mut encoder, _) = BatchEncoder::new().unwrap();
+    let event = Event {
+        ts_ns,
+        kind: Kind::Thread as u8,
+        ..Event::default()
+    };
+    encoder.push(&event).unwrap();
+    let batch = encoder.take().unwrap();
+    let batch = bytes(&[AgentMessage::Batch(&batch)]);
+    ingest.feed(&batch, now_ns).unwrap();
+    ingest.account.events
+}
+
+/// How often input was refused for this reason, over all sides.
+fn refused(ingest: &Ingest<Room>, reason: &str) -> u64 {
+    let all = ingest.account.sides.iter().flat_map(|side| &side.refused);
+    all.filter(|r| r.reason.contains(reason))
+        .map(|r| r.times)
+        .sum()
+}
+
+fn told<'a>(ingest: &'a Ingest<Room>, what: &str) -> Option<&'a str> {
+    let notices = &ingest.account.notices;
+    let notice = notices.iter().find(|notice| notice.what == what);
+    notice.map(|notice| notice.message.as_str())
 }
 
 fn say(ingest: &mut Ingest<Room>, now_ns: u64) {
@@ -242,29 +303,168 @@ fn so_does_one_that_had_ended_and_its_end_is_the_last_one() {
 fn a_snapshot_that_is_loaded_begins_another_side() {
     let mut ingest = recorded();
     // The agent goes on as it was when the snapshot was taken: only its clock tells.
+    show(&mut ingest, 11 * SECOND, 11 * SECOND);
+    assert!(!ingest.clock_jumped());
+    show(&mut ingest, 3 * SECOND, 12 * SECOND);
+    assert!(ingest.clock_jumped() && !ingest.clock_jumped());
+    begin_anew(&mut ingest, 4 * SECOND, 13 * SECOND).unwrap();
+    assert_eq!(ingest.account.sides.len(), 2);
+    assert_eq!(ingest.account.sides[1].start_mono_ns, 4 * SECOND);
+    assert!(told(&ingest, "guest_reverted").is_some() && told(&ingest, "guest_rebooted").is_none());
+}
+
+const HOUR: u64 = 3600 * SECOND;
+
+#[test]
+fn a_clock_that_goes_ahead_begins_another_side() {
+    let mut ingest = recorded();
+    show(&mut ingest, 11 * SECOND, 11 * SECOND);
+    assert_eq!(record(&mut ingest, 11 * SECOND, 11 * SECOND), 1);
+    // Events of the new time cannot tell a jump from a lie: an answer to what was asked does.
+    assert_eq!(record(&mut ingest, HOUR + 12 * SECOND, 12 * SECOND), 1);
+    assert!(!ingest.clock_jumped());
+    show(&mut ingest, HOUR + 12 * SECOND, 12 * SECOND);
+    assert!(ingest.clock_jumped() && !ingest.clock_jumped());
+    begin_anew(&mut ingest, HOUR + 13 * SECOND, 13 * SECOND).unwrap();
+    assert_eq!(record(&mut ingest, HOUR + 14 * SECOND, 14 * SECOND), 2);
+    show(&mut ingest, HOUR + 15 * SECOND, 15 * SECOND);
+    ingest.flush(15 * SECOND);
+    assert!(!ingest.clock_jumped());
+    let [before, after] = ingest.account.sides.as_slice() else {
+        panic!("{:?}", ingest.account);
+    };
+    let shown = |side: &nestrace_trace::manifest::GuestSide| -> Vec<u64> {
+        side.clock_samples.iter().map(|s| s.guest_ns).collect()
+    };
+    assert_eq!(shown(before), [11 * SECOND]);
+    assert_eq!(shown(after), [HOUR + 15 * SECOND]);
+    assert_eq!(after.start_mono_ns, HOUR + 13 * SECOND);
+    assert_eq!(refused(&ingest, "jump of the guest's clock"), 1);
+    assert_eq!(refused(&ingest, "event ahead"), 1);
+    let message = told(&ingest, "guest_clock_ahead").unwrap();
+    assert!(message.starts_with("guest vm1: its time went ahead by 3600.0 s, "));
+}
+
+#[test]
+fn a_time_far_ahead_that_answers_nothing_is_refused() {
+    let mut ingest = recorded();
+    show(&mut ingest, 11 * SECOND, 11 * SECOND);
+    // A question that is answered already, and one that was never asked.
+    for token in [1, 99] {
+        let guest_ns = HOUR;
+        let pong = bytes(&[AgentMessage::Pong { token, guest_ns }]);
+        ingest.feed(&pong, 12 * SECOND).unwrap();
+    }
+    let live = Live {
+        mono_ns: HOUR,
+        probes: Vec::new(),
+    };
+    let live = bytes(&[AgentMessage::Live(live)]);
+    ingest.feed(&live, 12 * SECOND).unwrap();
+    assert!(!ingest.clock_jumped());
+    assert_eq!(refused(&ingest, "answer to no question"), 2);
+    assert_eq!(refused(&ingest, "time ahead"), 1);
+    assert_eq!(ingest.account.sides.len(), 1);
+    // The clock is what it was.
+    show(&mut ingest, 12 * SECOND, 12 * SECOND);
+    assert_eq!(record(&mut ingest, 12 * SECOND, 12 * SECOND), 1);
+}
+
+/// An agent whose facts have changed says Hello and goes on, without another Live and with the counts that it had.
+#[test]
+fn facts_of_another_time_ask_for_a_session() {
+    for guest_ns in [3 * SECOND, HOUR] {
+        let mut ingest = recorded();
+        show(&mut ingest, 11 * SECOND, 11 * SECOND);
+        ingest
+            .feed(&bytes(&[hello_at(guest_ns)]), 12 * SECOND)
+            .unwrap();
+        assert!(ingest.clock_jumped());
+        assert_eq!(refused(&ingest, "jump of the guest's clock"), 1);
+        assert_eq!(ingest.account.sides.len(), 1);
+        begin_anew(&mut ingest, guest_ns, 13 * SECOND).unwrap();
+        assert_eq!(ingest.account.sides.len(), 2);
+        assert_eq!(ingest.account.state, State::Live);
+        assert_eq!(record(&mut ingest, guest_ns + 1, 13 * SECOND), 1);
+    }
+}
+
+#[test]
+fn an_agent_that_comes_back_with_a_time_far_ahead_is_believed() {
+    let mut ingest = recorded();
+    begin_anew(&mut ingest, HOUR + 11 * SECOND, 11 * SECOND).unwrap();
+    assert_eq!(ingest.account.sides.len(), 2);
+    assert!(told(&ingest, "guest_clock_ahead").is_some());
+    assert_eq!(record(&mut ingest, HOUR + 12 * SECOND, 12 * SECOND), 1);
+}
+
+#[test]
+fn a_clock_that_jumps_for_ever_ends_it() {
+    let mut ingest = recorded();
+    let mut jumps = 0;
+    let error = loop {
+        jumps += 1;
+        let now_ns = (10 + jumps) * SECOND;
+        show(&mut ingest, jumps * HOUR, now_ns);
+        assert!(ingest.clock_jumped());
+        if let Err(error) = begin_anew(&mut ingest, jumps * HOUR, now_ns) {
+            break error;
+        }
+    };
+    assert!(matches!(error, IngestError::TooManySides(16)), "{error}");
+    assert_eq!((jumps, ingest.account.sides.len()), (16, 16));
+    // Without another session: each answer is a refused one.
+    let mut ingest = recorded();
     let HostMessage::Ping { token, .. } = ingest.ping(11 * SECOND) else {
         panic!("no ping");
     };
-    let pong = bytes(&[AgentMessage::Pong {
-        token,
-        guest_ns: 11 * SECOND,
-    }]);
-    ingest.feed(&pong, 11 * SECOND).unwrap();
-    assert!(!ingest.time_went_back());
-    let HostMessage::Ping { token, .. } = ingest.ping(12 * SECOND) else {
-        panic!("no ping");
-    };
-    let pong = bytes(&[AgentMessage::Pong {
-        token,
-        guest_ns: 3 * SECOND,
-    }]);
-    ingest.feed(&pong, 12 * SECOND).unwrap();
-    assert!(ingest.time_went_back() && !ingest.time_went_back());
-    ingest.feed(&begin(4 * SECOND), 13 * SECOND).unwrap();
+    let guest_ns = HOUR;
+    let pong = bytes(&[AgentMessage::Pong { token, guest_ns }]);
+    let errors: Vec<IngestError> = (0..=MAX_REFUSED_FRAMES)
+        .filter_map(|_| ingest.feed(&pong, 11 * SECOND).err())
+        .collect();
+    assert!(matches!(errors[..], [IngestError::TooMuchRefused(_)]));
+    assert_eq!(ingest.account.sides.len(), 1);
+    assert!(told(&ingest, "guest_clock_ahead").is_none());
+}
+
+/// What waits in the port when a guest is set to another time is never answered.
+#[test]
+fn questions_that_are_lost_do_not_stand_in_the_way_of_others() {
+    let mut ingest = recorded();
+    for _ in 0..16 {
+        ingest.ping(11 * SECOND);
+    }
+    say(&mut ingest, 13 * SECOND);
+    assert_eq!(ingest.n_open_pings(), 16);
+    say(&mut ingest, 13 * SECOND + 1);
+    assert_eq!(ingest.n_open_pings(), 0);
+}
+
+#[test]
+fn another_backend_is_no_reboot() {
+    let mut ingest = recorded();
+    let other = AgentMessage::Hello(Box::new(AgentHello {
+        protocol: VERSION,
+        session: 5,
+        mono_ns: 11 * SECOND,
+        backend: "blktrace".to_owned(),
+        ..AgentHello::default()
+    }));
+    ingest.feed(&bytes(&[other]), 11 * SECOND).unwrap();
+    let notices = ingest.account.notices.iter();
+    let told: Vec<&str> = notices.map(|notice| notice.what.as_str()).collect();
+    assert!(told.contains(&"agent_backend") && !told.contains(&"guest_rebooted"));
     assert_eq!(ingest.account.sides.len(), 2);
-    assert_eq!(ingest.account.sides[1].start_mono_ns, 4 * SECOND);
-    let told = |what: &str| ingest.account.notices.iter().any(|n| n.what == what);
-    assert!(told("guest_reverted") && !told("guest_rebooted"));
+}
+
+#[test]
+fn a_stream_s_name_that_another_guest_has_is_passed_over() {
+    let mut ingest = Ingest::new("vm2", Room(1 << 20), 5);
+    ingest.feed(&begin(SECOND), SECOND).unwrap();
+    assert_eq!(ingest.account.sides[0].file, "guest-vm2.3.arrows");
+    let next = ingest.account.next_stream();
+    assert_eq!(next.as_deref(), Some("guest-vm2.4.arrows"));
 }
 
 #[test]

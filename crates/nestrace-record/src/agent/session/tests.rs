@@ -162,17 +162,38 @@ impl Agent {
         self.answer();
     }
 
-    /// Says what it is, and that it records.
-    fn answer(&mut self) {
-        self.hello();
-        self.send(&AgentMessage::Live(Live {
-            mono_ns: self.clock_ns,
-            probes: vec![],
-        }));
+    /// Its clock goes ahead by so much; begins anew when the recorder, which asks for its clock, asks for that.
+    fn jump_and_begin(&mut self, by_ns: u64) {
+        self.clock_ns += by_ns;
+        let session = self.session;
+        while self.session == session {
+            match self.next() {
+                HostMessage::Ping { token, .. } => self.send(&AgentMessage::Pong {
+                    token,
+                    guest_ns: self.clock_ns,
+                }),
+                HostMessage::Start(start) => self.session = start.session,
+                HostMessage::Stop => panic!("told to stop"),
+            }
+        }
+        self.answer();
     }
 
-    fn hello(&mut self) {
-        let hello = AgentHello {
+    /// Says what it is, and that it records: at once, because one that is refused for its Hello finds
+    /// the port closed.
+    fn answer(&mut self) {
+        let mut bytes = Vec::new();
+        AgentMessage::Hello(Box::new(self.hello())).encode_to(&mut bytes);
+        let live = Live {
+            mono_ns: self.clock_ns,
+            probes: vec![],
+        };
+        AgentMessage::Live(live).encode_to(&mut bytes);
+        self.port.write_all(&bytes).unwrap();
+    }
+
+    fn hello(&self) -> AgentHello {
+        AgentHello {
             protocol: VERSION,
             session: self.session,
             agent_version: "0.1".to_owned(),
@@ -188,8 +209,7 @@ impl Agent {
                 ..GuestDisk::default()
             }],
             ..AgentHello::default()
-        };
-        self.send(&AgentMessage::Hello(Box::new(hello)));
+        }
     }
 
     /// Answers pings until told to stop.
@@ -341,7 +361,8 @@ fn one_that_takes_long_to_attach_is_not_silent() {
             break;
         }
     }
-    agent.hello();
+    let hello = Box::new(agent.hello());
+    agent.send(&AgentMessage::Hello(hello));
     rig.until("attaching", |a| a.state == State::Attaching);
     thread::sleep(Duration::from_nanos(SILENT_NS) + Duration::from_millis(300));
     // Not all of what it says then comes at once.
@@ -520,6 +541,51 @@ fn a_guest_whose_time_goes_back_is_asked_anew() {
     rig.stop();
     serving.join().unwrap();
     assert_eq!(rig.events(SECOND), [event]);
+}
+
+/// Its questions for the clock are enough: nothing has to be said of the jump.
+#[test]
+fn a_guest_whose_time_goes_ahead_is_recorded_on_soon() {
+    let rig = Rig::new();
+    let mut agent = rig.accept();
+    agent.begin();
+    let before = agent.event(5);
+    agent.batch(&[before]);
+    rig.until("written", |a| a.events == 1);
+    let began = Instant::now();
+    agent.jump_and_begin(3_600_000_000_000);
+    let after = agent.event(5);
+    agent.batch(&[after]);
+    let account = rig.until("written", |a| a.events == 2);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(account.state, State::Live);
+    let what: Vec<&str> = account.notices.iter().map(|n| n.what.as_str()).collect();
+    assert_eq!(what, ["guest_clock_ahead"]);
+    let serving = thread::spawn(move || agent.serve_to_the_end());
+    rig.stop();
+    serving.join().unwrap();
+    assert_eq!(rig.events(FIRST), [before]);
+    assert_eq!(rig.events(SECOND), [after]);
+}
+
+#[test]
+fn a_guest_whose_time_goes_ahead_for_ever_is_given_up() {
+    let rig = Rig::new();
+    let mut agent = rig.accept();
+    agent.begin();
+    for _ in 0..15 {
+        agent.jump_and_begin(3_600_000_000_000);
+    }
+    rig.until("live", |a| a.state == State::Live && a.sides.len() == 16);
+    agent.jump_and_begin(3_600_000_000_000);
+    let account = rig.until("given up", |a| a.state == State::Ended);
+    assert_eq!(account.sides.len(), 16);
+    assert!(account.notices.len() <= 40 && account.news.len() <= 40);
+    let last = &account.notices[account.notices.len() - 1];
+    assert_eq!(last.what, "agent_refused");
+    assert!(last.message.contains("jumped, 16 times"), "{last:?}");
+    rig.stop();
 }
 
 #[test]

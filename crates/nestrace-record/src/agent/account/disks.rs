@@ -1,0 +1,181 @@
+//! Which of a guest's disks is one that is known, when they are told again: after a resize, or when one was plugged
+//! in. A device number is used again, by the same disk or by another.
+
+use nestrace_trace::manifest::GuestDisk;
+
+/// [`nestrace_trace::manifest::Notice::what`] of what [`merge_disks`] tells.
+pub const DISK_REPLACED: &str = "disk_replaced";
+
+/// What a disk is to the one that had its device number before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// That one.
+    Same,
+    /// Another one.
+    Other,
+    /// One that was plugged in and looks like it.
+    Unclear,
+}
+
+/// Takes over what a guest says of its disks at `mono_ns` of its clock, by device number. One that is gone stays: its
+/// events name it. One that is resized keeps the size that it had, by which QEMU's disk is known too. Another one
+/// under the same number is a disk of its own from then on. Gives what is to be said of that, a line for each disk.
+pub fn merge_disks(
+    known: &mut Vec<GuestDisk>,
+    new: impl IntoIterator<Item = GuestDisk>,
+    mono_ns: u64,
+) -> Vec<String> {
+    let mut told = Vec::new();
+    for disk in new {
+        let before = known.iter_mut().rfind(|known| known.dev == disk.dev);
+        let Some(before) = before else {
+            known.push(disk);
+            continue;
+        };
+        let again = again(before, &disk);
+        let name = &disk.name;
+        match again {
+            Again::Same => {}
+            Again::Other => told.push(format!(
+                "another disk has the device number that {} had: it is {name} from here on, and counted by itself",
+                before.name
+            )),
+            Again::Unclear => told.push(format!(
+                "{name} was unplugged and plugged in again, or another disk like it was: without a serial number nothing tells, and both are counted as one"
+            )),
+        }
+        if again == Again::Other {
+            known.push(GuestDisk {
+                since_mono_ns: mono_ns,
+                ..disk
+            });
+        } else {
+            *before = GuestDisk {
+                size: before.size,
+                since_mono_ns: before.since_mono_ns,
+                ..disk
+            };
+        }
+    }
+    told
+}
+
+fn again(before: &GuestDisk, disk: &GuestDisk) -> Again {
+    let same_serial = before.serial == disk.serial;
+    let same_name = before.name == disk.name;
+    let never_gone = match (before.diskseq, disk.diskseq) {
+        // Nothing tells that it was gone.
+        (0, _) | (_, 0) => same_serial && same_name && before.sysfs_path == disk.sysfs_path,
+        (before, now) => before == now,
+    };
+    if never_gone || same_serial && !disk.serial.is_empty() {
+        Again::Same
+    } else if same_serial && same_name && before.size == disk.size {
+        Again::Unclear
+    } else {
+        Again::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Size, serial number, sequence number.
+    type Facts = (u64, &'static str, u64);
+
+    fn vda((size, serial, diskseq): Facts) -> GuestDisk {
+        GuestDisk {
+            name: "vda".to_owned(),
+            dev: 254 << 20,
+            size,
+            serial: serial.to_owned(),
+            diskseq,
+            sysfs_path: "/sys/devices/pci0000:00/0000:00:04.0/virtio1/block/vda".to_owned(),
+            ..GuestDisk::default()
+        }
+    }
+
+    /// What is known of vda after it was told so, each with its time, and the lines that were said.
+    fn told(all: &[Facts]) -> (Vec<(u64, String, u64)>, usize) {
+        let (mut known, mut n_lines) = (Vec::new(), 0);
+        for (mono_ns, facts) in (100..).zip(all) {
+            n_lines += merge_disks(&mut known, [vda(*facts)], mono_ns).len();
+        }
+        let known = known.into_iter();
+        let known = known.map(|disk| (disk.size, disk.serial, disk.since_mono_ns));
+        (known.collect(), n_lines)
+    }
+
+    fn check(all: &[Facts], expected: &[Facts], n_lines: usize) {
+        let expected = expected
+            .iter()
+            .map(|(size, serial, since_ns)| (*size, (*serial).to_owned(), *since_ns));
+        assert_eq!(told(all), (expected.collect(), n_lines), "{all:?}");
+    }
+
+    #[test]
+    fn a_resized_disk_keeps_the_size_that_it_had() {
+        check(&[(10, "", 7), (20, "", 7), (30, "", 7)], &[(10, "", 0)], 0);
+        check(&[(10, "a", 0), (20, "a", 0)], &[(10, "a", 0)], 0);
+        check(&[(10, "", 0), (20, "", 0)], &[(10, "", 0)], 0);
+    }
+
+    #[test]
+    fn a_disk_that_comes_back_is_the_same() {
+        check(&[(10, "a", 7), (10, "a", 8)], &[(10, "a", 0)], 0);
+        check(&[(10, "a", 7), (20, "a", 8)], &[(10, "a", 0)], 0);
+    }
+
+    #[test]
+    fn another_disk_under_the_number_is_one_of_its_own() {
+        let serials = [(10, "a", 7), (10, "b", 8), (10, "b", 8)];
+        check(&serials, &[(10, "a", 0), (10, "b", 101)], 1);
+        check(
+            &[(10, "", 7), (20, "", 8), (30, "", 8)],
+            &[(10, "", 0), (20, "", 101)],
+            1,
+        );
+        check(
+            &[(10, "a", 0), (10, "b", 0)],
+            &[(10, "a", 0), (10, "b", 101)],
+            1,
+        );
+        check(
+            &[(10, "a", 7), (10, "b", 8), (10, "a", 9)],
+            &[(10, "a", 0), (10, "b", 101), (10, "a", 102)],
+            2,
+        );
+        let mut known = vec![vda((10, "", 7))];
+        let renamed = GuestDisk {
+            name: "nvme1n1".to_owned(),
+            ..vda((10, "", 8))
+        };
+        assert_eq!(merge_disks(&mut known, [renamed], 5).len(), 1);
+        assert_eq!(known.len(), 2);
+    }
+
+    #[test]
+    fn what_nothing_tells_apart_is_said_once() {
+        check(&[(10, "", 7), (10, "", 8), (10, "", 8)], &[(10, "", 0)], 1);
+        let mut known = vec![vda((10, "", 0))];
+        let moved = GuestDisk {
+            sysfs_path: "/sys/devices/pci0000:00/0000:00:09.0/virtio1/block/vda".to_owned(),
+            ..vda((10, "", 0))
+        };
+        assert_eq!(merge_disks(&mut known, [moved.clone()], 5).len(), 1);
+        assert_eq!(known.first(), Some(&moved));
+        assert_eq!(merge_disks(&mut known, [moved], 6), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_disk_that_is_gone_stays_beside_the_others() {
+        let disk = |dev| GuestDisk {
+            dev,
+            ..GuestDisk::default()
+        };
+        let mut known = vec![disk(1), disk(2)];
+        assert!(merge_disks(&mut known, [disk(3), disk(1)], 5).is_empty());
+        assert_eq!(known, [1, 2, 3].map(disk));
+    }
+}
