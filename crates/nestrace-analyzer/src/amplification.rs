@@ -14,13 +14,19 @@ pub(crate) use over_time::LayersOverTime;
 
 /// What the layers counted for one disk.
 struct Layers<'a> {
-    guest: Option<&'a Device>,
+    /// One for each session.
+    guest: Vec<&'a Device>,
     qemu: Option<&'a QemuDisk>,
     files: Vec<&'a ImageFileIo>,
     host: Option<DiskOnHost>,
 }
 
 impl Layers<'_> {
+    fn of_guest(&self, of: impl Fn(&Device) -> u64) -> Option<u64> {
+        let sum = self.guest.iter().map(|device| of(device)).sum();
+        (!self.guest.is_empty()).then_some(sum)
+    }
+
     fn bytes(&self, of: fn(&ReadWrite) -> u64) -> LayerBytes {
         let files = self.files.iter().map(|file| of(&file.bytes));
         let guest = |device: &Device| ReadWrite {
@@ -32,7 +38,7 @@ impl Layers<'_> {
             write: disk.bytes.write,
         };
         LayerBytes {
-            guest: self.guest.map(|device| of(&guest(device))),
+            guest: self.of_guest(|device| of(&guest(device))),
             qemu: self.qemu.map(|disk| of(&qemu(disk))),
             image: (!self.files.is_empty()).then(|| files.sum()),
             host: self.host.map(|host| of(&host.host)),
@@ -43,7 +49,7 @@ impl Layers<'_> {
     fn flushes(&self, device: Option<u64>) -> LayerFlushes {
         let syncs = self.files.iter().map(|file| file.syncs + file.dsync);
         LayerFlushes {
-            guest: self.guest.map(|device| device.counts.device_flushes),
+            guest: self.of_guest(|device| device.counts.device_flushes),
             qemu: self.qemu.map(|disk| disk.flushes),
             host: (!self.files.is_empty()).then(|| syncs.sum()),
             device,
@@ -70,10 +76,13 @@ impl Analyzer {
             let images = images.iter().filter(|it| is(&it.guest, &it.disk));
             let path = self.data_path(number);
             let layers = Layers {
-                guest: devices.iter().find(|device| {
-                    device.guest.as_ref() == Some(&chains.guest)
-                        && device.name == chains.guest_device
-                }),
+                guest: devices
+                    .iter()
+                    .filter(|device| {
+                        device.guest.as_ref() == Some(&chains.guest)
+                            && device.name == chains.guest_device
+                    })
+                    .collect(),
                 qemu: qemu
                     .iter()
                     .find(|it| is(&it.guest, it.disk.as_deref().unwrap_or_default())),
@@ -140,12 +149,12 @@ impl Analyzer {
         }
     }
 
-    /// Flush requests of the devices right under a disk's images.
+    /// Flushes that the devices right under a disk's images did.
     fn flushes_beneath(&self, disk: u32) -> Option<u64> {
         let devices = self.block.devices.iter();
         let beneath = devices.filter(|device| self.images.is_beneath(device.dev, disk));
         self.bios_recorded
-            .then(|| beneath.map(|device| device.device_flushes).sum())
+            .then(|| beneath.map(|device| device.flushes_done()).sum())
     }
 }
 

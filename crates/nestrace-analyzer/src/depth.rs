@@ -68,8 +68,8 @@ impl DepthMeter {
     }
 }
 
-/// The depth of requests that are known by their whole interval only (light recordings). They
-/// arrive in the order of their ends, so a late, long one still counts for those it covers.
+/// The depth of requests that are known by their whole interval only (light recordings), and of bios on
+/// devices without requests, which are at the device from Q on. They arrive in the order of their ends, so a late, long one still counts for those it covers.
 #[derive(Debug)]
 pub(crate) struct IntervalDepth {
     request_ns: u128,

@@ -118,6 +118,7 @@ pub(crate) struct DeviceMeter {
     pub seek_q: SeekMeter,
     pub seek_d: SeekMeter,
     pub depth: DepthMeter,
+    /// What was at the device, of a light recording and of bios without requests.
     pub intervals: IntervalDepth,
     pub users: Users,
     pub unlinked: Unlinked,
@@ -161,6 +162,20 @@ impl DeviceMeter {
     /// Whether it has no requests of its own, as far as is known.
     pub(crate) const fn stacked(&self) -> bool {
         self.bio_based && self.issued == 0
+    }
+
+    /// Whether what is at the device is known when it has ended only: without D there is nothing else.
+    const fn by_intervals(&self) -> bool {
+        self.light || self.stacked()
+    }
+
+    /// Flush requests, or the flushes of a device that has none.
+    pub(crate) const fn flushes_done(&self) -> u64 {
+        if self.stacked() {
+            self.check.empty_flushes + self.flushes_made
+        } else {
+            self.device_flushes
+        }
     }
 
     /// Adds completed bytes.
@@ -270,7 +285,7 @@ impl DeviceMeter {
                 q2q: (!self.light).then(|| self.seek_q.seek()),
                 d2d: (!self.bio_based).then(|| self.seek_d.seek()),
             },
-            queue_depth: if self.light {
+            queue_depth: if self.by_intervals() {
                 self.intervals.finish(duration_ns)
             } else {
                 self.depth.finish(end_ns, duration_ns)
@@ -285,7 +300,7 @@ impl DeviceMeter {
 
     fn device_figures(&self, start_ns: u64, end_ns: u64) -> DeviceFigures {
         let mut figures = self.figures.finish(start_ns, end_ns);
-        if self.light {
+        if self.by_intervals() {
             figures.depth_series = self.intervals.series();
         }
         self.stats.add_curves(&mut figures);

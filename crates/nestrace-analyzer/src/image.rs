@@ -1,6 +1,7 @@
 //! Image files: which inode is which disk's, on which devices it lies, and what was read and
 //! written on it.
 
+mod outsider;
 mod sharing;
 mod volume;
 
@@ -16,8 +17,10 @@ use crate::device::Operation;
 use crate::file_io::FileMeter;
 use crate::pointer::PointerMap;
 use crate::span::BioSpan;
+use outsider::Qemus;
 use sharing::Use;
 use volume::{Extent, Volume, Volumes};
+pub(crate) use volume::{device_named, disk_of};
 
 /// Linux' inode number of btrfs' own metadata (`BTRFS_BTREE_INODE_OBJECTID`).
 const BTRFS_METADATA_INODE: u64 = 1;
@@ -95,17 +98,23 @@ pub(crate) struct Images {
     /// Raw block devices, by the inode of the device.
     by_device_inode: PointerMap<u64, u32>,
     loops: PointerMap<(u64, u32), u32>,
+    /// Loop devices over a block device, by the inode of that.
+    loops_over_devices: PointerMap<u64, u32>,
     super_blocks: HashSet<u32>,
     /// dm and md devices.
     stacked: Vec<(u32, Stacking)>,
     volumes: Volumes,
+    qemus: Qemus,
     /// Number of each partition and of its disk.
     partitions: HashSet<(u64, u32)>,
 }
 
 impl Images {
     pub(crate) fn new(topology: &Topology) -> Self {
-        let mut this = Self::default();
+        let mut this = Self {
+            qemus: Qemus::of(topology),
+            ..Self::default()
+        };
         for (guest_index, guest) in (0u32..).zip(&topology.guests) {
             for (disk_index, disk) in (0u32..).zip(&guest.disks) {
                 let number = this.disks.len() as u32;
@@ -132,6 +141,10 @@ impl Images {
                 _ => {}
             }
             if let Some(file) = &device.loop_file {
+                if file.is_block_device {
+                    let inode = u64::from(file.dev);
+                    this.loops_over_devices.insert(inode, device.dev);
+                }
                 this.loops.insert((file.inode, file.dev), device.dev);
                 this.super_blocks.insert(file.dev);
             }
@@ -221,6 +234,16 @@ impl Images {
         (event.owner_dev >> 20 == 0 || event.owner_dev == about.dev).then_some(image)
     }
 
+    /// The loop device whose file, or whose block device, a bio carries data of.
+    fn loop_device(&self, event: &Event) -> Option<u32> {
+        let over_file = self.loops.get(&(event.inode, event.owner_dev));
+        let over_device = || {
+            let device = self.loops_over_devices.get(&event.inode);
+            device.filter(|_| event.owner_dev >> 20 == 0)
+        };
+        over_file.or_else(over_device).copied()
+    }
+
     /// Whose data a bio carries at Q.
     pub(crate) fn owner(&self, event: &Event) -> Owner {
         if event.inode != 0 {
@@ -232,8 +255,8 @@ impl Images {
             if let Some(image) = self.raw_device(event) {
                 return Owner::Image(image);
             }
-            if let Some(device) = self.loops.get(&(event.inode, event.owner_dev)) {
-                return Owner::Loop(*device);
+            if let Some(device) = self.loop_device(event) {
+                return Owner::Loop(device);
             }
             if event.inode == BTRFS_METADATA_INODE && self.super_blocks.contains(&event.owner_dev) {
                 return Owner::FileSystem;
@@ -241,9 +264,13 @@ impl Images {
         }
         // Inodes of block devices are numbered by the device: pages of the one beneath a file system
         // are its metadata (super blocks of btrfs, ext4's and jbd2's blocks).
-        let of_device = event.inode == u64::from(event.dev)
-            || self.partitions.contains(&(event.inode, event.dev));
-        if event.sub == flags::OWNER_PAGES && of_device {
+        let of_device = || {
+            event.inode == u64::from(event.dev)
+                || self.partitions.contains(&(event.inode, event.dev))
+                // Clones of a logical volume's.
+                || self.stacked.iter().any(|(dev, _)| event.inode == u64::from(*dev))
+        };
+        if event.sub == flags::OWNER_PAGES && of_device() {
             return Owner::FileSystem;
         }
         match event.end_io {
@@ -373,6 +400,11 @@ impl Images {
     /// Whether a bio is right under an image: on the image, or on the file system that holds it.
     pub(crate) fn is_under(&self, image: u32, bio: &BioSpan) -> bool {
         self.is_over(image, bio.dev, bio.place())
+    }
+
+    /// Whether files of images, or of loop devices, lie on the file system with this device number.
+    pub(crate) fn is_super_block(&self, dev: u32) -> bool {
+        self.super_blocks.contains(&dev)
     }
 
     /// Whether a device hands bios on to others beneath it (dm, md) and has no requests of its own.

@@ -63,7 +63,7 @@ pub mod histogram;
 mod image;
 mod loss_counts;
 #[cfg(test)]
-#[path = "../tests/notation/mod.rs"]
+#[path = "../tests/it/notation/mod.rs"]
 mod notation;
 mod overlap;
 mod plausible;

@@ -60,6 +60,8 @@ pub(crate) struct BioSpan {
     pub pointer: u64,
     /// Whose data it carries.
     pub owner: Owner,
+    /// For a process that reads a guest's image beside QEMU.
+    pub for_another: bool,
     /// `OWNER_*` of its Q.
     pub owner_kind: u8,
     /// Index into `end_io::SYMBOLS`.

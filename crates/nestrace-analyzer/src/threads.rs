@@ -23,6 +23,19 @@ pub(crate) struct Thread {
     pub name: String,
 }
 
+impl Thread {
+    /// Whether it is the kernel's, which works for anyone. By its name: nothing else tells. `kworker/0:1`, `jbd2/vda1-8`,
+    /// `dmcrypt_write/2`; `loop0`, `vhost-1234`.
+    pub(crate) fn is_of_kernel(&self) -> bool {
+        let name = self.name.as_str();
+        let numbered = |head: &str| {
+            let rest = name.strip_prefix(head);
+            rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+        };
+        name.contains('/') || numbered("loop") || numbered("vhost-") || name.starts_with("io_wq")
+    }
+}
+
 impl Threads {
     pub(crate) fn name(&mut self, event: &Event) {
         if self.by_tid.len() >= MOST && !self.by_tid.contains_key(&event.tid) {

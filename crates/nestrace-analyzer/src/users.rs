@@ -1,6 +1,7 @@
 //! Who uses a device: each guest's images, the file system, loop devices, everybody else.
 
 use crate::analysis::User;
+use crate::device::Operation;
 use crate::image::{Images, Owner};
 use crate::pointer::PointerMap;
 use crate::threads::Threads;
@@ -29,12 +30,19 @@ pub(crate) struct Users {
 struct Totals {
     requests: u64,
     bytes: u64,
+    written_bytes: u64,
     device_ns: u64,
 }
 
 impl Users {
     /// Charges a request to the owner of its first bio.
-    pub(crate) fn charge(&mut self, owner: Owner, bytes: u64, device_ns: u64, threads: &Threads) {
+    pub(crate) fn charge(
+        &mut self,
+        owner: Owner,
+        (operation, bytes): (Operation, u64),
+        device_ns: u64,
+        threads: &Threads,
+    ) {
         let slot = match self.by_owner.get(&packed(owner)) {
             Some(slot) => *slot,
             None => self.slot(owner, threads),
@@ -42,6 +50,9 @@ impl Users {
         if let Some(totals) = self.totals.get_mut(slot) {
             totals.requests += 1;
             totals.bytes += bytes;
+            if operation != Operation::Read {
+                totals.written_bytes += bytes;
+            }
             totals.device_ns = totals.device_ns.saturating_add(device_ns);
         }
     }
@@ -97,6 +108,7 @@ impl Users {
             let mut user = name(key, images, guest_pids, device_name);
             user.requests = totals.requests;
             user.bytes = totals.bytes;
+            user.written_bytes = totals.written_bytes;
             user.device_ns = totals.device_ns;
             let same = |other: &&mut User| {
                 (
@@ -111,6 +123,7 @@ impl Users {
                 Some(other) => {
                     other.requests += user.requests;
                     other.bytes += user.bytes;
+                    other.written_bytes += user.written_bytes;
                     other.device_ns = other.device_ns.saturating_add(user.device_ns);
                 }
                 None => users.push(user),

@@ -194,7 +194,7 @@ pub struct Seek {
     pub modes: Modes,
 }
 
-/// Requests between D and C.
+/// Requests between D and C; on a device without requests (dm, md) bios from Q to their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueueDepth {
@@ -228,6 +228,9 @@ pub struct User {
     pub requests: u64,
     /// Bytes.
     pub bytes: u64,
+    /// Of these, not read.
+    #[serde(skip)]
+    pub written_bytes: u64,
     /// Summed D to C.
     pub device_ns: u64,
     /// Part of the device's summed D to C.

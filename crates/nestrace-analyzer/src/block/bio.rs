@@ -96,6 +96,7 @@ pub(super) struct Bio {
     pub root: Option<(u64, u32)>,
     /// Fragments that have not ended, this one's own included.
     pub open: u32,
+    /// Whom it is charged to.
     pub owner: Owner,
     pub clocks: Option<ClocksOf>,
     /// Native aio that it belongs to.
@@ -294,27 +295,6 @@ pub(super) fn for_clocks(
                 }
             }
         }
-    }
-}
-
-/// Counts a data bio for its image, and says which clocks it lets run.
-pub(super) fn clocks_of(owner: Owner, event: &Event, above: &mut Above<'_>) -> Option<ClocksOf> {
-    match owner {
-        Owner::Image(image) => {
-            let first = above.images.queued(image, event);
-            let disk = above.images.images.get(image as usize)?.disk;
-            let direct = matches!(event.sub, flags::OWNER_DIRECT | flags::OWNER_ANONYMOUS);
-            first.then_some(if direct {
-                ClocksOf::Direct(disk)
-            } else {
-                ClocksOf::Cached(disk)
-            })
-        }
-        Owner::FileSystem => {
-            let number = above.images.file_system_at(event.dev, Some(event.offset));
-            number.map(ClocksOf::FileSystem)
-        }
-        Owner::Loop(_) | Owner::Thread(_) => None,
     }
 }
 

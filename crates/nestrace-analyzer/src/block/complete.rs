@@ -301,9 +301,12 @@ impl BlockLayer {
             .and_then(|first| self.bios.get(&first.pointer))
             .map_or(Owner::Thread(0), |bio| bio.owner);
         let spent = ts_ns.saturating_sub(request.issued_ns);
-        self.meter(request.device)
-            .users
-            .charge(owner, request.bytes, spent, above.threads);
+        self.meter(request.device).users.charge(
+            owner,
+            (request.operation, request.bytes),
+            spent,
+            above.threads,
+        );
     }
 
     fn device_flush_done(

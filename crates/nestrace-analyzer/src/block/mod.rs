@@ -12,6 +12,7 @@ mod complete;
 mod interrupted;
 mod issue;
 mod light;
+mod owner;
 mod spans;
 mod without_requests;
 
@@ -102,7 +103,10 @@ impl BlockLayer {
             return;
         };
         match kind {
-            Kind::Queue => self.queue(device, event, above),
+            Kind::Queue => {
+                let direct = owner::from_shared_memory(event, above);
+                self.queue(device, direct.as_ref().unwrap_or(event), above);
+            }
             Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge => {
                 self.enter_request(kind, device, event, above)
             }
@@ -180,6 +184,7 @@ impl BlockLayer {
         let meter = self.meter(device);
         meter.check.queued += 1;
         let mut owner = Owner::Thread(event.tid);
+        let mut charged = owner;
         let mut counts_for = None;
         let mut process = None;
         if empty_flush {
@@ -204,26 +209,13 @@ impl BlockLayer {
             let meter = &mut self.devices[usize::from(device)];
             let place = (device, meter);
             process = Some(self.machine.queued(place, event, operation, above.threads));
-            owner = above.images.owner(event);
-            if event.sub == flags::OWNER_ANONYMOUS
-                && let Some(image) = above.files.submitting(event.tid)
-                && above.images.is_over(image, event.dev, Some(event.offset))
-            {
-                owner = Owner::Image(image);
-            }
-            if let Owner::Image(image) = owner
-                && above.images.is_over(image, event.dev, Some(event.offset))
-            {
-                let files = &above.files;
-                let carrier = || files.carrying_image(event);
-                owner = Owner::Image(above.images.charged(image, carrier));
-            }
-            counts_for = bio::clocks_of(owner, event, above);
+            (owner, charged) = owner::owner_of(event, above);
+            counts_for = owner::clocks_of(charged, event, above);
             above.files.bio_queued(event);
         }
         let mut bio = Bio::new(generation, device, operation, event);
         bio.empty_flush = empty_flush;
-        bio.owner = owner;
+        bio.owner = charged;
         bio.process = process.unwrap_or_default();
         bio.clocks = counts_for;
         if counts_for.is_some() && above.images.is_stacked(event.dev) {
@@ -232,7 +224,7 @@ impl BlockLayer {
         if let Some(spans) = &mut self.spans
             && (empty_flush || operation != Operation::Other && event.bytes > 0)
         {
-            spans.queued(&bio, event, above.files.carrier(event));
+            spans.queued(&bio, owner, event, above.files.carrier(event));
         }
         self.begin_life(event.object, bio, event.ts_ns, above);
     }

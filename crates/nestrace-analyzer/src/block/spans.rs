@@ -17,6 +17,7 @@ use nestrace_trace::Event;
 
 use super::bio::Bio;
 use super::issue::Request;
+use crate::image::Owner;
 use crate::pointer::PointerMap;
 use crate::span::{BioSpan, RequestSpan};
 
@@ -40,7 +41,7 @@ pub(crate) struct BlockSpans {
 }
 
 impl BlockSpans {
-    pub(super) fn queued(&mut self, bio: &Bio, event: &Event, file_io: u64) {
+    pub(super) fn queued(&mut self, bio: &Bio, owner: Owner, event: &Event, file_io: u64) {
         let span = BioSpan {
             dev: event.dev,
             operation: bio.operation,
@@ -52,7 +53,8 @@ impl BlockSpans {
             ended_ns: 0,
             tid: event.tid,
             pointer: event.object,
-            owner: bio.owner,
+            owner,
+            for_another: bio.owner != owner,
             owner_kind: event.sub,
             end_io: event.end_io,
             inode: event.inode,

@@ -82,6 +82,7 @@ impl BlockLayer {
             home.record((bio.operation, bio.process), |parts| &mut parts.q2c, q2c_ns);
             let io = (bio.operation, bio.whole_bytes);
             home.figures.ended(event.ts_ns, io, q2c_ns, None);
+            home.intervals.interval(queued_ns, event.ts_ns);
             home.stats
                 .ended(bio.operation, (queued_ns, None, event.ts_ns));
         }
@@ -113,7 +114,8 @@ impl BlockLayer {
         home.stats.transferred(event.ts_ns, bio.operation, bytes);
         self.machine.transferred(bio.home, event, above.threads);
         let home = self.meter(bio.home);
-        home.users.charge(bio.owner, bytes, spent, above.threads);
+        let io = (bio.operation, bytes);
+        home.users.charge(bio.owner, io, spent, above.threads);
     }
 
     /// A part that md has split off without an X, or a bio whose Q was not seen.
@@ -144,6 +146,9 @@ impl BlockLayer {
         }
         self.hand_on_whole(bio, false, bio.way != Way::Unknown, event);
         let home = self.meter(bio.home);
+        if bio.way == Way::Unknown {
+            home.intervals.interval(queued_ns, event.ts_ns);
+        }
         home.check.empty_flushes_ended += 1;
         home.flush.record(event.ts_ns.saturating_sub(queued_ns));
         let q2c_ns = event.ts_ns.saturating_sub(queued_ns);

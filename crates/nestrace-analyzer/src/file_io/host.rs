@@ -30,6 +30,7 @@ impl Host<'_> {
         }
         let image = self.images.of_file(event, event.dev)?;
         self.images.used_by(image, event.dev);
+        self.images.called_by(event.dev, event.tid);
         let mut call = Call {
             serial: 0,
             image,

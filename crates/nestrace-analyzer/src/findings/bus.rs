@@ -6,8 +6,6 @@ use crate::units::percent;
 
 /// Controllers that are emulated in full, register by register.
 const EMULATED: [&str; 3] = ["ide", "sata", "ahci"];
-/// Sectors that IDE takes in one request.
-const IDE_SECTORS: u64 = 256;
 
 /// Whether a disk's controller is one of them.
 pub(super) fn is_emulated(bus: &str) -> bool {
@@ -39,8 +37,7 @@ pub(super) fn emulated_bus(subject: &Subject<'_>) -> Judgement {
     Case {
         title: format!("the guest's disk is an emulated {bus} controller"),
         explanation: format!(
-            "At most {depth} request of the guest is at QEMU at a time, of at most {IDE_SECTORS} sectors, and \
-             each costs the emulation of the controller's registers{others}. \
+            "At most {depth} request of the guest is at QEMU at a time, and each costs the emulation of the controller's registers{others}. \
              Waiting there and the way in and out take {} of the latency.",
             percent(share)
         ),

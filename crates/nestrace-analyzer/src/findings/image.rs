@@ -1,7 +1,7 @@
 //! Rules about the image file and its format.
 
 use super::subject::Subject;
-use super::{Case, Judgement, Missing, threshold};
+use super::{Case, Judgement, Missing, device, threshold};
 use crate::units::{of, percent, size};
 
 /// Bytes written on the host, of them its journal and metadata, the image's tables and the guest's data.
@@ -37,6 +37,9 @@ pub(super) fn qcow2_allocation(subject: &Subject<'_>) -> Judgement {
     let Some(tables) = written.tables else {
         return Err("the image's map was not recorded");
     };
+    if written.data == 0 && tables > 0 {
+        return Err("none of the image's data was seen on the host");
+    }
     let share = tables as f64 / written.data.max(1) as f64;
     if share < threshold::IMAGE_TABLES {
         return Ok(None);
@@ -52,7 +55,7 @@ pub(super) fn qcow2_allocation(subject: &Subject<'_>) -> Judgement {
         advice: vec![
             String::from(
                 "Make images with `qemu-img create -f qcow2 -o preallocation=metadata` (or `falloc`); an existing one \
-                 with `qemu-img convert -o preallocation=metadata`.",
+                 with `qemu-img convert -O qcow2 -o preallocation=metadata`.",
             ),
             String::from("A raw image has no tables; it has no snapshots either."),
         ],
@@ -82,6 +85,7 @@ pub(super) fn sparse_allocation(subject: &Subject<'_>) -> Judgement {
     if written.asked < threshold::BYTES || share < threshold::ALLOCATION {
         return Ok(None);
     }
+    device::written_alone(subject)?;
     Case {
         title: format!(
             "the image is sparse: {} of what the host writes is its own metadata",
@@ -112,10 +116,13 @@ pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     let written = written(subject)?;
-    let ratio = written.host as f64 / written.asked.max(1) as f64;
+    // Mirrors write the image's own as often as the trees, so they are no copies.
+    let own = written.data + written.tables.unwrap_or(0);
+    let ratio = written.host as f64 / own.max(1) as f64;
     if written.asked < threshold::BYTES || ratio < threshold::COPIES {
         return Ok(None);
     }
+    device::written_alone(subject)?;
     Case {
         title: format!("btrfs writes {ratio:.1} bytes for each byte of the guest"),
         explanation: format!(
@@ -198,7 +205,10 @@ pub(super) fn qcow2_l2_misses(subject: &Subject<'_>) -> Judgement {
     let (Some(image), Some(asked)) = (amplified.read.image, amplified.read.qemu) else {
         return Err("QEMU's file I/O was not recorded");
     };
-    let tables = image.saturating_sub(asked);
+    if amplified.by_class.image_metadata.is_none() {
+        return Err("the image's map was not recorded");
+    }
+    let tables = subject.gathered()?.from_host.table_reads;
     let share = tables as f64 / image.max(1) as f64;
     if image < threshold::BYTES || share < threshold::TABLES_READ {
         return Ok(None);

@@ -67,16 +67,22 @@ pub(super) fn latency_overhead(subject: &Subject<'_>) -> Judgement {
 
 pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
     let chains = subject.followed()?;
-    let beneath = subject.beneath.first().and_then(|(_, device)| *device);
-    let (Some(guest), Some(device)) = (subject.in_guest, beneath) else {
+    let busy_ns = subject
+        .beneath
+        .iter()
+        .map(|(_, device)| Some((*device)?.queue_depth.busy_ns));
+    let (Some(guest), Some(busy_ns)) = (subject.in_guest, busy_ns.sum::<Option<u64>>()) else {
         return Ok(None);
     };
+    if subject.beneath.is_empty() {
+        return Ok(None);
+    }
     let waiting = guest.queue_depth.busy_share;
     // The host may have been recorded for longer than the guest, so times are compared, as shares of the
-    // guest's. Busy for whomever, and whenever: the device was idle for at least the rest of the time in which
+    // guest's. Busy for whomever, and whenever, and of several devices one after the other: they were idle for at least the rest of the time in which
     // the guest waited.
     let of_guests_time = waiting / guest.queue_depth.busy_ns.max(1) as f64;
-    let busy = (device.queue_depth.busy_ns as f64 * of_guests_time).min(1.0);
+    let busy = (busy_ns as f64 * of_guests_time).min(1.0);
     let idle = waiting - busy;
     if idle < threshold::IDLE {
         return Ok(None);

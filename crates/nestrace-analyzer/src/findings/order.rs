@@ -1,7 +1,7 @@
 //! Rules about where requests lie, in what order, and how large they are.
 
 use super::subject::Subject;
-use super::{Case, Judgement, threshold};
+use super::{Case, Judgement, device, threshold};
 use crate::analysis::Device;
 use crate::units::{count, percent, size};
 
@@ -14,8 +14,7 @@ fn sequential(device: &Device) -> Option<f64> {
 
 pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
     let amplified = subject.amplified()?;
-    let beneath = subject.beneath.first().and_then(|(_, device)| *device);
-    let (Some(guest), Some(host)) = (subject.in_guest, beneath) else {
+    let (Some(guest), [(_, Some(host))]) = (subject.in_guest, subject.beneath.as_slice()) else {
         return Ok(None);
     };
     // Journal and metadata lie elsewhere by right, and so do other disks' images.
@@ -26,9 +25,7 @@ pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
         .sum::<u64>();
     let bytes = amplified.host_bytes.unwrap_or(0);
     let mostly_data = own as f64 <= threshold::ALLOCATION * bytes as f64;
-    let alone = subject
-        .users()
-        .all(|device| device.others_share < threshold::NOTABLE);
+    let alone = device::is_used_alone(subject, host);
     let (Some(above), Some(below)) = (sequential(guest), sequential(host)) else {
         return Ok(None);
     };
@@ -53,9 +50,10 @@ pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
              small pieces, or its clusters were allocated in the order of the first writes.",
         ),
         advice: vec![
-            String::from(
-                "Preallocate the image and copy it into that (`qemu-img convert -o preallocation=falloc`), with the \
+            format!(
+                "Preallocate the image and copy it into that (`qemu-img convert -O {} -o preallocation=falloc`), with the \
                  guest shut down.",
+                subject.disk.format
             ),
             String::from("Or defragment it (`xfs_fsr`, `e4defrag`), or use a raw logical volume."),
         ],
@@ -101,6 +99,18 @@ pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
     if queued < threshold::REQUESTS || neighbours < threshold::SEQUENTIAL || !small || !unmerged {
         return Ok(None);
     }
+    let more_at_once = if device.bytes.write >= device.bytes.read {
+        "Write more at once: larger blocks, buffered writes, several requests in flight."
+    } else {
+        "Read more at once: larger blocks, a larger `queue/read_ahead_kb` in the guest, several requests in flight."
+    };
+    let mut advice = vec![String::from(more_at_once)];
+    if subject.mounts.iter().any(|mount| mount.fs_type == "ext3") {
+        advice.push(String::from(
+            "ext3 writes block by block; ext4 and xfs send extents. ext3 is upgraded in place, unmounted and backed \
+             up: `tune2fs -O extents,uninit_bg,dir_index DEV; e2fsck -fD DEV`. It cannot be undone.",
+        ));
+    }
     Case {
         title: format!(
             "{} of the guest's requests begin where the last one ended, and are not merged",
@@ -112,13 +122,7 @@ pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
             count(queued),
             count(merged)
         ),
-        advice: vec![
-            String::from("Write more at once: larger blocks, buffered writes, several requests in flight."),
-            String::from(
-                "ext3 writes block by block; ext4 and xfs send extents. ext3 is upgraded in place, unmounted and backed \
-                 up: `tune2fs -O extents,uninit_bg,dir_index DEV; e2fsck -fD DEV`. It cannot be undone.",
-            ),
-        ],
+        advice,
         evidence: [
             ("requests", queued.into()),
             ("merged", merged.into()),
@@ -149,6 +153,7 @@ pub(super) fn misaligned(subject: &Subject<'_>) -> Judgement {
     if written < threshold::BYTES || share < threshold::READ_FOR_WRITE {
         return Ok(None);
     }
+    subject.no_block_job()?;
     Case {
         title: format!("writes make the host read: {} for {} written", size(extra), size(written)),
         explanation: format!(

@@ -6,7 +6,7 @@ use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount
 use super::{DiskClues, Missing, threshold};
 use crate::analysis::{Amplification, Analysis, Chains, Device, Image, QemuDisk};
 use crate::data_path::{DataPath, Unseen};
-use crate::verdict::DeviceVerdict;
+use crate::image::{device_named, disk_of};
 
 /// Missing without the guest's side.
 const NO_AGENT: Missing = "the guest was not recorded from inside: start its agent";
@@ -41,7 +41,10 @@ pub(super) struct Subject<'a> {
     pub mounts: Vec<&'a GuestMount>,
     /// Calls of file I/O in the guest were to be recorded.
     pub guest_calls_probed: bool,
-    /// Devices right under the top image, as the manifest and as the analysis have them.
+    /// The guest's bios tell whose pages they carry; blktrace does not record it.
+    pub guest_tells_owners: bool,
+    /// Devices right under the images, as the manifest and as the analysis have them; of a partition its disk,
+    /// where the block layer counts.
     pub beneath: Vec<(&'a HostDevice, Option<&'a Device>)>,
 }
 
@@ -101,7 +104,7 @@ impl<'a> Subject<'a> {
                 .find(|it| Some(it.name.as_str()) == name_in_guest)
         });
         let mounts = side.into_iter().flat_map(|side| &side.mounts);
-        let under = disk.images.first().map(|image| image.devices.as_slice());
+        let under = disk.images.iter().flat_map(|image| &image.devices);
         Some(Self {
             analysis,
             guest,
@@ -129,19 +132,12 @@ impl<'a> Subject<'a> {
                 let mut probes = side.probes.iter();
                 probes.any(|probe| probe.source == Source::File.name())
             }),
-            beneath: under
-                .unwrap_or_default()
+            guest_tells_owners: manifest
+                .guest_sides
                 .iter()
-                .filter_map(|name| {
-                    let about = manifest
-                        .topology
-                        .devices
-                        .iter()
-                        .find(|it| it.name == *name)?;
-                    let host = |it: &&Device| it.side == "host" && it.name == *name;
-                    Some((about, analysis.devices.iter().find(host)))
-                })
-                .collect(),
+                .filter(|side| side.guest == guest.name)
+                .all(|side| side.backend != "blktrace"),
+            beneath: beneath(analysis, manifest, under),
         })
     }
 
@@ -206,15 +202,39 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// The host's bios were seen beneath the disk.
+    /// The host's bios were seen beneath the disk, with their ends.
     pub(super) fn seen_device(&self) -> Result<(), Missing> {
-        seen(self.path.host_bio)
+        seen(self.path.host_bio)?;
+        let mut devices = self.beneath.iter().filter_map(|(_, device)| *device);
+        let is_passed_on = |device: &Device| {
+            let counts = &device.counts;
+            counts.queued.unwrap_or(0) >= threshold::REQUESTS && counts.completed == 0
+        };
+        if devices.any(is_passed_on) {
+            return Err("a device beneath hands its I/O to others that were not recorded");
+        }
+        Ok(())
     }
 
     /// Both were.
     pub(super) fn seen_to_the_device(&self) -> Result<(), Missing> {
         self.seen_to_the_image()?;
         self.seen_device()
+    }
+
+    /// QEMU does no file I/O of its own beside the guest's, as for a backup or a mirror.
+    pub(super) fn no_block_job(&self) -> Result<(), Missing> {
+        let nobodys = self.chains.is_some_and(|chains| {
+            let unlinked = chains.file_ios_unlinked.get("no_match").copied();
+            let allowed = (1.0 - threshold::FOLLOWED) * chains.file_ios as f64;
+            unlinked.unwrap_or(0) as f64 > allowed
+        });
+        if nobodys {
+            return Err(
+                "QEMU did file I/O that no request of the guest asked for, as a backup or a mirror does",
+            );
+        }
+        Ok(())
     }
 
     /// Nothing was lost.
@@ -292,21 +312,10 @@ impl<'a> Subject<'a> {
         self.images.first()?.fs_type.as_deref()
     }
 
-    /// The file system on the disk in the guest, if there is one only.
-    pub(super) fn guest_fs(&self) -> Option<&'a str> {
-        let first = self.mounts.first()?;
-        let alike = self
-            .mounts
-            .iter()
-            .all(|mount| mount.fs_type == first.fs_type);
-        alike.then_some(first.fs_type.as_str())
-    }
-
-    /// Who used the devices beneath.
-    pub(super) fn users(&self) -> impl Iterator<Item = &'a DeviceVerdict> {
-        let verdicts = self.analysis.verdict.devices.iter();
-        let beneath: Vec<&str> = self.beneath.iter().map(|it| it.0.name.as_str()).collect();
-        verdicts.filter(move |verdict| beneath.contains(&verdict.device.as_str()))
+    /// A file system with a journal on the disk in the guest. Others may lie beside it, as `/boot/efi` does.
+    pub(super) fn journalled_in_guest(&self) -> Option<&'a GuestMount> {
+        let mut mounts = self.mounts.iter();
+        mounts.find(|mount| journals(&mount.fs_type)).copied()
     }
 
     /// Part of the summed latency of all bios, flushes included, that a set of segments has.
@@ -317,6 +326,27 @@ impl<'a> Subject<'a> {
             .filter(|it| segments.contains(&it.name));
         named.map(|segment| segment.share).sum()
     }
+}
+
+/// What is right under images that lie on these devices.
+fn beneath<'a>(
+    analysis: &'a Analysis,
+    manifest: &'a Manifest,
+    names: impl Iterator<Item = &'a String>,
+) -> Vec<(&'a HostDevice, Option<&'a Device>)> {
+    let topology = &manifest.topology;
+    let mut found: Vec<(&HostDevice, Option<&Device>)> = Vec::new();
+    for name in names {
+        let Some(device) = device_named(topology, name) else {
+            continue;
+        };
+        let whole = disk_of(topology, device).unwrap_or(device);
+        if found.iter().all(|(known, _)| known.name != whole.name) {
+            let host = |it: &&Device| it.side == "host" && it.name == whole.name;
+            found.push((whole, analysis.devices.iter().find(host)));
+        }
+    }
+    found
 }
 
 fn seen(layer: Option<Unseen>) -> Result<(), Missing> {

@@ -1,9 +1,7 @@
 //! Rules about flushes and journals.
 
-use nestrace_trace::manifest::GuestMount;
-
 use super::subject::{Subject, journals};
-use super::{Case, Judgement, threshold};
+use super::{Case, Judgement, device, threshold};
 use crate::units::{count, percent, share, size, time};
 
 pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
@@ -57,12 +55,13 @@ pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
 
 pub(super) fn journal_on_journal(subject: &Subject<'_>) -> Judgement {
     let amplified = subject.amplified()?;
-    let (Some(host_fs), Some(guest_fs)) = (subject.host_fs(), subject.guest_fs()) else {
+    let (Some(host_fs), Some(mount)) = (subject.host_fs(), subject.journalled_in_guest()) else {
         return Ok(None);
     };
-    if !journals(host_fs) || !journals(guest_fs) {
+    if !journals(host_fs) {
         return Ok(None);
     }
+    let guest_fs = mount.fs_type.as_str();
     let (Some(classes), Some(written)) = (amplified.classes, amplified.write.host) else {
         return Err("the host's block layer was not recorded");
     };
@@ -72,6 +71,7 @@ pub(super) fn journal_on_journal(subject: &Subject<'_>) -> Judgement {
     if flushes == 0 || written < threshold::BYTES || share < threshold::JOURNAL {
         return Ok(None);
     }
+    device::written_alone(subject)?;
     let per_flush = journal / flushes;
     Case {
         title: format!(
@@ -107,14 +107,18 @@ pub(super) fn journal_on_journal(subject: &Subject<'_>) -> Judgement {
 pub(super) fn repeated_log_writes(subject: &Subject<'_>) -> Judgement {
     let clues = subject.gathered()?;
     // Without a log, blocks of metadata are written at their place each time: that is no log's doing.
-    let logs = |mount: &&&GuestMount| journals(&mount.fs_type);
-    let Some(mount) = subject.mounts.iter().find(logs) else {
+    let Some(mount) = subject.journalled_in_guest() else {
         return Ok(None);
     };
     let seen = clues.from_guest.rewrites;
     let part = share(seen.rewrites, seen.writes);
     if seen.rewrites < threshold::REQUESTS || part < threshold::REWRITTEN {
         return Ok(None);
+    }
+    if !subject.guest_tells_owners {
+        return Err(
+            "blktrace does not tell a log from data of files: record with the agent's eBPF backend",
+        );
     }
     let fs = mount.fs_type.as_str();
     Case {

@@ -31,7 +31,7 @@ use crate::span::{BioSpan, RequestSpan, Served, What};
 use crate::threads::Threads;
 use crate::unlinked::{Reason, Reasons};
 
-use disk::DiskCounts;
+use disk::{DiskCounts, DiskNumbers};
 pub(crate) use summary::{HostStretch, disk_of, told_by_requests, why_no_disk};
 use unmap::Unmaps;
 
@@ -61,7 +61,7 @@ pub(crate) struct Session {
     join: Join,
     /// By the numbers of `GuestSide::disks`.
     pub disks: Vec<DiskCounts>,
-    disk_of_dev: PointerMap<u32, u32>,
+    numbers_of_disks: DiskNumbers,
     /// QEMU requests that the clock has not decided on.
     served: PointerMap<u64, Rc<Served>>,
     /// Those that were no request of this session.
@@ -109,7 +109,6 @@ impl Session {
                 && loss.events > 0
                 && loss.source != Source::Meta.name()
         });
-        let disks = (0u32..).zip(&side.disks);
         let start = ClockStart::of(manifest, side);
         Some(Self {
             follows_another: earlier.iter().any(|earlier| earlier.guest == side.guest),
@@ -127,7 +126,7 @@ impl Session {
             wall_offset_ns: start.wall_offset_ns,
             pairing: Pairing::new(start),
             join: Join::default(),
-            disk_of_dev: disks.map(|(number, disk)| (disk.dev, number)).collect(),
+            numbers_of_disks: DiskNumbers::new(side),
             disks: DiskCounts::all(side),
             served: PointerMap::default(),
             unclaimed: Vec::new(),
@@ -192,6 +191,7 @@ impl Session {
         let first = *self.first_ns.get_or_insert(event.ts_ns);
         self.reasons.live_ns = self.reasons.live_ns.max(first);
         self.last_ns = self.last_ns.max(event.ts_ns);
+        self.pass_numbers(event.ts_ns);
         match self.identity.take() {
             Some(mut identity) => {
                 let (mut event, mut links) = (*event, Vec::new());
@@ -212,7 +212,7 @@ impl Session {
         match kind {
             Kind::Queue => self.count_bio(event),
             Kind::Requeue if Operation::of(event.op()) != Operation::Other && event.bytes > 0 => {
-                if let Some(disk) = self.disk_mut(event.dev) {
+                if let Some(disk) = self.disk_mut(event) {
                     disk.requeues += 1;
                 }
             }
@@ -235,11 +235,6 @@ impl Session {
         change(&mut self.block, &mut above)
     }
 
-    fn disk_mut(&mut self, dev: u32) -> Option<&mut DiskCounts> {
-        let disk = *self.disk_of_dev.get(&dev)?;
-        self.disks.get_mut(disk as usize)
-    }
-
     fn count_bio(&mut self, event: &Event) {
         let data = Operation::of(event.op()) != Operation::Other && event.bytes > 0;
         let flush = event.bytes == 0
@@ -247,7 +242,7 @@ impl Session {
         if !data && !flush {
             return;
         }
-        let Some(disk) = self.disk_mut(event.dev) else {
+        let Some(disk) = self.disk_mut(event) else {
             return;
         };
         disk.bios += 1;
@@ -271,7 +266,8 @@ impl Session {
             return;
         }
         for request in spans.requests.drain(..) {
-            let Some(device) = self.disk_of_dev.get(&request.dev) else {
+            let numbers = &self.numbers_of_disks;
+            let Some(device) = numbers.at(request.dev, request.issued_ns) else {
                 continue;
             };
             if let Some(key) = key(&request) {
@@ -281,7 +277,7 @@ impl Session {
                 }
                 self.pairing.guest_request(GuestRequest {
                     serial: request.serial,
-                    device: *device,
+                    device,
                     key,
                     lane: request.lane,
                     issued_ns: request.issued_ns,
@@ -303,11 +299,11 @@ impl Session {
     fn bio(&mut self, bio: BioSpan, given_up: Option<&'static str>) {
         let numbers = self.numbers.as_mut();
         let number = numbers.and_then(|numbers| numbers.remove(&(bio.pointer, bio.queued_ns)));
-        let Some(device) = self.disk_of_dev.get(&bio.dev) else {
+        let Some(device) = self.numbers_of_disks.at(bio.dev, bio.queued_ns) else {
             return;
         };
         if given_up.is_none()
-            && let Some(disk) = self.disks.get_mut(*device as usize)
+            && let Some(disk) = self.disks.get_mut(device as usize)
         {
             disk.clues.bio(&bio);
         }
@@ -315,7 +311,7 @@ impl Session {
             Reason::LostEvents => "lost_events",
             Reason::BeforeStart | Reason::NoMatch => "no_match",
         });
-        self.join.bio(bio, *device, number.unwrap_or(0), reason);
+        self.join.bio(bio, device, number.unwrap_or(0), reason);
     }
 
     /// Whether QEMU requests of this disk may be this guest's.

@@ -21,9 +21,10 @@ impl Session {
         let counts = self.disks.get(disk)?;
         let dev = self.side.disks.get(disk)?.dev;
         let meter = self.block.devices.iter().find(|meter| meter.dev == dev)?;
+        let metered = counts.metered(meter)?;
         Some(DiskSummary {
-            guest_bios: counts.bios.saturating_sub(meter.check.refused),
-            guest_requests: meter.issued.saturating_sub(counts.requeues) + meter.device_flushes,
+            guest_bios: counts.bios.saturating_sub(metered.refused),
+            guest_requests: metered.issued.saturating_sub(counts.requeues) + metered.flushes,
             chains: &counts.chains,
             open: self.reason_of_open(),
         })

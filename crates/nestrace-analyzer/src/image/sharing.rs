@@ -34,7 +34,7 @@ impl Images {
     }
 
     /// All images that are one file with this one.
-    fn of_same_file(&self, image: u32) -> impl Iterator<Item = (u32, &ImageState)> {
+    pub(super) fn of_same_file(&self, image: u32) -> impl Iterator<Item = (u32, &ImageState)> {
         let all = (0u32..).zip(&self.images);
         all.filter(move |(other, _)| self.same_file(*other, image))
     }

@@ -1,7 +1,7 @@
 //! Which part of a device a file system or a block device image takes. Bios carry the whole disk's number and
 //! a place on it, so that two partitions of one disk are told apart by the place alone.
 
-use nestrace_trace::manifest::Topology;
+use nestrace_trace::manifest::{Device, Topology};
 
 /// A whole disk, or the part of it that a partition takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,11 @@ impl Extent {
 
     /// The device of this name; a partition is a part of its disk, if the recording says which.
     pub(super) fn named(topology: &Topology, name: &str) -> Option<Self> {
-        let find = |name: &str| topology.devices.iter().find(|device| device.name == name);
-        let device = find(name)?;
+        let device = device_named(topology, name)?;
         if device.kind != "partition" {
             return Some(Self::whole(device.dev));
         }
-        let disk = find(device.beneath.first()?)?;
+        let disk = disk_of(topology, device)?;
         // No partition begins at 0: older recordings do not say where.
         let range = match device.start {
             0 => (0, u64::MAX),
@@ -44,6 +43,20 @@ impl Extent {
     pub(super) fn holds(&self, dev: u32, offset: Option<u64>) -> bool {
         let (start, end) = self.range;
         self.dev == dev && offset.is_none_or(|offset| (start..end).contains(&offset))
+    }
+}
+
+/// The device of this name.
+pub(crate) fn device_named<'a>(topology: &'a Topology, name: &str) -> Option<&'a Device> {
+    let mut devices = topology.devices.iter();
+    devices.find(|device| device.name == name)
+}
+
+/// The disk that a device is, or is a partition of, if the recording says which.
+pub(crate) fn disk_of<'a>(topology: &'a Topology, device: &'a Device) -> Option<&'a Device> {
+    match device.kind.as_str() {
+        "partition" => device_named(topology, device.beneath.first()?),
+        _ => Some(device),
     }
 }
 

@@ -88,6 +88,7 @@ impl DeferredWork {
     /// A host bio ended; `waited_for` says whether a file I/O waited for it.
     pub(super) fn bio(&mut self, bio: &BioSpan, waited_for: bool, images: &Images) {
         let (disk, image) = match bio.owner {
+            _ if bio.for_another => return,
             Owner::Image(image) if bio.owner_kind == flags::OWNER_PAGES => {
                 (images.disk_of(image), Some(image))
             }

@@ -118,6 +118,7 @@ impl HostBytes {
             return;
         }
         match bio.owner {
+            Owner::Image(_) if bio.for_another => {}
             Owner::Image(image) if images.is_under(image, bio) => {
                 let Some(number) = images.disk_of(image) else {
                     return;

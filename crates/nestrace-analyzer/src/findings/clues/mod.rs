@@ -65,6 +65,8 @@ pub(crate) struct FromHost {
     pub(super) read_again: ReadAgainCounts,
     pub(super) writeback: WritebackTimes,
     pub(super) held_back: HeldBackTimes,
+    /// QEMU's reads of what the image's map has no data at, bytes.
+    pub(super) table_reads: u64,
 }
 
 /// Both, and the clocks of the disk.
@@ -219,6 +221,7 @@ struct DiskOnHost {
     read_again: ReadAgain,
     writeback: Writeback,
     held_back: HeldBack,
+    table_reads: u64,
 }
 
 /// All disks on the host, by the numbers of `Images::disks`.
@@ -236,7 +239,7 @@ impl HostClues {
 
     /// A bio on a device right under an image has ended. `journal`: it is of the file system's journal.
     pub(crate) fn bio(&mut self, bio: &BioSpan, journal: bool, images: &Images) {
-        if bio.empty_flush {
+        if bio.empty_flush || bio.for_another {
             return;
         }
         let of_file_system = journal || bio.owner == Owner::FileSystem;
@@ -277,8 +280,11 @@ impl HostClues {
             op::WRITE | op::FALLOCATE => disk.access_times.changed(file.end_ns),
             _ => {}
         }
-        let reads = file.op == op::READ && file.end == FileEnd::Done && is_data;
-        if reads && !images.is_direct(file.image) {
+        let reads = file.op == op::READ && file.end == FileEnd::Done;
+        if reads && !is_data {
+            disk.table_reads += file.bytes;
+        }
+        if reads && is_data && !images.is_direct(file.image) {
             let cached = file.bios.is_empty();
             disk.read_again
                 .read(file.image, file.offset, file.bytes, cached);
@@ -306,6 +312,7 @@ impl HostClues {
             read_again: disk.read_again.finish(),
             writeback: disk.writeback.finish(),
             held_back: disk.held_back.finish(),
+            table_reads: disk.table_reads,
         }
     }
 }
