@@ -11,8 +11,8 @@ use crate::units::{self, time};
 const MOST_BARS: usize = 40;
 /// Outliers that are seen at once; the others are folded away.
 const FIRST_OUTLIERS: usize = 24;
-/// Lines of a kind that are listed.
-const MOST_LINES: usize = 80;
+/// Lines of what is missing that are seen at once; the others are folded away.
+const FIRST_LINES: usize = 80;
 /// Axes whose words are no other's.
 const SAYS_ITSELF: [&str; 6] = [
     "format",
@@ -204,17 +204,16 @@ fn heat_map(rows: &[&Row], page: &mut Page) {
 
 /// What lies beneath a guest's file system, as far as it varies.
 fn column(row: &Row, rows: &[&Row]) -> String {
+    let of_image = ["format", "preallocation", "placement", "host_mount_options"];
     let varies = |axis: &&String| {
-        let mut words = rows
-            .iter()
-            .filter(|row| row.baseline.is_some())
-            .map(|row| row.word(axis));
+        // A baseline has no image.
+        let has = |row: &&&Row| row.baseline.is_some() || !of_image.contains(&axis.as_str());
+        let mut words = rows.iter().filter(has).map(|row| row.word(axis));
         let first = words.next();
         words.any(|word| Some(word) != first)
     };
     let mut parts = vec![row.word("host_fs").to_owned()];
     let is_bare = row.baseline.is_none();
-    let of_image = ["format", "preallocation", "placement", "host_mount_options"];
     for axis in row.axes.keys().filter(varies) {
         let skip = ["guest_fs", "host_fs"].contains(&axis.as_str())
             || (is_bare && of_image.contains(&axis.as_str()));
@@ -435,16 +434,30 @@ fn missing(comparison: &Comparison, page: &mut Page) {
     page.section("missing", "What is missing");
     let missing = text::missing(comparison);
     if missing.is_empty() {
-        page.element("p", "Nothing: every cell has its repetitions and its recording, and no recording lost an event.");
-    } else {
-        page.raw("<ul>");
-        missing
-            .iter()
-            .take(MOST_LINES)
-            .for_each(|line| page.element("li", &format!("{line}.")));
-        page.raw("</ul>");
+        page.element("p", &text::nothing_missing(comparison));
+    }
+    let (first, more) = missing.split_at(missing.len().min(FIRST_LINES));
+    list(first, page);
+    if !more.is_empty() {
+        page.raw(&format!(
+            "<details><summary>{} more</summary>",
+            units::count(more.len() as u64)
+        ));
+        list(more, page);
+        page.raw("</details>");
     }
     page.end_section();
+}
+
+fn list(lines: &[String], page: &mut Page) {
+    if lines.is_empty() {
+        return;
+    }
+    page.raw("<ul>");
+    lines
+        .iter()
+        .for_each(|line| page.element("li", &format!("{line}.")));
+    page.raw("</ul>");
 }
 
 fn percent(relative: f64) -> String {

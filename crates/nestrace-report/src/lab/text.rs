@@ -202,17 +202,18 @@ pub(crate) fn outlier(outlier: &Outlier) -> String {
     sentence
 }
 
-/// What is not there, and what failed.
+/// What failed, and what is not there.
 pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
-    let mut missing: Vec<String> = comparison
-        .missing
-        .iter()
-        .map(|id| format!("{id}: no result"))
-        .collect();
-    missing.extend(unfinished(comparison));
+    let mut missing = Vec::new();
+    // Reasons first: of many cells without a result not all lines are seen at once.
     for row in &comparison.rows {
         let failures = row.failures.iter();
         missing.extend(failures.map(|failure| format!("{}, {failure}", row.id)));
+    }
+    let without = comparison.missing.iter();
+    missing.extend(without.map(|id| format!("{id}: no result")));
+    missing.extend(unfinished(comparison));
+    for row in &comparison.rows {
         let Some(explanation) = &row.explanation else {
             continue;
         };
@@ -231,6 +232,20 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
     let excluded = comparison.run.excluded.iter();
     missing.extend(excluded.map(|one| format!("{}: left out, {}", one.what, one.reason)));
     missing
+}
+
+/// What is said where nothing of it is. Not every cell has a recording that could be missing.
+pub(crate) fn nothing_missing(comparison: &Comparison) -> String {
+    let n = comparison.rows.len();
+    let recorded = comparison.rows.iter().filter(|row| row.recording.is_some());
+    let recordings = match recorded.count() {
+        0 => String::new(),
+        all if all == n => String::from(" and its recording, and no recording lost an event"),
+        some => format!(
+            "; {some} of {n} were recorded (a folder over 9p has no disk to record), and no recording lost an event"
+        ),
+    };
+    format!("Nothing: every cell has its repetitions{recordings}.")
 }
 
 /// Names of a kind that are listed.

@@ -227,7 +227,9 @@ fn of_device(device: &DeviceVerdict) -> String {
             percent(device.others_share)
         ));
     } else {
-        parts.push(String::from("others hardly used it"));
+        parts.push(String::from(
+            "besides the recorded guests hardly anybody used it",
+        ));
     }
     text.push_str(&format!("; {}.", parts.join(", ")));
     text

@@ -1,6 +1,6 @@
 //! Damaged captures of blktrace, all the way to the text: never a panic, never more than was there.
 
-mod captures;
+use crate::captures;
 
 use nestrace_analyzer::analysis::BlockAnalysis;
 use nestrace_analyzer::{Analyzer, BlockAnalyzer, BlockOptions, Identified, Options};
@@ -10,8 +10,8 @@ use nestrace_trace::{Event, Kind, Manifest, TimeOrdered};
 use proptest::prelude::*;
 
 const CPUS: [&[u8]; 2] = [
-    include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
-    include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"),
+    include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
+    include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"),
 ];
 
 /// Events, lost records and notes of these files.

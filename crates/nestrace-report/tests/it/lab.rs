@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use nestrace_report::html;
 use nestrace_report::lab::{
-    Cell, CellRun, Comparison, Outlier, Results, RunHeader, Verdict, csv, json, text,
+    Cell, CellRun, Comparison, Explanation, Failure, Outlier, Results, RunHeader, Verdict, csv,
+    json, text,
 };
 use nestrace_trace::is_printable;
 
@@ -193,4 +194,93 @@ fn results_cannot_write_on_the_terminal() {
         text.contains("fast12\u{fffd}]0;x\u{fffd} \u{fffd}: "),
         "{text}"
     );
+}
+
+/// A plan with these cells, each with its axes; a baseline comes first.
+fn small_run(record_seconds: u32, cells: &[&[(&str, &str)]]) -> Results {
+    let cell = |(n, axes): (usize, &&[(&str, &str)])| Cell {
+        id: format!("cell-{n}"),
+        baseline: (n > 0).then(|| String::from("cell-0")),
+        axes: axes
+            .iter()
+            .map(|(axis, word)| ((*axis).to_owned(), (*word).to_owned()))
+            .collect(),
+        workload: String::from("randwrite"),
+        runs: vec![CellRun {
+            value: 100.0,
+            ..CellRun::default()
+        }],
+        ..Cell::default()
+    };
+    let cells: Vec<Cell> = cells.iter().enumerate().map(cell).collect();
+    Results {
+        header: RunHeader {
+            repetitions: 1,
+            record_seconds: Some(record_seconds),
+            cells: cells.iter().map(|cell| cell.id.clone()).collect(),
+            ..RunHeader::default()
+        },
+        cells,
+        ..Results::default()
+    }
+}
+
+fn page(results: &Results) -> String {
+    html::lab::render(&Comparison::new(results)).unwrap()
+}
+
+#[test]
+fn reasons_of_failures_come_first_and_every_line_is_there() {
+    let axes: &[(&str, &str)] = &[("guest_fs", "ext4"), ("host_fs", "bd")];
+    let mut results = small_run(0, &[axes; 210]);
+    for cell in &mut results.cells {
+        cell.runs.clear();
+        cell.failures = vec![Failure {
+            repetition: 1,
+            message: String::from("no guest came up"),
+            ..Failure::default()
+        }];
+    }
+    let page = page(&results);
+    let (_, missing) = page.split_once("<section id=missing>").unwrap();
+    let (seen, folded) = missing.split_once("<details><summary>340 more").unwrap();
+    assert_eq!(seen.matches("<li>").count(), 80);
+    assert!(seen.contains("<li>cell-0, repetition 1: no guest came up.</li>"));
+    assert_eq!(folded.matches(": no result.</li>").count(), 210);
+}
+
+#[test]
+fn recordings_are_told_of_where_there_are_any() {
+    let cells: [&[(&str, &str)]; 2] = [
+        &[("guest_fs", "xfs"), ("host_fs", "bd")],
+        &[("guest_fs", "9p"), ("host_fs", "xfs")],
+    ];
+    let mut results = small_run(0, &cells);
+    assert!(page(&results).contains("<p>Nothing: every cell has its repetitions.</p>"));
+    results.header.record_seconds = Some(2);
+    let explained = |results: &mut Results, n: usize| {
+        let id = results.cells[n].id.clone();
+        results.cells[n].recording = Some(format!("{id}.nest"));
+        results.explanations.insert(id, Explanation::default());
+    };
+    explained(&mut results, 0);
+    assert!(page(&results).contains(
+        "Nothing: every cell has its repetitions; 1 of 2 were recorded (a folder over 9p has no disk to record), and no recording lost an event."
+    ));
+    explained(&mut results, 1);
+    assert!(page(&results).contains(
+        "Nothing: every cell has its repetitions and its recording, and no recording lost an event."
+    ));
+}
+
+#[test]
+fn the_map_tells_cells_on_the_bare_device_apart() {
+    let bare = |bus| [("guest_fs", "ext4"), ("host_fs", "bd"), ("bus", bus)];
+    let mut results = small_run(0, &[&bare("ide"), &bare("virtio")]);
+    for cell in &mut results.cells {
+        cell.baseline = None;
+    }
+    let page = page(&results);
+    assert!(page.contains("<tr><td>bd ide</td>"), "{page}");
+    assert!(page.contains("<tr><td>bd virtio</td>"), "{page}");
 }

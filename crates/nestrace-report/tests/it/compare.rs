@@ -1,11 +1,6 @@
 //! Comparisons of synthetic recordings whose difference is known, as text, as JSON and as a page.
 
-#[path = "../../nestrace-analyzer/tests/notation/mod.rs"]
-mod notation;
-#[path = "../../nestrace-analyzer/tests/stack/mod.rs"]
-mod stack;
-#[path = "../../nestrace-analyzer/tests/two_sides/mod.rs"]
-mod two_sides;
+use crate::two_sides;
 
 use nestrace_analyzer::compare::{Comparison, Matched, Metric, Verdict, compare};
 use nestrace_analyzer::{Analysis, Options};
@@ -68,7 +63,7 @@ fn metrics(comparison: &Comparison) -> impl Iterator<Item = &Metric> {
 }
 
 fn schema_errors(comparison: &Comparison) -> Vec<String> {
-    let schema = include_str!("../../../docs/comparison.schema.json");
+    let schema = include_str!("../../../../docs/comparison.schema.json");
     let schema = serde_json::from_str(schema).expect("the schema is JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
     let object = serde_json::from_str(&json::render_comparison(comparison)).expect("JSON");

@@ -1,5 +1,4 @@
 //! Captures of blktrace in `fixtures/blktrace`, read as the command reads them.
-#![allow(dead_code)] // Each test binary uses its part.
 
 use std::fs::{self, File};
 use std::io::BufReader;

@@ -1,11 +1,6 @@
 //! The report and its plots, made from synthetic recordings.
 
-#[path = "../../nestrace-analyzer/tests/notation/mod.rs"]
-mod notation;
-#[path = "../../nestrace-analyzer/tests/stack/mod.rs"]
-mod stack;
-#[path = "../../nestrace-analyzer/tests/two_sides/mod.rs"]
-mod two_sides;
+use crate::two_sides;
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,6 @@
 //! The text and the JSON of a guest's I/O that was followed to the device.
 
-#[path = "../../nestrace-analyzer/tests/notation/mod.rs"]
-mod notation;
-#[path = "../../nestrace-analyzer/tests/stack/mod.rs"]
-mod stack;
-#[path = "../../nestrace-analyzer/tests/two_sides/mod.rs"]
-mod two_sides;
+use crate::two_sides;
 
 use nestrace_abi::flags;
 use nestrace_analyzer::{Analysis, Options, StoryChoice};
@@ -92,7 +87,7 @@ fn no_line_is_wider_than_the_page() {
 
 #[test]
 fn the_json_fits_its_schema() {
-    let schema = include_str!("../../../docs/analysis.schema.json");
+    let schema = include_str!("../../../../docs/analysis.schema.json");
     let schema = serde_json::from_str(schema).expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
     for story in [

@@ -1,7 +1,6 @@
 //! The text and the JSON of a synthetic recording with a bit of everything.
 
-#[path = "../../nestrace-analyzer/tests/notation/mod.rs"]
-mod notation;
+use crate::notation;
 
 use nestrace_analyzer::{Analysis, Analyzer, Options};
 use nestrace_report::{json, text};
@@ -97,7 +96,7 @@ fn analyze(manifest: &Manifest, events: &str) -> Analysis {
 }
 
 fn schema_errors(analysis: &Analysis) -> Vec<String> {
-    let schema = include_str!("../../../docs/analysis.schema.json");
+    let schema = include_str!("../../../../docs/analysis.schema.json");
     let schema = serde_json::from_str(schema).expect("the schema is JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("the schema is a schema");
     let object = serde_json::from_str(&json::render(analysis)).expect("JSON");
@@ -274,7 +273,7 @@ fn the_json_fits_its_schema() {
 #[test]
 fn the_schema_refuses_what_is_wrong() {
     let schema =
-        serde_json::from_str(include_str!("../../../docs/analysis.schema.json")).expect("JSON");
+        serde_json::from_str(include_str!("../../../../docs/analysis.schema.json")).expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("schema");
     let good: serde_json::Value =
         serde_json::from_str(&json::render(&analyze(&manifest(), WORKLOAD))).expect("JSON");

@@ -3,14 +3,14 @@
 //! A figure is met if n is the same and values are within rounding. Where ours differs it stands in
 //! `docs/btt.md`, under the heading that is named here, with both values.
 
-mod captures;
+use crate::captures;
 
 use std::collections::BTreeMap;
 
 use nestrace_report::btt::render;
 use nestrace_trace::is_printable;
 
-const PAGE: &str = include_str!("../../../docs/btt.md");
+const PAGE: &str = include_str!("../../../../docs/btt.md");
 
 /// Sections that are ours alone.
 const BEYOND: [&str; 2] = ["Parts of Q2C (not in btt)", "Percentiles (not in btt)"];

@@ -1,0 +1,20 @@
+//! Analyses and captures as a reader gets them: text, JSON, pages.
+//!
+//! One program: each would link everything anew.
+
+mod btt;
+mod captures;
+mod chains;
+mod compare;
+mod damaged_captures;
+mod html;
+mod lab;
+mod text;
+
+// The analyzer's own words for events.
+#[path = "../../../nestrace-analyzer/tests/it/notation/mod.rs"]
+mod notation;
+#[path = "../../../nestrace-analyzer/tests/it/stack/mod.rs"]
+mod stack;
+#[path = "../../../nestrace-analyzer/tests/it/two_sides/mod.rs"]
+mod two_sides;
