@@ -1,9 +1,18 @@
-//! The folder that keeps kernels and initramfs between runs.
+//! The folder that keeps what is downloaded and built for guests between runs: kernels, initramfs, QEMU's packages,
+//! databases, trees of files.
+//!
+//! An entry is a folder that no run changes once it has its name. It may be removed while no run needs it. What root
+//! makes in somebody's home is that user's.
+
+mod key;
+mod owner;
+mod unfinished;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
+pub(crate) use key::Key;
+use unfinished::Unfinished;
 
 /// The cache could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +31,7 @@ pub enum CacheError {
     },
 }
 
-/// `$XDG_CACHE_HOME/nestrace` or `~/.cache/nestrace`, made if need be.
+/// `$XDG_CACHE_HOME/nestrace` or `~/.cache/nestrace`, made if need be, without what killed runs left half made there.
 ///
 /// # Errors
 /// No home, or the folder cannot be made.
@@ -32,17 +41,19 @@ pub fn root() -> Result<PathBuf, CacheError> {
         None => PathBuf::from(std::env::var_os("HOME").ok_or(CacheError::NoHome)?).join(".cache"),
     };
     let root = base.join("nestrace");
-    std::fs::create_dir_all(&root).map_err(|source| CacheError::Io {
+    owner::make_folder(&root).map_err(|source| CacheError::Io {
         path: root.clone(),
         source,
     })?;
+    unfinished::remove_abandoned(&root);
     Ok(root)
 }
 
 /// Fills the cache entry `name` (a folder) unless it is there.
 ///
-/// `fill` works in a temporary folder that is renamed into place at the end, so a cut or concurrent
-/// run never leaves half an entry; when two runs fill the same entry, the first one stays.
+/// `fill` works in a temporary folder that is written back and renamed into place at the end, so that neither a
+/// cut or concurrent run nor a machine that loses its power leaves half an entry; when two runs fill the same entry,
+/// the first one stays.
 ///
 /// # Errors
 /// `fill`'s own, or a file operation's.
@@ -59,18 +70,11 @@ pub fn entry<E: From<CacheError>>(
         path: place.clone(),
         source,
     };
-    let unfinished: TempDir = tempfile::Builder::new()
-        .prefix(".unfinished-")
-        .tempdir_in(root)
-        .map_err(failed)?;
+    let unfinished = Unfinished::new(root).map_err(failed)?;
     fill(unfinished.path())?;
-    match std::fs::rename(unfinished.path(), &place) {
-        Ok(()) => {
-            let _ = unfinished.keep();
-            Ok(place)
-        }
+    match unfinished.finish(&place) {
         Err(_) if place.is_dir() => Ok(place),
-        Err(source) => Err(failed(source).into()),
+        finished => Ok(finished.map(|()| place.clone()).map_err(failed)?),
     }
 }
 

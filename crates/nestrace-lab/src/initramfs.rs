@@ -3,15 +3,12 @@
 //! Built once for each kernel and kept in the cache under a key made of everything that goes in
 //! (path, length and modification time of each file, and the text of the scripts).
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::hash::{Hash, Hasher};
 use std::io::{self, BufWriter};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::cache_dir::{self, CacheError};
+use crate::cache_dir::{self, CacheError, Key};
 use crate::cpio_archive::CpioArchive;
 use crate::external_tool::{Tool, ToolError, find_program};
 use crate::kernel_image::KernelImage;
@@ -135,7 +132,7 @@ struct Contents {
 /// A program or module is missing, or a file cannot be read or written.
 pub fn obtain(kernel: &KernelImage) -> Result<Initramfs, InitramfsError> {
     let contents = gather(kernel)?;
-    let name = format!("initramfs-{}-{:016x}", kernel.release, contents.key()?);
+    let name = contents.name(&kernel.release)?;
     let folder = cache_dir::entry(&cache_dir::root()?, &name, |folder| {
         contents.write(&folder.join("initramfs.cpio"))
     })?;
@@ -268,18 +265,14 @@ impl Contents {
         self.texts.insert(place.to_owned(), (mode, text));
     }
 
-    fn key(&self) -> Result<u64, InitramfsError> {
-        let mut hasher = DefaultHasher::new();
-        (&self.texts, &self.links).hash(&mut hasher);
+    /// The entry's name in the cache.
+    fn name(&self, release: &str) -> Result<String, CacheError> {
+        let mut key = Key::default();
+        key.add(&(&self.texts, &self.links));
         for (place, path) in &self.files {
-            let failed = |source| InitramfsError::File {
-                path: path.clone(),
-                source,
-            };
-            let meta = path.metadata().map_err(failed)?;
-            (place, path, meta.len(), meta.mtime(), meta.mtime_nsec()).hash(&mut hasher);
+            key.add_file(&(place, path), path)?;
         }
-        Ok(hasher.finish())
+        Ok(key.name(&format!("initramfs-{release}")))
     }
 
     fn write(&self, path: &Path) -> Result<(), InitramfsError> {

@@ -53,4 +53,3 @@ pub mod qemu_command;
 pub mod qemu_package;
 pub mod qmp;
 pub mod stack;
-pub mod stamp;

@@ -1,6 +1,7 @@
 //! The Debian packages that guests and host file systems need.
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::external_tool::{Tool, ToolError, find_program};
 
@@ -32,7 +33,13 @@ const FILE_SYSTEMS: [(&str, &str, &str); 7] = [
     ("reiserfs", "mkreiserfs", "reiserfsprogs"),
 ];
 /// Those that only tests use.
-const TEST: [(&str, &str); 2] = [("blktrace", "blktrace"), ("strace", "strace")];
+const TEST: [(&str, &str); 5] = [
+    ("blktrace", "blktrace"),
+    ("strace", "strace"),
+    ("mariadbd", "mariadb-server-core"),
+    ("my_print_defaults", "mariadb-client-core"),
+    ("sysbench", "sysbench"),
+];
 
 /// Why the packages are not there.
 #[derive(Debug, thiserror::Error)]
@@ -142,7 +149,8 @@ pub fn install_named(packages: Vec<String>, progress: impl Fn(&str)) -> Result<(
 }
 
 fn apt_install(packages: &[String]) -> Result<(), ToolError> {
-    update_lists()?;
+    let _turn = turn();
+    read_lists()?;
     Tool::new("apt-get")
         .env("DEBIAN_FRONTEND", "noninteractive")
         .args([
@@ -163,6 +171,17 @@ fn apt_install(packages: &[String]) -> Result<(), ToolError> {
 /// # Errors
 /// apt failed.
 pub fn update_lists() -> Result<(), ToolError> {
+    let _turn = turn();
+    read_lists()
+}
+
+/// One apt at a time in this process: it waits for dpkg's lock, but not for that of its lists.
+fn turn() -> MutexGuard<'static, ()> {
+    static APT: Mutex<()> = Mutex::new(());
+    APT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_lists() -> Result<(), ToolError> {
     Tool::new("apt-get")
         .args(["update", "-q", "-o", "DPkg::Lock::Timeout=120"])
         .run()?;

@@ -18,7 +18,7 @@ use crate::host_device::{HostDevice, LoopFile};
 use crate::host_fs::{HostFs, HostFsError, HostFsSpec};
 use crate::loop_device::fill;
 use crate::named_device::{DeviceError, NamedDevice};
-use crate::plan::{BaseNeed, Batch, Combination, GuestDisk, Host, Placement, Scheduler};
+use crate::plan::{BaseNeed, Batch, Combination, Host, Placement, Scheduler};
 
 /// A device could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -149,49 +149,50 @@ impl Base {
         }
     }
 
-    /// Makes the images of its disks, or takes the bare device for one, and folders that are passed through.
-    pub(super) fn disks(
-        &self,
-        batch: &Batch,
+    /// Its disks, with their numbers. One that cannot be made leaves the others as they are.
+    pub(super) fn disks<'b>(
+        &'b self,
+        batch: &'b Batch,
         image_bytes: u64,
-    ) -> Result<Vec<(usize, Attached)>, BaseError> {
-        let mut specs = Vec::new();
-        for &number in &self.disks {
-            let Some(GuestDisk {
-                combination: disk, ..
-            }) = batch.disks.get(number)
-            else {
-                continue;
-            };
-            let path = match &self.kind {
-                Kind::Bare { device, .. } => device.path(),
-                Kind::Fs(fs) if disk.is_passed_through() => {
-                    let path = fs.path().join(disk_id(number));
-                    std::fs::create_dir(&path).map_err(|source| BaseError::File {
-                        path: path.clone(),
-                        source,
-                    })?;
-                    specs.push((number, Attached::Folder(path)));
-                    continue;
-                }
-                Kind::Fs(fs) => {
-                    let image = fs.path().join(format!("disk{number}.{}", disk.disk.format));
-                    make_image(&image, disk, image_bytes)?;
-                    image
-                }
-            };
-            let mut spec = DiskSpec::new(disk_id(number), path, disk.disk);
-            if let Kind::Bare {
-                device: HostDevice::Named(_),
-                ..
-            } = &self.kind
-            {
-                // As large as every other disk, whatever the partition has.
-                spec.drive_options = format!("size={image_bytes}");
+    ) -> impl Iterator<Item = (usize, Result<Attached, BaseError>)> + 'b {
+        self.disks.iter().filter_map(move |&number| {
+            let disk = &batch.disks.get(number)?.combination;
+            Some((number, self.attached(number, disk, image_bytes)))
+        })
+    }
+
+    /// Makes the image of a disk, or takes the bare device for one, or makes a folder that is passed through.
+    fn attached(
+        &self,
+        number: usize,
+        disk: &Combination,
+        image_bytes: u64,
+    ) -> Result<Attached, BaseError> {
+        let path = match &self.kind {
+            Kind::Bare { device, .. } => device.path(),
+            Kind::Fs(fs) if disk.is_passed_through() => {
+                let path = fs.path().join(disk_id(number));
+                return match std::fs::create_dir(&path) {
+                    Ok(()) => Ok(Attached::Folder(path)),
+                    Err(source) => Err(BaseError::File { path, source }),
+                };
             }
-            specs.push((number, Attached::Disk(spec)));
+            Kind::Fs(fs) => {
+                let image = fs.path().join(format!("disk{number}.{}", disk.disk.format));
+                make_image(&image, disk, image_bytes)?;
+                image
+            }
+        };
+        let mut spec = DiskSpec::new(disk_id(number), path, disk.disk);
+        if let Kind::Bare {
+            device: HostDevice::Named(_),
+            ..
+        } = &self.kind
+        {
+            // As large as every other disk, whatever the partition has.
+            spec.drive_options = format!("size={image_bytes}");
         }
-        Ok(specs)
+        Ok(Attached::Disk(spec))
     }
 }
 

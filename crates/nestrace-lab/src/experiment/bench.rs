@@ -97,6 +97,12 @@ impl Bench for RealBench<'_> {
         let planned = &self.plan.cells[step.cell];
         let (nestrace, seconds) = (self.nestrace, self.plan.record_seconds);
         let recording = bundle.map(|bundle| (nestrace, bundle, seconds));
+        if let Guests::Booted(parts) = &self.parts.guests
+            && let Some(error) = parts.data.objection(&planned.workload)
+        {
+            let reach = Reach::Cell;
+            return Err(StepError { error, reach });
+        }
         let stage = self.stage(step).map_err(|error| StepError {
             error,
             reach: Reach::Batch,

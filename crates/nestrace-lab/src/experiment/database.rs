@@ -1,24 +1,23 @@
 //! Databases that are filled here, once, for guests: a disk with them, MariaDB's server and sysbench.
+//!
+//! The disk is kept in the cache and shared by plans with databases of the same sizes. Guests only read it: a run copies
+//! a database onto the file system under test.
 
-use std::collections::BTreeSet;
+mod server;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use crate::child_process::ends_with_us;
-use crate::external_tool::{Tool, ToolError, find_program, last_lines};
+use crate::cache_dir::{self, CacheError, Key};
+use crate::external_tool::{Tool, ToolError, find_program};
 use crate::guest::DiskSpec;
 use crate::initramfs;
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt::Interrupted;
 use crate::plan::oltp::{self, DATABASE_DISK, FILE_OPTIONS, OWN_BYTES};
 use crate::plan::{Plan, sysbench};
 use crate::stack::DiskStack;
+use server::Server;
 
 /// Programs of the disk and of its making, and the packages that have them.
 pub(super) const PROGRAMS: [(&str, &str); 4] = [
@@ -33,7 +32,15 @@ const CLIENT: &str = sysbench::PROGRAM;
 const SHARE: &str = "/usr/share/mysql";
 /// sysbench's tests.
 const TESTS: &str = "/usr/share/sysbench";
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Goes up with every change to what is on the disk that the options below and the programs' files do not tell.
+const FORMAT: u32 = 1;
+/// What makes an empty database, besides [`FILE_OPTIONS`].
+const EMPTY_OPTIONS: [&str; 2] = ["--auth-root-authentication-method=normal", "--skip-test-db"];
+/// How sysbench fills it; with a seed of its own choice it would be another one each time.
+const FILL_OPTIONS: [&str; 3] = ["--threads=2", "--rand-seed=1", "prepare"];
+/// Programs and settings of this machine that the disk is made with and does not hold.
+const MAKERS: [&str; 3] = ["mariadb-install-db", "my_print_defaults", "mke2fs"];
+const FS_SETTINGS: &str = "/etc/mke2fs.conf";
 
 /// The disk could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +63,9 @@ pub enum DatabaseError {
     /// The server ended, or does not answer.
     #[error("start {SERVER}: {0}")]
     Server(String),
+    /// The cache cannot be used.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// Ctrl-C.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
@@ -66,27 +76,71 @@ pub(super) fn is_wanted(plan: &Plan) -> bool {
     plan.cells.iter().any(|cell| cell.workload.oltp().is_some())
 }
 
-/// The disk, made where it is not there yet; it stays as long as the work folder.
-pub(super) fn disk(plan: &Plan, work: &Path) -> Result<Option<DiskSpec>, DatabaseError> {
-    let cells = plan.cells.iter();
-    let sizes = cells.filter_map(|cell| Some(cell.workload.oltp()?.rows));
-    let sizes: BTreeSet<u64> = sizes.collect();
-    if sizes.is_empty() {
-        return Ok(None);
+/// What a disk with databases is made of.
+#[derive(Debug)]
+pub(super) struct DatabaseDisk {
+    /// The cache's entry.
+    pub(super) name: String,
+    /// Rows of each table, of each database.
+    rows: BTreeSet<u64>,
+    /// Programs with their libraries, messages and tests: place on the disk → file of this machine.
+    files: BTreeMap<PathBuf, PathBuf>,
+}
+
+impl DatabaseDisk {
+    /// The disk with all databases of a plan.
+    ///
+    /// # Errors
+    /// A program or one of its files is not on this machine.
+    pub(super) fn of(plan: &Plan) -> Result<Self, DatabaseError> {
+        let cells = plan.cells.iter();
+        let rows = cells.filter_map(|cell| Some(cell.workload.oltp()?.rows));
+        let rows: BTreeSet<u64> = rows.collect();
+        let files = files()?;
+        Ok(Self {
+            name: name(&rows, &files)?,
+            rows,
+            files,
+        })
     }
-    let image = work.join("database.raw");
-    if !image.exists() {
-        let folder = work.join("database");
-        gather(&folder)?;
-        for &rows in &sizes {
-            fill(&folder.join(oltp::folder(rows)), rows)?;
+
+    /// Its image from the cache, made if it is not there.
+    ///
+    /// # Errors
+    /// A program failed, there is no room, or Ctrl-C.
+    pub(super) fn obtain(&self, cache: &Path) -> Result<PathBuf, DatabaseError> {
+        let made = cache_dir::entry(cache, &self.name, |folder| {
+            let content = folder.join("content");
+            self.gather(&content)?;
+            for &rows in &self.rows {
+                fill(&content.join(oltp::folder(rows)), rows)?;
+            }
+            pack(&content, &folder.join(IMAGE))?;
+            std::fs::remove_dir_all(&content).map_err(|source| failed(&content, source))
+        })?;
+        Ok(made.join(IMAGE))
+    }
+
+    fn gather(&self, content: &Path) -> Result<(), DatabaseError> {
+        for (place, file) in &self.files {
+            let place = content.join(place);
+            let folder = place.parent().unwrap_or(content);
+            std::fs::create_dir_all(folder)
+                .and_then(|()| std::fs::copy(file, &place))
+                .map_err(|source| failed(&place, source))?;
         }
-        pack(&folder, &image)?;
-        std::fs::remove_dir_all(&folder).map_err(|source| failed(&folder, source))?;
+        Ok(())
     }
+}
+
+/// The file of an entry.
+const IMAGE: &str = "database.raw";
+
+/// The disk as a guest gets it: no run writes to it.
+pub(super) fn spec(image: &Path) -> DiskSpec {
     let mut disk = DiskSpec::new(DATABASE_DISK, image, DiskStack::RAW_CACHED);
     disk.read_only = true;
-    Ok(Some(disk))
+    disk
 }
 
 fn failed(path: &Path, source: io::Error) -> DatabaseError {
@@ -96,39 +150,59 @@ fn failed(path: &Path, source: io::Error) -> DatabaseError {
     }
 }
 
-/// Programs with their libraries, messages and tests.
-fn gather(folder: &Path) -> Result<(), DatabaseError> {
-    let _ = std::fs::remove_dir_all(folder);
-    for part in ["bin", "lib", "share", "lua"] {
-        let place = folder.join(part);
-        std::fs::create_dir_all(&place).map_err(|source| failed(&place, source))?;
-    }
-    let copy = |from: &Path, part: &str| -> Result<(), DatabaseError> {
-        let name = from.file_name().unwrap_or_default();
-        let place = folder.join(part).join(name);
-        let copied = std::fs::copy(from, &place);
-        copied.map(|_| ()).map_err(|source| failed(&place, source))
+/// What the disk holds besides databases: place there → file of this machine.
+fn files() -> Result<BTreeMap<PathBuf, PathBuf>, DatabaseError> {
+    let mut files = BTreeMap::new();
+    let mut add = |folder: &str, file: PathBuf| {
+        let name = file.file_name().unwrap_or_default();
+        files.insert(Path::new(folder).join(name), file);
     };
     for program in [SERVER, CLIENT] {
         let path = find_program(program).ok_or(DatabaseError::NoProgram(program))?;
-        copy(&path, "bin")?;
         for library in initramfs::libraries_of_any(&path) {
-            copy(&library, "lib")?;
+            add("lib", library);
+        }
+        add("bin", path);
+    }
+    for test in listed(Path::new(TESTS))? {
+        let name = test.file_name().unwrap_or_default();
+        if name.to_string_lossy().starts_with("oltp_") {
+            add("lua", test);
         }
     }
-    let tests = Path::new(TESTS);
-    let entries = tests.read_dir().map_err(|source| failed(tests, source))?;
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with("oltp_") {
-            copy(&entry.path(), "lua")?;
+    for part in ["english", "charsets"] {
+        for file in listed(&Path::new(SHARE).join(part))? {
+            add(&format!("share/{part}"), file);
         }
     }
-    Tool::new("cp")
-        .arg("-r")
-        .args(["english", "charsets"].map(|part| Path::new(SHARE).join(part)))
-        .arg(folder.join("share"))
-        .run()?;
-    Ok(())
+    Ok(files)
+}
+
+fn listed(folder: &Path) -> Result<Vec<PathBuf>, DatabaseError> {
+    let entries = folder.read_dir().map_err(|source| failed(folder, source))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    Ok(paths.filter(|path| path.is_file()).collect())
+}
+
+/// The cache's entry for databases of these sizes.
+fn name(rows: &BTreeSet<u64>, files: &BTreeMap<PathBuf, PathBuf>) -> Result<String, DatabaseError> {
+    let mut key = Key::default();
+    key.add(&(FORMAT, FILE_OPTIONS, EMPTY_OPTIONS, FILL_OPTIONS, OWN_BYTES));
+    for &rows in rows {
+        key.add(&(oltp::folder(rows), oltp::client_options("", rows)));
+    }
+    for (place, file) in files {
+        key.add_file(place, file)?;
+    }
+    for program in MAKERS {
+        let path = find_program(program).ok_or(DatabaseError::NoProgram(program))?;
+        key.add_file(&program, &path)?;
+    }
+    let settings = Path::new(FS_SETTINGS);
+    if settings.exists() {
+        key.add_file(&FS_SETTINGS, settings)?;
+    }
+    Ok(key.name("database"))
 }
 
 /// Makes a database with sysbench's tables.
@@ -136,7 +210,7 @@ fn fill(data: &Path, rows: u64) -> Result<(), DatabaseError> {
     Tool::new("mariadb-install-db")
         .args(FILE_OPTIONS)
         .arg(format!("--datadir={}", data.display()))
-        .args(["--auth-root-authentication-method=normal", "--skip-test-db"])
+        .args(EMPTY_OPTIONS)
         .run()?;
     // A folder is a database.
     let tables = data.join("sbtest");
@@ -146,7 +220,7 @@ fn fill(data: &Path, rows: u64) -> Result<(), DatabaseError> {
     Tool::new(CLIENT)
         .arg("oltp_read_write")
         .args(options.split(' '))
-        .args(["--threads=2", "prepare"])
+        .args(FILL_OPTIONS)
         .run()?;
     server.stop()
 }
@@ -162,98 +236,14 @@ fn pack(folder: &Path, image: &Path) -> Result<(), DatabaseError> {
         .next()
         .and_then(|word| word.parse().ok())
         .unwrap_or(0);
-    let unfinished = image.with_extension("new");
     Tool::new("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-d"])
         .arg(folder)
-        .arg(&unfinished)
+        .arg(image)
         .arg(format!("{}M", mib + mib / 8 + (OWN_BYTES >> 20)))
         .run()?;
-    std::fs::rename(&unfinished, image).map_err(|source| failed(image, source))
+    Ok(())
 }
 
-/// A server on this machine; dropping it kills it.
-#[derive(Debug)]
-struct Server {
-    child: Child,
-    /// Of socket and log: a socket's path is short.
-    folder: tempfile::TempDir,
-}
-
-impl Server {
-    fn start(data: &Path) -> Result<Self, DatabaseError> {
-        let folder = tempfile::Builder::new()
-            .prefix("nestrace-database-")
-            .tempdir()
-            .map_err(|source| failed(&std::env::temp_dir(), source))?;
-        let log_path = folder.path().join("log");
-        let log = std::fs::File::create(&log_path).map_err(|source| failed(&log_path, source))?;
-        let program = find_program(SERVER).ok_or(DatabaseError::NoProgram(SERVER))?;
-        let mut command = Command::new(program);
-        command
-            .args(FILE_OPTIONS)
-            .arg(format!("--datadir={}", data.display()))
-            .arg(format!("--socket={}", folder.path().join("sock").display()))
-            .arg(format!(
-                "--pid-file={}",
-                folder.path().join("pid").display()
-            ))
-            .args(["--skip-networking", "--skip-grant-tables"])
-            // Nobody needs it back after a crash.
-            .arg("--innodb-flush-log-at-trx-commit=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .process_group(0);
-        ends_with_us(&mut command, Signal::SIGKILL);
-        let child = command
-            .spawn()
-            .map_err(|error| DatabaseError::Server(error.to_string()))?;
-        let mut server = Self { child, folder };
-        let begin = Instant::now();
-        while !server.socket().exists() {
-            interrupt::check()?;
-            let ended = matches!(server.child.try_wait(), Ok(Some(_)));
-            if ended || begin.elapsed() > START_PATIENCE {
-                return Err(DatabaseError::Server(server.said()));
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        Ok(server)
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("sock")
-    }
-
-    fn said(&self) -> String {
-        let log = std::fs::read_to_string(self.folder.path().join("log"));
-        last_lines(&log.unwrap_or_default(), 6)
-    }
-
-    /// Ends it in order: what it leaves needs no recovery.
-    fn stop(mut self) -> Result<(), DatabaseError> {
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
-        let begin = Instant::now();
-        while begin.elapsed() < START_PATIENCE {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return if status.success() {
-                    Ok(())
-                } else {
-                    Err(DatabaseError::Server(self.said()))
-                };
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        Err(DatabaseError::Server(String::from("it does not end")))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::base::{BaseError, knows_direct_io};
 use super::failure::KILLED;
+use super::guest_data::Wanted;
 use super::ledger::Ledger;
 use super::results_folder::{PLAN, WORK};
 use super::scripts::P9_OPTIONS;
@@ -22,7 +23,7 @@ use crate::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
 use crate::initramfs;
 use crate::interrupt;
 use crate::kernel_image;
-use crate::plan::{Estimate, Plan};
+use crate::plan::{Estimate, GuestFs, Host, Plan};
 use crate::qemu_command::shared_folder;
 use crate::stack::DiskStack;
 
@@ -73,14 +74,21 @@ pub(super) fn run(
     let estimate = plan
         .estimate()
         .without_recordings(plan, ledger.n_recorded());
-    machine::check_room(&estimate, &machine::room(work), work)?;
     let steps = plan.schedule().steps;
+    let wanted = Wanted::of(cache_dir::root()?, plan, &ledger.open_cells(&steps));
+    machine::check_rooms(&estimate, work, Some(&wanted))?;
     let mut now = Progress {
         n_done: 0,
         n_all: steps.len(),
         seconds_left: estimate.seconds,
-        what: String::from("a guest for the host's role"),
+        what: String::new(),
     };
+    // The program in the guest finds it in the cache, and says what cannot be made.
+    wanted.obtain(&mut |what| {
+        now.what = what;
+        progress(&now);
+    })?;
+    now.what = String::from("a guest for the host's role");
     progress(&now);
     let guest = boot(plan, &estimate, ledger.place(), work)?;
     guest.run_ok(&set_up_script(ledger.place()), SET_UP_PATIENCE)?;
@@ -129,6 +137,7 @@ pub(super) fn run(
 /// A guest with a disk for devices and images, this machine's files, and the folder of results.
 fn boot(plan: &Plan, estimate: &Estimate, results: &Path, work: &Path) -> Result<Guest, LabError> {
     let kernel = kernel_image::obtain(&plan.guest.kernel)?;
+    super::check_guest_kernel(&kernel, file_systems(plan))?;
     let initramfs = initramfs::obtain(&kernel)?;
     let image = work.join("host.raw");
     File::create(&image)
@@ -151,6 +160,20 @@ fn boot(plan: &Plan, estimate: &Estimate, results: &Path, work: &Path) -> Result
     ]
     .concat();
     Ok(Guest::boot(spec)?)
+}
+
+/// All that the guest's kernel mounts, and that of its guests, which is the same.
+fn file_systems(plan: &Plan) -> impl Iterator<Item = GuestFs> {
+    plan.cells.iter().flat_map(|cell| {
+        let host = match cell.combination.host {
+            // Every one of them is a guest's too.
+            Host::Fs(fs) => fs.word().parse().ok(),
+            Host::Bare => None,
+        };
+        [Some(cell.combination.guest_fs), host]
+            .into_iter()
+            .flatten()
+    })
 }
 
 fn disk_stack(work: &Path) -> DiskStack {
@@ -192,7 +215,7 @@ fn set_up_script(results: &Path) -> String {
 /// Shell that starts the program, and comes back at once.
 fn start_script(nestrace: &Path, results: &Path) -> Result<String, LabError> {
     // What is in the cache here is not fetched or built again.
-    let cache = cache_dir::root().map_err(initramfs::InitramfsError::from)?;
+    let cache = cache_dir::root()?;
     let cache = cache.parent().unwrap_or(&cache);
     let path = |path: &Path| quoted(&path.display().to_string());
     let program = path(nestrace);
@@ -245,6 +268,40 @@ mod tests {
         let said = "6 cells with 2 repetitions\n3/24  5 min 02 s left  ext4-on-jfs, repetition 1\n";
         assert_eq!(doing(said), "in a guest: ext4-on-jfs, repetition 1");
         assert_eq!(doing(""), "in a guest: ");
+    }
+
+    #[test]
+    fn a_kernel_without_a_host_file_system_is_refused_before_it_boots() {
+        use crate::kernel_image::KernelImage;
+        use crate::stack::HostFsKind;
+
+        for fs in HostFsKind::ALL {
+            assert!(fs.word().parse::<GuestFs>().is_ok(), "{fs}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let kernel = KernelImage {
+            release: String::from("6.12.1"),
+            vmlinuz: folder.path().join("vmlinuz"),
+            modules: folder.path().to_owned(),
+        };
+        std::fs::write(
+            folder.path().join("modules.dep"),
+            "kernel/fs/ext4/ext4.ko:\n",
+        )
+        .unwrap();
+        let check = |host: &str| {
+            let text = format!(
+                "name = 'p'\n[host]\nin_guest = true\n[axes]\nhost_fs = '{host}'\n[[workload]]\nname = 'randwrite'\n"
+            );
+            let plan = Plan::read(&text).unwrap();
+            super::super::check_guest_kernel(&kernel, file_systems(&plan))
+        };
+        check("ext3").unwrap();
+        let error = check("reiserfs").unwrap_err().to_string();
+        assert!(
+            error.contains("make reiserfs in guests: their kernel 6.12.1"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -121,6 +121,12 @@ impl Ledger {
         }
     }
 
+    /// Numbers of the cells with steps that have no result yet.
+    pub(super) fn open_cells(&self, steps: &[Step]) -> BTreeSet<usize> {
+        let open = steps.iter().filter(|step| self.is_open(step));
+        open.map(|step| step.cell).collect()
+    }
+
     /// Whether anything of a cell failed and was not finished since.
     pub(super) fn has_failed(&self, cell: usize) -> bool {
         self.cells

@@ -1,15 +1,17 @@
 //! What a run takes place on, and whether it will do.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nestrace_report::lab::Machine;
 use nix::sys::statvfs::statvfs;
 
+use super::guest_data::Wanted;
 use super::stage::Guests;
 use super::{LabError, own_guest};
 use crate::external_tool::Tool;
 use crate::guest::has_kvm;
-use crate::plan::Estimate;
+use crate::plan::{Estimate, Plan};
 
 /// Describes the machine, itself a guest or not; of guests that are booted the accelerator is known once one runs.
 pub(super) fn describe(guests: &Guests, is_guest: bool) -> Result<Machine, LabError> {
@@ -76,21 +78,30 @@ pub(super) struct Room {
 pub(super) fn room(folder: &Path) -> Room {
     Room {
         memory_bytes: memory("MemAvailable:"),
-        disk_bytes: statvfs(folder).map_or(u64::MAX, |about| {
-            about.blocks_available() * about.fragment_size()
-        }),
+        // A file system in memory without a limit has no blocks.
+        disk_bytes: statvfs(folder)
+            .ok()
+            .filter(|about| about.blocks() > 0)
+            .map_or(u64::MAX, |about| {
+                about.blocks_available() * about.fragment_size()
+            }),
     }
 }
 
-/// Refuses where disk or memory will not do.
-pub(super) fn check_room(estimate: &Estimate, room: &Room, folder: &Path) -> Result<(), LabError> {
+/// `cache_bytes` are those that come to lie beside devices and images.
+fn check_room(
+    estimate: &Estimate,
+    cache_bytes: u64,
+    room: &Room,
+    folder: &Path,
+) -> Result<(), LabError> {
     if room.memory_bytes < estimate.memory_bytes {
         return Err(LabError::NoMemory {
             needed_mib: estimate.memory_bytes.div_ceil(MIB),
             available_mib: room.memory_bytes / MIB,
         });
     }
-    let needed = estimate.work_bytes + estimate.result_bytes;
+    let needed = estimate.work_bytes + estimate.result_bytes + cache_bytes;
     if room.disk_bytes < needed {
         return Err(LabError::NoSpace {
             folder: folder.to_owned(),
@@ -101,6 +112,62 @@ pub(super) fn check_room(estimate: &Estimate, room: &Room, folder: &Path) -> Res
     Ok(())
 }
 
+/// Refuses where disk or memory will not do for a run in `work`, with what it still wants in the cache, which may lie on
+/// the same file system.
+pub(super) fn check_rooms(
+    estimate: &Estimate,
+    work: &Path,
+    wanted: Option<&Wanted>,
+) -> Result<(), LabError> {
+    let mut beside = 0;
+    if let Some(wanted) = wanted {
+        let (cache, bytes) = (wanted.cache(), wanted.missing_bytes());
+        if is_one_file_system(work, cache) {
+            beside = bytes;
+        } else {
+            check_cache_room(bytes, &room(cache), cache)?;
+        }
+    }
+    check_room(estimate, beside, &room(work), work)
+}
+
+fn is_one_file_system(one: &Path, other: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|about| about.dev()).ok();
+    device(one).is_some_and(|number| device(other) == Some(number))
+}
+
+fn check_cache_room(needed: u64, room: &Room, folder: &Path) -> Result<(), LabError> {
+    if room.disk_bytes < needed {
+        return Err(LabError::NoCacheSpace {
+            folder: folder.to_owned(),
+            needed_mib: needed.div_ceil(MIB),
+            available_mib: room.disk_bytes / MIB,
+        });
+    }
+    Ok(())
+}
+
+/// Refuses where a guest's initramfs with its programs and trees of files, which is there until it has booted, will not
+/// find room.
+pub(super) fn check_temporary_room(
+    plan: &Plan,
+    room: &Room,
+    folder: &Path,
+) -> Result<(), LabError> {
+    // What is added to it is there by itself and in the whole.
+    let needed = BOOT_BYTES + 2 * plan.archive_bytes();
+    if room.disk_bytes < needed {
+        return Err(LabError::NoTemporarySpace {
+            folder: folder.to_owned(),
+            needed_mib: needed.div_ceil(MIB),
+            available_mib: room.disk_bytes / MIB,
+        });
+    }
+    Ok(())
+}
+
+/// The initramfs has some 110 MiB, agent and sysbench some ten.
+const BOOT_BYTES: u64 = 256 * MIB;
 const MIB: u64 = 1 << 20;
 
 /// A row of `/proc/meminfo`, bytes.
@@ -114,7 +181,32 @@ fn memory(row: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+
+    #[test]
+    fn a_full_temporary_folder_is_refused_before_a_guest_boots() {
+        let room = |disk_bytes| Room {
+            memory_bytes: 0,
+            disk_bytes,
+        };
+        let folder = Path::new("/tmp");
+        // The archive of 4,000 files has some 66 MiB.
+        for (workload, trees, said) in [
+            ("randread", 0, "/tmp: 256 MiB are needed, 255 MiB are free"),
+            (
+                "unpack-tree",
+                2 * 4_000 * (17 << 10),
+                "/tmp: 389 MiB are needed, 388 MiB are free",
+            ),
+        ] {
+            let text = format!("name = 'p'\n[[workload]]\nname = '{workload}'\n");
+            let plan = Plan::read(&text).unwrap();
+            let needed = BOOT_BYTES + trees;
+            check_temporary_room(&plan, &room(needed), folder).unwrap();
+            let error = check_temporary_room(&plan, &room(needed - 1), folder).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(said), "{text}");
+        }
+    }
 
     #[test]
     fn a_byte_too_little_is_refused_with_what_is_needed() {
@@ -126,12 +218,14 @@ mod tests {
             disk_bytes: needed,
         };
         let folder = Path::new("/results");
-        check_room(&estimate, &enough, folder).unwrap();
+        check_room(&estimate, 0, &enough, folder).unwrap();
+        let beside = check_room(&estimate, 1, &enough, folder).unwrap_err();
+        assert!(matches!(beside, LabError::NoSpace { .. }), "{beside}");
         let disk = Room {
             disk_bytes: needed - 1,
             ..enough
         };
-        let error = check_room(&estimate, &disk, folder).unwrap_err();
+        let error = check_room(&estimate, 0, &disk, folder).unwrap_err();
         let LabError::NoSpace {
             needed_mib,
             available_mib,
@@ -146,13 +240,34 @@ mod tests {
             memory_bytes: estimate.memory_bytes - 1,
             ..enough
         };
-        let error = check_room(&estimate, &memory, folder).unwrap_err();
+        let error = check_room(&estimate, 0, &memory, folder).unwrap_err();
         assert!(matches!(error, LabError::NoMemory { .. }), "{error}");
         let text = error.to_string();
         assert!(
             text.contains("1024 MiB of memory are needed, 1023 MiB"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_cache_on_another_disk_is_looked_at_by_itself() {
+        let room = Room {
+            memory_bytes: 0,
+            disk_bytes: 2 * MIB - 1,
+        };
+        let folder = Path::new("/cache");
+        check_cache_room(2 * MIB - 1, &room, folder).unwrap();
+        let error = check_cache_room(2 * MIB, &room, folder).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.ends_with("/cache: 2 MiB are needed, 1 MiB are free"),
+            "{text}"
+        );
+        let root = tempfile::tempdir().unwrap();
+        let inside = root.path().join("cache");
+        std::fs::create_dir(&inside).unwrap();
+        assert!(is_one_file_system(root.path(), &inside));
+        assert!(!is_one_file_system(root.path(), Path::new("/proc")));
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 mod base;
 mod bench;
+mod boot;
 mod counters;
 mod database;
 mod failure;
 mod fio_result;
+mod guest_data;
 mod host_guest;
 mod lab_guest;
 mod ledger;
@@ -46,20 +48,23 @@ pub use script_check::{ScriptError, check_scripts};
 pub use standing::{CellStanding, Standing, standing};
 pub use tree::TreeError;
 
+use crate::cache_dir::{self, CacheError};
 use crate::external_tool::find_program;
 use crate::guest::{Accel, GuestError};
 use crate::host_fs::kernel_has;
 use crate::initramfs::{self, InitramfsError};
 use crate::interrupt::Interrupted;
-use crate::kernel_image::{self, KernelImageError};
+use crate::kernel_image::{self, KernelImage, KernelImageError};
 use crate::named_device::NamedDevice;
 use crate::packages;
 use crate::plan::{GuestFs, Host, Monitor, Plan, Shell, sysbench};
 use crate::stack::{Aio, HostFsKind};
 use bench::RealBench;
+use boot::BootParts;
+use guest_data::{GuestData, Wanted};
 use ledger::Ledger;
 use results_folder::ResultsFolder;
-use stage::{BootParts, Guests, Parts};
+use stage::{Guests, Parts};
 
 /// A run could not go on. What fails within a cell is no such error.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +79,30 @@ pub enum LabError {
     )]
     NoSpace {
         /// Where.
+        folder: PathBuf,
+        /// MiB.
+        needed_mib: u64,
+        /// MiB.
+        available_mib: u64,
+    },
+    /// Not enough space for what a guest is booted from.
+    #[error(
+        "put what guests boot from into {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
+    )]
+    NoTemporarySpace {
+        /// Where.
+        folder: PathBuf,
+        /// MiB.
+        needed_mib: u64,
+        /// MiB.
+        available_mib: u64,
+    },
+    /// Not enough space for what is kept for guests.
+    #[error(
+        "make databases and trees of files for guests in {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
+    )]
+    NoCacheSpace {
+        /// The cache.
         folder: PathBuf,
         /// MiB.
         needed_mib: u64,
@@ -96,16 +125,27 @@ pub enum LabError {
     Base(#[from] BaseError),
     /// The databases of guests.
     #[error(transparent)]
-    Database(#[from] DatabaseError),
+    Database(#[from] Arc<DatabaseError>),
     /// The tree of small files.
     #[error(transparent)]
-    Tree(#[from] TreeError),
+    Tree(#[from] Arc<TreeError>),
+    /// The folder of what is kept for guests.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// The kernel for guests.
     #[error(transparent)]
     Kernel(#[from] KernelImageError),
-    /// What lies under some of a guest's disks.
+    /// Why a guest does not have one of its disks.
     #[error(transparent)]
-    Beneath(#[from] Arc<BaseError>),
+    Disk(#[from] Arc<LabError>),
+    /// A disk that QEMU does not take.
+    #[error("give the guest its disk {disk}: QEMU refuses it: {said}")]
+    Refused {
+        /// The disk's id.
+        disk: String,
+        /// QEMU's words.
+        said: String,
+    },
     /// The user space of guests.
     #[error(transparent)]
     Initramfs(#[from] InitramfsError),
@@ -289,14 +329,27 @@ fn run_in(
     let estimate = plan
         .estimate_inside()
         .without_recordings(plan, ledger.n_recorded());
-    machine::check_room(&estimate, &machine::room(work), work)?;
+    let schedule = plan.schedule();
+    let wanted = match plan.own_guest {
+        // It has what it has.
+        Some(_) => None,
+        None => {
+            let open = ledger.open_cells(&schedule.steps);
+            Some(Wanted::of(cache_dir::root()?, plan, &open))
+        }
+    };
+    machine::check_rooms(&estimate, work, wanted.as_ref())?;
+    if plan.own_guest.is_none() {
+        let folder = std::env::temp_dir();
+        machine::check_temporary_room(plan, &machine::room(&folder), &folder)?;
+    }
     progress(&Progress {
         n_done: 0,
         n_all: 0,
         seconds_left: 0,
         what: String::from("the guests' kernel and programs"),
     });
-    let guests = guests(plan, options, has_agent, Accel::like(ledger.accelerator()))?;
+    let mut guests = guests(plan, options, has_agent, Accel::like(ledger.accelerator()))?;
     let machine = machine::describe(&guests, options.is_inside)?;
     if !ledger.goes_on_with(&machine)? {
         progress(&Progress {
@@ -308,7 +361,16 @@ fn run_in(
         let header = first_header(plan, machine, &devices, work)?;
         ledger.write_header(header)?;
     }
-    let schedule = plan.schedule();
+    if let (Guests::Booted(parts), Some(wanted)) = (&mut guests, wanted) {
+        parts.data = wanted.obtain(&mut |what| {
+            progress(&Progress {
+                n_done: 0,
+                n_all: estimate.n_runs,
+                seconds_left: estimate.seconds,
+                what,
+            });
+        })?;
+    }
     let parts = Parts {
         guests,
         has_agent,
@@ -331,14 +393,9 @@ fn guests(
     }
     let kernel = kernel_image::obtain(&plan.guest.kernel)?;
     let in_guests = plan.cells.iter().map(|cell| cell.combination.guest_fs);
-    for fs in in_guests.collect::<BTreeSet<_>>() {
-        if !kernel.has_module(fs.module())? {
-            let release = kernel.release;
-            return Err(LabError::NoGuestFs { fs, release });
-        }
-    }
+    check_guest_kernel(&kernel, in_guests)?;
     let initramfs = initramfs::obtain(&kernel)?;
-    Ok(Guests::Booted(BootParts {
+    Ok(Guests::Booted(Box::new(BootParts {
         kernel,
         initramfs,
         agent: has_agent.then(|| options.agent.clone()),
@@ -348,7 +405,22 @@ fn guests(
         } else {
             1
         },
-    }))
+        data: GuestData::default(),
+    })))
+}
+
+/// Refuses file systems that the guests' kernel lacks.
+fn check_guest_kernel(
+    kernel: &KernelImage,
+    file_systems: impl Iterator<Item = GuestFs>,
+) -> Result<(), LabError> {
+    for fs in file_systems.collect::<BTreeSet<_>>() {
+        if !kernel.has_module(fs.module())? {
+            let release = kernel.release.clone();
+            return Err(LabError::NoGuestFs { fs, release });
+        }
+    }
+    Ok(())
 }
 
 fn first_header(

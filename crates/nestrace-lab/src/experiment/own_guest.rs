@@ -150,18 +150,19 @@ pub(super) struct OwnGuestWithDisks {
 }
 
 impl OwnGuestWithDisks {
-    /// Gives a running guest its disks.
-    pub(super) fn attach(guest: &OwnGuest, disks: &[DiskSpec]) -> Result<Self, OwnGuestError> {
+    /// A running guest, without disks of the lab's yet.
+    pub(super) fn of(guest: &OwnGuest) -> Result<Self, OwnGuestError> {
         let hotplug = hotplug::of(guest);
-        let this = Self {
+        Ok(Self {
             guest: guest.clone(),
             name: hotplug.name()?,
             hotplug,
-        };
-        for disk in disks {
-            this.hotplug.attach(disk)?;
-        }
-        Ok(this)
+        })
+    }
+
+    /// Gives it a disk.
+    pub(super) fn attach(&mut self, disk: &DiskSpec) -> Result<(), OwnGuestError> {
+        self.hotplug.attach(disk)
     }
 
     /// Its name, as `nestrace guests` has it.

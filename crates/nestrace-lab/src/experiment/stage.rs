@@ -8,9 +8,9 @@ use std::time::Duration;
 use nestrace_report::lab::CellRun;
 
 use super::LabError;
-use super::base::{Attached, Base, BaseError, disk_id};
+use super::base::{Attached, Base};
+use super::boot::{BootParts, boot};
 use super::counters::Snapshot;
-use super::database;
 use super::failure::{self, FailedScript};
 use super::fio_result::FioResult;
 use super::lab_guest::LabGuest;
@@ -19,33 +19,16 @@ use super::real_tool_result;
 use super::recorder::Recorder;
 use super::scripts::{measure_script, prepare_script, unmount_script};
 use super::sysbench_result::SysbenchResult;
-use super::tree;
-use crate::external_tool::{find_program, last_lines};
-use crate::guest::{Accel, Guest, GuestSpec};
-use crate::initramfs::{self, Initramfs, InitramfsError};
+use crate::external_tool::last_lines;
 use crate::interrupt;
-use crate::kernel_image::KernelImage;
 use crate::named_device::NamedDevice;
-use crate::plan::workload::{self, Action, OUTPUT, Workload};
+use crate::plan::workload::{Action, OUTPUT, Workload};
 use crate::plan::{Batch, OwnGuest, Plan, PlannedCell};
-use crate::qemu_command::shared_folder;
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(420);
 /// A look at what a script has said.
 const LOOK_PATIENCE: Duration = Duration::from_secs(20);
-
-/// What guests are booted from.
-#[derive(Debug)]
-pub(super) struct BootParts {
-    pub(super) kernel: KernelImage,
-    pub(super) initramfs: Initramfs,
-    /// The agent, where the plan wants one.
-    pub(super) agent: Option<PathBuf>,
-    pub(super) accel: Accel,
-    /// How many times longer than usual everything may take.
-    pub(super) patience: u32,
-}
 
 /// What stages are made from.
 #[derive(Debug)]
@@ -61,7 +44,7 @@ pub(super) struct Parts {
 #[derive(Debug)]
 pub(super) enum Guests {
     /// The lab boots them.
-    Booted(BootParts),
+    Booted(Box<BootParts>),
     /// One of the user's runs.
     Own(OwnGuest),
 }
@@ -75,8 +58,9 @@ pub(super) struct Stage {
     /// The images of a guest of the user's.
     images: BTreeMap<usize, PathBuf>,
     bases: Vec<Base>,
-    /// What could not be made, with the disks that would lie on it.
-    broken: Vec<(Vec<usize>, Arc<BaseError>)>,
+    /// Disks that the guest does not have, because they or what lies under them could not be made, or because QEMU
+    /// refuses them.
+    missing: Vec<(Vec<usize>, Arc<LabError>)>,
     agent_runs: bool,
     has_agent: bool,
 }
@@ -91,38 +75,57 @@ impl Stage {
     ) -> Result<Self, LabError> {
         let needs = batch.bases(plan.image_bytes);
         let mut bases = Vec::new();
-        let mut broken = Vec::new();
+        let mut missing: Vec<(Vec<usize>, Arc<LabError>)> = Vec::new();
         let mut disks = Vec::new();
         for (place, need) in needs.iter().enumerate() {
-            let made = Base::create(need, parts.devices.get(place), work)
-                .and_then(|base| Ok((base.disks(batch, plan.image_bytes)?, base)));
-            match made {
-                Ok((on_it, base)) => {
-                    disks.extend(on_it);
-                    bases.push(base);
-                }
+            let base = match Base::create(need, parts.devices.get(place), work) {
+                Ok(base) => base,
                 Err(error) => {
                     interrupt::check()?;
-                    broken.push((need.disks.clone(), Arc::new(error)));
+                    missing.push((need.disks.clone(), Arc::new(error.into())));
+                    continue;
+                }
+            };
+            for (number, made) in base.disks(batch, plan.image_bytes) {
+                match made {
+                    Ok(attached) => disks.push((number, attached)),
+                    Err(error) => {
+                        interrupt::check()?;
+                        missing.push((vec![number], Arc::new(error.into())));
+                    }
                 }
             }
+            bases.push(base);
         }
-        if let (true, Some((_, error))) = (bases.is_empty(), broken.first()) {
+        if let (true, Some((_, error))) = (bases.is_empty(), missing.first()) {
             return Err(Arc::clone(error).into());
         }
         disks.sort_by_key(|(number, _)| *number);
         let mut images = BTreeMap::new();
         let (guest, accelerator) = match &parts.guests {
-            Guests::Booted(boot_parts) => boot(plan, boot_parts, disks, work)?,
+            Guests::Booted(boot_parts) => {
+                let booted = boot(plan, boot_parts, disks)?;
+                let refused = booted.refused.into_iter();
+                missing.extend(refused.map(|(number, error)| (vec![number], Arc::new(error))));
+                let guest = LabGuest::Booted(Box::new(booted.guest));
+                (guest, booted.accelerator)
+            }
             Guests::Own(own) => {
-                let mut specs = Vec::new();
+                let mut guest = OwnGuestWithDisks::of(own)?;
                 for (number, attached) in disks {
-                    if let Attached::Disk(disk) = attached {
-                        images.insert(number, disk.image.clone());
-                        specs.push(disk);
+                    let Attached::Disk(disk) = attached else {
+                        continue;
+                    };
+                    match guest.attach(&disk) {
+                        Ok(()) => {
+                            images.insert(number, disk.image);
+                        }
+                        Err(error) => {
+                            interrupt::check()?;
+                            missing.push((vec![number], Arc::new(error.into())));
+                        }
                     }
                 }
-                let guest = OwnGuestWithDisks::attach(own, &specs)?;
                 (LabGuest::Own(guest), own_guest::accelerator(own)?)
             }
         };
@@ -131,7 +134,7 @@ impl Stage {
             accelerator,
             images,
             bases,
-            broken,
+            missing,
             agent_runs: false,
             has_agent: parts.has_agent,
         })
@@ -139,8 +142,8 @@ impl Stage {
 
     /// Why a disk is not there, if it is not.
     pub(super) fn objection(&self, disk: usize) -> Option<LabError> {
-        let mut broken = self.broken.iter();
-        let (_, error) = broken.find(|(disks, _)| disks.contains(&disk))?;
+        let mut missing = self.missing.iter();
+        let (_, error) = missing.find(|(disks, _)| disks.contains(&disk))?;
         Some(Arc::clone(error).into())
     }
 
@@ -214,58 +217,6 @@ impl Stage {
         let log = format!("{}\n{said}", look.unwrap_or_default().trim_end());
         failure::with_log(error, log)
     }
-}
-
-/// A guest with these disks and folders, and what executes it.
-fn boot(
-    plan: &Plan,
-    parts: &BootParts,
-    disks: Vec<(usize, Attached)>,
-    work: &Path,
-) -> Result<(LabGuest, &'static str), LabError> {
-    let name = format!("nestrace-lab-{}", std::process::id());
-    let mut spec = GuestSpec::new(name, &parts.kernel, &parts.initramfs);
-    for (number, attached) in disks {
-        match attached {
-            Attached::Disk(disk) => spec.disks.push(disk),
-            Attached::Folder(folder) => {
-                let arguments = shared_folder(&folder, &disk_id(number), "");
-                spec.extra_arguments.extend(arguments);
-            }
-        }
-    }
-    spec.disks.extend(database::disk(plan, work)?);
-    spec.memory_mib = plan.guest.memory_mib;
-    spec.vcpus = plan.guest.vcpus;
-    spec.accel = parts.accel;
-    spec.patience = parts.patience;
-    spec.files = files(plan, parts, work)?;
-    spec.agent.clone_from(&parts.agent);
-    let guest = Guest::boot(spec)?;
-    let answer = guest.qmp("query-kvm", serde_json::Value::Null);
-    let is_kvm = answer.is_ok_and(|answer| answer["enabled"] == true);
-    Ok((
-        LabGuest::Booted(Box::new(guest)),
-        if is_kvm { "kvm" } else { "tcg" },
-    ))
-}
-
-/// The agent's libraries, where it has any, sysbench with its own, and the trees that workloads unpack.
-fn files(plan: &Plan, parts: &BootParts, work: &Path) -> Result<Vec<(String, PathBuf)>, LabError> {
-    let mut files = Vec::new();
-    if let Some(agent) = &parts.agent {
-        files.extend(initramfs::libraries_in_place(agent));
-    }
-    for name in plan.guest_programs() {
-        let program =
-            find_program(name).ok_or_else(|| InitramfsError::NoProgram(name.to_owned()))?;
-        files.extend(initramfs::libraries_in_place(&program));
-        files.push((format!("/usr/bin/{name}"), program));
-    }
-    for entries in plan.trees() {
-        files.push((workload::tree(entries), tree::archive(work, entries)?));
-    }
-    Ok(files)
 }
 
 /// Nothing of the preparation is left to be written, or in the host's page cache.

@@ -288,11 +288,22 @@ fn with_baselines(wanted: Vec<(Combination, &Workload)>) -> Vec<PlannedCell> {
     cells
 }
 
+/// Axes of the image and of what it lies on, which a bare device has not.
+const OF_IMAGE: [Axis; 4] = [
+    Axis::Format,
+    Axis::Preallocation,
+    Axis::Placement,
+    Axis::HostMountOptions,
+];
+
 /// The axes that tell cells apart, besides the two file systems.
 fn varying<'c>(combinations: impl Iterator<Item = &'c Combination>) -> Vec<Axis> {
-    let nested: Vec<&Combination> = combinations.filter(|one| !one.is_bare()).collect();
+    let wanted: Vec<&Combination> = combinations.collect();
+    let bare: Vec<Combination> = wanted.iter().map(|one| one.baseline()).collect();
     let varies = |axis: &&Axis| {
-        let mut words = nested.iter().map(|combination| combination.word(**axis));
+        let nested = wanted.iter().filter(|one| !one.is_bare()).copied();
+        let bare = bare.iter().filter(|_| !OF_IMAGE.contains(axis));
+        let mut words = nested.chain(bare).map(|one| one.word(**axis));
         let first = words.next();
         words.any(|word| Some(word) != first)
     };
@@ -302,14 +313,8 @@ fn varying<'c>(combinations: impl Iterator<Item = &'c Combination>) -> Vec<Axis>
 /// `ext4-on-xfs-qcow2-none-mailserver`.
 fn id(combination: &Combination, varying: &[Axis], workload: Option<&str>) -> String {
     let mut id = format!("{}-on-{}", combination.guest_fs, combination.host.word());
-    let of_image = [
-        Axis::Format,
-        Axis::Preallocation,
-        Axis::Placement,
-        Axis::HostMountOptions,
-    ];
     for axis in varying {
-        if combination.is_bare() && of_image.contains(axis) {
+        if combination.is_bare() && OF_IMAGE.contains(axis) {
             continue;
         }
         let word = combination.word(*axis);
@@ -353,4 +358,74 @@ fn unique(cells: &[PlannedCell], id: String) -> String {
         .map(numbered)
         .find(|id| !taken(id))
         .unwrap_or(id.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use nestrace_report::lab::RunHeader;
+
+    use crate::plan::Plan;
+
+    fn ids(text: &str) -> Vec<String> {
+        let plan = Plan::read(text).unwrap();
+        plan.cells.into_iter().map(|cell| cell.id).collect()
+    }
+
+    #[test]
+    fn cells_on_the_bare_device_are_told_apart_by_what_varies_there() {
+        for (axes, expected) in [
+            (
+                "host_fs = 'bd'\nbus = ['ide', 'virtio']",
+                ["ext4-on-bd-ide", "ext4-on-bd-virtio"].as_slice(),
+            ),
+            (
+                "host_fs = 'bd'\nguest_scheduler = ['default', 'bfq']\nguest_mount_options = ['', 'noatime']",
+                &[
+                    "ext4-on-bd",
+                    "ext4-on-bd-guest-noatime",
+                    "ext4-on-bd-guest-bfq",
+                    "ext4-on-bd-guest-bfq-guest-noatime",
+                ],
+            ),
+            (
+                "host_fs = 'xfs'\n[[include]]\nhost_fs = 'bd'\ncache = 'writeback'\naio = 'threads'",
+                &[
+                    "ext4-on-bd-none-native",
+                    "ext4-on-xfs-none-native",
+                    "ext4-on-bd-writeback-threads",
+                ],
+            ),
+            // What a folder is compared with has the host's options, in the guest.
+            (
+                "guest_fs = '9p'\nhost_fs = 'xfs'\nhost_mount_options = ['', 'noatime']",
+                &[
+                    "xfs-on-bd",
+                    "9p-on-xfs",
+                    "xfs-on-bd-guest-noatime",
+                    "9p-on-xfs-host-noatime",
+                ],
+            ),
+        ] {
+            assert_eq!(
+                ids(&format!(
+                    "name = 'p'\n[axes]\n{axes}\n[[workload]]\nname = 'randwrite'\n"
+                )),
+                expected,
+                "{axes}"
+            );
+        }
+    }
+
+    /// Finished results are gone on with by name.
+    #[test]
+    fn cells_have_the_names_that_they_had() {
+        let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/lab");
+        for run in ["fast12", "image-format-cache-bus", "reiserfs-jfs"] {
+            let text = |file: &str| std::fs::read_to_string(lab.join(run).join(file)).unwrap();
+            let header: RunHeader = serde_json::from_str(&text("run.json")).unwrap();
+            assert_eq!(ids(&text("plan.toml")), header.cells, "{run}");
+        }
+    }
 }

@@ -198,11 +198,17 @@ impl Combination {
     }
 
     /// Whether the first who writes to the image finds it otherwise than the next: its blocks have a place, and no
-    /// discard takes back what was written to them. btrfs moves what is written again, wherever it was put at first.
+    /// discard takes back what was written to them: jfs and reiserfs punch no holes. btrfs moves what is written again,
+    /// wherever it was put at first.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
-        if self.is_bare() || self.is_thin() || self.is_passed_through() {
+        if self.is_bare() || self.is_passed_through() {
             return false;
+        }
+        if self.is_thin() {
+            return [HostFsKind::Jfs, HostFsKind::Reiserfs]
+                .map(Host::Fs)
+                .contains(&self.host);
         }
         let is_written = [Preallocation::Off, Preallocation::Full].contains(&self.preallocation)
             || self.placement != Placement::Sparse;
@@ -407,5 +413,21 @@ mod tests {
                 .set(Axis::GuestMountOptions, "rw; reboot")
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_sparse_image_is_used_up_where_no_hole_can_be_punched() {
+        for (host, placement, is_used_up) in [
+            ("jfs", "sparse", true),
+            ("reiserfs", "sparse", true),
+            ("reiserfs", "preallocated", false),
+            ("ext3", "sparse", false),
+            ("bd", "sparse", false),
+        ] {
+            let mut combination = Combination::default();
+            combination.set(Axis::HostFs, host).unwrap();
+            combination.set(Axis::Placement, placement).unwrap();
+            assert_eq!(combination.is_used_up(), is_used_up, "{host} {placement}");
+        }
     }
 }

@@ -13,14 +13,20 @@ pub struct FileIo {
     pub block_bytes: u64,
 }
 
+/// The file is laid out in blocks of 1 MiB, where its size is a multiple of that.
+const LAYOUT_BLOCK_BITS: u32 = 20;
+
 /// Its tests.
 pub const MODES: [&str; 6] = ["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"];
 
 impl FileIo {
-    /// Shell that lays out the file.
+    /// Shell that lays out the file: in large blocks through the page cache, so that it lies on the disk in the same
+    /// way whatever the test's blocks are.
     #[must_use]
     pub fn prepare_script(&self, scale: &Scale) -> String {
-        let prepare = sysbench::run(&self.command(scale, "prepare"));
+        // sysbench writes whole blocks.
+        let block = 1 << scale.data_bytes.trailing_zeros().min(LAYOUT_BLOCK_BITS);
+        let prepare = sysbench::run(&self.command(scale, block, "prepare"));
         format!("cd {FOLDER}\n{prepare}\ncd /")
     }
 
@@ -28,16 +34,17 @@ impl FileIo {
     #[must_use]
     pub fn measure_script(&self, scale: &Scale, warm_up: u32, seconds: u32) -> String {
         sysbench::measure(format!("cd {FOLDER}"), warm_up, seconds, |seconds| {
-            let run = format!("--time={seconds} --events=0 --histogram=on run");
-            self.command(scale, &run)
+            let run =
+                format!("--file-extra-flags=direct --time={seconds} --events=0 --histogram=on run");
+            self.command(scale, self.block_bytes, &run)
         })
     }
 
-    fn command(&self, scale: &Scale, what: &str) -> String {
-        let (mode, block, total) = (&self.mode, self.block_bytes, scale.data_bytes);
+    fn command(&self, scale: &Scale, block_bytes: u64, what: &str) -> String {
+        let (mode, total) = (&self.mode, scale.data_bytes);
         format!(
             "{PROGRAM} fileio --file-num=1 --file-total-size={total} --file-test-mode={mode} \
-             --file-block-size={block} --file-io-mode=sync --file-extra-flags=direct {what}"
+             --file-block-size={block_bytes} --file-io-mode=sync {what}"
         )
     }
 }
@@ -66,16 +73,22 @@ mod tests {
             mode: String::from("rndrd"),
             block_bytes: bytes("4k").unwrap(),
         };
-        let common = "--file-total-size=100663296 --file-test-mode=rndrd --file-block-size=4096";
+        let file = "--file-num=1 --file-total-size=100663296 --file-test-mode=rndrd";
         let prepare = test.prepare_script(&scale);
-        assert!(
-            prepare.contains(common) && prepare.contains(" prepare >"),
-            "{prepare}"
-        );
+        let large = format!("{file} --file-block-size=1048576 --file-io-mode=sync prepare >");
+        assert!(prepare.contains(&large), "{prepare}");
+        let odd = Scale {
+            data_bytes: (1 << 20) + (3 << 13),
+            ..scale
+        };
+        let prepare = test.prepare_script(&odd);
+        assert!(prepare.contains("--file-block-size=8192 "), "{prepare}");
         let measure = test.measure_script(&scale, 1, 3);
         let runs: Vec<&str> = measure.lines().skip(1).collect();
         assert!(runs[0].contains("--time=1 ") && runs[1].contains("--time=3 "));
-        assert!(runs.iter().all(|run| run.contains(common)), "{measure}");
+        let same =
+            format!("{file} --file-block-size=4096 --file-io-mode=sync --file-extra-flags=direct");
+        assert!(runs.iter().all(|run| run.contains(&same)), "{measure}");
         assert_eq!(test.measure_script(&scale, 0, 3).lines().count(), 2);
     }
 

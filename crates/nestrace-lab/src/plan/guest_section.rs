@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::error::PlanError;
 use super::section::Section;
 use super::workload::Action;
-use super::{GuestFs, PlannedCell};
+use super::{GuestFs, PlannedCell, programs};
 use crate::stack::Bus;
 
 /// Its name.
@@ -14,7 +14,7 @@ const DOMAIN: &str = "domain";
 const QMP: &str = "qmp";
 const SSH: &str = "ssh";
 /// What only guests that the lab boots have.
-const OF_BUILT_GUESTS: [&str; 3] = ["memory", "vcpus", "kernel"];
+const OF_BUILT_GUESTS: [&str; 4] = ["memory", "vcpus", "kernel", programs::KEY];
 
 /// A guest of the user's.
 #[derive(Clone, Debug, PartialEq, Eq)]

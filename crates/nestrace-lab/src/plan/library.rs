@@ -51,6 +51,8 @@ pub struct Choice<'t> {
     pub block_size: Option<&'t str>,
     /// Connections of a database.
     pub threads: Option<u32>,
+    /// Bytes of the disk, which bound how many files there can be; `None` where it is not known.
+    pub image_bytes: Option<u64>,
 }
 
 /// A workload by its name.
@@ -59,7 +61,9 @@ pub fn named(name: &str, scale: Scale, choice: Choice<'_>) -> Option<Workload> {
     let Choice {
         block_size,
         threads,
+        image_bytes,
     } = choice;
+    let n_files = n_small_files(&scale, image_bytes);
     let (model, test) = name.split_once('-').unwrap_or((name, ""));
     let (note, metric, action) = match (model, test) {
         ("seqread" | "seqwrite" | "randread" | "randwrite", "") => {
@@ -69,9 +73,9 @@ pub fn named(name: &str, scale: Scale, choice: Choice<'_>) -> Option<Workload> {
         ("iozone", test) => iozone(test, &scale, block_size.unwrap_or("64k"))?,
         ("sysbench", mode) => sysbench(mode, block_size.unwrap_or("16k"))?,
         ("oltp", test) => database(test, &scale, threads.unwrap_or(CONNECTIONS))?,
-        ("create", "files") => create_files(&scale),
-        ("open", "files") => open_files(&scale),
-        ("fsck", "files") => fsck_files(&scale),
+        ("create", "files") => create_files(n_files),
+        ("open", "files") => open_files(n_files),
+        ("fsck", "files") => fsck_files(n_files),
         ("unpack", "tree") => unpack_tree(&scale),
         _ => return None,
     };
@@ -89,6 +93,7 @@ pub fn named(name: &str, scale: Scale, choice: Choice<'_>) -> Option<Workload> {
             ("iozone", test) => real_tool::iozone(test, &scale, block_size.unwrap_or("64k")),
             _ => None,
         },
+        places: Vec::new(),
     })
 }
 
@@ -317,21 +322,30 @@ fn seconds(n: u64) -> u32 {
     10 + (n / FILES_PER_SECOND) as u32
 }
 
-/// A file of 2 bytes for each 4 KiB of the scale's data.
-fn n_small_files(scale: &Scale) -> u64 {
-    (scale.data_bytes >> 12).clamp(FOLDERS, 1_000_000)
+/// mke2fs makes an inode for so many bytes of a disk, at least, and no more later.
+const BYTES_OF_AN_INODE: u64 = 16 << 10;
+/// Inodes that mke2fs takes for itself.
+const OWN_INODES: u64 = 11;
+
+/// A file of 2 bytes for each 4 KiB of the scale's data, as far as every file system has an inode for each; as many
+/// in each folder.
+fn n_small_files(scale: &Scale, image_bytes: Option<u64>) -> u64 {
+    let inodes = image_bytes.map_or(u64::MAX, |bytes| bytes / BYTES_OF_AN_INODE);
+    let most = inodes.saturating_sub(FOLDERS + OWN_INODES).min(1_000_000);
+    let n = (scale.data_bytes >> 12).min(most) / FOLDERS * FOLDERS;
+    n.max(FOLDERS)
 }
 
+/// What was not made does not count: a loop goes on where nothing can be made any more.
 fn make_files(n: u64) -> String {
     let each = n / FOLDERS;
     format!(
-        "d=0; while [ $d -lt {FOLDERS} ]; do mkdir d$d; i=0; while [ $i -lt {each} ]; do \
-         echo a > d$d/f$i; i=$((i + 1)); done; d=$((d + 1)); done"
+        "d=0; while [ $d -lt {FOLDERS} ]; do mkdir d$d || exit 1; i=0; while [ $i -lt {each} ]; do \
+         echo a > d$d/f$i || exit 1; i=$((i + 1)); done; d=$((d + 1)); done"
     )
 }
 
-fn create_files(scale: &Scale) -> Parts {
-    let n = n_small_files(scale) / FOLDERS * FOLDERS;
+fn create_files(n: u64) -> Parts {
     let script = Script {
         measure: format!("{}; sync", make_files(n)),
         operations: n,
@@ -344,8 +358,7 @@ fn create_files(scale: &Scale) -> Parts {
     (note, Metric::OperationsPerSecond, Action::Script(script))
 }
 
-fn open_files(scale: &Scale) -> Parts {
-    let n = n_small_files(scale) / FOLDERS * FOLDERS;
+fn open_files(n: u64) -> Parts {
     let script = Script {
         prepare: make_files(n),
         measure: format!(
@@ -361,8 +374,7 @@ fn open_files(scale: &Scale) -> Parts {
     (note, Metric::OperationsPerSecond, Action::Script(script))
 }
 
-fn fsck_files(scale: &Scale) -> Parts {
-    let n = n_small_files(scale) / FOLDERS * FOLDERS;
+fn fsck_files(n: u64) -> Parts {
     let script = Script {
         prepare: format!(
             "{}; cd /; umount {}",
@@ -424,6 +436,40 @@ mod tests {
             "oltp-delete",
         ] {
             assert_eq!(named(other, scale, Choice::default()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn there_is_an_inode_for_each_small_file() {
+        let n = |data_size: &str, image_size: &str| {
+            let text = format!(
+                "name = 'p'\nimage_size = '{image_size}'\ndata_size = '{data_size}'\n\
+                 [[workload]]\nname = 'create-files'\n"
+            );
+            let plan = super::super::Plan::read(&text).unwrap();
+            match &plan.cells[0].workload.action {
+                Action::Script(script) => script.operations,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(n("16M", "1G"), 4_050);
+        // 65,536 inodes and 32,768, of which folders and the file system itself have some.
+        assert_eq!((n("512M", "1G"), n("128M", "512M")), (65_450, 32_700));
+        assert_eq!(n("1M", "128M"), 250);
+    }
+
+    #[test]
+    fn files_that_cannot_be_made_end_their_loop() {
+        use crate::external_tool::{Tool, ToolError};
+
+        // A file where a folder should be, and a folder in place of a file.
+        for there in [": > d3", "mkdir -p d3/f1; mkdir() { command mkdir -p $1; }"] {
+            let folder = tempfile::tempdir().unwrap();
+            let script = format!("{there}\n(\n{}; sync\n); exit $?", make_files(100));
+            let made = Tool::new("sh").args(["-c", &script]);
+            let made = made.current_dir(folder.path()).run();
+            assert!(matches!(made, Err(ToolError::Failed { .. })), "{made:?}");
+            assert!(folder.path().join("d2/f1").exists() && !folder.path().join("d4").exists());
         }
     }
 

@@ -31,6 +31,7 @@ mod guest_section;
 mod host_section;
 pub mod library;
 pub mod oltp;
+mod programs;
 mod reader;
 pub mod real_tool;
 mod schedule;
@@ -45,6 +46,7 @@ pub use combination::Combination;
 pub use error::{Place, PlanError};
 pub use estimate::Estimate;
 pub use guest_section::{Monitor, OwnGuest, Shell};
+pub use programs::{Program, place_in_guest};
 pub(crate) use schedule::shuffled;
 pub use schedule::{BaseNeed, Batch, GuestDisk, Kind, Schedule, Step};
 pub use workload::{Upgrade, Workload};
@@ -73,6 +75,8 @@ pub struct Plan {
     pub image_bytes: u64,
     /// The guests that are booted.
     pub guest: GuestSize,
+    /// Programs that they get besides what all have.
+    pub programs: Vec<Program>,
     /// A running guest of the user's, in place of them.
     pub own_guest: Option<OwnGuest>,
     /// Devices that the user named for host file systems and bare disks; none where the lab makes its own.
@@ -158,15 +162,17 @@ impl Plan {
         self
     }
 
-    /// Programs that its workloads need in a guest, and that are not in every guest.
+    /// Programs that its workloads need in a guest and that are not in every guest, and those that it names itself.
     #[must_use]
-    pub fn guest_programs(&self) -> BTreeSet<&'static str> {
+    pub fn guest_programs(&self) -> BTreeSet<&str> {
         let workloads = self.cells.iter().map(|cell| &cell.workload);
         let own = workloads.filter(|workload| {
             use workload::Action;
             matches!(workload.action, Action::FileIo(_) | Action::RealTool(_))
         });
-        own.map(Workload::program).collect()
+        let mut programs: BTreeSet<&str> = own.map(Workload::program).collect();
+        programs.extend(self.programs.iter().map(|program| program.word.as_str()));
+        programs
     }
 
     /// Entries of the trees of small files that its workloads unpack.

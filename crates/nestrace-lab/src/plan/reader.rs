@@ -12,10 +12,10 @@ use super::error::{PlanError, suggestion};
 use super::section::{Placed, Section};
 use super::workload_section::{self, plain_name};
 use super::{GuestSize, Plan, PlannedCell};
-use super::{guest_section, host_section};
+use super::{guest_section, host_section, programs};
 use crate::stack::GuestFsKind;
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "name",
     "about",
     "experiment",
@@ -30,6 +30,7 @@ const KEYS: [&str; 21] = [
     "vcpus",
     "kernel",
     "agent",
+    programs::KEY,
     "axes",
     workload_section::TABLE,
     "exclude",
@@ -137,6 +138,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
             kernel: kernel(&top)?,
             has_agent: top.boolean("agent")?.unwrap_or(true),
         },
+        programs: programs::read(&top)?,
         own_guest,
         devices: host.devices,
         host_in_guest: host.is_in_guest,

@@ -6,6 +6,7 @@
 use nestrace_report::lab::Metric;
 
 use super::axes::GuestFs;
+use super::error::Place;
 use super::file_io::FileIo;
 use super::oltp::Oltp;
 use super::real_tool::{Figures, RealTool};
@@ -42,6 +43,8 @@ pub struct Workload {
     pub upgrade: Option<Upgrade>,
     /// The program that it comes from, which does it where it is found.
     pub model: Option<RealTool>,
+    /// Where the plan has words of its own for shell or fio: `command`, `prepare` and `fio`.
+    pub places: Vec<(&'static str, Place)>,
 }
 
 /// The upgrade of an ext3 to ext4 without loss, by `tune2fs` and `e2fsck`, and which files are measured then.
@@ -163,9 +166,9 @@ impl Workload {
         match self.upgrade {
             None => layout,
             Some(Upgrade::NewFiles) => format!("{UPGRADE}\n{layout}"),
-            // Unmounting empties the page cache.
+            // Unmounting empties the page cache; lost+found is no file.
             Some(Upgrade::OldFiles) if self.is_warm() => {
-                format!("{layout}\n{UPGRADE}\ncat {FOLDER}/* > /dev/null")
+                format!("{layout}\n{UPGRADE}\nfind {FOLDER} -type f -exec cat {{}} + > /dev/null")
             }
             Some(Upgrade::OldFiles) => format!("{layout}\n{UPGRADE}"),
         }
@@ -273,7 +276,7 @@ impl Workload {
 
 impl FioJobs {
     /// fio's command line. Options after a job's name are the job's, those before are everybody's.
-    fn arguments(&self, scale: &Scale, seconds: Option<u32>) -> String {
+    pub(crate) fn arguments(&self, scale: &Scale, seconds: Option<u32>) -> String {
         let time = if self.is_timed {
             let runtime = seconds.unwrap_or(scale.seconds);
             let ramp = seconds.map_or(scale.warm_up_seconds, |_| 0);
@@ -315,6 +318,7 @@ mod tests {
             }),
             upgrade: None,
             model: None,
+            places: Vec::new(),
         };
         let timed = workload.measure_script(None);
         assert!(timed.contains("--runtime=10 --ramp_time=2"), "{timed}");

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use nestrace_report::lab::Metric;
 
-use super::error::{PlanError, suggestion};
+use super::error::{Place, PlanError, suggestion};
 use super::file_io;
 use super::library::{self, Choice};
 use super::oltp::OWN_BYTES;
@@ -62,7 +62,8 @@ pub(super) fn read(
 ) -> Result<Vec<Workload>, PlanError> {
     let mut workloads: Vec<Workload> = Vec::new();
     for (section, place) in top.sections(TABLE)? {
-        let workload = workload(&section, &place, scale, image_bytes)?;
+        let mut workload = workload(&section, &place, scale, image_bytes)?;
+        workload.places = places(&section);
         if workloads.iter().any(|known| known.name == workload.name) {
             let message = format!("the workload \"{}\" is there twice", workload.name);
             return Err(section.error(&place, message));
@@ -75,6 +76,13 @@ pub(super) fn read(
         return Err(top.error(&(0..0), message));
     }
     Ok(workloads)
+}
+
+/// Where a shell or fio may find something wrong.
+fn places(section: &Section<'_>) -> Vec<(&'static str, Place)> {
+    let keys = ["prepare", "command", "fio"].into_iter();
+    let place = |key| Some((key, Place::of(section.text, section.place(key)?.start)));
+    keys.filter_map(place).collect()
 }
 
 fn workload(
@@ -131,6 +139,7 @@ fn workload(
     let choice = Choice {
         block_size: block_size(section, used, &scale)?,
         threads: section.number("threads", 1..=512)?.map(|n| n as u32),
+        image_bytes: Some(image_bytes),
     };
     let mut workload = match library::named(used, scale, choice) {
         Some(workload) => workload,
@@ -145,7 +154,7 @@ fn workload(
     };
     unused(section, unused_keys(used, &workload.action), used)?;
     if let (Some((options, span)), Action::Fio(jobs)) = (fio, &mut workload.action) {
-        if options.contains(['\n', '`', '$', ';', '|', '&', '<', '>']) {
+        if options.contains(['\n', '`', '$', ';', '|', '&', '<', '>', '#']) {
             return Err(section.error(&span, "fio has options of fio and nothing for a shell"));
         }
         jobs.options = options.to_owned();
@@ -277,6 +286,7 @@ fn own_fio(scale: Scale) -> Workload {
         action: Action::Fio(jobs),
         upgrade: None,
         model: None,
+        places: Vec::new(),
     }
 }
 
@@ -309,6 +319,7 @@ fn command(
         action: Action::Script(script),
         upgrade: None,
         model: None,
+        places: Vec::new(),
     })
 }
 

@@ -171,6 +171,10 @@ fn workloads_are_the_librarys_or_ones_own() {
         ),
         ("name = 'a'\nuse = 'seqread'\ncommand = 'ls'", "not both"),
         (
+            "name = 'a'\nfio = '--rw=read # --bs=4k'",
+            "fio has options of fio and nothing for a shell",
+        ),
+        (
             "name = 'a'\nfio = '--rw=read; reboot'",
             "nothing for a shell",
         ),

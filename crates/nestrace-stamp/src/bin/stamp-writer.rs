@@ -1,5 +1,5 @@
 //! Writes every block of a disk in random order, some of them again and again, each write stamped
-//! with its address and serial number; see [`nestrace_lab::stamp`].
+//! with its address and serial number; see [`nestrace_stamp`].
 //!
 //! ```text
 //! stamp-writer device=/dev/vda log=/tmp/stamps.csv bytes=33554432 [block=4096] [threads=4]
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-use nestrace_lab::stamp::{Deed, SECTOR_BYTES, Stamp, Write};
+use nestrace_stamp::{Deed, SECTOR_BYTES, Stamp, Write};
 use nix::time::{ClockId, clock_gettime};
 
 /// Bytes of a page.
