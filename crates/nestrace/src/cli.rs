@@ -1,10 +1,14 @@
 //! The command line: one definition gives parsing, help, completions and the man page.
 
+mod values;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use nestrace_record::agent::Choice;
+
+use values::{interval, ring_size, seconds, size, stories};
 
 /// Traces and explains the I/O of a virtual machine's disks through every layer of the host.
 #[derive(Debug, Parser)]
@@ -375,6 +379,9 @@ pub enum LabCommand {
     /// Show what a plan would run, how long it takes and how much room it needs.
     Plan(LabPlanArgs),
     /// Run a plan, or go on with it; needs root.
+    ///
+    /// What guests are made of (kernel, programs, databases) is kept in $XDG_CACHE_HOME/nestrace or
+    /// ~/.cache/nestrace, which may be deleted.
     Run(LabRunArgs),
     /// Compare what was run, and write report.html, report.json and report.csv beside it.
     Report(LabReportArgs),
@@ -441,63 +448,6 @@ pub struct ManArgs {
     pub dir: Option<PathBuf>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('s').unwrap_or(text);
-    match number.parse::<f64>() {
-        Ok(value) if (0.0..=1e9).contains(&value) => Ok(value),
-        _ => Err("give seconds, such as 10 or 2.5".to_owned()),
-    }
-}
-
-/// Of no length, or of less than the kernel's clock tells apart, none would ever end.
-fn interval(text: &str) -> Result<f64, String> {
-    let value = seconds(text)?;
-    if value >= 1e-9 {
-        Ok(value)
-    } else {
-        Err("give more than 0 seconds, such as 1 or 0.1".to_owned())
-    }
-}
-
-fn stories(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(n) if (1..=100_000).contains(&n) => Ok(n),
-        _ => Err("give a number from 1 to 100000".to_owned()),
-    }
-}
-
-fn size(text: &str) -> Result<u64, String> {
-    let wrong = || "give a size such as 500M or 2G".to_owned();
-    let text = text.trim_end_matches("iB").trim_end_matches('B');
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text
-        .get(digits.len()..)
-        .unwrap_or_default()
-        .to_ascii_uppercase()
-        .as_str()
-    {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number
-        .checked_mul(1 << shift)
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(wrong)
-}
-
-fn ring_size(text: &str) -> Result<u32, String> {
-    let bytes = size(text)?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|bytes| bytes.is_power_of_two() && (4096..=1 << 30).contains(bytes))
-        .ok_or_else(|| "give a power of two from 4K to 1G".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -507,42 +457,5 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes_and_times_are_read_or_refused() {
-        for (text, expected) in [
-            ("4096", Some(4096)),
-            ("4K", Some(4096)),
-            ("2MiB", Some(2 << 20)),
-            ("1GB", Some(1 << 30)),
-            ("0", None),
-            ("", None),
-            ("x", None),
-            ("1Q", None),
-            ("99999999999T", None),
-        ] {
-            assert_eq!(size(text).ok(), expected, "{text}");
-        }
-        assert_eq!(
-            (
-                ring_size("4K").ok(),
-                ring_size("5000").ok(),
-                ring_size("2K").ok()
-            ),
-            (Some(4096), None, None)
-        );
-        assert_eq!((seconds("2.5"), seconds("3s")), (Ok(2.5), Ok(3.0)));
-        assert_eq!((interval("0.1"), interval("1e-9")), (Ok(0.1), Ok(1e-9)));
-        assert!(
-            ["0", "0s", "1e-10", "-1"]
-                .iter()
-                .all(|text| interval(text).is_err())
-        );
-        assert!(
-            ["-1", "nan", "inf", "x", ""]
-                .iter()
-                .all(|text| seconds(text).is_err())
-        );
     }
 }

@@ -1,6 +1,11 @@
 //! `nestrace guests`, and finding what `record` is to record.
 
-use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
 
 use nestrace_record::{
     guest::{self, DiscoverError, Discovery, Selection},
@@ -87,8 +92,9 @@ pub struct Selected {
 pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure> {
     let mut selected = Selected::default();
     if !guests.is_empty() {
-        let found =
+        let mut found =
             guest::discover(&Selection::Named(guests.to_vec())).map_err(|error| failure(&error))?;
+        tell_apart(&mut found.topology.guests);
         selected.notes.extend(diagnostics(&found));
         for guest in &found.topology.guests {
             let not_followed = not_followed(guest);
@@ -102,6 +108,20 @@ pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure
         add_device(&mut selected.topology, name)?;
     }
     Ok(selected)
+}
+
+/// Streams and sides are tied to a guest by its name, which several may have.
+fn tell_apart(guests: &mut [Guest]) {
+    // Again, because one may be called what another becomes.
+    for _ in 0..guests.len() {
+        let mut n_of: BTreeMap<String, u32> = BTreeMap::new();
+        for guest in guests.iter() {
+            *n_of.entry(guest.name.clone()).or_default() += 1;
+        }
+        for guest in guests.iter_mut().filter(|guest| n_of[&guest.name] > 1) {
+            guest.name = format!("{} (pid:{})", guest.name, guest.pid);
+        }
+    }
 }
 
 /// One line for each disk that cannot be followed on this host.
@@ -177,4 +197,34 @@ fn device_names() -> String {
         .collect();
     names.sort();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use nestrace_trace::bundle::{guest_of_stream, guest_stream};
+
+    use super::*;
+
+    #[test]
+    fn guests_of_one_name_are_told_apart() {
+        let names = |all: &[(&str, u32)]| -> Vec<String> {
+            let guest = |(name, pid): &(&str, u32)| Guest {
+                name: (*name).to_owned(),
+                pid: *pid,
+                ..Guest::default()
+            };
+            let mut guests: Vec<Guest> = all.iter().map(guest).collect();
+            tell_apart(&mut guests);
+            guests.into_iter().map(|guest| guest.name).collect()
+        };
+        let found = names(&[("twin", 11), ("vm", 13), ("twin", 12)]);
+        assert_eq!(found, ["twin (pid:11)", "vm", "twin (pid:12)"]);
+        let found = names(&[("twin", 11), ("twin", 12), ("twin (pid:11)", 14)]);
+        let streams: BTreeSet<String> = found.iter().map(|name| guest_stream(name)).collect();
+        assert_eq!(streams.len(), 3, "{found:?}");
+        let read = found
+            .iter()
+            .map(|name| guest_of_stream(&guest_stream(name)));
+        assert!(read.eq(found.iter().cloned().map(Some)));
+    }
 }

@@ -67,19 +67,17 @@ fn install_missing(plan: &Plan, may_install: bool) -> Result<(), Failure> {
 /// The text of a plan: a file's, or that of a plan that comes with the program.
 fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
     let shipped = name.to_str().and_then(shipped::text);
-    let text = match std::fs::read_to_string(name) {
-        Ok(text) => text,
-        Err(error) => match shipped {
-            Some(text) => text.to_owned(),
-            None => {
-                let names: Vec<&str> = shipped::PLANS.iter().map(|(name, _)| *name).collect();
-                let message = format!("read the plan {}: {error}", name.display());
-                return Err(Failure::new(INPUT, message).hint(format!(
-                    "plans that come with nestrace: {}",
-                    names.join(", ")
-                )));
-            }
-        },
+    let text = match (std::fs::read_to_string(name), shipped) {
+        (Ok(text), _) => text,
+        (Err(_), Some(text)) => text.to_owned(),
+        (Err(error), None) => {
+            let names: Vec<&str> = shipped::PLANS.iter().map(|(name, _)| *name).collect();
+            let message = format!("read the plan {}: {error}", name.display());
+            return Err(Failure::new(INPUT, message).hint(format!(
+                "plans that come with nestrace: {}",
+                names.join(", ")
+            )));
+        }
     };
     let plan = Plan::read(&text).map_err(|error: plan::PlanError| {
         Failure::new(INPUT, format!("{}: {error}", name.display()))
@@ -87,7 +85,7 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
     })?;
     let plan = plan.with_models(|program| find_program(program).is_some());
     experiment::check_scripts(&plan).map_err(|error| match error {
-        ScriptError::NoShell { .. } => Failure::new(INPUT, format!("{}: {error}", name.display())),
+        ScriptError::Refused { .. } => Failure::new(INPUT, format!("{}: {error}", name.display())),
         _ => Failure::caused(MISSING, &error),
     })?;
     Ok((plan, text))
@@ -100,6 +98,8 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         experiment::check_kernel(&plan).map_err(|error| lab_failure(&error, &plan, args, false))?;
     }
     install_missing(&plan, args.install)?;
+    plan.check_programs(|program| find_program(program).is_some())
+        .map_err(|error| Failure::new(MISSING, format!("{}: {error}", args.plan.display())))?;
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new(
             MISSING,
@@ -253,6 +253,11 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
         LabError::Folder(error) => folder_failure(error),
         LabError::NoSpace { .. } => Failure::caused(MISSING, error)
             .hint("-o names a folder on another disk; image_size and data_size are in the plan"),
+        LabError::NoCacheSpace { .. } => Failure::caused(MISSING, error)
+            .hint("XDG_CACHE_HOME names another folder; what lies in it may be deleted"),
+        LabError::NoTemporarySpace { .. } => {
+            Failure::caused(MISSING, error).hint("TMPDIR names another folder")
+        }
         LabError::NoMemory { .. } => Failure::caused(MISSING, error)
             .hint("memory in the plan is that of a guest; or end other programs"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
@@ -389,7 +394,7 @@ mod tests {
         assert_eq!(failure.code(), INPUT);
         let said = failure.message();
         assert!(
-            said.contains("mine.toml: read command of the workload \"x\""),
+            said.contains("mine.toml: line 4, column 11: read command of the workload \"x\""),
             "{said}"
         );
     }
@@ -409,6 +414,22 @@ mod tests {
             (LabError::NoAgent(folder()), MISSING),
             (
                 LabError::NoSpace {
+                    folder: folder(),
+                    needed_mib: 2,
+                    available_mib: 1,
+                },
+                MISSING,
+            ),
+            (
+                LabError::NoCacheSpace {
+                    folder: folder(),
+                    needed_mib: 2,
+                    available_mib: 1,
+                },
+                MISSING,
+            ),
+            (
+                LabError::NoTemporarySpace {
                     folder: folder(),
                     needed_mib: 2,
                     available_mib: 1,

@@ -52,6 +52,9 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     if !facts.btf {
         return Err(failure(ProbeError::NoBtf.into()));
     }
+    if !args.guest.is_empty() && !facts.may_follow_processes() {
+        return Err(failure(ProbeError::OtherPidNamespace.into()));
+    }
     check_command(&args.command)?;
     let Selected {
         topology,
@@ -102,6 +105,10 @@ fn not_permitted() -> Failure {
 fn failure(error: RecordError) -> Failure {
     match &error {
         RecordError::Probe(ProbeError::NoPrivilege) => not_permitted(),
+        RecordError::Probe(ProbeError::OtherPidNamespace) => Failure::caused(MISSING, &error).hint(
+            "docker run --pid=host … or podman run --pid=host …, or nestrace on the host itself; \
+             record --device NAME alone works here too",
+        ),
         RecordError::Probe(_) => {
             Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows")
         }
@@ -480,5 +487,17 @@ mod tests {
             source: io::ErrorKind::StorageFull.into(),
         });
         assert_eq!(failure(error).code(), FAILURE);
+    }
+
+    #[test]
+    fn a_container_s_process_ids_are_a_lack_with_a_way_out() {
+        let failure = failure(ProbeError::OtherPidNamespace.into());
+        assert_eq!(failure.code(), MISSING);
+        assert!(failure.message().contains("PID namespace"));
+        assert!(
+            failure
+                .hint_text()
+                .is_some_and(|hint| hint.contains("--pid=host"))
+        );
     }
 }

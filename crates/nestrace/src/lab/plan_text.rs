@@ -137,9 +137,16 @@ pub fn takes(plan: &Plan) -> Vec<String> {
     } else {
         ""
     };
+    let cache = match estimate.cache_bytes {
+        0 => String::new(),
+        bytes => format!(
+            "{} for what guests get, in the cache, where it is not there yet, ",
+            units::size(bytes)
+        ),
+    };
     let sentence = format!(
         "{} with {} of each{recorded}: {}, {}; about {} under translation, \
-         {} of disk while it runs, {} of results, {} of memory",
+         {} of disk while it runs, {cache}{} of results, {} of memory",
         units::of(plan.cells.len() as u64, "cell", "cells"),
         units::of(u64::from(plan.repetitions), "repetition", "repetitions"),
         units::of(estimate.n_runs as u64, "run", "runs"),
@@ -207,6 +214,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_guests_get_has_its_room_in_the_cache() {
+        let takes = |workload: &str| {
+            let text = format!("name = 'p'\n[[workload]]\nname = '{workload}'\n");
+            takes(&Plan::read(&text).unwrap()).join(" ")
+        };
+        assert!(!takes("randread").contains("cache"));
+        let said = takes("unpack-tree");
+        assert!(
+            said.contains("129 MiB for what guests get, in the cache, where it is not there yet"),
+            "{said}"
+        );
     }
 
     #[test]

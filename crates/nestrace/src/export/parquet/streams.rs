@@ -123,12 +123,13 @@ impl DeviceRow {
         })
     }
 
-    /// A guest's disks.
+    /// A guest's disks, each number once: by the first that had it.
     pub fn of_guest<'a>(
         recording: &'a str,
         side: &'a GuestSide,
     ) -> impl Iterator<Item = Self> + use<'a> {
-        side.disks.iter().map(move |disk| Self {
+        let disks = side.disks.iter().filter(|disk| disk.since_mono_ns == 0);
+        disks.map(move |disk| Self {
             recording: recording.to_owned(),
             guest: Some(side.guest.clone()),
             dev: disk.dev,
