@@ -34,26 +34,27 @@ pub enum Profile {
 /// Builds the binary of `package`; cargo's own progress goes to stderr.
 pub fn build(package: &str, profile: Profile) -> anyhow::Result<PathBuf> {
     let mut command = cargo();
-    command.args([
-        "build",
-        "--package",
-        package,
-        "--message-format=json-render-diagnostics",
-    ]);
+    command.args(["build", "--package", package]);
     if profile == Profile::Release {
         command.arg("--release");
     }
+    executable(command, package)
+}
+
+/// Runs a cargo that builds a target with an executable, and says where that is.
+pub fn executable(mut command: Command, target: &str) -> anyhow::Result<PathBuf> {
     let output = command
+        .arg("--message-format=json-render-diagnostics")
         .stderr(Stdio::inherit())
         .output()
         .context("start cargo")?;
     if !output.status.success() {
-        bail!("build {package}");
+        bail!("build {target}");
     }
     let messages = String::from_utf8_lossy(&output.stdout);
     let executable = |line: &str| {
         let message: Value = serde_json::from_str(line).ok()?;
-        let ours = message["target"]["name"] == package;
+        let ours = message["target"]["name"] == target;
         message["executable"]
             .as_str()
             .filter(|_| ours)
@@ -63,5 +64,5 @@ pub fn build(package: &str, profile: Profile) -> anyhow::Result<PathBuf> {
         .lines()
         .rev()
         .find_map(executable)
-        .with_context(|| format!("find the program {package}"))
+        .with_context(|| format!("find the program {target}"))
 }

@@ -82,7 +82,7 @@ fn check(program: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Whether a 64-bit little-endian ELF file has a PT_INTERP header; `None` if it is none.
-fn needs_interpreter(elf: &[u8]) -> Option<bool> {
+pub fn needs_interpreter(elf: &[u8]) -> Option<bool> {
     const PT_INTERP: u32 = 3;
     if !elf.starts_with(b"\x7fELF\x02\x01") {
         return None;

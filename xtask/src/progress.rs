@@ -21,3 +21,12 @@ impl Progress {
         eprintln!("[{:6.1} s] {text}", self.start.elapsed().as_secs_f64());
     }
 }
+
+/// Runs a stage and prints when it begins and how long it took.
+pub fn timed(name: &str, stage: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let start = Instant::now();
+    println!("== {name}");
+    stage()?;
+    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    Ok(())
+}

@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::Context;
-use nestrace_lab::{interrupt, packages};
+use nestrace_lab::packages;
 
 use crate::cargo_build::cargo;
 use crate::fuzz;
 use crate::live::{self, LiveContext, Report, Scenario};
-use crate::progress::Progress;
+use crate::progress::{Progress, timed};
 
 /// The name of the stage that is not a live scenario.
 const WORKSPACE: &str = "workspace";
@@ -33,6 +32,9 @@ pub struct TestArgs {
     /// Runs the agents of the live scenarios with this static nestrace-agent instead of building one
     #[arg(long, value_name = "PROGRAM")]
     agent: Option<PathBuf>,
+    /// So many live scenarios at a time
+    #[arg(long, value_name = "LANES", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
+    jobs: u8,
     /// Keeps the recordings of the live scenarios and says where they are
     #[arg(long)]
     keep: bool,
@@ -72,11 +74,14 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
             .only(&args.only)
             .with_agent(args.agent.clone())?
             .keeping(args.keep);
-        for scenario in scenarios {
-            timed(scenario.name, || run_scenario(&scenario, &ctx, &mut report))?;
+        let mut lanes = vec![ctx];
+        for lane in 1..usize::from(args.jobs).min(scenarios.len()) {
+            lanes.push(lanes[0].beside(lane)?);
         }
-        if args.keep {
-            println!("the recordings are in {}", ctx.keep_folder().display());
+        for lane in live::run_scenarios(scenarios, lanes, &mut report)? {
+            if let Some(folder) = lane.keep_folder() {
+                println!("recordings are in {}", folder.display());
+            }
         }
     }
     // Of a full matrix all may have passed before.
@@ -116,14 +121,6 @@ fn check_names(only: &[String], scenarios: &[Scenario]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn timed(name: &str, stage: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let start = Instant::now();
-    println!("== {name}");
-    stage()?;
-    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
-    Ok(())
-}
-
 fn workspace_tests(report: &mut Report) -> anyhow::Result<()> {
     report.case("cargo test --workspace", |_| {
         let status = cargo()
@@ -133,14 +130,5 @@ fn workspace_tests(report: &mut Report) -> anyhow::Result<()> {
         anyhow::ensure!(status.success(), "pass cargo test --workspace");
         Ok(())
     })?;
-    Ok(())
-}
-
-/// A group that breaks off counts as one failed case; the next group still runs.
-fn run_scenario(scenario: &Scenario, ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    if let Err(error) = (scenario.run)(ctx, report) {
-        interrupt::check()?;
-        report.case(&format!("{} (whole)", scenario.name), |_| Err(error))?;
-    }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! What clippy and rustfmt check is left to them.
 
 mod crates;
+mod features;
 mod sources;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     breaches.extend(graph.check_direction());
     breaches.extend(crates::check_polars()?);
     breaches.extend(graph.check_anyhow());
+    breaches.extend(features::check_features()?);
     for source in &sources {
         breaches.extend(source.check());
     }

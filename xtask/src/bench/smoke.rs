@@ -15,6 +15,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "bench",
     about: "the bench of recording and its peers: everyone runs, and nobody misses an I/O",
     run: |ctx: &LiveContext, report: &mut Report| run(&ctx.nestrace, report),
+    alone: true,
 };
 
 const LENGTH: Length = Length {

@@ -22,6 +22,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "agent",
     about: "guests with an agent: every pair of file systems, followed from guest bio to host device",
     run,
+    alone: false,
 };
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {

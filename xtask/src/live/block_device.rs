@@ -34,6 +34,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "block-device",
     about: "disks right on block devices of the host, and one over nbd that cannot be followed",
     run,
+    alone: false,
 };
 
 const NBD: &str = "disk-nbd";

@@ -31,14 +31,16 @@ impl Report {
         let good = case.mismatches.is_empty();
         let word = if good { "pass" } else { "FAIL" };
         let figures = case.figures.join(", ");
-        println!(
-            "{word}  {name}  ({:.1} s, {} checks) {figures}",
+        let mut told = format!(
+            "{word}  {name}  ({:.1} s, {} checks) {figures}\n",
             start.elapsed().as_secs_f64(),
             case.checks
         );
         for mismatch in &case.mismatches {
-            println!("      {mismatch}");
+            told.push_str(&format!("      {mismatch}\n"));
         }
+        // At once: others tell theirs beside it.
+        print!("{told}");
         if good {
             &mut self.passed
         } else {
@@ -46,6 +48,12 @@ impl Report {
         }
         .push(name.to_owned());
         Ok(good)
+    }
+
+    /// Takes over what another lane counted.
+    pub fn absorb(&mut self, other: Self) {
+        self.passed.extend(other.passed);
+        self.failed.extend(other.failed);
     }
 
     /// Names of the cases that passed.

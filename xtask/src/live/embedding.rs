@@ -18,6 +18,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "embedding",
     about: "a program outside the workspace that uses the analyzer",
     run,
+    alone: false,
 };
 
 const CAPTURE: &str = "fixtures/blktrace/ext4-mail-none-scsi/gt";

@@ -19,6 +19,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "export",
     about: "the Parquet data set in DuckDB and pyarrow: the sums that analyze says",
     run,
+    alone: false,
 };
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {

@@ -1,11 +1,12 @@
 //! The guest's side in all its moods: agents that come late, die, fall silent, lie; guests that
-//! pause and reset; two guests at once; both backends side by side; the clock against round trips.
+//! pause, reset, and go back and ahead in time; two guests at once; both backends side by side; the clock against round trips.
 
 mod backends;
 mod clock;
 mod hostile;
 mod modules;
 mod sides;
+mod snapshots;
 mod troubles;
 mod two_guests;
 mod vsock;
@@ -21,8 +22,9 @@ use super::survival::stage::Stage;
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "guest-side",
-    about: "agents that come late, die, lie; paused and reset guests; backends, clocks, vsock",
+    about: "agents that come late, die, lie; paused, reset and reverted guests; backends, clocks, vsock",
     run,
+    alone: false,
 };
 
 const HOSTILE: &str = "/opt/hostile-agent";
@@ -42,6 +44,7 @@ const CASES: &[(&str, Body)] = &[
     ("agent/modules", modules::loaded_later),
     ("agent/stuck", troubles::stuck),
     ("agent/killed", troubles::killed),
+    ("guest/resized-disk", troubles::resized_disk),
     ("guest/paused", troubles::paused),
     ("guest/reset", troubles::reset),
 ];
@@ -68,6 +71,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             clock::run as fn(&LiveContext, &mut Report) -> anyhow::Result<()>,
         ),
         ("backends", backends::run),
+        ("snapshots", snapshots::run),
         ("two-guests", two_guests::run),
         ("vsock", vsock::run),
     ] {

@@ -26,6 +26,7 @@ pub const SCENARIO_6_1: Scenario = Scenario {
     name: "kernel-6.1",
     about: "the recorder on Debian's kernel 6.1 in a guest, event by event against blktrace",
     run: |ctx, report| run(ctx, report, "6.1"),
+    alone: false,
 };
 
 /// The kernel of Debian 12's backports.
@@ -33,6 +34,7 @@ pub const SCENARIO_6_12: Scenario = Scenario {
     name: "kernel-6.12",
     about: "the recorder on Debian's kernel 6.12 in a guest, event by event against blktrace",
     run: |ctx, report| run(ctx, report, "6.12"),
+    alone: false,
 };
 
 /// Names of `setup.sh` for the recorded devices that the kernel counts the I/O of. It does not for

@@ -28,6 +28,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "lab",
     about: "a plan of experiments: cells, baselines, recordings, the report in a browser",
     run,
+    alone: false,
 };
 
 const PLAN: &str = "quick";

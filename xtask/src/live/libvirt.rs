@@ -26,6 +26,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "libvirt",
     about: "a domain of a private libvirtd, by name, while libvirt holds its monitor, and as the lab's guest",
     run,
+    alone: false,
 };
 
 const QCOW2: DiskStack = DiskStack {

@@ -18,6 +18,7 @@ mod guest_side;
 mod image_pattern;
 mod kernels;
 mod lab;
+mod lanes;
 mod libvirt;
 mod measure;
 mod namespaces;
@@ -35,6 +36,7 @@ mod two_guests;
 
 pub use case::{Case, Report};
 pub use guest_programs::agent as static_agent;
+pub use lanes::run as run_scenarios;
 pub use rig::{LiveContext, NeedsRoot, require_root};
 
 /// One group of live tests.
@@ -47,28 +49,30 @@ pub struct Scenario {
     /// Runs the group: each case is reported by itself. An error ends the group and counts as one
     /// failed case.
     pub run: fn(&LiveContext, &mut Report) -> anyhow::Result<()>,
+    /// It measures: nothing may run beside it.
+    pub alone: bool,
 }
 
-/// Every scenario, in the order of running.
+/// Every scenario, the long ones first, so that lanes end together; what runs alone comes last.
 pub fn scenarios() -> Vec<Scenario> {
     vec![
         stacks::SCENARIO,
+        lab::SCENARIO,
         agent::SCENARIO,
-        truth::SCENARIO,
         guest_side::SCENARIO,
-        two_guests::SCENARIO,
         survival::SCENARIO,
-        block_device::SCENARIO,
-        namespaces::SCENARIO,
-        libvirt::SCENARIO,
-        qemu_10::SCENARIO,
+        truth::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
+        libvirt::SCENARIO,
         stacked_devices::SCENARIO,
-        report::SCENARIO,
-        lab::SCENARIO,
+        two_guests::SCENARIO,
+        block_device::SCENARIO,
+        namespaces::SCENARIO,
+        qemu_10::SCENARIO,
         export::SCENARIO,
         replay::SCENARIO,
+        report::SCENARIO,
         embedding::SCENARIO,
         crate::bench::SCENARIO,
     ]

@@ -19,6 +19,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "namespaces",
     about: "QEMU in another mount namespace, with another file of the image's name on the host",
     run,
+    alone: false,
 };
 
 /// The folder `$0` of the host appears at `$1`, in QEMU's namespace only.

@@ -18,6 +18,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "qemu-10",
     about: "QEMU 10.0 of bookworm-backports: counts, image bytes, RWF_DSYNC",
     run,
+    alone: false,
 };
 
 const BASE: &str = "bookworm";

@@ -22,6 +22,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "replay",
     about: "tables, fio's logs and Perfetto's traces in the hands of others: the sums that analyze says",
     run,
+    alone: false,
 };
 
 const READERS: Python = Python(&["perfetto==0.59.1", "protobuf==7.36.2"]);

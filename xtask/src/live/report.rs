@@ -19,6 +19,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "report",
     about: "the HTML report in a browser: a phone's width and a screen's, and data in every plot",
     run,
+    alone: false,
 };
 
 /// The contract, whatever the recording's length.

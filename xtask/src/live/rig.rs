@@ -1,7 +1,7 @@
 //! What every live scenario starts from: the programs, a kernel, a folder.
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::Context;
 use nestrace_lab::external_tool::Tool;
@@ -47,11 +47,13 @@ pub struct LiveContext {
     pub full: bool,
     /// Says what is going on.
     pub progress: Progress,
-    agent: OnceCell<PathBuf>,
+    agent: OnceLock<PathBuf>,
     only: Vec<String>,
     keep: bool,
     folder: TempDir,
     backing_folder: PathBuf,
+    /// Told apart from the others of this process.
+    lane: usize,
 }
 
 impl LiveContext {
@@ -69,10 +71,7 @@ impl LiveContext {
         };
         let kernel = kernel_image::obtain("6.1")?;
         let initramfs = initramfs::obtain(&kernel)?;
-        let folder = tempfile::Builder::new()
-            .prefix("nestrace-test-")
-            .tempdir()
-            .context("make a folder for recordings")?;
+        let folder = recordings()?;
         let backing_folder = std::env::temp_dir();
         Ok(Self {
             nestrace,
@@ -80,11 +79,29 @@ impl LiveContext {
             initramfs,
             full,
             progress,
-            agent: OnceCell::new(),
+            agent: OnceLock::new(),
             only: Vec::new(),
             keep: false,
             folder,
             backing_folder,
+            lane: 0,
+        })
+    }
+
+    /// The same for scenarios that run beside these: names and a folder of their own.
+    pub fn beside(&self, lane: usize) -> anyhow::Result<Self> {
+        Ok(Self {
+            nestrace: self.nestrace.clone(),
+            kernel: self.kernel.clone(),
+            initramfs: self.initramfs.clone(),
+            full: self.full,
+            progress: self.progress,
+            agent: self.agent.clone(),
+            only: self.only.clone(),
+            keep: self.keep,
+            folder: recordings()?,
+            backing_folder: self.backing_folder.clone(),
+            lane,
         })
     }
 
@@ -99,7 +116,7 @@ impl LiveContext {
         // Some guests see this machine's files from their root.
         let agent = agent.map(std::path::absolute).transpose();
         let agent = agent.context("name the agent from the root")?;
-        self.agent = agent.map_or_else(OnceCell::new, OnceCell::from);
+        self.agent = agent.map_or_else(OnceLock::new, OnceLock::from);
         Ok(self)
     }
 
@@ -109,9 +126,9 @@ impl LiveContext {
         self
     }
 
-    /// Leaves the folder with the recordings behind.
-    pub fn keep_folder(self) -> PathBuf {
-        self.folder.keep()
+    /// Leaves the folder with the recordings behind, where they are kept.
+    pub fn keep_folder(self) -> Option<PathBuf> {
+        self.keep.then(|| self.folder.keep())
     }
 
     /// Whether a case is wanted; `case` begins with its stage.
@@ -161,9 +178,9 @@ impl LiveContext {
         }
     }
 
-    /// A name for a guest that no other run uses.
+    /// A name for a guest that no other run uses, and no other lane of this one.
     pub fn guest_name(&self, purpose: &str) -> String {
-        format!("nestrace-{purpose}-{}", std::process::id())
+        format!("nestrace-{purpose}-{}-{}", std::process::id(), self.lane)
     }
 
     /// A guest without disks yet.
@@ -228,4 +245,11 @@ impl LiveContext {
         disk_image::create(&image, stack.format, size_bytes, preallocation)?;
         Ok(DiskSpec::new(id, image, stack))
     }
+}
+
+fn recordings() -> anyhow::Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("nestrace-test-")
+        .tempdir()
+        .context("make a folder for recordings")
 }

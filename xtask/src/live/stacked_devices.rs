@@ -18,6 +18,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "stacked-devices",
     about: "dm and md beneath file systems, in a guest: events, counts and what lies beneath",
     run,
+    alone: false,
 };
 
 const ROLE: Role<'_> = Role {

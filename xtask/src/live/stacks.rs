@@ -28,6 +28,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "stacks",
     about: "devices, QEMU requests and image bytes of every kind of stack against independent counts",
     run,
+    alone: false,
 };
 
 const DISKS_PER_GUEST: usize = 4;

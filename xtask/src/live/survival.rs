@@ -25,6 +25,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "survival",
     about: "killed recorders and guests, full disks, overload, refusals: what was recorded stays readable",
     run,
+    alone: false,
 };
 
 type Body = fn(&Stage<'_>, &mut Case) -> anyhow::Result<()>;
@@ -40,6 +41,7 @@ const CASES: &[(&str, Body)] = &[
     ("refusals/output-exists", refusals::output_exists),
     ("refusals/no-btf", refusals::no_btf),
     ("refusals/no-tracefs", refusals::no_tracefs),
+    ("refusals/own-pid-namespace", refusals::own_pid_namespace),
     ("refusals/command-not-found", refusals::command_not_found),
     ("kill-9/while-starting", kills::while_starting),
     ("kill-9/while-recording", kills::while_recording),

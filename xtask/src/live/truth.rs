@@ -26,6 +26,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "truth",
     about: "every link of stamped writes against the data, and of all requests against QEMU's log",
     run,
+    alone: false,
 };
 
 const RAW: DiskStack = DiskStack {

@@ -20,6 +20,7 @@ pub const SCENARIO: Scenario = Scenario {
     name: "two-guests",
     about: "two guests with equally named disks in one recording, at work at the same time",
     run,
+    alone: false,
 };
 
 const DISK: &str = "disk-a";

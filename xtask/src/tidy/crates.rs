@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 10] = [
+const FROM_THE_GROUND: [&str; 11] = [
     "nestrace-abi",
+    "nestrace-stamp",
     "nestrace-kernel",
     "nestrace-trace",
     "nestrace-analyzer",
@@ -123,18 +124,24 @@ impl CrateGraph {
 pub fn check_polars() -> anyhow::Result<Vec<String>> {
     let mut breaches = Vec::new();
     for name in WITHOUT_POLARS {
-        let output = cargo()
-            .args(["tree", "--locked", "--edges", "normal,build"])
-            .args(["--prefix", "none", "--package", name])
-            .output()
-            .context("start cargo tree")?;
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "run cargo tree: {stderr}");
-        if has_polars(&String::from_utf8_lossy(&output.stdout)) {
+        let tree = cargo_tree(&["--edges", "normal,build", "--package", name])?;
+        if has_polars(&tree) {
             breaches.push(format!("{name} pulls polars in"));
         }
     }
     Ok(breaches)
+}
+
+/// One dependency a line, below each other without indentation.
+pub fn cargo_tree(args: &[&str]) -> anyhow::Result<String> {
+    let output = cargo()
+        .args(["tree", "--locked", "--prefix", "none"])
+        .args(args)
+        .output()
+        .context("start cargo tree")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "run cargo tree: {stderr}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn has_polars(tree: &str) -> bool {

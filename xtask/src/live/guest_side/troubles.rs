@@ -4,11 +4,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::sides::{NOTICED, chains_hold, events_so_far, record, sides, wait_agent, wait_manifest};
 use crate::live::case::Case;
-use crate::live::survival::stage::{CLOSED, Stage, has_notice, manifest};
+use crate::live::survival::stage::{CLOSED, DISK, Stage, has_notice, manifest};
 
 const A_WHILE: Duration = Duration::from_millis(1500);
 
@@ -102,6 +102,27 @@ pub fn killed(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         before > 100 && after > before + 100,
         &format!("{before}, then {after}"),
     );
+    chains_hold(case, stage, &analysis)?;
+    stage.ctx.discard(&ended.bundle);
+    Ok(())
+}
+
+/// A disk that grows while it is recorded stays tied to its image.
+pub fn resized_disk(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    const GROWN: u64 = 64 << 20;
+    stage.load()?;
+    let recording = record(stage)?;
+    thread::sleep(A_WHILE);
+    let size = json!({ "device": DISK, "size": GROWN });
+    stage.guest.qmp("block_resize", size)?;
+    let device = stage.guest.device_of(DISK)?;
+    let grown =
+        format!("while [ $(blockdev --getsize64 {device}) != {GROWN} ]; do sleep 0.1; done");
+    stage.guest.run_ok(&grown, CLOSED)?;
+    // The agent tells what has changed.
+    thread::sleep(2 * A_WHILE);
+    let ended = recording.stop(Signal::SIGINT)?;
+    let analysis = stage.ended_well(case, &ended, "interrupted")?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())

@@ -249,6 +249,29 @@ pub fn no_tracefs(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A PID namespace of its own, as in a container: guests are refused before they are looked for, devices are not.
+pub fn own_pid_namespace(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    const THROUGH: [&str; 4] = ["unshare", "--pid", "--fork", "--mount-proc"];
+    let bundle = stage.ctx.bundle("pid-namespace");
+    let ended = stage.start(&THROUGH, &bundle, &[])?.wait(LIVE)?;
+    refused(case, &ended, 4, &["PID namespace", "--pid=host"]);
+    case.equal("lines on stderr", ended.end.stderr.lines().count(), 2);
+    nothing_left(case, &ended);
+    stage.load()?;
+    let mut command = Command::new(THROUGH[0]);
+    command
+        .args(&THROUGH[1..])
+        .arg(&stage.ctx.nestrace)
+        .args(["record", "--device", stage.host.device(), "-o"])
+        .arg(&bundle)
+        .args(["--duration", "0.3"]);
+    let end = crate::recorder::Recorder::spawn(command, false)?.wait(LIVE)?;
+    let ended = Ended { end, bundle };
+    stage.ended_well(case, &ended, "duration")?;
+    stage.ctx.discard(&ended.bundle);
+    Ok(())
+}
+
 /// `-- COMMAND` with a command that is not there.
 pub fn command_not_found(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     let bundle = stage.ctx.bundle("no-command");

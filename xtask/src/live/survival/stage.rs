@@ -59,12 +59,22 @@ impl<'a> Stage<'a> {
         purpose: &str,
         change: impl FnOnce(GuestSpec) -> GuestSpec,
     ) -> anyhow::Result<Self> {
+        Self::boot_on(ctx, purpose, DiskStack::RAW, 400 << 20, change)
+    }
+
+    /// The same with disks of that kind on a file system of so many bytes.
+    pub fn boot_on(
+        ctx: &'a LiveContext,
+        purpose: &str,
+        stack: DiskStack,
+        size_bytes: u64,
+        change: impl FnOnce(GuestSpec) -> GuestSpec,
+    ) -> anyhow::Result<Self> {
         let host = HostFs::create(&HostFsSpec {
-            size_bytes: 400 << 20,
+            size_bytes,
             backing_folder: PathBuf::from("/dev/shm"),
             ..HostFsSpec::new(HostFsKind::Xfs)
         })?;
-        let stack = DiskStack::RAW;
         let disks = vec![
             ctx.disk(&host, DISK, stack, 48 << 20, "full")?,
             ctx.disk(&host, SPARE_DISK, stack, 16 << 20, "full")?,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use nestrace_lab::stack::ImageFormat;
-use nestrace_lab::stamp::{Deed, SECTOR_BYTES, Stamp, Write};
+use nestrace_stamp::{Deed, SECTOR_BYTES, Stamp, Write};
 use nestrace_trace::flags::op;
 use nestrace_trace::{Event, Kind};
 

@@ -35,7 +35,7 @@ pub fn wrong_by_place(bios: &[StampedBio], calls: &[SeenCall<'_>]) -> usize {
 mod tests {
     use super::super::system_calls::WriteCall;
     use super::*;
-    use nestrace_lab::stamp::Stamp;
+    use nestrace_stamp::Stamp;
 
     #[test]
     fn rewrites_in_flight_together_fool_both() {

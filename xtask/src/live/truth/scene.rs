@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use nestrace_lab::guest::{Guest, GuestSpec};
 use nestrace_lab::host_fs::HostFs;
 use nestrace_lab::stack::{DiskStack, HostFsKind, ImageFormat};
-use nestrace_lab::stamp::Write;
+use nestrace_stamp::Write;
 use nestrace_trace::{Event, Manifest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

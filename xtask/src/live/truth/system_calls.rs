@@ -1,7 +1,7 @@
 //! QEMU's writes as strace saw them, with the first bytes of what was written.
 
 use anyhow::Context;
-use nestrace_lab::stamp::{STAMP_BYTES, Stamp};
+use nestrace_stamp::{STAMP_BYTES, Stamp};
 
 /// strace's arguments after the process and the file: all writes with a position, and enough of the
 /// data for a stamp.
