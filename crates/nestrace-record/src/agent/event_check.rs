@@ -111,6 +111,12 @@ impl EventCheck {
         self.newest_ns
     }
 
+    /// When the guest's clock last showed a time of this stream, on the host's clock.
+    #[must_use]
+    pub fn shown_host_ns(&self) -> u64 {
+        self.shown_host_ns
+    }
+
     /// The guest's clock shows `guest_ns` at the host's `host_ns`.
     ///
     /// # Errors

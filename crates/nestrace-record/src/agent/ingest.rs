@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod recorded;
 mod sides;
 
 use std::io::Write;
@@ -20,6 +21,7 @@ use super::event_check::{EventCheck, EventRefusal};
 use super::round_trips::RoundTrips;
 use super::stream_losses::StreamLosses;
 use super::throttle::Throttle;
+use recorded::Recorded;
 
 /// Frames that cannot be used; with more, the agent is given up.
 const MAX_REFUSED_FRAMES: u64 = 10_000;
@@ -102,9 +104,7 @@ pub struct Ingest<S: Streams> {
     wrote: bool,
     /// Disks that were asked for and that its newest Hello does not find.
     missing: Vec<String>,
-    heard_ns: u64,
-    /// The last word before its newest Hello, or before the first since it recorded.
-    before_hello_ns: u64,
+    recorded: Recorded,
     clock_jumped: bool,
     /// What the manifest will say.
     pub account: Account,
@@ -132,8 +132,7 @@ impl<S: Streams> Ingest<S> {
             missing_events: None,
             wrote: false,
             missing: Vec::new(),
-            heard_ns: 0,
-            before_hello_ns: 0,
+            recorded: Recorded::default(),
             clock_jumped: false,
             account: Account::new(guest),
         }
@@ -169,25 +168,21 @@ impl<S: Streams> Ingest<S> {
     /// Questions that may still be answered.
     #[must_use]
     pub fn n_open_pings(&self) -> usize {
-        let since_ns = self.heard_ns.saturating_sub(LOST_PING_NS);
+        let since_ns = self.heard_ns().saturating_sub(LOST_PING_NS);
         self.trips.n_open_since(since_ns)
     }
 
     /// When the agent was last heard; 0 if never.
     #[must_use]
     pub fn heard_ns(&self) -> u64 {
-        self.heard_ns
+        self.recorded.heard_ns()
     }
 
-    /// Since when the newest side's recording is missing, if nothing more comes in this state: an agent that
-    /// attaches anew has said something, and records nothing.
+    /// Since when the guest's recording is missing if nothing more comes, 0 if there was none: an agent that attaches
+    /// anew has said something, and records nothing.
     #[must_use]
-    pub fn missing_since_ns(&self, state: State) -> u64 {
-        if state == State::Attaching && self.account.was_live() {
-            self.before_hello_ns
-        } else {
-            self.heard_ns
-        }
+    pub fn missing_since_ns(&self) -> u64 {
+        self.recorded.missing_since_ns()
     }
 
     /// Whether the guest's clock has jumped since the last call, back or ahead, so that its events are of no use
@@ -246,7 +241,7 @@ impl<S: Streams> Ingest<S> {
             Ok(Some(AgentMessage::Hello(hello))) => self.hello(*hello, now_ns),
             Ok(Some(_)) if !self.in_session => self.refuse_frame("message of no session of ours"),
             Ok(Some(message)) => {
-                self.heard_ns = now_ns;
+                self.recorded.hear(now_ns);
                 self.message(message, now_ns)
             }
             Ok(None) => self.refuse_frame("message of a kind that this release does not know"),
@@ -266,6 +261,8 @@ impl<S: Streams> Ingest<S> {
     /// What an agent in our session says of its clock cannot be of the side's time.
     fn refuse_jump(&mut self) -> Result<(), IngestError> {
         self.clock_jumped = true;
+        let fitted_ns = self.check.shown_host_ns();
+        self.recorded.clock_fits_no_more(fitted_ns);
         self.refuse_frame("message that shows a jump of the guest's clock")
     }
 
@@ -280,14 +277,18 @@ impl<S: Streams> Ingest<S> {
                 if self.check.shows(guest_ns, now_ns).is_err() {
                     return self.refuse_jump();
                 }
+                self.recorded.clock_fits();
                 self.trips.answered(token, guest_ns, now_ns);
             }
             AgentMessage::Live(live) if live.mono_ns > self.check.latest_ns(now_ns) => {
                 return self.refuse_frame("time ahead of the guest's clock");
             }
             AgentMessage::Live(live) => {
+                let Some(since_ns) = self.recorded.live() else {
+                    return self.refuse_frame("Live that follows no Hello");
+                };
                 if self.account.was_live() {
-                    self.begins_again(now_ns);
+                    self.begins_again(since_ns, now_ns);
                 }
                 self.account.live(live);
                 self.account.state = State::Live;
@@ -311,6 +312,7 @@ impl<S: Streams> Ingest<S> {
                 if let Some(side) = self.account.side() {
                     side.end_mono_ns = end.mono_ns.min(latest);
                 }
+                self.recorded.end(now_ns);
                 self.account.state = State::Ended;
                 if end.reason != "stop" {
                     let message = format!("its agent ended: {}", end.reason);

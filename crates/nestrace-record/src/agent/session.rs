@@ -177,7 +177,7 @@ impl Session {
     }
 
     fn note_end(&mut self, now_ns: u64) {
-        let attaching_since_ns = self.ingest.missing_since_ns(State::Attaching);
+        let attaching_since_ns = self.ingest.missing_since_ns();
         let account = &mut self.ingest.account;
         match account.state {
             State::Live | State::Attaching => {
@@ -245,7 +245,7 @@ impl Session {
     /// Notes when nothing is heard any more, and when something is again.
     fn watch_silence(&mut self, now_ns: u64) {
         let heard_ns = self.ingest.heard_ns();
-        let missing_since_ns = self.ingest.missing_since_ns(self.ingest.account.state);
+        let missing_since_ns = self.ingest.missing_since_ns();
         let account = &mut self.ingest.account;
         let may_be_silent_ns = match account.state {
             State::Attaching => SILENT_ATTACHING_NS,

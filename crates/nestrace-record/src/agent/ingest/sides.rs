@@ -19,23 +19,31 @@ impl<S: Streams> Ingest<S> {
             return Err(IngestError::TooManyHellos);
         }
         let was_in_session = std::mem::replace(&mut self.in_session, true);
-        if self.account.state != State::Attaching {
-            self.before_hello_ns = self.heard_ns;
-        }
-        self.heard_ns = now_ns;
-        if self.account.is_same_side(&hello) {
-            match self.check.shows(hello.mono_ns, now_ns) {
-                Ok(()) => self.account.update_side(&hello, now_ns),
-                // Perhaps only facts that changed: an agent that goes on says Live no more, and counts on.
-                Err(_) if was_in_session => return self.refuse_jump(),
-                Err(jump) => self.begin_side(&hello, Some(jump), now_ns)?,
-            }
+        let is_same_side = self.account.is_same_side(&hello);
+        let jump = if is_same_side {
+            self.check.shows(hello.mono_ns, now_ns).err()
         } else {
-            self.begin_side(&hello, None, now_ns)?;
+            None
+        };
+        if jump.is_some() && was_in_session {
+            // Perhaps only facts that changed: an agent that goes on says Live no more, and counts on.
+            self.recorded.hear(now_ns);
+            return self.refuse_jump();
+        }
+        if jump.is_some() {
+            self.recorded.clock_fits_no_more(self.check.shown_host_ns());
+        }
+        let may_go_on = was_in_session && is_same_side;
+        self.recorded.hello(now_ns, may_go_on);
+        if is_same_side && jump.is_none() {
+            self.account.update_side(&hello, now_ns);
+        } else {
+            self.begin_side(&hello, jump, now_ns)?;
         }
         // Also those that the manifest has no room for: their events are what the bundle has of them.
         self.check.know(hello.disks.iter().map(|disk| disk.dev));
-        if !matches!(self.account.state, State::Live) {
+        // One that goes on was live and is: a silence before this word ends as any other does.
+        if !self.recorded.records() {
             self.account.state = State::Attaching;
         }
         for name in &hello.missing {
@@ -103,7 +111,7 @@ impl<S: Streams> Ingest<S> {
 
     /// A session goes on with the stream of one before: what happened since its last word is missing, and what
     /// was in flight then must not be taken for what is in flight now.
-    pub(super) fn begins_again(&mut self, now_ns: u64) {
+    pub(super) fn begins_again(&mut self, since_ns: u64, now_ns: u64) {
         let loss = self.stream_losses.interrupted(self.check.newest_ns());
         self.throttle.charge(0, 1, now_ns);
         if self.is_full() {
@@ -112,8 +120,8 @@ impl<S: Streams> Ingest<S> {
             self.write(&loss, now_ns);
             (self.missing_events, self.wrote) = (None, false);
         }
-        let (from_ns, reason) = (self.before_hello_ns, "its agent began to record anew");
-        self.account.gap(from_ns, now_ns, reason);
+        let reason = "its agent began to record anew";
+        self.account.gap(since_ns, now_ns, reason);
         self.account.note(now_ns, "agent_back", reason);
     }
 

@@ -292,7 +292,7 @@ fn so_does_one_that_had_ended_and_its_end_is_the_last_one() {
     ingest.feed(&again[..again.len() - 1], 15 * SECOND).unwrap();
     // It has said Hello, and may never record.
     assert_eq!(ingest.account.sides[0].end_mono_ns, 11 * SECOND);
-    assert_eq!(ingest.missing_since_ns(State::Attaching), 11 * SECOND);
+    assert_eq!(ingest.missing_since_ns(), 11 * SECOND);
     ingest.feed(&again[again.len() - 1..], 16 * SECOND).unwrap();
     assert_eq!(gaps(&ingest), [(11 * SECOND, 16 * SECOND)]);
     assert_eq!(ingest.account.sides[0].end_mono_ns, 0);

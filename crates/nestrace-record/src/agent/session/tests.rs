@@ -351,6 +351,45 @@ fn a_pause_is_a_gap() {
     serving.join().unwrap();
 }
 
+/// Disks or mounts have changed in the pause: the first word after it is a Hello, and no Live follows.
+#[test]
+fn a_pause_that_ends_with_changed_facts_is_a_gap() {
+    let rig = Rig::new();
+    let mut agent = rig.accept();
+    agent.begin();
+    rig.until("silent", |a| a.state == State::Silent);
+    agent.clock_ns += 100;
+    let event = agent.event(0);
+    let mut bytes = Vec::new();
+    AgentMessage::Hello(Box::new(agent.hello())).encode_to(&mut bytes);
+    AgentMessage::Batch(&batch(&[event])).encode_to(&mut bytes);
+    agent.port.write_all(&bytes).unwrap();
+    let account = rig.until("back", |a| a.state == State::Live && a.events == 1);
+    let [gap] = account.sides[0].gaps.as_slice() else {
+        panic!("{account:?}");
+    };
+    assert!(gap.to_host_ns - gap.from_host_ns >= SILENT_NS, "{gap:?}");
+    // It is as live as before: two seconds without a word are a silence again, and no minute.
+    let is_silent_again = |a: &Account| {
+        a.notices
+            .iter()
+            .filter(|n| n.what == "agent_silent")
+            .count()
+            == 2
+    };
+    rig.until("silent again", is_silent_again);
+    let account = rig.stop().1;
+    let reasons: Vec<&str> = account.sides[0]
+        .gaps
+        .iter()
+        .map(|g| g.reason.as_str())
+        .collect();
+    assert!(
+        reasons.iter().all(|r| r.starts_with("no word")),
+        "{reasons:?}"
+    );
+}
+
 #[test]
 fn one_that_takes_long_to_attach_is_not_silent() {
     let rig = Rig::new();
