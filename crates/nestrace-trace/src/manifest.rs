@@ -333,7 +333,9 @@ pub struct GuestSide {
     pub clock_samples: Vec<ClockSample>,
     /// [`Manifest::host_clock_correction_ppm`] of the guest's clock; `None` of an agent that does not measure it.
     pub clock_correction_ppm: Option<u32>,
-    /// When nothing could be heard of the guest, in the *host's* `CLOCK_MONOTONIC`.
+    /// When the guest was not recorded, in the *host's* `CLOCK_MONOTONIC`. A gap stands with the side that is live at its
+    /// end, so it may begin in the time of the side before or in that of none; one that lasts to the end of the recording
+    /// stands with the last side.
     pub gaps: Vec<Gap>,
     /// What the recorder refused of the agent's stream, and how often.
     pub refused: Vec<RefusedInput>,
@@ -405,7 +407,7 @@ pub struct ClockSample {
     pub host_received_ns: u64,
 }
 
-/// A time without word from a guest.
+/// A time without a recording of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gap {

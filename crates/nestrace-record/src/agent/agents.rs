@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) done: AtomicBool,
     /// Bytes that the guest's streams may have.
     pub(super) limit_bytes: AtomicU64,
+    /// Since when the host's side is live; 0 if it is not yet.
+    pub(super) host_live_ns: AtomicU64,
 }
 
 impl Agents {
@@ -105,6 +107,14 @@ impl Agents {
                 .shared
                 .limit_bytes
                 .store(bytes_of(now), Ordering::Relaxed);
+        }
+    }
+
+    /// The host's side is live from this time of its clock on: what is missing of a guest since is a gap.
+    pub fn host_is_live(&self, since_ns: u64) {
+        for handle in &self.sessions {
+            let live_ns = &handle.shared.host_live_ns;
+            live_ns.store(since_ns, Ordering::Relaxed);
         }
     }
 

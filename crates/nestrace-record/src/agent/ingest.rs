@@ -28,6 +28,8 @@ const MAX_REFUSED_FRAMES: u64 = 10_000;
 /// A question that an agent has not answered for so long, and yet was heard, is lost: so are those that wait in
 /// the port when a guest is set to another time.
 const LOST_PING_NS: u64 = 2_000_000_000;
+/// An agent has four seconds from the recording's start, so nobody needs to be told of less.
+const LATE_NS: u64 = 4_000_000_000;
 
 /// What writes a stream that [`Streams::open`] made.
 pub type WriterOf<S> = StreamWriter<<S as Streams>::Stream, <S as Streams>::Index>;
@@ -105,6 +107,10 @@ pub struct Ingest<S: Streams> {
     /// Disks that were asked for and that its newest Hello does not find.
     missing: Vec<String>,
     recorded: Recorded,
+    /// Why the newest side is not the one before.
+    begun_by: &'static str,
+    /// Since when the host's side is live; 0 if it is not yet.
+    host_live_ns: u64,
     clock_jumped: bool,
     /// What the manifest will say.
     pub account: Account,
@@ -133,6 +139,8 @@ impl<S: Streams> Ingest<S> {
             wrote: false,
             missing: Vec::new(),
             recorded: Recorded::default(),
+            begun_by: sides::AGAIN,
+            host_live_ns: 0,
             clock_jumped: false,
             account: Account::new(guest),
         }
@@ -183,6 +191,21 @@ impl<S: Streams> Ingest<S> {
     #[must_use]
     pub fn missing_since_ns(&self) -> u64 {
         self.recorded.missing_since_ns()
+    }
+
+    /// The host's side is live since then, or 0: it is not yet. From there on a guest's side is missed.
+    pub fn host_is_live(&mut self, since_ns: u64) {
+        self.host_live_ns = since_ns;
+    }
+
+    /// The guest's recording is missing between these two times of the host, `from_ns` 0: since the recording began.
+    /// Which of that is worth a word.
+    pub fn gap(&mut self, from_ns: u64, to_ns: u64, reason: &str) {
+        if from_ns > 0 {
+            self.account.gap(from_ns, to_ns, reason);
+        } else if self.host_live_ns > 0 && to_ns.saturating_sub(self.host_live_ns) > LATE_NS {
+            self.account.gap(self.host_live_ns, to_ns, reason);
+        }
     }
 
     /// Whether the guest's clock has jumped since the last call, back or ahead, so that its events are of no use
@@ -287,9 +310,7 @@ impl<S: Streams> Ingest<S> {
                 let Some(since_ns) = self.recorded.live() else {
                     return self.refuse_frame("Live that follows no Hello");
                 };
-                if self.account.was_live() {
-                    self.begins_again(since_ns, now_ns);
-                }
+                self.begins(since_ns, now_ns);
                 self.account.live(live);
                 self.account.state = State::Live;
             }

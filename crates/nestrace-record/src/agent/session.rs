@@ -1,5 +1,6 @@
 //! Talking with one agent, in a thread of its own.
 
+mod ending;
 mod files;
 
 use std::fs::File;
@@ -10,13 +11,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use nestrace_trace::wire::{FrameError, HostMessage};
+use nestrace_trace::wire::HostMessage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;
 use super::address::Address;
 use super::agents::{Place, Shared};
-use super::ingest::{Ingest, IngestError};
+use super::ingest::Ingest;
 use crate::clock;
 use crate::recording::{held_dir::HeldDir, privileges};
 use files::Files;
@@ -67,6 +68,8 @@ pub(super) struct Session {
     asked_ns: u64,
     silent: Option<Silence>,
     stop_ns: Option<u64>,
+    /// Since when the guest's recording is missing because it is not listened to any more.
+    given_up_ns: Option<u64>,
     new_sessions: u32,
     connect_error: Option<String>,
 }
@@ -82,7 +85,7 @@ struct Silence {
     state: State,
 }
 
-/// Why a session's loop ends.
+/// That a session's loop ends.
 type Over = ();
 
 impl Session {
@@ -112,6 +115,7 @@ impl Session {
             asked_ns: 0,
             silent: None,
             stop_ns: None,
+            given_up_ns: None,
             new_sessions: 0,
             connect_error: None,
         };
@@ -140,7 +144,10 @@ impl Session {
     fn step(&mut self) -> Result<(), Over> {
         let now_ns = clock::monotonic_ns();
         self.stop(now_ns)?;
-        if self.port.is_none() && now_ns >= self.next_connect_ns && self.stop_ns.is_none() {
+        let host_live_ns = self.shared.host_live_ns.load(Ordering::Relaxed);
+        self.ingest.host_is_live(host_live_ns);
+        let may_connect = self.stop_ns.is_none() && self.given_up_ns.is_none();
+        if self.port.is_none() && now_ns >= self.next_connect_ns && may_connect {
             self.connect(now_ns);
         }
         self.watch_silence(now_ns);
@@ -152,7 +159,8 @@ impl Session {
         }
         self.wait(now_ns);
         self.send();
-        self.receive()
+        self.receive();
+        Ok(())
     }
 
     /// Asks the agent to end when the recorder wants to; says when it is over.
@@ -174,49 +182,6 @@ impl Session {
         };
         let in_time = now_ns.saturating_sub(since_ns) < patience_ns;
         if in_time { Ok(()) } else { Err(()) }
-    }
-
-    fn note_end(&mut self, now_ns: u64) {
-        let attaching_since_ns = self.ingest.missing_since_ns();
-        let account = &mut self.ingest.account;
-        match account.state {
-            State::Live | State::Attaching => {
-                if account.state == State::Attaching && account.was_live() {
-                    account.gap(
-                        attaching_since_ns,
-                        now_ns,
-                        "its agent began anew and never recorded",
-                    );
-                }
-                account.note(
-                    now_ns,
-                    "agent_silent",
-                    "its agent did not say that it ended",
-                );
-            }
-            State::Silent => {
-                if let Some(silence) = self.silent {
-                    let since_ns = silence.since_ns;
-                    account.gap(since_ns, now_ns, "no word from the agent to the end");
-                }
-            }
-            State::NoAnswer | State::NotConnected => {
-                let why = match &self.connect_error {
-                    Some(error) => format!("its agent was not reached: {error}"),
-                    None => "no agent answered on its channel".to_owned(),
-                };
-                account.note(now_ns, "agent_none", &why);
-            }
-            State::Ended => {}
-        }
-        let before: Vec<(String, u64)> = account
-            .refused_without_side()
-            .map(|(reason, times)| (reason.to_owned(), times))
-            .collect();
-        for (reason, times) in before {
-            let message = format!("refused on its channel: {reason} ({times} times)");
-            account.note(now_ns, "agent_refused", &message);
-        }
     }
 
     fn connect(&mut self, now_ns: u64) {
@@ -282,13 +247,15 @@ impl Session {
         }
     }
 
+    /// Whether there is an agent that answers.
+    fn talks(&self) -> bool {
+        let state = self.ingest.account.state;
+        self.port.is_some() && matches!(state, State::Attaching | State::Live | State::Silent)
+    }
+
     fn ping(&mut self, now_ns: u64) {
-        let talks = matches!(
-            self.ingest.account.state,
-            State::Attaching | State::Live | State::Silent
-        );
         let room = self.out.is_empty() && self.ingest.n_open_pings() < MAX_OPEN_PINGS;
-        if !talks || self.port.is_none() || now_ns < self.next_ping_ns {
+        if !self.talks() || now_ns < self.next_ping_ns {
             return;
         }
         self.pings = self.pings.saturating_add(1);
@@ -308,8 +275,12 @@ impl Session {
     /// Waits until the port has something, or something is due.
     fn wait(&self, now_ns: u64) {
         let throttled_ns = self.ingest.wait_ns(now_ns);
-        let until_ping = self.next_ping_ns.saturating_sub(now_ns).max(1_000_000);
-        let longest = LONGEST_WAIT_NS.min(until_ping);
+        let until_ping_ns = self.next_ping_ns.saturating_sub(now_ns).max(1_000_000);
+        let longest = if self.talks() {
+            LONGEST_WAIT_NS.min(until_ping_ns)
+        } else {
+            LONGEST_WAIT_NS
+        };
         let Some(port) = &self.port else {
             thread::sleep(Duration::from_nanos(longest));
             return;
@@ -347,7 +318,7 @@ impl Session {
         }
     }
 
-    fn receive(&mut self) -> Result<(), Over> {
+    fn receive(&mut self) {
         let mut chunk = [0; CHUNK];
         let now_ns = clock::monotonic_ns();
         let Some(port) = self
@@ -355,22 +326,22 @@ impl Session {
             .as_mut()
             .filter(|_| self.ingest.wait_ns(now_ns) == 0)
         else {
-            return Ok(());
+            return;
         };
         let n = match port.read(&mut chunk) {
             Ok(0) => {
                 self.lose_port("the channel was closed");
-                return Ok(());
+                return;
             }
             Ok(n) => n,
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
-                return Ok(());
+                return;
             }
             Err(error) => {
                 self.lose_port(&error.to_string());
-                return Ok(());
+                return;
             }
         };
         // After the read, so that a round trip is never taken for shorter than it was.
@@ -378,7 +349,7 @@ impl Session {
         let before = self.ingest.account.state;
         let fed = self.ingest.feed(chunk.get(..n).unwrap_or_default(), now_ns);
         if let Err(error) = fed {
-            self.give_up(&error, now_ns)?;
+            self.give_up(&error, now_ns);
         } else if self.ingest.clock_jumped() && self.stop_ns.is_none() && !self.begin_anew(now_ns) {
             self.ingest.account.note_said(
                 now_ns,
@@ -387,34 +358,6 @@ impl Session {
             );
         }
         self.announce(before);
-        Ok(())
-    }
-
-    /// Bytes that cannot be understood: an agent that was killed within a frame leaves the like behind,
-    /// so there is another session. A bounded number of them.
-    fn give_up(&mut self, error: &IngestError, now_ns: u64) -> Result<(), Over> {
-        self.ingest
-            .account
-            .refuse("stream that cannot be understood", 1);
-        let is_damage = matches!(
-            error,
-            IngestError::Frame(
-                FrameError::Magic { .. } | FrameError::Checksum { .. } | FrameError::Length { .. }
-            )
-        );
-        if is_damage && self.begin_anew(now_ns) {
-            return Ok(());
-        }
-        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-        let message = format!(
-            "failed to {error}{}; its agent is not listened to any more",
-            cause.unwrap_or_default()
-        );
-        let account = &mut self.ingest.account;
-        account.note(now_ns, "agent_refused", &message);
-        account.tell(&message);
-        account.state = State::Ended;
-        Err(())
     }
 
     /// Asks for another session; whether there may be one more.

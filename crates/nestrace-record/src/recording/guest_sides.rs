@@ -85,6 +85,11 @@ impl GuestSides {
         }
     }
 
+    /// The host's side is live from this time on.
+    pub fn host_is_live(&self, since_ns: u64) {
+        self.agents.host_is_live(since_ns);
+    }
+
     /// Events, bytes and losses of all guests.
     pub fn totals(&self) -> (u64, u64, u64) {
         let sum =

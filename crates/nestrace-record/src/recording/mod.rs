@@ -255,6 +255,7 @@ impl Recorder {
         self.take_guest_sides(clock::monotonic_ns());
         self.probes.set_gate(true)?;
         self.manifest.live_mono_ns = clock::monotonic_ns();
+        self.sides.host_is_live(self.manifest.live_mono_ns);
         self.dir.write_manifest(&self.manifest)?;
         Ok(())
     }

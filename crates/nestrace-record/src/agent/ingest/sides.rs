@@ -7,6 +7,10 @@ use super::super::event_check::{ClockJump, EventCheck};
 use super::super::stream_losses::StreamLosses;
 use super::{Ingest, IngestError, MissingEvents, Streams, WriterOf};
 
+/// Why there is a gap before a Live: within a side, and before the guest's first recording.
+pub(super) const AGAIN: &str = "its agent began to record anew";
+const LATE: &str = "its agent began later than the recording";
+
 impl<S: Streams> Ingest<S> {
     pub(super) fn hello(&mut self, hello: AgentHello, now_ns: u64) -> Result<(), IngestError> {
         if hello.session != self.session {
@@ -71,16 +75,10 @@ impl<S: Streams> Ingest<S> {
             if let Some(side) = self.account.side() {
                 side.clock_samples = samples;
             }
-            let (what, why) = match jump {
-                Some(jump) => told_of(jump),
-                None if self.account.is_same_boot(hello) => (
-                    "agent_backend",
-                    "its agent records with another backend from here on".to_owned(),
-                ),
-                None => ("guest_rebooted", "it was started again".to_owned()),
-            };
-            let message = format!("{why}; what follows is a stream of its own");
-            self.account.note(now_ns, what, &message);
+            let change = Change::to(jump, self.account.is_same_boot(hello));
+            self.begun_by = change.gap;
+            let message = format!("{}; what follows is a stream of its own", change.told);
+            self.account.note(now_ns, change.notice, &message);
             self.account.tell(&message);
         }
         self.writer = Some(writer);
@@ -109,9 +107,22 @@ impl<S: Streams> Ingest<S> {
         }
     }
 
+    /// The agent is live after the guest's recording was missing since then, or since ever (0). The gap is told with
+    /// the side that is live at its end.
+    pub(super) fn begins(&mut self, since_ns: u64, now_ns: u64) {
+        let begun_by = std::mem::replace(&mut self.begun_by, AGAIN);
+        if self.account.was_live() {
+            self.begins_again(now_ns);
+            self.gap(since_ns, now_ns, AGAIN);
+        } else {
+            let reason = if since_ns > 0 { begun_by } else { LATE };
+            self.gap(since_ns, now_ns, reason);
+        }
+    }
+
     /// A session goes on with the stream of one before: what happened since its last word is missing, and what
     /// was in flight then must not be taken for what is in flight now.
-    pub(super) fn begins_again(&mut self, since_ns: u64, now_ns: u64) {
+    fn begins_again(&mut self, now_ns: u64) {
         let loss = self.stream_losses.interrupted(self.check.newest_ns());
         self.throttle.charge(0, 1, now_ns);
         if self.is_full() {
@@ -120,9 +131,7 @@ impl<S: Streams> Ingest<S> {
             self.write(&loss, now_ns);
             (self.missing_events, self.wrote) = (None, false);
         }
-        let reason = "its agent began to record anew";
-        self.account.gap(since_ns, now_ns, reason);
-        self.account.note(now_ns, "agent_back", reason);
+        self.account.note(now_ns, "agent_back", AGAIN);
     }
 
     /// Events are missing at this place of the stream, if it has any. `counted`: the agent says how many.
@@ -152,20 +161,42 @@ impl<S: Streams> Ingest<S> {
     }
 }
 
-/// A jump as a notice: its kind, and its words.
-fn told_of(jump: ClockJump) -> (&'static str, String) {
-    match jump {
-        ClockJump::Back => (
-            "guest_reverted",
-            "its time went back, as when a snapshot is loaded".to_owned(),
-        ),
-        ClockJump::Ahead { by_ns } => {
-            let seconds = by_ns as f64 / 1e9;
-            let message = format!(
-                "its time went ahead by {seconds:.1} s, as when the host sleeps or a later snapshot is loaded; what it \
-                 recorded until its agent began anew is missing or counted as refused"
-            );
-            ("guest_clock_ahead", message)
+/// Why one side follows another: the kind of the notice and its words, and the reason of the gap between them.
+struct Change {
+    notice: &'static str,
+    told: String,
+    gap: &'static str,
+}
+
+impl Change {
+    fn to(jump: Option<ClockJump>, is_same_boot: bool) -> Self {
+        match jump {
+            Some(ClockJump::Back) => Self {
+                notice: "guest_reverted",
+                told: "its time went back, as when a snapshot is loaded".to_owned(),
+                gap: "its time went back, and its agent began anew",
+            },
+            Some(ClockJump::Ahead { by_ns }) => {
+                let seconds = by_ns as f64 / 1e9;
+                Self {
+                    notice: "guest_clock_ahead",
+                    told: format!(
+                        "its time went ahead by {seconds:.1} s, as when the host sleeps or a later snapshot is loaded; what it \
+                         recorded until its agent began anew is missing or counted as refused"
+                    ),
+                    gap: "its time went ahead, and its agent began anew",
+                }
+            }
+            None if is_same_boot => Self {
+                notice: "agent_backend",
+                told: "its agent records with another backend from here on".to_owned(),
+                gap: "its agent began anew with another backend",
+            },
+            None => Self {
+                notice: "guest_rebooted",
+                told: "it was started again".to_owned(),
+                gap: "it was started again",
+            },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the sessions' tests cannot reach: streams that fail, and numbers at their limits.
 
 use nestrace_abi::Kind;
-use nestrace_trace::manifest::GuestDisk;
+use nestrace_trace::manifest::{GuestDisk, Machine};
 use nestrace_trace::wire::{AgentHello, BatchEncoder, DROPPED_BATCHES, End, Live, Lost};
 
 use super::*;
@@ -314,6 +314,79 @@ fn a_snapshot_that_is_loaded_begins_another_side() {
 }
 
 const HOUR: u64 = 3600 * SECOND;
+
+#[test]
+fn between_two_sides_there_is_a_gap() {
+    for (boot, backend, mono_ns, from_s, reason) in [
+        ("other", "", 5 * SECOND, 12, "it was started again"),
+        ("", "blktrace", 13 * SECOND, 12, "another backend"),
+        // What came since its clock was last asked for may be of either time.
+        ("", "", 3 * SECOND, 11, "its time went back"),
+        ("", "", HOUR, 11, "its time went ahead"),
+    ] {
+        let mut ingest = recorded();
+        show(&mut ingest, 11 * SECOND, 11 * SECOND);
+        say(&mut ingest, 12 * SECOND);
+        let HostMessage::Start(start) = ingest.start("full", true) else {
+            panic!("no question");
+        };
+        let hello = AgentMessage::Hello(Box::new(AgentHello {
+            protocol: VERSION,
+            session: start.session,
+            mono_ns,
+            backend: backend.to_owned(),
+            machine: Machine {
+                boot_id: boot.to_owned(),
+                ..Machine::default()
+            },
+            ..AgentHello::default()
+        }));
+        ingest.feed(&bytes(&[hello]), 13 * SECOND).unwrap();
+        assert_eq!(ingest.missing_since_ns(), from_s * SECOND);
+        let probes = Vec::new();
+        let live = bytes(&[AgentMessage::Live(Live { mono_ns, probes })]);
+        ingest.feed(&live, 14 * SECOND).unwrap();
+        let [before, after] = ingest.account.sides.as_slice() else {
+            panic!("{:?}", ingest.account);
+        };
+        let [gap] = after.gaps.as_slice() else {
+            panic!("{after:?}");
+        };
+        let times = (gap.from_host_ns, gap.to_host_ns);
+        assert_eq!(times, (from_s * SECOND, 14 * SECOND), "{reason}");
+        assert!(gap.reason.contains(reason), "{gap:?}");
+        assert_eq!(before.gaps, []);
+    }
+}
+
+#[test]
+fn an_agent_that_comes_late_leaves_a_gap() {
+    // Seconds of the host: when its side is live, when the agent's Hello and Live come; the gap's begin.
+    for (host_s, hello_s, live_s, from_s) in [
+        (0, 1, 60, None),
+        (5, 1, 2, None),
+        (5, 6, 9, None),
+        (5, 6, 10, Some(5)),
+        (5, 30, 31, Some(5)),
+    ] {
+        let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
+        ingest.host_is_live(host_s * SECOND);
+        // One that could not record at first and said so.
+        let end = AgentMessage::End(End {
+            mono_ns: SECOND,
+            reason: "no debugfs".to_owned(),
+            out_of_order: 0,
+        });
+        let tried = bytes(&[hello_at(SECOND), end]);
+        ingest.feed(&tried, hello_s * SECOND).unwrap();
+        ingest.feed(&begin(SECOND), live_s * SECOND).unwrap();
+        let expected: Vec<_> = from_s
+            .map(|from_s| (from_s * SECOND, live_s * SECOND))
+            .into_iter()
+            .collect();
+        assert_eq!(gaps(&ingest), expected, "live at {live_s} s");
+    }
+}
 
 #[test]
 fn a_clock_that_goes_ahead_begins_another_side() {

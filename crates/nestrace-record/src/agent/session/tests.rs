@@ -451,6 +451,8 @@ fn a_reboot_is_another_stream() {
         "event ahead of the guest's clock"
     );
     assert!(account.notices.iter().any(|n| n.what == "guest_rebooted"));
+    let gaps = account.sides.iter().map(|side| side.gaps.len());
+    assert!(gaps.eq([0, 1]), "{account:?}");
 }
 
 #[test]
@@ -711,6 +713,48 @@ fn time_travel_foreign_kinds_and_devices_are_refused_and_counted() {
     rig.stop();
     serving.join().unwrap();
     assert_eq!(rig.events(FIRST), [good, good]);
+}
+
+/// How much of the guest is missing at the end, and why, after `last` and half a second more.
+fn missing_at_the_end(last: impl FnOnce(&Agent) -> AgentMessage<'static>) -> (u64, String) {
+    let rig = Rig::new();
+    let mut agent = rig.accept();
+    agent.begin();
+    rig.until("live", |a| a.state == State::Live);
+    let last = last(&agent);
+    agent.send(&last);
+    rig.until("ended", |a| a.state == State::Ended);
+    thread::sleep(Duration::from_millis(500));
+    let account = rig.stop().1;
+    let [gap] = account.sides[0].gaps.as_slice() else {
+        panic!("{account:?}");
+    };
+    (gap.to_host_ns - gap.from_host_ns, gap.reason.clone())
+}
+
+#[test]
+fn what_is_not_listened_to_any_more_is_missing_to_the_end() {
+    let (missing_ns, reason) = missing_at_the_end(|agent| {
+        AgentMessage::Hello(Box::new(AgentHello {
+            protocol: VERSION + 1,
+            ..agent.hello()
+        }))
+    });
+    assert!(missing_ns >= 500_000_000, "{missing_ns}");
+    assert_eq!(reason, "its agent was not listened to any more");
+}
+
+#[test]
+fn what_comes_after_an_agent_s_own_end_is_missing() {
+    let (missing_ns, reason) = missing_at_the_end(|agent| {
+        AgentMessage::End(End {
+            mono_ns: agent.clock_ns,
+            reason: "signal".to_owned(),
+            out_of_order: 0,
+        })
+    });
+    assert!(missing_ns >= 500_000_000, "{missing_ns}");
+    assert_eq!(reason, "its agent had ended");
 }
 
 #[test]
