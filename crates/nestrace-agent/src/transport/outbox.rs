@@ -14,18 +14,18 @@ const MAX_PONGS: usize = 64;
 /// Frames in the order in which they go out.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Answers to pings, before everything else.
+    /// Answers to pings, before everything but facts.
     pongs: VecDeque<Vec<u8>>,
     frames: VecDeque<Vec<u8>>,
     /// The frame that is being written, and how much of it is.
     current: Option<(Vec<u8>, usize)>,
     /// Bytes of all that wait in `frames`.
     waiting: usize,
-    /// The newest facts. They go before all but the session's first frame: an answer that overtook them would show a
-    /// later time of the guest than theirs.
+    /// The newest facts, before every frame that waits: nothing of a session is understood before its first ones.
     facts: Option<Vec<u8>>,
-    /// The session's first frame has gone.
-    is_begun: bool,
+    /// Answers at the front that were made before the facts and go before them. To the recorder, a time of the guest that
+    /// comes after a later one is a clock that has gone back, whichever of the two is in the facts.
+    older_pongs: usize,
     dropped: u64,
     /// How many of these the recorder is told of by what waits or has gone.
     told: u64,
@@ -50,6 +50,7 @@ impl Outbox {
     /// Adds facts, of which the newest count: they take the place of older ones that still wait.
     pub fn push_facts(&mut self, message: &AgentMessage<'_>) {
         self.facts = Some(encoded(message)).filter(|frame| !frame.is_empty());
+        self.older_pongs = self.pongs.len();
     }
 
     /// Adds a batch of so many events if it has room, behind the word that events are missing at this place.
@@ -85,7 +86,7 @@ impl Outbox {
         self.waiting < MAX_WAITING
     }
 
-    /// Adds the answer to a ping, before all that waits.
+    /// Adds the answer to a ping, before all that waits but facts.
     pub fn push_pong(&mut self, token: u64, guest_ns: u64) {
         if self.pongs.len() < MAX_PONGS {
             let pong = AgentMessage::Pong { token, guest_ns };
@@ -105,7 +106,7 @@ impl Outbox {
         self.frames.clear();
         self.waiting = 0;
         self.facts = None;
-        self.is_begun = false;
+        self.older_pongs = 0;
         (self.dropped, self.told) = (0, 0);
     }
 
@@ -130,15 +131,18 @@ impl Outbox {
     }
 
     fn next(&mut self) -> Option<(Vec<u8>, usize)> {
-        let facts = if self.is_begun || self.frames.is_empty() {
+        let facts = if self.older_pongs == 0 {
             self.facts.take()
         } else {
             None
         };
-        let frame = facts.or_else(|| self.pongs.pop_front()).or_else(|| {
+        let pong = |outbox: &mut Self| {
+            outbox.older_pongs = outbox.older_pongs.saturating_sub(1);
+            outbox.pongs.pop_front()
+        };
+        let frame = facts.or_else(|| pong(self)).or_else(|| {
             let frame = self.frames.pop_front()?;
             self.waiting = self.waiting.saturating_sub(frame.len());
-            self.is_begun = true;
             Some(frame)
         })?;
         Some((frame, 0))
@@ -252,21 +256,63 @@ mod tests {
         for mono_ns in 0..100 {
             outbox.push_facts(&hello(mono_ns));
         }
-        outbox.push_pong(1, 2);
         let mut sent = Vec::new();
         take(&mut outbox, usize::MAX, &mut sent);
         assert!(outbox.is_empty());
-        // The answer was made after the facts. The session's first frame is before both.
         let kind = |kind: FrameKind| kind as u16;
-        let expected = [
-            FrameKind::Pong,
-            FrameKind::Notice,
-            FrameKind::Hello,
-            FrameKind::Batch,
-        ];
+        let expected = [FrameKind::Hello, FrameKind::Notice, FrameKind::Batch];
         assert_eq!(kinds(&sent), expected.map(kind));
         let newest = b"\"mono_ns\":99,";
         assert!(sent.windows(newest.len()).any(|bytes| bytes == newest));
+    }
+
+    /// Times of the guest, as answers and facts show them, in the order in which they go out.
+    fn times(mut bytes: &[u8]) -> Vec<u64> {
+        let mut reader = FrameReader::new();
+        let mut times = Vec::new();
+        while !bytes.is_empty() {
+            let taken = reader.feed(bytes);
+            bytes = &bytes[taken..];
+            while let Some(frame) = reader.next_frame().unwrap() {
+                match AgentMessage::parse(frame).unwrap() {
+                    Some(AgentMessage::Pong { guest_ns, .. }) => times.push(guest_ns),
+                    Some(AgentMessage::Hello(hello)) => times.push(hello.mono_ns),
+                    _ => {}
+                }
+            }
+        }
+        times
+    }
+
+    #[test]
+    fn the_guest_s_time_does_not_go_back_at_a_stuck_port() {
+        let mut outbox = Outbox::default();
+        outbox.push_facts(&hello(1));
+        outbox.push_batch(b"waits", 1);
+        let mut sent = Vec::new();
+        take(&mut outbox, 10, &mut sent);
+        outbox.push_pong(1, 2);
+        outbox.push_pong(2, 3);
+        outbox.push_facts(&hello(4));
+        outbox.push_pong(3, 5);
+        take(&mut outbox, 250_000, &mut sent);
+        // These take the place of those, if they have not gone.
+        outbox.push_facts(&hello(6));
+        outbox.push_pong(4, 7);
+        take(&mut outbox, usize::MAX, &mut sent);
+        assert!(outbox.is_empty());
+        let times = times(&sent);
+        assert!(times.is_sorted(), "{times:?}");
+        assert_eq!(times.len(), 7, "{times:?}");
+        // The same, where both wait.
+        outbox.push_pong(5, 8);
+        outbox.push_facts(&hello(9));
+        outbox.push_pong(6, 10);
+        outbox.push_facts(&hello(11));
+        outbox.push_pong(7, 12);
+        sent.clear();
+        take(&mut outbox, usize::MAX, &mut sent);
+        assert_eq!(self::times(&sent), [8, 10, 11, 12]);
     }
 
     #[test]
