@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 
 use nestrace_trace::manifest::ClockSample;
 
@@ -16,7 +17,10 @@ const FIRST_PERIOD_NS: u64 = 1_000_000_000;
 /// Questions that were asked, and the fastest answers.
 #[derive(Clone, Debug)]
 pub struct RoundTrips {
-    next_token: u64,
+    /// What makes a number a token that only who has heard it knows: SipHash with a key from the system's random
+    /// numbers. An answer is believed where the guest's clock jumps.
+    secret: RandomState,
+    n_asked: u64,
     open: VecDeque<(u64, u64)>,
     samples: Vec<ClockSample>,
     period_ns: u64,
@@ -25,7 +29,8 @@ pub struct RoundTrips {
 impl Default for RoundTrips {
     fn default() -> Self {
         Self {
-            next_token: 1,
+            secret: RandomState::new(),
+            n_asked: 0,
             open: VecDeque::new(),
             samples: Vec::new(),
             period_ns: FIRST_PERIOD_NS,
@@ -36,8 +41,8 @@ impl Default for RoundTrips {
 impl RoundTrips {
     /// A question is being sent; gives its token. Read the clock right before.
     pub fn ask(&mut self, host_ns: u64) -> u64 {
-        let token = self.next_token;
-        self.next_token += 1;
+        let token = self.secret.hash_one(self.n_asked);
+        self.n_asked += 1;
         if self.open.len() >= MAX_OPEN {
             self.open.pop_front();
         }
@@ -128,6 +133,14 @@ mod tests {
     fn answers_that_nobody_asked_for_do_not_count() {
         let mut trips = RoundTrips::default();
         assert!(!trips.answered(7, 1, 2));
+        // What was asked tells nobody what is asked next, here or of another guest.
+        let mut other = RoundTrips::default();
+        let tokens: Vec<u64> = (0..8).flat_map(|n| [trips.ask(n), other.ask(n)]).collect();
+        let near = |a: &u64, b: &u64| a.abs_diff(*b) < 1 << 32;
+        for (n, token) in tokens.iter().enumerate() {
+            let all_before = tokens.iter().take(n);
+            assert!(*token > 1 << 32 && !all_before.into_iter().any(|t| near(t, token)));
+        }
         let old = trips.ask(0);
         for n in 0..MAX_OPEN as u64 {
             trips.ask(n);

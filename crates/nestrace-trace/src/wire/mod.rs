@@ -25,7 +25,8 @@
 //!
 //! Neither side trusts the other. [`FrameReader`] is a push parser: whoever owns the port feeds it
 //! bytes, it holds at most one frame, and a length counts only after it was bounded. A frame that is
-//! damaged ends the session. Kinds that a release does not know are passed over.
+//! damaged ends the session. Kinds that a release does not know are passed over, however many: they cost the time that
+//! their bytes do, and the recorder counts them.
 //!
 //! This module opens nothing, waits for nothing and reads no clock.
 //!
