@@ -54,7 +54,8 @@ fuzz_target!(|input: &[u8]| {
     }
     ingest.close(now_ns);
     let account = &ingest.account;
-    assert!(account.sides.len() <= 16 && account.notices.len() <= 40 && account.news.len() <= 40);
+    // 40 of what it says, and 16 of each kind of what is the recorder's to tell.
+    assert!(account.sides.len() <= 16 && account.notices.len() <= 120 && account.news.len() <= 60);
     for side in &account.sides {
         assert!(side.clock_samples.len() <= 513 && side.gaps.len() <= 256);
         assert!(side.disks.len() <= 512 && side.mounts.len() <= 1024);

@@ -3,10 +3,11 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-mod bounds;
+pub(super) mod bounds;
 mod disks;
+mod told;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use nestrace_abi::Source;
 use nestrace_trace::manifest::{Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
@@ -14,6 +15,7 @@ use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
 
 pub use disks::{DISK_REPLACED, merge_disks};
+use told::{Room, Told};
 
 /// Reboots, changes of backend and jumps of the clock in one recording; more look like an attack.
 pub const MAX_SIDES: usize = 16;
@@ -21,8 +23,8 @@ pub const MAX_SIDES: usize = 16;
 const MAX_TAKEN: u32 = 64;
 /// Times without word that are listed for a side; the last one takes in what comes after.
 const MAX_GAPS: usize = 256;
-/// What a guest's agent may add to the manifest's notices, its own texts included.
-const MAX_NOTICES: usize = 40;
+/// Lines for the terminal that wait to be taken.
+const MAX_NEWS: usize = 60;
 
 /// Where an agent stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,9 +60,9 @@ pub struct Account {
     pub notices: Vec<Notice>,
     /// What happened, for the terminal.
     pub news: Vec<String>,
-    n_notices: usize,
-    /// What its agent has said: one that cannot record says the same with each try, every three seconds.
-    said: BTreeSet<(String, String)>,
+    /// The newest side may have more than its share of the manifest.
+    has_grown: bool,
+    told: Told,
     /// Names of its streams that other guests' streams had: `guest-vm.2.arrows` is also the first of `vm.2`.
     n_taken: u32,
     refused_before: BTreeMap<String, u64>,
@@ -129,8 +131,9 @@ impl Account {
 
     /// Begins a side.
     pub fn begin_side(&mut self, hello: &AgentHello, file: &str) {
+        self.fit();
         self.sides.push(hello.guest_side(&self.guest, file));
-        self.trim();
+        self.has_grown = true;
         for (reason, times) in std::mem::take(&mut self.refused_before) {
             self.refuse(&reason, times);
         }
@@ -146,10 +149,11 @@ impl Account {
         side.mounts.clone_from(&hello.mounts);
         side.backend_reason.clone_from(&hello.backend_reason);
         side.clock_correction_ppm = side.clock_correction_ppm.max(hello.clock_correction_ppm);
-        self.trim();
+        self.has_grown = true;
         for message in replaced {
-            self.note(now_ns, DISK_REPLACED, &message);
-            self.tell(&message);
+            if self.note_said(now_ns, DISK_REPLACED, &message) {
+                self.tell(&message);
+            }
         }
     }
 
@@ -177,22 +181,24 @@ impl Account {
             side.live_mono_ns = live.mono_ns;
         }
         side.end_mono_ns = 0;
+        self.has_grown |= side.probes != live.probes;
         side.probes = live.probes;
-        self.trim();
     }
 
     /// The probes that could not be.
     pub fn probes_refused(&mut self, refused: Vec<Refused>) {
         if let Some(side) = self.sides.last_mut() {
+            self.has_grown |= side.probes_refused != refused;
             side.probes_refused = refused;
         }
-        self.trim();
     }
 
     /// Keeps the newest side within its share of the manifest. What is cut is told as input that was refused, once
-    /// for each entry: the lists come again and again.
-    fn trim(&mut self) {
-        let Some(side) = self.sides.last_mut() else {
+    /// for each entry: the lists come again and again. Once for all that was read at a time, because the smallest
+    /// message may change a list, and the whole side has to be measured then.
+    pub fn fit(&mut self) {
+        let has_grown = std::mem::take(&mut self.has_grown);
+        let Some(side) = self.sides.last_mut().filter(|_| has_grown) else {
             return;
         };
         for (what, n) in bounds::trim(side) {
@@ -338,31 +344,46 @@ impl Account {
             }
             _ => side.gaps.push(gap),
         }
+        self.has_grown = true;
     }
 
-    /// Notes what its agent says, once.
-    pub fn note_said(&mut self, mono_ns: u64, what: &str, message: &str) {
-        let said = (what.to_owned(), message.to_owned());
-        if self.n_notices < MAX_NOTICES && self.said.insert(said) {
+    /// Notes what its agent says or what the guest's own doing has in its words, once; whether it is noted now.
+    pub fn note_said(&mut self, mono_ns: u64, what: &str, message: &str) -> bool {
+        let room = self.told.room_for_said(what, message);
+        self.push_notice(room, mono_ns, what, message);
+        room != Room::None
+    }
+
+    /// Notes what happened to the recorder, which names what is missing: nothing that a guest says takes its place, nor
+    /// does what happens often take that of another kind.
+    pub fn note(&mut self, mono_ns: u64, what: &'static str, message: &str) {
+        let room = self.told.room_for(what);
+        self.push_notice(room, mono_ns, what, message);
+    }
+
+    /// The same, of what may happen again and again and is told once.
+    pub fn note_once(&mut self, mono_ns: u64, what: &'static str, message: &str) {
+        if self.told.is_new(what, message) {
             self.note(mono_ns, what, message);
         }
     }
 
-    /// Notes what happened.
-    pub fn note(&mut self, mono_ns: u64, what: &str, message: &str) {
-        self.n_notices = self.n_notices.saturating_add(1);
-        if self.n_notices <= MAX_NOTICES {
-            self.notices.push(Notice {
-                mono_ns,
-                what: what.to_owned(),
-                message: format!("guest {}: {message}", self.guest),
-            });
-        }
+    fn push_notice(&mut self, room: Room, mono_ns: u64, what: &str, message: &str) {
+        let more = match room {
+            Room::None => return,
+            Room::Last => "; what more there is of this is not listed",
+            Room::More => "",
+        };
+        self.notices.push(Notice {
+            mono_ns,
+            what: what.to_owned(),
+            message: format!("guest {}: {message}{more}", self.guest),
+        });
     }
 
     /// Tells the terminal.
     pub fn tell(&mut self, message: &str) {
-        if self.news.len() < MAX_NOTICES {
+        if self.news.len() < MAX_NEWS {
             self.news.push(format!("guest {}: {message}", self.guest));
         }
     }

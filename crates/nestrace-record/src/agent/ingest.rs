@@ -12,7 +12,8 @@ mod sides;
 use std::io::Write;
 
 use nestrace_trace::wire::{
-    AgentMessage, BatchDecoder, Frame, FrameError, FrameReader, HostMessage, Start, VERSION,
+    AgentMessage, BatchDecoder, Frame, FrameError, FrameKind, FrameReader, HostMessage, MAX_JSON,
+    Start, VERSION,
 };
 use nestrace_trace::{Batch, Event, StreamWriter, WriteError};
 
@@ -28,8 +29,6 @@ const MAX_REFUSED_FRAMES: u64 = 10_000;
 /// A question that an agent has not answered for so long, and yet was heard, is lost: so are those that wait in
 /// the port when a guest is set to another time.
 const LOST_PING_NS: u64 = 2_000_000_000;
-/// An agent has four seconds from the recording's start, so nobody needs to be told of less.
-const LATE_NS: u64 = 4_000_000_000;
 
 /// What writes a stream that [`Streams::open`] made.
 pub type WriterOf<S> = StreamWriter<<S as Streams>::Stream, <S as Streams>::Index>;
@@ -193,21 +192,6 @@ impl<S: Streams> Ingest<S> {
         self.recorded.missing_since_ns()
     }
 
-    /// The host's side is live since then, or 0: it is not yet. From there on a guest's side is missed.
-    pub fn host_is_live(&mut self, since_ns: u64) {
-        self.host_live_ns = since_ns;
-    }
-
-    /// The guest's recording is missing between these two times of the host, `from_ns` 0: since the recording began.
-    /// Which of that is worth a word.
-    pub fn gap(&mut self, from_ns: u64, to_ns: u64, reason: &str) {
-        if from_ns > 0 {
-            self.account.gap(from_ns, to_ns, reason);
-        } else if self.host_live_ns > 0 && to_ns.saturating_sub(self.host_live_ns) > LATE_NS {
-            self.account.gap(self.host_live_ns, to_ns, reason);
-        }
-    }
-
     /// Whether the guest's clock has jumped since the last call, back or ahead, so that its events are of no use
     /// until it begins a session anew.
     pub fn clock_jumped(&mut self) -> bool {
@@ -230,6 +214,7 @@ impl<S: Streams> Ingest<S> {
         let mut reader = std::mem::take(&mut self.reader);
         let result = self.read_frames(&mut reader, bytes, now_ns);
         self.reader = reader;
+        self.account.fit();
         result
     }
 
@@ -260,6 +245,7 @@ impl<S: Streams> Ingest<S> {
     }
 
     fn frame(&mut self, frame: Frame<'_>, now_ns: u64) -> Result<(), IngestError> {
+        self.throttle.charge(message_bytes(frame.kind), 0, now_ns);
         match AgentMessage::parse(frame) {
             Ok(Some(AgentMessage::Hello(hello))) => self.hello(*hello, now_ns),
             Ok(Some(_)) if !self.in_session => self.refuse_frame("message of no session of ours"),
@@ -267,7 +253,12 @@ impl<S: Streams> Ingest<S> {
                 self.recorded.hear(now_ns);
                 self.message(message, now_ns)
             }
-            Ok(None) => self.refuse_frame("message of a kind that this release does not know"),
+            Ok(None) => {
+                // A newer agent may send one as often as it likes. It costs what its bytes do.
+                let reason = "message of a kind that this release does not know";
+                self.account.refuse(reason, 1);
+                Ok(())
+            }
             Err(_) => self.refuse_frame("message that cannot be read"),
         }
     }
@@ -451,6 +442,7 @@ impl<S: Streams> Ingest<S> {
             self.give_up_writing(&error, now_ns);
         }
         self.account.bytes = self.bytes();
+        self.account.fit();
         let samples = self.trips.samples().to_vec();
         if let Some(side) = self.account.side() {
             side.clock_samples = samples;
@@ -471,6 +463,16 @@ impl<S: Streams> Ingest<S> {
         self.flush(now_ns);
         self.close_writer();
     }
+}
+
+/// What a message counts for besides its bytes. After one of JSON a whole side may have to be measured, however short
+/// it was, so each counts as the longest.
+fn message_bytes(kind: u16) -> u64 {
+    let is_json = matches!(
+        FrameKind::from_number(kind),
+        Some(FrameKind::Hello | FrameKind::Live | FrameKind::Refused | FrameKind::End)
+    );
+    if is_json { MAX_JSON as u64 } else { 0 }
 }
 
 #[cfg(test)]

@@ -173,13 +173,7 @@ impl Session {
             }
             return Ok(());
         };
-        let patience_ns = match (account.state, self.port.is_some()) {
-            (State::Live | State::Attaching, true) => END_NS,
-            (State::Silent, true) => SILENT_END_NS,
-            // The question for a recording must not be found by an agent that comes later.
-            (State::NoAnswer, true) => SILENT_END_NS / 4,
-            _ => 0,
-        };
+        let patience_ns = patience_ns(account.state, self.port.is_some());
         let in_time = now_ns.saturating_sub(since_ns) < patience_ns;
         if in_time { Ok(()) } else { Err(()) }
     }
@@ -351,7 +345,7 @@ impl Session {
         if let Err(error) = fed {
             self.give_up(&error, now_ns);
         } else if self.ingest.clock_jumped() && self.stop_ns.is_none() && !self.begin_anew(now_ns) {
-            self.ingest.account.note_said(
+            self.ingest.account.note_once(
                 now_ns,
                 "agent_refused",
                 "its clock jumps again and again: what does not fit it is refused from here on",
@@ -409,6 +403,17 @@ impl Session {
         news.append(&mut account.news);
         *shared = account.clone();
         (shared.notices, shared.news) = (notices, news);
+    }
+}
+
+/// How long the last words of an agent in this state are waited for.
+fn patience_ns(state: State, is_connected: bool) -> u64 {
+    match (state, is_connected) {
+        (State::Live | State::Attaching, true) => END_NS,
+        (State::Silent, true) => SILENT_END_NS,
+        // The question for a recording must not be found by an agent that comes later.
+        (State::NoAnswer, true) => SILENT_END_NS / 4,
+        _ => 0,
     }
 }
 

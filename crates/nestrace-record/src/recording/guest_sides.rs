@@ -20,6 +20,8 @@ const LAST_WORDS: Duration = Duration::from_millis(2500);
 const MANIFEST_PAUSE: Duration = Duration::from_secs(1);
 /// Clock samples and gaps are in the manifest of a recording that was killed, but for this much.
 const MANIFEST_AGE: Duration = Duration::from_secs(15);
+/// Notices that guests leave to the host's side.
+const HOST_NOTICES: usize = 100;
 /// Room that guests leave on the bundle's file system, at most an eighth of it.
 const RESERVE_BYTES: u64 = 512 << 20;
 
@@ -153,7 +155,7 @@ impl Recorder {
     /// Takes over what the agents' threads have heard.
     pub(super) fn take_guest_sides(&mut self, now_ns: u64) {
         for notice in self.sides.take() {
-            if self.manifest.notices.len() < MAX_NOTICES {
+            if self.manifest.notices.len() < MAX_NOTICES - HOST_NOTICES {
                 self.manifest.notices.push(notice);
             }
         }
@@ -210,10 +212,14 @@ impl Recorder {
 /// the file system does not say what is free.
 fn share(dir: &HeldDir, n: usize, to_come: u64) -> Option<u64> {
     let space = fstatvfs(dir).ok()?;
-    let block = space.fragment_size();
-    let free = space.blocks_available().saturating_mul(block);
-    let free = free.saturating_add(to_come);
-    let reserve = RESERVE_BYTES.min(space.blocks().saturating_mul(block) / 8);
+    let bytes = |blocks: u64| blocks.saturating_mul(space.fragment_size());
+    let free = bytes(space.blocks_available()).saturating_add(to_come);
+    share_of(free, bytes(space.blocks()), n)
+}
+
+/// The same, of `free` bytes on a file system of `all`.
+fn share_of(free: u64, all: u64, n: usize) -> Option<u64> {
+    let reserve = RESERVE_BYTES.min(all / 8);
     let room = free.saturating_sub(reserve) / 2;
     room.checked_div(n as u64)
 }
@@ -237,14 +243,22 @@ mod tests {
 
     #[test]
     fn guests_share_half_of_what_is_free() {
+        const GIB: u64 = 1 << 30;
+        for (free, all, n, expected) in [
+            (10 * GIB, 100 * GIB, 1, Some(5 * GIB - GIB / 4)),
+            (10 * GIB, 100 * GIB, 2, Some((5 * GIB - GIB / 4) / 2)),
+            // Of a small one an eighth is left.
+            (GIB, GIB, 1, Some(7 * GIB / 16)),
+            (GIB / 8, 100 * GIB, 1, Some(0)),
+            (10 * GIB, 100 * GIB, 0, None),
+        ] {
+            assert_eq!(share_of(free, all, n), expected, "{free} of {all} for {n}");
+        }
+        // What others do on this file system meanwhile is less than what is told to come.
         let folder = tempfile::tempdir().unwrap();
         let dir = HeldDir::around(&folder.path().join("bundle")).unwrap();
-        let space = fstatvfs(&dir).unwrap();
-        let free = space.blocks_available() * space.fragment_size();
-        let [one, two] = [1, 2].map(|n| share(&dir, n, 0).unwrap());
-        assert!(one <= free / 2 + (64 << 20) && two <= one / 2 + (64 << 20));
-        let more = share(&dir, 1, 4 << 30).unwrap();
-        assert!(more + (64 << 20) >= one + (2 << 30));
+        let [now, then] = [0, 1 << 60].map(|to_come| share(&dir, 1, to_come).unwrap());
+        assert!(now < 1 << 58 && then >= 1 << 58, "{now} {then}");
         assert_eq!(share(&dir, 0, 0), None);
     }
 }

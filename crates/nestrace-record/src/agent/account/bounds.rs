@@ -1,12 +1,13 @@
 //! What of a side has no room in the manifest, and how that is told.
 
 use nestrace_trace::manifest::GuestSide;
+use serde::Serialize;
 
 /// Bytes of JSON that one side may have in the manifest without its clock samples.
 pub(super) const MAX_SIDE_BYTES: usize = 64 << 10;
 
-/// Shortens a list by a quarter and gives by how many entries; 0 if nothing can go.
-type Shorten = fn(&mut GuestSide) -> usize;
+/// Shortens a list by a quarter and gives by how many entries, and how many bytes these had; 0 if nothing can go.
+type Shorten = fn(&mut GuestSide) -> (usize, usize);
 
 /// In the order in which they are cut, with what is said of it. Without a disk its events cannot be read.
 const LISTS: [(&str, Shorten); 5] = [
@@ -28,40 +29,59 @@ const LISTS: [(&str, Shorten); 5] = [
     }),
 ];
 
-/// Shortens lists until the side fits its share of the manifest. Gives how many entries of which list went.
+/// Shortens lists until the side fits its share of the manifest. Gives how many entries of which list went. What stays
+/// is measured once where it fits, and what goes once more: a guest says when this is done.
 pub(super) fn trim(side: &mut GuestSide) -> Vec<(&'static str, usize)> {
-    let bytes = |side: &GuestSide| serde_json::to_vec(side).map_or(0, |json| json.len());
     let samples = std::mem::take(&mut side.clock_samples);
-    let mut gone = Vec::new();
-    for (what, shorten) in LISTS {
-        let mut n = 0;
-        while bytes(side) > MAX_SIDE_BYTES {
-            match shorten(side) {
-                0 => break,
-                cut => n += cut,
+    let mut gone = [0; LISTS.len()];
+    let mut over = bytes(side).saturating_sub(MAX_SIDE_BYTES);
+    while over > 0 {
+        let before: usize = gone.iter().sum();
+        for ((_, shorten), gone) in LISTS.iter().zip(&mut gone) {
+            while over > 0 {
+                let (n, bytes) = shorten(side);
+                if n == 0 {
+                    break;
+                }
+                *gone += n;
+                over = over.saturating_sub(bytes);
             }
         }
-        if n > 0 {
-            gone.push((what, n));
+        if gone.iter().sum::<usize>() == before {
+            break;
         }
+        over = bytes(side).saturating_sub(MAX_SIDE_BYTES);
     }
     side.clock_samples = samples;
-    gone
+    let names = LISTS.iter().map(|(what, _)| *what);
+    names.zip(gone).filter(|(_, n)| *n > 0).collect()
 }
 
-fn cut<T>(list: &mut Vec<T>) -> usize {
-    let n = list.len().div_ceil(4);
-    list.truncate(list.len() - n);
-    n
+fn cut<T: Serialize>(list: &mut Vec<T>) -> (usize, usize) {
+    let gone = list.split_off(list.len() - list.len().div_ceil(4));
+    (gone.len(), bytes(&gone))
 }
 
 /// What is between the gaps that go counts as one with the last that stays: too much is missing, not too little.
-fn cut_gaps(side: &mut GuestSide) -> usize {
+fn cut_gaps(side: &mut GuestSide) -> (usize, usize) {
     let end_ns = side.gaps.iter().map(|gap| gap.to_host_ns).max();
-    let n = side.gaps.len() / 4;
-    side.gaps.truncate(side.gaps.len() - n);
+    let gone = side.gaps.split_off(side.gaps.len() - side.gaps.len() / 4);
     if let (Some(last), Some(end_ns)) = (side.gaps.last_mut(), end_ns) {
         last.to_host_ns = end_ns;
     }
+    (gone.len(), bytes(&gone))
+}
+
+/// Bytes of JSON.
+fn bytes(value: &impl Serialize) -> usize {
+    let n = serde_json::to_vec(value).map_or(0, |json| json.len());
+    #[cfg(test)]
+    MEASURED.set(MEASURED.get() + n);
     n
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Bytes of JSON that were made to be measured, on this thread.
+    pub(in crate::agent) static MEASURED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -11,7 +11,25 @@ use super::{Ingest, IngestError, MissingEvents, Streams, WriterOf};
 pub(super) const AGAIN: &str = "its agent began to record anew";
 const LATE: &str = "its agent began later than the recording";
 
+/// An agent has four seconds from the recording's start, so nobody needs to be told of less.
+const LATE_NS: u64 = 4_000_000_000;
+
 impl<S: Streams> Ingest<S> {
+    /// The host's side is live since then, or 0: it is not yet. From there on a guest's side is missed.
+    pub fn host_is_live(&mut self, since_ns: u64) {
+        self.host_live_ns = since_ns;
+    }
+
+    /// The guest's recording is missing between these two times of the host, `from_ns` 0: since the recording began.
+    /// Which of that is worth a word.
+    pub fn gap(&mut self, from_ns: u64, to_ns: u64, reason: &str) {
+        if from_ns > 0 {
+            self.account.gap(from_ns, to_ns, reason);
+        } else if self.host_live_ns > 0 && to_ns.saturating_sub(self.host_live_ns) > LATE_NS {
+            self.account.gap(self.host_live_ns, to_ns, reason);
+        }
+    }
+
     pub(super) fn hello(&mut self, hello: AgentHello, now_ns: u64) -> Result<(), IngestError> {
         if hello.session != self.session {
             return self.refuse_frame("answer to another recorder");
@@ -53,7 +71,7 @@ impl<S: Streams> Ingest<S> {
         for name in &hello.missing {
             if !self.missing.contains(name) {
                 let message = format!("its agent finds no disk {name}");
-                self.account.note(now_ns, "agent_says", &message);
+                self.account.note_said(now_ns, "agent_says", &message);
             }
         }
         self.missing = hello.missing;

@@ -1,9 +1,13 @@
 //! What the sessions' tests cannot reach: streams that fail, and numbers at their limits.
 
 use nestrace_abi::Kind;
-use nestrace_trace::manifest::{GuestDisk, Machine};
-use nestrace_trace::wire::{AgentHello, BatchEncoder, DROPPED_BATCHES, End, Live, Lost};
+use nestrace_trace::manifest::{GuestDisk, Machine, Refused};
+use nestrace_trace::wire::{
+    AgentHello, BatchEncoder, DROPPED_BATCHES, End, Live, Lost, MAX_FRAME, MAX_PAYLOAD,
+    encode_frame,
+};
 
+use super::super::account::bounds::MEASURED;
 use super::*;
 
 /// Streams in memory that fail after so many bytes.
@@ -154,6 +158,112 @@ fn another_version_and_endless_nonsense_end_it() {
     let again = bytes(&[hello(5)]);
     let over = (0..=1000).find_map(|_| ingest.feed(&again, 1).err());
     assert!(matches!(over, Some(IngestError::TooManyHellos)));
+}
+
+#[test]
+fn of_bytes_without_meaning_no_more_than_a_frame_is_held() {
+    let mut ingest = recorded();
+    // A frame that never ends, then no frames at all.
+    let mut endless = bytes(&[AgentMessage::Batch(&vec![0; MAX_PAYLOAD])]);
+    endless.truncate(endless.len() - 1);
+    ingest.feed(&endless, 11 * SECOND).unwrap();
+    assert!(ingest.reader.n_waiting() <= MAX_FRAME);
+    assert!(ingest.feed(&[1; 1 << 16], 11 * SECOND).is_err());
+    for _ in 0..64 {
+        ingest.start("full", true);
+        let over = ingest.feed(&[0xff; 1 << 16], 11 * SECOND).is_err();
+        assert!(over || ingest.reader.n_waiting() <= MAX_FRAME);
+    }
+    let json = serde_json::to_vec(&ingest.account.sides).unwrap().len();
+    assert!(json < 10_000, "{json}");
+}
+
+/// A newer agent says every 250 ms what this release does not know, for days.
+#[test]
+fn kinds_that_are_not_known_are_passed_over_and_counted() {
+    let mut ingest = recorded();
+    let mut unknown = Vec::new();
+    for _ in 0..4 * MAX_REFUSED_FRAMES {
+        encode_frame(FrameKind::Ping, b"of a release to come", &mut unknown);
+    }
+    ingest.feed(&unknown, 11 * SECOND).unwrap();
+    let times = refused(&ingest, "of a kind that this release does not know");
+    assert_eq!(times, 4 * MAX_REFUSED_FRAMES);
+    assert_eq!(ingest.wait_ns(11 * SECOND), 0, "they cost their bytes only");
+}
+
+#[test]
+fn short_messages_do_not_have_a_large_side_measured_again_and_again() {
+    let disks = (0..200).map(|dev| GuestDisk {
+        dev,
+        name: "x".repeat(10),
+        ..GuestDisk::default()
+    });
+    let hello = AgentMessage::Hello(Box::new(AgentHello {
+        protocol: VERSION,
+        session: 5,
+        disks: disks.collect(),
+        ..AgentHello::default()
+    }));
+    let refused = |names: &[&str]| {
+        let probes = names.iter().map(|name| Refused {
+            name: (*name).to_owned(),
+            ..Refused::default()
+        });
+        AgentMessage::Refused(probes.collect())
+    };
+    let live = AgentMessage::Live(Live::default());
+    for (what, messages) in [
+        ("refused", [refused(&[]), refused(&[])]),
+        ("live", [live.clone(), live]),
+        ("each time others", [refused(&["a"]), refused(&["b"])]),
+    ] {
+        let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
+        ingest.feed(&bytes(&[hello.clone()]), SECOND).unwrap();
+        let before = MEASURED.get();
+        let read = bytes(&messages).repeat(1000);
+        ingest.feed(&read, 2 * SECOND).unwrap();
+        let measured = MEASURED.get() - before;
+        assert!(measured < 4 << 16, "{what}: {measured} bytes of JSON");
+        let wait_ns = ingest.wait_ns(2 * SECOND);
+        assert!(wait_ns > SECOND, "{what}: the next read after {wait_ns} ns");
+    }
+}
+
+#[test]
+fn what_a_guest_says_uses_up_nothing_of_what_is_told_of_it() {
+    let mut ingest = recorded();
+    for n in 0..500 {
+        let said = AgentMessage::Notice(format!("text {n}"));
+        let facts = AgentMessage::Hello(Box::new(AgentHello {
+            protocol: VERSION,
+            session: 5,
+            mono_ns: 11 * SECOND,
+            missing: vec![format!("vd{n}")],
+            disks: vec![GuestDisk {
+                serial: format!("disk {n}"),
+                ..GuestDisk::default()
+            }],
+            ..AgentHello::default()
+        }));
+        ingest.feed(&bytes(&[said, facts]), 11 * SECOND).unwrap();
+    }
+    let n_said = ingest.account.notices.len();
+    assert!(n_said <= 40, "{n_said}");
+    let last = ingest.account.notices.last().unwrap();
+    assert!(last.message.ends_with("is not listed"), "{last:?}");
+    // It goes on being live, over and over.
+    for n in 0..100 {
+        ingest.feed(&begin(11 * SECOND), 12 * SECOND + n).unwrap();
+    }
+    begin_anew(&mut ingest, HOUR, 13 * SECOND).unwrap();
+    assert!(told(&ingest, "agent_back").is_some());
+    assert!(told(&ingest, "guest_clock_ahead").is_some());
+    let news = &ingest.account.news;
+    assert!(
+        news.iter().any(|news| news.contains("went ahead")),
+        "{news:?}"
+    );
 }
 
 #[test]
@@ -422,8 +532,8 @@ fn a_clock_that_goes_ahead_begins_another_side() {
 fn a_time_far_ahead_that_answers_nothing_is_refused() {
     let mut ingest = recorded();
     show(&mut ingest, 11 * SECOND, 11 * SECOND);
-    // A question that is answered already, and one that was never asked.
-    for token in [1, 99] {
+    // A question that was never asked, and the numbers of those that were.
+    for token in [99, 0, 1] {
         let guest_ns = HOUR;
         let pong = bytes(&[AgentMessage::Pong { token, guest_ns }]);
         ingest.feed(&pong, 12 * SECOND).unwrap();
@@ -435,7 +545,7 @@ fn a_time_far_ahead_that_answers_nothing_is_refused() {
     let live = bytes(&[AgentMessage::Live(live)]);
     ingest.feed(&live, 12 * SECOND).unwrap();
     assert!(!ingest.clock_jumped());
-    assert_eq!(refused(&ingest, "answer to no question"), 2);
+    assert_eq!(refused(&ingest, "answer to no question"), 3);
     assert_eq!(refused(&ingest, "time ahead"), 1);
     assert_eq!(ingest.account.sides.len(), 1);
     // The clock is what it was.
