@@ -68,7 +68,7 @@ fn parse_and_query(bytes: &[u8]) {
         query(&split);
     }
     assert!(
-        start.elapsed() < Duration::from_secs(5),
+        start.elapsed() < Duration::from_secs(60),
         "took {:?}",
         start.elapsed()
     );

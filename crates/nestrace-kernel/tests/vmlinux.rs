@@ -140,8 +140,6 @@ fn parses_in_time() {
     };
     let fastest = (0..20).map(parse).min().expect("twenty runs");
     println!("parsed {} bytes in {fastest:?}", bytes.len());
-    assert!(
-        fastest < Duration::from_millis(60),
-        "parsing took {fastest:?}"
-    );
+    // A debug build on a busy machine has time enough; what looked at all types for each of them would take hours.
+    assert!(fastest < Duration::from_secs(5), "parsing took {fastest:?}");
 }

@@ -189,7 +189,9 @@ mod tests {
             assert!(held.len() < 64, "the queue never filled");
         };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(begin.elapsed() < Duration::from_millis(600));
+        assert!(Instant::now() >= deadline);
+        // Many times the deadline: the machine may be busy.
+        assert!(begin.elapsed() < Duration::from_secs(10));
     }
 
     #[test]

@@ -205,7 +205,8 @@ fn a_hostile_stream_ends_soon() {
         let reading = read(&stream, None).unwrap();
         assert!(reading.batches.is_empty());
     }
-    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    // Searched once for each of a quarter of a million beginnings, it would take hours.
+    assert!(begun.elapsed().as_secs() < 240, "{:?}", begun.elapsed());
 }
 
 /// What a disk or a careless copy does to a file.

@@ -6,6 +6,9 @@ use std::thread;
 
 const GREETING_TEXT: &str = r#"{"QMP":{"version":{"qemu":{"micro":22,"minor":2,"major":7},"package":""},"capabilities":["oob"]}}"#;
 
+/// Many times what any peer is given: the machine may be busy.
+const SOON: Duration = Duration::from_secs(10);
+
 /// Serves one connection with `peer` and runs [`block_stats`] against it.
 fn against(
     peer: impl FnOnce(UnixStream) + Send + 'static,
@@ -35,16 +38,17 @@ fn skip_line(stream: &mut UnixStream) {
 
 #[test]
 fn a_silent_peer_is_busy() {
-    let (result, took) = against(|stream| {
-        thread::sleep(Duration::from_millis(500));
-        drop(stream);
+    let (result, took) = against(|mut stream| {
+        // Until it is left.
+        let _ = stream.set_read_timeout(Some(2 * SOON));
+        let _ = stream.read_to_end(&mut Vec::new());
     });
     assert!(matches!(result, Err(QmpError::Busy { .. })), "{result:?}");
-    assert!(took < Duration::from_millis(450), "{took:?}");
+    assert!(took < SOON, "{took:?}");
 }
 
 #[test]
-fn a_slow_peer_is_left_within_a_second() {
+fn a_slow_peer_is_left() {
     let (result, took) = against(|mut stream| {
         send(&mut stream, &format!("{GREETING_TEXT}\n"));
         while send(&mut stream, " ") {
@@ -55,7 +59,7 @@ fn a_slow_peer_is_left_within_a_second() {
         matches!(result, Err(QmpError::Timeout { .. })),
         "{result:?}"
     );
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < SOON, "{took:?}");
 }
 
 #[test]
@@ -72,7 +76,7 @@ fn an_endless_peer_is_left() {
         ),
         "{result:?}"
     );
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < SOON, "{took:?}");
 }
 
 #[test]
