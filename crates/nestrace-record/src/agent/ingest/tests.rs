@@ -219,7 +219,9 @@ fn short_messages_do_not_have_a_large_side_measured_again_and_again() {
         ("each time others", [refused(&["a"]), refused(&["b"])]),
     ] {
         let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
-        ingest.feed(&bytes(&[hello.clone()]), SECOND).unwrap();
+        ingest
+            .feed(&bytes(std::slice::from_ref(&hello)), SECOND)
+            .unwrap();
         let before = MEASURED.get();
         let read = bytes(&messages).repeat(1000);
         ingest.feed(&read, 2 * SECOND).unwrap();
