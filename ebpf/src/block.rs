@@ -285,8 +285,16 @@ pub fn block_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn send_completion(ctx: &BtfTracePointContext) {
-    if let Some(record) = completion(Kind::Complete, ctx) {
+    let Some(record) = completion(Kind::Complete, ctx) else { return };
+    // The end of a flush without data, or of a whole flush sequence: the kernel has put the request's bio back
+    // (`blk_flush_restore_request()`) and ends it after this event (`blk_update_request()`).
+    let moves_nothing = record.bytes == 0 && record.related == 0;
+    let bio = if moves_nothing { follow(ctx.arg::<*const u8>(0), &RQ_BIO) } else { 0 };
+    if bio == 0 {
         ring::send(record, Source::Block);
+    } else {
+        let owner = Owner { origin: bio, ..Owner::default() };
+        ring::send_owned(record, owner, Source::Block);
     }
 }
 

@@ -85,7 +85,9 @@ kinds! {
     Requeue = 13, "requeue", Block;
     /// A request, or a part of it, was completed (C). `object` request, `bytes` this completion's bytes,
     /// `offset` where it began, `related` the bytes that remain, `flags`, `dev`, `sub` not 0: it failed (the
-    /// low byte of the kernel's status: `blk_status_t` since 5.16, before that a negative errno).
+    /// low byte of the kernel's status: `blk_status_t` since 5.16, before that a negative errno). `origin` of one
+    /// that moves nothing: the bio that it ends, a flush without data or one whose data came before; 0 where there
+    /// is none (a flush request of the device), and in blktrace's.
     Complete = 14, "complete", Block;
     /// A request was merged into another. `object` request that disappears, `offset`/`bytes`/`flags`/`dev`.
     RequestMerge = 15, "request_merge", Block;

@@ -41,6 +41,7 @@ const CASES: &[(&str, Body)] = &[
     ("hostile/names", hostile::names),
     ("agent/absent", troubles::absent),
     ("agent/late", troubles::late),
+    ("agent/idle", troubles::idle),
     ("agent/modules", modules::loaded_later),
     ("agent/stuck", troubles::stuck),
     ("agent/killed", troubles::killed),

@@ -22,6 +22,13 @@ impl BlockLayer {
         if event.op() == flags::OP_FLUSH {
             return self.device_flush_done(device, request, event, above);
         }
+        if self.named_flush(device, event).is_some() {
+            if let Some(request) = request.filter(Request::awaits_end) {
+                // Its own last C was not seen; its address serves a flush by now.
+                self.completion_missed(&request, event.ts_ns, above);
+            }
+            return self.empty_flush_done(device, event, above);
+        }
         if operation == Operation::Other {
             if let Some(request) = request {
                 self.left_device(&request, event.ts_ns, above);
@@ -142,7 +149,7 @@ impl BlockLayer {
         above: &mut Above<'_>,
     ) {
         self.transfer_missed(request, event.ts_ns, above);
-        if request.in_sequence {
+        if request.in_sequence && !ends_another(request, event) {
             self.meter(device).request_completed(request.operation);
             let ending = self.ending(request, event, event.ts_ns);
             self.end_all(request, ending, above);
@@ -198,6 +205,9 @@ impl BlockLayer {
     /// A C of 0 bytes at the address of a flush sequence whose own last C was lost. That one names where its data
     /// begin, or where they end (kernels put the place back in different ways), or no place at all.
     fn is_of_an_empty_flush(&self, device: u16, request: &Request, event: &Event) -> bool {
+        if event.origin != 0 {
+            return ends_another(request, event);
+        }
         let from = request.first_issue.offset;
         request.serial != 0
             && event.bytes == 0
@@ -339,8 +349,26 @@ impl BlockLayer {
         }
     }
 
-    /// Flushes without data end in the order in which they came to the flush machinery (`blk-flush.c`
-    /// keeps them in a list), and only those that came before the D of the flush that serves them.
+    /// Place of the flush without data that a C names as the bio that it ends.
+    fn named_flush(&self, device: u16, event: &Event) -> Option<usize> {
+        let named = (event.origin != 0).then_some(&event.origin)?;
+        let bio = self.bios.get(named).filter(|bio| bio.empty_flush)?;
+        let mut waiting = self.flushes[usize::from(device)].iter();
+        waiting.position(|flush| flush.generation == bio.generation)
+    }
+
+    /// The flush without data that a C ends.
+    fn ended_flush(&mut self, device: u16, event: &Event) -> Option<EmptyFlush> {
+        if event.origin == 0 {
+            return self.next_empty_flush(device);
+        }
+        let place = self.named_flush(device, event)?;
+        self.flushes[usize::from(device)].remove(place)
+    }
+
+    /// Where a C names no bio (blktrace's do not): flushes without data end in the order in which they came to the
+    /// flush machinery (`blk-flush.c` keeps them in a list), and only those that came before the D of the flush
+    /// that serves them.
     fn next_empty_flush(&mut self, device: u16) -> Option<EmptyFlush> {
         let served_until = self
             .spans
@@ -353,7 +381,7 @@ impl BlockLayer {
     }
 
     fn empty_flush_done(&mut self, device: u16, event: &Event, above: &Above<'_>) {
-        let Some(flush) = self.next_empty_flush(device) else {
+        let Some(flush) = self.ended_flush(device, event) else {
             let reason = above.reasons.at(event.ts_ns);
             return self.meter(device).unlinked.count(reason);
         };
@@ -393,4 +421,9 @@ impl BlockLayer {
             meter.request_completed(operation);
         }
     }
+}
+
+/// Whether a C names a bio that is not the request's.
+fn ends_another(request: &Request, event: &Event) -> bool {
+    event.origin != 0 && request.serial != 0 && !request.carries(event.origin)
 }

@@ -144,6 +144,12 @@ impl Request {
         was_first || self.others.len() < carried
     }
 
+    /// Whether the bio at this address is in it.
+    pub(super) fn carries(&self, pointer: u64) -> bool {
+        let mut carried = self.first.iter().chain(&self.others);
+        carried.any(|bio| bio.pointer == pointer)
+    }
+
     fn carry(&mut self, carried: Carried) {
         if self.first.is_none() && self.others.is_empty() {
             self.first = Some(carried);

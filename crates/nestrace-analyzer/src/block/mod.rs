@@ -59,9 +59,9 @@ pub(crate) struct BlockLayer {
     /// The last request that went to a device for the first time.
     serial: u64,
     /// Zero-length flushes without an end yet, by device, in the order in which they came to the
-    /// flush machinery. Their request has no D and its completion names no bio, so the oldest is
-    /// taken: count and mean are exact, single samples may be exchanged between flushes that
-    /// overlap on a device with several hardware queues.
+    /// flush machinery. Their request has no D. Its completion names the bio; where it does not
+    /// (blktrace's) the oldest is taken: count and mean are exact, single samples may be exchanged between flushes
+    /// that overlap on a device with several hardware queues.
     flushes: Vec<VecDeque<EmptyFlush>>,
     /// Light recordings: requests whose data part within a flush sequence has been counted.
     flush_sequences: PointerMap<u64, ()>,

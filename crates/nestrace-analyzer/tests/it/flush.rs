@@ -108,3 +108,82 @@ fn empty_flushes_at_a_reused_address_are_no_confusion() {
         "count and mean are exact"
     );
 }
+
+/// The last C names its bio: a lost one is its own bio's loss, and no later flush gets the end of the next one.
+#[test]
+fn flushes_that_are_named_end_by_name() {
+    let device = device(
+        "100 Q b1 Wf 0+0
+         101 G b1
+         110 Q b2 Wf 0+0
+         111 G b2
+         120 Q b3 Wf 0+0
+         121 G b3
+         130 D fl F
+         200 C fl Fs
+         # That of b1 is missing; of the others the younger one ends first.
+         210 C r3 Wf 0+0 origin=b3
+         230 C r2 Wf 0+0 origin=b2
+         300 Q b4 Wf 0+0
+         301 G b4
+         302 D fl F
+         330 C fl Fs
+         340 C r4 Wf 0+0 origin=b4",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.empty_flushes, check.empty_flushes_ended), (4, 3));
+    let flush = device.latency_ns.flush.expect("recorded");
+    assert_eq!(
+        (flush.min, flush.mean, flush.max),
+        (Some(40), Some((90 + 120 + 40) / 3), Some(120))
+    );
+}
+
+/// A C that names a bio which nobody queued, or a flush that has ended, ends no other one.
+#[test]
+fn a_name_that_is_not_known_ends_no_flush() {
+    let device = device(
+        "100 Q b1 Wf 0+0
+         101 G b1
+         130 D fl F
+         200 C fl Fs
+         205 C r9 Wf 0+0 origin=b9
+         210 C r1 Wf 0+0 origin=b1
+         220 C r1 Wf 0+0 origin=b1
+         230 Q b2 Wf 0+0",
+    );
+    let check = device.check.expect("full");
+    assert_eq!((check.empty_flushes, check.empty_flushes_ended), (2, 1));
+    assert_eq!(n_mean(device.latency_ns.flush), (1, Some(110)));
+    let unlinked: u64 = device.unlinked.values().sum();
+    assert_eq!(unlinked, 2);
+}
+
+/// The last C of a flush sequence is lost, and its request's address serves a flush without data next: the name
+/// tells them apart, wherever either lies.
+#[test]
+fn a_named_end_is_not_that_of_the_sequence_before() {
+    for end in ["0+0", "4096+0"] {
+        let device = device(&format!(
+            "100 Q b1 Wfu 0+4096
+             101 G b1
+             102 D fl F
+             200 C fl Fs
+             210 D r1 Wsfu 0+4096 rel=b1
+             260 C r1 Wsfu 0+4096
+             # Missing: C r1 Wfu 0+0 origin=b1
+             300 Q b2 Wf 0+0
+             301 G b2
+             302 D fl F
+             400 C fl Fs
+             401 C r1 Wf {end} origin=b2"
+        ));
+        let check = device.check.expect("full");
+        assert_eq!(
+            (check.empty_flushes_ended, check.missed.completed),
+            (1, 1),
+            "{end}"
+        );
+        assert_eq!(n_mean(device.latency_ns.flush), (1, Some(101)), "{end}");
+    }
+}

@@ -52,6 +52,37 @@ pub fn late(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// An agent that nobody asks has nothing attached to the guest's kernel, before a recording and after it.
+pub fn idle(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    stage.load()?;
+    case.equal("attached before", attached(stage)?, 0);
+    let recording = record(stage)?;
+    let during = attached(stage)?;
+    case.holds("attached meanwhile", during > 4, &during.to_string());
+    let ended = recording.stop(Signal::SIGINT)?;
+    stage.ended_well(case, &ended, "interrupted")?;
+    case.figure(format!("{during} programs attached while it records"));
+    case.equal("attached afterwards", attached(stage)?, 0);
+    stage.ctx.discard(&ended.bundle);
+    Ok(())
+}
+
+/// Programs that the agent has attached: each is an open file.
+fn attached(stage: &Stage<'_>) -> anyhow::Result<usize> {
+    let files = "ls -l /proc/$(cat /run/agent.pid)/fd";
+    let listed = stage.guest.run_ok(files, CLOSED)?.stdout;
+    let is_link = |line: &&str| line.contains("anon_inode:bpf") && line.contains("link");
+    let is_tracepoint = |line: &&str| line.contains("bpf-raw-tracepoint");
+    anyhow::ensure!(
+        listed.contains("bpf"),
+        "see the agent's programs in {listed}"
+    );
+    Ok(listed
+        .lines()
+        .filter(|line| is_link(line) || is_tracepoint(line))
+        .count())
+}
+
 /// An agent that hangs keeps nobody waiting; the gap is told.
 pub fn stuck(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
