@@ -7,6 +7,7 @@
 
 mod alone;
 mod data;
+mod flush_names;
 mod naive;
 mod qemu_log;
 mod requests;

@@ -1,8 +1,10 @@
 //! What happens to an agent and to its guest while they are recorded.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nestrace_trace::manifest::Gap;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -99,15 +101,32 @@ pub fn stuck(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         .guest
         .run_ok("kill -CONT $(cat /run/agent.pid)", CLOSED)?;
     let analysis = stage.ended_well(case, &ended, "interrupted")?;
-    let gaps: usize = sides(&ended.bundle)?
-        .iter()
-        .map(|(side, _)| side.gaps.len())
-        .sum();
-    case.holds("the gap is in the manifest", gaps > 0, "none");
-    let text = stage.text(&ended.bundle)?;
-    case.holds("the report tells of it", text.contains("no word"), &text);
+    gap_is_told(case, stage, &ended.bundle, "no word")?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
+    Ok(())
+}
+
+/// Of the time without the guest's events the manifest has a gap of a plausible length, and the report a line.
+fn gap_is_told(
+    case: &mut Case,
+    stage: &Stage<'_>,
+    bundle: &Path,
+    words: &str,
+) -> anyhow::Result<()> {
+    let gaps: Vec<Gap> = sides(bundle)?
+        .into_iter()
+        .flat_map(|(side, _)| side.gaps)
+        .collect();
+    let lasted = |gap: &Gap| Duration::from_nanos(gap.to_host_ns.saturating_sub(gap.from_host_ns));
+    let is_true = |gap: &Gap| lasted(gap) > A_WHILE / 2 && lasted(gap) < 2 * NOTICED;
+    case.holds(
+        "the gap is in the manifest",
+        gaps.iter().any(is_true),
+        &format!("{gaps:?}"),
+    );
+    let text = stage.text(bundle)?;
+    case.holds("the report tells of it", text.contains(words), &text);
     Ok(())
 }
 
@@ -133,6 +152,7 @@ pub fn killed(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         before > 100 && after > before + 100,
         &format!("{before}, then {after}"),
     );
+    gap_is_told(case, stage, &ended.bundle, "anew")?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())
@@ -179,6 +199,7 @@ pub fn paused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         pieces >= 2,
         &clock.to_string(),
     );
+    gap_is_told(case, stage, &ended.bundle, "no word")?;
     stage.ctx.discard(&ended.bundle);
     Ok(())
 }
@@ -212,6 +233,7 @@ pub fn reset(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     }
     let clocks = analysis["clocks"].as_array().map_or(0, Vec::len);
     case.equal("clocks", clocks, 2);
+    gap_is_told(case, stage, &ended.bundle, "started again")?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())

@@ -47,6 +47,7 @@ pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Res
     let (seen, writes, calls) = scene.write_stamps(writer)?;
     let least = least_linked(case, &seen, writer)?;
     everything_else(case, scene, &seen, least)?;
+    seen.flushes_end_by_name(case);
     let bios = bios_of_writes(case, &seen.guest_events, &writes)?;
     let calls = calls_of_events(case, scene, &seen, &calls)?;
     let by_begin = Calls::new(&calls);

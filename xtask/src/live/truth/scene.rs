@@ -16,11 +16,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use super::flush_names;
 use super::qemu_log;
 use super::stories::{self, Story};
 use super::system_calls::{self, WriteCall};
 use crate::live::agent::counts::DiskCounts;
 use crate::live::agent::recording::{boot_with, device_in_guest, measure};
+use crate::live::case::Case;
 use crate::live::direct_io_link::{host_events, stream_events};
 use crate::live::guest_programs;
 use crate::live::measure::{Measured, Watched};
@@ -89,6 +91,14 @@ pub struct Seen {
     pub stories: Vec<Story>,
     /// The requests that QEMU logged.
     pub log: Vec<qemu_log::Request>,
+}
+
+impl Seen {
+    /// Flushes of both sides.
+    pub fn flushes_end_by_name(&self, case: &mut Case) {
+        flush_names::hold(case, "guest", &self.guest_events);
+        flush_names::hold(case, "host", &self.host_events);
+    }
 }
 
 impl<'a> Scene<'a> {
