@@ -3,7 +3,7 @@
 //!
 //! Filebench and iozone are no Debian packages, and a guest of the rig holds little: all but sysbench's and the
 //! shell ones are jobs of fio. Each says in its note what of its model it leaves out. Where the programs themselves are
-//! found they do it ([`real_tool`](super::real_tool)).
+//! found they do it ([`real_tool`]).
 
 use nestrace_report::lab::Metric;
 
