@@ -1,9 +1,13 @@
 //! The report of a run of the lab: one page that needs nothing else but links to the cells' own reports.
 
+mod system;
+
 use super::figure;
 use super::page::{Page, escape, prose};
 use crate::lab::extremes::Extremes;
-use crate::lab::{Comparison, Counters, MainLatency, Outlier, Row, Spread, Verdict, text};
+use crate::lab::{
+    CellFinding, Comparison, Counters, MainLatency, Outlier, Row, Spread, Verdict, text,
+};
 use crate::plots::{Chart, DrawError, Hue, Plot, Span, SpanRow, Spans, Unit};
 use crate::units::{self, time};
 
@@ -53,6 +57,7 @@ pub fn render(comparison: &Comparison) -> Result<String, DrawError> {
     outliers(comparison, &mut page);
     published(comparison, &mut page);
     numbers(comparison, &mut page);
+    system::write(comparison, &mut page);
     missing(comparison, &mut page);
     page.raw("<footer><p>Every number: <code>report.json</code> and <code>report.csv</code> beside this page.</p></footer>");
     Ok(page.finish())
@@ -299,25 +304,20 @@ fn one_outlier(comparison: &Comparison, outlier: &Outlier, page: &mut Page) {
     let Some(row) = comparison.row(&outlier.id) else {
         return page.raw("</article>");
     };
-    if let Some(explanation) = row
-        .explanation
-        .as_ref()
-        .filter(|_| outlier.is_recorded && outlier.relative < 1.0)
-    {
-        for finding in explanation
-            .findings
-            .iter()
-            .filter(|finding| finding.severity != "info")
-        {
-            let share = units::percent(finding.share);
-            page.element(
-                "p class=note",
-                &format!(
-                    "{} ({}, {share} at stake): {}",
-                    finding.title, finding.id, finding.explanation
-                ),
-            );
-        }
+    // What the baseline has too is no reason to be slower; of a faster cell the findings are the baseline's.
+    let told = row.explanation.iter().flat_map(|told| &told.findings);
+    let is_reason = |finding: &&CellFinding| {
+        outlier.relative < 1.0 && outlier.findings.contains(&finding.title)
+    };
+    for finding in told.filter(is_reason) {
+        let share = units::percent(finding.share);
+        page.element(
+            "p class=note",
+            &format!(
+                "{} ({}, {share} at stake): {}",
+                finding.title, finding.id, finding.explanation
+            ),
+        );
     }
     if let Some(link) = &row.page {
         page.raw(&format!(

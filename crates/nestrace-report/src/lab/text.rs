@@ -199,7 +199,21 @@ pub(crate) fn outlier(outlier: &Outlier) -> String {
         };
         sentence.push_str(&format!(" Found {place}: {found}."));
     }
+    sentence.push_str(unexplained(outlier));
     sentence
+}
+
+/// What is said where nothing explains an outlier, and this was not said before.
+fn unexplained(outlier: &Outlier) -> &'static str {
+    let is_explained = outlier.segment.is_some() || !outlier.findings.is_empty();
+    match outlier.recorded {
+        _ if is_explained => "",
+        None => " It or its baseline was not recorded: nothing explains it.",
+        Some(_) if outlier.is_recorded => {
+            " Their recorded runs show it too, but nothing in the recordings explains it."
+        }
+        Some(_) => "",
+    }
 }
 
 /// What failed, and what is not there.

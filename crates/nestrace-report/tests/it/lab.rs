@@ -15,7 +15,7 @@ fn read(run: &str, file: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn results(run: &str) -> Results {
+pub fn results(run: &str) -> Results {
     let header: RunHeader = serde_json::from_str(&read(run, "run.json")).unwrap();
     let cells = header.cells.iter();
     let cells: Vec<Cell> = cells
@@ -29,7 +29,7 @@ fn results(run: &str) -> Results {
     }
 }
 
-fn comparison(run: &str) -> Comparison {
+pub fn comparison(run: &str) -> Comparison {
     Comparison::new(&results(run))
 }
 
@@ -52,7 +52,7 @@ fn is_same(one: &str, other: &str) -> bool {
 /// `nestrace lab report fixtures/lab/RUN` writes them.
 #[test]
 fn reports_say_what_they_would_say_today() {
-    for run in ["fast12", "image-format-cache-bus"] {
+    for run in ["fast12", "image-format-cache-bus", "reiserfs-jfs"] {
         let comparison = comparison(run);
         let page = html::lab::render(&comparison).unwrap();
         assert!(
@@ -69,6 +69,7 @@ fn reports_say_what_they_would_say_today() {
                 .collect::<Vec<_>>()
         };
         assert_eq!(told["statements"], serde_json::json!(comparison.statements));
+        assert_eq!(told["published"], serde_json::json!(comparison.published));
         let outliers = told["outliers"].as_array().unwrap().iter();
         let outliers: Vec<&str> = outliers.map(|one| one["id"].as_str().unwrap()).collect();
         assert_eq!(outliers, ids(&comparison.outliers));
@@ -283,4 +284,100 @@ fn the_map_tells_cells_on_the_bare_device_apart() {
     let page = page(&results);
     assert!(page.contains("<tr><td>bd ide</td>"), "{page}");
     assert!(page.contains("<tr><td>bd virtio</td>"), "{page}");
+}
+
+#[test]
+fn a_slower_cell_is_explained_by_what_its_baseline_has_not() {
+    let run = comparison("fast12");
+    let page = html::lab::render(&run).unwrap();
+    let mut n_common = 0;
+    for outlier in run.outliers.iter().filter(|one| one.is_recorded) {
+        let (_, article) = page
+            .split_once(&format!("id=cell-{}>", outlier.id))
+            .unwrap();
+        let (article, _) = article.split_once("</article>").unwrap();
+        let row = run.row(&outlier.id).unwrap();
+        let told = row.explanation.iter().flat_map(|told| &told.findings);
+        let own = told.filter(|finding| outlier.findings.contains(&finding.title));
+        let expected = if outlier.relative < 1.0 {
+            own.count()
+        } else {
+            0
+        };
+        let notes = article.matches("<p class=note>").count();
+        assert_eq!(notes, expected, "{}", outlier.id);
+        let all = row.explanation.iter().flat_map(|told| &told.findings);
+        let all = all.filter(|finding| finding.severity != "info");
+        n_common += all.count() - expected;
+    }
+    // There are some that both have: else this would say nothing.
+    assert!(n_common > 10, "{n_common}");
+}
+
+#[test]
+fn what_nothing_explains_is_said_to_be_so() {
+    for run in ["fast12", "image-format-cache-bus", "reiserfs-jfs"] {
+        let comparison = comparison(run);
+        let told = text::render(&comparison);
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let without = comparison
+            .outliers
+            .iter()
+            .filter(|one| one.is_recorded && one.segment.is_none() && one.findings.is_empty());
+        let n = told
+            .matches("but nothing in the recordings explains it.")
+            .count();
+        assert_eq!(n, without.count(), "{run}");
+        assert!(n > 0, "{run}");
+        // A bare "72 % of its baseline." leaves the reader alone.
+        for outlier in &comparison.outliers {
+            let (_, sentence) = told.split_once(&format!("{}: ", outlier.id)).unwrap();
+            let (_, rest) = sentence.split_once(" of its baseline. ").unwrap();
+            let goes_on = ["In the recordings", "Found ", "Their recorded runs"];
+            assert!(
+                goes_on.iter().any(|words| rest.starts_with(words)),
+                "{rest:.80}"
+            );
+        }
+    }
+}
+
+#[test]
+fn e3_has_what_its_study_printed_beside_each_test() {
+    let axes: &[(&str, &str)] = &[("guest_fs", "ext4"), ("host_fs", "bd")];
+    let mut results = small_run(0, &[axes]);
+    let guest = &mut results.cells[0].runs[0].guest;
+    guest.seconds = Some(2.0);
+    (guest.cpu_user, guest.cpu_system, guest.cpu_iowait) = (0.25, 0.5, 0.125);
+    (guest.disk_reads, guest.disk_writes) = (20, 10);
+    (guest.disk_read_bytes, guest.disk_write_bytes) = (4 << 20, 2 << 20);
+    (guest.paged_in_kib, guest.paged_out_kib) = (4096, 2048);
+    guest.context_switches = 600;
+    assert!(!page(&results).contains("<section id=system>"));
+    results.header.experiment = Some(String::from("E3"));
+    let page = page(&results);
+    let (_, table) = page.split_once("<section id=system>").unwrap();
+    let (_, row) = table.split_once("<tr><td>cell-0</td>").unwrap();
+    let (row, _) = row.split_once("</tr>").unwrap();
+    let cells: Vec<&str> = row
+        .split("<td>")
+        .filter_map(|cell| cell.trim_end().strip_suffix("</td>"))
+        .collect();
+    assert_eq!(
+        cells[1..],
+        [
+            "25 %",
+            "50 %",
+            "12 %",
+            "15/s",
+            "10/s",
+            "5/s",
+            "2.00 MiB/s",
+            "1.00 MiB/s",
+            "2,048/s",
+            "1,024/s",
+            "300/s",
+            "0 %"
+        ]
+    );
 }

@@ -1,0 +1,68 @@
+//! What the guest's system did beside each test of E3, as that study printed it: processors apart, the disk's transfers
+//! and bytes, pages, context switches.
+
+use super::text;
+use crate::html::page::{Page, escape};
+use crate::lab::{Comparison, Counters};
+use crate::units;
+
+/// The experiment whose figures these are.
+const EXPERIMENT: &str = "E3";
+
+/// A column's name, and what it says of a cell's counters and their seconds.
+type Column = (&'static str, fn(&Counters, f64) -> String);
+
+const COLUMNS: [Column; 12] = [
+    ("user", |c, _| units::percent(c.cpu_user)),
+    ("system", |c, _| units::percent(c.cpu_system)),
+    ("iowait", |c, _| units::percent(c.cpu_iowait)),
+    ("transfers", |c, s| rate(c.disk_reads + c.disk_writes, s)),
+    ("reads", |c, s| rate(c.disk_reads, s)),
+    ("writes", |c, s| rate(c.disk_writes, s)),
+    ("bytes read", |c, s| bytes(c.disk_read_bytes, s)),
+    ("bytes written", |c, s| bytes(c.disk_write_bytes, s)),
+    ("KiB paged in", |c, s| rate(c.paged_in_kib, s)),
+    ("KiB paged out", |c, s| rate(c.paged_out_kib, s)),
+    ("switches", |c, s| rate(c.context_switches, s)),
+    ("disk busy", |c, _| units::percent(c.disk_utilisation)),
+];
+
+/// The table, in reports of that experiment alone: other pages have what they need in the table of all numbers.
+pub(super) fn write(comparison: &Comparison, page: &mut Page) {
+    if comparison.run.experiment.as_deref() != Some(EXPERIMENT) {
+        return;
+    }
+    page.section("system", "What the guest's system did");
+    page.raw("<div class=scroll><table class=numbers><thead><tr><th>cell</th><th>value</th>");
+    for (name, _) in COLUMNS {
+        page.raw(&format!("<th>{name}</th>"));
+    }
+    page.raw("</tr></thead><tbody>");
+    for row in &comparison.rows {
+        let (id, value) = (escape(&row.id), text::value(row.metric, row.value));
+        page.raw(&format!("<tr><td>{id}</td><td>{}</td>", escape(&value)));
+        let seconds = row.guest.seconds.unwrap_or_default();
+        for (_, tell) in COLUMNS {
+            page.raw(&format!("<td>{}</td>", escape(&tell(&row.guest, seconds))));
+        }
+        page.raw("</tr>");
+    }
+    page.raw("</tbody></table></div>");
+    page.element("p class=note", "The guest's counters in the repetition in the middle, from the workload's start to its end, with its warm-up: parts of the time of all its processors, its own disk, and counts per second of that time.");
+    page.end_section();
+}
+
+/// A count for each second; results that do not say their time have none.
+fn rate(count: u64, seconds: f64) -> String {
+    per_second(count, seconds)
+        .map_or_else(|| String::from("–"), |n| format!("{}/s", units::count(n)))
+}
+
+fn bytes(count: u64, seconds: f64) -> String {
+    per_second(count, seconds)
+        .map_or_else(|| String::from("–"), |n| format!("{}/s", units::size(n)))
+}
+
+fn per_second(count: u64, seconds: f64) -> Option<u64> {
+    (seconds > 0.0).then(|| (count as f64 / seconds).round() as u64)
+}
