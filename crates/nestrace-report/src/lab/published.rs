@@ -46,6 +46,7 @@ impl Ratio {
     fn beside(&self, rows: &[Row]) -> Published {
         let published = match self.published {
             Figure::Ratio(ratio) => percent(ratio),
+            Figure::Marked(ratio, mark) => format!("{} ({mark})", percent(ratio)),
             Figure::Statement(words) => words.to_owned(),
         };
         Published {

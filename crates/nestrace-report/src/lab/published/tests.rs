@@ -103,3 +103,43 @@ fn the_largest_of_many_is_told_beside_what_chance_would_have() {
         "none beyond chance: 0 of 12 slower, 2 if all were equal"
     );
 }
+
+/// Where words alone were published, no figure stands for them.
+#[test]
+fn what_was_published_is_told_as_it_was() {
+    for (experiment, what, expected) in [
+        ("E2", "ext4 to ext3 in a raw image, write", "160 %"),
+        (
+            "E2",
+            "ext4 to ext3 in a qcow2 image, write",
+            "122 % (the row of ext4 is marked 2 GB, the test has 6 GB)",
+        ),
+        ("E4", "qcow2 without preallocated metadata to raw", "20 %"),
+        (
+            "E4",
+            "qcow2 with preallocated metadata to raw",
+            "about equal",
+        ),
+        ("E5", "xfs to ext4, seqrd-4k", "about equal"),
+        ("E5", "xfs to ext4, oltp-point-select", "103 %"),
+        ("E5", "xfs to ext4, oltp-insert", "writes no faster on xfs"),
+        (
+            "E5",
+            "xfs to ext4, oltp-update-index-60",
+            "writes no faster on xfs",
+        ),
+        (
+            "E5",
+            "xfs to ext4, oltp-read-write",
+            "nothing by itself; reads some 3 % faster on xfs, writes not",
+        ),
+    ] {
+        let all = published(experiment, Vec::new());
+        let one = all.iter().find(|one| one.what == what);
+        assert_eq!(one.unwrap().published, expected, "{what}");
+    }
+    for experiment in ["E2", "E3", "E4", "E5"] {
+        let all = published(experiment, Vec::new());
+        assert!(all.iter().all(|one| one.published != "100 %"), "{all:#?}");
+    }
+}
