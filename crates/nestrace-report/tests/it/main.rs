@@ -7,6 +7,7 @@ mod captures;
 mod chains;
 mod compare;
 mod damaged_captures;
+mod experiments;
 mod html;
 mod lab;
 mod text;
