@@ -90,7 +90,11 @@ pub(super) fn make(
             let names = addition.workloads.as_ref();
             names.is_none_or(|names| names.contains(&workload.name))
         };
-        for (combination, _) in product(top, &addition.values)? {
+        let (mut used, mut refused) = (BTreeSet::new(), BTreeMap::new());
+        for (combination, words) in product(top, &addition.values)? {
+            let (with, without) = had(&combination, words);
+            used.extend(with);
+            refused.extend(without.into_iter().map(|name| (name, NO_IMAGE)));
             if let Some(objection) = combination.objection() {
                 return Err(top.error(place, format!("{combination}: {objection}")));
             }
@@ -104,6 +108,7 @@ pub(super) fn make(
                 }
             }
         }
+        check_used(top, &addition.values, &used, &refused)?;
     }
     let cells = with_baselines(wanted);
     // What others are compared with is there all the same.
@@ -116,6 +121,35 @@ pub(super) fn make(
     check_names(top, &cells, [values].into_iter().chain(additions))?;
     Ok((cells, excluded))
 }
+
+/// Refuses words that no combination has.
+fn check_used(
+    top: &Section<'_>,
+    values: &Values,
+    used: &BTreeSet<Word>,
+    refused: &BTreeMap<Word, &'static str>,
+) -> Result<(), PlanError> {
+    for (axis, words) in values {
+        for (word, span) in words {
+            let name = (*axis, word.clone());
+            if let Some(reason) = refused.get(&name).filter(|_| !used.contains(&name)) {
+                let message = format!("{axis} \"{word}\" cannot be in any combination: {reason}");
+                return Err(top.error(span, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Words of a combination that it has, and those that the bare device knows nothing of.
+fn had(combination: &Combination, words: Vec<Word>) -> (Vec<Word>, Vec<Word>) {
+    let usual = Combination::default();
+    words.into_iter().partition(|(axis, word)| {
+        !combination.is_bare() || !OF_IMAGE.contains(axis) || usual.word(*axis) == *word
+    })
+}
+
+const NO_IMAGE: &str = "the bare device has no image and no file system of the host's";
 
 /// How what is left out is told.
 fn named(combination: &Combination, workload: &Workload) -> String {
@@ -190,8 +224,8 @@ fn possible(
     excluded: &mut Vec<Excluded>,
 ) -> Result<Vec<Combination>, PlanError> {
     let mut possible = Vec::new();
-    let mut used: BTreeSet<(Axis, String)> = BTreeSet::new();
-    let mut refused: BTreeMap<(Axis, String), &'static str> = BTreeMap::new();
+    let mut used: BTreeSet<Word> = BTreeSet::new();
+    let mut refused: BTreeMap<Word, &'static str> = BTreeMap::new();
     for (combination, words) in product(top, values)? {
         // The bare device has no image: its axes are all one.
         let objection = if combination.is_bare() {
@@ -199,34 +233,29 @@ fn possible(
         } else {
             combination.objection()
         };
-        let named = words.into_iter();
+        let (with, without) = had(&combination, words);
+        refused.extend(without.into_iter().map(|name| (name, NO_IMAGE)));
         match objection {
             Some(reason) => {
-                refused.extend(named.map(|name| (name, reason)));
+                refused.extend(with.into_iter().map(|name| (name, reason)));
                 excluded.push(Excluded {
                     what: combination.to_string(),
                     reason: reason.to_owned(),
                 });
             }
             None => {
-                used.extend(named);
+                used.extend(with);
                 possible.push(combination);
             }
         }
     }
-    for (axis, words) in values {
-        for (word, span) in words {
-            let name = (*axis, word.clone());
-            if let Some(reason) = refused.get(&name).filter(|_| !used.contains(&name)) {
-                let message = format!("{axis} \"{word}\" cannot be in any combination: {reason}");
-                return Err(top.error(span, message));
-            }
-        }
-    }
+    check_used(top, values, &used, &refused)?;
     Ok(possible)
 }
 
-type Named = (Combination, Vec<(Axis, String)>);
+/// A word of an axis.
+type Word = (Axis, String);
+type Named = (Combination, Vec<Word>);
 
 fn product(top: &Section<'_>, values: &Values) -> Result<Vec<Named>, PlanError> {
     let mut product: Vec<Named> = vec![(Combination::default(), Vec::new())];

@@ -215,6 +215,24 @@ impl Combination {
         !is_written || self.host == Host::Fs(HostFsKind::Btrfs)
     }
 
+    /// The largest image that its host file system has room for in a file. ext2 and ext3 count a file's 512-byte blocks in
+    /// 32 bits, its own tables too (`ext3_max_size` in fs/ext3/super.c, with blocks of 4 KiB); a qcow2 file is as large as
+    /// what was written to it, unless its blocks have a place before.
+    #[must_use]
+    pub fn largest_image_bytes(&self) -> u64 {
+        const OF_EXT3: u64 = 2_194_719_883_264;
+        let is_whole =
+            self.disk.format == ImageFormat::Raw || self.preallocation != Preallocation::Off;
+        let is_old = [HostFsKind::Ext2, HostFsKind::Ext3]
+            .map(Host::Fs)
+            .contains(&self.host);
+        if is_old && is_whole && !self.is_passed_through() {
+            OF_EXT3
+        } else {
+            u64::MAX
+        }
+    }
+
     /// Why it cannot be, if it cannot.
     #[must_use]
     pub fn objection(&self) -> Option<&'static str> {

@@ -110,6 +110,16 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         let message = "image_size has to be at least 300M for xfs";
         return Err(top.error(&image_place, message));
     }
+    let has_too_large = cells
+        .iter()
+        .find(|cell| image_bytes > cell.combination.largest_image_bytes());
+    if let Some(cell) = has_too_large {
+        let host = cell.combination.host.word();
+        let message = format!(
+            "image_size has to be less than 2T for {host} beneath: no file of it is larger"
+        );
+        return Err(top.error(&image_place, message));
+    }
     let word = |key| -> Result<Option<String>, PlanError> {
         Ok(top.string(key)?.map(|(text, _)| text.to_owned()))
     };

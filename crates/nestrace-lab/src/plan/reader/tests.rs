@@ -144,6 +144,22 @@ fn mistakes_are_told_with_their_place() {
             "line 3, column 18: cache \"writeback\" cannot be in any combination: aio=native",
         ),
         (
+            "[axes]\nhost_fs = 'bd'\nformat = 'qcow2'",
+            "line 4, column 10: format \"qcow2\" cannot be in any combination: the bare device has no image",
+        ),
+        (
+            "[axes]\nhost_fs = 'bd'\nhost_mount_options = ['', 'noatime']",
+            "line 4, column 27: host_mount_options \"noatime\" cannot be in any combination",
+        ),
+        (
+            "[[include]]\nhost_fs = 'bd'\npreallocation = 'full'",
+            "line 4, column 17: preallocation \"full\" cannot be in any combination",
+        ),
+        (
+            "image_size = '2T'\n[axes]\nhost_fs = ['ext4', 'ext3']",
+            "line 2, column 14: image_size has to be less than 2T for ext3 beneath",
+        ),
+        (
             "[axes]\nguest_mount_options = ['rw; reboot']",
             "line 3, column 24: guest_mount_options has no value",
         ),
@@ -469,6 +485,16 @@ fn numbers_of_axes_are_decimal_however_they_are_written() {
         ("guest_read_ahead_kib = -1", "has no value \"-1\""),
     ] {
         refused(&all(rest), expected);
+    }
+}
+
+#[test]
+fn words_of_an_image_are_for_the_hosts_that_have_one() {
+    let cells = ids(&plan("[axes]\nhost_fs = ['bd', 'ext4']\nformat = 'qcow2'")).join(" ");
+    assert_eq!(cells, "ext4-on-bd ext4-on-ext4");
+    // A sparse qcow2 file is as large as what was written.
+    for host in ["host_fs = 'ext3'\nformat = 'qcow2'", "host_fs = 'xfs'"] {
+        plan(&format!("image_size = '2T'\n[axes]\n{host}"));
     }
 }
 
