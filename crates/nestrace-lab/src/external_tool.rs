@@ -9,6 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+
+use crate::child_process::ends_with_us;
 use crate::interrupt::{self, Interrupted};
 
 /// Where administrators' programs are, which an ordinary user's PATH may not name.
@@ -132,6 +135,10 @@ impl Tool {
         self.command
             .stdout(stdout.try_clone().map_err(output)?)
             .stderr(stderr.try_clone().map_err(output)?);
+        if !self.finish_when_interrupted {
+            // What cleans up finishes even after a kill; nothing else goes on working for nobody.
+            ends_with_us(&mut self.command, Signal::SIGTERM);
+        }
         let mut child = self.command.spawn().map_err(|source| ToolError::Start {
             program: self.program.clone(),
             source,
@@ -222,6 +229,21 @@ mod tests {
             text.contains("sh -c") && text.contains("why") && text.contains('3'),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_program_ends_with_who_started_it_unless_it_cleans_up() {
+        // It says which signal it has asked for when its parent ends.
+        let ask = "import ctypes; n = ctypes.c_int(); \
+                   ctypes.CDLL(None).prctl(2, ctypes.byref(n)); print(n.value)";
+        if find_program("python3").is_none() {
+            eprintln!("skipped: no python3, which asks the kernel");
+            return;
+        }
+        let asked = || Tool::new("python3").args(["-c", ask]);
+        let sigterm = format!("{}\n", Signal::SIGTERM as i32);
+        assert_eq!(asked().run().unwrap(), sigterm);
+        assert_eq!(asked().for_clean_up().run().unwrap(), "0\n");
     }
 
     #[test]

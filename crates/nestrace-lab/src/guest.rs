@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 
 pub use crate::guest_channel::{ChannelError, GuestOutput};
 pub use crate::guest_spec::{Accel, DiskSpec, GuestSpec};
@@ -20,6 +19,7 @@ pub use crate::guest_spec::{Accel, DiskSpec, GuestSpec};
 use crate::child_process::ends_with_us;
 use crate::external_tool::last_lines;
 use crate::guest_channel::Channel;
+use crate::guest_folder::GuestFolder;
 use crate::initramfs::{self, InitramfsError};
 use crate::interrupt::{self, Interrupted};
 use crate::qemu_command::{self, place};
@@ -117,7 +117,7 @@ pub struct Guest {
 #[derive(Debug)]
 struct Qemu {
     child: Child,
-    folder: TempDir,
+    folder: GuestFolder,
 }
 
 impl Drop for Qemu {
@@ -440,10 +440,7 @@ fn start_qemu(spec: &GuestSpec, accel: &str) -> Result<Qemu, GuestError> {
         qemu: spec.qemu.clone(),
         source,
     };
-    let folder = tempfile::Builder::new()
-        .prefix("nestrace-guest-")
-        .tempdir()
-        .map_err(failed)?;
+    let folder = GuestFolder::new().map_err(failed)?;
     write_initramfs(spec, folder.path())?;
     let log = File::create(folder.path().join(place::QEMU_LOG)).map_err(failed)?;
     let mut command = Command::new(&spec.qemu);

@@ -37,6 +37,7 @@ pub mod experiment;
 pub mod external_tool;
 pub mod guest;
 pub mod guest_channel;
+pub mod guest_folder;
 pub mod guest_fs;
 pub mod guest_spec;
 pub mod host_device;

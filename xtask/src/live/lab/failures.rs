@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nestrace_lab::external_tool::{Tool, last_lines};
-use nestrace_lab::interrupt;
+use nestrace_lab::{guest_folder, interrupt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -78,14 +78,19 @@ struct Lab<'a> {
     program: &'a Path,
     plan: String,
     results: String,
+    /// Its folder of temporary files, which no other program uses.
+    temporary: &'a Path,
 }
 
 pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()> {
     let plan = folder.join("failures.toml");
     std::fs::write(&plan, PLAN).context("write a plan")?;
     let results = folder.join("failures");
+    let temporary = folder.join("tmp");
+    std::fs::create_dir_all(&temporary).context("make a folder of temporary files")?;
     let lab = Lab {
         program,
+        temporary: &temporary,
         plan: name(&plan)?.to_owned(),
         results: name(&results)?.to_owned(),
     };
@@ -126,6 +131,7 @@ impl Lab<'_> {
         let mut command = Command::new(self.program);
         command
             .args(["lab", "run", &self.plan, "-o", &self.results])
+            .env("TMPDIR", self.temporary)
             .stdin(Stdio::null());
         command
     }
@@ -159,7 +165,7 @@ impl Lab<'_> {
         Ok(stderr)
     }
 
-    /// No device, mount, guest or working folder.
+    /// No device, mount, guest, working folder or folder of a guest.
     fn nothing_is_left(&self, case: &mut Case, when: &str) -> anyhow::Result<()> {
         let loops = Tool::new("losetup")
             .args(["--list", "--noheadings"])
@@ -175,6 +181,13 @@ impl Lab<'_> {
         case.holds(when, own.is_empty(), &own.join("\n"));
         let work = Path::new(&self.results).join("work");
         case.holds(when, !work.exists(), "the folder of devices");
+        let entries = self.temporary.read_dir().context("list temporary files")?;
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let names: Vec<String> = names
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| name.starts_with(guest_folder::PREFIX))
+            .collect();
+        case.holds(when, names.is_empty(), &names.join(" "));
         Ok(())
     }
 }
