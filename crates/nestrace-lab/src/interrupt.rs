@@ -18,19 +18,28 @@ extern "C" fn note_signal(_signal: i32) {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Catches SIGINT, SIGTERM and SIGHUP for the rest of the process.
+/// Catches SIGINT, SIGTERM and SIGHUP for the rest of the process; what its parent has it ignore stays ignored, as
+/// SIGHUP under nohup.
 ///
 /// # Errors
 /// The kernel refused a handler.
 pub fn catch_signals() -> Result<(), nix::Error> {
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+        .into_iter()
+        .try_for_each(catch)
+}
+
+fn catch(signal: Signal) -> Result<(), nix::Error> {
     let action = SigAction::new(
         SigHandler::Handler(note_signal),
         SaFlags::empty(),
         SigSet::empty(),
     );
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
-        unsafe { sigaction(signal, &action) }?;
+    // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
+    let before = unsafe { sigaction(signal, &action) }?;
+    if matches!(before.handler(), SigHandler::SigIgn) {
+        // SAFETY: it has no handler.
+        unsafe { sigaction(signal, &before) }?;
     }
     Ok(())
 }
@@ -50,5 +59,33 @@ pub fn check() -> Result<(), Interrupted> {
         Err(Interrupted)
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_ignored_stays_ignored() {
+        // Signals that nothing else here uses.
+        for (signal, before, is_caught) in [
+            (Signal::SIGUSR1, SigHandler::SigIgn, false),
+            (Signal::SIGUSR2, SigHandler::SigDfl, true),
+        ] {
+            let action = SigAction::new(before, SaFlags::empty(), SigSet::empty());
+            // SAFETY: neither has a handler.
+            unsafe { sigaction(signal, &action) }.unwrap();
+            catch(signal).unwrap();
+            // SAFETY: as above.
+            let now = unsafe { sigaction(signal, &action) }.unwrap().handler();
+            let is_ignored = matches!(now, SigHandler::SigIgn);
+            let has_handler = matches!(now, SigHandler::Handler(_));
+            assert_eq!(
+                (is_ignored, has_handler),
+                (!is_caught, is_caught),
+                "{signal}"
+            );
+        }
     }
 }
