@@ -141,6 +141,16 @@ pub fn obtain(kernel: &KernelImage) -> Result<Initramfs, InitramfsError> {
     })
 }
 
+/// Bytes of an initramfs, at most.
+pub(crate) const MOST_BYTES: u64 = 128 << 20;
+
+/// Whether a cache has one for a kernel. Of other programs it may be another one.
+pub(crate) fn is_cached(root: &Path, release: &str) -> bool {
+    let begin = format!("initramfs-{release}-");
+    let mut entries = root.read_dir().into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with(&begin))
+}
+
 fn gather(kernel: &KernelImage) -> Result<Contents, InitramfsError> {
     let mut contents = Contents::default();
     contents.text("/init", 0o755, INIT.to_owned());

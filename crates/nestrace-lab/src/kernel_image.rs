@@ -110,6 +110,15 @@ pub fn obtain(series: &str) -> Result<KernelImage, KernelImageError> {
     describe(&folder, &package)
 }
 
+/// Bytes that a kernel takes while it is unpacked, at most: its archive lies beside it.
+pub(crate) const MOST_BYTES: u64 = 512 << 20;
+
+/// The release of the kernel that [`obtain`] takes from a cache, if it has one of the series.
+pub(crate) fn cached(root: &Path, series: &str) -> Option<String> {
+    let package = newest(&cached_packages(root), series)?;
+    package.strip_prefix("linux-image-").map(str::to_owned)
+}
+
 fn known_packages() -> Result<Vec<String>, ToolError> {
     let listing = Tool::new("apt-cache")
         .args(["pkgnames", "linux-image-"])

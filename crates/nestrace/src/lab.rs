@@ -2,6 +2,7 @@
 
 mod named_devices;
 mod plan_text;
+mod report;
 mod results_folder;
 
 use std::io::IsTerminal;
@@ -17,22 +18,19 @@ use nestrace_lab::named_device::DeviceError;
 use nestrace_lab::packages::{self, PackagesError};
 use nestrace_lab::plan::{Plan, shipped};
 use nestrace_lab::qmp::QmpError;
-use nestrace_lab::{interrupt, plan};
-use nestrace_report::html;
-use nestrace_report::lab::{Comparison, Explanation, Results, csv, json, text};
+use nestrace_lab::{interrupt, other_lab, plan};
 use nestrace_trace::printable;
 
-use crate::analyze;
-use crate::cli::{AnalyzeArgs, LabArgs, LabCommand, LabPlanArgs, LabRunArgs};
+use crate::cli::{LabArgs, LabCommand, LabPlanArgs, LabRunArgs};
 use crate::exit::{DONE, FAILURE, Failure, INPUT, MISSING, print, say};
-use results_folder::{give_to_user, put};
+use results_folder::give_to_user;
 
 /// Plans, runs or reports.
 pub fn run(args: &LabArgs) -> Result<u8, Failure> {
     match &args.command {
         LabCommand::Plan(args) => show_plan(args),
         LabCommand::Run(args) => run_plan(args),
-        LabCommand::Report(args) => report(&args.folder),
+        LabCommand::Report(args) => report::write(&args.folder),
     }
 }
 
@@ -121,7 +119,12 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         folder: folder.clone(),
         is_inside: args.inside_guest,
     };
-    let mut shown = ProgressLine::new(plan_text::takes(&plan));
+    let mut heading = plan_text::takes(&plan);
+    let announced = other_lab::announce(Path::new(other_lab::PLACE));
+    if announced.as_ref().is_ok_and(|one| !one.is_alone) {
+        heading.push(String::from(OTHER_LAB));
+    }
+    let mut shown = ProgressLine::new(heading);
     let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
     shown.clear();
     give_to_user(&folder);
@@ -139,10 +142,15 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         // The lab outside tells it.
         return Ok(if outcome.is_failure() { FAILURE } else { DONE });
     }
-    let code = report(&folder)?;
+    let code = report::write(&folder);
     give_to_user(&folder);
+    let code = code?;
     Ok(if outcome.is_failure() { FAILURE } else { code })
 }
+
+/// What is said where two measure at the same time.
+const OTHER_LAB: &str =
+    "note: another lab runs on this machine: each disturbs the times that the other measures";
 
 /// One line on a terminal, a line for each run elsewhere.
 struct ProgressLine {
@@ -218,8 +226,12 @@ fn folder_failure(error: &FolderError) -> Failure {
         FolderError::OtherPlan { .. }
         | FolderError::OtherProgram { .. }
         | FolderError::OtherMachine { .. }
+        | FolderError::NoPlan { .. }
         | FolderError::NotOurs(_) => {
             Failure::caused(INPUT, error).hint("name another folder with -o")
+        }
+        FolderError::ForeignWork(_) => {
+            Failure::caused(INPUT, error).hint("remove it, or name another folder with -o")
         }
         FolderError::File { source, .. } if is_no_folder(source) => {
             Failure::caused(INPUT, error).hint("-o names a folder")
@@ -269,6 +281,8 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
         } => Failure::caused(*status as u8, error),
         LabError::NoHostFs { .. } => Failure::caused(MISSING, error)
             .hint("in_guest = true under [host] in the plan gives the host's role to a guest whose kernel has it"),
+        LabError::NoHostScheduler { .. } => Failure::caused(MISSING, error)
+            .hint("cat /sys/block/*/queue/scheduler shows those that this machine has"),
         LabError::NoGuestFs { .. } => Failure::caused(MISSING, error)
             .hint("kernel in the plan names another series of Debian's: \"6.1\" has all of them"),
         LabError::NoIoUring => Failure::caused(MISSING, error)
@@ -298,77 +312,6 @@ fn own_guest_failure(error: &OwnGuestError) -> Failure {
         OwnGuestError::Kept { by_hand, .. } => failure(FAILURE).hint(by_hand),
         _ => failure(FAILURE),
     }
-}
-
-/// Reads what a run left, analyzes the recordings, and writes the report beside them.
-fn report(folder: &Path) -> Result<u8, Failure> {
-    let (header, cells) = experiment::read_results(folder).map_err(|error| match error {
-        FolderError::OtherCell { .. } => folder_failure(&error),
-        _ => Failure::caused(INPUT, &error).hint("nestrace lab run PLAN -o DIR makes one"),
-    })?;
-    let mut results = Results {
-        header,
-        cells,
-        ..Results::default()
-    };
-    let earlier = std::fs::read_to_string(folder.join("report.json"));
-    let mut earlier = json::explanations(&earlier.unwrap_or_default());
-    let mut n_gone = 0;
-    for cell in &results.cells {
-        let name = format!("{}.nest", cell.id);
-        if cell.recording.as_ref() != Some(&name) {
-            continue;
-        }
-        let bundle = folder.join(&name);
-        if bundle.is_dir() {
-            match explain(folder, &bundle, &cell.id, &cell.disk) {
-                Ok(explanation) => {
-                    results.explanations.insert(cell.id.clone(), explanation);
-                }
-                Err(failure) => say(format_args!("note: {}: {failure}", cell.id)),
-            }
-        } else {
-            n_gone += 1;
-            let kept = earlier.remove_entry(&cell.id);
-            results.explanations.extend(kept);
-        }
-        let page = format!("{}.html", cell.id);
-        if results.explanations.contains_key(&cell.id) && folder.join(&page).is_file() {
-            results.pages.insert(cell.id.clone(), page);
-        }
-    }
-    if n_gone > 0 {
-        say(format_args!(
-            "note: {n_gone} recordings are gone: what the last report had read from them is kept, where it had"
-        ));
-    }
-    let comparison = Comparison::new(&results);
-    let page = html::lab::render(&comparison).map_err(|error| Failure::caused(FAILURE, &error))?;
-    put(&folder.join("report.html"), page.as_bytes())?;
-    put(
-        &folder.join("report.json"),
-        json::render(&comparison).as_bytes(),
-    )?;
-    put(
-        &folder.join("report.csv"),
-        csv::render(&comparison).as_bytes(),
-    )?;
-    print(&text::render(&comparison))?;
-    say(format_args!(
-        "the report is {}",
-        folder.join("report.html").display()
-    ));
-    Ok(DONE)
-}
-
-/// The analysis of a cell's recording, and its own report.
-fn explain(folder: &Path, bundle: &Path, id: &str, disk: &str) -> Result<Explanation, String> {
-    let args = AnalyzeArgs::of(bundle.to_owned());
-    let analysis = analyze::analysis(&args).map_err(|failure| failure.message().to_owned())?;
-    let page = html::render(&analysis).map_err(|error| error.to_string())?;
-    let file = folder.join(format!("{id}.html"));
-    put(&file, page.as_bytes()).map_err(|failure| failure.message().to_owned())?;
-    Ok(Explanation::of(&analysis, disk))
 }
 
 #[cfg(test)]
@@ -457,7 +400,22 @@ mod tests {
                 },
                 MISSING,
             ),
+            (
+                LabError::NoHostScheduler {
+                    scheduler: plan::Scheduler::Bfq,
+                },
+                MISSING,
+            ),
             (FolderError::NotOurs(folder()).into(), INPUT),
+            (FolderError::ForeignWork(folder()).into(), INPUT),
+            (
+                FolderError::NoPlan {
+                    folder: folder(),
+                    source: std::io::ErrorKind::NotFound.into(),
+                }
+                .into(),
+                INPUT,
+            ),
             (
                 FolderError::OtherPlan {
                     folder: folder(),

@@ -9,7 +9,9 @@ use super::LabError;
 use super::database::{self, DatabaseDisk, DatabaseError};
 use super::tree::{self, TreeError};
 use crate::guest::DiskSpec;
+use crate::initramfs;
 use crate::interrupt::{self, Interrupted};
+use crate::kernel_image;
 use crate::plan::Plan;
 use crate::plan::workload::{self, Workload};
 
@@ -18,6 +20,8 @@ use crate::plan::workload::{self, Workload};
 pub(super) struct Wanted {
     /// Where it is kept.
     cache: PathBuf,
+    /// Debian's series of the guests' kernel.
+    kernel: String,
     database: Option<Result<DatabaseDisk, Arc<DatabaseError>>>,
     /// Bytes that the making of the database takes.
     database_bytes: u64,
@@ -41,6 +45,7 @@ impl Wanted {
         let entries = workloads.iter().map(|workload| workload.tree_entries());
         Self {
             cache,
+            kernel: plan.guest.kernel.clone(),
             database: is_stored.then(|| DatabaseDisk::of(plan).map_err(Arc::new)),
             database_bytes: plan.database_bytes(),
             trees: entries.filter(|entries| *entries > 0).collect(),
@@ -52,8 +57,17 @@ impl Wanted {
         &self.cache
     }
 
-    /// Bytes that have to be free in the cache for what it lacks.
+    /// Bytes that have to be free in the cache for what it lacks, with what guests boot from.
     pub(super) fn missing_bytes(&self) -> u64 {
+        let boot = match kernel_image::cached(&self.cache, &self.kernel) {
+            None => kernel_image::MOST_BYTES + initramfs::MOST_BYTES,
+            Some(release) if initramfs::is_cached(&self.cache, &release) => 0,
+            Some(_) => initramfs::MOST_BYTES,
+        };
+        boot + self.missing_data_bytes()
+    }
+
+    fn missing_data_bytes(&self) -> u64 {
         let is_missing = |name: &str| !self.cache.join(name).is_dir();
         let database = match &self.database {
             Some(Ok(disk)) if is_missing(&disk.name) => self.database_bytes,
@@ -149,8 +163,9 @@ mod tests {
         let mut told = Vec::new();
         let mut obtain = || wanted().obtain(&mut |what| told.push(what));
         assert_eq!(wanted().missing_bytes(), plan.estimate().cache_bytes);
+        assert_eq!(wanted().missing_data_bytes(), Plan::tree_bytes(64));
         let first: Vec<_> = obtain().unwrap().files().collect();
-        assert_eq!(wanted().missing_bytes(), 0);
+        assert_eq!(wanted().missing_data_bytes(), 0);
         let second: Vec<_> = obtain().unwrap().files().collect();
         assert_eq!(first, second);
         assert_eq!(first[0].0, "/lab-tree-64.tar");
@@ -167,8 +182,24 @@ mod tests {
         let other = workloads_of(&["randread", "unpack-tree"]);
         let of_other = |cells: BTreeSet<usize>| Wanted::of(cache.path().to_owned(), &other, &cells);
         let wanted = of_other(all(&other));
-        assert_eq!(wanted.missing_bytes(), 0);
+        assert_eq!(wanted.missing_data_bytes(), 0);
         assert!(of_other(BTreeSet::from([0])).trees.is_empty());
+    }
+
+    #[test]
+    fn what_guests_boot_from_has_its_room_until_it_is_there() {
+        let cache = tempfile::tempdir().unwrap();
+        let plan = workloads_of(&["randread"]);
+        let missing = || Wanted::of(cache.path().to_owned(), &plan, &all(&plan)).missing_bytes();
+        let make = |name: &str| std::fs::create_dir(cache.path().join(name)).unwrap();
+        make("linux-image-6.12.1-amd64");
+        let both = kernel_image::MOST_BYTES + initramfs::MOST_BYTES;
+        assert_eq!((missing(), plan.estimate().cache_bytes), (both, both));
+        make("linux-image-6.1.0-56-amd64");
+        make("initramfs-6.12.1-amd64-00ff");
+        assert_eq!(missing(), initramfs::MOST_BYTES);
+        make("initramfs-6.1.0-56-amd64-00ff");
+        assert_eq!(missing(), 0);
     }
 
     #[test]

@@ -11,8 +11,9 @@ use nestrace_report::lab::{CELL_SCHEMA, Cell, CellRun, Failure, Machine, RunHead
 use super::Outcome;
 use super::base::disk_id;
 use super::bench::Reach;
+use super::folder_error::FolderError;
 use super::machine;
-use super::results_folder::{FolderError, ResultsFolder, bundle_name};
+use super::results_folder::{ResultsFolder, bundle_name};
 use crate::plan::{Axis, Kind, Plan, PlannedCell, Step};
 
 /// The results so far.

@@ -10,8 +10,10 @@ mod bench;
 mod boot;
 mod counters;
 mod database;
+mod error;
 mod failure;
 mod fio_result;
+mod folder_error;
 mod guest_data;
 mod host_guest;
 mod lab_guest;
@@ -31,6 +33,7 @@ mod stage;
 mod standing;
 mod sysbench_result;
 mod tree;
+mod work_folder;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,172 +44,34 @@ use nestrace_report::lab::{Machine, RUN_SCHEMA, RunHeader};
 
 pub use base::BaseError;
 pub use database::DatabaseError;
+pub use error::LabError;
+pub use folder_error::FolderError;
 pub use own_guest::OwnGuestError;
 pub use recorder::RecorderError;
-pub use results_folder::{FolderError, MARK, read_results, replace_file};
+pub use results_folder::{MARK, read_results, replace_file};
 pub use script_check::{ScriptError, check_scripts};
 pub use standing::{CellStanding, Standing, standing};
 pub use tree::TreeError;
 
-use crate::cache_dir::{self, CacheError};
+use crate::cache_dir;
 use crate::external_tool::find_program;
-use crate::guest::{Accel, GuestError};
+use crate::guest::Accel;
+use crate::guest_folder;
 use crate::host_fs::kernel_has;
-use crate::initramfs::{self, InitramfsError};
-use crate::interrupt::Interrupted;
-use crate::kernel_image::{self, KernelImage, KernelImageError};
+use crate::host_scheduler::kernel_has_scheduler;
+use crate::initramfs;
+use crate::kernel_image::{self, KernelImage};
 use crate::named_device::NamedDevice;
 use crate::packages;
-use crate::plan::{GuestFs, Host, Monitor, Plan, Shell, sysbench};
-use crate::stack::{Aio, HostFsKind};
+use crate::plan::{GuestFs, Host, Monitor, Plan, Scheduler, Shell, sysbench};
+use crate::stack::Aio;
 use bench::RealBench;
 use boot::BootParts;
 use guest_data::{GuestData, Wanted};
 use ledger::Ledger;
 use results_folder::ResultsFolder;
 use stage::{Guests, Parts};
-
-/// A run could not go on. What fails within a cell is no such error.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LabError {
-    /// The folder of results.
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    /// Not enough space.
-    #[error(
-        "put devices and images into {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
-    )]
-    NoSpace {
-        /// Where.
-        folder: PathBuf,
-        /// MiB.
-        needed_mib: u64,
-        /// MiB.
-        available_mib: u64,
-    },
-    /// Not enough space for what a guest is booted from.
-    #[error(
-        "put what guests boot from into {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
-    )]
-    NoTemporarySpace {
-        /// Where.
-        folder: PathBuf,
-        /// MiB.
-        needed_mib: u64,
-        /// MiB.
-        available_mib: u64,
-    },
-    /// Not enough space for what is kept for guests.
-    #[error(
-        "make databases and trees of files for guests in {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
-    )]
-    NoCacheSpace {
-        /// The cache.
-        folder: PathBuf,
-        /// MiB.
-        needed_mib: u64,
-        /// MiB.
-        available_mib: u64,
-    },
-    /// Not enough memory.
-    #[error("boot guests: {needed_mib} MiB of memory are needed, {available_mib} MiB are free")]
-    NoMemory {
-        /// MiB.
-        needed_mib: u64,
-        /// MiB.
-        available_mib: u64,
-    },
-    /// There is no agent to put into guests.
-    #[error("find the agent for guests at {0}")]
-    NoAgent(PathBuf),
-    /// A device.
-    #[error(transparent)]
-    Base(#[from] BaseError),
-    /// The databases of guests.
-    #[error(transparent)]
-    Database(#[from] Arc<DatabaseError>),
-    /// The tree of small files.
-    #[error(transparent)]
-    Tree(#[from] Arc<TreeError>),
-    /// The folder of what is kept for guests.
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// The kernel for guests.
-    #[error(transparent)]
-    Kernel(#[from] KernelImageError),
-    /// Why a guest does not have one of its disks.
-    #[error(transparent)]
-    Disk(#[from] Arc<LabError>),
-    /// A disk that QEMU does not take.
-    #[error("give the guest its disk {disk}: QEMU refuses it: {said}")]
-    Refused {
-        /// The disk's id.
-        disk: String,
-        /// QEMU's words.
-        said: String,
-    },
-    /// The user space of guests.
-    #[error(transparent)]
-    Initramfs(#[from] InitramfsError),
-    /// A guest.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// A guest of the user's.
-    #[error(transparent)]
-    OwnGuest(#[from] OwnGuestError),
-    /// A recording.
-    #[error(transparent)]
-    Recorder(#[from] RecorderError),
-    /// This machine's kernel lacks a host file system.
-    #[error("mount {fs}: this machine's kernel has no such file system")]
-    NoHostFs {
-        /// Which.
-        fs: HostFsKind,
-    },
-    /// The guests' kernel lacks a file system.
-    #[error("make {fs} in guests: their kernel {release} has no such file system")]
-    NoGuestFs {
-        /// Which.
-        fs: GuestFs,
-        /// Of the kernel.
-        release: String,
-    },
-    /// io_uring is forbidden on this machine.
-    #[error("open disks with aio=io_uring: kernel.io_uring_disabled is 2 on this machine")]
-    NoIoUring,
-    /// What ran inside a guest in the host's role failed.
-    #[error("run the plan inside a guest: it ended with status {status}: {said}")]
-    InGuest {
-        /// Its exit code.
-        status: i32,
-        /// The end of its messages.
-        said: String,
-    },
-    /// A script in a guest that ran into its time limit.
-    #[error(
-        "run a script in the guest: it took too long and was stopped after {seconds} s: {said}"
-    )]
-    TookTooLong {
-        /// How long it ran.
-        seconds: u64,
-        /// The end of what it said.
-        said: String,
-        /// All of it.
-        script: String,
-    },
-    /// A workload that left no result.
-    #[error("read the result of {workload}: {said}")]
-    NoResult {
-        /// Its name.
-        workload: String,
-        /// What there is instead.
-        said: String,
-    },
-    /// Ctrl-C.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-}
+use work_folder::Reader;
 
 /// Where results go and which programs are used.
 #[derive(Clone, Debug)]
@@ -269,8 +134,12 @@ pub fn run(
     let folder = ResultsFolder::open(&options.folder, plan_text)?;
     // What an earlier run lost goes from the top: a guest's disks before what lies under them.
     let _claimed = plan.own_guest.as_ref().map(own_guest::claim).transpose()?;
-    leftovers::remove(&folder.path().join(results_folder::WORK));
-    let work = folder.work()?;
+    leftovers::remove(&folder.path().join(work_folder::WORK));
+    guest_folder::remove_abandoned(&std::env::temp_dir());
+    let work = folder.work(match plan.own_guest {
+        Some(_) => Reader::OtherQemu,
+        None => Reader::Lab,
+    })?;
     let ledger = Ledger::open(plan, folder)?;
     let steps = plan.schedule().steps;
     if !steps.iter().any(|step| ledger.is_open(step)) {
@@ -292,7 +161,7 @@ pub fn run(
 /// answer.
 ///
 /// # Errors
-/// It lacks a host file system, or forbids io_uring.
+/// It lacks a host file system or a scheduler, or forbids io_uring.
 pub fn check_kernel(plan: &Plan) -> Result<(), LabError> {
     let combinations = || plan.cells.iter().map(|cell| &cell.combination);
     let hosts = combinations().map(|combination| combination.host);
@@ -301,6 +170,12 @@ pub fn check_kernel(plan: &Plan) -> Result<(), LabError> {
             && !kernel_has(fs)
         {
             return Err(LabError::NoHostFs { fs });
+        }
+    }
+    let schedulers = combinations().map(|combination| combination.host_scheduler);
+    for scheduler in schedulers.collect::<BTreeSet<Scheduler>>() {
+        if !kernel_has_scheduler(scheduler) {
+            return Err(LabError::NoHostScheduler { scheduler });
         }
     }
     // 1 leaves it to root, which the lab is. A guest of the user's has a QEMU of its own.

@@ -23,96 +23,17 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FolderError {
-    /// A file cannot be read or written.
-    #[error("use {path}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// A file is not what the lab writes.
-    #[error("read {path}")]
-    Content {
-        /// Which.
-        path: PathBuf,
-        /// Where it is wrong.
-        source: serde_json::Error,
-    },
-    /// A cell's file is another cell's: it was renamed, or made up.
-    #[error("read {path}: it is damaged, its cell is {id:?}")]
-    OtherCell {
-        /// Which.
-        path: PathBuf,
-        /// What it has.
-        id: String,
-    },
-    /// It has no run of the lab in it.
-    #[error("find a run of the lab in {0}: it has no run.json")]
-    NoRun(PathBuf),
-    /// Another program's, or a later version's.
-    #[error("read {path}: its schema is {schema:?}, not {RUN_SCHEMA:?}")]
-    OtherSchema {
-        /// Which.
-        path: PathBuf,
-        /// What it has.
-        schema: String,
-    },
-    /// It belongs to another plan, or the plan was changed since.
-    #[error(
-        "go on in {folder}: its results are those of {folder}/plan.toml, from which this plan differs in line {line}"
-    )]
-    OtherPlan {
-        /// The folder.
-        folder: PathBuf,
-        /// First line that differs, from 1.
-        line: usize,
-    },
-    /// A cell's results are of another program: Filebench or iozone has come or gone.
-    #[error(
-        "go on with {cell}: its results are those of {before}, and this machine would take {now}"
-    )]
-    OtherProgram {
-        /// The cell.
-        cell: String,
-        /// Who did it.
-        before: String,
-        /// Who would.
-        now: &'static str,
-    },
-    /// Its results are of another machine, or of this one before something on it was exchanged.
-    #[error(
-        "go on in {folder}: its results are those of a machine whose {what} is {before}, and here it is {now}"
-    )]
-    OtherMachine {
-        /// The folder.
-        folder: PathBuf,
-        /// What differs.
-        what: &'static str,
-        /// What the results were made with.
-        before: String,
-        /// What is there now.
-        now: String,
-    },
-    /// It has other files in it.
-    #[error("put results into {0}: it is not empty and holds no run of the lab")]
-    NotOurs(PathBuf),
-    /// Another run uses it.
-    #[error("use {0}: another run of the lab works in it")]
-    Busy(PathBuf),
-}
+use super::folder_error::FolderError;
+use super::work_folder::{self, Reader};
+use crate::regular_file;
 
 /// The plan, as it was run.
 pub(super) const PLAN: &str = "plan.toml";
 const HEADER: &str = "run.json";
 /// A folder that the lab has accepted has it, and a run has it locked.
 pub const MARK: &str = ".nestrace-lab";
-/// Folder of devices and images.
-pub(super) const WORK: &str = "work";
+/// Bytes of a file that the lab reads, at most: the largest that it writes have a hundredth of it.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// The folder while a run works in it, or somebody looks at it.
 #[derive(Debug)]
@@ -163,10 +84,9 @@ impl ResultsFolder {
     }
 
     /// The place of devices and images, made if need be.
-    pub(super) fn work(&self) -> Result<PathBuf, FolderError> {
-        let work = self.path.join(WORK);
-        std::fs::create_dir_all(&work).map_err(|source| failed(&work, source))?;
-        Ok(work)
+    pub(super) fn work(&self, reader: Reader) -> Result<PathBuf, FolderError> {
+        let place = self.path.join(work_folder::WORK);
+        work_folder::make(&self.path, reader).map_err(|source| not_own(&place, source))
     }
 
     pub(super) fn header(&self) -> Result<Option<RunHeader>, FolderError> {
@@ -203,13 +123,27 @@ impl ResultsFolder {
 /// Whether the folder has this plan. It may get it where nothing was run yet: a plan that was refused for its
 /// size may become a smaller one.
 fn has_plan(folder: &Path, plan_text: &str) -> Result<bool, FolderError> {
-    match std::fs::read_to_string(folder.join(PLAN)) {
+    let is_begun = folder.join(HEADER).symlink_metadata().is_ok();
+    match regular_file::read(&folder.join(PLAN), MOST_BYTES) {
         Ok(text) if text == plan_text => Ok(true),
-        Ok(text) if folder.join(HEADER).exists() => Err(FolderError::OtherPlan {
+        Ok(text) if is_begun => Err(FolderError::OtherPlan {
             folder: folder.to_owned(),
             line: first_difference(&text, plan_text),
         }),
+        // Results of nobody knows what are not mixed with others.
+        Err(source) if is_begun => Err(FolderError::NoPlan {
+            folder: folder.to_owned(),
+            source,
+        }),
         _ => Ok(false),
+    }
+}
+
+/// Of the folder of devices and images, which was not made or is no longer what it was.
+pub(super) fn not_own(work: &Path, source: io::Error) -> FolderError {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => FolderError::ForeignWork(work.to_owned()),
+        _ => failed(work, source),
     }
 }
 
@@ -309,7 +243,7 @@ fn is_empty(folder: &Path) -> Result<bool, FolderError> {
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match regular_file::read(path, MOST_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(failed(path, source)),
@@ -357,6 +291,7 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::work_folder::WORK;
     use super::*;
 
     fn header() -> RunHeader {
@@ -472,6 +407,41 @@ mod tests {
         // What was begun stays as it was.
         let kept = std::fs::read_to_string(root.path().join(PLAN)).unwrap();
         assert_eq!(kept, "name = 'a'\nseed = 1\n");
+    }
+
+    #[test]
+    fn results_without_their_plan_are_neither_begun_anew_nor_gone_on_with() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = ResultsFolder::open(root.path(), "a").unwrap();
+        folder.write_header(&header()).unwrap();
+        drop(folder);
+        let plan = root.path().join(PLAN);
+        let unreadable: [&dyn Fn(); 3] = [&|| (), &|| std::fs::create_dir(&plan).unwrap(), &|| {
+            std::fs::write(&plan, [0xff]).unwrap()
+        }];
+        for make in unreadable {
+            let _ = std::fs::remove_file(&plan);
+            let _ = std::fs::remove_dir(&plan);
+            make();
+            let opened = ResultsFolder::open(root.path(), "a").unwrap_err();
+            let looked = ResultsFolder::look(root.path(), "a").unwrap_err();
+            for error in [opened, looked] {
+                assert!(matches!(error, FolderError::NoPlan { .. }), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_that_never_ends_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let header = root.path().join(HEADER);
+        nix::unistd::mkfifo(&header, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = read_results(root.path()).unwrap_err();
+        assert!(matches!(error, FolderError::File { .. }), "{error}");
+        std::fs::remove_file(&header).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &header).unwrap();
+        let error = read_results(root.path()).unwrap_err();
+        assert!(matches!(error, FolderError::File { .. }), "{error}");
     }
 
     #[test]

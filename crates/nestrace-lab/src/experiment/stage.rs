@@ -17,8 +17,10 @@ use super::lab_guest::LabGuest;
 use super::own_guest::{self, OwnGuestWithDisks};
 use super::real_tool_result;
 use super::recorder::Recorder;
+use super::results_folder::not_own;
 use super::scripts::{measure_script, prepare_script, unmount_script};
 use super::sysbench_result::SysbenchResult;
+use super::work_folder;
 use crate::external_tool::last_lines;
 use crate::interrupt;
 use crate::named_device::NamedDevice;
@@ -73,6 +75,7 @@ impl Stage {
         parts: &Parts,
         work: &Path,
     ) -> Result<Self, LabError> {
+        work_folder::check(work).map_err(|source| not_own(work, source))?;
         let needs = batch.bases(plan.image_bytes);
         let mut bases = Vec::new();
         let mut missing: Vec<(Vec<usize>, Arc<LabError>)> = Vec::new();

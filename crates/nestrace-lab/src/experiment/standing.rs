@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::folder_error::FolderError;
 use super::ledger::Ledger;
-use super::results_folder::{FolderError, ResultsFolder};
+use super::results_folder::ResultsFolder;
 use crate::plan::{Kind, Plan};
 
 /// How far a plan is.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::library::TREE_FILE;
 use super::oltp::OWN_BYTES;
 use super::{Kind, Plan, Step};
+use crate::{initramfs, kernel_image};
 
 /// Seconds that a run takes besides what it measures, under translation: mkfs, mount, layout, counters.
 const AROUND_A_RUN: u64 = 4;
@@ -42,7 +43,8 @@ pub struct Estimate {
     pub seconds: u64,
     /// Bytes of devices and images while it runs: these are needed, not estimated.
     pub work_bytes: u64,
-    /// Bytes of databases and trees of files, as they are made for the cache where they are not there.
+    /// Bytes of the guests' kernel and initramfs, of databases and trees of files, as they are made for the cache where
+    /// they are not there.
     pub cache_bytes: u64,
     /// Bytes of what stays.
     pub result_bytes: u64,
@@ -156,7 +158,7 @@ impl Estimate {
             n_boots: schedule.n_boots(),
             seconds: seconds + schedule.n_boots() as u64 * boot,
             work_bytes: devices,
-            cache_bytes: trees.sum::<u64>() + plan.database_bytes(),
+            cache_bytes: boot_bytes(plan) + trees.sum::<u64>() + plan.database_bytes(),
             result_bytes: if plan.host_in_guest {
                 0
             } else {
@@ -167,6 +169,14 @@ impl Estimate {
                 None => u64::from(plan.guest.memory_mib + 256) << 20,
             },
         }
+    }
+}
+
+/// Of what guests boot from; a running one has it.
+fn boot_bytes(plan: &Plan) -> u64 {
+    match plan.own_guest {
+        Some(_) => 0,
+        None => kernel_image::MOST_BYTES + initramfs::MOST_BYTES,
     }
 }
 
@@ -220,7 +230,8 @@ mod tests {
             Plan::read(&text).unwrap().estimate().cache_bytes
         };
         // 128 MiB in files of 16 KiB are more than the 4,000 that there are at most.
-        assert_eq!(bytes("unpack-tree"), Plan::tree_bytes(4_000));
-        assert_eq!(bytes("randread"), 0);
+        let boot = bytes("randread");
+        assert_eq!(bytes("unpack-tree"), boot + Plan::tree_bytes(4_000));
+        assert_eq!(boot, 640 << 20);
     }
 }
