@@ -1,6 +1,6 @@
 //! E1.
 
-use nestrace_report::lab::{Comparison, Metric, Row, Verdict};
+use nestrace_report::lab::{Comparison, Metric, Outlier, Row, Spread, Verdict};
 
 use super::{Page, has_finding, median, percent, range, segment_ms, spread, times};
 use crate::lab::{comparison, results};
@@ -100,12 +100,11 @@ fn what_is_said_of_the_run_is_in_its_files() {
     let written = spread(bases.iter().map(|base| base.write_bytes_per_s / 1e8));
     let read = spread(bases.iter().map(|base| base.read_bytes_per_s / 1e8));
     // In MB/s, with a comma.
-    let rates = |of: nestrace_report::lab::Spread| {
-        let told = [of.min, of.max].map(|value| {
+    let rates = |of: Spread| {
+        [of.min, of.max].map(|value| {
             let whole = (value * 100.0).round() as u64;
             format!("{},{:03}", whole / 1000, whole % 1000)
-        });
-        told
+        })
     };
     let ([w0, w1], [r0, r1]) = (rates(written), rates(read));
     Page::read().check(&[
@@ -128,9 +127,7 @@ fn statements_on_hosts_are_those_of_the_cells() {
     let on_btrfs = |workload| spread(slower(workload, "btrfs").map(relative));
     let (writes, mails) = (on_btrfs("randwrite"), on_btrfs("mailserver"));
     assert_eq!((writes.n, mails.n), (6, 6));
-    let lost = |of: nestrace_report::lab::Spread| {
-        format!("{} to {}", percent(1.0 - of.max), percent(1.0 - of.min))
-    };
+    let lost = |of: Spread| format!("{} to {}", percent(1.0 - of.max), percent(1.0 - of.min));
     // jfs's guest sent none.
     let quiet = nested(&run, "mailserver", "btrfs").filter(|row| row.guest.disk_flushes == 0);
     let quiet: Vec<&str> = quiet.map(|row| row.word("guest_fs")).collect();
@@ -193,9 +190,7 @@ fn what_the_recordings_say_is_in_the_report() {
             .sum::<usize>()
     };
     let shown = || run.outliers.iter().filter(|one| one.is_recorded);
-    let n = |fits: &dyn Fn(&&nestrace_report::lab::Outlier) -> bool| {
-        shown().filter(|one| fits(one)).count()
-    };
+    let n = |fits: &dyn Fn(&&Outlier) -> bool| shown().filter(|one| fits(one)).count();
     let ms = |workload: &str, host: &str, segment: &str| {
         median(nested(&run, workload, host).map(|row| segment_ms(row, segment)))
     };
