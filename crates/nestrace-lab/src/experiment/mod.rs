@@ -134,6 +134,7 @@ pub fn run(
     let folder = ResultsFolder::open(&options.folder, plan_text)?;
     // What an earlier run lost goes from the top: a guest's disks before what lies under them.
     let _claimed = plan.own_guest.as_ref().map(own_guest::claim).transpose()?;
+    folder.check_work()?;
     leftovers::remove(&folder.path().join(work_folder::WORK));
     guest_folder::remove_abandoned(&std::env::temp_dir());
     let work = folder.work(match plan.own_guest {

@@ -83,6 +83,16 @@ impl ResultsFolder {
         &self.path
     }
 
+    /// Fails where something else than the lab's own stands in the place of devices and images, before anything is
+    /// removed there.
+    pub(super) fn check_work(&self) -> Result<(), FolderError> {
+        let place = self.path.join(work_folder::WORK);
+        match work_folder::check(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(not_own(&place, error)),
+            _ => Ok(()),
+        }
+    }
+
     /// The place of devices and images, made if need be.
     pub(super) fn work(&self, reader: Reader) -> Result<PathBuf, FolderError> {
         let place = self.path.join(work_folder::WORK);
@@ -429,6 +439,20 @@ mod tests {
                 assert!(matches!(error, FolderError::NoPlan { .. }), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_not_the_labs_is_not_removed_from_the_place_of_devices() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = ResultsFolder::open(root.path(), "a").unwrap();
+        folder.check_work().unwrap();
+        folder.work(Reader::Lab).unwrap();
+        folder.check_work().unwrap();
+        let work = root.path().join(WORK);
+        std::fs::remove_dir(&work).unwrap();
+        std::os::unix::fs::symlink("/etc", &work).unwrap();
+        let error = folder.check_work().unwrap_err();
+        assert!(matches!(error, FolderError::ForeignWork(_)), "{error}");
     }
 
     #[test]
