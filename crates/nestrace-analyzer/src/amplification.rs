@@ -4,41 +4,38 @@ mod over_time;
 
 use crate::Analyzer;
 use crate::analysis::{
-    Amplification, Chains, Device, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk,
-    ReadWrite,
+    Amplification, Chains, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk, ReadWrite,
 };
+use crate::clock::ClockSummary;
 use crate::compare::LayerSums;
+use crate::guest_side::DiskSummary;
 use crate::served::DiskOnHost;
 
 pub(crate) use over_time::LayersOverTime;
 
 /// What the layers counted for one disk.
 struct Layers<'a> {
-    /// One for each session.
-    guest: Vec<&'a Device>,
+    /// One for each session. Never the guest's whole device: its number or name may have been another disk's too.
+    guest: Vec<DiskSummary<'a>>,
     qemu: Option<&'a QemuDisk>,
     files: Vec<&'a ImageFileIo>,
     host: Option<DiskOnHost>,
 }
 
 impl Layers<'_> {
-    fn of_guest(&self, of: impl Fn(&Device) -> u64) -> Option<u64> {
-        let sum = self.guest.iter().map(|device| of(device)).sum();
+    fn of_guest(&self, of: impl Fn(&DiskSummary<'_>) -> u64) -> Option<u64> {
+        let sum = self.guest.iter().map(of).sum();
         (!self.guest.is_empty()).then_some(sum)
     }
 
     fn bytes(&self, of: fn(&ReadWrite) -> u64) -> LayerBytes {
         let files = self.files.iter().map(|file| of(&file.bytes));
-        let guest = |device: &Device| ReadWrite {
-            read: device.bytes.read,
-            write: device.bytes.write,
-        };
         let qemu = |disk: &QemuDisk| ReadWrite {
             read: disk.bytes.read,
             write: disk.bytes.write,
         };
         LayerBytes {
-            guest: self.of_guest(|device| of(&guest(device))),
+            guest: self.of_guest(|disk| of(&disk.bytes)),
             qemu: self.qemu.map(|disk| of(&qemu(disk))),
             image: (!self.files.is_empty()).then(|| files.sum()),
             host: self.host.map(|host| of(&host.host)),
@@ -49,7 +46,7 @@ impl Layers<'_> {
     fn flushes(&self, device: Option<u64>) -> LayerFlushes {
         let syncs = self.files.iter().map(|file| file.syncs + file.dsync);
         LayerFlushes {
-            guest: self.of_guest(|device| device.counts.device_flushes),
+            guest: self.of_guest(|disk| disk.flushes),
             qemu: self.qemu.map(|disk| disk.flushes),
             host: (!self.files.is_empty()).then(|| syncs.sum()),
             device,
@@ -61,7 +58,7 @@ impl Analyzer {
     /// `amplification[]`: one entry for each disk whose guest was recorded too.
     pub(crate) fn amplification(
         &self,
-        devices: &[Device],
+        clocks: &[ClockSummary],
         qemu: &[QemuDisk],
         images: &[Image],
         chains: &[Chains],
@@ -76,12 +73,9 @@ impl Analyzer {
             let images = images.iter().filter(|it| is(&it.guest, &it.disk));
             let path = self.data_path(number);
             let layers = Layers {
-                guest: devices
-                    .iter()
-                    .filter(|device| {
-                        device.guest.as_ref() == Some(&chains.guest)
-                            && device.name == chains.guest_device
-                    })
+                guest: self
+                    .inside_guest(number, clocks)
+                    .map(|(_, summary)| summary)
                     .collect(),
                 qemu: qemu
                     .iter()

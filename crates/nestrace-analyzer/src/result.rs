@@ -1,7 +1,7 @@
 //! What the single pass leaves, as the result.
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::Topology;
+use nestrace_trace::manifest::{GuestDisk, Topology};
 
 use crate::Analyzer;
 use crate::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
@@ -9,7 +9,7 @@ use crate::chains::{DiskChains, Names};
 use crate::clock::ClockSummary;
 use crate::data_path::DataPath;
 use crate::findings::{self, DiskClues};
-use crate::guest_side::{HostStretch, disk_of, told_by_requests, why_no_disk};
+use crate::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests, why_no_disk};
 use crate::recording::{self, StreamCounts};
 use crate::verdict::{self, DiskVerdict, Verdict};
 
@@ -46,7 +46,7 @@ impl Analyzer {
                 .any(|probe| probe.source == Source::File.name());
         let mut images = self.images.finish(self.bios_recorded, files_recorded);
         images.retain(|image| of_guest(&image.guest));
-        let amplification = self.amplification(&devices, &qemu, &images, &chains);
+        let amplification = self.amplification(&clocks, &qemu, &images, &chains);
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.unseen_disks());
@@ -251,20 +251,12 @@ impl Analyzer {
         let mut open = "after_end";
         let mut guest_device = None;
         let mut sum = DiskChains::default();
-        for (side, (session, clock)) in self.sessions.iter().zip(clocks).enumerate() {
-            for device in 0..session.side.disks.len() {
-                let is_disk = session.side.guest == disk.guest_name
-                    && disk_of(clock, device) == Some(disk.disk)
-                    && self.is_selected(side, device as u32, Some(number));
-                let Some(summary) = session.chains_of(device).filter(|_| is_disk) else {
-                    continue;
-                };
-                guest_bios += summary.guest_bios;
-                guest_requests += summary.guest_requests;
-                open = summary.open;
-                sum.merge(summary.chains);
-                guest_device = Some(session.side.disks[device].name.clone());
-            }
+        for (about, summary) in self.inside_guest(number, clocks) {
+            guest_bios += summary.guest_bios;
+            guest_requests += summary.guest_requests;
+            open = summary.open;
+            sum.merge(summary.chains);
+            guest_device = Some(about.name.clone());
         }
         let host = self.host.as_ref().map(|host| host.finish(number));
         let host = host.unwrap_or_default();
@@ -281,6 +273,26 @@ impl Analyzer {
             guest_device: guest_device?,
             guest_requests,
             ..sum.finish(guest_bios, open)
+        })
+    }
+
+    /// What each session of its guest says of a disk, by whatever name it has there.
+    pub(crate) fn inside_guest<'a>(
+        &'a self,
+        number: u32,
+        clocks: &'a [ClockSummary],
+    ) -> impl Iterator<Item = (&'a GuestDisk, DiskSummary<'a>)> {
+        let disk = self.images.disks.get(number as usize);
+        let sessions = self.sessions.iter().zip(clocks).enumerate();
+        sessions.flat_map(move |(side, (session, clock))| {
+            let devices = session.side.disks.iter().enumerate();
+            devices.filter_map(move |(device, about)| {
+                let disk = disk.filter(|disk| disk.guest_name == session.side.guest)?;
+                let is_disk = disk_of(clock, device) == Some(disk.disk)
+                    && self.is_selected(side, device as u32, Some(number));
+                let summary = session.chains_of(device).filter(|_| is_disk)?;
+                Some((about, summary))
+            })
         })
     }
 

@@ -4,6 +4,7 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{GuestDisk, GuestSide};
 
 use super::Session;
+use crate::analysis::ReadWrite;
 use crate::chains::DiskChains;
 use crate::device::DeviceMeter;
 use crate::findings::GuestClues;
@@ -59,6 +60,8 @@ pub(super) struct Metered {
     pub flushes: u64,
     /// Bios that were refused at once.
     pub refused: u64,
+    /// Bytes that requests have moved.
+    pub bytes: ReadWrite,
 }
 
 impl Metered {
@@ -67,6 +70,10 @@ impl Metered {
             issued: meter.issued,
             flushes: meter.device_flushes,
             refused: meter.check.refused,
+            bytes: ReadWrite {
+                read: meter.bytes.read,
+                write: meter.bytes.write,
+            },
         }
     }
 
@@ -75,6 +82,10 @@ impl Metered {
             issued: self.issued.saturating_sub(before.issued),
             flushes: self.flushes.saturating_sub(before.flushes),
             refused: self.refused.saturating_sub(before.refused),
+            bytes: ReadWrite {
+                read: self.bytes.read.saturating_sub(before.bytes.read),
+                write: self.bytes.write.saturating_sub(before.bytes.write),
+            },
         }
     }
 }

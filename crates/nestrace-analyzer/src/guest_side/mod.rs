@@ -32,7 +32,7 @@ use crate::threads::Threads;
 use crate::unlinked::{Reason, Reasons};
 
 use disk::{DiskCounts, DiskNumbers};
-pub(crate) use summary::{HostStretch, disk_of, told_by_requests, why_no_disk};
+pub(crate) use summary::{DiskSummary, HostStretch, disk_of, told_by_requests, why_no_disk};
 use unmap::Unmaps;
 
 /// How far a stream is read between two looks at what the clock has found.

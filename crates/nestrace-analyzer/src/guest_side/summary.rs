@@ -3,7 +3,7 @@
 use nestrace_trace::manifest::{self, Topology};
 
 use super::Session;
-use crate::analysis::{ClockPiece, Device, TimePiece};
+use crate::analysis::{ClockPiece, Device, ReadWrite, TimePiece};
 use crate::chains::DiskChains;
 use crate::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
 use crate::device::DeviceMeter;
@@ -25,6 +25,8 @@ impl Session {
         Some(DiskSummary {
             guest_bios: counts.bios.saturating_sub(metered.refused),
             guest_requests: metered.issued.saturating_sub(counts.requeues) + metered.flushes,
+            bytes: metered.bytes,
+            flushes: metered.flushes,
             chains: &counts.chains,
             open: self.reason_of_open(),
         })
@@ -140,6 +142,10 @@ impl Session {
 pub(crate) struct DiskSummary<'a> {
     pub guest_bios: u64,
     pub guest_requests: u64,
+    /// Bytes that its requests have moved.
+    pub bytes: ReadWrite,
+    /// Flushes that were issued to it.
+    pub flushes: u64,
     pub chains: &'a DiskChains,
     /// Why bios have no end.
     pub open: &'static str,

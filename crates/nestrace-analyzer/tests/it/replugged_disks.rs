@@ -1,16 +1,19 @@
-//! A device number of a guest that another disk gets while it is recorded.
+//! Device numbers and names of a guest that are another disk's later.
 
 use crate::two_sides;
 
+use nestrace_abi::flags;
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_trace::manifest::{GuestDisk, Manifest};
+use nestrace_trace::{Event, Kind};
 
-use two_sides::{OFFSET_NS, Streams, VM1, WAY, chains, manifest, side};
+use two_sides::{Disk, OFFSET_NS, Streams, VDB, VM1, WAY, chains, manifest, side};
 
 const BIOS: u64 = 400;
 /// Of the disk that has the number later.
 const EARLY_BIOS: u64 = 10;
 const LATER_BIOS: u64 = 20;
+const LATER_FLUSHES: u64 = 3;
 const SIZE: u64 = 1 << 30;
 
 /// vm1 with one disk.
@@ -35,7 +38,10 @@ fn replaced(mut manifest: Manifest, another: GuestDisk) -> Analysis {
     let begin = end + 1_000_000;
     // It is found some time after its first bios.
     let found = streams.traffic(VM1, begin, EARLY_BIOS, WAY);
-    streams.traffic(VM1, found, LATER_BIOS, WAY);
+    let mut end = streams.traffic(VM1, found, LATER_BIOS, WAY);
+    for _ in 0..LATER_FLUSHES {
+        end = flush(&mut streams, end);
+    }
     streams.host.truncate(n_host);
     manifest.guest_sides[0].disks.push(GuestDisk {
         name: "vda".into(),
@@ -44,6 +50,18 @@ fn replaced(mut manifest: Manifest, another: GuestDisk) -> Analysis {
         ..another
     });
     streams.analyze(&manifest, Options::default())
+}
+
+/// A flush that the guest issues to its disk; gives a time after it.
+fn flush(streams: &mut Streams, at: u64) -> u64 {
+    let event = Event {
+        object: streams.address(),
+        flags: flags::OP_FLUSH,
+        ..Event::default()
+    };
+    streams.guest(VM1, at, Kind::Issue, event);
+    streams.guest(VM1, at + 100_000, Kind::Complete, event);
+    at + 200_000
 }
 
 /// Bios, requests and links of the disk that QEMU's is, and of the one that is none of QEMU's.
@@ -77,10 +95,16 @@ fn another_disk_under_the_number_is_counted_by_itself() {
     for (manifest, another) in another {
         let analysis = replaced(manifest, another);
         let first = BIOS + EARLY_BIOS;
-        let expected = [(first, first, BIOS), (LATER_BIOS, LATER_BIOS, 0)];
+        let expected = [
+            (first, first, BIOS),
+            (LATER_BIOS, LATER_BIOS + LATER_FLUSHES, 0),
+        ];
         assert_eq!(counts(&analysis), expected);
         let other = chains(&analysis, "vm1", "");
         assert!(other.why_no_disk.is_some(), "{other:?}");
+        let layers = &analysis.amplification[0];
+        let expected = (Some(first * 4096), Some(0));
+        assert_eq!((layers.guest_bytes, layers.flushes.guest), expected);
     }
 }
 
@@ -100,4 +124,43 @@ fn a_number_that_nobody_used_again_has_one_disk() {
     let vd = chains(&analysis, "vm1", "vd");
     let found = (vd.guest_bios, vd.guest_requests, vd.linked);
     assert_eq!((found, analysis.chains.len()), ((BIOS, BIOS, BIOS), 1));
+}
+
+/// Over a reboot two disks change their names and numbers; the second one's requests do not reach QEMU.
+#[test]
+fn a_disk_is_itself_under_whatever_name_it_has() {
+    let mut manifest = manifest();
+    let boot = |disks: [&str; 2], start_mono_ns| {
+        let mut side = side("vm1", &[("vda", VM1.dev), ("vdb", VDB)]);
+        for (disk, serial) in side.disks.iter_mut().zip(disks) {
+            disk.serial = serial.into();
+        }
+        side.start_mono_ns = start_mono_ns;
+        side
+    };
+    manifest.guest_sides = vec![
+        boot(["vm1-vd", "vm1-sd"], 4_000_000_000),
+        boot(["vm1-sd", "vm1-vd"], 24_000_000_000),
+    ];
+    let vdb = Disk { dev: VDB, ..VM1 };
+    let mut streams = Streams::new(2);
+    let mut other = Streams::new(1);
+    let mut begin = 10_000_000_000;
+    for (served, not_served) in [(VM1, vdb), (vdb, VM1)] {
+        let mut boot = Streams::new(1);
+        boot.traffic(served, begin, BIOS, WAY);
+        other.traffic(not_served, begin, LATER_BIOS, WAY);
+        streams.host.append(&mut boot.host);
+        let session = usize::from(begin > 20_000_000_000);
+        streams.guests[session].append(&mut boot.guests[0]);
+        streams.guests[session].append(&mut other.guests[0]);
+        begin = 30_000_000_000;
+    }
+    let analysis = streams.analyze(&manifest, Options::default());
+    let layers = &analysis.amplification;
+    let vd = layers.iter().find(|layers| layers.disk == "vd");
+    let bytes = vd.map(|vd| (vd.guest_bytes, vd.qemu_bytes, vd.read.guest));
+    let n_reads = BIOS.div_ceil(3);
+    let expected = [2 * BIOS, 2 * BIOS, 2 * n_reads].map(|n| Some(n * 4096));
+    assert_eq!(bytes, Some(expected.into()));
 }
