@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::agent::{DISK_REPLACED, merge_disks};
+use nestrace_record::agent::{DISK_REPLACED, Look, merge_disks};
 use nestrace_record::clock;
 use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
 use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
@@ -244,7 +244,12 @@ impl<'b> Recording<'b> {
 
 /// Takes over what has changed in the guest. A disk that is gone stays: its events name it. Gives what is to be said.
 fn take_over(side: &mut GuestSide, hello: AgentHello) -> Vec<Notice> {
-    let replaced = merge_disks(&mut side.disks, hello.disks, hello.mono_ns);
+    let look = Look {
+        // What the manifest says first is of the time before.
+        held_ns: hello.held_mono_ns.max(side.start_mono_ns),
+        now_ns: hello.mono_ns,
+    };
+    let replaced = merge_disks(&mut side.disks, hello.disks, look);
     side.mounts = hello.mounts;
     side.clock_correction_ppm = hello.clock_correction_ppm;
     let notice = |message| Notice {
@@ -315,7 +320,11 @@ mod tests {
         take_over(&mut side, says(&[disk(1, 10), disk(2, 20)], 3));
         let told = take_over(&mut side, says(&[disk(3, 30), disk(1, 11)], 1));
         assert_eq!(told, [], "a resize is no other disk");
-        assert_eq!(side.disks, [disk(1, 10), disk(2, 20), disk(3, 30)]);
+        let gone = GuestDisk {
+            until_mono_ns: 1,
+            ..disk(2, 20)
+        };
+        assert_eq!(side.disks, [disk(1, 10), gone, disk(3, 30)]);
         assert_eq!(
             (side.mounts.len(), side.clock_correction_ppm),
             (1, Some(20))

@@ -33,6 +33,8 @@ pub struct Capture<'b> {
     names: &'b [String],
     facts: Facts,
     surroundings: Surroundings,
+    /// `CLOCK_MONOTONIC` before the last look that found the facts as they were; 0 before the first.
+    held_ns: u64,
     reason: String,
     /// What the start attached, and what it or a later change could not.
     pub attached: Attached,
@@ -77,6 +79,7 @@ impl<'b> Capture<'b> {
             backend,
             names,
             facts,
+            held_ns: 0,
             reason,
             attached,
             live_ns,
@@ -89,6 +92,7 @@ impl<'b> Capture<'b> {
     /// Who records what.
     pub fn hello(&self, session: u64) -> AgentHello {
         AgentHello {
+            held_mono_ns: self.held_ns,
             clock_correction_ppm: self.correction.most_ppm(),
             ..self.facts.hello(session, self.backend.name(), &self.reason)
         }
@@ -118,7 +122,11 @@ impl<'b> Capture<'b> {
         self.backend.look();
         self.note_losses(sink);
         let correction_grew = std::mem::take(&mut self.correction_grew);
+        let looked_ns = clock::monotonic_ns();
         let mut news = self.look_at_facts();
+        if !news.facts {
+            self.held_ns = looked_ns;
+        }
         news.facts |= correction_grew;
         news
     }
@@ -285,6 +293,36 @@ mod tests {
         assert_eq!(refused[0].name, names[0]);
         let now = Facts::gather(&names);
         assert_eq!(first_look(now, &names), (News::default(), Vec::new(), 0));
+    }
+
+    #[test]
+    fn until_when_all_was_as_it_was_told_is_known() {
+        let names = ["nestrace-no-disk".to_owned()];
+        let held_ns = |facts: Facts| {
+            let mut backend = Refuses::default();
+            let mut capture = Capture::of(
+                Chosen {
+                    backend: &mut backend,
+                    reason: String::new(),
+                    attached: Attached::default(),
+                },
+                &names,
+                facts,
+            );
+            let begun_ns = clock::monotonic_ns();
+            let mut look = || {
+                capture.next_look = Instant::now();
+                capture.look(&mut |_| {});
+                let held_ns = capture.hello(0).held_mono_ns;
+                (held_ns, held_ns >= begun_ns)
+            };
+            [look(), look()]
+        };
+        // What was found at the first look may have come at any time before.
+        let [(first_ns, _), (_, is_known)] = held_ns(Facts::default());
+        assert_eq!((first_ns, is_known), (0, true));
+        let [(first_ns, is_known), (second_ns, _)] = held_ns(Facts::gather(&names));
+        assert!(is_known && first_ns <= second_ns);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub fn serve(
         reader: FrameReader::new(),
         outbox: Outbox::default(),
         told_left_out: false,
+        held_ns: 0,
         asked: None,
     };
     while let Some(start) = line.wait_for_start(signals) {
@@ -54,6 +55,8 @@ struct Line<'c> {
     outbox: Outbox,
     /// The recorder was told in this session that not all mounts are told.
     told_left_out: bool,
+    /// [`AgentHello::held_mono_ns`] of the newest Hello.
+    held_ns: u64,
     /// A request that has come and was not yet looked at.
     asked: Option<Asked>,
 }
@@ -85,6 +88,11 @@ impl Line<'_> {
     /// Says what the guest has, as much of it as a recorder takes.
     fn say_hello(&mut self, mut hello: AgentHello) {
         let left_out = hello.fit();
+        if self.outbox.has_facts() {
+            // The recorder knows what the Hello before that one said.
+            hello.held_mono_ns = self.held_ns;
+        }
+        self.held_ns = hello.held_mono_ns;
         let hello = AgentMessage::Hello(Box::new(hello));
         self.outbox.push_facts(&hello);
         if left_out > 0 && !self.told_left_out {

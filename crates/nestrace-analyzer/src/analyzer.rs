@@ -376,12 +376,12 @@ impl Analyzer {
 
     /// Whether the guest and the device that were asked for are those of this disk.
     pub(crate) fn is_selected(&self, side: usize, device: u32, disk: Option<u32>) -> bool {
-        let Some(side) = self.manifest.guest_sides.get(side) else {
+        let Some(session) = self.sessions.get(side) else {
             return false;
         };
-        let of_guest = |wanted: &String| *wanted == side.guest;
+        let of_guest = |wanted: &String| *wanted == session.side.guest;
         let on_device = |wanted: &String| {
-            let guest_disk = side.disks.get(device as usize);
+            let guest_disk = session.about(device as usize);
             guest_disk.is_some_and(|known| is_called(&known.name, known.dev, wanted))
                 || disk.is_some_and(|disk| self.is_on(disk, wanted))
         };

@@ -9,7 +9,7 @@ use crate::chains::{DiskChains, Names};
 use crate::clock::ClockSummary;
 use crate::data_path::DataPath;
 use crate::findings::{self, DiskClues};
-use crate::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests, why_no_disk};
+use crate::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use crate::recording::{self, StreamCounts};
 use crate::verdict::{self, DiskVerdict, Verdict};
 
@@ -217,12 +217,13 @@ impl Analyzer {
         all
     }
 
-    /// Devices of which nobody knows which disk they are: their bios are counted all the same.
+    /// Devices of which nobody knows which disk they are, now and then or at all: their bios are counted all the same.
     fn undecided(&self, clocks: &[ClockSummary]) -> Vec<Chains> {
         let mut all = Vec::new();
         for (side, (session, clock)) in self.sessions.iter().zip(clocks).enumerate() {
-            for (device, about) in session.side.disks.iter().enumerate() {
-                let why = why_no_disk(clock, device)
+            for device in 0..session.disks.len() {
+                let why = session
+                    .why_no_disk(clock, device)
                     .filter(|_| self.is_selected(side, device as u32, None));
                 if why.is_none() {
                     continue;
@@ -236,7 +237,10 @@ impl Analyzer {
                 all.push(Chains {
                     guest: session.side.guest.clone(),
                     why_no_disk: why,
-                    guest_device: about.name.clone(),
+                    guest_device: session
+                        .about(device)
+                        .map(|it| it.name.clone())
+                        .unwrap_or_default(),
                     guest_requests: summary.guest_requests,
                     ..summary.chains.finish(summary.guest_bios, summary.open)
                 });
@@ -311,7 +315,8 @@ impl Analyzer {
             };
             for (session, clock) in self.sessions.iter_mut().zip(clocks) {
                 let of_guest = session.side.guest == disk.guest_name;
-                let devices = session.disks.iter_mut().enumerate();
+                let devices = session.disks.iter_mut().zip(&session.side.disks);
+                let devices = devices.map(|(device, _)| device).enumerate();
                 devices
                     .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
                     .for_each(|(_, device)| clues.from_guest.add(device.clues.finish()));
@@ -344,20 +349,20 @@ impl Analyzer {
             let path = image.map(|image| image.path.as_str()).unwrap_or_default();
             path.rsplit('/').next().unwrap_or_default().to_owned()
         };
-        let side = |session: usize| self.manifest.guest_sides.get(session);
+        let session = |session: usize| self.sessions.get(session);
         told(&Names {
             images: &self.images,
             file: &file,
             host_device: &|dev| device_name(topology, dev),
-            guest_device: &|session, device| {
-                side(session)
-                    .and_then(|side| side.disks.get(device as usize))
+            guest_device: &|side, device| {
+                session(side)
+                    .and_then(|session| session.about(device as usize))
                     .map(|disk| disk.name.clone())
                     .unwrap_or_default()
             },
-            guest: &|session| {
-                side(session)
-                    .map(|side| side.guest.clone())
+            guest: &|side| {
+                session(side)
+                    .map(|session| session.side.guest.clone())
                     .unwrap_or_default()
             },
             start_ns: self.start_ns(),

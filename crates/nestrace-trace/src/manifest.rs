@@ -355,8 +355,12 @@ pub struct GuestDisk {
     pub serial: String,
     /// `/sys/block/NAME/diskseq`, which no other disk of this boot has; 0 before Linux 5.15.
     pub diskseq: u64,
-    /// From when on its device number is this disk's, after another one had it; 0 for the first.
+    /// From when on its device number is surely this disk's, after another one had it; 0 for the first.
     pub since_mono_ns: u64,
+    /// Until when its device number is surely this disk's, if it was gone later: the agent's last look at it. 0: it was
+    /// never gone, or (beside another one that has the number later) nobody noted it. From here to the next one's
+    /// [`Self::since_mono_ns`] the number may have been of either.
+    pub until_mono_ns: u64,
     /// Model, or empty.
     pub model: String,
     /// `/sys/block/NAME`, resolved: says bus and slot.

@@ -306,6 +306,7 @@ fn a_guests_own_bundle_is_checked_like_an_agents_stream() {
         end_mono_ns: 200,
         disks: vec![GuestDisk {
             dev: vda,
+            until_mono_ns: 150,
             ..GuestDisk::default()
         }],
         ..GuestSide::default()
@@ -332,7 +333,7 @@ fn a_guests_own_bundle_is_checked_like_an_agents_stream() {
     assert_eq!(code, Some(0), "{stderr}");
     let joined = &manifest(&out).guest_sides[0];
     assert_eq!(events(&out, "guest-vm1.arrows"), [good, good]);
-    assert_eq!(joined.refused.len(), 3);
+    assert_eq!((joined.refused.len(), &joined.disks), (3, &side.disks));
     assert!(!joined.backend.contains('\u{1b}'));
     write(&GuestSide {
         file: "../host.nest/host.arrows".to_owned(),

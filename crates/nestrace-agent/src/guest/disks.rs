@@ -82,6 +82,7 @@ fn read(folder: &Path, known: &[GuestDisk]) -> Option<GuestDisk> {
         serial: before.map_or_else(|| serial(folder), |disk| disk.serial.clone()),
         diskseq,
         since_mono_ns: 0,
+        until_mono_ns: 0,
         model: text(&folder.join("device/model")),
         sysfs_path,
         driver: fs::read_link(folder.join("device/driver"))

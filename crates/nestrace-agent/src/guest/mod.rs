@@ -67,6 +67,7 @@ impl Facts {
             disks: self.disks.clone(),
             mounts: self.mounts.clone(),
             missing: self.missing.clone(),
+            held_mono_ns: 0,
             clock_correction_ppm: None,
         }
     }

@@ -53,6 +53,11 @@ impl Outbox {
         self.older_pongs = self.pongs.len();
     }
 
+    /// Whether facts wait, whose place newer ones would take.
+    pub fn has_facts(&self) -> bool {
+        self.facts.is_some()
+    }
+
     /// Adds a batch of so many events if it has room, behind the word that events are missing at this place.
     pub fn push_batch(&mut self, payload: &[u8], n_events: u64) {
         let mut goes = self.waiting + payload.len() <= MAX_WAITING;

@@ -6,6 +6,7 @@
 mod bound;
 mod disk;
 mod loss;
+mod numbers;
 mod summary;
 mod unmap;
 
@@ -31,14 +32,17 @@ use crate::span::{BioSpan, RequestSpan, Served, What};
 use crate::threads::Threads;
 use crate::unlinked::{Reason, Reasons};
 
-use disk::{DiskCounts, DiskNumbers};
-pub(crate) use summary::{DiskSummary, HostStretch, disk_of, told_by_requests, why_no_disk};
+use disk::DiskCounts;
+use numbers::DiskNumbers;
+pub(crate) use summary::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use unmap::Unmaps;
 
 /// How far a stream is read between two looks at what the clock has found.
 const LOOK_NS: u64 = 20_000_000;
 /// The same in events, should a guest's clock stand still.
 const LOOK_EVENTS: u64 = 1 << 16;
+/// Why nothing is linked that may have been of either of two disks.
+const EITHER_DISK: &str = "ambiguous";
 /// Virtqueues of one guest that are told apart.
 const MAX_QUEUES: usize = 1024;
 
@@ -59,7 +63,7 @@ pub(crate) struct Session {
     wall_offset_ns: Option<i64>,
     pairing: Pairing,
     join: Join,
-    /// By the numbers of `GuestSide::disks`.
+    /// By the numbers of `GuestSide::disks`; behind them those of I/O that may have been of either of two disks.
     pub disks: Vec<DiskCounts>,
     numbers_of_disks: DiskNumbers,
     /// QEMU requests that the clock has not decided on.
@@ -110,6 +114,7 @@ impl Session {
                 && loss.source != Source::Meta.name()
         });
         let start = ClockStart::of(manifest, side);
+        let numbers_of_disks = DiskNumbers::new(side);
         Some(Self {
             follows_another: earlier.iter().any(|earlier| earlier.guest == side.guest),
             guest: guest.and_then(|guest| u32::try_from(guest).ok()),
@@ -126,8 +131,8 @@ impl Session {
             wall_offset_ns: start.wall_offset_ns,
             pairing: Pairing::new(start),
             join: Join::default(),
-            numbers_of_disks: DiskNumbers::new(side),
-            disks: DiskCounts::all(side),
+            disks: DiskCounts::all(side, &numbers_of_disks),
+            numbers_of_disks,
             served: PointerMap::default(),
             unclaimed: Vec::new(),
             numbers: numbered.then(PointerMap::default),
@@ -275,6 +280,10 @@ impl Session {
                 if request.flush || request.bios > 0 {
                     self.join.request(&request);
                 }
+                if numbers.is_doubt(device) {
+                    self.join.decide(request.serial, Err(EITHER_DISK));
+                    continue;
+                }
                 self.pairing.guest_request(GuestRequest {
                     serial: request.serial,
                     device,
@@ -296,7 +305,7 @@ impl Session {
     }
 
     /// A bio has ended, or was given up for this reason.
-    fn bio(&mut self, bio: BioSpan, given_up: Option<&'static str>) {
+    fn bio(&mut self, mut bio: BioSpan, given_up: Option<&'static str>) {
         let numbers = self.numbers.as_mut();
         let number = numbers.and_then(|numbers| numbers.remove(&(bio.pointer, bio.queued_ns)));
         let Some(device) = self.numbers_of_disks.at(bio.dev, bio.queued_ns) else {
@@ -307,7 +316,13 @@ impl Session {
         {
             disk.clues.bio(&bio);
         }
+        let is_doubtful = self.numbers_of_disks.is_doubt(device);
+        if is_doubtful {
+            // Also of one whose request was issued when the disk was known.
+            bio.requests.clear();
+        }
         let reason = given_up.unwrap_or_else(|| match self.reasons.at(bio.ended_ns) {
+            _ if is_doubtful => EITHER_DISK,
             Reason::LostEvents => "lost_events",
             Reason::BeforeStart | Reason::NoMatch => "no_match",
         });

@@ -19,7 +19,7 @@ impl Session {
     /// `chains[]` of a disk, but for its names.
     pub(crate) fn chains_of(&self, disk: usize) -> Option<DiskSummary<'_>> {
         let counts = self.disks.get(disk)?;
-        let dev = self.side.disks.get(disk)?.dev;
+        let dev = self.about(disk)?.dev;
         let meter = self.block.devices.iter().find(|meter| meter.dev == dev)?;
         let metered = counts.metered(meter)?;
         Some(DiskSummary {
@@ -30,6 +30,24 @@ impl Session {
             chains: &counts.chains,
             open: self.reason_of_open(),
         })
+    }
+
+    /// Why nobody knows which of QEMU's disks one of [`Session::disks`] is; `None` where it is known.
+    pub(crate) fn why_no_disk(&self, clock: &ClockSummary, device: usize) -> Option<String> {
+        if device >= self.side.disks.len() {
+            return Some(String::from(
+                "another disk got its device number then, and nothing tells which of the two it was",
+            ));
+        }
+        match clock.devices.get(device)? {
+            DeviceDisk::Is { .. } => None,
+            DeviceDisk::OneOf(_) => Some(String::from(
+                "neither serial number, bus, size nor the requests tell which of QEMU's disks it is",
+            )),
+            DeviceDisk::Unknown { reason } => {
+                Some(format!("{reason}; it may have been plugged in later"))
+            }
+        }
     }
 
     /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock, and what lies in
@@ -157,19 +175,6 @@ pub(crate) fn disk_of(clock: &ClockSummary, device: usize) -> Option<u32> {
         Some(DeviceDisk::Is { disk, .. }) => Some(*disk),
         Some(_) => None,
         None => u32::try_from(device).ok(),
-    }
-}
-
-/// Why nobody knows which of QEMU's disks a device is; `None` where it is known.
-pub(crate) fn why_no_disk(clock: &ClockSummary, device: usize) -> Option<String> {
-    match clock.devices.get(device)? {
-        DeviceDisk::Is { .. } => None,
-        DeviceDisk::OneOf(_) => Some(String::from(
-            "neither serial number, bus, size nor the requests tell which of QEMU's disks it is",
-        )),
-        DeviceDisk::Unknown { reason } => {
-            Some(format!("{reason}; it may have been plugged in later"))
-        }
     }
 }
 

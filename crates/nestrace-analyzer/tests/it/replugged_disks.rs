@@ -31,22 +31,28 @@ fn one_disk(serial: Option<&str>) -> Manifest {
 }
 
 /// The first disk's requests reach QEMU; those of the disk that has its number later are at the same places and do not.
-fn replaced(mut manifest: Manifest, another: GuestDisk) -> Analysis {
+/// How long before its first bio the agent found the first disk there last, if that is told.
+fn replaced(mut manifest: Manifest, another: GuestDisk, looked_before_ns: Option<u64>) -> Analysis {
     let mut streams = Streams::new(1);
     let end = streams.traffic(VM1, 10_000_000_000, BIOS, WAY);
     let n_host = streams.host.len();
+    // The agent finds it some time after its first bios.
     let begin = end + 1_000_000;
-    // It is found some time after its first bios.
     let found = streams.traffic(VM1, begin, EARLY_BIOS, WAY);
     let mut end = streams.traffic(VM1, found, LATER_BIOS, WAY);
     for _ in 0..LATER_FLUSHES {
         end = flush(&mut streams, end);
     }
     streams.host.truncate(n_host);
-    manifest.guest_sides[0].disks.push(GuestDisk {
+    let guest_ns = |host_ns: u64| host_ns.saturating_add_signed(OFFSET_NS);
+    let disks = &mut manifest.guest_sides[0].disks;
+    if let Some(before_ns) = looked_before_ns {
+        disks[0].until_mono_ns = guest_ns(begin - before_ns);
+    }
+    disks.push(GuestDisk {
         name: "vda".into(),
         dev: VM1.dev,
-        since_mono_ns: found.saturating_add_signed(OFFSET_NS),
+        since_mono_ns: guest_ns(found),
         ..another
     });
     streams.analyze(&manifest, Options::default())
@@ -64,47 +70,76 @@ fn flush(streams: &mut Streams, at: u64) -> u64 {
     at + 200_000
 }
 
-/// Bios, requests and links of the disk that QEMU's is, and of the one that is none of QEMU's.
-fn counts(analysis: &Analysis) -> [(u64, u64, u64); 2] {
-    let of = |disk: &str| {
-        let chains = chains(analysis, "vm1", disk);
-        (chains.guest_bios, chains.guest_requests, chains.linked)
-    };
-    [of("vd"), of("")]
+/// Bios, requests, links and ambiguous bios of each entry of `chains[]`.
+fn counts(analysis: &Analysis) -> Vec<(u64, u64, u64, u64)> {
+    let all = analysis.chains.iter();
+    let counts = all.map(|chains| {
+        let ambiguous = chains.unlinked.get("ambiguous").copied().unwrap_or(0);
+        assert_eq!(chains.disk.is_empty(), chains.why_no_disk.is_some());
+        (
+            chains.guest_bios,
+            chains.guest_requests,
+            chains.linked,
+            ambiguous,
+        )
+    });
+    counts.collect()
+}
+
+fn another(serial: &str, size: u64) -> GuestDisk {
+    GuestDisk {
+        size,
+        serial: serial.into(),
+        ..GuestDisk::default()
+    }
 }
 
 #[test]
 fn another_disk_under_the_number_is_counted_by_itself() {
-    let another = [
-        (
-            one_disk(Some("a")),
-            GuestDisk {
-                size: SIZE,
-                serial: "b".into(),
-                ..GuestDisk::default()
-            },
-        ),
-        (
-            one_disk(None),
-            GuestDisk {
-                size: 2 * SIZE,
-                ..GuestDisk::default()
-            },
-        ),
-    ];
-    for (manifest, another) in another {
-        let analysis = replaced(manifest, another);
-        let first = BIOS + EARLY_BIOS;
-        let expected = [
-            (first, first, BIOS),
-            (LATER_BIOS, LATER_BIOS + LATER_FLUSHES, 0),
-        ];
+    for (manifest, another) in [
+        (one_disk(Some("a")), another("b", SIZE)),
+        (one_disk(None), another("", 2 * SIZE)),
+    ] {
+        let analysis = replaced(manifest, another, Some(0));
+        let later = (LATER_BIOS, LATER_BIOS + LATER_FLUSHES, 0, 0);
+        // The agent had not found it yet: it may have been either.
+        let doubtful = (EARLY_BIOS, EARLY_BIOS, 0, EARLY_BIOS);
+        let expected = [(BIOS, BIOS, BIOS, 0), later, doubtful];
         assert_eq!(counts(&analysis), expected);
-        let other = chains(&analysis, "vm1", "");
-        assert!(other.why_no_disk.is_some(), "{other:?}");
         let layers = &analysis.amplification[0];
-        let expected = (Some(first * 4096), Some(0));
-        assert_eq!((layers.guest_bytes, layers.flushes.guest), expected);
+        let layers = (layers.guest_bytes, layers.qemu_bytes, layers.flushes.guest);
+        let bytes = Some(BIOS * 4096);
+        assert_eq!(layers, (bytes, bytes, Some(0)));
+        let whole = &analysis
+            .devices
+            .iter()
+            .find(|device| device.side == "guest");
+        let whole = whole.map(|device| device.bytes.total());
+        assert_eq!(whole, Some((BIOS + EARLY_BIOS + LATER_BIOS) * 4096));
+    }
+}
+
+#[test]
+fn what_came_after_the_last_look_at_a_disk_is_not_linked() {
+    for looked_before_ns in [Some(20_000_000), None] {
+        let another = another("b", SIZE);
+        let analysis = replaced(one_disk(Some("a")), another, looked_before_ns);
+        let [disk, _, doubtful] = counts(&analysis)[..] else {
+            panic!("{:?}", analysis.chains);
+        };
+        let (bios, requests, linked, ambiguous) = disk;
+        // In the last 20 ms, or where nothing says when the look was, in the last two seconds.
+        assert!(
+            bios < BIOS && (bios > BIOS / 2) == looked_before_ns.is_some(),
+            "{bios}"
+        );
+        // A request that was issued after the look is of either, also that of an earlier bio.
+        assert!(linked == bios - ambiguous && ambiguous <= 1, "{ambiguous}");
+        assert!(bios - requests <= 1);
+        let (more_bios, _, linked, ambiguous) = doubtful;
+        assert_eq!((linked, ambiguous), (0, more_bios));
+        assert_eq!(bios + more_bios, BIOS + EARLY_BIOS);
+        assert_eq!(analysis.amplification[0].guest_bytes, Some(requests * 4096));
     }
 }
 
@@ -113,7 +148,9 @@ fn a_number_that_nobody_used_again_has_one_disk() {
     let mut streams = Streams::new(1);
     let end = streams.traffic(VM1, 10_000_000_000, BIOS, WAY);
     let mut manifest = one_disk(None);
-    manifest.guest_sides[0].disks.push(GuestDisk {
+    let disks = &mut manifest.guest_sides[0].disks;
+    disks[0].until_mono_ns = (end + 500_000).saturating_add_signed(OFFSET_NS);
+    disks.push(GuestDisk {
         name: "vda".into(),
         dev: VM1.dev,
         size: 2 * SIZE,

@@ -14,7 +14,7 @@ use nestrace_trace::manifest::{Gap, GuestSide, Loss, Notice, RefusedInput, Strea
 use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
 
-pub use disks::{DISK_REPLACED, merge_disks};
+pub use disks::{DISK_REPLACED, Look, merge_disks};
 use told::{Room, Told};
 
 /// Reboots, changes of backend and jumps of the clock in one recording; more look like an attack.
@@ -52,6 +52,8 @@ pub struct Account {
     pub state: State,
     /// One for each boot of the guest (and backend).
     pub sides: Vec<GuestSide>,
+    /// When the guest said last what it has, by its clock.
+    told_mono_ns: u64,
     /// Events that were written.
     pub events: u64,
     /// Bytes of its streams.
@@ -134,6 +136,7 @@ impl Account {
         self.fit();
         self.sides.push(hello.guest_side(&self.guest, file));
         self.has_grown = true;
+        self.told_mono_ns = hello.mono_ns;
         for (reason, times) in std::mem::take(&mut self.refused_before) {
             self.refuse(&reason, times);
         }
@@ -144,8 +147,16 @@ impl Account {
         let Some(side) = self.sides.last_mut() else {
             return;
         };
-        let disks = hello.disks.iter().cloned();
-        let replaced = merge_disks(&mut side.disks, disks, hello.mono_ns);
+        let held_ns = match hello.held_mono_ns {
+            0 => self.told_mono_ns,
+            held_ns => held_ns,
+        };
+        let look = Look {
+            held_ns,
+            now_ns: hello.mono_ns,
+        };
+        self.told_mono_ns = hello.mono_ns;
+        let replaced = merge_disks(&mut side.disks, hello.disks.clone(), look);
         side.mounts.clone_from(&hello.mounts);
         side.backend_reason.clone_from(&hello.backend_reason);
         side.clock_correction_ppm = side.clock_correction_ppm.max(hello.clock_correction_ppm);

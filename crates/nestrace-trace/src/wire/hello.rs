@@ -41,6 +41,9 @@ pub struct AgentHello {
     pub mounts: Vec<GuestMount>,
     /// Names of disks that were asked for and are not there.
     pub missing: Vec<String>,
+    /// Until when all was as the Hello before this one said, on the guest's `CLOCK_MONOTONIC`: the last look at it. 0: there
+    /// was none in this session, or the agent is an older one.
+    pub held_mono_ns: u64,
     /// [`GuestSide::clock_correction_ppm`] so far; older agents do not say it.
     pub clock_correction_ppm: Option<u32>,
 }
@@ -63,7 +66,7 @@ impl AgentHello {
         self.disks.truncate(MAX_DISKS);
         for disk in &mut self.disks {
             // Which disk follows another is the recorder's to say.
-            disk.since_mono_ns = 0;
+            (disk.since_mono_ns, disk.until_mono_ns) = (0, 0);
             for text in [
                 &mut disk.name,
                 &mut disk.serial,

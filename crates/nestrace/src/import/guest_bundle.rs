@@ -168,6 +168,10 @@ fn bounded(told: &GuestSide) -> GuestSide {
         probes_refused: told.probes_refused.clone(),
         ..hello.guest_side("", "")
     };
+    // An agent that is heard does not say since when a number is another disk's; this one has noted it.
+    for (disk, told) in side.disks.iter_mut().zip(&told.disks) {
+        (disk.since_mono_ns, disk.until_mono_ns) = (told.since_mono_ns, told.until_mono_ns);
+    }
     bound_probes(&mut side.probes);
     bound_refused(&mut side.probes_refused);
     side

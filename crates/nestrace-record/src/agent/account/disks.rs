@@ -17,15 +17,27 @@ enum Again {
     Unclear,
 }
 
-/// Takes over what a guest says of its disks at `mono_ns` of its clock, by device number. One that is gone stays: its
-/// events name it. One that is resized keeps the size that it had, by which QEMU's disk is known too. Another one
+/// When a guest was looked at, on its `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Until then all was as it was told before.
+    pub held_ns: u64,
+    /// From then on it is as it is told now.
+    pub now_ns: u64,
+}
+
+/// Takes over what a guest says of its disks, by device number. One that is gone stays: its events name it, and until when
+/// it was surely there is noted. One that is resized keeps the size that it had, by which QEMU's disk is known too. Another one
 /// under the same number is a disk of its own from then on. Gives what is to be said of that, a line for each disk.
-pub fn merge_disks(
-    known: &mut Vec<GuestDisk>,
-    new: impl IntoIterator<Item = GuestDisk>,
-    mono_ns: u64,
-) -> Vec<String> {
+pub fn merge_disks(known: &mut Vec<GuestDisk>, new: Vec<GuestDisk>, look: Look) -> Vec<String> {
     let mut told = Vec::new();
+    // 0 would say that it was never gone.
+    let until_ns = look.held_ns.clamp(1, look.now_ns.max(1));
+    for gone in known.iter_mut().filter(|disk| disk.until_mono_ns == 0) {
+        if !new.iter().any(|disk| disk.dev == gone.dev) {
+            gone.until_mono_ns = until_ns;
+        }
+    }
     for disk in new {
         let before = known.iter_mut().rfind(|known| known.dev == disk.dev);
         let Some(before) = before else {
@@ -45,8 +57,11 @@ pub fn merge_disks(
             )),
         }
         if again == Again::Other {
+            if before.until_mono_ns == 0 {
+                before.until_mono_ns = until_ns;
+            }
             known.push(GuestDisk {
-                since_mono_ns: mono_ns,
+                since_mono_ns: look.now_ns,
                 ..disk
             });
         } else {
@@ -96,12 +111,24 @@ mod tests {
         }
     }
 
+    fn look(now_ns: u64) -> Look {
+        Look {
+            held_ns: now_ns - 1,
+            now_ns,
+        }
+    }
+
     /// What is known of vda after it was told so, each with its time, and the lines that were said.
     fn told(all: &[Facts]) -> (Vec<(u64, String, u64)>, usize) {
         let (mut known, mut n_lines) = (Vec::new(), 0);
         for (mono_ns, facts) in (100..).zip(all) {
-            n_lines += merge_disks(&mut known, [vda(*facts)], mono_ns).len();
+            n_lines += merge_disks(&mut known, vec![vda(*facts)], look(mono_ns)).len();
         }
+        // Each but the last was there when it was looked at before another one was.
+        for pair in known.windows(2) {
+            assert_eq!(pair[0].until_mono_ns, pair[1].since_mono_ns - 1);
+        }
+        assert_eq!(known.last().map(|disk| disk.until_mono_ns), Some(0));
         let known = known.into_iter();
         let known = known.map(|disk| (disk.size, disk.serial, disk.since_mono_ns));
         (known.collect(), n_lines)
@@ -151,7 +178,7 @@ mod tests {
             name: "nvme1n1".to_owned(),
             ..vda((10, "", 8))
         };
-        assert_eq!(merge_disks(&mut known, [renamed], 5).len(), 1);
+        assert_eq!(merge_disks(&mut known, vec![renamed], look(5)).len(), 1);
         assert_eq!(known.len(), 2);
     }
 
@@ -163,19 +190,46 @@ mod tests {
             sysfs_path: "/sys/devices/pci0000:00/0000:00:09.0/virtio1/block/vda".to_owned(),
             ..vda((10, "", 0))
         };
-        assert_eq!(merge_disks(&mut known, [moved.clone()], 5).len(), 1);
+        assert_eq!(
+            merge_disks(&mut known, vec![moved.clone()], look(5)).len(),
+            1
+        );
         assert_eq!(known.first(), Some(&moved));
-        assert_eq!(merge_disks(&mut known, [moved], 6), Vec::<String>::new());
+        assert_eq!(
+            merge_disks(&mut known, vec![moved], look(6)),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
     fn a_disk_that_is_gone_stays_beside_the_others() {
-        let disk = |dev| GuestDisk {
+        let disk = |dev, until_mono_ns| GuestDisk {
             dev,
+            until_mono_ns,
             ..GuestDisk::default()
         };
-        let mut known = vec![disk(1), disk(2)];
-        assert!(merge_disks(&mut known, [disk(3), disk(1)], 5).is_empty());
-        assert_eq!(known, [1, 2, 3].map(disk));
+        let mut known = vec![disk(1, 0), disk(2, 0)];
+        let mut says = |disks: &[u32], now_ns| {
+            let disks = disks.iter().map(|dev| disk(*dev, 0)).collect();
+            assert!(merge_disks(&mut known, disks, look(now_ns)).is_empty());
+            let known = known.iter();
+            let known = known.map(|disk| (disk.dev, disk.until_mono_ns));
+            known.collect::<Vec<_>>()
+        };
+        assert_eq!(says(&[3, 1], 5), [(1, 0), (2, 4), (3, 0)]);
+        assert_eq!(says(&[1], 9), [(1, 0), (2, 4), (3, 8)]);
+        // It came back.
+        assert_eq!(says(&[1, 2], 20), [(1, 0), (2, 0), (3, 8)]);
+    }
+
+    #[test]
+    fn another_one_that_comes_after_a_while_leaves_the_first_its_last_look() {
+        let mut known = vec![vda((10, "a", 7))];
+        for (disks, now_ns) in [(vec![], 20), (vec![], 30), (vec![vda((10, "b", 8))], 40)] {
+            merge_disks(&mut known, disks, look(now_ns));
+        }
+        let times = known.iter();
+        let times = times.map(|disk| (disk.since_mono_ns, disk.until_mono_ns));
+        assert_eq!(times.collect::<Vec<_>>(), [(0, 19), (40, 0)]);
     }
 }

@@ -276,17 +276,21 @@ fn another_disk_under_a_known_number_is_told() {
     for mono_ns in [20, 30, 40] {
         account.update_side(&says("b", mono_ns), 5000 + mono_ns);
     }
+    let mut last = says("c", 50);
+    last.held_mono_ns = 48;
+    account.update_side(&last, 5050);
     let disks = &account.sides[0].disks;
     let disks: Vec<_> = disks
         .iter()
-        .map(|d| (d.serial.as_str(), d.since_mono_ns))
+        .map(|d| (d.serial.as_str(), d.since_mono_ns, d.until_mono_ns))
         .collect();
-    assert_eq!(disks, [("a", 0), ("b", 20)]);
+    // An agent that does not say since when it is so: since it said that it was otherwise, for all that is known.
+    assert_eq!(disks, [("a", 0, 10), ("b", 20, 48), ("c", 50, 0)]);
     let told: Vec<_> = account
         .notices
         .iter()
         .map(|n| (n.what.as_str(), n.mono_ns))
         .collect();
-    assert_eq!(told, [(DISK_REPLACED, 5020)]);
-    assert_eq!(account.news.len(), 1);
+    assert_eq!(told, [(DISK_REPLACED, 5020), (DISK_REPLACED, 5050)]);
+    assert_eq!(account.news.len(), 2);
 }
