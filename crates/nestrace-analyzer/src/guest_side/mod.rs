@@ -41,8 +41,8 @@ use unmap::Unmaps;
 const LOOK_NS: u64 = 20_000_000;
 /// The same in events, should a guest's clock stand still.
 const LOOK_EVENTS: u64 = 1 << 16;
-/// Why nothing is linked that may have been of either of two disks.
-const EITHER_DISK: &str = "ambiguous";
+/// Why nothing is linked that may have been of either of two disks, or one bio or another.
+const AMBIGUOUS: &str = "ambiguous";
 /// Virtqueues of one guest that are told apart.
 const MAX_QUEUES: usize = 1024;
 
@@ -281,7 +281,7 @@ impl Session {
                     self.join.request(&request);
                 }
                 if numbers.is_doubt(device) {
-                    self.join.decide(request.serial, Err(EITHER_DISK));
+                    self.join.decide(request.serial, Err(AMBIGUOUS));
                     continue;
                 }
                 self.pairing.guest_request(GuestRequest {
@@ -316,13 +316,15 @@ impl Session {
         {
             disk.clues.bio(&bio);
         }
-        let is_doubtful = self.numbers_of_disks.is_doubt(device);
-        if is_doubtful {
-            // Also of one whose request was issued when the disk was known.
+        let identity = self.identity.as_mut();
+        let is_guess = identity.is_some_and(|identity| identity.was_guessed(bio.pointer));
+        let is_unclear = is_guess || self.numbers_of_disks.is_doubt(device);
+        if is_unclear {
+            // They are another bio's, or may be followed to another disk's.
             bio.requests.clear();
         }
         let reason = given_up.unwrap_or_else(|| match self.reasons.at(bio.ended_ns) {
-            _ if is_doubtful => EITHER_DISK,
+            _ if is_unclear => AMBIGUOUS,
             Reason::LostEvents => "lost_events",
             Reason::BeforeStart | Reason::NoMatch => "no_match",
         });

@@ -3,6 +3,7 @@
 use std::collections::hash_map::Entry;
 
 use super::Extent;
+use super::guesses::{Guesses, OfBios, take_guessing};
 use super::line::Line;
 use crate::pointer::PointerMap;
 
@@ -13,6 +14,10 @@ const LONG_NS: u64 = 100_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub address: u64,
+    /// The one that was queued: of a split bio's front half another one than itself.
+    pub bio: u64,
+    /// Task that queued it.
+    pub tid: u32,
     pub since_ns: u64,
     pub extent: Extent,
     pub flags: u32,
@@ -22,7 +27,19 @@ pub(super) struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     pub address: u64,
+    /// [`Waiting::bio`].
+    pub bio: u64,
     pub flags: u32,
+}
+
+impl Waiting {
+    pub(super) const fn carried(&self) -> Carried {
+        Carried {
+            address: self.address,
+            bio: self.bio,
+            flags: self.flags,
+        }
+    }
 }
 
 /// A request from G to its last C.
@@ -71,18 +88,44 @@ pub(super) fn take<T>(map: &mut BySector<T>, offset: u64, is_it: impl Fn(&T) -> 
     take_from(map, offset, |line| line.take(is_it))
 }
 
+/// Takes out the oldest bio or request at `offset` that is the one; where there are others like it, all are marked.
+pub(super) fn take_one<T: OfBios>(
+    map: &mut BySector<T>,
+    offset: u64,
+    guesses: &mut Guesses,
+    is_it: impl Fn(&T) -> bool,
+) -> Option<T> {
+    take_from(map, offset, |line| take_guessing(line, guesses, is_it))
+}
+
+/// The same of a bio about which its own task says something: what is behind Q in the block layer happens in the task that
+/// queued it, or in one that queued nothing.
+pub(super) fn take_waiting(
+    map: &mut BySector<Waiting>,
+    offset: u64,
+    guesses: &mut Guesses,
+    tid: u32,
+    is_it: impl Fn(&Waiting) -> bool,
+) -> Option<Waiting> {
+    take_from(map, offset, |line| {
+        take_guessing(line, guesses, |bio| bio.tid == tid && is_it(bio))
+            .or_else(|| take_guessing(line, guesses, &is_it))
+    })
+}
+
 /// Takes out the oldest at `offset` that is the one, but one that is there for very long only if there is no
 /// other: its own C was lost, or else every later request at its place would end with the next one's C.
 pub(super) fn take_issued(
     map: &mut BySector<Request>,
     offset: u64,
+    guesses: &mut Guesses,
     now_ns: u64,
     is_it: impl Fn(&Request) -> bool,
 ) -> Option<Request> {
     let recent = |request: &Request| request.since_ns.saturating_add(LONG_NS) >= now_ns;
     take_from(map, offset, |line| {
-        line.take(|request| is_it(request) && recent(request))
-            .or_else(|| line.take(&is_it))
+        take_guessing(line, guesses, |request| is_it(request) && recent(request))
+            .or_else(|| take_guessing(line, guesses, &is_it))
     })
 }
 
@@ -128,7 +171,8 @@ mod tests {
             put(&mut map, 4096, request);
         }
         let mut take = |now_ns| {
-            let taken = take_issued(&mut map, 4096, now_ns, |_| true);
+            let guesses = &mut Guesses::default();
+            let taken = take_issued(&mut map, 4096, guesses, now_ns, |_| true);
             taken.map(|request| request.address)
         };
         // The oldest ends first, unless it is too old for that.

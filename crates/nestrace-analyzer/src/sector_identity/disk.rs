@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
 
-use super::by_sector::{BySector, Carried, Request, Waiting, keep, put, take, take_issued};
+use super::by_sector::{
+    BySector, Request, Waiting, keep, put, take, take_issued, take_one, take_waiting,
+};
 use super::line::Line;
 use super::{Addresses, Extent, in_flush_sequence};
 use crate::block;
@@ -42,6 +44,8 @@ impl Disk {
         let address = addresses.next();
         let waiting = Waiting {
             address,
+            bio: address,
+            tid: event.tid,
             since_ns: event.ts_ns,
             extent: Extent::of(event),
             flags: event.flags,
@@ -50,11 +54,11 @@ impl Disk {
         address
     }
 
-    /// The oldest bio with this extent. Bios without data have no operation worth the name.
-    fn take_waiting(&mut self, extent: Extent) -> Option<Waiting> {
-        take(&mut self.waiting, extent.offset, |bio| {
-            bio.extent.bytes == extent.bytes && (bio.extent.op == extent.op || extent.bytes == 0)
-        })
+    /// The bio with this extent of the event's task, else the oldest.
+    fn take_waiting(&mut self, event: &Event, addresses: &mut Addresses) -> Option<Waiting> {
+        let (waiting, guesses) = (&mut self.waiting, &mut addresses.guesses);
+        let is_it = has_extent(Extent::of(event));
+        take_waiting(waiting, event.offset, guesses, event.tid, is_it)
     }
 
     /// The address of the oldest bio with this extent, which stays; 0 where there is none.
@@ -69,14 +73,11 @@ impl Disk {
     /// G: a request begins with this bio. Gives the bio's address.
     pub(super) fn get_request(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
         let extent = Extent::of(event);
-        let bio = self.take_waiting(extent);
+        let bio = self.take_waiting(event, addresses);
         let address = bio.map_or_else(|| addresses.next(), |bio| bio.address);
         let extent = bio.map_or(extent, |bio| bio.extent);
         let mut request = Request::empty(addresses.next(), event.ts_ns, extent);
-        if let Some(bio) = bio {
-            let flags = bio.flags;
-            request.bios.push_back(Carried { address, flags });
-        }
+        request.bios.extend(bio.as_ref().map(Waiting::carried));
         self.form(request);
         address
     }
@@ -92,15 +93,25 @@ impl Disk {
     }
 
     /// Takes a forming request out of its places.
-    fn unform(&mut self, offset: u64, is_it: impl Fn(&Request) -> bool) -> Option<Request> {
-        let request = take(&mut self.forming, offset, is_it)?;
-        let end = request.extent.end();
-        take(&mut self.forming_ends, end, |start| *start == offset);
+    fn unform(
+        &mut self,
+        offset: u64,
+        addresses: &mut Addresses,
+        is_it: impl Fn(&Request) -> bool,
+    ) -> Option<Request> {
+        let guesses = &mut addresses.guesses;
+        let request = take_one(&mut self.forming, offset, guesses, is_it)?;
+        self.unform_end(offset, &request);
         Some(request)
     }
 
+    fn unform_end(&mut self, offset: u64, request: &Request) {
+        let end = request.extent.end();
+        take(&mut self.forming_ends, end, |start| *start == offset);
+    }
+
     /// The forming request that ends where something of this operation begins.
-    fn ending_at(&mut self, end: u64, op: u32) -> Option<Request> {
+    fn ending_at(&mut self, end: u64, op: u32, addresses: &mut Addresses) -> Option<Request> {
         let is_it = |request: &Request| request.extent.end() == end && request.extent.op == op;
         let starts = self.forming_ends.get(&end)?;
         // Each place once, though many begin there: none of those may be the one.
@@ -110,7 +121,7 @@ impl Disk {
                 && (self.forming.get(start)).is_some_and(|line| line.iter().any(is_it))
         };
         let start = starts.iter().copied().find(fits)?;
-        self.unform(start, is_it)
+        self.unform(start, addresses, is_it)
     }
 
     /// M and F of a bio, or M of a whole request: what it was, and the address of what was merged.
@@ -121,18 +132,15 @@ impl Disk {
         addresses: &mut Addresses,
     ) -> (Kind, u64) {
         let extent = Extent::of(event);
-        let Some(bio) = self.take_waiting(extent) else {
+        let Some(bio) = self.take_waiting(event, addresses) else {
             return self.merge_requests(kind, extent, addresses);
         };
-        let carried = Carried {
-            address: bio.address,
-            flags: bio.flags,
-        };
+        let carried = bio.carried();
         let into = if kind == Kind::BackMerge {
-            self.ending_at(extent.offset, extent.op)
+            self.ending_at(extent.offset, extent.op, addresses)
         } else {
             let (end, op) = (extent.end(), extent.op);
-            self.unform(end, |request| request.extent.op == op)
+            self.unform(end, addresses, |request| request.extent.op == op)
         };
         match into {
             Some(mut request) => {
@@ -158,11 +166,12 @@ impl Disk {
         extent: Extent,
         addresses: &mut Addresses,
     ) -> (Kind, u64) {
-        let Some(merged) = self.unform(extent.offset, |request| request.extent == extent) else {
+        let is_it = |request: &Request| request.extent == extent;
+        let Some(merged) = self.unform(extent.offset, addresses, is_it) else {
             return (kind, addresses.next());
         };
         let address = merged.address;
-        match self.ending_at(extent.offset, extent.op) {
+        match self.ending_at(extent.offset, extent.op, addresses) {
             Some(mut request) => {
                 request.extent.bytes = request.extent.bytes.saturating_add(extent.bytes);
                 request.bios.append(merged.bios);
@@ -179,12 +188,14 @@ impl Disk {
     /// X: the addresses of the front half, which is new, and of the parent, which keeps the tail.
     pub(super) fn split(&mut self, event: &Event, addresses: &mut Addresses) -> (u64, u64) {
         let front = Extent::of(event);
-        let parent = take(&mut self.waiting, front.offset, |bio| {
-            bio.extent.op == front.op && bio.extent.bytes > front.bytes
-        });
+        let is_parent = |bio: &Waiting| bio.extent.op == front.op && bio.extent.bytes > front.bytes;
+        let (waiting, guesses) = (&mut self.waiting, &mut addresses.guesses);
+        let parent = take_waiting(waiting, front.offset, guesses, event.tid, is_parent);
         let address = addresses.next();
         let half = Waiting {
             address,
+            bio: parent.map_or(address, |parent| parent.bio),
+            tid: event.tid,
             since_ns: event.ts_ns,
             extent: front,
             flags: parent.map_or(event.flags, |parent| parent.flags),
@@ -228,7 +239,8 @@ impl Disk {
         let known = if extent.op == flags::OP_FLUSH {
             self.put_back_flush.take()
         } else {
-            self.unform(extent.offset, |request| same_request(request, extent))
+            let is_it = |request: &Request| same_request(request, extent);
+            self.unform(extent.offset, addresses, is_it)
                 .or_else(|| self.gather(extent, addresses))
         };
         let mut request =
@@ -279,7 +291,8 @@ impl Disk {
         let mut whole: Option<Request> = None;
         let mut at = extent.offset;
         while at < extent.end() {
-            if let Some(part) = self.unform(at, |request| fits(&request.extent, at)) {
+            let is_part = |request: &Request| fits(&request.extent, at);
+            if let Some(part) = self.unform(at, addresses, is_part) {
                 at = part.extent.end();
                 match &mut whole {
                     Some(whole) => whole.bios.append(part.bios),
@@ -287,12 +300,10 @@ impl Disk {
                 }
                 continue;
             }
-            let bio = take(&mut self.waiting, at, |bio| fits(&bio.extent, at))?;
+            let is_part = |bio: &Waiting| fits(&bio.extent, at);
+            let bio = take_one(&mut self.waiting, at, &mut addresses.guesses, is_part)?;
             at = bio.extent.end();
-            let carried = Carried {
-                address: bio.address,
-                flags: bio.flags,
-            };
+            let carried = bio.carried();
             let request =
                 whole.get_or_insert_with(|| Request::empty(addresses.next(), bio.since_ns, extent));
             request.bios.push_back(carried);
@@ -307,7 +318,8 @@ impl Disk {
             let flush = self.put_back_flush.as_ref();
             return flush.map_or_else(|| addresses.next(), |flush| flush.address);
         }
-        let request = take(&mut self.issued, extent.offset, |request| {
+        let (issued, guesses) = (&mut self.issued, &mut addresses.guesses);
+        let request = take_one(issued, extent.offset, guesses, |request| {
             request.extent == extent
         });
         let Some(mut request) = request else {
@@ -330,7 +342,7 @@ impl Disk {
             event.object = flush.map_or_else(|| addresses.next(), |flush| flush.address);
             return;
         }
-        if !self.has_requests && self.bio_based_complete(event) {
+        if !self.has_requests && self.bio_based_complete(event, addresses) {
             return;
         }
         if extent.bytes == 0 {
@@ -338,15 +350,11 @@ impl Disk {
             return;
         }
         let same_op = |request: &Request| request.extent.op == extent.op;
-        let now_ns = event.ts_ns;
-        let request = take_issued(&mut self.issued, extent.offset, now_ns, |request| {
-            same_op(request) && request.extent.bytes == extent.bytes
-        })
-        .or_else(|| {
-            take_issued(&mut self.issued, extent.offset, now_ns, |request| {
-                same_op(request) && request.extent.bytes > extent.bytes
-            })
-        });
+        let is_whole = |request: &Request| same_op(request) && request.extent.bytes == extent.bytes;
+        let is_more = |request: &Request| same_op(request) && request.extent.bytes > extent.bytes;
+        let (at, now_ns, guesses) = (extent.offset, event.ts_ns, &mut addresses.guesses);
+        let request = take_issued(&mut self.issued, at, guesses, now_ns, is_whole)
+            .or_else(|| take_issued(&mut self.issued, at, guesses, now_ns, is_more));
         let Some(mut request) = request else {
             event.object = addresses.next();
             return;
@@ -369,8 +377,8 @@ impl Disk {
         put(place, request.extent.offset, request);
     }
 
-    fn bio_based_complete(&mut self, event: &mut Event) -> bool {
-        let address = self.bio_complete(event);
+    fn bio_based_complete(&mut self, event: &mut Event, addresses: &mut Addresses) -> bool {
+        let address = self.bio_complete(event, addresses);
         if address != 0 {
             event.kind = Kind::BioComplete as u8;
             event.object = address;
@@ -380,17 +388,24 @@ impl Disk {
         address != 0
     }
 
-    /// The C of no bytes that ends a flush's sequence, with or without data.
+    /// The C of no bytes that ends a flush's sequence, with or without data. The kernel ends those that wait for one flush in
+    /// the order in which they came.
     fn last_of_sequence(&mut self, extent: Extent, addresses: &mut Addresses) -> u64 {
-        take(&mut self.sequences, extent.offset, |_| true)
-            .or_else(|| self.unform(extent.offset, |request| request.extent.bytes == 0))
-            .map_or_else(|| addresses.next(), |request| request.address)
+        let (at, guesses) = (extent.offset, &mut addresses.guesses);
+        let request = take_one(&mut self.sequences, at, guesses, |_| true).or_else(|| {
+            let request = take(&mut self.forming, at, |request| request.extent.bytes == 0)?;
+            self.unform_end(at, &request);
+            Some(request)
+        });
+        request.map_or_else(|| addresses.next(), |request| request.address)
     }
 
-    /// The end of a bio that had no request; 0 where it is not known.
-    pub(super) fn bio_complete(&mut self, event: &Event) -> u64 {
-        self.take_waiting(Extent::of(event))
-            .map_or(0, |bio| bio.address)
+    /// The end of a bio that had no request; 0 where it is not known. It is told of in whatever task is interrupted.
+    pub(super) fn bio_complete(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
+        let extent = Extent::of(event);
+        let (waiting, guesses) = (&mut self.waiting, &mut addresses.guesses);
+        let bio = take_one(waiting, extent.offset, guesses, has_extent(extent));
+        bio.map_or(0, |bio| bio.address)
     }
 
     /// Forgets what must have ended: else the next I/O at its place would be taken for it.
@@ -445,6 +460,11 @@ impl Disk {
             !starts.is_empty()
         });
     }
+}
+
+/// Bios without data have no operation worth the name.
+fn has_extent(extent: Extent) -> impl Fn(&Waiting) -> bool {
+    move |bio| bio.extent.bytes == extent.bytes && (bio.extent.op == extent.op || extent.bytes == 0)
 }
 
 /// I and D name a request by its extent; of one without data only that.

@@ -50,11 +50,16 @@ impl<T> Line<T> {
         mem::replace(&mut self.first, second)
     }
 
-    /// Puts another line behind this one.
-    pub(super) fn append(&mut self, other: Self) {
-        for thing in other.first.into_iter().chain(other.others) {
+    /// Adds things behind the last.
+    pub(super) fn extend(&mut self, things: impl IntoIterator<Item = T>) {
+        for thing in things {
             self.push_back(thing);
         }
+    }
+
+    /// Puts another line behind this one.
+    pub(super) fn append(&mut self, other: Self) {
+        self.extend(other.first.into_iter().chain(other.others));
     }
 
     /// Takes out the first that is the one.

@@ -7,8 +7,11 @@
 //! in the request (its bios at D, whether it is part of a flush's sequence, the bytes that remain
 //! after a C) is added to the events.
 //!
+//! G, M, F and X are told by the task that queued the bio, so its own bio comes before others that are the same.
+//!
 //! This is a heuristic in one case: of several I/Os of the same kind, place and length in flight at
-//! once, the one that began first is taken to end first. Counts and sums do not depend on it.
+//! once, the one that began first is taken to end first. Counts and sums do not depend on it; which bio had
+//! which request does, so all of these bios are marked ([`SectorIdentity::was_guessed`]) and none is linked.
 //! After events were lost everything in flight is forgotten, so that no later I/O takes the place of
 //! an earlier one.
 //!
@@ -18,6 +21,7 @@
 mod bound;
 mod by_sector;
 mod disk;
+mod guesses;
 mod identified;
 mod line;
 
@@ -27,6 +31,7 @@ use nestrace_trace::Event;
 use crate::block::MAX_DEVICES;
 use crate::pointer::PointerMap;
 use disk::Disk;
+use guesses::Guesses;
 pub use identified::Identified;
 
 /// Gives addresses to the block events of one machine.
@@ -40,12 +45,16 @@ pub(crate) struct SectorIdentity {
 
 /// Addresses that no kernel has: they count up from 1.
 #[derive(Debug, Default)]
-pub(super) struct Addresses(u64);
+pub(super) struct Addresses {
+    last: u64,
+    /// Those that may be another one's.
+    guesses: Guesses,
+}
 
 impl Addresses {
     fn next(&mut self) -> u64 {
-        self.0 += 1;
-        self.0
+        self.last += 1;
+        self.last
     }
 }
 
@@ -107,9 +116,15 @@ impl SectorIdentity {
             Kind::Issue => disk.issue(event, addresses, links),
             Kind::Requeue => event.object = disk.requeue(event, addresses),
             Kind::Complete => disk.complete(event, addresses),
-            Kind::BioComplete => event.object = disk.bio_complete(event),
+            Kind::BioComplete => event.object = disk.bio_complete(event, addresses),
             _ => {}
         }
+    }
+
+    /// Whether the bio with this address, which has ended, may have been another one of the same kind, place and length
+    /// that was in flight with it. Said once.
+    pub(crate) fn was_guessed(&mut self, bio: u64) -> bool {
+        self.addresses.guesses.take(bio)
     }
 
     fn lost(&mut self, event: &Event) {

@@ -299,3 +299,119 @@ fn what_never_ends_is_forgotten() {
     let disk = &identity.disks[&0];
     assert!(disk.in_flight() < 140, "{}", disk.in_flight());
 }
+
+/// How many bios of those that were queued may be another one.
+fn n_guessed(text: &str) -> usize {
+    let mut identity = SectorIdentity::default();
+    let mut bios = Vec::new();
+    for mut event in as_blktrace(&notation::events(text)) {
+        identity.identify(&mut event, |_| {});
+        if event.kind() == Some(Kind::Queue) {
+            bios.push(event.object);
+        }
+    }
+    bios.retain(|bio| identity.was_guessed(*bio));
+    bios.len()
+}
+
+#[test]
+fn equal_bios_of_two_tasks_are_told_by_the_task() {
+    let text = "1 Q b1 W 0+4096 tid=1
+         2 Q b2 W 0+4096 tid=2
+         3 G b2 W 0+4096 tid=2
+         4 D r2 W 0+4096 rel=b2
+         9 C r2 W 0+4096
+         10 G b1 W 0+4096 tid=1
+         11 D r1 W 0+4096 rel=b1
+         20 C r1 W 0+4096";
+    let (bios, _) = check(text);
+    let ends: Vec<_> = bios
+        .iter()
+        .map(|bio| (bio.queued_ns, bio.ended_ns))
+        .collect();
+    assert_eq!(ends, [(2, 9), (1, 20)]);
+    assert_eq!(n_guessed(text), 0);
+    let split = "1 Q b1 R 0+8192 tid=1
+         2 Q b2 R 0+8192 tid=2
+         3 X b3 R 0+4096 rel=b2 tid=2
+         4 G b3 R 0+4096 tid=2
+         5 G b2 R 4096+4096 tid=2
+         6 D r1 R 0+4096 rel=b3
+         7 D r2 R 4096+4096 rel=b2
+         8 C r1 R 0+4096
+         9 C r2 R 4096+4096
+         10 G b1 R 0+8192 tid=1
+         11 D r3 R 0+8192 rel=b1
+         12 C r3 R 0+8192";
+    check(split);
+    assert_eq!(n_guessed(split), 0);
+}
+
+#[test]
+fn equal_bios_that_nothing_tells_apart_are_marked() {
+    let queued = |tids: [u32; 2]| {
+        let [a, b] = tids;
+        format!("1 Q b1 W 0+4096 tid={a}\n2 Q b2 W 0+4096 tid={b}\n")
+    };
+    let one_after_the_other = "3 G b2 W 0+4096 tid=2
+         4 D r2 W 0+4096 rel=b2
+         9 C r2 W 0+4096
+         10 G b1 W 0+4096 tid=1
+         11 D r1 W 0+4096 rel=b1
+         20 C r1 W 0+4096";
+    let both = "3 G b2 W 0+4096 tid=2\n4 G b1 W 0+4096 tid=1\n";
+    let cases = [
+        (queued([1, 2]) + one_after_the_other, 0),
+        (queued([2, 2]) + one_after_the_other, 2),
+        // A worker puts them into requests, as where I/O is throttled.
+        (queued([3, 4]) + one_after_the_other, 2),
+        // Which of the two requests is issued first, and which ends first?
+        (queued([1, 2]) + both + "5 D r W 0+4096", 2),
+        (
+            "1 Q b1 W 0+4096\n2 G b1 W 0+4096\n3 D r1 W 0+4096\n4 Q b2 W 0+4096\n5 G b2 W 0+4096
+             6 D r2 W 0+4096\n9 C r1 W 0+4096\n10 C r2 W 0+4096"
+                .to_owned(),
+            2,
+        ),
+        (
+            "1 Q b1 W 0+4096\n2 Q b2 W 0+8192\n3 Q b3 R 0+4096\n4 G b2 W 0+8192\n5 G b3 R 0+4096
+             6 G b1 W 0+4096\n7 D r1 W 0+4096\n8 D r2 W 0+8192\n9 C r1 W 0+4096\n10 C r2 W 0+8192"
+                .to_owned(),
+            0,
+        ),
+        // Those that wait for one flush end in their order.
+        (
+            "1 Q b1 Wf 0+0 tid=1\n2 Q b2 Wf 0+0 tid=2\n3 G b2 Wf 0+0 tid=2\n4 G b1 Wf 0+0 tid=1
+             5 D f1 F 0+0\n6 C f1 F 0+0\n7 C e1 W 0+0\n8 C e2 W 0+0"
+                .to_owned(),
+            0,
+        ),
+        // The half of a bio that was split stands for the whole.
+        (
+            "1 Q b1 R 0+8192\n2 X b2 R 0+4096 rel=b1\n3 Q b3 R 0+4096\n4 G b2 R 0+4096".to_owned(),
+            2,
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(n_guessed(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn marks_of_bios_that_never_end_are_bounded() {
+    let mut identity = SectorIdentity::default();
+    for pair in 0..100_000u64 {
+        for kind in [Kind::Queue, Kind::Queue, Kind::GetRequest, Kind::GetRequest] {
+            let mut event = Event {
+                ts_ns: pair,
+                kind: kind as u8,
+                offset: pair * 4096,
+                bytes: 4096,
+                ..Event::default()
+            };
+            identity.identify(&mut event, |_| {});
+        }
+    }
+    let n_marks = identity.addresses.guesses.len();
+    assert!((1 << 16..=1 << 17).contains(&n_marks), "{n_marks}");
+}

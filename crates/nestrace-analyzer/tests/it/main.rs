@@ -14,6 +14,7 @@ mod clock_world;
 mod compare;
 mod data_path;
 mod dataframe;
+mod equal_bios;
 mod file_io;
 mod findings;
 mod findings_of_bytes;
