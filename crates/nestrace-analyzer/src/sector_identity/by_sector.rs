@@ -124,8 +124,12 @@ pub(super) fn take_issued(
 ) -> Option<Request> {
     let recent = |request: &Request| request.since_ns.saturating_add(LONG_NS) >= now_ns;
     take_from(map, offset, |line| {
-        take_guessing(line, guesses, |request| is_it(request) && recent(request))
-            .or_else(|| take_guessing(line, guesses, &is_it))
+        let taken = line
+            .take(|request| is_it(request) && recent(request))
+            .or_else(|| line.take(&is_it))?;
+        // The one that was passed over may have been it all the same.
+        guesses.mark(&taken, line.iter().filter(|other| is_it(other)));
+        Some(taken)
     })
 }
 

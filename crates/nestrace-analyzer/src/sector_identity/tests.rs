@@ -379,6 +379,13 @@ fn equal_bios_that_nothing_tells_apart_are_marked() {
                 .to_owned(),
             0,
         ),
+        // The first is there for so long that the second is taken.
+        (
+            "1 Q b1 W 0+4096\n2 G b1 W 0+4096\n3 D r1 W 0+4096
+             200m Q b2 W 0+4096\n201m G b2 W 0+4096\n202m D r2 W 0+4096\n203m C r1 W 0+4096"
+                .to_owned(),
+            2,
+        ),
         // Those that wait for one flush end in their order.
         (
             "1 Q b1 Wf 0+0 tid=1\n2 Q b2 Wf 0+0 tid=2\n3 G b2 Wf 0+0 tid=2\n4 G b1 Wf 0+0 tid=1
