@@ -2,7 +2,7 @@
 //! recording's length. Not part of the JSON.
 
 use crate::compare::{DepthSums, DeviceSums, Series};
-use crate::histogram::Cdf;
+use crate::histogram::{Cdf, Dist};
 
 /// Curves and series of one device.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +15,13 @@ pub struct DeviceFigures {
     pub q2c_read: Cdf,
     /// Q to C of writes, nanoseconds.
     pub q2c_write: Cdf,
+    /// Q to the end of writes, nanoseconds: as Q2C, with the flush after the data where there was one. It is
+    /// what the submitter waited for, and what chains last.
+    pub to_end_write: Cdf,
+    /// The same as a distribution.
+    pub to_end_write_ns: Dist,
+    /// Writes whose end came later than that of their data.
+    pub flushed_after: u64,
     /// D to C of reads, nanoseconds.
     pub d2c_read: Cdf,
     /// D to C of writes, nanoseconds.

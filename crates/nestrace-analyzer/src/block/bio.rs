@@ -469,6 +469,8 @@ impl BlockLayer {
         let io = (whole.operation, whole.whole_bytes);
         let wait_ns = issued_ns.map(|issued_ns| issued_ns.saturating_sub(queued_ns));
         home.figures.ended(completed_ns, io, q2c_ns, wait_ns);
+        let to_end_ns = ts_ns.saturating_sub(queued_ns);
+        home.figures.ended_whole(whole.operation, q2c_ns, to_end_ns);
         home.stats
             .ended(whole.operation, (queued_ns, issued_ns, completed_ns));
     }

@@ -82,6 +82,7 @@ impl BlockLayer {
             home.record((bio.operation, bio.process), |parts| &mut parts.q2c, q2c_ns);
             let io = (bio.operation, bio.whole_bytes);
             home.figures.ended(event.ts_ns, io, q2c_ns, None);
+            home.figures.ended_whole(bio.operation, q2c_ns, q2c_ns);
             home.intervals.interval(queued_ns, event.ts_ns);
             home.stats
                 .ended(bio.operation, (queued_ns, None, event.ts_ns));

@@ -8,6 +8,7 @@ use crate::analysis::{DepthSlot, DeviceFigures, LatencySlot};
 use crate::block_stats::OverTime;
 use crate::compare::{self, DeviceSums, SeriesMeter};
 use crate::device::Operation;
+use crate::histogram::Histogram;
 
 use addresses::AddressSample;
 use depth_series::DepthSeries;
@@ -23,6 +24,8 @@ pub(crate) struct FigureMeter {
     latency: OverTime<Latencies>,
     depth: DepthSeries,
     series: SeriesMeter<DeviceSums>,
+    to_end_write: Histogram,
+    flushed_after: u64,
 }
 
 impl FigureMeter {
@@ -91,6 +94,15 @@ impl FigureMeter {
         }
     }
 
+    /// The bio of a data I/O ended, `latency_ns` after its Q its data, and `to_end_ns` after it all of it.
+    #[inline]
+    pub(crate) fn ended_whole(&mut self, operation: Operation, latency_ns: u64, to_end_ns: u64) {
+        if operation == Operation::Write {
+            self.to_end_write.record(to_end_ns);
+            self.flushed_after += u64::from(to_end_ns > latency_ns);
+        }
+    }
+
     /// A data I/O was at the device for so long.
     #[inline]
     pub(crate) fn served(&mut self, ts_ns: u64, operation: Operation, d2c_ns: u64) {
@@ -126,6 +138,9 @@ impl FigureMeter {
                 .collect(),
             latency_step_ns: self.latency.step_ns(),
             depth: self.depth.finish(start_ns),
+            to_end_write: self.to_end_write.cdf(CURVE_STEPS),
+            to_end_write_ns: self.to_end_write.dist(),
+            flushed_after: self.flushed_after,
             series: self.series.finish(),
             depth_series: self.depth.series(end_ns),
             ..DeviceFigures::default()

@@ -7,7 +7,8 @@ use super::figure;
 use super::page::{Page, escape};
 use crate::plots::{DrawError, Plot, compare as plots};
 use crate::text::compare::sentences::{
-    answer, device_title, disk_image, disk_title, facts, of_finding, of_unmatched, rest,
+    answer, device_title, disk_image, disk_title, ends_with_data, facts, of_finding, of_unmatched,
+    rest,
 };
 use crate::text::compare::value::{
     self, Shown, difference, label, many, range, ratio, signed, verdict,
@@ -61,6 +62,9 @@ pub fn render(comparison: &Comparison, a: &Analysis, b: &Analysis) -> Result<Str
         }
         figures(&plots::of_disk(pair, analyses), &mut page)?;
         metrics(&pair.metrics, &mut page);
+        if let Some(note) = ends_with_data(pair) {
+            page.element("p class=note", note);
+        }
         explanations(&pair.explanations, &mut page);
         if !pair.findings.is_empty() {
             page.element("h3", "Findings that are not in both alike");

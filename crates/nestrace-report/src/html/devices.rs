@@ -6,6 +6,7 @@ use nestrace_analyzer::analysis::Device;
 use super::MOST_LINES;
 use super::page::Page;
 use crate::text::device_name;
+use crate::text::devices::beyond_data;
 use crate::units::{count, percent, size, time};
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
@@ -29,6 +30,11 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     let rows: Vec<Vec<String>> = analysis.devices.iter().take(MOST_LINES).map(row).collect();
     page.table(&head, &rows);
     page.element("p class=note", "Q2C: queued to completed, D2C: at the device; mean and 99th percentile of I/O with data. Depth is a mean over time, sequential the part of requests that begin where the one before ended.");
+    for device in analysis.devices.iter().take(MOST_LINES) {
+        if let Some(beyond) = beyond_data(device, None) {
+            page.element("p class=note", &format!("{beyond}."));
+        }
+    }
     if analysis.devices.len() > MOST_LINES {
         page.element(
             "p",

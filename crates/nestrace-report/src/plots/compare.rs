@@ -3,7 +3,7 @@
 use nestrace_analyzer::compare::{Both, DevicePair, DiskPair, Explanation};
 use nestrace_analyzer::{Analysis, Cdf, analysis::Device};
 
-use super::latency::{curve, shares};
+use super::latency::{curve, guest_span, shares};
 use super::segments::look;
 use super::subject::{shown, slug};
 use super::{Axis, Chart, Hue, Line, Lines, Plot, Span, SpanRow, Spans, Unit, seeks};
@@ -69,8 +69,16 @@ pub(crate) fn of_device(pair: &DevicePair, analyses: Both<&Analysis>) -> Vec<Plo
 }
 
 fn curves(layers: &[Layer<'_>], slug: &str, subject: &str) -> Vec<Plot> {
-    let reads: [fn(&Device) -> &Cdf; 2] = [|it| &it.figures.q2c_read, |it| &it.figures.d2c_read];
-    let writes: [fn(&Device) -> &Cdf; 2] = [|it| &it.figures.q2c_write, |it| &it.figures.d2c_write];
+    let reads: Curves = [
+        |it| &it.figures.q2c_read,
+        |it| &it.figures.q2c_read,
+        |it| &it.figures.d2c_read,
+    ];
+    let writes: Curves = [
+        |it| &it.figures.to_end_write,
+        |it| &it.figures.q2c_write,
+        |it| &it.figures.d2c_write,
+    ];
     let mut plots = Vec::new();
     for (what, of) in [("reads", reads), ("writes", writes)] {
         let note = "Thin: A, thick: B. Q2C is from queueing to completion, D2C at the device. A curve further to the left is faster.";
@@ -79,7 +87,10 @@ fn curves(layers: &[Layer<'_>], slug: &str, subject: &str) -> Vec<Plot> {
             format!("How long do {what} take in A and in B?"),
             note,
             (Axis::log("latency", Unit::Nanoseconds), slug, subject),
-            layers.iter().flat_map(|layer| latency(layer, of)).collect(),
+            layers
+                .iter()
+                .flat_map(|layer| latency(layer, what, of))
+                .collect(),
         ));
     }
     plots.extend(lines(
@@ -147,15 +158,25 @@ fn both(
     a.into_iter().chain(b).collect()
 }
 
-/// Of a guest's disk Q2C, of the host's device D2C; of a device alone both.
-fn latency(layer: &Layer<'_>, of: [fn(&Device) -> &Cdf; 2]) -> Vec<Line> {
-    let [q2c, d2c] = of;
+/// Q to the end of the bio, Q2C, D2C.
+type Curves = [fn(&Device) -> &Cdf; 3];
+
+/// Of a guest's disk to the end of each bio, as its chains and the bars of parts; of the host's device D2C; of a
+/// device alone Q2C and D2C.
+fn latency(layer: &Layer<'_>, what: &str, of: Curves) -> Vec<Line> {
+    let [to_end, q2c, d2c] = of;
     let line = |cdf: fn(&Device) -> &Cdf| {
         move |device: &Device, name: String| curve(name, Hue::Device, cdf(device), 1.0, 1.0)
     };
     let mut all = Vec::new();
     match layer.name {
-        "guest" => all.extend(both(layer, layer.hue, line(q2c), " (Q2C)")),
+        "guest" => {
+            let Both { a, b } = layer.devices;
+            let spans = [guest_span(a, what), guest_span(b, what)];
+            let span = spans.into_iter().max_by_key(|span| span.len());
+            let span = format!(" ({})", span.unwrap_or_default());
+            all.extend(both(layer, layer.hue, line(to_end), &span));
+        }
         "device" => all.extend(both(layer, Hue::HostQueue, line(q2c), " (Q2C)")),
         _ => {}
     }

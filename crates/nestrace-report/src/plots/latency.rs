@@ -41,10 +41,11 @@ fn layer_curves(subject: &Subject<'_>, what: &str, of: fn(&ReadWriteCdf) -> &Cdf
     let curve = |label: String, hue: Hue, cdf: &ReadWriteCdf| curve(label, hue, of(cdf), 1.0, 1.0);
     let mut lines = Vec::new();
     if let Some(guest) = subject.guest {
+        let span = guest_span(guest, what);
         lines.extend(curve(
-            format!("{} (Q2C)", subject.guest_name()),
+            format!("{} ({span})", subject.guest_name()),
             Hue::Guest,
-            &q2c(guest),
+            &to_end(guest),
         ));
     }
     if let Some(qemu) = subject.qemu {
@@ -80,25 +81,57 @@ fn layer_curves(subject: &Subject<'_>, what: &str, of: fn(&ReadWriteCdf) -> &Cdf
     let (question, note) = if is_alone {
         (
             format!("How long do {what} take, queued and at the device?"),
-            "Q2C: queued to completed. D2C: at the device.",
+            String::from("Q2C: queued to completed. D2C: at the device."),
         )
     } else {
         (
             format!("How long do {what} take, seen from each layer?"),
-            "What lies between two curves passes between these two layers. The device's curve holds everybody's I/O.",
+            between_layers(subject, what),
         )
     };
     Some(Plot {
         id: format!("latency-{what}-{}", subject.slug),
         subject: subject.name.clone(),
         question,
-        note: note.to_owned(),
+        note,
         chart: Chart::Lines(Lines {
             x: Axis::log("latency", Unit::Nanoseconds),
             y: shares(),
             lines,
         }),
     })
+}
+
+/// How the curves of layers are to be read. QEMU gets the flushes around a write as requests of their own.
+fn between_layers(subject: &Subject<'_>, what: &str) -> String {
+    let flushes = subject
+        .guest
+        .is_some_and(|guest| what == "writes" && guest.counts.device_flushes > 0);
+    let flushes = if flushes {
+        " The flushes before and after a write of the guest are requests of their own beneath: they too lie between its curve and the next."
+    } else {
+        ""
+    };
+    format!(
+        "What lies between two curves passes between these two layers.{flushes} The device's curve holds everybody's I/O."
+    )
+}
+
+/// What the guest's curve spans: Q2C ends with the data, the bio with the flush after them.
+pub(super) fn guest_span(guest: &Device, what: &str) -> &'static str {
+    if what == "writes" && guest.figures.flushed_after > 0 {
+        "Q2C and the flush after"
+    } else {
+        "Q2C"
+    }
+}
+
+/// Q to the end of the bio, as chains have it.
+fn to_end(device: &Device) -> ReadWriteCdf {
+    ReadWriteCdf {
+        read: device.figures.q2c_read.clone(),
+        write: device.figures.to_end_write.clone(),
+    }
 }
 
 fn q2c(device: &Device) -> ReadWriteCdf {

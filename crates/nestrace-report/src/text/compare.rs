@@ -9,7 +9,7 @@ use nestrace_analyzer::compare::{
 
 use super::{Page, TextOptions};
 use crate::table::{Table, shorten};
-use sentences::{device_title, disk_image, disk_title, facts, of_finding, rest};
+use sentences::{device_title, disk_image, disk_title, ends_with_data, facts, of_finding, rest};
 use value::{Shown, difference, label, many, range, ratio, signed, value, verdict};
 
 /// Disks and devices that are shown; `--format json` has all.
@@ -70,6 +70,9 @@ fn disk(pair: &DiskPair, page: &mut Page) {
         page.paragraph(&format!("({image})"));
     }
     metrics(&pair.metrics, page);
+    if let Some(note) = ends_with_data(pair) {
+        page.paragraph(&format!("({})", note.trim_end_matches('.')));
+    }
     explanations(&pair.explanations, page);
     findings(&pair.findings, page);
 }

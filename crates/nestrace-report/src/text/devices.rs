@@ -53,6 +53,9 @@ fn devices(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
     page.table(&table);
     page.paragraph("(q2c: queued to completed, d2c: at the device; mean and 99th percentile)");
     for device in devices {
+        if let Some(beyond) = beyond_data(device, only) {
+            page.paragraph(&format!("{beyond}."));
+        }
         let also = remarks(device);
         if !also.is_empty() {
             page.paragraph(&format!(
@@ -62,6 +65,22 @@ fn devices(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
             ));
         }
     }
+}
+
+/// That Q2C of a guest's disk ends with the data, where flushes came after it: its chains last longer then.
+pub(crate) fn beyond_data(device: &Device, only: Option<&str>) -> Option<String> {
+    let figures = &device.figures;
+    if device.side != "guest" || figures.flushed_after == 0 {
+        return None;
+    }
+    let whole = figures.to_end_write_ns;
+    Some(format!(
+        "{}: q2c ends with the data, the flush that {} had after it is not in it; to their end writes took {} on average (p99 {})",
+        device_name(device, only),
+        of(figures.flushed_after, "write", "writes"),
+        time(whole.mean.unwrap_or(0)),
+        time(whole.p99.unwrap_or(0)),
+    ))
 }
 
 fn depth(mean: f64) -> String {

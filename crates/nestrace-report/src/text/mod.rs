@@ -5,7 +5,7 @@ mod amplification;
 pub(crate) mod answer;
 pub(crate) mod chains;
 pub mod compare;
-mod devices;
+pub(crate) mod devices;
 pub(crate) mod findings;
 pub(crate) mod gaps;
 mod guests;

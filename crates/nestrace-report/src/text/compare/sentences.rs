@@ -67,7 +67,8 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
     let mut said = Vec::new();
     let mut unsaid: Vec<(&str, Vec<String>)> = Vec::new();
     for operation in ["read", "write", "discard", "flush"] {
-        let Some(mean) = headline(metrics, operation) else {
+        let Some(mean) = followed(explanations, operation).or_else(|| headline(metrics, operation))
+        else {
             continue;
         };
         if mean.a.is_none() || mean.b.is_none() {
@@ -101,6 +102,37 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
     }
     format!("{name}: {}.", said.join("; "))
 }
+
+/// The mean latency of a guest's bios as its chains have it, to the end of the flush after their data: what the
+/// bars and the parts of a difference are of. Where too few were followed it says nothing.
+fn followed<'a>(explanations: &'a [Explanation], operation: &str) -> Option<&'a Metric> {
+    let own = |it: &&Explanation| it.method == "segments" && it.operation == operation;
+    let latency = &explanations.iter().find(own)?.latency;
+    latency.verdict.is_judged().then_some(latency)
+}
+
+/// What the values of a guest's disk leave out that its sentences and parts have, if they do.
+pub(crate) fn ends_with_data(pair: &DiskPair) -> Option<&'static str> {
+    let differs = |latency: &Metric| {
+        let mut means = pair.metrics.iter().filter(|it| it.layer == "guest");
+        let mean = means.find(|it| it.operation == latency.operation && it.name == "q2c_mean");
+        let sides = |of: fn(&Metric) -> Option<f64>| mean.and_then(of).zip(of(latency));
+        let longer = |(mean, latency): (f64, f64)| latency > mean * (1.0 + ROUNDING);
+        [sides(|it| it.a), sides(|it| it.b)]
+            .into_iter()
+            .flatten()
+            .any(longer)
+    };
+    let mut followed = pair.explanations.iter();
+    let any = followed.any(|it| it.method == "segments" && differs(&it.latency));
+    any.then_some(
+        "Mean, median and 99 % in this table are to the end of the data; the sentences at the top, the bars and the \
+         parts of a difference have the flush after them, too.",
+    )
+}
+
+/// Means that are no further apart are of the same bios.
+const ROUNDING: f64 = 0.001;
 
 /// The mean latency as far up as it was recorded in both.
 fn headline<'a>(metrics: &'a [Metric], operation: &str) -> Option<&'a Metric> {
