@@ -32,19 +32,40 @@ fn main() -> Result<(), Failure> {
             ("read", &latency.by_op.read),
             ("write", &latency.by_op.write),
         ] {
-            // The two halves of Q2C: waiting in the kernel, and the device's own time.
-            // Without a scheduler nothing is inserted.
-            let queues = [parts.i2d, parts.g2d].into_iter().flatten();
-            let in_queue = queues.max_by_key(|dist| dist.n);
-            show(operation, "in the queue, until issued", in_queue);
+            // The two halves of Q2C: waiting in the kernel (for a request, in the plug, in the scheduler), which
+            // is Q2D and told apart by operation as a mean only, and the device's own time.
+            let q2d = device.stats.as_ref().map(|stats| stats.q2d.ns);
+            show(
+                operation,
+                "in the queue, until issued",
+                q2d.filter(|_| operation == "all"),
+            );
             show(operation, "at the device", parts.d2c);
             show(operation, "in all", parts.q2c);
+            // Sums are exact, so the means of the halves add up.
+            if let (Some(d2c), Some(q2c)) = (parts.d2c, parts.q2c) {
+                halves(operation, d2c, q2c);
+            }
         }
     }
     if analysis.devices.is_empty() {
         return Err(format!("no I/O of {disk} was recorded").into());
     }
     Ok(())
+}
+
+/// How a mean Q2C is divided. A bio without a beginning has a D2C and no Q2C: then nothing adds up.
+fn halves(operation: &str, d2c: Dist, q2c: Dist) {
+    if q2c.n == 0 || d2c.n != q2c.n {
+        return;
+    }
+    let mean = |sum: u64| units::time(sum / q2c.n);
+    println!(
+        "  {operation:6} a mean of {} = {} until issued + {} at the device",
+        mean(q2c.sum),
+        mean(q2c.sum.saturating_sub(d2c.sum)),
+        mean(d2c.sum),
+    );
 }
 
 /// `None`: not recorded. A light recording knows D to C alone.
