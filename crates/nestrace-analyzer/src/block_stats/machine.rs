@@ -4,7 +4,7 @@ use nestrace_trace::Event;
 
 use super::active_periods::ActivePeriodsMeter;
 use super::activity::Activity;
-use super::processes::{ProcessId, ProcessNames};
+use super::processes::{ProcessId, ProcessNames, TurnedOut};
 use crate::analysis::{Active, Io};
 use crate::device::{DeviceMeter, Operation};
 use crate::threads::Threads;
@@ -38,6 +38,7 @@ impl Activities {
 /// A process across devices.
 #[derive(Debug, Default)]
 struct MachineProcess {
+    first_queued_ns: Option<u64>,
     last_queued_ns: Option<u64>,
     activity: Activities,
 }
@@ -50,6 +51,8 @@ pub(crate) struct WholeMachine {
     activity: Activities,
     by_device: Vec<Activities>,
     by_process: Vec<MachineProcess>,
+    /// Threads that turned out to be of a process, and were seen to.
+    n_turned_out: usize,
 }
 
 /// The entry of this number, made where it is missing.
@@ -73,9 +76,19 @@ impl MachineStats {
         meter.stats.queued(event, operation);
         let remapped = &mut meter.stats.remapped;
         remapped.queued(event.offset, event.bytes, (event.ts_ns, process));
-        let by_process = meter.stats.processes.of_queued(process, &self.names);
+        let processes = &mut meter.stats.processes;
+        let by_process = processes.of_queued(process, &self.names);
         by_process.queued(event.ts_ns, event.bytes);
         if let Some(whole) = &mut self.whole {
+            let turned_out = self.names.turned_out_since(whole.n_turned_out);
+            whole.n_turned_out += turned_out.len();
+            for it in turned_out {
+                if let Some(passed_ns) = whole.go_on(*it) {
+                    let of_process = processes.of_queued(it.process, &self.names);
+                    of_process.q2q_anywhere.record(passed_ns);
+                }
+            }
+            let by_process = processes.of_queued(process, &self.names);
             let (anywhere, of_process) = whole.queued(device, process, event.ts_ns);
             if let Some(passed_ns) = of_process {
                 by_process.q2q_anywhere.record(passed_ns);
@@ -127,11 +140,25 @@ impl WholeMachine {
             .at(ts_ns);
         let of_process = entry(&mut self.by_process, process.number());
         of_process.activity.queued.at(ts_ns);
+        of_process.first_queued_ns.get_or_insert(ts_ns);
         let since = |last_ns: Option<u64>| last_ns.map(|last_ns| ts_ns.saturating_sub(last_ns));
         (
             since(self.last_queued_ns.replace(ts_ns)),
             since(of_process.last_queued_ns.replace(ts_ns)),
         )
+    }
+
+    /// A process goes on where a thread was that turned out to be its own. The interval between both, unless they
+    /// queued by turns.
+    fn go_on(&mut self, TurnedOut { thread, process }: TurnedOut) -> Option<u64> {
+        let of_thread = entry(&mut self.by_process, thread.number());
+        let first_ns = of_thread.first_queued_ns?;
+        let last_ns = of_thread.last_queued_ns;
+        let own = entry(&mut self.by_process, process.number());
+        let own_ns = own.last_queued_ns;
+        own.first_queued_ns.get_or_insert(first_ns);
+        own.last_queued_ns = own.last_queued_ns.max(last_ns);
+        first_ns.checked_sub(own_ns?)
     }
 
     fn transferred(&mut self, device: u16, process: ProcessId, ts_ns: u64) {

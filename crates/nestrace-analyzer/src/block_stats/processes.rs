@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use crate::analysis;
@@ -44,6 +45,15 @@ pub(crate) struct ProcessNames {
     /// Threads whose name was not known when they first did something.
     unnamed: Vec<(u32, ProcessId)>,
     seen_changes: u64,
+    /// Threads without a name that turned out to be of a process that has a number already.
+    turned_out: Vec<TurnedOut>,
+}
+
+/// What was counted under one number is of the process with another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TurnedOut {
+    pub thread: ProcessId,
+    pub process: ProcessId,
 }
 
 impl Default for ProcessNames {
@@ -55,6 +65,7 @@ impl Default for ProcessNames {
             last: None,
             unnamed: Vec::new(),
             seen_changes: 0,
+            turned_out: Vec::new(),
         }
     }
 }
@@ -125,16 +136,34 @@ impl ProcessNames {
     }
 
     fn name_the_unnamed(&mut self, threads: &Threads) {
-        let names = &self.names;
-        self.unnamed.retain(|(tid, process)| {
+        let Self {
+            names,
+            unnamed,
+            by_name,
+            turned_out,
+            ..
+        } = self;
+        unnamed.retain(|(tid, thread)| {
             let Some(name) = name_of(*tid, threads) else {
                 return true;
             };
-            if let Some(known) = names.get(usize::from(process.0)) {
-                known.replace(name);
+            if let Some(known) = names.get(usize::from(thread.0)) {
+                known.replace(name.clone());
+            }
+            match by_name.entry(name) {
+                Entry::Vacant(place) => _ = place.insert(*thread),
+                Entry::Occupied(process) => turned_out.push(TurnedOut {
+                    thread: *thread,
+                    process: *process.get(),
+                }),
             }
             false
         });
+    }
+
+    /// What has turned out since the first `known` of them.
+    pub(crate) fn turned_out_since(&self, known: usize) -> &[TurnedOut] {
+        self.turned_out.get(known..).unwrap_or_default()
     }
 
     fn name(&self, process: ProcessId) -> Name {
@@ -165,6 +194,7 @@ pub(crate) struct ProcessMeter {
     name: Name,
     queued: u64,
     bytes: u64,
+    first_queued_ns: Option<u64>,
     last_queued_ns: Option<u64>,
     pub q2q: Histogram,
     /// From its Q on any device; only where the machine is looked at as a whole.
@@ -180,9 +210,21 @@ impl ProcessMeter {
     pub(crate) fn queued(&mut self, ts_ns: u64, bytes: u64) {
         self.queued += 1;
         self.bytes += bytes;
+        self.first_queued_ns.get_or_insert(ts_ns);
         if let Some(last_ns) = self.last_queued_ns.replace(ts_ns) {
             self.q2q.record(ts_ns.saturating_sub(last_ns));
         }
+    }
+
+    /// Goes on where a thread has been until now that turned out to be of this process. Between the last Q of the
+    /// one and the first of the other lies an interval of both, unless they queued by turns.
+    fn goes_on_after(&mut self, first_ns: u64, last_ns: u64) {
+        match self.last_queued_ns {
+            Some(own_ns) if own_ns <= first_ns => self.q2q.record(first_ns - own_ns),
+            _ => {}
+        }
+        self.first_queued_ns.get_or_insert(first_ns);
+        self.last_queued_ns = self.last_queued_ns.max(Some(last_ns));
     }
 
     fn merge(&mut self, other: &Self) {
@@ -199,6 +241,8 @@ impl ProcessMeter {
 pub(crate) struct DeviceProcesses {
     by_id: Vec<Option<Box<ProcessMeter>>>,
     n: usize,
+    /// Threads that turned out to be of a process, and were seen to.
+    n_turned_out: usize,
 }
 
 impl DeviceProcesses {
@@ -209,6 +253,28 @@ impl DeviceProcesses {
         process: ProcessId,
         names: &ProcessNames,
     ) -> &mut ProcessMeter {
+        let turned_out = names.turned_out_since(self.n_turned_out);
+        if !turned_out.is_empty() {
+            self.n_turned_out += turned_out.len();
+            turned_out.iter().for_each(|it| self.go_on(*it, names));
+        }
+        self.entry(process, names)
+    }
+
+    /// Later I/Os of a thread that has got its name are counted where those of its process are.
+    fn go_on(&mut self, TurnedOut { thread, process }: TurnedOut, names: &ProcessNames) {
+        let place = usize::from(thread.0);
+        let Some(meter) = self.by_id.get(place).and_then(Option::as_deref) else {
+            return;
+        };
+        let queued = meter.first_queued_ns.zip(meter.last_queued_ns);
+        if let Some((first_ns, last_ns)) = queued {
+            self.entry(process, names).goes_on_after(first_ns, last_ns);
+        }
+    }
+
+    #[inline]
+    fn entry(&mut self, process: ProcessId, names: &ProcessNames) -> &mut ProcessMeter {
         let known = matches!(self.by_id.get(usize::from(process.0)), Some(Some(_)));
         let process = if known || self.n < MAX_PROCESSES {
             process
@@ -226,6 +292,7 @@ impl DeviceProcesses {
                 name: names.name(process),
                 queued: 0,
                 bytes: 0,
+                first_queued_ns: None,
                 last_queued_ns: None,
                 q2q: Histogram::default(),
                 q2q_anywhere: Histogram::default(),
