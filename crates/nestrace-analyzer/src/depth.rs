@@ -7,7 +7,7 @@ use crate::block_stats::OverTime;
 use crate::compare::{DepthSums, FIRST_STEP_NS, Series};
 
 /// Requests between D and C.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DepthMeter {
     depth: u64,
     max: u64,

@@ -6,6 +6,7 @@ use nestrace_trace::manifest::Topology;
 use crate::analysis::{
     self, ByOperation, Bytes, Check, Counts, DeviceFigures, Latency, Parts, Seeks,
 };
+use crate::at_device::{AtDevice, Change, Coming};
 use crate::block_stats::{ProcessId, StatsMeter};
 use crate::depth::{DepthMeter, IntervalDepth};
 use crate::figures::{CURVE_STEPS, FigureMeter};
@@ -117,7 +118,8 @@ pub(crate) struct DeviceMeter {
     pub last_queued_ns: Option<u64>,
     pub seek_q: SeekMeter,
     pub seek_d: SeekMeter,
-    pub depth: DepthMeter,
+    at_device: AtDevice,
+    depth: DepthMeter,
     /// What was at the device, of a light recording and of bios without requests.
     pub intervals: IntervalDepth,
     pub users: Users,
@@ -176,6 +178,64 @@ impl DeviceMeter {
         } else {
             self.device_flushes
         }
+    }
+
+    /// D.
+    #[inline]
+    pub(crate) fn comes(&mut self, ts_ns: u64, has_data: bool) -> Coming {
+        self.at_device.comes(ts_ns, has_data)
+    }
+
+    /// C, or R.
+    #[inline]
+    pub(crate) fn leaves(&mut self, coming: Coming, ts_ns: u64) {
+        self.at_device.leaves(coming, ts_ns);
+        self.tell_known();
+    }
+
+    /// A request has left without being seen to.
+    pub(crate) fn leaving_missed(&mut self, coming: Coming) {
+        self.at_device.missed(coming);
+        self.tell_known();
+    }
+
+    /// Whether a request that has not left must have been missed.
+    pub(crate) fn is_overdue(&self, coming: Coming) -> bool {
+        self.at_device.is_overdue(coming)
+    }
+
+    fn tell_known(&mut self) {
+        while let Some(change) = self.at_device.next_known() {
+            let Change {
+                ts_ns,
+                comes,
+                has_data,
+            } = change;
+            if comes {
+                self.depth.enter(ts_ns);
+                self.figures.entered(ts_ns);
+            } else {
+                self.depth.leave(ts_ns);
+                self.figures.left(ts_ns);
+            }
+            if has_data {
+                self.stats.active(change);
+            }
+        }
+    }
+
+    /// Time with a request at the device up to `ts_ns`, where each that is not known to have left is there.
+    pub(crate) fn busy_so_far(&self, ts_ns: u64) -> u64 {
+        let mut depth = self.depth.clone();
+        for change in self.at_device.held() {
+            if change.comes {
+                depth.enter(change.ts_ns);
+            } else {
+                depth.leave(change.ts_ns);
+            }
+        }
+        let (_, busy_ns) = depth.so_far(ts_ns);
+        busy_ns
     }
 
     /// Adds completed bytes.
@@ -261,6 +321,8 @@ impl DeviceMeter {
         end_ns: u64,
         duration_ns: u64,
     ) -> analysis::Device {
+        self.at_device.stay();
+        self.tell_known();
         let pieces = self.queued + self.check.splits + self.requeues;
         let (issued, stacked) = (self.issued, self.bio_based);
         let start_ns = end_ns.saturating_sub(duration_ns);

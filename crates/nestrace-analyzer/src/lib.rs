@@ -45,6 +45,7 @@ mod aio_key;
 mod amplification;
 pub mod analysis;
 mod analyzer;
+mod at_device;
 mod block;
 mod block_stats;
 mod chains;

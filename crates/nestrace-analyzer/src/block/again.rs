@@ -88,7 +88,7 @@ impl BlockLayer {
         if request.at_device {
             leave_device(&mut self.devices, request, ts_ns);
             if request.has_data() {
-                self.machine.left_device(ts_ns);
+                self.machine.leaves(request.came_of_machine, ts_ns);
             }
         }
         request.at_device = false;
@@ -107,10 +107,8 @@ impl BlockLayer {
 
 fn leave_device(devices: &mut [DeviceMeter], request: &Request, ts_ns: u64) {
     if let Some(meter) = devices.get_mut(usize::from(request.device)) {
-        meter.depth.leave(ts_ns);
-        meter.figures.left(ts_ns);
+        meter.leaves(request.came, ts_ns);
         if request.has_data() {
-            meter.stats.left_device(ts_ns);
             meter.stats.put_back();
         }
     }

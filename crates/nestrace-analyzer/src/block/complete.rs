@@ -177,7 +177,14 @@ impl BlockLayer {
     fn transfer_missed(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
         self.meter(request.device)
             .transfer_missed(request.operation, request.bytes_left());
-        self.left_device(request, ts_ns, above);
+        if request.at_device {
+            // When it left is not known, and after its D nothing is certain.
+            self.meter(request.device).leaving_missed(request.came);
+            if request.has_data() {
+                self.machine.leaving_missed(request.came_of_machine);
+            }
+            self.flush_left(request, ts_ns, above);
+        }
     }
 
     /// The last C of a flush sequence with data.
@@ -288,19 +295,19 @@ impl BlockLayer {
         if !request.at_device {
             return;
         }
-        let meter = self.meter(request.device);
-        meter.depth.leave(ts_ns);
-        meter.figures.left(ts_ns);
+        self.meter(request.device).leaves(request.came, ts_ns);
         if request.has_data() {
-            meter.stats.left_device(ts_ns);
+            self.machine.leaves(request.came_of_machine, ts_ns);
         }
+        self.flush_left(request, ts_ns, above);
+    }
+
+    /// Nobody waits for a flush at the device any more.
+    fn flush_left(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
         if request.flush {
-            flush_clocks(meter.dev, ts_ns, above, |stages| {
+            flush_clocks(self.dev_of(request.device), ts_ns, above, |stages| {
                 stages.issued = stages.issued.saturating_sub(1)
             });
-        }
-        if request.has_data() {
-            self.machine.left_device(ts_ns);
         }
     }
 

@@ -52,11 +52,19 @@ impl BlockLayer {
         self.requests = requests;
     }
 
-    /// Nothing comes any more: requests that were interrupted, and never seen again, had their ends meanwhile.
-    pub(super) fn interrupted_for_good(&mut self) {
+    /// Nothing comes any more: requests that were interrupted, and never seen again, had their ends meanwhile. So
+    /// had those that others have overtaken for longer than anything was at their device.
+    pub(super) fn ended_unseen(&mut self) {
         for request in std::mem::take(&mut self.requests).into_values() {
-            if request.interrupted {
-                let meter = &mut self.devices[usize::from(request.device)];
+            let meter = &mut self.devices[usize::from(request.device)];
+            let overdue = request.at_device && meter.is_overdue(request.came);
+            if overdue {
+                meter.leaving_missed(request.came);
+                if request.has_data() {
+                    self.machine.leaving_missed(request.came_of_machine);
+                }
+            }
+            if request.interrupted || overdue {
                 meter.transfer_missed(request.operation, request.bytes_left());
                 if request.has_data() {
                     meter.completion_missed(request.operation);

@@ -5,6 +5,7 @@ use nestrace_trace::Event;
 
 use super::bio::{Bio, Way};
 use super::{Above, BlockLayer};
+use crate::at_device::Coming;
 use crate::device::Operation;
 use crate::overlap::Stages;
 use crate::span::RequestSpan;
@@ -44,6 +45,9 @@ pub(super) struct Request {
     pub flush: bool,
     /// Between D and C.
     pub at_device: bool,
+    /// Its last D, at its device and, with data, of the machine.
+    pub came: Coming,
+    pub came_of_machine: Coming,
     /// Its D was the data part of a flush sequence.
     pub in_sequence: bool,
     /// Put back by the driver, so that the next D is no new request.
@@ -80,6 +84,8 @@ impl Request {
             operation,
             flush: false,
             at_device: false,
+            came: Coming::default(),
+            came_of_machine: Coming::default(),
             in_sequence: false,
             requeued: false,
             interrupted: false,
@@ -213,8 +219,6 @@ impl BlockLayer {
             };
         }
         let meter = self.meter(device);
-        meter.depth.enter(event.ts_ns);
-        meter.figures.entered(event.ts_ns);
         request.device = device;
         request.operation = operation;
         request.flush = event.op() == flags::OP_FLUSH;
@@ -228,6 +232,7 @@ impl BlockLayer {
         request.others.clear();
         request.n_bios = 0;
         request.covered = 0;
+        request.came = meter.comes(event.ts_ns, request.has_data());
         if request.flush {
             if !again {
                 meter.device_flushes += 1;
@@ -241,7 +246,7 @@ impl BlockLayer {
             meter.stats.issued(event, is_seek);
             let place = (event.offset, event.bytes);
             meter.figures.issued(event.ts_ns, operation, place, is_seek);
-            self.machine.issued(event.ts_ns);
+            request.came_of_machine = self.machine.comes(event.ts_ns);
             if event.related != 0 {
                 let alone = event.sub == 0;
                 self.walk(&mut request, event.related, event, alone, above);

@@ -388,7 +388,7 @@ impl BlockLayer {
 
     /// Closes the books.
     pub(crate) fn finish(&mut self) {
-        self.interrupted_for_good();
+        self.ended_unseen();
         let open: Vec<u16> = self
             .bios
             .values()

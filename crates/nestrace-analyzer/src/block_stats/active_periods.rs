@@ -1,6 +1,7 @@
 //! When a device had work, and when it had none.
 
 use crate::analysis::ActivePeriods;
+use crate::at_device::Change;
 
 /// The time in which at least one request with data was between D and C, as periods.
 ///
@@ -16,9 +17,18 @@ pub(crate) struct ActivePeriodsMeter {
 }
 
 impl ActivePeriodsMeter {
+    #[inline]
+    pub(crate) fn changed(&mut self, change: Change) {
+        if change.comes {
+            self.enter(change.ts_ns);
+        } else {
+            self.leave(change.ts_ns);
+        }
+    }
+
     /// D.
     #[inline]
-    pub(crate) fn enter(&mut self, ts_ns: u64) {
+    fn enter(&mut self, ts_ns: u64) {
         if self.at_device == 0 {
             self.since_ns = ts_ns;
             let touches = self.last_end_ns.is_some_and(|end_ns| end_ns >= ts_ns);
@@ -29,7 +39,7 @@ impl ActivePeriodsMeter {
 
     /// C, or R.
     #[inline]
-    pub(crate) fn leave(&mut self, ts_ns: u64) {
+    fn leave(&mut self, ts_ns: u64) {
         if self.at_device == 0 {
             return;
         }

@@ -93,7 +93,7 @@ fn snapshot(meter: &mut DeviceMeter, until_ns: u64) -> IostatRow {
     let ended = parts.iter().map(|parts| parts.q2c.n()).sum();
     let q2c_ns: u128 = parts.iter().map(|parts| parts.q2c.sum()).sum();
     let (in_flight_ns, _) = meter.stats.in_flight.so_far(until_ns);
-    let (_, busy_ns) = meter.depth.so_far(until_ns);
+    let busy_ns = meter.busy_so_far(until_ns);
     IostatRow {
         dev: meter.dev,
         until_ns,

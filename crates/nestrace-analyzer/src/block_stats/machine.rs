@@ -6,6 +6,7 @@ use super::active_periods::ActivePeriodsMeter;
 use super::activity::Activity;
 use super::processes::{ProcessId, ProcessNames, TurnedOut};
 use crate::analysis::{Active, Io};
+use crate::at_device::{AtDevice, Coming};
 use crate::device::{DeviceMeter, Operation};
 use crate::threads::Threads;
 
@@ -47,6 +48,7 @@ struct MachineProcess {
 #[derive(Debug, Default)]
 pub(crate) struct WholeMachine {
     last_queued_ns: Option<u64>,
+    at_device: AtDevice,
     active: ActivePeriodsMeter,
     activity: Activities,
     by_device: Vec<Activities>,
@@ -102,17 +104,25 @@ impl MachineStats {
 
     /// D of a request with data.
     #[inline]
-    pub(crate) fn issued(&mut self, ts_ns: u64) {
-        if let Some(whole) = &mut self.whole {
-            whole.active.enter(ts_ns);
-        }
+    pub(crate) fn comes(&mut self, ts_ns: u64) -> Coming {
+        let whole = self.whole.as_mut();
+        whole.map_or_else(Coming::default, |whole| whole.at_device.comes(ts_ns, true))
     }
 
     /// It leaves its device.
     #[inline]
-    pub(crate) fn left_device(&mut self, ts_ns: u64) {
+    pub(crate) fn leaves(&mut self, coming: Coming, ts_ns: u64) {
         if let Some(whole) = &mut self.whole {
-            whole.active.leave(ts_ns);
+            whole.at_device.leaves(coming, ts_ns);
+            whole.tell_known();
+        }
+    }
+
+    /// It has left its device without being seen to.
+    pub(crate) fn leaving_missed(&mut self, coming: Coming) {
+        if let Some(whole) = &mut self.whole {
+            whole.at_device.missed(coming);
+            whole.tell_known();
         }
     }
 
@@ -169,8 +179,16 @@ impl WholeMachine {
         of_process.activity.completed.at(ts_ns);
     }
 
+    fn tell_known(&mut self) {
+        while let Some(change) = self.at_device.next_known() {
+            self.active.changed(change);
+        }
+    }
+
     /// Time in which any device had work.
-    pub(super) fn active(&self, start_ns: u64) -> crate::analysis::ActivePeriods {
+    pub(super) fn active(&mut self, start_ns: u64) -> crate::analysis::ActivePeriods {
+        self.at_device.stay();
+        self.tell_known();
         self.active.finish(start_ns)
     }
 

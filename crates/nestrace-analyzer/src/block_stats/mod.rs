@@ -31,6 +31,7 @@ pub(crate) use processes::ProcessId;
 use nestrace_trace::Event;
 
 use crate::analysis::{self, Path, Q2d, Sizes};
+use crate::at_device::Change;
 use crate::depth::DepthMeter;
 use crate::device::{Operation, PartMeters};
 use crate::histogram::Histogram;
@@ -126,7 +127,6 @@ impl StatsMeter {
         self.remapped.has_requests();
         self.at_queue.leaves();
         self.issued_sectors.record(event.bytes / SECTOR);
-        self.active.enter(event.ts_ns);
         if is_seek {
             self.arrivals.seek(event.ts_ns);
         }
@@ -137,10 +137,10 @@ impl StatsMeter {
         self.at_queue.arrives();
     }
 
-    /// A request with data leaves the device.
+    /// A request with data comes to the device or leaves it.
     #[inline]
-    pub(crate) fn left_device(&mut self, ts_ns: u64) {
-        self.active.leave(ts_ns);
+    pub(crate) fn active(&mut self, change: Change) {
+        self.active.changed(change);
     }
 
     /// A completion that moved data.

@@ -144,7 +144,7 @@ fn missing_ends(device: &str, check: &Check) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{device}: {} of requests and the ends of {} were not recorded: completed I/Os, bytes and latencies are short of them",
+        "{device}: {} of requests and the ends of {} were not recorded: completed I/Os, bytes, latencies, depth and busy time are short of them",
         of(check.completions_missed, "completion", "completions"),
         of(bios, "bio", "bios"),
     ))
