@@ -70,6 +70,8 @@ pub struct Analyzer {
     /// What could not be read, with the guest inside of which it was recorded.
     pub(crate) damage: Vec<(Option<String>, Damage)>,
     pub(crate) unread: Vec<UnreadStream>,
+    /// Events of devices that whoever read the stream did not tell apart.
+    pub(crate) left_out: u64,
     pub(crate) events: u64,
     pub(crate) unknown_events: u64,
     /// Events that neither kernel nor QEMU can have written.
@@ -141,6 +143,7 @@ impl Analyzer {
             losses: LossCounts::default(),
             damage: Vec::new(),
             unread: Vec::new(),
+            left_out: 0,
             events: 0,
             unknown_events: 0,
             implausible: 0,

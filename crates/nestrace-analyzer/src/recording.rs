@@ -85,6 +85,12 @@ impl Analyzer {
         self.damage.push((guest.map(str::to_owned), damage));
     }
 
+    /// Events of further devices than are told apart, which whoever read the host's stream left out: told before
+    /// [`Analyzer::finish`], like damage.
+    pub fn left_out(&mut self, events: u64) {
+        self.left_out = self.left_out.saturating_add(events);
+    }
+
     /// What was recorded inside a guest cannot be read at all: told before [`Analyzer::finish`], like damage.
     pub fn unread(&mut self, stream: UnreadStream) {
         self.unread.push(stream);
@@ -101,7 +107,7 @@ pub(crate) fn add_damage(
     let counted = |guest: &Option<String>| manifest.disk_was_full(guest.as_deref());
     for (guest, damage) in damaged {
         let is_cut = damage.cut && !counted(guest);
-        add_lost_rows(trace, guest.as_deref(), damage.rows_lost);
+        add_lost_rows(trace, "damaged", guest.as_deref(), damage.rows_lost);
         // A guest's stream that breaks off says nothing about the host's.
         match guest {
             None => trace.truncated |= is_cut,
@@ -113,14 +119,22 @@ pub(crate) fn add_damage(
     }
 }
 
+/// Adds events of devices that are not told apart.
+pub(crate) fn add_left_out(trace: &mut Trace, events: u64) {
+    add_lost_rows(trace, LEFT_OUT, None, events);
+}
+
+/// The `source` of events that were recorded and are of more devices than are told apart.
+pub const LEFT_OUT: &str = "left_out";
+
 /// Adds events that a file held.
-fn add_lost_rows(trace: &mut Trace, guest: Option<&str>, rows: u64) {
+fn add_lost_rows(trace: &mut Trace, source: &str, guest: Option<&str>, rows: u64) {
     if rows == 0 {
         return;
     }
     trace.lost = trace.lost.saturating_add(rows);
     trace.losses.push(SourceLoss {
-        source: "damaged".to_owned(),
+        source: source.to_owned(),
         guest: guest.map(str::to_owned),
         events: rows,
     });
@@ -140,7 +154,7 @@ pub(crate) fn add_unread(trace: &mut Trace, unread: &[UnreadStream]) {
             events,
         } = stream;
         trace.truncated = true;
-        add_lost_rows(trace, Some(guest), events.unwrap_or(0));
+        add_lost_rows(trace, "damaged", Some(guest), events.unwrap_or(0));
         trace.notices.push(format!(
             "what was recorded inside {guest} cannot be read: {name}: {reason}"
         ));

@@ -396,11 +396,8 @@ impl Analyzer {
         trace.truncated |= self.options.truncated;
         recording::add_damage(&mut trace, &self.manifest, &self.damage);
         recording::add_unread(&mut trace, &self.unread);
-        let ignored = self.block.ignored;
-        if ignored > 0 {
-            let what = "events of further devices than 1024 were left out";
-            trace.notices.push(format!("{ignored} {what}"));
-        }
+        let left_out = self.left_out.saturating_add(self.block.ignored);
+        recording::add_left_out(&mut trace, left_out);
         trace
     }
 }

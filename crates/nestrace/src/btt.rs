@@ -251,7 +251,8 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
         note(format_args!("{lost} records are missing by their numbers"));
     }
     print(&render(&blocks))?;
-    Ok(code(args, lost > 0, &[blocks]))
+    let left_out = outline.ignored;
+    Ok(code(args, lost > 0 || left_out > 0, &[blocks]))
 }
 
 /// Says what nobody counted, and yet is missing; the exit code.

@@ -36,6 +36,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
         return Err(files.no_events());
     }
     analyzer.damaged(None, files.damage());
+    analyzer.left_out(outline.ignored);
     let mut analysis = analyzer.finish();
     if let Some((clock_ns, unix_ns)) = outline.wall_clock {
         let since_ns = i128::from(first_ns) - i128::from(clock_ns);

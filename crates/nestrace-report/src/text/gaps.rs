@@ -66,6 +66,7 @@ fn losses(analysis: &Analysis) -> Vec<String> {
             "meta" => "some threads have no name",
             "walk" => "requests had more bios than the probe follows; those bios have no end",
             "damaged" => "no number has what they held",
+            "left_out" => "nothing is known of these devices",
             _ => "what came after is not in the recording",
         };
         let events = of(loss.events, "event", "events");
@@ -75,6 +76,7 @@ fn losses(analysis: &Analysis) -> Vec<String> {
                 of(loss.events, "request was", "requests were")
             ),
             "damaged" => format!("{events} of a damaged file lost"),
+            "left_out" => format!("{events} of more devices than are told apart left out"),
             source => format!("{events} of source {source} lost"),
         };
         let inside = loss
@@ -206,5 +208,5 @@ fn command(command: &str, what: &str, page: &mut Page) {
 /// Whether the recorder had too little room, which fewer events help; damage of a file they do not.
 fn lost_while_recording(analysis: &Analysis) -> bool {
     let mut losses = analysis.trace.losses.iter();
-    losses.any(|loss| loss.events > 0 && loss.source != "damaged")
+    losses.any(|loss| loss.events > 0 && !["damaged", "left_out"].contains(&loss.source.as_str()))
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use nestrace_analyzer::units::of;
+use nestrace_analyzer::LEFT_OUT;
 use nestrace_trace::{
     Damage, Source,
     blktrace::Outline,
-    manifest::{GuestDisk, GuestSide, IMPORTED, Loss, Notice},
+    manifest::{GuestDisk, GuestSide, IMPORTED, Loss},
 };
 
 use super::Target;
@@ -49,11 +49,10 @@ fn note_missing(outline: &Outline, target: &mut Target) {
         });
     }
     if outline.ignored > 0 {
-        let (events, guest) = (of(outline.ignored, "event", "events"), &target.guest);
-        target.manifest.notices.push(Notice {
-            what: "devices_left_out".to_owned(),
-            message: format!("{events} of further devices inside {guest} were left out"),
-            ..Notice::default()
+        target.manifest.losses.push(Loss {
+            source: LEFT_OUT.to_owned(),
+            guest: Some(target.guest.clone()),
+            events: outline.ignored,
         });
     }
 }

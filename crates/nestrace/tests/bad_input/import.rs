@@ -306,11 +306,33 @@ fn what_is_missing_of_a_capture_is_told() {
     import("blktrace", &base, Some(&host), &out).done();
     let joined = analysis(&out).0;
     let told = notices(&joined);
-    assert!(
-        told.contains("43 events of further devices inside vm1 were left out"),
-        "{told}"
-    );
     assert!(told.contains(DAMAGED), "{told}");
+    let left_out = |analysis: &serde_json::Value| {
+        let losses = analysis["trace"]["losses"].as_array().cloned();
+        let mut losses = losses.unwrap_or_default().into_iter();
+        losses.find(|loss| loss["source"] == "left_out")
+    };
+    let of_guest = left_out(&joined).expect("a loss");
+    assert_eq!(
+        (&of_guest["events"], &of_guest["guest"]),
+        (&43.into(), &"vm1".into())
+    );
+    // Read as it is, the capture lacks the same.
+    let (direct, base_text) = (
+        analysis(&base).0,
+        nestrace(&["analyze".as_ref(), base.as_os_str()]),
+    );
+    assert_eq!(left_out(&direct).expect("a loss")["events"], 43);
+    assert!(direct["trace"]["lost"].as_u64() >= Some(43));
+    assert!(
+        base_text.stdout.contains("43 events of more devices"),
+        "{base_text:#?}"
+    );
+    for format in ["text", "btt"] {
+        let words = ["analyze", "--strict", "--format", format].map(OsStr::new);
+        let strict = nestrace(&[&words[..], &[base.as_os_str()]].concat());
+        assert_eq!(strict.code, Some(5), "{format}");
+    }
     assert_eq!(joined["trace"]["truncated"], false, "the host's is whole");
     import("blktrace", &base, None, &out).done();
     let text = nestrace(&["analyze".as_ref(), out.as_os_str()]);
