@@ -18,6 +18,7 @@ use crate::loss_counts::LossCounts;
 use crate::overlap::Activity;
 use crate::plausible;
 use crate::qemu::{Disks, Qemu};
+use crate::recording::FAR_NS;
 use crate::served::{HostLayers, HostSide};
 use crate::threads::Threads;
 use crate::unlinked::Reasons;
@@ -434,10 +435,13 @@ impl Analyzer {
 
     /// The start on the clock of the events.
     pub(crate) fn start_ns(&self) -> u64 {
-        if self.manifest.start_mono_ns > 0 {
-            self.manifest.start_mono_ns
-        } else {
-            self.first_ns.unwrap_or(0)
+        let start_ns = self.manifest.start_mono_ns;
+        match self.first_ns {
+            // No recorder has events from before its start but those of a moment: the manifest is another's.
+            Some(first_ns) if start_ns == 0 || start_ns > first_ns.saturating_add(FAR_NS) => {
+                first_ns
+            }
+            _ => start_ns,
         }
     }
 

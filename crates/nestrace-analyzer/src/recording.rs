@@ -231,7 +231,7 @@ fn is_of_another(manifest: &Manifest, stream: &StreamCounts) -> bool {
 }
 
 /// No recorder is that late with an event.
-const FAR_NS: u64 = 60 * 1_000_000_000;
+pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
 
 /// The recorder's own, and what is said at the side of each guest.
 fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {

@@ -58,13 +58,34 @@ impl Manifest {
         let mut diagnostics = Vec::new();
         drop_unusable(&mut keys, &mut diagnostics);
         // Each key was tried by itself, so together they cannot fail.
-        let manifest: Self = serde_json::from_value(Value::Object(keys))
+        let mut manifest: Self = serde_json::from_value(Value::Object(keys))
             .map_err(|source| ManifestError::Syntax { source })?;
+        manifest.forget_absurd_times(&mut diagnostics);
         if manifest.state == State::Recording {
             let message = "the recording was not closed".to_owned();
             diagnostics.push(about(DiagnosticKind::NotClosed, message));
         }
         Ok((manifest, diagnostics))
+    }
+
+    /// Times that no clock shows read as not known: the events bound the recording then.
+    fn forget_absurd_times(&mut self, diagnostics: &mut Vec<Diagnostic>) {
+        let mut forget = |name: &str, ns: &mut u64| {
+            if *ns > LATEST_MONO_NS {
+                let message = format!("key `{name}` is no time that a clock shows: {ns} ns");
+                diagnostics.push(about(DiagnosticKind::BadValue, message));
+                *ns = 0;
+            }
+        };
+        forget("start_mono_ns", &mut self.start_mono_ns);
+        forget("live_mono_ns", &mut self.live_mono_ns);
+        forget("end_mono_ns", &mut self.end_mono_ns);
+        for side in &mut self.guest_sides {
+            forget("guest_sides.start_mono_ns", &mut side.start_mono_ns);
+            forget("guest_sides.live_mono_ns", &mut side.live_mono_ns);
+            forget("guest_sides.end_mono_ns", &mut side.end_mono_ns);
+        }
+        diagnostics.truncate(MAX_KEY_DIAGNOSTICS);
     }
 
     /// `manifest.json`, indented, with a line feed at the end.
@@ -76,6 +97,9 @@ impl Manifest {
         json
     }
 }
+
+/// A hundred years: a monotonic clock begins with its machine's start.
+const LATEST_MONO_NS: u64 = 100 * 365 * 24 * 3600 * 1_000_000_000;
 
 fn check_version(keys: &Map<String, Value>) -> Result<(), ManifestError> {
     let found = keys
@@ -197,6 +221,11 @@ mod tests {
                 vec![],
             ),
             (r#"{"format":{"major":1,"minor":0}}"#, vec![NotClosed]),
+            (
+                r#"{"format":{"major":1,"minor":0},"state":"complete","start_mono_ns":18446744073709551615,
+                    "end_mono_ns":18446744073709551615,"guest_sides":[{"live_mono_ns":9223372036854775808}]}"#,
+                vec![BadValue, BadValue, BadValue],
+            ),
             (
                 r#"{"format":{"major":1,"minor":0},"host":7,"state":"complete"}"#,
                 vec![BadValue],
