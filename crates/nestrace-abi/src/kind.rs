@@ -184,7 +184,8 @@ kinds! {
     /// tgid, `related`+`offset` the 16 bytes of `comm`, little endian.
     Thread = 80, "thread", Meta;
     /// Written by the collector: how many events of a source the kernel had to drop so far.
-    /// `sub` the [`Source`], `object` the total.
+    /// `sub` the [`Source`], `object` the total. `related` 1: no total, a reader's mark that events of the
+    /// source are missing here.
     Loss = 81, "loss", Meta;
 }
 

@@ -14,7 +14,7 @@ impl LossCounts {
         let Some(total) = self.0.get_mut(usize::from(event.sub)) else {
             return false;
         };
-        let more = event.object > *total;
+        let more = event.object > *total || event.is_gap();
         *total = (*total).max(event.object);
         more
     }

@@ -1,7 +1,7 @@
 //! One stored event: a row of `host.arrows`. What the columns hold for each kind is written at
 //! [`nestrace_abi::Kind`].
 
-use nestrace_abi::Kind;
+use nestrace_abi::{Kind, Source};
 
 /// One row of a recording. Columns that a kind does not use hold 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,25 @@ impl Event {
     /// Sector −1, in bytes: what the kernel gives a request that has no place on the device, a flush or a
     /// driver's own command (virtio-blk's question for a disk's serial number is one).
     pub const NOWHERE: u64 = u64::MAX << 9;
+
+    /// A mark that events of a source are missing from here on, of which nobody knows how many: what a reader puts
+    /// in the place of bytes that it cannot read. A recorder's own [`Kind::Loss`] has a total instead.
+    #[must_use]
+    pub fn gap(ts_ns: u64, source: Source) -> Self {
+        Self {
+            ts_ns,
+            kind: Kind::Loss as u8,
+            sub: source as u8,
+            related: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it is a mark of that kind.
+    #[must_use]
+    pub const fn is_gap(&self) -> bool {
+        self.kind == Kind::Loss as u8 && self.related != 0
+    }
 
     /// The kind, or `None` for one that a newer release added (such events are skipped).
     #[must_use]

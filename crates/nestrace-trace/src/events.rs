@@ -9,7 +9,10 @@
 
 use std::io::{Read, Seek};
 
+use nestrace_abi::Source;
+
 use crate::batch::Batch;
+use crate::reader::Gap;
 use crate::{Event, StreamReader};
 
 /// The events of a stream in the order in which they were written; see [`StreamReader::events`].
@@ -22,6 +25,9 @@ pub struct Events<'r, R, I> {
     block: Vec<Event>,
     next: usize,
 }
+
+/// What a stream can hold that has a beginning and an end.
+const SOURCES: [Source; 4] = [Source::Block, Source::File, Source::HostFs, Source::Qemu];
 
 /// Rows of a block of [`Events`].
 const BLOCK_ROWS: usize = 256;
@@ -40,10 +46,18 @@ impl<'r, R: Read + Seek, I: Read> Events<'r, R, I> {
     #[inline(never)]
     fn refill(&mut self) -> bool {
         if self.next_row >= self.batch.n_rows() {
-            if !self.reader.read_into(&mut self.batch) {
+            let last_ns = self.block.last().map(|event| event.ts_ns);
+            let is_more = self.reader.read_into(&mut self.batch);
+            if is_more {
+                self.next_row = 0;
+            }
+            if let Some(gap) = self.reader.take_gap() {
+                self.mark(gap, last_ns, is_more);
+                return true;
+            }
+            if !is_more {
                 return false;
             }
-            self.next_row = 0;
         }
         self.block.clear();
         let end = self.next_row.saturating_add(BLOCK_ROWS);
@@ -53,6 +67,29 @@ impl<'r, R: Read + Seek, I: Read> Events<'r, R, I> {
         self.next_row = end;
         self.next = 0;
         true
+    }
+
+    /// Marks where events are missing: where the bytes that were left out begin and end, by the index, else
+    /// between what was read before and after. What was in flight at either place cannot be followed.
+    #[cold]
+    fn mark(&mut self, gap: Gap, last_ns: Option<u64>, is_more: bool) {
+        let next = is_more.then(|| {
+            let mut first = Vec::new();
+            self.batch.columns().append_rows(0..1, &mut first);
+            first.first().map_or(0, |event| event.ts_ns)
+        });
+        let around = || {
+            let from_ns = last_ns.or(next).unwrap_or(0);
+            (from_ns, next.unwrap_or(from_ns))
+        };
+        let (from_ns, to_ns) = gap.times_ns.unwrap_or_else(around);
+        let (from_ns, to_ns) = (from_ns.min(to_ns), from_ns.max(to_ns));
+        self.block.clear();
+        self.next = 0;
+        for ts_ns in [from_ns, to_ns] {
+            let marks = SOURCES.iter().map(|source| Event::gap(ts_ns, *source));
+            self.block.extend(marks);
+        }
     }
 }
 

@@ -111,6 +111,15 @@ pub struct StreamReader<R, I> {
     next: u64,
     closed: bool,
     done: bool,
+    /// Batches that were left out since this was last asked for.
+    gap: Option<Gap>,
+}
+
+/// Batches were left out between two that were given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// The earliest and the latest stamp of their events, where the index tells.
+    pub times_ns: Option<(u64, u64)>,
 }
 
 impl<R: Read + Seek, I: Read> StreamReader<R, I> {
@@ -138,6 +147,7 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
             next: 0,
             closed: false,
             done: false,
+            gap: None,
         };
         reader.open_index(index)?;
         reader.read_schema()?;
@@ -179,6 +189,20 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
             }
         }
         false
+    }
+
+    /// What was left out since this was last asked for.
+    pub(crate) fn take_gap(&mut self) -> Option<Gap> {
+        self.gap.take()
+    }
+
+    fn left_out(&mut self, times_ns: Option<(u64, u64)>) {
+        let known = self.gap.and_then(|gap| gap.times_ns);
+        let times_ns = match (known, times_ns) {
+            (Some(known), Some(now)) => Some((known.0.min(now.0), known.1.max(now.1))),
+            (known, now) => known.or(now),
+        };
+        self.gap = Some(Gap { times_ns });
     }
 
     /// The bytes of the batch that was read last: its metadata (without the prefix) and its body.
@@ -369,6 +393,9 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
             let message = "a batch has a wrong checksum and was left out";
             let kind = DiagnosticKind::BatchDamaged;
             self.report(kind, entry.offset, entry.length, Some(rows), message);
+            if entry.kind == EntryKind::Batch {
+                self.left_out(Some((entry.first_ts_ns, entry.last_ts_ns)));
+            }
             return Ok(false);
         }
         match entry.kind {
@@ -463,6 +490,9 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
             )
         };
         self.report(kind, from, to.saturating_sub(from), None, message);
+        if !cut {
+            self.left_out(None);
+        }
     }
 
     fn end_without_marker(&mut self) {
@@ -484,6 +514,7 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
             Err(reason) => {
                 let message = format!("a batch cannot be decoded: {reason}");
                 self.report(DiagnosticKind::BatchDamaged, at, length, rows, message);
+                self.left_out(None);
                 false
             }
         }

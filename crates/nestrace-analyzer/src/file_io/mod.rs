@@ -443,6 +443,27 @@ impl FileIo {
     }
 
     /// Counts what was accepted and whose end nothing told.
+    /// Events are missing: every call in flight may have ended, and its end may be another's.
+    pub(crate) fn interrupted(
+        &mut self,
+        ts_ns: u64,
+        images: &mut Images,
+        activity: &mut [Activity],
+    ) {
+        let mut host = Host {
+            images,
+            activity,
+            spans: self.spans.as_deref_mut(),
+        };
+        let calls = self.by_thread.drain().map(|(_, call)| call);
+        let calls = calls.chain(self.uring.drain().map(|(_, call)| call));
+        let calls = calls.chain(self.aio.drain().map(|(_, aio)| aio.call));
+        calls.for_each(|call| host.end(&call, call.ended_unseen(), ts_ns));
+        self.batches.clear();
+        self.submitting.clear();
+        self.uring_without_file.clear();
+    }
+
     pub(crate) fn finish(&mut self, ts_ns: u64, images: &mut Images, activity: &mut [Activity]) {
         let mut host = Host {
             images,

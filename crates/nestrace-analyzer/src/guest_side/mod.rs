@@ -172,7 +172,8 @@ impl Session {
 
     /// Takes one event; `within` is whether it lies in the time that was asked for.
     pub(crate) fn push(&mut self, event: &Event, within: bool) {
-        self.events += 1;
+        // A reader's mark is none that was recorded.
+        self.events += u64::from(!event.is_gap());
         let Some(kind) = event.kind() else {
             self.unknown_events += 1;
             return;

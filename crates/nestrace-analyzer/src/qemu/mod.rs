@@ -168,6 +168,19 @@ impl Qemu {
         }
     }
 
+    /// Events are missing: every request in flight may have ended, and its end may be another's.
+    pub(crate) fn interrupted(&mut self, ts_ns: u64, disks: &mut Disks<'_>) {
+        for process in &mut self.processes {
+            for (cookie, request) in process.in_flight.drain() {
+                process.calls.ended(request.tid, cookie);
+                leave(&request, ts_ns, disks);
+            }
+            if let Some(requests) = &mut process.requests {
+                requests.interrupted();
+            }
+        }
+    }
+
     /// Asks for requests one by one.
     pub(crate) fn follow_requests(&mut self) {
         for (guest, process) in (0u32..).zip(&mut self.processes) {

@@ -171,6 +171,18 @@ impl Requests {
         }
     }
 
+    /// Forgets what is in flight.
+    pub(super) fn interrupted(&mut self) {
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.extend(self.calls.keys().map(|call| Step::Dropped(*call)));
+        *self = Self {
+            guest: self.guest,
+            serial: self.serial,
+            steps,
+            ..Self::default()
+        };
+    }
+
     pub(super) fn started(&mut self, event: &Event) {
         self.serial += 1;
         // A request that an error stopped (`werror=stop`) starts again: to the guest it is one.

@@ -515,3 +515,69 @@ fn a_piece_without_an_end_leaves_its_bio_in_flight() {
     // None, then b1, then b1 and what lives at f1 now.
     assert_eq!(writes.expect("writes").outstanding[..2], [2, 1]);
 }
+
+/// Busy and active time, the depth's maximum, and completions that were not seen.
+fn at_device(text: &str) -> (u64, u64, u64, u64) {
+    let device = device(text);
+    let depth = device.queue_depth;
+    let stats = device.stats.expect("full");
+    let missed = device.check.expect("full").completions_missed;
+    (depth.busy_ns, stats.active.active_ns, depth.max, missed)
+}
+
+#[test]
+fn a_request_whose_completion_was_lost_is_not_at_the_device_for_ever() {
+    let lost = "1 Q b1 R 0+512
+         2 G b1
+         3 D r1 R 0+512 rel=b1";
+    let other = "10 Q b2 R 8192+512
+         11 G b2
+         12 D r2 R 8192+512 rel=b2
+         24 C r2 R 8192+512";
+    let later = "100 Q b3 R 16384+512
+         101 G b3
+         102 D r3 R 16384+512 rel=b3
+         112 C r3 R 16384+512";
+    for (text, expected) in [
+        // As it would be without the one that was lost.
+        (format!("{lost}\n{other}\n{later}"), (22, 22, 1, 1)),
+        // It has been overtaken for no longer than others were there: it may be there still.
+        (format!("{lost}\n{other}"), (21, 21, 2, 0)),
+        // Its address serves another.
+        (
+            format!(
+                "{lost}\n{other}\n100 Q b1 R 16384+512\n101 G b1\n102 D r1 R 16384+512 rel=b1\n112 C r1 R 16384+512"
+            ),
+            (22, 22, 1, 1),
+        ),
+        // A device that hangs.
+        (
+            format!("{other}\n{}", later.replace("112 C r3", "900000 Q b4")),
+            (12 + 899_898, 12, 1, 0),
+        ),
+    ] {
+        assert_eq!(at_device(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn where_a_reader_left_something_out_what_was_in_flight_is_not_followed() {
+    let text = |mark: &str| {
+        format!(
+            "1 Q b1 R 0+512
+             2 G b1
+             3 D r1 R 0+512 rel=b1
+             {mark}
+             90 C r1 R 0+512"
+        )
+    };
+    let whole = device(&text(""));
+    assert_eq!(n_mean(whole.latency_ns.all.d2c), (1, Some(87)));
+    assert!(whole.unlinked.is_empty());
+    let marked = device(&text("50 loss sub=0 rel=0x1"));
+    assert_eq!(n_mean(marked.latency_ns.all.d2c), (0, None));
+    assert_eq!(
+        marked.unlinked.into_iter().collect::<Vec<_>>(),
+        [("lost_events", 1)]
+    );
+}

@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use nestrace_trace::DiagnosticKind::{self, IndexMissing, NotClosed, TrailingBytes};
-use nestrace_trace::StreamReader;
 use nestrace_trace::index::{ENTRY_LEN, HEADER_LEN};
+use nestrace_trace::{Event, StreamReader};
 use proptest::prelude::*;
 
 use super::{Reading, Recording, any_batches, read};
@@ -104,6 +104,34 @@ fn a_damaged_byte_costs_one_batch_at_most() {
         stream[at] ^= flip;
     }
     assert_eq!(stream, recording.stream);
+}
+
+/// Whoever takes events one by one learns where some are missing, of each source that begins and ends something.
+#[test]
+fn a_batch_that_was_left_out_is_marked_in_its_place() {
+    let recording = Recording::small();
+    for (hit, (entry, _)) in recording.placed().iter().enumerate() {
+        let mut stream = recording.stream.clone();
+        stream[(entry.offset + entry.length / 2) as usize] ^= 1;
+        for index in [Some(recording.index.as_slice()), None] {
+            let index = index.map(Cursor::new);
+            let mut reader = StreamReader::new(Cursor::new(&stream), index.clone()).unwrap();
+            let events: Vec<Event> = reader.events().collect();
+            let place = events.iter().position(Event::is_gap).expect("a mark");
+            let before: usize = recording.batches[..hit].iter().map(Vec::len).sum();
+            assert_eq!(place, before, "batch {hit}");
+            let marks: Vec<u64> = events
+                .iter()
+                .filter(|event| event.is_gap())
+                .map(|event| event.ts_ns)
+                .collect();
+            assert_eq!(marks.len(), 8, "batch {hit}");
+            if index.is_some() {
+                let times = [entry.first_ts_ns, entry.last_ts_ns];
+                assert_eq!([marks[0], marks[7]], times, "batch {hit}");
+            }
+        }
+    }
 }
 
 #[test]
