@@ -310,8 +310,9 @@ fn other_bios_explain_nothing() {
     };
     let why = "of the difference at the host's device";
     assert!(in_short(&comparison).contains(why));
+    // Where too few were followed, the headline is of all of the guest's bios.
     for explanation in &mut comparison.disks[0].explanations {
-        explanation.latency.verdict = Verdict::Lower;
+        explanation.latency.verdict = Verdict::NotJudged;
     }
     assert!(!in_short(&comparison).contains(why));
 }
