@@ -69,28 +69,26 @@ impl<'r, R: Read + Seek, I: Read> Events<'r, R, I> {
         true
     }
 
-    /// Marks where events are missing: where the bytes that were left out begin and end, by the index, else
-    /// between what was read before and after. What was in flight at either place cannot be followed.
     #[cold]
     fn mark(&mut self, gap: Gap, last_ns: Option<u64>, is_more: bool) {
-        let next = is_more.then(|| {
-            let mut first = Vec::new();
-            self.batch.columns().append_rows(0..1, &mut first);
-            first.first().map_or(0, |event| event.ts_ns)
-        });
-        let around = || {
-            let from_ns = last_ns.or(next).unwrap_or(0);
-            (from_ns, next.unwrap_or(from_ns))
-        };
-        let (from_ns, to_ns) = gap.times_ns.unwrap_or_else(around);
-        let (from_ns, to_ns) = (from_ns.min(to_ns), from_ns.max(to_ns));
-        self.block.clear();
+        let next_ns = || self.batch.columns().ts_ns.first().copied();
+        let next_ns = is_more.then(next_ns).flatten();
+        self.block = marks(gap, last_ns, next_ns);
         self.next = 0;
-        for ts_ns in [from_ns, to_ns] {
-            let marks = SOURCES.iter().map(|source| Event::gap(ts_ns, *source));
-            self.block.extend(marks);
-        }
     }
+}
+
+/// Marks where events are missing: where the bytes that were left out begin and end, by the index, else
+/// between what was read before and after. What was in flight at either place cannot be followed.
+pub(crate) fn marks(gap: Gap, last_ns: Option<u64>, next_ns: Option<u64>) -> Vec<Event> {
+    let around = || {
+        let from_ns = last_ns.or(next_ns).unwrap_or(0);
+        (from_ns, next_ns.unwrap_or(from_ns))
+    };
+    let (from_ns, to_ns) = gap.times_ns.unwrap_or_else(around);
+    let times = [from_ns.min(to_ns), from_ns.max(to_ns)];
+    let at = |ts_ns: u64| SOURCES.iter().map(move |source| Event::gap(ts_ns, *source));
+    times.into_iter().flat_map(at).collect()
 }
 
 impl<R: Read + Seek, I: Read> Iterator for Events<'_, R, I> {

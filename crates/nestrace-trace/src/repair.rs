@@ -11,11 +11,12 @@
     clippy::panic
 )]
 
-use std::io::{Read, Seek, Write};
+use std::io::{Cursor, Read, Seek, Write};
 
+use crate::events::marks;
 use crate::index::{self, Entry, EntryKind};
 use crate::message::{self, Framed};
-use crate::{Batch, StreamReader, WriteError};
+use crate::{Batch, Event, StreamReader, StreamWriter, WriteError};
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,9 +57,21 @@ where
         Some(metadata) => message::framed_again(metadata, &[]),
         None => message::schema_message(),
     };
+    let is_own = schema.head == message::schema_message().head;
     copy.write(&schema, &[], &[], EntryKind::Schema)?;
+    let mut last_ns = None;
     let (mut batch, mut copied) = (Batch::default(), Copied::default());
-    while reader.read_into(&mut batch) {
+    loop {
+        let is_more = reader.read_into(&mut batch);
+        let next_ns = batch.columns().ts_ns.first().copied();
+        // A batch of another release's columns cannot be made.
+        if let Some(gap) = reader.take_gap().filter(|_| is_own) {
+            copy.write_marks(&marks(gap, last_ns, next_ns.filter(|_| is_more)))?;
+        }
+        if !is_more {
+            break;
+        }
+        last_ns = batch.columns().ts_ns.last().copied();
         if let Some((metadata, body)) = reader.batch_bytes() {
             let framed = message::framed_again(metadata, body);
             copy.write(&framed, body, batch.columns().ts_ns, EntryKind::Batch)?;
@@ -84,6 +97,25 @@ struct Copy<W, X> {
 }
 
 impl<W: Write, X: Write> Copy<W, X> {
+    /// Writes a batch of marks in the place of what was left out: the new stream does not show it otherwise.
+    fn write_marks(&mut self, marks: &[Event]) -> Result<(), WriteError> {
+        let mut alone = StreamWriter::new(Vec::new(), Vec::new())?;
+        marks.iter().try_for_each(|mark| alone.push(mark))?;
+        alone.finish()?;
+        let (stream, index) = alone.into_inner();
+        let Ok(mut reader) = StreamReader::new(Cursor::new(stream), Some(index.as_slice())) else {
+            return Ok(());
+        };
+        let mut batch = Batch::default();
+        if reader.read_into(&mut batch)
+            && let Some((metadata, body)) = reader.batch_bytes()
+        {
+            let framed = message::framed_again(metadata, body);
+            self.write(&framed, body, batch.columns().ts_ns, EntryKind::Batch)?;
+        }
+        Ok(())
+    }
+
     /// Writes a message and the entry that describes it.
     fn write(
         &mut self,
