@@ -1,6 +1,7 @@
 //! One value in both recordings, with what its spread allows to be said.
 
 use crate::figures::bucket_limits;
+use crate::units::of;
 
 use super::bootstrap::{LEAST_BLOCKS, Quantile, Ratio, Spread, TooFew, spread};
 use super::comparison::{Both, Interval, Metric, Verdict};
@@ -62,7 +63,9 @@ impl Key {
         };
         let few = n.a.min(n.b);
         if few < least {
-            let why = format!("there are {few} samples, {least} are needed");
+            let verb = if few == 1 { "is" } else { "are" };
+            let there = of(few, "sample", "samples");
+            let why = format!("there {verb} {there}, {least} are needed");
             return metric.without(why);
         }
         match spread(a, b) {

@@ -317,6 +317,83 @@ fn other_bios_explain_nothing() {
     assert!(!in_short(&comparison).contains(why));
 }
 
+/// The way there and the way back are one layer: what is said of it is their sum, although each alone is less
+/// than another layer's one segment.
+#[test]
+fn a_layer_is_all_of_its_segments() {
+    let with = |way: two_sides::Way, random: u64| {
+        let mut streams = Streams::new(2);
+        let (mut at, mut random) = (10_000_000_000, random);
+        for _ in 0..150 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let way = two_sides::Way {
+                host_queue: way.host_queue + (random >> 33) % 1_000,
+                ..way
+            };
+            at = streams.traffic(VM1, at, 10, way) + (random >> 40) % 500_000;
+        }
+        let mut manifest = two_sides::manifest();
+        manifest.end_mono_ns = at + 1_000_000;
+        manifest.state = State::Complete;
+        streams.analyze(&manifest, Options::default())
+    };
+    let slower = two_sides::Way {
+        virt_submit: WAY.virt_submit + 60_000,
+        virt_complete: WAY.virt_complete + 60_000,
+        device: WAY.device + 80_000,
+        ..WAY
+    };
+    let comparison = compare(&with(WAY, 1), &with(slower, 2));
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let said = "60 % of the difference between guest and QEMU";
+    assert!(words.join(" ").contains(said), "{text}");
+}
+
+/// What the headline says of a rate stands in a row of the table, of the layer whose latency it tells.
+#[test]
+fn a_rate_in_the_headline_is_a_row_of_the_table() {
+    let mut comparison = compare(&fast(), &slow());
+    let words = |comparison: &Comparison| {
+        let text = text::compare::render(comparison, &text::TextOptions::default());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        words.join(" ")
+    };
+    for metric in &mut comparison.disks[0].metrics {
+        if (metric.operation, metric.name) == (Some("write"), "per_second") {
+            (metric.a, metric.b) = match metric.layer {
+                "qemu" => (Some(777.0), Some(333.0)),
+                _ => (Some(666.0), Some(222.0)),
+            };
+            metric.verdict = match metric.layer {
+                "qemu" => Verdict::Lower,
+                _ => Verdict::NotEnough,
+            };
+        }
+    }
+    assert!(!words(&comparison).contains("writes per second instead"));
+    for metric in &mut comparison.disks[0].metrics {
+        if metric.name == "per_second" {
+            metric.verdict = Verdict::Lower;
+        }
+    }
+    let said = words(&comparison);
+    assert!(
+        said.contains("B does 222 writes per second instead of 666"),
+        "{said}"
+    );
+    assert!(!said.contains("777"), "{said}");
+    comparison.disks[0].metrics.retain(|it| it.layer == "qemu");
+    let said = words(&comparison);
+    assert!(
+        said.contains("B does 333 QEMU writes per second instead of 777"),
+        "{said}"
+    );
+    assert!(said.contains("QEMU writes/s 777 333"), "{said}");
+}
+
 #[test]
 fn sessions_and_other_names_are_told() {
     let mut restarted = slow();

@@ -5,7 +5,7 @@ use nestrace_analyzer::compare::{
     Metric, Recording, Unmatched,
 };
 
-use super::value::{many, range, ratio, value};
+use super::value::{Shown, many, range, ratio, shown, value};
 use crate::text::answer::place_of;
 use crate::units::{count, of, percent, time};
 
@@ -88,9 +88,8 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
                 None => unsaid.push((why, vec![which])),
             }
         }
-        let rates = metrics.iter().filter(|it| it.operation == Some(operation));
-        let mut rates = rates.filter(|it| it.name == "per_second" && it.verdict.differs());
-        said.extend(rates.next().map(|rate| of_rate(operation, rate)));
+        let rate = rate_beside(metrics, mean).filter(|rate| rate.verdict.differs());
+        said.extend(rate.map(|rate| of_rate(operation, rate)));
     }
     said.extend(
         unsaid
@@ -146,6 +145,14 @@ fn headline<'a>(metrics: &'a [Metric], operation: &str) -> Option<&'a Metric> {
     both.or_else(|| names.iter().find_map(|name| named(name)))
 }
 
+/// How many there were per second, of the layer whose latency is told and from the table: a layer above or
+/// beneath it counts other things (merged ones, say), and a reader looks for the number in the table.
+fn rate_beside<'a>(metrics: &'a [Metric], mean: &Metric) -> Option<&'a Metric> {
+    let mut rows = shown(metrics, Shown::Text).into_iter();
+    let own = (mean.layer, mean.operation, "per_second");
+    rows.find(|it| (it.layer, it.operation, it.name) == own)
+}
+
 fn of_one_side(operation: &str, mean: &Metric) -> String {
     let (which, of) = match mean.a {
         Some(_) => ("A", mean.a),
@@ -157,8 +164,9 @@ fn of_one_side(operation: &str, mean: &Metric) -> String {
 
 fn of_rate(operation: &str, rate: &Metric) -> String {
     let (a, b) = (value(rate.unit, rate.a), value(rate.unit, rate.b));
+    let whose = if rate.layer == "qemu" { "QEMU " } else { "" };
     format!(
-        "B does {b} {} per second instead of {a} (B ÷ A between {})",
+        "B does {b} {whose}{} per second instead of {a} (B ÷ A between {})",
         many(operation),
         range(rate)
     )
@@ -195,20 +203,29 @@ fn times(of: Option<f64>) -> String {
     }
 }
 
-/// Which part of the latency it is.
+/// Which part of the latency it is: the layer with the most of the difference, all of its segments together.
 fn of_explanation(explanation: &Explanation) -> Option<String> {
-    let name = explanation.largest?;
-    let part = explanation
-        .parts
-        .iter()
-        .find(|part| part.mean.name == name)?;
-    let share = part.share_of_difference?;
-    let place = match name {
-        "q2d_mean" => "in the queue",
-        "d2c_mean" => "at the device",
-        "device_flush" => "in flushes of the host's device",
-        segment => place_of(segment)?,
-    };
+    // Where no part changed beyond its spread, none is named.
+    explanation.largest?;
+    let mut places: Vec<(&str, f64, bool)> = Vec::new();
+    for part in &explanation.parts {
+        let Some((place, share)) = place_of_part(part.mean.name).zip(part.share_of_difference)
+        else {
+            continue;
+        };
+        let changed = part.mean.verdict.differs();
+        match places.iter_mut().find(|(known, ..)| *known == place) {
+            Some((_, sum, any_changed)) => {
+                *sum += share;
+                *any_changed |= changed;
+            }
+            None => places.push((place, share, changed)),
+        }
+    }
+    let (place, share, changed) = places.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if !changed || share <= 0.0 {
+        return None;
+    }
     if share > 1.0 {
         return Some(format!(
             "more than all of the difference {place} ({})",
@@ -216,6 +233,15 @@ fn of_explanation(explanation: &Explanation) -> Option<String> {
         ));
     }
     Some(format!("{} of the difference {place}", percent(share)))
+}
+
+/// Where the time of a part passes, in words.
+fn place_of_part(name: &str) -> Option<&'static str> {
+    match name {
+        "q2d_mean" => Some("in the queue"),
+        "d2c_mean" => Some("at the device"),
+        segment => place_of(segment),
+    }
 }
 
 /// One finding, where it is and how strong.
