@@ -27,8 +27,8 @@ pub use block::{
 pub use chains::{ChainLatency, Chains, Deferred, Segment, SegmentsByOperation};
 pub use clock::{Clock, ClockPiece, ErrorBound};
 pub use device::{
-    ByOperation, Bytes, Check, Counts, Device, Latency, Missed, Parts, QueueDepth, ReadWrite, Seek,
-    Seeks, User,
+    ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, Parts, QueueDepth,
+    ReadWrite, Seek, Seeks, User,
 };
 pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};
@@ -104,6 +104,10 @@ pub struct Trace {
     pub notices: Vec<String>,
     /// Events of kinds that this release does not know.
     pub unknown_events: u64,
+    /// A stretch of the recording was asked for (`--from`, `--to`): `duration_ns` and all else is of that, the
+    /// events and the losses are of the whole.
+    #[serde(skip)]
+    pub is_stretch: bool,
 }
 
 /// One stream of the recording.

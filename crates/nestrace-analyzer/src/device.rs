@@ -353,6 +353,7 @@ impl DeviceMeter {
                 self.depth.finish(end_ns, duration_ns)
             },
             users: None,
+            files: None,
             unlinked: self.unlinked.by_reason(),
             check: (!self.light).then_some(self.check),
             stats,

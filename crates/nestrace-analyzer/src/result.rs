@@ -393,6 +393,7 @@ impl Analyzer {
         let mut trace = recording::trace(&self.manifest, &streams);
         trace.path.clone_from(&self.options.path);
         trace.duration_ns = self.duration_ns();
+        trace.is_stretch = self.options.from_ns.is_some() || self.options.to_ns.is_some();
         trace.truncated |= self.options.truncated;
         recording::add_damage(&mut trace, &self.manifest, &self.damage);
         recording::add_unread(&mut trace, &self.unread);

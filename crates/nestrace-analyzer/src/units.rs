@@ -1,13 +1,17 @@
 //! Numbers as a person reads them.
 
-/// A time: `870 ns`, `12.3 µs`, `1.42 ms`, `3.1 s`.
+/// A time: `870 ns`, `12.3 µs`, `1.42 ms`, `3.1 s`, `43,618 s`.
 #[must_use]
 pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => scaled(ns as f64 / 1e3, "µs"),
         1_000_000..1_000_000_000 => scaled(ns as f64 / 1e6, "ms"),
-        _ => scaled(ns as f64 / 1e9, "s"),
+        1_000_000_000..1_000_000_000_000 => scaled(ns as f64 / 1e9, "s"),
+        _ => format!(
+            "{} s",
+            count(ns.saturating_add(500_000_000) / 1_000_000_000)
+        ),
     }
 }
 
@@ -105,6 +109,9 @@ mod tests {
             (1_420_000, "1.42 ms"),
             (123_456_789, "123 ms"),
             (61_000_000_000, "61.0 s"),
+            (999_400_000_000, "999 s"),
+            (43_618_400_000_000, "43,618 s"),
+            (u64::MAX, "18,446,744,073 s"),
         ];
         for (ns, text) in cases {
             assert_eq!(time(ns), text);

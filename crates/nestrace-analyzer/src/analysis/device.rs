@@ -37,6 +37,9 @@ pub struct Device {
     pub queue_depth: QueueDepth,
     /// Who used it, most device time first; `None` where bios were not recorded.
     pub users: Option<Vec<User>>,
+    /// Of a guest's disk: the files whose data it was, most time first, 32 at most; empty where nothing tells
+    /// (blktrace), `None` on the host and of a light recording.
+    pub files: Option<Vec<GuestFile>>,
     /// Events that named an object without a beginning, by reason.
     pub unlinked: BTreeMap<&'static str, u64>,
     /// Raw totals that must agree with each other; `None` in a light recording.
@@ -234,6 +237,24 @@ pub struct User {
     /// Summed D to C.
     pub device_ns: u64,
     /// Part of the device's summed D to C.
+    pub share: f64,
+}
+
+/// A file of a guest. Recordings have no paths of files: its inode is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct GuestFile {
+    /// Where its file system is mounted in the guest.
+    pub mount_point: String,
+    /// Its number there.
+    pub inode: u64,
+    /// Bios with its data.
+    pub bios: u64,
+    /// Their bytes.
+    pub bytes: ReadWrite,
+    /// Their summed Q to C.
+    pub q2c_ns: u64,
+    /// Part of the summed Q to C of all bios with data of the disk.
     pub share: f64,
 }
 

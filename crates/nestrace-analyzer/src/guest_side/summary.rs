@@ -70,6 +70,9 @@ impl Session {
             device.figures.timeline.clone_from(&timeline);
             if !meter.light {
                 device.users = Some(meter.users.finish(&self.images, &[], &name));
+                let disk = self.side.disks.iter().position(|it| it.dev == meter.dev);
+                let disk = disk.and_then(|disk| self.disks.get(disk));
+                device.files = disk.map(|disk| disk.clues.files(&self.side.mounts));
             }
             device
         };

@@ -1,10 +1,14 @@
 //! What only the findings ask of the streams, gathered in the pass: each rule that needs more than the
 //! analysis says has a file here. Memory is bounded everywhere; what finds no room is counted.
 //!
+//! What files a guest's I/O was for is gathered here too, since the rules have to tell files' data from the file
+//! system's own; the analysis shows it.
+//!
 //! [`GuestClues`] belongs to a disk of a guest's session, [`HostClues`] to the host.
 
 mod access_times;
 mod behind_data;
+mod files;
 mod held_back;
 mod ranges;
 mod read_again;
@@ -13,7 +17,9 @@ mod writeback;
 
 use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
+use nestrace_trace::manifest::GuestMount;
 
+use crate::analysis::GuestFile;
 use crate::chains::Chain;
 use crate::data_path::DataPath;
 use crate::device::Operation;
@@ -25,6 +31,7 @@ pub(super) use access_times::AccessTimeCounts;
 use access_times::AccessTimes;
 use behind_data::BehindData;
 pub(super) use behind_data::BehindDataCounts;
+use files::Files;
 use held_back::HeldBack;
 pub(super) use held_back::{HeldBackTimes, Pace, Rate};
 use read_again::ReadAgain;
@@ -119,6 +126,7 @@ pub(crate) struct GuestClues {
     access_times: AccessTimes,
     behind_data: BehindData,
     reads: GuestReads,
+    files: Files,
     files_seen: bool,
 }
 
@@ -153,6 +161,7 @@ impl GuestClues {
             return;
         }
         let carries = self.carries(bio);
+        self.files.bio(bio, carries == Carries::File);
         match bio.operation {
             Operation::Read => {
                 self.access_times.read(bio.queued_ns);
@@ -201,6 +210,11 @@ impl GuestClues {
     pub(crate) fn chain(&mut self, chain: &Chain) {
         let own = chain.of_file_system && !self.mounted.is_empty();
         self.behind_data.chain(chain, chain.marked_urgent || own);
+    }
+
+    /// Whose data it was, of files on these mounts.
+    pub(crate) fn files(&self, mounts: &[GuestMount]) -> Vec<GuestFile> {
+        self.files.finish(mounts)
     }
 
     pub(crate) fn finish(&mut self) -> FromGuest {
