@@ -71,6 +71,20 @@ fn said() -> &'static BTreeMap<String, Said> {
 }
 
 fn analyze(name: &str) -> Said {
+    let analysis = analysis(name);
+    let ids = |list: &str| -> BTreeSet<String> {
+        let entries = analysis[list].as_array().expect(list).iter();
+        entries
+            .map(|it| it["id"].as_str().expect("id").to_owned())
+            .collect()
+    };
+    Said {
+        findings: ids("findings"),
+        unjudged: ids("findings_unjudged"),
+    }
+}
+
+fn analysis(name: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_nestrace"))
         .arg("analyze")
         .arg(folder().join(format!("{name}.nest")))
@@ -81,15 +95,108 @@ fn analyze(name: &str) -> Said {
     assert_eq!(output.status.code(), Some(0), "{name}: {stderr}");
     let analysis: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(analysis["trace"]["lost"], 0, "{name}");
-    let ids = |list: &str| -> BTreeSet<String> {
-        let entries = analysis[list].as_array().expect(list).iter();
-        entries
-            .map(|it| it["id"].as_str().expect("id").to_owned())
-            .collect()
-    };
-    Said {
-        findings: ids("findings"),
-        unjudged: ids("findings_unjudged"),
+    analysis
+}
+
+/// A guest's disk names who queued its I/O in the guest, and the files by what can be looked up there.
+#[test]
+fn a_guests_disk_tells_processes_and_files() {
+    let analysis = analysis("ext4-on-ext4");
+    let devices = analysis["devices"].as_array().expect("devices");
+    let disk = devices.iter().find(|it| it["side"] == "guest");
+    let disk = disk.expect("the guest's disk");
+    let users = disk["users"].as_array().expect("users");
+    assert!(users.iter().any(|user| user["name"] == "fio"), "{users:?}");
+    let files = disk["files"].as_array().expect("files");
+    let first = files.first().expect("a file");
+    let mount_point = first["mount_point"].as_str().expect("a place");
+    assert!(mount_point.starts_with('/'), "{first}");
+    assert!(first["inode"].as_u64() > Some(1), "{first}");
+    let shares = files.iter().filter_map(|file| file["share"].as_f64());
+    assert!(shares.sum::<f64>() < 1.0 + 1e-6, "{files:?}");
+    for device in devices.iter().filter(|it| it["side"] == "host") {
+        assert!(device["files"].is_null(), "{device}");
+    }
+}
+
+/// Advice that is followed as it stands must not cost data, and what is said must fit the numbers beside it.
+#[test]
+fn advice_is_complete_and_words_fit_the_numbers() {
+    let cases: [(&str, &str, &[&str], &[&str]); 8] = [
+        (
+            "ext3-blocks",
+            "unmerged-small-requests",
+            &[
+                "/etc/fstab",
+                "rootfstype=",
+                "back it up",
+                "cannot be undone",
+                "none was merged",
+            ],
+            &["only 0"],
+        ),
+        (
+            "cached-short-runs",
+            "unmerged-small-requests",
+            &["Of 600 small requests 88 %", "none was merged"],
+            &["only 0", "600 small requests follow"],
+        ),
+        (
+            "ext4-on-ext4",
+            "journal-on-journal",
+            &["power failure", "e2fsck"],
+            &[],
+        ),
+        (
+            "btrfs",
+            "direct-io-fallback",
+            &["new, empty", "checksums and compression"],
+            &[],
+        ),
+        (
+            "btrfs",
+            "cow-on-cow",
+            &["neither checksums nor compression", "snapshot"],
+            &[],
+        ),
+        (
+            "capped",
+            "queue-idle",
+            &["A limit holds"],
+            &["Keep more requests in flight"],
+        ),
+        (
+            "lone-sync-writes",
+            "queue-idle",
+            &["Keep more requests in flight"],
+            &["A limit holds"],
+        ),
+        (
+            "capped",
+            "host-throttled",
+            &["requests or 3.06 MiB in each second"],
+            &["MiB/s in each"],
+        ),
+    ];
+    for (recording, id, said, unsaid) in cases {
+        let analysis = analysis(recording);
+        let findings = analysis["findings"].as_array().expect("findings");
+        let finding = findings.iter().find(|it| it["id"] == id).expect(id);
+        let advice = finding["advice"].as_array().expect("advice").iter();
+        let mut text = finding["explanation"].as_str().expect("text").to_owned();
+        for advice in advice {
+            text.push(' ');
+            text.push_str(advice.as_str().expect("text"));
+        }
+        for said in said {
+            assert!(text.contains(said), "{recording}, {id}: no {said}: {text}");
+        }
+        for unsaid in unsaid {
+            assert!(
+                !text.contains(unsaid),
+                "{recording}, {id}: {unsaid}: {text}"
+            );
+        }
     }
 }
 

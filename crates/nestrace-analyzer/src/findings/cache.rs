@@ -4,7 +4,7 @@ use nestrace_trace::manifest::Image;
 
 use super::subject::Subject;
 use super::{Case, Judgement, Missing, threshold};
-use crate::units::{count, percent, share, size, time};
+use crate::units::{count, of, percent, share, size, time};
 
 pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
     let cache = subject.disk.cache.as_deref();
@@ -37,8 +37,10 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
     Case {
         title: format!("every write waits for the disk: cache={cache}"),
         explanation: format!(
-            "QEMU's {writes} writes came with {syncs} syncs (of their own, or as a flag of the write): a write \
-             is done when the device has it. Writes take {} of the time.",
+            "QEMU's {} came with {} (of their own, or as a flag of the write): a write is done when the device has it. \
+             Writes take {} of the time.",
+            of(writes, "write", "writes"),
+            of(syncs, "sync", "syncs"),
             percent(share)
         ),
         advice: vec![format!(
@@ -82,8 +84,9 @@ pub(super) fn direct_io_fallback(subject: &Subject<'_>) -> Judgement {
              and waited for. cache=none does not do here what it says."
         ),
         advice: vec![String::from(
-            "Preallocate the image; on btrfs make the file NOCOW (`chattr +C` on the empty file); or keep images \
-             on xfs, ext4 or a logical volume.",
+            "Preallocate the image; on btrfs make it NOCOW (`chattr +C` on a new, empty file or directory, into which \
+             it is copied; it loses checksums and compression, and snapshots still copy each block once); or keep \
+             images on xfs, ext4 or a logical volume.",
         )],
         evidence: [
             ("buffered_bytes", through_cache.into()),

@@ -133,8 +133,10 @@ pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
         ),
         advice: vec![
             String::from(
-                "Make the image NOCOW: `chattr +C` on an empty file or its directory, then copy the image into it. \
-                 It then has no checksums.",
+                "Make the image NOCOW: `chattr +C` has an effect on empty files and on what is made in a directory \
+                 afterwards, none on an image that is there. So set it on a new directory and copy the image into that \
+                 (`cp --reflink=never`). It then has neither checksums nor compression, and after each snapshot the \
+                 first write to a block still copies it.",
             ),
             String::from("Or keep it on xfs, ext4 or a logical volume."),
         ],

@@ -99,10 +99,7 @@ pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
             percent(busy),
             largest(chains)
         ),
-        advice: vec![String::from(
-            "Keep more requests in flight (deeper queues, asynchronous I/O, fewer flushes); an iothread shortens the way \
-             between them.",
-        )],
+        advice: vec![fuller_device(subject, guest.queue_depth.mean / waiting, chains)],
         evidence: [
             ("guest_busy_share", waiting.into()),
             ("device_busy_share", busy.into()),
@@ -113,6 +110,28 @@ pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
         information: false,
     }
     .fires()
+}
+
+/// What gives an idle device more to do. More requests in flight do not, where there are many already or where a
+/// limit holds them back: more of them would wait there.
+fn fuller_device(subject: &Subject<'_>, depth: f64, chains: &Chains) -> String {
+    if limit::is_limited(subject) {
+        return String::from(
+            "A limit holds the requests back (see host-throttled): more of them in flight would wait there too. The \
+             device has more to do when the limit is raised.",
+        );
+    }
+    if depth >= threshold::DEEP {
+        return format!(
+            "The guest has {depth:.0} requests in flight already, more would wait too. Look at what holds them: {}; an \
+             iothread shortens the way between guest and host.",
+            largest(chains)
+        );
+    }
+    String::from(
+        "Keep more requests in flight (deeper queues, asynchronous I/O, fewer flushes); an iothread shortens the way \
+         between them.",
+    )
 }
 
 pub(super) fn virtualization_share(subject: &Subject<'_>) -> Judgement {

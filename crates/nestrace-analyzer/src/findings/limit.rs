@@ -4,7 +4,7 @@ use super::clues::{DiskClues, HeldBackTimes, Pace, Rate};
 use super::subject::Subject;
 use super::{Case, Judgement, threshold};
 use crate::histogram::Dist;
-use crate::units::{percent, rate, share, time};
+use crate::units::{of, percent, share, size, time};
 
 /// Where requests are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,11 @@ fn even_pace(held: &HeldBackTimes) -> Option<Pace> {
     held.paces.into_iter().find(is_even)
 }
 
+/// Requests wait for a limit, QEMU's or a cgroup's, not for the device.
+pub(super) fn is_limited(subject: &Subject<'_>) -> bool {
+    subject.clues.and_then(limit).is_some()
+}
+
 /// A limit of QEMU's own lets requests wait where they would wait for a worker thread too.
 pub(super) fn is_limited_by_qemu(subject: &Subject<'_>) -> bool {
     let limit = subject.clues.and_then(limit);
@@ -99,11 +104,12 @@ pub(super) fn host_throttled(subject: &Subject<'_>) -> Judgement {
         ),
         explanation: format!(
             "Half of the requests wait {} or longer {what}, while for {} of the time nothing is under way for any of \
-             them. They come through at an even pace: {:.0} requests or {} in each second.",
+             them. They come through at an even pace: {} or {} in \
+             each second.",
             time(limit.waits.p50.unwrap_or(0)),
             percent(limit.nothing_under_way),
-            pace.requests.per_second,
-            rate(pace.bytes.per_second as u64, 1_000_000_000)
+            of(pace.requests.per_second.round() as u64, "request", "requests"),
+            size(pace.bytes.per_second.round() as u64)
         ),
         advice: vec![String::from(advice)],
         evidence: [

@@ -69,6 +69,16 @@ pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
     .fires()
 }
 
+/// What is upgraded no longer mounts as ext3, and a root file system that does not mount does not boot: the order of
+/// the steps is the advice.
+const EXT3_TO_EXT4: [&str; 2] = [
+    "ext3 writes block by block; ext4 and xfs send extents. ext3 is upgraded in place, which cannot be undone: \
+     afterwards it mounts as ext4 only. So first back it up, write ext4 for ext3 in /etc/fstab (of a root file system \
+     in `rootfstype=` of the kernel's command line too, and make the initramfs anew with ext4 in it).",
+    "Then unmount it (a root file system from a rescue system) and type `tune2fs -O extents,uninit_bg,dir_index DEV`, \
+     `e2fsck -fD DEV`. Files that are there keep their blocks; extents come with what is written anew.",
+];
+
 pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
     let device = subject.inside()?;
@@ -106,21 +116,23 @@ pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
     };
     let mut advice = vec![String::from(more_at_once)];
     if subject.mounts.iter().any(|mount| mount.fs_type == "ext3") {
-        advice.push(String::from(
-            "ext3 writes block by block; ext4 and xfs send extents. ext3 is upgraded in place, unmounted and backed \
-             up: `tune2fs -O extents,uninit_bg,dir_index DEV; e2fsck -fD DEV`. It cannot be undone.",
-        ));
+        advice.extend(EXT3_TO_EXT4.map(String::from));
     }
+    let few = match merged {
+        0 => String::from("none was merged"),
+        1 => String::from("only 1 was merged"),
+        n => format!("only {} were merged", count(n)),
+    };
     Case {
         title: format!(
             "{} of the guest's requests begin where the last one ended, and are not merged",
             percent(neighbours)
         ),
         explanation: format!(
-            "{} small requests follow each other on the disk, and only {} were merged, in the guest or in QEMU. Each \
-             goes the whole way to the host alone.",
+            "Of {} small requests {} begin where the one before ended, and {few}, in the guest or in QEMU. Each goes the \
+             whole way to the host alone.",
             count(queued),
-            count(merged)
+            percent(neighbours)
         ),
         advice,
         evidence: [

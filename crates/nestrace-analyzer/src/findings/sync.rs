@@ -2,7 +2,7 @@
 
 use super::subject::{Subject, journals};
 use super::{Case, Judgement, device, threshold};
-use crate::units::{count, percent, share, size, time};
+use crate::units::{count, of, percent, share, size, time};
 
 pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
     let chains = subject.followed()?;
@@ -27,10 +27,17 @@ pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
     }
     let mean = time(flush.sum / flush.n);
     Case {
-        title: format!("{} of the time is under {} flushes", percent(share), flush.n),
+        title: format!(
+            "{} of the time is under {}",
+            percent(share),
+            of(flush.n, "flush", "flushes")
+        ),
         explanation: format!(
-            "A flush of the guest takes {mean}. For its {qemu} flushes QEMU synced the image {host} times, each of which \
-             may make the host's file system commit its journal, and {device} flushes reached the device."
+            "A flush of the guest takes {mean}. For its {} QEMU synced the image {}, each of which may make the host's \
+             file system commit its journal, and {} reached the device.",
+            of(qemu, "flush", "flushes"),
+            of(host, "time", "times"),
+            of(device, "flush", "flushes")
         ),
         advice: vec![
             String::from("Sync less often in the guest, several changes at a time."),
@@ -79,12 +86,17 @@ pub(super) fn journal_on_journal(subject: &Subject<'_>) -> Judgement {
             percent(share)
         ),
         explanation: format!(
-            "The guest's file system writes its journal and flushes, {flushes} times. Each time the host's file \
-             system commits a journal of its own for the image's file: {} for each flush.",
+            "The guest's file system writes its journal and flushes, {}. Each time the host's file system commits a \
+             journal of its own for the image's file: {} for each flush.",
+            of(flushes, "time", "times"),
             size(per_flush)
         ),
         advice: vec![
-            String::from("A raw device or logical volume has no second journal; nor has an image on ext2."),
+            String::from(
+                "A raw device or logical volume has no second journal. Nor has an image on ext2, which takes a risk: after \
+                 a crash or a power failure ext2 has to be checked whole (`e2fsck`) before it is mounted, and metadata that \
+                 was not written yet is lost, the image's own with it.",
+            ),
             String::from(
                 "A preallocated image leaves the host's journal less to say; a longer commit interval (`commit=`) \
                  in the guest makes fewer flushes and loses more seconds in a crash.",

@@ -106,6 +106,9 @@ pub(super) const PACE: f64 = 0.1;
 
 /// `queue-idle`: part of the time in which the device did nothing while the guest waited.
 pub(super) const IDLE: f64 = 0.3;
+/// `queue-idle`: requests in flight, while there are any, from which on more of them are no advice: the device had
+/// some to choose from, and what holds them lies above it.
+pub(super) const DEEP: f64 = 4.0;
 /// The guest's bytes by its own count and by QEMU's differ by no more, where both were recorded throughout.
 pub(super) const THROUGHOUT: f64 = 0.95;
 /// `allocation-defeated`, `unmerged-small-requests`: the guest goes in sequence.
