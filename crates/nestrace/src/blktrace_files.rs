@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -42,7 +43,7 @@ pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Failure> {
         let file = input_file::open(path).map_err(|error| bad(path, error))?;
         let reader = Reader::new(file).map_err(|error| {
             bad(path, &error)
-                .hint("analyze takes a bundle (a directory NAME.nest) or blktrace's output")
+                .hint("a recording is a bundle (a directory NAME.nest) or blktrace's output")
         })?;
         readers.push(reader);
     }
@@ -59,8 +60,11 @@ pub fn files_of(name: &Path) -> Result<Vec<PathBuf>, Failure> {
         return Ok(beside.into_iter().map(|(_, path)| path).collect());
     }
     if !name.is_file() {
-        if name.exists() {
-            return Err(bad(name, "not a regular file"));
+        match name.metadata() {
+            Ok(_) => return Err(bad(name, "not a regular file")),
+            // A name that is there but leads nowhere: a link to itself, or through a folder that may not be read.
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(bad(name, error)),
+            Err(_) => {}
         }
         if name.extension().is_some_and(|it| it == EXTENSION) {
             return Err(bad(name, "there is no such bundle"));

@@ -24,7 +24,8 @@ use crate::{
     capture_analysis::{self, no_device},
     cli::AnalyzeArgs,
     device_number,
-    exit::{DONE, FAILURE, Failure, INPUT, LOST, USAGE, note, print},
+    exit::{DONE, Failure, INPUT, LOST, USAGE, note, print},
+    output_place,
     read_ahead::{ReadAhead, read_ahead},
 };
 
@@ -42,9 +43,7 @@ fn create(path: &Path, force: bool) -> Result<BufWriter<File>, Failure> {
         return Err(Failure::new(USAGE, format!("{} exists", path.display()))
             .hint("choose another name, or replace it with --force"));
     }
-    let file = File::create(path)
-        .map_err(|error| Failure::new(FAILURE, format!("write {}: {error}", path.display())))?;
-    Ok(BufWriter::with_capacity(1 << 16, file))
+    Ok(BufWriter::with_capacity(1 << 16, output_place::open(path)?))
 }
 
 impl Files {

@@ -15,8 +15,8 @@ use crate::{
 /// Reads both recordings, one after the other, and prints what differs.
 pub fn run(args: &CompareArgs) -> Result<u8, Failure> {
     output_place::check_all([args.report.as_ref()])?;
-    if let Some(file) = args.report.as_ref().filter(|_| !args.force) {
-        report_files::check_page(file)?;
+    if let Some(file) = &args.report {
+        report_files::check_page(file, args.force)?;
     }
     // Before anything long is done, and before anything else is said.
     for (which, input) in [("A", &args.a), ("B", &args.b)] {

@@ -1,11 +1,18 @@
 //! Where a result goes: looked at before anything long is done.
 
 use std::{
-    os::unix::fs::MetadataExt,
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
-use crate::exit::{Failure, USAGE};
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
+};
+
+use crate::exit::{FAILURE, Failure, USAGE};
 
 /// The folder in which `path` is to appear has to be there: a result in a folder whose name was mistyped is
 /// not found again.
@@ -51,6 +58,35 @@ pub fn is_same(a: &Path, b: &Path) -> bool {
         Some(folder.join(path.file_name()?))
     };
     a == b || place(a).is_some_and(|a| Some(a) == place(b))
+}
+
+/// Whether it is a FIFO, by its own name or through a link.
+pub fn is_fifo(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|there| there.file_type().is_fifo())
+}
+
+/// Opens a file to write it anew, or a device or pipe (`/dev/stdout`). It never waits: nobody may come to read
+/// from a FIFO, and then it is refused.
+pub fn open(path: &Path) -> Result<File, Failure> {
+    let failed = |error: &io::Error| match error.raw_os_error() {
+        Some(code) if code == Errno::ENXIO as i32 => {
+            let message = format!("{} is a FIFO that nobody reads from", path.display());
+            Failure::new(USAGE, message).hint("choose another name, or start its reader first")
+        }
+        _ => Failure::new(FAILURE, format!("write {}: {error}", path.display())),
+    };
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)
+        .map_err(|error| failed(&error))?;
+    // Opened, it may wait: a reader that is slower than the analysis is no error.
+    fcntl(&file, FcntlArg::F_SETFL(OFlag::empty()))
+        .map_err(|error| failed(&io::Error::from(error)))?;
+    Ok(file)
 }
 
 /// [`check`] of several, of which any may not have been asked for.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use nestrace_analyzer::Analysis;
@@ -13,6 +14,7 @@ use nestrace_report::{
 use crate::{
     cli::AnalyzeArgs,
     exit::{FAILURE, Failure, USAGE},
+    input_file, output_place,
 };
 
 /// What a report of ours has near its beginning.
@@ -22,13 +24,10 @@ const MARK: &str = ".nestrace-plots";
 
 /// Fails before a long recording is read, not after.
 pub fn check(args: &AnalyzeArgs) -> Result<(), Failure> {
-    if args.force {
-        return Ok(());
-    }
     if let Some(file) = &args.report {
-        check_page(file)?;
+        check_page(file, args.force)?;
     }
-    if let Some(folder) = &args.plots
+    if let Some(folder) = args.plots.as_ref().filter(|_| !args.force)
         && !may_fill(folder)
     {
         return Err(not_ours(
@@ -39,9 +38,14 @@ pub fn check(args: &AnalyzeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A page that is not ours is not replaced.
-pub fn check_page(file: &Path) -> Result<(), Failure> {
-    if may_replace(file) {
+/// A page that is not ours is replaced by force only. No force makes a file of a FIFO: to open one waits until
+/// somebody else does, maybe for ever.
+pub fn check_page(file: &Path, force: bool) -> Result<(), Failure> {
+    if output_place::is_fifo(file) {
+        let message = format!("{} is a FIFO, not a file", file.display());
+        return Err(Failure::new(USAGE, message).hint("choose another name"));
+    }
+    if force || may_replace(file) {
         return Ok(());
     }
     Err(not_ours(file, "is there and is no report of nestrace"))
@@ -52,10 +56,14 @@ fn not_ours(path: &Path, what: &str) -> Failure {
         .hint("choose another name, or replace it with --force")
 }
 
-/// Nothing is there, nothing is in it, or it is an older report.
+/// Nothing is there, nothing is in it, or it is an older report. A device (/dev/null) has nothing in it, and to
+/// read from one, a terminal say, waits.
 fn may_replace(file: &Path) -> bool {
+    if fs::metadata(file).is_ok_and(|there| there.file_type().is_char_device()) {
+        return true;
+    }
     let mut head = [0; 512];
-    match fs::File::open(file).and_then(|mut file| file.read(&mut head)) {
+    match input_file::open(file).and_then(|mut file| file.read(&mut head)) {
         Ok(n) => n == 0 || String::from_utf8_lossy(&head[..n]).contains(GENERATOR),
         Err(error) => error.kind() == ErrorKind::NotFound,
     }

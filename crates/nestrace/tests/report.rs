@@ -2,7 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
+
+/// Longer than any of these commands takes; one that waits for a reader waits for ever.
+const HANGS: Duration = Duration::from_secs(60);
 
 fn capture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/blktrace/ext4-mail-none-scsi/gt")
@@ -29,6 +35,81 @@ fn a_report_is_written_and_replaces_an_older_one() {
         let html = fs::read_to_string(&page).expect("the report");
         assert!(html.contains("How long do writes take") && html.ends_with("</html>\n"));
     }
+}
+
+/// The exit code and what stands on stderr, of a command that ends.
+fn in_time(words: &[&Path]) -> (Option<i32>, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nestrace"))
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start nestrace");
+    let begun = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        if begun.elapsed() > HANGS {
+            child.kill().expect("a child");
+            panic!("{words:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().expect("a child");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), stderr)
+}
+
+#[test]
+fn nothing_waits_for_the_reader_of_a_fifo() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (fifo, capture) = (folder.path().join("fifo"), capture());
+    mkfifo(&fifo, Mode::S_IRWXU).expect("a fifo");
+    let commands = [
+        "analyze CAPTURE --report FIFO",
+        "analyze CAPTURE --report FIFO --force",
+        "analyze CAPTURE --plots FIFO",
+        "analyze CAPTURE --format btt --per-io FIFO",
+        "analyze CAPTURE --format btt --iostat FIFO --force",
+        "compare CAPTURE CAPTURE --report FIFO",
+        "compare CAPTURE CAPTURE --report FIFO --force",
+    ];
+    for command in commands {
+        let words: Vec<&Path> = command
+            .split(' ')
+            .map(|word| match word {
+                "CAPTURE" => &*capture,
+                "FIFO" => &*fifo,
+                word => Path::new(word),
+            })
+            .collect();
+        let (code, stderr) = in_time(&words);
+        assert_eq!(code, Some(2), "{command}: {stderr}");
+        assert!(stderr.starts_with("nestrace: "), "{command}: {stderr}");
+    }
+}
+
+#[test]
+fn a_fifo_that_is_read_gets_the_whole_listing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    mkfifo(&at("fifo"), Mode::S_IRWXU).expect("a fifo");
+    let fifo = at("fifo");
+    let reader = std::thread::spawn(move || fs::read(fifo).expect("the listing"));
+    // The reader has to be there first, and nothing tells when it is but that opening succeeds.
+    let begun = Instant::now();
+    let (capture, fifo) = (capture(), at("fifo"));
+    let [analyze_word, format, btt, per_io] =
+        ["analyze", "--format", "btt", "--per-io"].map(Path::new);
+    loop {
+        match in_time(&[analyze_word, &capture, format, btt, per_io, &fifo]) {
+            (Some(0), _) => break,
+            (_, stderr) => assert!(begun.elapsed() < HANGS, "{stderr}"),
+        }
+    }
+    let listing = at("listing");
+    let output = analyze(&[format, btt, per_io, &listing]);
+    assert_eq!(output.status.code(), Some(0));
+    let (read, written) = (reader.join(), fs::read(&listing));
+    assert_eq!(read.expect("a reader"), written.expect("the listing"));
 }
 
 #[test]
