@@ -10,7 +10,7 @@ const SECTOR: f64 = 512.0;
 /// Part of the requests at each end that may lie outside of what is drawn.
 const FEW: f64 = 0.02;
 
-pub(super) fn plot(subject: &Subject<'_>, duration_ns: u64) -> Option<Plot> {
+pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
     let guest = subject
         .guest
         .and_then(|device| panel(device, subject.guest_name(), Hue::Guest));
@@ -18,7 +18,6 @@ pub(super) fn plot(subject: &Subject<'_>, duration_ns: u64) -> Option<Plot> {
         .host
         .and_then(|device| panel(device, subject.host_name(), Hue::Device));
     let panels: Vec<Panel> = guest.into_iter().chain(host).collect();
-    let duration_s = duration_ns as f64 / 1e9;
     let shown = |device: &Device| {
         let (shown, of) = (
             device.figures.addresses.len() as u64,
@@ -47,9 +46,9 @@ pub(super) fn plot(subject: &Subject<'_>, duration_ns: u64) -> Option<Plot> {
         id: format!("addresses-{}", subject.slug),
         subject: subject.name.clone(),
         question: String::from("Where on the disk does the I/O go, in the guest and on the host?"),
-        note: format!("Each point is a request at D: reads strong, writes pale. What is a line in one and a cloud in the other lost its order between them.{sampled}"),
+        note: format!("Each point is a request at D, or several that lie together: reads strong, writes pale. What is a line in one and a cloud in the other lost its order between them.{sampled}"),
         chart: Chart::Points(Points {
-            x: Axis::linear(format!("time ({} s)", duration_s.round()), Unit::Seconds),
+            x: Axis::linear("time", Unit::Seconds),
             panels,
         }),
     })

@@ -215,7 +215,7 @@ pub fn all(analysis: &Analysis) -> Vec<Plot> {
         plots.extend(over_time::plots(subject, analysis.trace.duration_ns));
         plots.extend(seeks::plot(subject));
         plots.extend(latency::wait(subject));
-        plots.extend(addresses::plot(subject, analysis.trace.duration_ns));
+        plots.extend(addresses::plot(subject));
         plots.extend(merges::plot(subject));
     }
     plots.retain(|plot| plot.chart.n_values() > 0);

@@ -52,7 +52,7 @@ pub(super) fn plot(subjects: &[Subject<'_>]) -> Option<Plot> {
     let is_estimated = subjects.iter().any(|subject| subject.verdict.is_some());
     let note = match (is_followed, is_estimated) {
         (true, _) => {
-            "Each bar is the whole latency of the guest's I/O from queueing to completion. Of two shades of a colour the stronger is the way down, the paler the way back."
+            "Each bar is the whole latency of the guest's I/O from queueing to completion. Of the shades of a colour the strongest is the way down, the palest the way back, and one between them what passes between two steps of the layer beneath."
         }
         (false, true) => {
             "Each bar is the whole time of QEMU's requests, split by what was under way on the host at the same time: an estimate."

@@ -1,5 +1,7 @@
 //! Panels of points above each other.
 
+use std::collections::BTreeSet;
+
 use super::field::{EDGE, Field, TEXT};
 use super::surface::{Align, Surface};
 use crate::plots::axis::{Axis, Scale, Unit};
@@ -77,16 +79,32 @@ fn marks(panel: &Panel, field: &Field, (x, y): (&Scale, &Scale), surface: &mut d
     } else {
         MOST.1
     };
-    let right = if surface.size().0 < NARROW { 1.0 } else { 2.0 };
+    let side = if surface.size().0 < NARROW { 2.0 } else { 3.0 };
     let every = panel.points.len().div_ceil(most).max(1);
-    // Reads last: there are often fewer of them.
-    for wanted in [true, false] {
-        let alpha = if wanted { 0.5 } else { 1.0 };
+    let cell = |(a, b): (f32, f32)| ((a / side).round() as i32, (b / side).round() as i32);
+    let cells = |wanted: bool| -> BTreeSet<(i32, i32)> {
         let kept = panel.points.iter().step_by(every);
-        for (a, b, _) in kept.filter(|(.., is_write)| *is_write == wanted) {
-            let (a, b) = (field.x(x, *a), field.y(y, *b));
-            let (from, to) = ((a - 1.0, b - 1.0), (a + right, b + right));
-            surface.rect(from, to, panel.hue.colour(), alpha);
+        let kept = kept.filter(|(.., is_write)| *is_write == wanted);
+        kept.map(|(a, b, _)| cell((field.x(x, *a), field.y(y, *b))))
+            .collect()
+    };
+    // Each place is drawn once: pale marks that lay on each other would look like strong ones. Where both were, it is
+    // a read's: there are often fewer of them.
+    let reads = cells(false);
+    let writes = cells(true);
+    for (marks, alpha) in [
+        (writes.difference(&reads).collect(), 0.45),
+        (reads.iter().collect::<Vec<_>>(), 1.0),
+    ] {
+        for (a, b) in marks {
+            let (a, b) = (*a as f32 * side, *b as f32 * side);
+            let from = (a - side / 2.0, b - side / 2.0);
+            surface.rect(
+                from,
+                (from.0 + side, from.1 + side),
+                panel.hue.colour(),
+                alpha,
+            );
         }
     }
 }
