@@ -13,6 +13,12 @@ pub fn bar(share: f64, width: usize) -> String {
     text
 }
 
+/// Whether a letter is a part of a bar.
+pub(crate) const fn is_bar(letter: char) -> bool {
+    // A block of eight eighths down to one.
+    matches!(letter, '█'..='▏')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

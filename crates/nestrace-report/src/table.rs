@@ -26,6 +26,18 @@ impl Table {
         self.rows.len() < 2
     }
 
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> &[String] {
+        self.rows.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// The rows beneath the header.
+    #[must_use]
+    pub fn rows(&self) -> &[Vec<String>] {
+        self.rows.get(1..).unwrap_or_default()
+    }
+
     /// The lines, each with two spaces in front. Names too long for `width` are cut in the middle.
     #[must_use]
     pub fn lines(&self, width: usize) -> Vec<String> {

@@ -1,12 +1,19 @@
-//! The table of block devices.
+//! The table of block devices, and folded beneath it who used them and what QEMU and the images made of it.
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::Device;
 
 use super::MOST_LINES;
 use super::page::Page;
+use crate::table::Table;
+use crate::text::amplification::{MADE_OF_IT, layers};
 use crate::text::device_name;
-use crate::text::devices::beyond_data;
+use crate::text::devices::{
+    NO_PATHS, WHAT_FILES, WHO_IN_GUEST, WHO_USED, beyond_data, depth, files_table, users_table,
+};
+use crate::text::guests::{
+    AS_QEMU_ACCOUNTS, IMAGE_FILES, done_to, on_what, qemu_table, used_images,
+};
 use crate::units::{count, percent, size, time};
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
@@ -44,7 +51,34 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
             ),
         );
     }
+    beneath(analysis, page);
     page.end_section();
+}
+
+/// What the text has beside the devices: whose their I/O was, and what QEMU and the images made of it.
+fn beneath(analysis: &Analysis, page: &mut Page) {
+    let of_side = |side: &str| -> Vec<&Device> {
+        let devices = analysis.devices.iter().filter(|it| it.side == side);
+        devices.take(MOST_LINES).collect()
+    };
+    for (title, side) in [(WHO_USED, "host"), (WHO_IN_GUEST, "guest")] {
+        page.folded(title, &users_table(&of_side(side), None), &[]);
+    }
+    let files = files_table(&of_side("guest"), None);
+    let how = [NO_PATHS.to_owned()];
+    let how = if files.is_empty() { &[][..] } else { &how };
+    page.folded(WHAT_FILES, &files, how);
+    let (table, remarks) = qemu_table(analysis, None);
+    page.folded(&format!("Requests, {AS_QEMU_ACCOUNTS}"), &table, &remarks);
+    let images = used_images(analysis);
+    let said: Vec<String> = images
+        .iter()
+        .take(MOST_LINES)
+        .map(|image| format!("{} ({}): {}", image.path, on_what(image), done_to(image)))
+        .collect();
+    page.folded(IMAGE_FILES, &Table::default(), &said);
+    let (table, remarks) = layers(analysis, None);
+    page.folded(MADE_OF_IT, &table, &remarks);
 }
 
 fn row(device: &Device) -> Vec<String> {
@@ -64,7 +98,7 @@ fn row(device: &Device) -> Vec<String> {
         value(latency.q2c.and_then(|dist| dist.p99)),
         value(latency.d2c.and_then(|dist| dist.mean)),
         value(latency.d2c.and_then(|dist| dist.p99)),
-        format!("{:.1}", device.queue_depth.mean),
+        depth(device.queue_depth.mean),
         percent(device.queue_depth.busy_share),
         sequential.map_or_else(|| String::from("–"), percent),
     ]

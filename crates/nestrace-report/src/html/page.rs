@@ -3,6 +3,7 @@
 use nestrace_trace::is_printable;
 
 use super::super::plots::Hue;
+use crate::table::Table;
 
 /// What the page looks like.
 const STYLE: &str = include_str!("style.css");
@@ -66,6 +67,23 @@ impl Page {
             self.raw(&format!("<tr>{cells}</tr>"));
         }
         self.raw("</tbody></table></div>");
+    }
+
+    /// A table of the text's, folded, with what else is to be said of it.
+    pub(super) fn folded(&mut self, title: &str, table: &Table, remarks: &[String]) {
+        if table.is_empty() && remarks.is_empty() {
+            return;
+        }
+        self.raw("<details>");
+        self.element("summary", title);
+        if !table.is_empty() {
+            let head: Vec<&str> = table.header().iter().map(String::as_str).collect();
+            self.table(&head, table.rows());
+        }
+        remarks
+            .iter()
+            .for_each(|it| self.element("p class=note", it));
+        self.raw("</details>");
     }
 
     pub(super) fn finish(mut self) -> String {

@@ -10,8 +10,21 @@ use crate::units::{count, percent, share, size};
 /// Less of the host's bytes than this is not worth a line.
 const NOTABLE: f64 = 0.005;
 
+/// What the table is called.
+pub(crate) const MADE_OF_IT: &str = "What each layer made of what was asked for";
+
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
-    let only = only_guest(analysis);
+    let (table, remarks) = layers(analysis, only_guest(analysis));
+    if !table.is_empty() {
+        page.section(MADE_OF_IT);
+        page.table(&table);
+        remarks.iter().for_each(|line| page.paragraph(line));
+    }
+}
+
+/// Bytes and flushes of each layer for each disk, and what besides data the host moved. Of the only guest the
+/// name is left out.
+pub(crate) fn layers(analysis: &Analysis, only: Option<&str>) -> (Table, Vec<String>) {
     let mut table = Table::new(&["disk", "", "asked", "file I/O", "host", "device"]);
     let mut remarks = Vec::new();
     for disk in &analysis.amplification {
@@ -37,12 +50,7 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
         }
         remarks.extend(classes(disk, &disk_name(guest, Some(&disk.disk))));
     }
-    if table.is_empty() {
-        return;
-    }
-    page.section("What each layer made of what was asked for");
-    page.table(&table);
-    remarks.iter().for_each(|line| page.paragraph(line));
+    (table, remarks)
 }
 
 fn flushed(disk: &Amplification) -> bool {

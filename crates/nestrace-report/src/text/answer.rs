@@ -58,7 +58,9 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     let busiest = devices
         .iter()
         .max_by(|a, b| a.busy_share.total_cmp(&b.busy_share));
-    sentences.extend(busiest.map(of_device));
+    let guests =
+        !analysis.images.is_empty() || !analysis.qemu.is_empty() || !analysis.chains.is_empty();
+    sentences.extend(busiest.map(|device| of_device(device, guests)));
     let more = |n: usize, one: &str, many: &str| {
         let n = n.saturating_sub(1) as u64;
         (n > 0).then(|| of(n, &format!("more {one}"), &format!("more {many}")))
@@ -204,7 +206,8 @@ fn in_words(chains: &Chains, part: &'static str) -> &'static str {
     }
 }
 
-fn of_device(device: &DeviceVerdict) -> String {
+/// How busy a device was, and for whom. A capture of one machine has no guests, so nobody there is "others".
+fn of_device(device: &DeviceVerdict, guests: bool) -> String {
     let mut text = format!(
         "{} was busy {} of the time",
         device.device,
@@ -217,7 +220,10 @@ fn of_device(device: &DeviceVerdict) -> String {
             percent(device.file_system_share)
         ));
     }
-    if device.others_share >= ALONE {
+    if !guests {
+        let most = device.largest_other.as_ref();
+        parts.extend(most.map(|name| format!("most of it for {name}")));
+    } else if device.others_share >= ALONE {
         let most = device
             .largest_other
             .as_ref()
@@ -231,7 +237,10 @@ fn of_device(device: &DeviceVerdict) -> String {
             "besides the recorded guests hardly anybody used it",
         ));
     }
-    text.push_str(&format!("; {}.", parts.join(", ")));
+    if !parts.is_empty() {
+        text.push_str(&format!("; {}", parts.join(", ")));
+    }
+    text.push('.');
     text
 }
 

@@ -4,8 +4,10 @@
 use nestrace_analyzer::analysis::{Chains, Clock, Segment};
 use nestrace_analyzer::{Analysis, Dist};
 
+use super::colour::Colour;
 use super::{Page, disk_name, reason};
-use crate::bar::bar;
+use crate::bar::{bar, is_bar};
+use crate::plots::segment_hue;
 use crate::table::{Table, shorten};
 use crate::units::{count, of, percent, share, size, time};
 
@@ -53,7 +55,7 @@ fn disk(chains: &Chains, page: &mut Page) {
     ] {
         if latency.n > 0 {
             page.line("");
-            page.table(&table(operation, segments, latency));
+            coloured(&table(operation, segments, latency), page);
         }
     }
     let remarks = remarks(chains);
@@ -103,6 +105,18 @@ fn table(operation: &str, segments: &[Segment], latency: Dist) -> Table {
         String::new(),
     ]);
     table
+}
+
+/// The table with each bar in the colour of its layer.
+fn coloured(table: &Table, page: &mut Page) {
+    let header = std::iter::once("");
+    let names = table.rows().iter().flat_map(|row| row.first());
+    let names = header.chain(names.map(String::as_str));
+    for (line, name) in table.lines(page.options.width).iter().zip(names) {
+        // Bars stand at the end, and nothing else has their letters.
+        let begin = line.trim_end_matches(is_bar).len();
+        page.painted_line(line, begin..line.len(), Colour::of_layer(segment_hue(name)));
+    }
 }
 
 /// How many bios were followed, and why the others were not.

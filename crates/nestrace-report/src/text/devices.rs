@@ -7,8 +7,16 @@ use super::{Page, device_name, disk_name, only_guest};
 use crate::table::{Table, shorten};
 use crate::units::{count, of, percent, rate, size, time};
 
-/// Processes listed for a device, beside guests, file system and loop devices.
+/// Processes listed for a device, beside guests, file system and loop devices; a last line has the others.
 const MAX_PROCESSES: usize = 3;
+/// Files listed for a guest's disk; `--format json` has more.
+const MAX_FILES: usize = 5;
+/// What the table of files is called, and how to read it.
+pub(crate) const WHAT_FILES: &str = "Files with most time in the guest's block layer";
+pub(crate) const NO_PATHS: &str = "(time: summed from queued to completed, share: of all bios with data; in the guest `find MOUNT -xdev -inum N` gives the path)";
+/// What the tables of users are called.
+pub(crate) const WHO_USED: &str = "Who used them";
+pub(crate) const WHO_IN_GUEST: &str = "Who queued it in the guest";
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     let of_side = |side: &str| -> Vec<&Device> {
@@ -19,7 +27,7 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     if !host.is_empty() {
         page.section("Block devices of the host");
         devices(&host, analysis, page);
-        users(&host, analysis, page);
+        users(WHO_USED, &host, analysis, page);
     }
     if !guests.is_empty() {
         match only_guest(analysis) {
@@ -27,6 +35,13 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
             None => page.section("The disks from inside the guests"),
         }
         devices(&guests, analysis, page);
+        users(WHO_IN_GUEST, &guests, analysis, page);
+        let table = files_table(&guests, only_guest(analysis));
+        if !table.is_empty() {
+            page.section(WHAT_FILES);
+            page.table(&table);
+            page.paragraph(NO_PATHS);
+        }
     }
 }
 
@@ -83,7 +98,8 @@ pub(crate) fn beyond_data(device: &Device, only: Option<&str>) -> Option<String>
     ))
 }
 
-fn depth(mean: f64) -> String {
+/// A mean depth: what is not idle is never 0.
+pub(crate) fn depth(mean: f64) -> String {
     if mean > 0.0 && mean < 0.05 {
         return String::from("< 0.1");
     }
@@ -137,7 +153,17 @@ fn remarks(device: &Device) -> Vec<String> {
     also
 }
 
-fn users(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
+fn users(title: &str, devices: &[&Device], analysis: &Analysis, page: &mut Page) {
+    let table = users_table(devices, only_guest(analysis));
+    if !table.is_empty() {
+        page.section(title);
+        page.table(&table);
+    }
+}
+
+/// Whose I/O a device did: of a host's device guests' images, the file system and processes; of a guest's disk what
+/// runs in the guest. Nobody is left out: processes beyond the largest share a line.
+pub(crate) fn users_table(devices: &[&Device], only_guest: Option<&str>) -> Table {
     let mut table = Table::new(&[
         "whose I/O",
         "on",
@@ -147,16 +173,29 @@ fn users(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
         "share",
     ]);
     for device in devices {
-        let Some(users) = &device.users else { continue };
-        let mut processes = 0;
-        for user in users {
-            processes += usize::from(user.kind == "process");
-            if user.kind == "process" && processes > MAX_PROCESSES {
-                continue;
-            }
+        let users = device.users.iter().flatten();
+        let (processes, others): (Vec<&User>, Vec<&User>) =
+            users.partition(|user| user.kind == "process");
+        let (largest, rest) = processes.split_at(processes.len().min(MAX_PROCESSES));
+        // A line for one process is no longer than one that says there is one more.
+        let (largest, rest) = match rest {
+            [_] => (processes.as_slice(), &[][..]),
+            rest => (largest, rest),
+        };
+        let mut shown: Vec<(String, User)> = others
+            .into_iter()
+            .chain(largest.iter().copied())
+            .map(|user| (user_name(user, device, only_guest), user.clone()))
+            .collect();
+        shown.sort_by_key(|(_, user)| std::cmp::Reverse((user.device_ns, user.bytes)));
+        if !rest.is_empty() {
+            let name = of(rest.len() as u64, "more process", "more processes");
+            shown.push((name, sum(rest)));
+        }
+        for (name, user) in shown {
             table.row(vec![
-                user_name(user, only_guest(analysis).is_some()),
-                device.name.clone(),
+                name,
+                device_name(device, only_guest),
                 count(user.requests),
                 size(user.bytes),
                 time(user.device_ns),
@@ -164,13 +203,41 @@ fn users(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
             ]);
         }
     }
-    if !table.is_empty() {
-        page.section("Who used them");
-        page.table(&table);
-    }
+    table
 }
 
-fn user_name(user: &User, one_guest: bool) -> String {
+/// The files whose data a guest's disks moved: by inode, since nothing in a recording tells paths.
+pub(crate) fn files_table(devices: &[&Device], only_guest: Option<&str>) -> Table {
+    let mut table = Table::new(&["file", "on", "bios", "read", "written", "time", "share"]);
+    for device in devices {
+        let files = device.files.iter().flatten();
+        for file in files.take(MAX_FILES) {
+            table.row(vec![
+                format!("inode {} on {}", file.inode, file.mount_point),
+                device_name(device, only_guest),
+                count(file.bios),
+                size(file.bytes.read),
+                size(file.bytes.write),
+                time(file.q2c_ns),
+                percent(file.share),
+            ]);
+        }
+    }
+    table
+}
+
+/// Several users as one.
+fn sum(users: &[&User]) -> User {
+    users.iter().fold(User::default(), |mut all, user| {
+        all.requests = all.requests.saturating_add(user.requests);
+        all.bytes = all.bytes.saturating_add(user.bytes);
+        all.device_ns = all.device_ns.saturating_add(user.device_ns);
+        all.share += user.share;
+        all
+    })
+}
+
+fn user_name(user: &User, device: &Device, only_guest: Option<&str>) -> String {
     let name = user.name.as_deref().unwrap_or("unknown");
     match user.kind {
         "image" => format!(
@@ -178,12 +245,14 @@ fn user_name(user: &User, one_guest: bool) -> String {
             disk_name(
                 user.guest
                     .as_deref()
-                    .filter(|_| !one_guest)
+                    .filter(|_| only_guest.is_none())
                     .unwrap_or_default(),
                 user.disk.as_deref()
             )
         ),
         "guest" => format!("{} (other files)", user.guest.as_deref().unwrap_or(name)),
+        // In a guest it is told from data by what the bio carries, and on the host it is everybody's.
+        "file_system" if device.guest.is_some() => String::from("file system (journal, metadata)"),
         "file_system" => String::from("file system (shared)"),
         "loop" => format!("file beneath {name}"),
         _ => user

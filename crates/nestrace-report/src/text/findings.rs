@@ -3,6 +3,7 @@
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Finding, Severity};
 
+use super::colour::Colour;
 use super::{Page, disk_name, only_guest};
 use crate::table::wrap;
 use crate::units::of;
@@ -75,10 +76,10 @@ fn one(finding: &Finding, disk: &str, page: &mut Page) {
         Severity::Low => "low",
         Severity::Info => "to know",
     };
-    page.paragraph(&format!(
-        "{disk}: {} ({severity}, {})",
-        finding.title, finding.id
-    ));
+    let text = format!("{disk}: {} ({severity}, {})", finding.title, finding.id);
+    // The last word of it, which no break of the line can tear.
+    let word = severity.rsplit(' ').next().unwrap_or(severity);
+    page.marked_paragraph(&text, word, Colour::of_severity(finding.severity));
     let width = page.options.width;
     let mut indented = |text: &str| {
         for line in wrap(text, width, INDENT) {

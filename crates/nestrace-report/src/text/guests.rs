@@ -1,10 +1,17 @@
 //! The tables of QEMU's requests and of the image files.
 
+use nestrace_analyzer::analysis::Image;
 use nestrace_analyzer::{Analysis, Dist};
 
 use super::{Page, disk_name, only_guest};
 use crate::table::{Table, shorten};
 use crate::units::{count, of, size, time};
+
+/// What the table of QEMU's requests shows.
+pub(crate) const AS_QEMU_ACCOUNTS: &str = "as QEMU accounts them (mean latency, worst p99)";
+/// What is told of the images.
+pub(crate) const IMAGE_FILES: &str =
+    "Image files: QEMU's file I/O, and what reached the first device";
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     qemu(analysis, page);
@@ -16,27 +23,36 @@ fn mean(dist: Dist) -> String {
 }
 
 fn qemu(analysis: &Analysis, page: &mut Page) {
+    let only = only_guest(analysis);
+    let (table, remarks) = qemu_table(analysis, only);
+    if !table.is_empty() || !remarks.is_empty() {
+        let whose = shorten(only.unwrap_or("the guests"), 18);
+        page.section(&format!("Requests of {whose}, {AS_QEMU_ACCOUNTS}"));
+        page.table(&table);
+        remarks.iter().for_each(|line| page.paragraph(line));
+    }
+}
+
+/// QEMU's requests of each disk, and what the table has no column for. Of the only guest the name is left out.
+pub(crate) fn qemu_table(analysis: &Analysis, only: Option<&str>) -> (Table, Vec<String>) {
     let mut table = Table::new(&[
         "disk", "reads", "writes", "flushes", "merged", "read", "write", "flush", "p99",
     ]);
-    let only = only_guest(analysis);
     let mut remarks = Vec::new();
     for disk in &analysis.qemu {
         let guest = only.map_or(disk.guest.as_str(), |_| "");
         let name = disk_name(guest, disk.disk.as_deref());
         if disk.failed + disk.invalid > 0 {
-            remarks.push(format!(
-                "{name}: {}",
-                of(
-                    disk.failed + disk.invalid,
-                    "request failed",
-                    "requests failed"
-                )
-            ));
+            let failed = of(
+                disk.failed + disk.invalid,
+                "request failed",
+                "requests failed",
+            );
+            remarks.push(format!("{name}: {failed}."));
         }
         if disk.discards > 0 {
             remarks.push(format!(
-                "{name}: {} ({})",
+                "{name}: {} ({}).",
                 of(disk.discards, "discard", "discards"),
                 bytes_and_time(disk.discards, disk.bytes.discard, disk.latency_ns.discard)
             ));
@@ -61,16 +77,7 @@ fn qemu(analysis: &Analysis, page: &mut Page) {
             p99.map_or_else(|| String::from("–"), time),
         ]);
     }
-    if !table.is_empty() || !remarks.is_empty() {
-        let whose = shorten(only.unwrap_or("the guests"), 18);
-        page.section(&format!(
-            "Requests of {whose}, as QEMU accounts them (mean latency, worst p99)"
-        ));
-        page.table(&table);
-        remarks
-            .iter()
-            .for_each(|line| page.paragraph(&format!("{line}.")));
-    }
+    (table, remarks)
 }
 
 /// `9.81 MiB in all, 625 µs each`: the bytes of all of them, the mean time of one.
@@ -85,91 +92,82 @@ fn each(n: u64) -> &'static str {
 }
 
 fn images(analysis: &Analysis, page: &mut Page) {
-    let used: Vec<_> = analysis
-        .images
-        .iter()
-        .filter(|image| {
-            let files = image
-                .file_io
-                .as_ref()
-                .is_some_and(|io| io.reads + io.writes + io.syncs + io.failed > 0);
-            files
-                || image
-                    .host_bytes
-                    .is_some_and(|bytes| bytes.read + bytes.write > 0)
-        })
-        .collect();
-    if used.is_empty() {
+    let images = used_images(analysis);
+    if images.is_empty() {
         return;
     }
-    page.section("Image files: QEMU's file I/O, and what reached the first device");
-    for image in used {
-        let place = image
-            .fs_type
-            .as_deref()
-            .map_or_else(String::new, |fs| format!(" on {fs}"));
+    page.section(IMAGE_FILES);
+    for image in images {
         let path = shorten(&image.path, page.options.width.saturating_sub(30));
-        page.line(&format!("  {path} ({}{place})", image.format));
-        let mut facts = Vec::new();
-        if let Some(io) = &image.file_io {
-            let data = |n: u64, one: &str, many: &str, bytes: u64, latency: Dist| {
-                (n > 0).then(|| {
-                    format!(
-                        "{} ({})",
-                        of(n, one, many),
-                        bytes_and_time(n, bytes, latency)
-                    )
-                })
-            };
-            facts.extend(data(
-                io.reads,
-                "read",
-                "reads",
-                io.bytes.read,
-                io.latency_ns.read,
-            ));
-            facts.extend(data(
-                io.writes,
-                "write",
-                "writes",
-                io.bytes.write,
-                io.latency_ns.write,
-            ));
-            if io.syncs > 0 {
-                facts.push(format!(
-                    "{} ({}{})",
-                    of(io.syncs, "sync", "syncs"),
-                    mean(io.latency_ns.sync),
-                    each(io.syncs)
-                ));
-            }
-            if io.dsync > 0 {
-                facts.push(format!("{} with DSYNC", of(io.dsync, "write", "writes")));
-            }
-            if io.failed > 0 {
-                facts.push(of(io.failed, "call failed", "calls failed"));
-            }
-            if io.buffered_fallback > 0 {
-                facts.push(format!(
-                    "O_DIRECT fell back to the page cache: {} ({})",
-                    of(io.buffered_fallback, "bio", "bios"),
-                    size(io.buffered_fallback_bytes)
-                ));
-            }
-        }
-        if let Some(bytes) = image.host_bytes {
-            facts.push(format!(
-                "to the device {} read, {} written",
-                size(bytes.read),
-                size(bytes.write)
-            ));
-        }
-        for line in crate::table::wrap(
-            &format!("{}.", facts.join("; ")),
-            page.options.width,
-            "    ",
-        ) {
+        page.line(&format!("  {path} ({})", on_what(image)));
+        for line in crate::table::wrap(&done_to(image), page.options.width, "    ") {
             page.line(&line);
         }
     }
+}
+
+/// Images to which something was done.
+pub(crate) fn used_images(analysis: &Analysis) -> Vec<&Image> {
+    let used = |image: &&Image| {
+        let files = image
+            .file_io
+            .as_ref()
+            .is_some_and(|io| io.reads + io.writes + io.syncs + io.failed > 0);
+        let bytes = image.host_bytes;
+        files || bytes.is_some_and(|bytes| bytes.read + bytes.write > 0)
+    };
+    analysis.images.iter().filter(used).collect()
+}
+
+/// `qcow2 on xfs`.
+pub(crate) fn on_what(image: &Image) -> String {
+    match &image.fs_type {
+        Some(fs) => format!("{} on {fs}", image.format),
+        None => image.format.clone(),
+    }
+}
+
+/// What QEMU did to the file, and what of it reached the device.
+pub(crate) fn done_to(image: &Image) -> String {
+    let mut facts = Vec::new();
+    if let Some(io) = &image.file_io {
+        let mut data = |n: u64, one: &str, many: &str, bytes: u64, latency: Dist| {
+            if n > 0 {
+                let (n_of, rest) = (of(n, one, many), bytes_and_time(n, bytes, latency));
+                facts.push(format!("{n_of} ({rest})"));
+            }
+        };
+        let (bytes, latency) = (io.bytes, &io.latency_ns);
+        data(io.reads, "read", "reads", bytes.read, latency.read);
+        data(io.writes, "write", "writes", bytes.write, latency.write);
+        if io.syncs > 0 {
+            facts.push(format!(
+                "{} ({}{})",
+                of(io.syncs, "sync", "syncs"),
+                mean(io.latency_ns.sync),
+                each(io.syncs)
+            ));
+        }
+        if io.dsync > 0 {
+            facts.push(format!("{} with DSYNC", of(io.dsync, "write", "writes")));
+        }
+        if io.failed > 0 {
+            facts.push(of(io.failed, "call failed", "calls failed"));
+        }
+        if io.buffered_fallback > 0 {
+            facts.push(format!(
+                "O_DIRECT fell back to the page cache: {} ({})",
+                of(io.buffered_fallback, "bio", "bios"),
+                size(io.buffered_fallback_bytes)
+            ));
+        }
+    }
+    if let Some(bytes) = image.host_bytes {
+        facts.push(format!(
+            "to the device {} read, {} written",
+            size(bytes.read),
+            size(bytes.write)
+        ));
+    }
+    format!("{}.", facts.join("; "))
 }

@@ -1,19 +1,23 @@
 //! The text of `nestrace analyze`: the answer first, then the numbers it rests on, then what is
 //! missing and what to type next.
 
-mod amplification;
+pub(crate) mod amplification;
 pub(crate) mod answer;
 pub(crate) mod chains;
+mod colour;
 pub mod compare;
 pub(crate) mod devices;
 pub(crate) mod findings;
 pub(crate) mod gaps;
-mod guests;
+pub(crate) mod guests;
 mod stories;
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::Device;
 use nestrace_trace::printable;
+use std::ops::Range;
+
+use colour::Colour;
 
 use crate::table::{Table, wrap};
 use crate::units;
@@ -23,7 +27,7 @@ use crate::units;
 pub struct TextOptions {
     /// Columns.
     pub width: usize,
-    /// Bold headings for a terminal.
+    /// Bold headings, coloured bars and severities for a terminal.
     pub colour: bool,
 }
 
@@ -86,7 +90,8 @@ impl Page {
         self.text.push('\n');
         if self.options.colour {
             let title = printable(title);
-            self.text.push_str(&format!("\x1b[1m{title}\x1b[0m\n"));
+            self.text.push_str(&Colour::Bold.paint(&title));
+            self.text.push('\n');
         } else {
             self.line(title);
         }
@@ -95,6 +100,35 @@ impl Page {
     fn paragraph(&mut self, text: &str) {
         for line in wrap(text, self.options.width, "  ") {
             self.line(&line);
+        }
+    }
+
+    /// A paragraph in which the last `word` has a colour.
+    fn marked_paragraph(&mut self, text: &str, word: &str, colour: Colour) {
+        let lines = wrap(text, self.options.width, "  ");
+        let last = lines.iter().rposition(|line| line.contains(word));
+        for (number, line) in lines.iter().enumerate() {
+            match line.rfind(word).filter(|_| last == Some(number)) {
+                Some(at) => self.painted_line(line, at..at + word.len(), colour),
+                None => self.line(line),
+            }
+        }
+    }
+
+    /// A line of which a part has a colour.
+    fn painted_line(&mut self, line: &str, part: Range<usize>, colour: Colour) {
+        let line = line.trim_end();
+        let pieces = (self.options.colour && !part.is_empty())
+            .then(|| line.get(..part.start).zip(line.get(part.clone())))
+            .flatten()
+            .zip(line.get(part.end..));
+        match pieces {
+            Some(((before, part), after)) => {
+                let (before, after) = (printable(before), printable(after));
+                let part = colour.paint(&printable(part));
+                self.text.push_str(&format!("{before}{part}{after}\n"));
+            }
+            None => self.line(line),
         }
     }
 
@@ -112,10 +146,12 @@ pub(crate) fn facts(analysis: &Analysis) -> String {
         .sources
         .first()
         .and_then(|source| source.kernel.as_deref());
-    let mut facts = vec![
-        units::time(trace.duration_ns),
-        units::of(trace.events, "event", "events"),
-    ];
+    let events = units::of(trace.events, "event", "events");
+    let mut facts = vec![units::time(trace.duration_ns)];
+    facts.push(match trace.is_stretch {
+        true => format!("{events} in the whole recording"),
+        false => events,
+    });
     facts.push(if trace.lost == 0 {
         String::from("none lost")
     } else {

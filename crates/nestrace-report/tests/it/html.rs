@@ -232,3 +232,50 @@ fn an_empty_recording_has_a_report_without_plots() {
     let report = html::render(&analysis).expect("a report");
     assert!(report.contains("No I/O was recorded") && !report.contains("<figure"));
 }
+
+/// What the text tells, the page has too, folded.
+#[test]
+fn the_page_says_no_less_than_the_text() {
+    let page = html::render(&followed()).expect("drawn");
+    for title in [
+        "Who used them",
+        "Who queued it in the guest",
+        "as QEMU accounts them",
+        "Image files: QEMU",
+        "What each layer made of what was asked for",
+    ] {
+        let summary = page.split("<summary>").any(|rest| {
+            rest.split("</summary>")
+                .next()
+                .is_some_and(|it| it.contains(title))
+        });
+        assert!(summary, "{title}");
+    }
+    assert!(page.contains("<td>&lt; 0.1</td>"), "a depth that is not 0");
+}
+
+/// Pale marks that lie on each other would look like strong ones.
+#[test]
+fn points_that_lie_together_are_drawn_once() {
+    let plots = plots::all(&followed());
+    let drawn = |places: &[(f64, bool)]| {
+        let mut plot = plot(&plots, "addresses").clone();
+        let Chart::Points(points) = &mut plot.chart else {
+            panic!("addresses are points");
+        };
+        for panel in &mut points.panels {
+            let middle = (panel.range.0 + panel.range.1) / 2.0;
+            panel.points = places
+                .iter()
+                .map(|(at_s, is_write)| (*at_s, middle, *is_write))
+                .collect();
+        }
+        svg(&plot, &Frame::FILE).expect("drawn")
+    };
+    let (write, read, far) = ((1.0, true), (1.0, false), (2.0, true));
+    let once = drawn(&[write, far]);
+    assert_eq!(drawn(&[write, write, far, write]), once);
+    let of_read = drawn(&[read, far]);
+    assert_eq!(drawn(&[write, read, far]), of_read);
+    assert_ne!(once, of_read);
+}

@@ -1,7 +1,9 @@
 //! The text and the JSON of a synthetic recording with a bit of everything.
 
 use crate::notation;
+use crate::two_sides::{self, Streams, VM1, VM2, WAY};
 
+use nestrace_analyzer::analysis::{Severity, User};
 use nestrace_analyzer::{Analysis, Analyzer, Options};
 use nestrace_report::{json, text};
 use nestrace_trace::manifest::{
@@ -229,10 +231,116 @@ fn names_cannot_write_on_the_terminal() {
     for said in ["(most: \u{fffd}]0;x\u{fffd}).", "\u{fffd}]0;x\u{fffd} [61]"] {
         assert!(words.join(" ").contains(said), "{text:?}");
     }
-    let codes = ["\u{1b}[1m", "\u{1b}[0m"];
-    let text = text::render(&analysis, &colour);
-    let plain = codes.iter().fold(text, |text, code| text.replace(code, ""));
+    let plain = without_colours(&text::render(&analysis, &colour));
     assert!(!plain.contains(strange), "{plain:?}");
+}
+
+/// Takes out the colours that we write, and nothing else.
+fn without_colours(text: &str) -> String {
+    let codes = [0, 1, 31, 32, 33, 34, 35, 36, 90].map(|code| format!("\u{1b}[{code}m"));
+    codes
+        .iter()
+        .fold(text.to_owned(), |text, code| text.replace(code, ""))
+}
+
+#[test]
+fn colours_are_of_layers_and_severities_and_change_nothing_else() {
+    let analysis = followed();
+    let colour = text::TextOptions {
+        colour: true,
+        ..Default::default()
+    };
+    let coloured = text::render(&analysis, &colour);
+    let plain = text::render(&analysis, &text::TextOptions::default());
+    assert_eq!(without_colours(&coloured), plain);
+    for bar in ["\x1b[31m█", "\x1b[33m█"] {
+        assert!(coloured.contains(bar), "{coloured:?}");
+    }
+    assert!(!analysis.findings.is_empty());
+    for finding in &analysis.findings {
+        let word = match finding.severity {
+            Severity::High => "(\x1b[31mhigh\x1b[0m,",
+            Severity::Medium => "(\x1b[33mmedium\x1b[0m,",
+            Severity::Low => "(\x1b[36mlow\x1b[0m,",
+            Severity::Info => "\x1b[90mknow\x1b[0m,",
+        };
+        assert!(coloured.contains(word), "{word:?} in {coloured:?}");
+    }
+}
+
+/// A guest that was followed to the device, which another one keeps busy.
+fn followed() -> Analysis {
+    let mut streams = Streams::new(2);
+    let slow = two_sides::Way {
+        device: 5_000_000,
+        ..WAY
+    };
+    streams.traffic(VM1, 10_000_000_000, 300, WAY);
+    let at = streams.traffic(VM2, 10_000_000_333, 200, slow);
+    let mut manifest = two_sides::manifest();
+    manifest.end_mono_ns = at + 1_000_000;
+    streams.analyze(&manifest, Options::default())
+}
+
+#[test]
+fn every_process_is_in_the_table_of_users() {
+    let mut analysis = analyze(&manifest(), WORKLOAD);
+    let process = |pid: u32| {
+        let mut user = User::default();
+        user.kind = "process";
+        user.name = Some(format!("p{pid}"));
+        user.pid = Some(pid);
+        (user.requests, user.bytes) = (10, 4096);
+        (user.device_ns, user.share) = (1000, 1.0 / 6.0);
+        user
+    };
+    for (n, shown, rest) in [
+        (3, vec!["p3 [3]"], "more process"),
+        (4, vec!["p3 [3]", "p4 [4]"], "more process"),
+        (
+            6,
+            vec!["p3 [3]", "3 more processes loop0 30 12.0 KiB 3.00 µs 50 %"],
+            "p4",
+        ),
+    ] {
+        analysis.devices[0].users = Some((1..=n).map(process).collect());
+        let text = text::render(&analysis, &text::TextOptions::default());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let words = words.join(" ");
+        assert!(shown.iter().all(|it| words.contains(it)), "{n}: {text}");
+        assert!(!words.contains(rest), "{n}: {text}");
+    }
+}
+
+#[test]
+fn a_capture_of_one_machine_has_no_others() {
+    let events = "
+        1u thread tid=61 tgid=61 name=jbd2/sda-8
+        10u Q b1 W 0+4096 tid=61
+        11u G b1
+        20u D r1 W 0+4096 rel=b1
+        90u C r1 W 0+4096";
+    let text = text::render(
+        &analyze(&Manifest::default(), events),
+        &text::TextOptions::default(),
+    );
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(
+        words.join(" ").contains("; most of it for jbd2/sda-8."),
+        "{text}"
+    );
+    assert!(!text.contains("others"), "{text}");
+}
+
+#[test]
+fn a_stretch_does_not_claim_the_events_of_the_whole() {
+    let options = Options {
+        from_ns: Some(200_000),
+        ..Options::default()
+    };
+    let analysis = Analyzer::analyze(&manifest(), options, notation::events(WORKLOAD));
+    let text = text::render(&analysis, &text::TextOptions::default());
+    assert!(text.contains("events in the whole recording"), "{text}");
 }
 
 #[test]
