@@ -7,6 +7,7 @@ mod bound;
 mod disk;
 mod loss;
 mod numbers;
+mod outcome;
 mod summary;
 mod unmap;
 
@@ -17,9 +18,9 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{GuestSide, Manifest};
 
 use crate::block::{Above, BlockLayer};
-use crate::chains::{Chain, Join, Link};
+use crate::chains::{Chain, Join};
 use crate::clock::{
-    Band, ClockStart, ClockSummary, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing,
+    Band, ClockStart, ClockSummary, GuestRequest, HostRequest, Key, OpClass, Pairing,
 };
 use crate::device::Operation;
 use crate::file_io::FileIo;
@@ -426,28 +427,6 @@ impl Session {
         Some(self.join.drain().collect())
     }
 
-    fn take_outcomes(&mut self) {
-        while let Some(outcome) = self.pairing.next_outcome() {
-            match outcome {
-                Outcome::Paired(paired) => {
-                    let link = self.served.remove(&paired.host).map(|served| Link {
-                        served,
-                        offset_ns: paired.offset_ns,
-                        bound_ns: paired.band.bound_ns(),
-                        stretched: paired.stretched,
-                    });
-                    self.join.decide(paired.guest, link.ok_or("no_match"));
-                }
-                Outcome::Unpaired(unpaired) => self
-                    .join
-                    .decide(unpaired.guest, Err(unpaired.reason.name())),
-                Outcome::Unclaimed(host) => {
-                    self.unclaimed.extend(self.served.remove(&host));
-                }
-            }
-        }
-    }
-
     /// What ended on the host before this time was linked here or passed on.
     pub(crate) fn host_decided(&self) -> u64 {
         let offered = self.served.values().map(|served| served.span.end_ns);
@@ -467,14 +446,6 @@ impl Session {
         Finished {
             clock,
             chains: self.join.drain().collect(),
-        }
-    }
-
-    fn reason_of_open(&self) -> &'static str {
-        if self.reasons.lost_so_far || self.reasons.lost_sometime {
-            "lost_events"
-        } else {
-            "after_end"
         }
     }
 }
