@@ -49,8 +49,9 @@ pub fn merge_disks(known: &mut Vec<GuestDisk>, new: Vec<GuestDisk>, look: Look) 
         match again {
             Again::Same => {}
             Again::Other => told.push(format!(
-                "another disk has the device number that {} had: it is {name} from here on, and counted by itself",
-                before.name
+                "another disk has the device number that {} had: it is {name} from {:.3} s of the guest's clock on, and counted by itself",
+                before.name,
+                look.now_ns as f64 / 1e9
             )),
             Again::Unclear => told.push(format!(
                 "{name} was unplugged and plugged in again, or another disk like it was: without a serial number nothing tells, and both are counted as one"

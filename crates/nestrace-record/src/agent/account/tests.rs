@@ -265,24 +265,25 @@ fn each_kind_of_notice_has_a_room_of_its_own() {
 
 #[test]
 fn another_disk_under_a_known_number_is_told() {
+    const S: u64 = 1_000_000_000;
     let mut account = Account::new("vm1");
-    let says = |serial: &str, mono_ns| {
+    let says = |serial: &str, mono_s: u64| {
         let mut hello = hello("a", 1, 0, 3);
-        hello.mono_ns = mono_ns;
+        hello.mono_ns = mono_s * S;
         serial.clone_into(&mut hello.disks[0].serial);
         hello
     };
     account.begin_side(&says("a", 10), "f");
-    for mono_ns in [20, 30, 40] {
-        account.update_side(&says("b", mono_ns), 5000 + mono_ns);
+    for mono_s in [20, 30, 40] {
+        account.update_side(&says("b", mono_s), 5000 + mono_s);
     }
     let mut last = says("c", 50);
-    last.held_mono_ns = 48;
+    last.held_mono_ns = 48 * S;
     account.update_side(&last, 5050);
     let disks = &account.sides[0].disks;
     let disks: Vec<_> = disks
         .iter()
-        .map(|d| (d.serial.as_str(), d.since_mono_ns, d.until_mono_ns))
+        .map(|d| (d.serial.as_str(), d.since_mono_ns / S, d.until_mono_ns / S))
         .collect();
     // An agent that does not say since when it is so: since it said that it was otherwise, for all that is known.
     assert_eq!(disks, [("a", 0, 10), ("b", 20, 48), ("c", 50, 0)]);

@@ -149,7 +149,12 @@ fn headline<'a>(metrics: &'a [Metric], operation: &str) -> Option<&'a Metric> {
 /// beneath it counts other things (merged ones, say), and a reader looks for the number in the table.
 fn rate_beside<'a>(metrics: &'a [Metric], mean: &Metric) -> Option<&'a Metric> {
     let mut rows = shown(metrics, Shown::Text).into_iter();
-    let own = (mean.layer, mean.operation, "per_second");
+    // The chains are of the guest's bios.
+    let layer = match mean.layer {
+        "segment" => "guest",
+        layer => layer,
+    };
+    let own = (layer, mean.operation, "per_second");
     rows.find(|it| (it.layer, it.operation, it.name) == own)
 }
 
