@@ -10,10 +10,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::io::Read;
+use std::mem;
 
 use nestrace_abi::{Kind, Source};
 
-use super::events::{event, thread, wall_clock};
+use super::events::{event, is_event, thread, wall_clock};
 use super::sequence::Sequences;
 use super::{Reader, Trace};
 use crate::{Diagnostic, Event};
@@ -44,6 +45,7 @@ pub struct Capture<R> {
     files: Vec<File<R>>,
     /// Files but for `current`, by the time of their next record.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The file that gave the last event, and gives the next one if its next record is the oldest.
     current: Option<usize>,
     translation: Translation,
 }
@@ -59,13 +61,25 @@ struct Translation {
     next: Option<Event>,
 }
 
+/// What became of a record.
+enum Counted {
+    /// [`event`] gives it.
+    AsEvent,
+    /// This comes in its place: a name, or a loss before it.
+    GivesInstead(Event),
+    AsOther,
+}
+
 #[derive(Debug)]
 struct File<R> {
     reader: Reader<R>,
     /// Notifications before the next action.
     before: VecDeque<Trace>,
-    /// The next action.
-    next: Option<Trace>,
+    /// The next action, where there is one. Records are large: it is read, and looked at, where it lies.
+    next: Trace,
+    has_next: bool,
+    /// Where the numbers of its last record are counted.
+    counter: usize,
 }
 
 /// Notifications in a row that are put in order.
@@ -79,45 +93,38 @@ impl<R: Read> File<R> {
         if let Some(notification) = self.before.front() {
             return Some(notification.time_ns);
         }
-        if self.next.is_none() {
-            self.next = self.reader.next();
-            if self.next.as_ref()?.notify().is_some() {
+        if !self.has_next {
+            self.has_next = self.reader.read_into(&mut self.next);
+            if self.has_next && self.next.notify().is_some() {
                 return self.read_notifications();
             }
         }
-        self.next.as_ref().map(|action| action.time_ns)
+        self.has_next.then_some(self.next.time_ns)
     }
 
     /// What was read next is a notification: finds the action that follows. The time of the first of them.
     #[cold]
     fn read_notifications(&mut self) -> Option<u64> {
-        self.before.extend(self.next.take());
-        while self.before.len() < MAX_NOTIFICATIONS {
-            match self.reader.next() {
-                Some(trace) if trace.notify().is_some() => self.before.push_back(trace),
-                next => {
-                    self.next = next;
-                    break;
-                }
-            }
+        while self.has_next && self.next.notify().is_some() {
+            self.before.push_back(mem::take(&mut self.next));
+            self.has_next =
+                self.before.len() < MAX_NOTIFICATIONS && self.reader.read_into(&mut self.next);
         }
-        let known_ns = self.next.as_ref().map_or(u64::MAX, |action| action.time_ns);
+        let known_ns = if self.has_next {
+            self.next.time_ns
+        } else {
+            u64::MAX
+        };
         for notification in &mut self.before {
             notification.time_ns = notification.time_ns.min(known_ns);
         }
         self.before.front().map(|trace| trace.time_ns)
     }
 
-    /// The record whose time [`Self::next_time`] gave.
-    #[inline]
-    fn head(&self) -> Option<&Trace> {
-        self.before.front().or(self.next.as_ref())
-    }
-
     #[inline]
     fn pass_head(&mut self) {
         if self.before.pop_front().is_none() {
-            self.next = None;
+            self.has_next = false;
         }
     }
 }
@@ -153,7 +160,9 @@ impl<R: Read> Capture<R> {
                 .map(|reader| File {
                     reader,
                     before: VecDeque::new(),
-                    next: None,
+                    next: Trace::default(),
+                    has_next: false,
+                    counter: 0,
                 })
                 .collect(),
             heads: BinaryHeap::new(),
@@ -188,78 +197,88 @@ impl<R: Read> Capture<R> {
         self.files.get_mut(place)?.next_time()
     }
 
-    /// The file with the oldest record that waits.
+    /// The file with the oldest record that waits, where the one that gave the last event has read on.
     #[inline]
     fn oldest(&mut self) -> Option<usize> {
-        match self.current {
-            None => self.heads.pop().map(|Reverse((_, place))| place),
-            current => current,
-        }
-    }
-
-    /// Finds the next record of the file that had the oldest one, and whether that is the oldest again.
-    #[inline]
-    fn go_on(&mut self, place: usize) {
-        self.current = match self.read_head(place) {
-            None => None,
-            Some(time_ns) => {
+        if let Some(place) = self.current {
+            self.files.get_mut(place)?.pass_head();
+            if let Some(time_ns) = self.read_head(place) {
                 let other = self.heads.peek();
-                let is_first = other.is_none_or(|Reverse(other)| (time_ns, place) < *other);
-                if !is_first {
-                    self.heads.push(Reverse((time_ns, place)));
+                if other.is_none_or(|Reverse(other)| (time_ns, place) < *other) {
+                    return self.current;
                 }
-                is_first.then_some(place)
+                self.heads.push(Reverse((time_ns, place)));
             }
-        };
+        }
+        self.current = self.heads.pop().map(|Reverse((_, place))| place);
+        self.current
     }
 }
 
 impl Translation {
-    /// The event of a record that counts as one.
-    fn take(&mut self, trace: &Trace) -> Option<Event> {
-        let outline = &mut self.outline;
+    /// Counts a record; what is to be done with it.
+    #[inline]
+    fn count(&mut self, trace: &Trace, counter: &mut usize) -> Counted {
         if trace.notify().is_some() {
-            if let Some(unix_ns) = wall_clock(trace) {
-                let now = (trace.time_ns, unix_ns);
-                let earliest = outline.wall_clock.map_or(now, |known| known.min(now));
-                outline.wall_clock = Some(earliest);
-            }
-            let thread = thread(trace);
-            outline.other = outline.other.saturating_add(u64::from(thread.is_none()));
-            return thread;
+            return self
+                .notification(trace)
+                .map_or(Counted::AsOther, Counted::GivesInstead);
         }
+        let outline = &mut self.outline;
         if self.last_device != Some(trace.device) {
             let devices = &mut outline.devices;
             if devices.len() >= MAX_DEVICES && !devices.contains(&trace.device) {
                 outline.ignored = outline.ignored.saturating_add(1);
-                return None;
+                return Counted::AsOther;
             }
             devices.insert(trace.device);
             self.last_device = Some(trace.device);
         }
-        let gap = self.sequences.take(trace);
-        let event = event(trace);
-        match &event {
-            Some(event) => {
-                outline.first_ns.get_or_insert(event.ts_ns);
-                outline.last_ns = outline.last_ns.max(event.ts_ns);
-                outline.n_events = outline.n_events.saturating_add(1);
-            }
-            None => outline.other = outline.other.saturating_add(1),
+        let gap = self.sequences.take(trace, counter);
+        let is_event = is_event(trace);
+        if is_event {
+            outline.first_ns.get_or_insert(trace.time_ns);
+            outline.last_ns = outline.last_ns.max(trace.time_ns);
+            outline.n_events = outline.n_events.saturating_add(1);
+        } else {
+            outline.other = outline.other.saturating_add(1);
         }
-        if !gap {
-            return event;
+        if gap {
+            return Counted::GivesInstead(self.loss(trace));
         }
+        if is_event {
+            Counted::AsEvent
+        } else {
+            Counted::AsOther
+        }
+    }
+
+    #[cold]
+    fn notification(&mut self, trace: &Trace) -> Option<Event> {
+        let outline = &mut self.outline;
+        if let Some(unix_ns) = wall_clock(trace) {
+            let now = (trace.time_ns, unix_ns);
+            let earliest = outline.wall_clock.map_or(now, |known| known.min(now));
+            outline.wall_clock = Some(earliest);
+        }
+        let thread = thread(trace);
+        outline.other = outline.other.saturating_add(u64::from(thread.is_none()));
+        thread
+    }
+
+    /// Records are missing before one: the loss comes first, then its event.
+    #[cold]
+    fn loss(&mut self, trace: &Trace) -> Event {
+        let outline = &mut self.outline;
         outline.lost = self.sequences.lost();
-        let loss = Event {
+        self.next = event(trace);
+        Event {
             ts_ns: trace.time_ns,
             kind: Kind::Loss as u8,
             sub: Source::Block as u8,
             object: outline.lost,
             ..Event::default()
-        };
-        self.next = event;
-        Some(loss)
+        }
     }
 }
 
@@ -272,13 +291,19 @@ impl<R: Read> Iterator for Capture<R> {
         }
         loop {
             let place = self.oldest()?;
-            let file = self.files.get_mut(place)?;
-            // Records are large: one is looked at where it lies.
-            let event = self.translation.take(file.head()?);
-            file.pass_head();
-            self.go_on(place);
-            if event.is_some() {
-                return event;
+            let File {
+                before,
+                next,
+                has_next,
+                counter,
+                ..
+            } = self.files.get_mut(place)?;
+            let action = has_next.then_some(&*next);
+            let trace = before.front().or(action)?;
+            match self.translation.count(trace, counter) {
+                Counted::AsEvent => return event(trace),
+                Counted::GivesInstead(other) => return Some(other),
+                Counted::AsOther => {}
             }
         }
     }

@@ -21,7 +21,8 @@ use super::{Action, Notify, Trace, category};
 use crate::Event;
 
 /// Category bits and the flags that they mean.
-const MARKS: [(u16, u32); 4] = [
+const MARKS: [(u16, u32); 5] = [
+    (category::FLUSH, flags::PREFLUSH),
     (category::SYNC, flags::SYNC),
     (category::META, flags::META),
     (category::FUA, flags::FUA),
@@ -35,22 +36,7 @@ const ZONES: u64 = 0x3f << 32;
 #[must_use]
 #[inline]
 pub fn event(trace: &Trace) -> Option<Event> {
-    let kind = match trace.action()? {
-        Action::Queue => Kind::Queue,
-        Action::GetRequest => Kind::GetRequest,
-        Action::BackMerge => Kind::BackMerge,
-        Action::FrontMerge => Kind::FrontMerge,
-        Action::Split => Kind::Split,
-        Action::Remap => Kind::BioRemap,
-        Action::Insert => Kind::Insert,
-        Action::Issue => Kind::Issue,
-        Action::Requeue => Kind::Requeue,
-        Action::Complete => Kind::Complete,
-        Action::Plug => Kind::Plug,
-        Action::Unplug | Action::UnplugTimer => Kind::Unplug,
-        Action::SleepRequest => Kind::SleepRequest,
-        Action::Bounce | Action::Abort | Action::DriverData => return None,
-    };
+    let kind = kind(trace.action()?)?;
     let mut event = Event {
         ts_ns: trace.time_ns,
         kind: kind as u8,
@@ -81,10 +67,42 @@ pub fn event(trace: &Trace) -> Option<Event> {
     Some(event)
 }
 
+/// Whether [`event`] gives one.
+#[inline]
+pub(super) fn is_event(trace: &Trace) -> bool {
+    match trace.action().and_then(kind) {
+        Some(Kind::BioRemap) => trace.remap().is_some(),
+        kind => kind.is_some(),
+    }
+}
+
+/// The kind of an action that an event stands for.
+#[inline]
+const fn kind(action: Action) -> Option<Kind> {
+    Some(match action {
+        Action::Queue => Kind::Queue,
+        Action::GetRequest => Kind::GetRequest,
+        Action::BackMerge => Kind::BackMerge,
+        Action::FrontMerge => Kind::FrontMerge,
+        Action::Split => Kind::Split,
+        Action::Remap => Kind::BioRemap,
+        Action::Insert => Kind::Insert,
+        Action::Issue => Kind::Issue,
+        Action::Requeue => Kind::Requeue,
+        Action::Complete => Kind::Complete,
+        Action::Plug => Kind::Plug,
+        Action::Unplug | Action::UnplugTimer => Kind::Unplug,
+        Action::SleepRequest => Kind::SleepRequest,
+        Action::Bounce | Action::Abort | Action::DriverData => return None,
+    })
+}
+
+#[inline]
 fn block_flags(trace: &Trace) -> u32 {
-    let has = |bit| trace.category() & bit != 0;
+    let categories = trace.category();
+    let has = |bit| categories & bit != 0;
     let (write, flush) = (has(category::WRITE), has(category::FLUSH));
-    let mut value = if has(category::PC) || trace.raw_action & ZONES != 0 {
+    let value = if has(category::PC) || trace.raw_action & ZONES != 0 {
         flags::OP_OTHER
     } else if has(category::DISCARD) {
         flags::OP_DISCARD
@@ -95,16 +113,17 @@ fn block_flags(trace: &Trace) -> u32 {
     } else {
         flags::OP_READ
     };
-    // The kernel's own flush requests have both (`blk_kick_flush()`).
-    if flush {
-        value |= flags::PREFLUSH;
-    }
-    for (bit, flag) in MARKS {
-        if has(bit) {
-            value |= flag;
-        }
-    }
-    value
+    // The kernel's own flush requests have FLUSH and PREFLUSH (`blk_kick_flush()`).
+    value | mark(categories)
+}
+
+/// The flags that category bits mean.
+#[inline]
+fn mark(categories: u16) -> u32 {
+    let marks = MARKS.iter();
+    marks.fold(0, |value, (bit, flag)| {
+        value | flag * u32::from(categories & bit != 0)
+    })
 }
 
 /// The errno: newer kernels store it negative. What does not fit is an error all the same.

@@ -82,6 +82,12 @@ impl Plausible {
         passes
     }
 
+    /// Whether a record waits for others, or to be taken.
+    #[inline]
+    pub(super) fn holds_any(&self) -> bool {
+        self.held.is_some() || !self.ready.is_empty()
+    }
+
     pub(super) fn take(&mut self) -> Option<Trace> {
         self.ready.pop_front()
     }

@@ -38,6 +38,8 @@ const BUFFER: usize = 256 << 10;
 const LONGEST: usize = RECORD_BYTES_V8 + u16::MAX as usize;
 /// Bytes of a magic number.
 const MAGIC_BYTES: usize = 4;
+/// The longest record, and the magic number after it.
+const WANTED: usize = LONGEST + MAGIC_BYTES;
 
 /// Yields the records of one file in the order of the file: a processor's file, what `blktrace -o -`
 /// writes, or a dump of `blkparse -d`.
@@ -147,7 +149,6 @@ impl<R: Read> Reader<R> {
     }
 
     /// The record that the rest begins with; `None` where it is not whole, and was passed.
-    #[inline]
     fn take_record(&mut self) -> Option<Trace> {
         let (format, offset) = (self.source.format, self.source.offset);
         self.taken_at = offset;
@@ -210,20 +211,20 @@ fn note(diagnostics: &mut Diagnostics, kind: DiagnosticKind, offset: u64, bytes:
 }
 
 impl<R: Read> Source<R> {
+    #[inline]
     fn rest(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
+    #[inline]
     fn advance(&mut self, length: usize) {
         self.start = self.start.saturating_add(length).min(self.end);
         self.offset = self.offset.saturating_add(length as u64);
     }
 
     /// Makes sure that a whole record is there, and the magic number after it, unless the input ends.
-    #[inline]
     fn fill(&mut self) {
-        let wanted = LONGEST.saturating_add(MAGIC_BYTES);
-        if !self.ended && self.rest().len() < wanted {
+        if !self.ended && self.rest().len() < WANTED {
             self.read_on();
         }
     }
@@ -272,6 +273,55 @@ impl<R: Read> Iterator for Reader<R> {
     type Item = Trace;
 
     fn next(&mut self) -> Option<Trace> {
+        let mut trace = Trace::default();
+        self.read_into(&mut trace).then_some(trace)
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Puts the next record into the place of another, whose memory it uses again; whether there was one.
+    #[inline]
+    pub(super) fn read_into(&mut self, trace: &mut Trace) -> bool {
+        if self.read_undamaged(trace) {
+            return true;
+        }
+        let next = self.next_of_any();
+        let is_there = next.is_some();
+        *trace = next.unwrap_or_default();
+        is_there
+    }
+
+    /// The next record, if nothing about it asks for a second look. Nearly all are such: this is what a capture's
+    /// length is paid with.
+    #[inline]
+    fn read_undamaged(&mut self, trace: &mut Trace) -> bool {
+        if self.plausible.holds_any() {
+            return false;
+        }
+        let (format, rest) = (self.source.format, self.source.rest());
+        if rest.len() < WANTED || !format.begins(rest) {
+            return false;
+        }
+        let payload_len = trace::parse_into(trace, rest, format);
+        let record_bytes = format.version.record_bytes();
+        let end = record_bytes.saturating_add(payload_len);
+        let (Some(payload), Some(after)) = (rest.get(record_bytes..end), rest.get(end..)) else {
+            return false;
+        };
+        if !format.begins(after) || !self.plausible.passes(trace) {
+            return false;
+        }
+        if !payload.is_empty() {
+            trace.payload.extend_from_slice(payload);
+            trace.split_cgroup();
+        }
+        self.source.advance(end);
+        true
+    }
+
+    /// The next record, whatever is wrong with it or with those around it.
+    #[inline(never)]
+    fn next_of_any(&mut self) -> Option<Trace> {
         loop {
             if let Some(trace) = self.plausible.take() {
                 return Some(trace);

@@ -13,13 +13,13 @@ const MAX_COUNTERS: usize = 1 << 16;
 pub(super) struct Sequences {
     counters: Vec<Counter>,
     places: HashMap<(u32, u32), usize>,
-    /// The pair that was taken last, and its counter.
-    last: ((u32, u32), usize),
     lost: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Counter {
+    /// Device and processor.
+    of: (u32, u32),
     last: u32,
     /// A number that did not follow `last`.
     odd: Option<u32>,
@@ -67,45 +67,41 @@ impl Counter {
 }
 
 impl Sequences {
-    /// Takes a record; whether it shows that some before it are missing.
+    /// Takes a record; whether it shows that some before it are missing. `place` is where the record before it in the
+    /// same file was counted: nearly always this one is, too.
     #[inline]
-    pub(super) fn take(&mut self, trace: &Trace) -> bool {
-        let key = (trace.device, trace.cpu);
-        if self.last.0 != key {
-            self.turn_to(key);
-        }
-        let (last, place) = self.last;
-        match self.counters.get_mut(place) {
-            Some(counter) if last == key => {
-                let missing = u64::from(counter.next(trace.sequence));
-                self.lost = self.lost.saturating_add(missing);
-                missing > 0
-            }
-            _ => {
-                self.begin(key, trace.sequence);
-                false
-            }
-        }
+    pub(super) fn take(&mut self, trace: &Trace, place: &mut usize) -> bool {
+        let of = (trace.device, trace.cpu);
+        let counter = self.counters.get_mut(*place);
+        let Some(counter) = counter.filter(|counter| counter.of == of) else {
+            return self.turn_to(of, trace.sequence, place);
+        };
+        let missing = u64::from(counter.next(trace.sequence));
+        self.lost = self.lost.saturating_add(missing);
+        missing > 0
     }
 
-    /// Makes this pair the last one, if it has a counter.
-    fn turn_to(&mut self, key: (u32, u32)) {
-        if let Some(place) = self.places.get(&key) {
-            self.last = (key, *place);
-        }
-    }
-
+    /// The same where the record before was counted elsewhere.
     #[cold]
-    fn begin(&mut self, key: (u32, u32), number: u32) {
+    fn turn_to(&mut self, of: (u32, u32), number: u32, place: &mut usize) -> bool {
+        if let Some(known) = self.places.get(&of)
+            && let Some(counter) = self.counters.get_mut(*known)
+        {
+            *place = *known;
+            let missing = u64::from(counter.next(number));
+            self.lost = self.lost.saturating_add(missing);
+            return missing > 0;
+        }
         if self.counters.len() < MAX_COUNTERS {
-            let first = Counter {
+            *place = self.counters.len();
+            self.places.insert(of, *place);
+            self.counters.push(Counter {
+                of,
                 last: number,
                 odd: None,
-            };
-            self.last = (key, self.counters.len());
-            self.places.insert(key, self.counters.len());
-            self.counters.push(first);
+            });
         }
+        false
     }
 
     /// How many are missing so far.
@@ -119,12 +115,13 @@ mod tests {
     use super::*;
 
     fn lost(numbers: &[u32]) -> u64 {
-        let mut sequences = Sequences::default();
+        let (mut sequences, mut place) = (Sequences::default(), 0);
         for number in numbers {
-            sequences.take(&Trace {
+            let trace = Trace {
                 sequence: *number,
                 ..Trace::default()
-            });
+            };
+            sequences.take(&trace, &mut place);
         }
         sequences.lost()
     }
@@ -152,7 +149,7 @@ mod tests {
 
     #[test]
     fn each_device_and_processor_counts_for_itself() {
-        let mut sequences = Sequences::default();
+        let (mut sequences, mut place) = (Sequences::default(), 0);
         for (device, cpu, sequence) in [
             (1, 0, 1),
             (0, 0, 9),
@@ -168,7 +165,7 @@ mod tests {
                 sequence,
                 ..Trace::default()
             };
-            assert!(!sequences.take(&trace));
+            assert!(!sequences.take(&trace, &mut place));
         }
         assert_eq!(sequences.lost(), 0);
     }

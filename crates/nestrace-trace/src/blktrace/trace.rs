@@ -106,6 +106,7 @@ impl Format {
     }
 
     /// Whether `bytes` begin a record of this format.
+    #[inline]
     pub(super) fn begins(self, bytes: &[u8]) -> bool {
         let magic = u32::from_ne_bytes(self.magic());
         bytes
@@ -188,12 +189,14 @@ pub struct Remap {
 impl Trace {
     /// What happened; `None` for a notification or an action that is newer than this reader.
     #[must_use]
+    #[inline]
     pub const fn action(&self) -> Option<Action> {
         action::action(self.raw_action)
     }
 
     /// Which notification this is, if it is one.
     #[must_use]
+    #[inline]
     pub const fn notify(&self) -> Option<Notify> {
         action::notify(self.raw_action)
     }
@@ -279,45 +282,52 @@ impl ByteOrder {
 
 /// Takes the fields of a record of which there are at least [`Version::record_bytes`], all but the
 /// payload, and the payload's length.
-#[inline]
 pub(super) fn parse(record: &[u8], format: Format) -> (Trace, usize) {
+    let mut trace = Trace::default();
+    let payload_len = parse_into(&mut trace, record, format);
+    (trace, payload_len)
+}
+
+/// The same, in the place of another record.
+#[inline]
+pub(super) fn parse_into(trace: &mut Trace, record: &[u8], format: Format) -> usize {
     // Length, order and version are constants: the compiler leaves loads behind, and no branches.
     if format == Format::NATIVE {
         let Format { order, version } = Format::NATIVE;
-        return parse_as::<RECORD_BYTES>(record, order, version);
+        return parse_as::<RECORD_BYTES>(trace, record, order, version);
     }
-    parse_foreign(record, format)
+    parse_foreign(trace, record, format)
 }
 
 /// What another machine, or another version, has written.
 #[inline(never)]
-fn parse_foreign(record: &[u8], Format { order, version }: Format) -> (Trace, usize) {
+fn parse_foreign(trace: &mut Trace, record: &[u8], Format { order, version }: Format) -> usize {
     match version {
-        Version::V7 => parse_as::<RECORD_BYTES>(record, order, version),
-        Version::V8 => parse_as::<RECORD_BYTES_V8>(record, order, version),
+        Version::V7 => parse_as::<RECORD_BYTES>(trace, record, order, version),
+        Version::V8 => parse_as::<RECORD_BYTES_V8>(trace, record, order, version),
     }
 }
 
 #[inline(always)]
 fn parse_as<const BYTES: usize>(
+    trace: &mut Trace,
     record: &[u8],
     order: ByteOrder,
     version: Version,
-) -> (Trace, usize) {
+) -> usize {
     let record: &[u8; BYTES] = record.first_chunk().unwrap_or(&[0; BYTES]);
     let mut fields = Fields {
         rest: record,
         order,
     };
     let _magic = fields.u32();
-    let mut trace = Trace {
-        sequence: fields.u32(),
-        time_ns: fields.u64(),
-        sector: fields.u64(),
-        bytes: fields.u32(),
-        order,
-        ..Trace::default()
-    };
+    trace.sequence = fields.u32();
+    trace.time_ns = fields.u64();
+    trace.sector = fields.u64();
+    trace.bytes = fields.u32();
+    trace.order = order;
+    trace.cgroup = None;
+    trace.payload.clear();
     // Version 8 has the thread before the action, which it aligns to 8 bytes.
     match version {
         Version::V7 => (trace.raw_action, trace.tid) = (u64::from(fields.u32()), fields.u32()),
@@ -326,7 +336,7 @@ fn parse_as<const BYTES: usize>(
     trace.device = fields.u32();
     trace.cpu = fields.u32();
     trace.error = fields.u16();
-    (trace, usize::from(fields.u16()))
+    usize::from(fields.u16())
 }
 
 /// Reads one field after the other; past the end they are 0.
