@@ -19,18 +19,18 @@ impl SectorIdentity {
 
     #[cold]
     fn forget_the_oldest(&mut self) {
-        let weight: usize = self.disks.values().map(Disk::n_in_flight).sum();
+        let weight: usize = self.disks.iter().map(Disk::n_in_flight).sum();
         if weight <= MAX_IN_FLIGHT {
             return;
         }
-        let mut since: Vec<u64> = self.disks.values().flat_map(Disk::begins).collect();
+        let mut since: Vec<u64> = self.disks.iter().flat_map(Disk::begins).collect();
         if since.is_empty() {
             return;
         }
         let middle = since.len() / 2;
         let (_, middle_ns, _) = since.select_nth_unstable(middle);
         let middle_ns = *middle_ns;
-        for disk in self.disks.values_mut() {
+        for disk in &mut self.disks {
             disk.keep(|since_ns| since_ns > middle_ns);
         }
     }

@@ -1,10 +1,11 @@
 //! I/Os on their way, found by their first byte.
 
 use std::collections::hash_map::Entry;
+use std::ops::{Deref, DerefMut};
 
-use super::Extent;
 use super::guesses::{Guesses, OfBios, take_guessing};
 use super::line::Line;
+use super::{Extent, in_flush_sequence};
 use crate::pointer::PointerMap;
 
 /// At the device for so long, a request is passed over for a younger one at its place.
@@ -42,9 +43,13 @@ impl Waiting {
     }
 }
 
-/// A request from G to its last C.
+/// A request from G to its last C. It moves from place to place on its way, so only its address does.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
+pub(super) struct Request(Box<OnItsWay>);
+
+/// What is known of a request.
+#[derive(Clone, Debug)]
+pub(super) struct OnItsWay {
     pub address: u64,
     pub since_ns: u64,
     pub extent: Extent,
@@ -56,14 +61,38 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn empty(address: u64, since_ns: u64, extent: Extent) -> Self {
-        Self {
+        Self(Box::new(OnItsWay {
             address,
             since_ns,
             extent,
             inserted: false,
             in_sequence: false,
             bios: Line::default(),
-        }
+        }))
+    }
+}
+
+impl OnItsWay {
+    /// Whether one of its bios goes through the flush machinery, at a D with these flags, or did.
+    pub(super) fn is_in_flush_sequence(&self, at_issue: u32) -> bool {
+        let mut bios = self.bios.iter();
+        self.in_sequence || bios.any(|bio| in_flush_sequence(bio.flags, at_issue))
+    }
+}
+
+impl Deref for Request {
+    type Target = OnItsWay;
+
+    #[inline]
+    fn deref(&self) -> &OnItsWay {
+        &self.0
+    }
+}
+
+impl DerefMut for Request {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut OnItsWay {
+        &mut self.0
     }
 }
 

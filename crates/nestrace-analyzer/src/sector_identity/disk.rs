@@ -9,7 +9,7 @@ use super::by_sector::{
     BySector, Request, Waiting, keep, put, take, take_issued, take_one, take_waiting,
 };
 use super::line::Line;
-use super::{Addresses, Extent, in_flush_sequence};
+use super::{Addresses, Extent};
 use crate::block;
 use crate::pointer::PointerMap;
 
@@ -23,6 +23,7 @@ const SWEEP_NS: u64 = 10_000_000_000;
 /// One disk.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
+    pub dev: u32,
     waiting: BySector<Waiting>,
     forming: BySector<Request>,
     /// Starts of forming requests, by their ends: where a bio may be merged.
@@ -40,6 +41,13 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    pub(super) fn new(dev: u32) -> Self {
+        Self {
+            dev,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn queue(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
         let address = addresses.next();
         let waiting = Waiting {
@@ -76,7 +84,7 @@ impl Disk {
         let bio = self.take_waiting(event, addresses);
         let address = bio.map_or_else(|| addresses.next(), |bio| bio.address);
         let extent = bio.map_or(extent, |bio| bio.extent);
-        let mut request = Request::empty(addresses.next(), event.ts_ns, extent);
+        let mut request = addresses.request(event.ts_ns, extent);
         request.bios.extend(bio.as_ref().map(Waiting::carried));
         self.form(request);
         address
@@ -167,14 +175,14 @@ impl Disk {
         addresses: &mut Addresses,
     ) -> (Kind, u64) {
         let is_it = |request: &Request| request.extent == extent;
-        let Some(merged) = self.unform(extent.offset, addresses, is_it) else {
+        let Some(mut merged) = self.unform(extent.offset, addresses, is_it) else {
             return (kind, addresses.next());
         };
         let address = merged.address;
         match self.ending_at(extent.offset, extent.op, addresses) {
             Some(mut request) => {
                 request.extent.bytes = request.extent.bytes.saturating_add(extent.bytes);
-                request.bios.append(merged.bios);
+                request.bios.append(&mut merged.bios);
                 self.form(request);
                 (Kind::RequestMerge, address)
             }
@@ -232,7 +240,7 @@ impl Disk {
         &mut self,
         event: &mut Event,
         addresses: &mut Addresses,
-        mut links: impl FnMut(Event),
+        links: impl FnMut(Event),
     ) {
         let extent = Extent::of(event);
         self.has_requests = true;
@@ -243,34 +251,20 @@ impl Disk {
             self.unform(extent.offset, addresses, is_it)
                 .or_else(|| self.gather(extent, addresses))
         };
-        let mut request =
-            known.unwrap_or_else(|| Request::empty(addresses.next(), event.ts_ns, extent));
+        let mut request = known.unwrap_or_else(|| addresses.request(event.ts_ns, extent));
         request.since_ns = event.ts_ns;
         request.extent = extent;
         request.bios.truncate(MOST_BIOS);
-        request.in_sequence |= request
-            .bios
-            .iter()
-            .any(|bio| in_flush_sequence(bio.flags, event.flags));
-        let mut bios = request.bios.iter().map(|bio| bio.address);
+        request.in_sequence = request.is_in_flush_sequence(event.flags);
         event.object = request.address;
-        event.related = bios.next().unwrap_or(0);
-        let others: Vec<u64> = bios.collect();
-        event.sub = u8::try_from(others.len()).unwrap_or(u8::MAX);
+        event.related = request.bios.iter().next().map_or(0, |bio| bio.address);
+        let n_others = request.bios.len().saturating_sub(1);
+        event.sub = u8::try_from(n_others).unwrap_or(u8::MAX);
         if request.in_sequence {
             event.flags |= flags::FLUSH_SEQ;
         }
-        for three in others.chunks(3) {
-            let at = |place: usize| three.get(place).copied().unwrap_or(0);
-            links(Event {
-                kind: Kind::Link as u8,
-                sub: 0,
-                related: at(0),
-                offset: at(1),
-                bytes: at(2),
-                flags: 0,
-                ..*event
-            });
+        if n_others > 0 {
+            link(&request, event, links);
         }
         if extent.op == flags::OP_FLUSH {
             self.flushes.push_back(request);
@@ -292,10 +286,10 @@ impl Disk {
         let mut at = extent.offset;
         while at < extent.end() {
             let is_part = |request: &Request| fits(&request.extent, at);
-            if let Some(part) = self.unform(at, addresses, is_part) {
+            if let Some(mut part) = self.unform(at, addresses, is_part) {
                 at = part.extent.end();
                 match &mut whole {
-                    Some(whole) => whole.bios.append(part.bios),
+                    Some(whole) => whole.bios.append(&mut part.bios),
                     None => whole = Some(part),
                 }
                 continue;
@@ -304,8 +298,7 @@ impl Disk {
             let bio = take_one(&mut self.waiting, at, &mut addresses.guesses, is_part)?;
             at = bio.extent.end();
             let carried = bio.carried();
-            let request =
-                whole.get_or_insert_with(|| Request::empty(addresses.next(), bio.since_ns, extent));
+            let request = whole.get_or_insert_with(|| addresses.request(bio.since_ns, extent));
             request.bios.push_back(carried);
         }
         whole
@@ -458,6 +451,24 @@ impl Disk {
                 })
             });
             !starts.is_empty()
+        });
+    }
+}
+
+/// The bios of a request behind its first.
+fn link(request: &Request, issue: &Event, mut links: impl FnMut(Event)) {
+    let others = request.bios.iter().skip(1).map(|bio| bio.address);
+    let others: Vec<u64> = others.collect();
+    for three in others.chunks(3) {
+        let at = |place: usize| three.get(place).copied().unwrap_or(0);
+        links(Event {
+            kind: Kind::Link as u8,
+            sub: 0,
+            related: at(0),
+            offset: at(1),
+            bytes: at(2),
+            flags: 0,
+            ..*issue
         });
     }
 }

@@ -58,8 +58,9 @@ impl<T> Line<T> {
     }
 
     /// Puts another line behind this one.
-    pub(super) fn append(&mut self, other: Self) {
-        self.extend(other.first.into_iter().chain(other.others));
+    pub(super) fn append(&mut self, other: &mut Self) {
+        let Self { first, others } = mem::take(other);
+        self.extend(first.into_iter().chain(others));
     }
 
     /// Takes out the first that is the one.
@@ -134,7 +135,7 @@ mod tests {
                     _ => {
                         let mut more = Line::default();
                         (0..value).for_each(|n| more.push_back(n));
-                        line.append(more);
+                        line.append(&mut more);
                         queue.extend(0..value);
                         if let Some(last) = line.iter_mut().last() {
                             *last = 7;

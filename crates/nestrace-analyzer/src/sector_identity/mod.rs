@@ -30,6 +30,7 @@ use nestrace_trace::Event;
 
 use crate::block::MAX_DEVICES;
 use crate::pointer::PointerMap;
+use by_sector::Request;
 use disk::Disk;
 use guesses::Guesses;
 pub use identified::Identified;
@@ -37,7 +38,10 @@ pub use identified::Identified;
 /// Gives addresses to the block events of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct SectorIdentity {
-    disks: PointerMap<u32, Disk>,
+    disks: Vec<Disk>,
+    by_dev: PointerMap<u32, usize>,
+    /// The disk of the event before: mostly the next one's, too.
+    last: usize,
     addresses: Addresses,
     losses: u64,
     events: u64,
@@ -55,6 +59,11 @@ impl Addresses {
     fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
+    }
+
+    /// A request that carries nothing yet.
+    fn request(&mut self, since_ns: u64, extent: Extent) -> Request {
+        Request::empty(self.next(), since_ns, extent)
     }
 }
 
@@ -94,13 +103,20 @@ impl SectorIdentity {
             return;
         }
         self.bound();
+        if self
+            .disks
+            .get(self.last)
+            .is_none_or(|disk| disk.dev != event.dev)
+            && !self.turn_to(event.dev)
+        {
+            return;
+        }
         let Self {
             disks, addresses, ..
         } = self;
-        if disks.len() >= MAX_DEVICES && !disks.contains_key(&event.dev) {
+        let Some(disk) = disks.get_mut(self.last) else {
             return;
-        }
-        let disk = disks.entry(event.dev).or_default();
+        };
         disk.forget_before(event.ts_ns);
         match kind {
             Kind::Queue => event.object = disk.queue(event, addresses),
@@ -121,6 +137,22 @@ impl SectorIdentity {
         }
     }
 
+    /// Makes this disk the last one; whether there is room for it.
+    #[cold]
+    fn turn_to(&mut self, dev: u32) -> bool {
+        if let Some(known) = self.by_dev.get(&dev) {
+            self.last = *known;
+            return true;
+        }
+        if self.disks.len() >= MAX_DEVICES {
+            return false;
+        }
+        self.last = self.disks.len();
+        self.by_dev.insert(dev, self.last);
+        self.disks.push(Disk::new(dev));
+        true
+    }
+
     /// Whether the bio with this address, which has ended, may have been another one of the same kind, place and length
     /// that was in flight with it. Said once.
     pub(crate) fn was_guessed(&mut self, bio: u64) -> bool {
@@ -131,6 +163,7 @@ impl SectorIdentity {
         if event.sub == Source::Block as u8 && event.object > self.losses {
             self.losses = event.object;
             self.disks.clear();
+            self.by_dev.clear();
         }
     }
 }

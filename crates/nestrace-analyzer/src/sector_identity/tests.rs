@@ -296,7 +296,7 @@ fn what_never_ends_is_forgotten() {
     for mut event in lost {
         identity.identify(&mut event, |_| {});
     }
-    let disk = &identity.disks[&0];
+    let disk = &identity.disks[0];
     assert!(disk.in_flight() < 140, "{}", disk.in_flight());
 }
 
