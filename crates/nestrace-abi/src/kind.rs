@@ -17,6 +17,7 @@ macro_rules! kinds {
 
             /// The kind with this number, or `None` for one that a newer release added.
             #[must_use]
+            #[inline]
             pub const fn from_u8(number: u8) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)+ _ => None }
             }
@@ -42,6 +43,7 @@ macro_rules! kinds {
 
             /// The source whose loss counter covers this kind.
             #[must_use]
+            #[inline]
             pub const fn source(self) -> Source {
                 match self { $(Self::$name => Source::$source,)+ }
             }
