@@ -6,18 +6,20 @@ use crate::analysis::QueueDepth;
 use crate::block_stats::OverTime;
 use crate::compare::{DepthSums, FIRST_STEP_NS, Series};
 
-/// Requests between D and C.
-#[derive(Clone, Debug, Default)]
+/// Requests between D and C, up to the last change of their number.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DepthMeter {
     depth: u64,
     max: u64,
     since_ns: u64,
     /// Sum of depth × time.
     request_ns: u128,
+    /// Time with at least one.
     busy_ns: u64,
 }
 
 impl DepthMeter {
+    #[inline]
     fn advance(&mut self, ts_ns: u64) {
         let passed = ts_ns.saturating_sub(self.since_ns);
         if self.depth > 0 {
@@ -27,12 +29,14 @@ impl DepthMeter {
         self.since_ns = self.since_ns.max(ts_ns);
     }
 
+    #[inline]
     pub(crate) fn enter(&mut self, ts_ns: u64) {
         self.advance(ts_ns);
         self.depth += 1;
         self.max = self.max.max(self.depth);
     }
 
+    #[inline]
     pub(crate) fn leave(&mut self, ts_ns: u64) {
         self.advance(ts_ns);
         self.depth = self.depth.saturating_sub(1);
@@ -42,6 +46,27 @@ impl DepthMeter {
     #[inline]
     pub(crate) const fn depth(&self) -> u64 {
         self.depth
+    }
+
+    /// When that changed at last.
+    #[inline]
+    pub(crate) const fn since_ns(&self) -> u64 {
+        self.since_ns
+    }
+
+    /// The same at a later time, up to which nothing changes.
+    pub(crate) fn until(mut self, ts_ns: u64) -> Self {
+        self.advance(ts_ns);
+        self
+    }
+
+    /// What came since `earlier`.
+    pub(crate) fn after(self, earlier: Self) -> DepthSums {
+        let request_ns = self.request_ns.saturating_sub(earlier.request_ns);
+        DepthSums {
+            request_ns: u64::try_from(request_ns).unwrap_or(u64::MAX),
+            busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),
+        }
     }
 
     /// Sum of depth × time, and time with at least one, up to `ts_ns`.

@@ -6,9 +6,9 @@ use nestrace_trace::manifest::Topology;
 use crate::analysis::{
     self, ByOperation, Bytes, Check, Counts, DeviceFigures, Latency, Parts, Seeks,
 };
-use crate::at_device::{AtDevice, Change, Coming};
-use crate::block_stats::{ProcessId, StatsMeter};
-use crate::depth::{DepthMeter, IntervalDepth};
+use crate::at_device::{AtDevice, Coming};
+use crate::block_stats::{ProcessId, ProcessMeter, StatsMeter};
+use crate::depth::IntervalDepth;
 use crate::figures::{CURVE_STEPS, FigureMeter};
 use crate::histogram::{Dist, Histogram};
 use crate::seek::SeekMeter;
@@ -28,12 +28,27 @@ pub(crate) enum Operation {
 impl Operation {
     /// As the kernel's statistics do it: only discards are discards; write-zeroes and secure erase
     /// count as writes (`op_stat_group`, `blk_types.h`).
+    #[inline]
     pub(crate) const fn of(op: u32) -> Self {
         match op {
             flags::OP_READ => Self::Read,
             flags::OP_WRITE | flags::OP_WRITE_ZEROES | flags::OP_SECURE_ERASE => Self::Write,
             flags::OP_DISCARD => Self::Discard,
             _ => Self::Other,
+        }
+    }
+
+    /// Those that move or discard data.
+    pub(crate) const WITH_DATA: [Self; 3] = [Self::Read, Self::Write, Self::Discard];
+
+    /// The place among [`Self::WITH_DATA`].
+    #[inline]
+    pub(crate) const fn place(self) -> Option<usize> {
+        match self {
+            Self::Read => Some(0),
+            Self::Write => Some(1),
+            Self::Discard => Some(2),
+            Self::Other => None,
         }
     }
 }
@@ -109,6 +124,7 @@ pub(crate) struct DeviceMeter {
     pub meta: u64,
     pub bytes: Bytes,
     pub check: Check,
+    /// Before the end only of I/Os whose process is not known: the rest is with the processes.
     pub read: PartMeters,
     pub write: PartMeters,
     pub discard: PartMeters,
@@ -119,7 +135,6 @@ pub(crate) struct DeviceMeter {
     pub seek_q: SeekMeter,
     pub seek_d: SeekMeter,
     at_device: AtDevice,
-    depth: DepthMeter,
     /// What was at the device, of a light recording and of bios without requests.
     pub intervals: IntervalDepth,
     pub users: Users,
@@ -155,10 +170,40 @@ impl DeviceMeter {
         part: impl Fn(&mut PartMeters) -> &mut Histogram,
         ns: u64,
     ) {
-        if let Some(parts) = self.parts(operation) {
+        if let Some(parts) = self.stats.processes.parts_of(process, operation) {
             part(parts).record(ns);
-            self.stats.part_of(process, part, ns);
+        } else if let Some(parts) = self.parts(operation) {
+            part(parts).record(ns);
         }
+    }
+
+    /// Number and sum of all Q2C up to now.
+    pub(crate) fn q2c_so_far(&self) -> (u64, u128) {
+        let of_processes = self.stats.processes.parts().map(|(_, parts)| parts);
+        let parts = [&self.read, &self.write, &self.discard].into_iter();
+        parts.chain(of_processes).fold((0, 0), |(n, sum), parts| {
+            (n + parts.q2c.n(), sum + parts.q2c.sum())
+        })
+    }
+
+    /// The processes by name. From then on the parts of the way are with the device, all of them.
+    pub(crate) fn take_processes(&mut self) -> Vec<ProcessMeter> {
+        let Self {
+            read,
+            write,
+            discard,
+            stats,
+            ..
+        } = self;
+        for (operation, parts) in stats.processes.parts() {
+            match operation {
+                Operation::Read => read.merge(parts),
+                Operation::Write => write.merge(parts),
+                Operation::Discard => discard.merge(parts),
+                Operation::Other => {}
+            }
+        }
+        stats.processes.by_name()
     }
 
     /// Whether it has no requests of its own, as far as is known.
@@ -206,19 +251,8 @@ impl DeviceMeter {
 
     fn tell_known(&mut self) {
         while let Some(change) = self.at_device.next_known() {
-            let Change {
-                ts_ns,
-                comes,
-                has_data,
-            } = change;
-            if comes {
-                self.depth.enter(ts_ns);
-                self.figures.entered(ts_ns);
-            } else {
-                self.depth.leave(ts_ns);
-                self.figures.left(ts_ns);
-            }
-            if has_data {
+            self.figures.depth.changed(change.ts_ns, change.comes);
+            if change.has_data {
                 self.stats.active(change);
             }
         }
@@ -226,7 +260,7 @@ impl DeviceMeter {
 
     /// Time with a request at the device up to `ts_ns`, where each that is not known to have left is there.
     pub(crate) fn busy_so_far(&self, ts_ns: u64) -> u64 {
-        let mut depth = self.depth.clone();
+        let mut depth = self.figures.depth.now();
         for change in self.at_device.held() {
             if change.comes {
                 depth.enter(change.ts_ns);
@@ -326,7 +360,11 @@ impl DeviceMeter {
         let pieces = self.queued + self.check.splits + self.requeues;
         let (issued, stacked) = (self.issued, self.bio_based);
         let start_ns = end_ns.saturating_sub(duration_ns);
-        let stats = (!self.light).then(|| self.stats.finish(start_ns, (pieces, issued), stacked));
+        let processes = self.take_processes();
+        let stats = (!self.light).then(|| {
+            let pieces = (pieces, issued);
+            self.stats.finish(start_ns, pieces, stacked, &processes)
+        });
         let known = topology
             .devices
             .iter()
@@ -350,7 +388,7 @@ impl DeviceMeter {
             queue_depth: if self.by_intervals() {
                 self.intervals.finish(duration_ns)
             } else {
-                self.depth.finish(end_ns, duration_ns)
+                self.figures.depth.now().finish(end_ns, duration_ns)
             },
             users: None,
             files: None,

@@ -76,6 +76,7 @@ mod sector_identity;
 mod seek;
 mod served;
 mod span;
+mod spare;
 mod streams;
 mod threads;
 pub mod units;

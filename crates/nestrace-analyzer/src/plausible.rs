@@ -23,6 +23,7 @@ pub(crate) fn of_guest(kind: Kind, event: &Event) -> bool {
 
 /// Whether the host's kernel or QEMU can have. Its stamps are another matter: what has an absurd one is
 /// counted all the same, because it happened.
+#[inline]
 pub(crate) fn of_host(kind: Kind, event: &Event) -> bool {
     match kind.source() {
         Source::Block => has_extent(kind, event) || is_nowhere(event),
@@ -43,9 +44,10 @@ pub(crate) fn of_host(kind: Kind, event: &Event) -> bool {
 }
 
 /// Whether the block layer can have something of this length at this place.
+#[inline]
 pub(crate) fn has_extent(kind: Kind, event: &Event) -> bool {
     // A Link holds addresses in these columns, and a flush has no place: its sector is −1.
-    kind == Kind::Link || event.bytes == 0 || event.bytes <= MOST_BYTES && event.offset < MOST_PLACE
+    event.bytes <= MOST_BYTES && event.offset < MOST_PLACE || event.bytes == 0 || kind == Kind::Link
 }
 
 /// A pass-through request of a guest has no place. Every disk of virtio-blk has one where its serial number

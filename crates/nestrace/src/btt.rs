@@ -196,7 +196,9 @@ impl Machine<'_> {
         first.iter().for_each(|event| analyzer.push(event));
         for batch in events.batches() {
             let batch = batch.iter();
-            let batch = batch.filter(|event| is_aside(event) || wanted(event));
+            // What is not of the block layer the analyzer passes over.
+            let is_other = |event: &Event| self.device.is_some_and(|dev| event.dev != dev);
+            let batch = batch.filter(|event| !is_other(event) || is_aside(event));
             batch.for_each(|event| analyzer.push(event));
             files.drain(&mut analyzer, first_ns)?;
         }

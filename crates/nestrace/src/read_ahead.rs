@@ -53,7 +53,11 @@ pub fn read_ahead<'scope>(
         .spawn_scoped(scope, move || {
             loop {
                 let mut batch = Vec::with_capacity(BATCH);
-                batch.extend(events.by_ref().take(BATCH));
+                while batch.len() < BATCH
+                    && let Some(event) = events.next()
+                {
+                    batch.push(event);
+                }
                 if batch.is_empty() || sender.send(batch).is_err() {
                     return;
                 }

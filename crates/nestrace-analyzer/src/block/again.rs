@@ -32,9 +32,9 @@ impl BlockLayer {
         device: u16,
         event: &Event,
         above: &mut Above<'_>,
-    ) -> Request {
+    ) -> Box<Request> {
         let old = self.requests.remove(&event.object);
-        let new = || Request::new(device, Operation::of(event.op()));
+        let new = || Box::new(Request::new(device, Operation::of(event.op())));
         let Some(old) = old else {
             return new();
         };
@@ -51,11 +51,11 @@ impl BlockLayer {
     /// bio as before, or its C was, and it is another request at the same address.
     pub(super) fn issued_again(
         &mut self,
-        mut old: Request,
+        mut old: Box<Request>,
         device: u16,
         event: &Event,
         above: &mut Above<'_>,
-    ) -> Request {
+    ) -> Box<Request> {
         self.meter(old.device).check.reissued_while_live += 1;
         let same = !old.is_elsewhere(device, event)
             && old.first.is_some_and(|first| {
@@ -70,7 +70,7 @@ impl BlockLayer {
             return old;
         }
         self.completion_missed(&old, event.ts_ns, above);
-        Request::new(device, Operation::of(event.op()))
+        Box::new(Request::new(device, Operation::of(event.op())))
     }
 
     pub(super) fn requeue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {

@@ -326,10 +326,10 @@ impl BlockLayer {
                 );
                 self.begin_life(
                     event.object,
-                    Bio {
+                    Box::new(Bio {
                         stage: None,
                         ..front
-                    },
+                    }),
                     event.ts_ns,
                     above,
                 );
@@ -339,7 +339,7 @@ impl BlockLayer {
         parent.bytes = parent.bytes.saturating_sub(event.bytes);
         parent.offset = event.offset.saturating_add(event.bytes);
         let root = parent.root.unwrap_or((event.related, parent.generation));
-        let parent = *parent;
+        let parent = **parent;
         let generation = self.new_generation(device);
         let front = Bio {
             generation,
@@ -357,7 +357,7 @@ impl BlockLayer {
         if let Some(root) = self.bios.get_mut(&root.0) {
             root.open = root.open.saturating_add(1);
         }
-        self.begin_life(event.object, front, event.ts_ns, above);
+        self.begin_life(event.object, Box::new(front), event.ts_ns, above);
     }
 
     /// A fragment, carried by a request, has ended. Says whether it was alive.
@@ -388,6 +388,7 @@ impl BlockLayer {
         }
         let bio = place.remove();
         self.end_life(&bio, ending, above);
+        self.spare_bios.keep(bio);
         true
     }
 
@@ -405,9 +406,9 @@ impl BlockLayer {
             return;
         };
         root.open = root.open.saturating_sub(1);
-        if root.open == 0 {
-            let root = *root;
-            self.bios.remove(&root_pointer);
+        if root.open == 0
+            && let Some(root) = self.bios.remove(&root_pointer)
+        {
             self.end_bio(&root, bio, ending, above);
         }
     }

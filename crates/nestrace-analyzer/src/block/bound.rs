@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use super::interrupted::has_no_end;
-use super::issue::Request;
 use super::{Above, BlockLayer};
 use crate::span::BioSpan;
 
@@ -20,7 +19,11 @@ impl BlockLayer {
         ts_ns: u64,
         above: &mut Above<'_>,
     ) -> Vec<BioSpan> {
-        let carried: usize = self.requests.values().map(Request::n_others).sum();
+        let carried: usize = self
+            .requests
+            .values()
+            .map(|request| request.n_others())
+            .sum();
         if self.requests.len().max(carried) > most {
             self.give_up_requests(most / 2, ts_ns, above);
         }

@@ -23,7 +23,7 @@ impl BlockLayer {
             return self.device_flush_done(device, request, event, above);
         }
         if self.named_flush(device, event).is_some() {
-            if let Some(request) = request.filter(Request::awaits_end) {
+            if let Some(request) = request.filter(|request| request.awaits_end()) {
                 // Its own last C was not seen; its address serves a flush by now.
                 self.completion_missed(&request, event.ts_ns, above);
             }
@@ -66,10 +66,10 @@ impl BlockLayer {
     /// that they may.
     fn ended_by(
         &mut self,
-        mut request: Request,
+        mut request: Box<Request>,
         event: &Event,
         above: &mut Above<'_>,
-    ) -> Option<Request> {
+    ) -> Option<Box<Request>> {
         if event.bytes == 0 || !request.has_data() || !request.awaits_end() {
             return Some(request);
         }
@@ -106,7 +106,7 @@ impl BlockLayer {
     /// Data arrived: bios end in order as far as the bytes go, all of them with the last C.
     fn data_done(
         &mut self,
-        mut request: Request,
+        mut request: Box<Request>,
         in_sequence: bool,
         event: &Event,
         above: &mut Above<'_>,
@@ -137,6 +137,7 @@ impl BlockLayer {
         self.hand_on(&request, event.object, event.ts_ns);
         let ending = self.ending(&request, event, event.ts_ns);
         self.end_all(&request, ending, above);
+        self.spare_requests.keep(request);
     }
 
     /// A C of 0 bytes where data was expected: the C of that data was lost. Of a flush sequence
@@ -191,7 +192,7 @@ impl BlockLayer {
     fn sequence_done(
         &mut self,
         device: u16,
-        request: Request,
+        request: Box<Request>,
         event: &Event,
         above: &mut Above<'_>,
     ) {
@@ -269,6 +270,11 @@ impl BlockLayer {
 
     /// Takes from a request the bios whose data are among its completed bytes.
     fn take_covered(&mut self, request: &mut Request) -> Vec<Carried> {
+        let first = request.first.or(request.others.first().copied());
+        let first = first.and_then(|first| self.bios.get(&first.pointer));
+        if first.is_some_and(|first| first.bytes > request.covered) {
+            return Vec::new();
+        }
         let carried = request.first.iter().chain(&request.others);
         let mut left: Vec<Carried> = carried.copied().collect();
         let mut n_covered = 0;
@@ -329,12 +335,12 @@ impl BlockLayer {
     fn device_flush_done(
         &mut self,
         device: u16,
-        request: Option<Request>,
+        request: Option<Box<Request>>,
         event: &Event,
         above: &mut Above<'_>,
     ) {
         let counted = request.as_ref().is_some_and(|request| request.flush);
-        let request = request.filter(Request::awaits_end);
+        let request = request.filter(|request| request.awaits_end());
         if let Some(request) = request.as_ref().filter(|request| !request.flush) {
             // The C of these data was not seen; their address serves a flush by now.
             self.completion_missed(request, event.ts_ns, above);
@@ -420,7 +426,7 @@ impl BlockLayer {
             return;
         }
         if in_sequence {
-            let mut request = Request::new(device, operation);
+            let mut request = Box::new(Request::new(device, operation));
             request.sequence_data_ns = Some(event.ts_ns);
             request.bytes = event.bytes;
             self.requests.insert(event.object, request);

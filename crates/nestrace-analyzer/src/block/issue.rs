@@ -193,14 +193,15 @@ impl BlockLayer {
 
     pub(super) fn issue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
-        let mut request = self
-            .requests
-            .remove(&event.object)
-            .unwrap_or_else(|| Request::new(device, operation));
+        let known = self.requests.remove(&event.object);
+        let mut request = known.unwrap_or_else(|| {
+            let spare = &mut self.spare_requests;
+            spare.boxed(|| Request::new(device, operation))
+        });
         if request.awaits_end() {
             request = self.issued_again(request, device, event, above);
         } else if request.is_elsewhere(device, event) {
-            request = Request::new(device, operation);
+            *request = Request::new(device, operation);
         }
         // The kernel counts a flush once, however often the driver puts it back.
         let again = request.requeued && request.issued_ns != 0;
@@ -320,7 +321,7 @@ impl BlockLayer {
             let generation = self.new_generation(device);
             let bytes = if alone { request.bytes } else { u64::MAX };
             let bio = Bio::unseen(generation, device, request.operation, event, bytes);
-            self.begin_life(pointer, bio, event.ts_ns, above);
+            self.begin_life(pointer, Box::new(bio), event.ts_ns, above);
         }
         let Some(bio) = self.bios.get_mut(&pointer) else {
             return;

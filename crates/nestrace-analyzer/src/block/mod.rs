@@ -28,6 +28,7 @@ use crate::file_io::FileIo;
 use crate::image::{Images, Owner};
 use crate::overlap::Activity;
 use crate::pointer::PointerMap;
+use crate::spare::Spare;
 use crate::threads::Threads;
 use crate::unlinked::Reasons;
 
@@ -51,8 +52,11 @@ pub(crate) struct BlockLayer {
     pub devices: Vec<DeviceMeter>,
     by_dev: PointerMap<u32, u16>,
     last_device: u16,
-    bios: PointerMap<u64, Bio>,
-    requests: PointerMap<u64, Request>,
+    /// Boxed, as requests are: they are large, and what finds them is small and moves.
+    bios: PointerMap<u64, Box<Bio>>,
+    requests: PointerMap<u64, Box<Request>>,
+    spare_bios: Spare<Bio>,
+    spare_requests: Spare<Request>,
     /// By processor; for the order of requests, where spans are wanted.
     last_issues: PointerMap<u16, LastIssue>,
     generation: u32,
@@ -213,7 +217,8 @@ impl BlockLayer {
             counts_for = owner::clocks_of(charged, event, above);
             above.files.bio_queued(event);
         }
-        let mut bio = Bio::new(generation, device, operation, event);
+        let spare = &mut self.spare_bios;
+        let mut bio = spare.boxed(|| Bio::new(generation, device, operation, event));
         bio.empty_flush = empty_flush;
         bio.owner = charged;
         bio.process = process.unwrap_or_default();
@@ -230,7 +235,7 @@ impl BlockLayer {
     }
 
     /// Puts a new life in the place of an old one.
-    fn begin_life(&mut self, pointer: u64, bio: Bio, ts_ns: u64, above: &mut Above<'_>) {
+    fn begin_life(&mut self, pointer: u64, bio: Box<Bio>, ts_ns: u64, above: &mut Above<'_>) {
         bio.enter_queue(ts_ns, above);
         let old = match self.bios.entry(pointer) {
             Entry::Vacant(place) => {

@@ -25,7 +25,7 @@ impl BlockLayer {
     pub(super) fn bio_complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let stacking = above.images.stacking(event.dev);
         // An empty flush ends by order, so one of another device may still stand at this address.
-        let known = self.bios.get(&event.object).copied();
+        let known = self.bios.get(&event.object).map(|bio| **bio);
         let Some(bio) = known.filter(|bio| bio.home == device || bio.device == device) else {
             return self.unknown_ended(device, stacking, event, above);
         };

@@ -53,6 +53,8 @@ pub struct BlockOptions {
 #[derive(Debug)]
 pub struct BlockAnalyzer {
     options: BlockOptions,
+    /// The first and the last time that are wanted.
+    within_ns: (u64, u64),
     block: BlockLayer,
     images: Images,
     files: FileIo,
@@ -74,6 +76,10 @@ impl BlockAnalyzer {
         block.machine.ios = options.list_ios.then(Vec::new);
         Self {
             intervals: options.interval_ns.map(Intervals::new),
+            within_ns: (
+                options.from_ns.unwrap_or(0),
+                options.to_ns.unwrap_or(u64::MAX),
+            ),
             options,
             block,
             images: Images::default(),
@@ -114,9 +120,10 @@ impl BlockAnalyzer {
         self.at(event.ts_ns, |block, above| block.push(kind, event, above));
     }
 
+    #[inline]
     fn outside(&self, ts_ns: u64) -> bool {
-        self.options.from_ns.is_some_and(|from_ns| ts_ns < from_ns)
-            || self.options.to_ns.is_some_and(|to_ns| ts_ns > to_ns)
+        let (from_ns, to_ns) = self.within_ns;
+        ts_ns < from_ns || ts_ns > to_ns
     }
 
     fn loss(&mut self, event: &Event) {
@@ -133,6 +140,7 @@ impl BlockAnalyzer {
     }
 
     /// Changes what is known of the block layer at a time: intervals that ended before it are closed first.
+    #[inline]
     fn at(&mut self, ts_ns: u64, change: impl FnOnce(&mut BlockLayer, &mut Above<'_>)) {
         if let Some(intervals) = &mut self.intervals {
             intervals.before(ts_ns, &mut self.block.devices);
@@ -192,7 +200,7 @@ impl BlockAnalyzer {
                 continue;
             }
             let stacked = meter.stacked();
-            let processes = meter.stats.processes.by_name();
+            let processes = meter.take_processes();
             sums.add(meter, &processes, stacked);
             let first_seek = FirstSeeks {
                 q2q: meter.seek_q.first(),
@@ -266,7 +274,7 @@ impl Sums {
             let (with_requests, stacked) = self.process(&process.name());
             let sum = if is_stacked { stacked } else { with_requests };
             sum.q2q.merge(&process.q2q_anywhere);
-            sum.parts.merge(&process.parts);
+            sum.parts.merge(&process.parts());
         }
     }
 

@@ -153,6 +153,14 @@ fn distance(last: (u64, u64), start: u64, end: u64) -> i64 {
     i64::try_from(ahead).unwrap_or(i64::MAX)
 }
 
+/// Sectors between two I/Os, whichever is first.
+#[inline]
+fn gap((last_start, last_end): (u64, u64), start: u64, end: u64) -> u64 {
+    start
+        .saturating_sub(last_end)
+        .max(last_start.saturating_sub(end))
+}
+
 /// Histograms of one device.
 #[derive(Debug, Default)]
 pub(crate) struct ArrivalMeter {
@@ -194,11 +202,13 @@ impl ArrivalMeter {
             if last == 0 {
                 return (last, last);
             }
-            let least = self.recent[..known]
+            let nearest = self.recent[..known]
                 .iter()
-                .map(|recent| distance(*recent, start, end))
-                .min_by_key(|distance| distance.unsigned_abs());
-            (last, least.unwrap_or(last))
+                .min_by_key(|recent| gap(**recent, start, end));
+            (
+                last,
+                nearest.map_or(last, |nearest| distance(*nearest, start, end)),
+            )
         });
         self.recent[self.n_recent % WINDOW] = (start, end);
         self.n_recent += 1;

@@ -89,9 +89,7 @@ impl Intervals {
 
 /// Everything so far.
 fn snapshot(meter: &mut DeviceMeter, until_ns: u64) -> IostatRow {
-    let parts = [&meter.read, &meter.write, &meter.discard];
-    let ended = parts.iter().map(|parts| parts.q2c.n()).sum();
-    let q2c_ns: u128 = parts.iter().map(|parts| parts.q2c.sum()).sum();
+    let (ended, q2c_ns) = meter.q2c_so_far();
     let (in_flight_ns, _) = meter.stats.in_flight.so_far(until_ns);
     let busy_ns = meter.busy_so_far(until_ns);
     IostatRow {

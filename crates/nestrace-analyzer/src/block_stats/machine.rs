@@ -2,6 +2,7 @@
 
 use nestrace_trace::Event;
 
+use super::StatsMeter;
 use super::active_periods::ActivePeriodsMeter;
 use super::activity::Activity;
 use super::processes::{ProcessId, ProcessNames, TurnedOut};
@@ -76,11 +77,13 @@ impl MachineStats {
     ) -> ProcessId {
         let process = self.names.of(event.tid, threads);
         meter.stats.queued(event, operation);
-        let remapped = &mut meter.stats.remapped;
+        let StatsMeter {
+            remapped,
+            processes,
+            q2q_anywhere,
+            ..
+        } = &mut meter.stats;
         remapped.queued(event.offset, event.bytes, (event.ts_ns, process));
-        let processes = &mut meter.stats.processes;
-        let by_process = processes.of_queued(process, &self.names);
-        by_process.queued(event.ts_ns, event.bytes);
         if let Some(whole) = &mut self.whole {
             let turned_out = self.names.turned_out_since(whole.n_turned_out);
             whole.n_turned_out += turned_out.len();
@@ -90,13 +93,16 @@ impl MachineStats {
                     of_process.q2q_anywhere.record(passed_ns);
                 }
             }
-            let by_process = processes.of_queued(process, &self.names);
-            let (anywhere, of_process) = whole.queued(device, process, event.ts_ns);
-            if let Some(passed_ns) = of_process {
-                by_process.q2q_anywhere.record(passed_ns);
+        }
+        let of_process = processes.of_queued(process, &self.names);
+        of_process.queued(event.ts_ns, event.bytes);
+        if let Some(whole) = &mut self.whole {
+            let (since_any, since_its_own) = whole.queued(device, process, event.ts_ns);
+            if let Some(passed_ns) = since_its_own {
+                of_process.q2q_anywhere.record(passed_ns);
             }
-            if let Some(passed_ns) = anywhere {
-                meter.stats.q2q_anywhere.record(passed_ns);
+            if let Some(passed_ns) = since_any {
+                q2q_anywhere.record(passed_ns);
             }
         }
         process

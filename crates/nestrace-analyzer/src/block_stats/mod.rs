@@ -26,14 +26,14 @@ pub use analyzer::{BlockAnalyzer, BlockOptions};
 pub(crate) use frequent::Frequent;
 pub(crate) use machine::MachineStats;
 pub(crate) use over_time::{Counted, OverTime};
-pub(crate) use processes::ProcessId;
+pub(crate) use processes::{ProcessId, ProcessMeter};
 
 use nestrace_trace::Event;
 
 use crate::analysis::{self, Path, Q2d, Sizes};
 use crate::at_device::Change;
 use crate::depth::DepthMeter;
-use crate::device::{Operation, PartMeters};
+use crate::device::Operation;
 use crate::histogram::Histogram;
 
 use active_periods::ActivePeriodsMeter;
@@ -187,36 +187,13 @@ impl StatsMeter {
         self.plug.forget();
     }
 
-    /// Records a part of a bio's way for its process.
-    #[inline]
-    pub(crate) fn part_of(
-        &mut self,
-        process: ProcessId,
-        part: impl Fn(&mut PartMeters) -> &mut Histogram,
-        ns: u64,
-    ) {
-        if let Some(process) = self.processes.of(process) {
-            part(&mut process.parts).record(ns);
-        }
-    }
-
     /// `devices[].stats`. `pieces` are the bios and pieces of bios that requests were made of.
     pub(crate) fn finish(
         &mut self,
         start_ns: u64,
         (pieces, issued): (u64, u64),
         stacked: bool,
-    ) -> analysis::Stats {
-        let processes = self.processes.by_name();
-        self.finish_with(start_ns, (pieces, issued), stacked, &processes)
-    }
-
-    fn finish_with(
-        &mut self,
-        start_ns: u64,
-        (pieces, issued): (u64, u64),
-        stacked: bool,
-        processes: &[processes::ProcessMeter],
+        processes: &[ProcessMeter],
     ) -> analysis::Stats {
         analysis::Stats {
             request_sectors: Sizes {

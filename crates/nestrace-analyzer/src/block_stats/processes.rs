@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use crate::analysis;
-use crate::device::PartMeters;
+use crate::device::{Operation, PartMeters};
 use crate::histogram::Histogram;
 use crate::pointer::PointerMap;
 use crate::threads::Threads;
@@ -199,12 +199,20 @@ pub(crate) struct ProcessMeter {
     pub q2q: Histogram,
     /// From its Q on any device; only where the machine is looked at as a whole.
     pub q2q_anywhere: Histogram,
-    pub parts: PartMeters,
+    /// Of reads, writes and discards: what the device itself says is these of all processes, added up.
+    by_operation: [PartMeters; Operation::WITH_DATA.len()],
 }
 
 impl ProcessMeter {
     pub(crate) fn name(&self) -> String {
         self.name.borrow().clone()
+    }
+
+    /// The parts of the way of everything that it did.
+    pub(crate) fn parts(&self) -> PartMeters {
+        let mut all = PartMeters::default();
+        self.by_operation.iter().for_each(|parts| all.merge(parts));
+        all
     }
 
     pub(crate) fn queued(&mut self, ts_ns: u64, bytes: u64) {
@@ -232,7 +240,8 @@ impl ProcessMeter {
         self.bytes += other.bytes;
         self.q2q.merge(&other.q2q);
         self.q2q_anywhere.merge(&other.q2q_anywhere);
-        self.parts.merge(&other.parts);
+        let parts = self.by_operation.iter_mut().zip(&other.by_operation);
+        parts.for_each(|(to, from)| to.merge(from));
     }
 }
 
@@ -296,20 +305,31 @@ impl DeviceProcesses {
                 last_queued_ns: None,
                 q2q: Histogram::default(),
                 q2q_anywhere: Histogram::default(),
-                parts: PartMeters::default(),
+                by_operation: Default::default(),
             })
         })
     }
 
-    /// The meter of a process that has queued.
+    /// The parts of what a process, if it has queued, did with data.
     #[inline]
-    pub(crate) fn of(&mut self, process: ProcessId) -> Option<&mut ProcessMeter> {
+    pub(crate) fn parts_of(
+        &mut self,
+        process: ProcessId,
+        operation: Operation,
+    ) -> Option<&mut PartMeters> {
         let place = usize::from(process.0);
         let place = match self.by_id.get(place) {
             Some(Some(_)) => place,
             _ => usize::from(OTHERS.0),
         };
-        self.by_id.get_mut(place)?.as_deref_mut()
+        let process = self.by_id.get_mut(place)?.as_deref_mut()?;
+        process.by_operation.get_mut(operation.place()?)
+    }
+
+    /// The parts of what all processes did, of one operation after the other.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Operation, &PartMeters)> {
+        let processes = self.by_id.iter().flatten();
+        processes.flat_map(|process| Operation::WITH_DATA.into_iter().zip(&process.by_operation))
     }
 
     /// All, those of one name as one, by name.
@@ -336,7 +356,7 @@ pub(crate) fn finish(meters: &[ProcessMeter], stacked: bool) -> Vec<analysis::Pr
             queued: meter.queued,
             bytes: meter.bytes,
             q2q: meter.q2q.dist(),
-            latency_ns: meter.parts.parts(true, !stacked),
+            latency_ns: meter.parts().parts(true, !stacked),
         })
         .collect();
     let waited = |process: &analysis::Process| process.latency_ns.q2c.map_or(0, |q2c| q2c.sum);

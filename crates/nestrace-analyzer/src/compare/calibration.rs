@@ -30,8 +30,8 @@ fn device(random: &mut Random, service_ms: f64) -> DeviceFigures {
     changes.sort_unstable();
     for (ts_ns, by) in changes {
         match by {
-            1 => figures.entered(ts_ns),
-            _ => figures.left(ts_ns),
+            1 => figures.depth.changed(ts_ns, true),
+            _ => figures.depth.changed(ts_ns, false),
         }
     }
     figures.finish(950_000_000, at_ns as u64 + 100_000_000)

@@ -3,48 +3,14 @@
 use crate::analysis::DepthSlot;
 use crate::block_stats::{Counted, OverTime};
 use crate::compare::{DepthSums, FIRST_STEP_NS, Series};
+use crate::depth::DepthMeter;
 
 /// A stretch of time from its first change to its last.
 #[derive(Debug, Default)]
 struct Stretch {
-    first: Option<Sum>,
-    last: Sum,
+    first: Option<DepthMeter>,
+    last: DepthMeter,
     max: u64,
-}
-
-/// At a change.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    at_ns: u64,
-    /// Sum of depth × time up to here.
-    request_ns: u128,
-    /// Time with at least one up to here.
-    busy_ns: u64,
-    /// From here on.
-    depth: u64,
-}
-
-impl Sum {
-    /// The same at a later time, up to which nothing changes.
-    fn until(self, ts_ns: u64) -> Self {
-        let passed = ts_ns.saturating_sub(self.at_ns);
-        let busy_ns = if self.depth > 0 { passed } else { 0 };
-        Self {
-            at_ns: ts_ns.max(self.at_ns),
-            request_ns: self.request_ns + u128::from(self.depth) * u128::from(passed),
-            busy_ns: self.busy_ns.saturating_add(busy_ns),
-            depth: self.depth,
-        }
-    }
-
-    /// What came since `earlier`.
-    fn since(self, earlier: Self) -> DepthSums {
-        let request_ns = self.request_ns.saturating_sub(earlier.request_ns);
-        DepthSums {
-            request_ns: u64::try_from(request_ns).unwrap_or(u64::MAX),
-            busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),
-        }
-    }
 }
 
 impl Counted for Stretch {
@@ -61,47 +27,56 @@ impl Counted for Stretch {
 /// two stretches nothing changes.
 #[derive(Debug)]
 pub(crate) struct DepthSeries {
-    now: Sum,
+    now: DepthMeter,
     stretches: OverTime<Stretch>,
 }
 
 impl Default for DepthSeries {
     fn default() -> Self {
         Self {
-            now: Sum::default(),
+            now: DepthMeter::default(),
             stretches: OverTime::with_step(FIRST_STEP_NS),
         }
     }
 }
 
 impl DepthSeries {
+    /// A request came, or left.
     #[inline]
-    pub(super) fn changed(&mut self, ts_ns: u64, by: i64) {
-        self.now = self.now.until(ts_ns);
-        self.now.depth = self.now.depth.saturating_add_signed(by);
+    pub(crate) fn changed(&mut self, ts_ns: u64, comes: bool) {
+        if comes {
+            self.now.enter(ts_ns);
+        } else {
+            self.now.leave(ts_ns);
+        }
         let stretch = self.stretches.at(ts_ns);
         stretch.first.get_or_insert(self.now);
         stretch.last = self.now;
-        stretch.max = stretch.max.max(self.now.depth);
+        stretch.max = stretch.max.max(self.now.depth());
+    }
+
+    /// Up to the last change.
+    pub(crate) const fn now(&self) -> DepthMeter {
+        self.now
     }
 
     /// The sums of each stretch, from the first change to the last: between two changes they grow evenly, so
     /// they are known wherever a stretch begins. What is at the device at last stays there until `end_ns`.
     pub(super) fn series(&self, end_ns: u64) -> Series<DepthSums> {
-        let last_ns = match self.now.depth {
-            0 => self.now.at_ns,
-            _ => self.now.at_ns.max(end_ns),
+        let last_ns = match self.now.depth() {
+            0 => self.now.since_ns(),
+            _ => self.now.since_ns().max(end_ns),
         };
-        let mut known = Sum::default();
+        let mut known = DepthMeter::default();
         let mut slots = self.stretches.slots().peekable();
         let mut stretches = Vec::new();
         while let Some((from_ns, slot)) = slots.next() {
             let until_ns = slots.peek().map_or(last_ns, |(next_ns, _)| *next_ns);
             let begin = known.until(from_ns);
-            if slot.first.is_some() && slot.last.at_ns >= known.at_ns {
+            if slot.first.is_some() && slot.last.since_ns() >= known.since_ns() {
                 known = slot.last;
             }
-            let sums = known.until(until_ns).since(begin);
+            let sums = known.until(until_ns).after(begin);
             stretches.push((until_ns.saturating_sub(from_ns), sums));
         }
         Series { stretches }
@@ -111,18 +86,18 @@ impl DepthSeries {
     pub(super) fn slots(&self) -> impl Iterator<Item = DepthSlot> + '_ {
         self.stretches.slots().filter_map(|(_, slot)| {
             let (first, last) = (slot.first?, slot.last);
-            let passed = last.at_ns.saturating_sub(first.at_ns);
-            let sum = last.request_ns.saturating_sub(first.request_ns);
+            let passed = last.since_ns().saturating_sub(first.since_ns());
+            let sums = last.after(first);
             Some(DepthSlot {
-                from_ns: first.at_ns,
-                until_ns: last.at_ns,
+                from_ns: first.since_ns(),
+                until_ns: last.since_ns(),
                 mean: if passed == 0 {
-                    last.depth as f64
+                    last.depth() as f64
                 } else {
-                    sum as f64 / passed as f64
+                    sums.request_ns as f64 / passed as f64
                 },
                 max: slot.max,
-                then: last.depth,
+                then: last.depth(),
             })
         })
     }
@@ -138,8 +113,15 @@ mod tests {
     fn means_are_weighted_by_time() {
         let mut series = DepthSeries::default();
         // In tenths of milliseconds: two at once for 50, one for 49, then nothing for 201 and one for 99.
-        for (at, by) in [(1, 1), (1, 1), (51, -1), (100, -1), (301, 1), (400, -1)] {
-            series.changed(at * MS / 10, by);
+        for (at, comes) in [
+            (1, true),
+            (1, true),
+            (51, false),
+            (100, false),
+            (301, true),
+            (400, false),
+        ] {
+            series.changed(at * MS / 10, comes);
         }
         let slots: Vec<_> = series.slots().collect();
         assert_eq!(slots.len(), 2);
@@ -155,8 +137,14 @@ mod tests {
     fn sums_of_stretches_are_those_of_the_whole() {
         let mut series = DepthSeries::default();
         // Two at once from 15 to 35 ms, one up to 95 ms, and one from 200 ms on that stays.
-        for (at_ms, by) in [(15, 1), (15, 1), (35, -1), (95, -1), (200, 1)] {
-            series.changed(at_ms * MS, by);
+        for (at_ms, comes) in [
+            (15, true),
+            (15, true),
+            (35, false),
+            (95, false),
+            (200, true),
+        ] {
+            series.changed(at_ms * MS, comes);
         }
         let stretches = series.series(225 * MS).stretches;
         let sums = stretches.iter().map(|(_, sums)| *sums);
@@ -174,8 +162,8 @@ mod tests {
     fn a_long_series_keeps_its_mean() {
         let mut series = DepthSeries::default();
         for i in 0..10_000u64 {
-            series.changed(1 + i * 100 * MS, 1);
-            series.changed(1 + (i * 100 + 50) * MS, -1);
+            series.changed(1 + i * 100 * MS, true);
+            series.changed(1 + (i * 100 + 50) * MS, false);
         }
         let slots: Vec<_> = series.slots().collect();
         assert!(slots.len() <= 64);

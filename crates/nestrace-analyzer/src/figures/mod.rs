@@ -22,7 +22,8 @@ pub(crate) const CURVE_STEPS: u64 = 120;
 pub(crate) struct FigureMeter {
     addresses: AddressSample,
     latency: OverTime<Latencies>,
-    depth: DepthSeries,
+    /// Requests at the device.
+    pub depth: DepthSeries,
     series: SeriesMeter<DeviceSums>,
     to_end_write: Histogram,
     flushed_after: u64,
@@ -60,18 +61,6 @@ impl FigureMeter {
         let sums = self.series.at(ts_ns);
         sums.issued.record(bytes);
         sums.sequential += u64::from(!is_seek);
-    }
-
-    /// A request came to the device.
-    #[inline]
-    pub(crate) fn entered(&mut self, ts_ns: u64) {
-        self.depth.changed(ts_ns, 1);
-    }
-
-    /// A request left the device.
-    #[inline]
-    pub(crate) fn left(&mut self, ts_ns: u64) {
-        self.depth.changed(ts_ns, -1);
     }
 
     /// A data I/O ended; `wait_ns` is its time from Q to D, where it was issued here.

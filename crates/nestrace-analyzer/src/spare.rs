@@ -1,0 +1,35 @@
+//! Memory of what has ended, for what begins: bios and requests are many, and short-lived.
+
+/// Boxes that are kept. More things are in flight seldom.
+const MOST: usize = 1 << 12;
+
+#[derive(Debug)]
+pub(crate) struct Spare<T>(Vec<Box<T>>);
+
+impl<T> Default for Spare<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Spare<T> {
+    /// A place for something that begins.
+    #[inline]
+    pub(crate) fn boxed(&mut self, thing: impl FnOnce() -> T) -> Box<T> {
+        match self.0.pop() {
+            Some(mut spare) => {
+                *spare = thing();
+                spare
+            }
+            None => Box::new(thing()),
+        }
+    }
+
+    /// Something has ended.
+    #[inline]
+    pub(crate) fn keep(&mut self, ended: Box<T>) {
+        if self.0.len() < MOST {
+            self.0.push(ended);
+        }
+    }
+}
