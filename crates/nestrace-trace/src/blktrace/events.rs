@@ -121,9 +121,8 @@ fn block_flags(trace: &Trace) -> u32 {
 #[inline]
 fn mark(categories: u16) -> u32 {
     let marks = MARKS.iter();
-    marks.fold(0, |value, (bit, flag)| {
-        value | flag * u32::from(categories & bit != 0)
-    })
+    let set = marks.map(|(bit, flag)| if categories & bit == 0 { 0 } else { *flag });
+    set.fold(0, |value, flag| value | flag)
 }
 
 /// The errno: newer kernels store it negative. What does not fit is an error all the same.
