@@ -20,7 +20,7 @@ use nestrace_lab::stack::{Aio, DiskStack, HostFsKind, ImageFormat};
 use super::Scenario;
 use super::case::Report;
 use super::rig::LiveContext;
-use scene::{Scene, Writer};
+use scene::{Backend, Scene, Writer};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -40,7 +40,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         .iter()
         .any(|case| ctx.wants(case))
     {
-        let scene = Scene::boot(ctx, HostFsKind::Xfs, RAW, &[])?;
+        let scene = Scene::boot(ctx, Backend::Ebpf, HostFsKind::Xfs, RAW, &[])?;
         report.case("truth/rewrites", |case| {
             data::check(case, &scene, &Writer::REWRITES)
         })?;
@@ -48,8 +48,26 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             data::check(case, &scene, &Writer::STORM)
         })?;
     }
+    if ["truth/blktrace-rewrites", "truth/blktrace-storm"]
+        .iter()
+        .any(|case| ctx.wants(case))
+    {
+        let scene = Scene::boot(ctx, Backend::Blktrace, HostFsKind::Xfs, RAW, &[])?;
+        report.case("truth/blktrace-rewrites", |case| {
+            data::check(case, &scene, &Writer::REWRITES)
+        })?;
+        report.case("truth/blktrace-storm", |case| {
+            data::check(case, &scene, &Writer::STORM)
+        })?;
+    }
     if ctx.wants("truth/requests") {
-        let scene = Scene::boot(ctx, HostFsKind::Xfs, RAW, &requests::ARGUMENTS)?;
+        let scene = Scene::boot(
+            ctx,
+            Backend::Ebpf,
+            HostFsKind::Xfs,
+            RAW,
+            &requests::ARGUMENTS,
+        )?;
         report.case("truth/requests", |case| requests::check(case, &scene))?;
     }
     if ctx.wants("truth/qcow2") {
@@ -58,7 +76,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             iothread: true,
             ..RAW
         };
-        let scene = Scene::boot(ctx, HostFsKind::Ext4, stack, &[])?;
+        let scene = Scene::boot(ctx, Backend::Ebpf, HostFsKind::Ext4, stack, &[])?;
         report.case("truth/qcow2", |case| {
             data::check(case, &scene, &Writer::REWRITES)
         })?;

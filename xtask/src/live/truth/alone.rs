@@ -62,6 +62,51 @@ fn flights(events: &[Event]) -> HashMap<(u32, u64, u64), Vec<Flight>> {
     flights
 }
 
+/// How many bios were on their way, from Q to the end of the request that carried them, together with another of the
+/// same operation, place and length. Where no event names a bio, these may be taken for each other.
+pub fn bios_equal_from_their_q_on(events: &[Event]) -> u64 {
+    let mut queued: HashMap<u64, ((u32, u64, u64), u64)> = HashMap::new();
+    let mut carried: HashMap<u64, Vec<u64>> = HashMap::new();
+    let mut flights: HashMap<(u32, u64, u64), Vec<Flight>> = HashMap::new();
+    let flight = |issued_ns, completed_ns| Flight {
+        issued_ns,
+        completed_ns,
+        n_bios: 1,
+    };
+    for event in events {
+        match event.kind() {
+            Some(Kind::Queue) => {
+                let key = (event.flags & OP_MASK, event.offset, event.bytes);
+                queued.insert(event.object, (key, event.ts_ns));
+            }
+            Some(Kind::Issue) => _ = carried.insert(event.object, vec![event.related]),
+            Some(Kind::Link) => {
+                let bios = carried.entry(event.object).or_default();
+                bios.extend([event.related, event.offset, event.bytes]);
+            }
+            Some(Kind::Complete) if event.related == 0 => {
+                for bio in carried.remove(&event.object).unwrap_or_default() {
+                    if let Some((key, queued_ns)) = queued.remove(&bio) {
+                        let flight = flight(queued_ns, event.ts_ns);
+                        flights.entry(key).or_default().push(flight);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    for (key, queued_ns) in queued.into_values().filter(|((.., bytes), _)| *bytes > 0) {
+        flights
+            .entry(key)
+            .or_default()
+            .push(flight(queued_ns, u64::MAX));
+    }
+    flights
+        .into_values()
+        .map(|flights| crowded(flights, 0))
+        .sum()
+}
+
 /// Bios of those equal requests that were not alone.
 fn crowded(mut flights: Vec<Flight>, room_ns: u64) -> u64 {
     flights.sort_unstable_by_key(|flight| flight.issued_ns);
@@ -105,6 +150,34 @@ mod tests {
             ts_ns,
             ..Event::default()
         }
+    }
+
+    #[test]
+    fn equal_bios_at_once_are_not_alone_from_their_q_on() {
+        let queue = |object, ts_ns, offset| Event {
+            kind: Kind::Queue as u8,
+            ..issue(object, ts_ns, offset, 0)
+        };
+        let carry = |object, ts_ns, bio| Event {
+            related: bio,
+            ..issue(object, ts_ns, 0, 0)
+        };
+        let events = [
+            queue(11, 90, 0),
+            carry(1, 100, 11),
+            // Queued while the first is at the device, issued when that has ended.
+            queue(12, 150, 0),
+            // Another place.
+            queue(13, 160, 8192),
+            complete(1, 200),
+            carry(1, 210, 12),
+            complete(1, 250),
+            // Alone.
+            queue(11, 300, 0),
+            carry(1, 310, 11),
+            complete(1, 350),
+        ];
+        assert_eq!(bios_equal_from_their_q_on(&events), 2);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nestrace_stamp::{Deed, SECTOR_BYTES, Stamp, Write};
 use nestrace_trace::flags::op;
 use nestrace_trace::{Event, Kind};
 
-use super::scene::{DISK_BYTES, Scene, Seen, Writer};
+use super::scene::{Backend, DISK_BYTES, Scene, Seen, Writer};
 use super::stories::{Span, Story};
 use super::system_calls::WriteCall;
 use super::{alone, naive};
@@ -45,9 +45,9 @@ pub struct SeenCall<'a> {
 /// Records a run of `stamp-writer` and checks every link.
 pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Result<()> {
     let (seen, writes, calls) = scene.write_stamps(writer)?;
-    let least = least_linked(case, &seen, writer)?;
+    let least = least_linked(case, scene, &seen, writer)?;
     everything_else(case, scene, &seen, least)?;
-    seen.flushes_end_by_name(case);
+    seen.flushes_end_by_name(case, scene.backend());
     let bios = bios_of_writes(case, &seen.guest_events, &writes)?;
     let calls = calls_of_events(case, scene, &seen, &calls)?;
     let by_begin = Calls::new(&calls);
@@ -101,7 +101,12 @@ pub fn check(case: &mut Case, scene: &Scene<'_>, writer: &Writer) -> anyhow::Res
 }
 
 /// What part of the guest's bios has to be linked.
-fn least_linked(case: &mut Case, seen: &Seen, writer: &Writer) -> anyhow::Result<f64> {
+fn least_linked(
+    case: &mut Case,
+    scene: &Scene<'_>,
+    seen: &Seen,
+    writer: &Writer,
+) -> anyhow::Result<f64> {
     if let Some(least) = writer.linked {
         return Ok(least);
     }
@@ -110,7 +115,11 @@ fn least_linked(case: &mut Case, seen: &Seen, writer: &Writer) -> anyhow::Result
     let widest = bounds.filter_map(|clock| clock["error_bound_ns"]["max"].as_u64());
     // The band is as wide on either side.
     let room_ns = 2 * widest.max().context("find the clock's bound")?;
-    let (bios, beside) = alone::bios_and_those_beside_an_equal(&seen.guest_events, room_ns);
+    let (bios, mut beside) = alone::bios_and_those_beside_an_equal(&seen.guest_events, room_ns);
+    if scene.backend() == Backend::Blktrace {
+        // Nothing names a bio from its Q on.
+        beside += alone::bios_equal_from_their_q_on(&seen.guest_events);
+    }
     case.figure(format!("{beside} of {bios} bios beside an equal one"));
     case.holds("bios that were alone", beside < bios, &beside.to_string());
     Ok(1.0 - beside as f64 / bios as f64)

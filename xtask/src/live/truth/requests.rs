@@ -70,7 +70,7 @@ pub fn check(case: &mut Case, scene: &Scene<'_>) -> anyhow::Result<()> {
     let counts = seen.measured.truth.first().context("find the counts")?;
     chains::disk(case, analysis, &subject, counts)?;
     chains::clock(case, analysis, scene.guest().name())?;
-    seen.flushes_end_by_name(case);
+    seen.flushes_end_by_name(case, scene.backend());
     let guest = guest::requests(&seen.guest_events)?;
     case.equal(
         "requests of the guest, as QEMU counts them",

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use nestrace_analyzer::Identified;
 use nestrace_lab::guest::{Guest, GuestSpec};
 use nestrace_lab::host_fs::HostFs;
 use nestrace_lab::stack::{DiskStack, HostFsKind, ImageFormat};
 use nestrace_stamp::Write;
-use nestrace_trace::{Event, Manifest};
+use nestrace_trace::{Event, Manifest, TimeOrdered};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -68,9 +69,28 @@ impl Writer {
     };
 }
 
+/// What records inside the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The probes: events name bios and requests.
+    Ebpf,
+    /// The kernel's own, which names neither.
+    Blktrace,
+}
+
+impl Backend {
+    const fn option(self) -> &'static str {
+        match self {
+            Self::Ebpf => "--backend ebpf",
+            Self::Blktrace => "--backend blktrace",
+        }
+    }
+}
+
 /// The guest and the file system of its image.
 pub struct Scene<'a> {
     ctx: &'a LiveContext,
+    backend: Backend,
     guest: Guest,
     host: HostFs,
     device: String,
@@ -94,9 +114,11 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Flushes of both sides.
-    pub fn flushes_end_by_name(&self, case: &mut Case) {
-        flush_names::hold(case, "guest", &self.guest_events);
+    /// Flushes of both sides; blktrace's completions name no bio.
+    pub fn flushes_end_by_name(&self, case: &mut Case, backend: Backend) {
+        if backend == Backend::Ebpf {
+            flush_names::hold(case, "guest", &self.guest_events);
+        }
         flush_names::hold(case, "host", &self.host_events);
     }
 }
@@ -105,6 +127,7 @@ impl<'a> Scene<'a> {
     /// Boots the guest, with these arguments of QEMU besides.
     pub fn boot(
         ctx: &'a LiveContext,
+        backend: Backend,
         host_fs: HostFsKind,
         stack: DiskStack,
         arguments: &[&str],
@@ -129,15 +152,21 @@ impl<'a> Scene<'a> {
             extra_arguments,
             ..spec
         })?;
-        guest.start_agent("--backend ebpf")?;
+        guest.start_agent(backend.option())?;
         let device = device_in_guest(&guest, DISK)?;
         Ok(Self {
             ctx,
+            backend,
             guest,
             host,
             device,
             folder,
         })
+    }
+
+    /// What records in it.
+    pub fn backend(&self) -> Backend {
+        self.backend
     }
 
     /// The guest.
@@ -224,6 +253,11 @@ impl<'a> Scene<'a> {
         let dev = disk.context("find the guest's disk in the manifest")?.dev;
         let mut guest_events = stream_events(&measured.bundle, &side.file)?;
         guest_events.retain(|event| event.dev == dev);
+        if self.backend == Backend::Blktrace {
+            // Each event gets the identity that the analysis gives it.
+            let ordered = TimeOrdered::new(guest_events.into_iter());
+            guest_events = Identified::new(ordered).collect();
+        }
         Ok(Seen {
             host_events: host_events(&measured.bundle)?,
             stories: stories::all(&self.ctx.nestrace, &measured.bundle)?,
