@@ -24,7 +24,8 @@ use super::work_folder;
 use crate::external_tool::last_lines;
 use crate::interrupt;
 use crate::named_device::NamedDevice;
-use crate::plan::workload::{Action, OUTPUT, Workload};
+use crate::plan::oltp;
+use crate::plan::workload::{Action, OUTPUT, RESULT, Workload};
 use crate::plan::{Batch, OwnGuest, Plan, PlannedCell};
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
@@ -214,12 +215,19 @@ impl Stage {
         let Some(said) = killed.map(|script| script.said.to_owned()) else {
             return error;
         };
-        let look = self
-            .guest
-            .run_ok(&format!("tail -n 20 {OUTPUT}"), LOOK_PATIENCE);
+        let look = self.guest.run_ok(&last_words_script(), LOOK_PATIENCE);
         let log = format!("{}\n{said}", look.unwrap_or_default().trim_end());
         failure::with_log(error, log)
     }
+}
+
+/// Shell that tells what a workload that was killed has said, and what runs still: a server may be the one that hangs.
+fn last_words_script() -> String {
+    format!(
+        "for said in {OUTPUT} {RESULT} {}; do [ ! -s $said ] || {{ echo \"$said:\"; tail -n 20 $said; }}; done\n\
+         echo 'still running:'; ps -o pid,stat,time,args | grep -vF '[' | tail -n 20",
+        oltp::LOG
+    )
 }
 
 /// Nothing of the preparation is left to be written, or in the host's page cache.

@@ -34,7 +34,8 @@ const USUAL_STATEMENTS: u32 = 16_382;
 const STATEMENTS: u32 = 16 * TABLES as u32;
 const SOCKET: &str = "/run/lab-database.sock";
 const PID: &str = "/run/lab-database.pid";
-const LOG: &str = "/run/lab-database.log";
+/// What the server says, in a guest.
+pub const LOG: &str = "/run/lab-database.log";
 
 /// Options of the server that shape its files: the same where a database is filled and where it is used.
 pub const FILE_OPTIONS: [&str; 4] = [
