@@ -6,10 +6,10 @@ use std::{io, iter, vec};
 
 use nestrace_trace::Event;
 
-/// Events that are handed over at once: they fit into a processor's cache.
-const BATCH: usize = 512;
+/// Events that are handed over at once: so many that to wake the other thread costs little beside them.
+const BATCH: usize = 2048;
 /// Batches that may wait.
-const BATCHES: usize = 8;
+const BATCHES: usize = 4;
 
 /// Events that another thread reads.
 pub struct ReadAhead {
@@ -38,7 +38,7 @@ impl Iterator for ReadAhead {
     }
 }
 
-/// The same events, read, decoded and put in order by a thread of `scope`. It is never further ahead than 4,608
+/// The same events, read, decoded and put in order by a thread of `scope`. It is never further ahead than 10,240
 /// events, and ends when nobody takes them any more.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn all_events_arrive_in_their_order() {
-        for n in [0, 1, 511, 512, 513, 100_000] {
+        for n in [0, 1, 2047, 2048, 2049, 100_000] {
             let same =
                 thread::scope(|scope| read_ahead(scope, numbered(n)).unwrap().eq(numbered(n)));
             assert!(same, "{n}");
