@@ -12,7 +12,6 @@ use super::bio::Ending;
 use super::issue::{Carried, Request, flush_clocks};
 use super::{Above, BlockLayer, EmptyFlush};
 use crate::device::Operation;
-use crate::image::Owner;
 
 impl BlockLayer {
     pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
@@ -319,13 +318,9 @@ impl BlockLayer {
 
     /// The whole request is its first bio's owner's.
     fn charge(&mut self, request: &Request, ts_ns: u64, above: &Above<'_>) {
-        let first = request.first.or(request.others.first().copied());
-        let owner = first
-            .and_then(|first| self.bios.get(&first.pointer))
-            .map_or(Owner::Thread(0), |bio| bio.owner);
         let spent = ts_ns.saturating_sub(request.issued_ns);
         self.meter(request.device).users.charge(
-            owner,
+            request.owner,
             (request.operation, request.bytes),
             spent,
             above.threads,

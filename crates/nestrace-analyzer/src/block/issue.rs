@@ -7,6 +7,7 @@ use super::bio::{Bio, Way};
 use super::{Above, BlockLayer};
 use crate::at_device::Coming;
 use crate::device::Operation;
+use crate::image::Owner;
 use crate::overlap::Stages;
 use crate::span::RequestSpan;
 
@@ -70,6 +71,8 @@ pub(super) struct Request {
     pub next_offset: u64,
     /// Where the data of its last D end.
     pub end_offset: u64,
+    /// Whom the first bio of its last D is charged to.
+    pub owner: Owner,
     /// Most requests carry one bio: it needs no allocation.
     pub first: Option<Carried>,
     pub others: Vec<Carried>,
@@ -99,6 +102,7 @@ impl Request {
             bytes: 0,
             next_offset: 0,
             end_offset: 0,
+            owner: Owner::Thread(0),
             first: None,
             others: Vec::new(),
             covered: 0,
@@ -232,6 +236,7 @@ impl BlockLayer {
         request.first = None;
         request.others.clear();
         request.n_bios = 0;
+        request.owner = Owner::Thread(0);
         request.covered = 0;
         request.came = meter.comes(event.ts_ns, request.has_data());
         if request.flush {
@@ -311,23 +316,27 @@ impl BlockLayer {
             let reason = above.reasons.at(event.ts_ns);
             return self.meter(device).unlinked.count(reason);
         }
-        let live = self
-            .bios
-            .get(&pointer)
-            .is_some_and(|bio| bio.device == device && !bio.empty_flush);
-        if !live {
-            let reason = above.reasons.at(event.ts_ns);
-            self.meter(device).unlinked.count(reason);
-            let generation = self.new_generation(device);
-            let bytes = if alone { request.bytes } else { u64::MAX };
-            let bio = Bio::unseen(generation, device, request.operation, event, bytes);
-            self.begin_life(pointer, Box::new(bio), event.ts_ns, above);
-        }
-        let Some(bio) = self.bios.get_mut(&pointer) else {
-            return;
+        let is_live = |bio: &&mut Box<Bio>| bio.device == device && !bio.empty_flush;
+        let bio = match self.bios.get_mut(&pointer).filter(is_live) {
+            Some(bio) => bio,
+            None => {
+                let reason = above.reasons.at(event.ts_ns);
+                self.meter(device).unlinked.count(reason);
+                let generation = self.new_generation(device);
+                let bytes = if alone { request.bytes } else { u64::MAX };
+                let bio = Bio::unseen(generation, device, request.operation, event, bytes);
+                self.begin_life(pointer, Box::new(bio), event.ts_ns, above);
+                let Some(bio) = self.bios.get_mut(&pointer) else {
+                    return;
+                };
+                bio
+            }
         };
         bio.issued_ns = request.issued_ns;
         bio.request = event.object;
+        if request.n_bios == 0 {
+            request.owner = bio.owner;
+        }
         request.n_bios += 1;
         request.carry(Carried {
             pointer,

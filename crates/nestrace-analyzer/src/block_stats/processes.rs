@@ -29,6 +29,8 @@ impl ProcessId {
     }
 }
 
+/// Threads that are found without a search.
+const RECENT: usize = 64;
 /// What does not fit.
 const OTHERS: ProcessId = ProcessId(0);
 
@@ -41,7 +43,8 @@ pub(crate) struct ProcessNames {
     names: Vec<Name>,
     by_name: HashMap<String, ProcessId>,
     by_tid: PointerMap<u32, ProcessId>,
-    last: Option<(u32, ProcessId)>,
+    /// Threads that were asked for lately, each at a place that its id gives.
+    recent: [Option<(u32, ProcessId)>; RECENT],
     /// Threads whose name was not known when they first did something.
     unnamed: Vec<(u32, ProcessId)>,
     seen_changes: u64,
@@ -62,7 +65,7 @@ impl Default for ProcessNames {
             names: vec![Rc::new(RefCell::new(String::from("(others)")))],
             by_name: HashMap::new(),
             by_tid: PointerMap::default(),
-            last: None,
+            recent: [None; RECENT],
             unnamed: Vec::new(),
             seen_changes: 0,
             turned_out: Vec::new(),
@@ -75,13 +78,14 @@ impl ProcessNames {
     #[inline]
     pub(crate) fn of(&mut self, tid: u32, threads: &Threads) -> ProcessId {
         if self.seen_changes == threads.changes() {
-            if let Some((last, process)) = self.last
-                && last == tid
+            let recent = &mut self.recent[tid as usize % RECENT];
+            if let Some((known, process)) = *recent
+                && known == tid
             {
                 return process;
             }
             if let Some(process) = self.by_tid.get(&tid) {
-                self.last = Some((tid, *process));
+                *recent = Some((tid, *process));
                 return *process;
             }
         }
@@ -92,6 +96,7 @@ impl ProcessNames {
         if self.seen_changes != threads.changes() || self.by_tid.len() >= MAX_THREADS {
             self.seen_changes = threads.changes();
             self.by_tid.clear();
+            self.recent = [None; RECENT];
             self.name_the_unnamed(threads);
         }
         let process = match name_of(tid, threads) {
@@ -99,7 +104,7 @@ impl ProcessNames {
             None => self.unnamed(tid),
         };
         self.by_tid.insert(tid, process);
-        self.last = Some((tid, process));
+        self.recent[tid as usize % RECENT] = Some((tid, process));
         process
     }
 
