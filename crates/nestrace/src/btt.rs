@@ -174,9 +174,10 @@ impl Machine<'_> {
         mut events: ReadAhead,
         files: &mut Files,
     ) -> Result<BlockAnalysis, Failure> {
+        let of_device = |event: &Event| self.device.is_none_or(|dev| event.dev == dev);
         let wanted = |event: &Event| {
             let is_block = |kind: Kind| kind.source() == Source::Block;
-            event.kind().is_some_and(is_block) && self.device.is_none_or(|dev| event.dev == dev)
+            event.kind().is_some_and(is_block) && of_device(event)
         };
         let first = first_of(&mut events, wanted);
         let first_ns = first.last().filter(|event| wanted(event));
@@ -197,8 +198,7 @@ impl Machine<'_> {
         for batch in events.batches() {
             let batch = batch.iter();
             // What is not of the block layer the analyzer passes over.
-            let is_other = |event: &Event| self.device.is_some_and(|dev| event.dev != dev);
-            let batch = batch.filter(|event| !is_other(event) || is_aside(event));
+            let batch = batch.filter(|event| of_device(event) || is_aside(event));
             batch.for_each(|event| analyzer.push(event));
             files.drain(&mut analyzer, first_ns)?;
         }

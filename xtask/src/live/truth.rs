@@ -36,29 +36,21 @@ const RAW: DiskStack = DiskStack {
 };
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    if ["truth/rewrites", "truth/storm"]
-        .iter()
-        .any(|case| ctx.wants(case))
-    {
-        let scene = Scene::boot(ctx, Backend::Ebpf, HostFsKind::Xfs, RAW, &[])?;
-        report.case("truth/rewrites", |case| {
-            data::check(case, &scene, &Writer::REWRITES)
-        })?;
-        report.case("truth/storm", |case| {
-            data::check(case, &scene, &Writer::STORM)
-        })?;
-    }
-    if ["truth/blktrace-rewrites", "truth/blktrace-storm"]
-        .iter()
-        .any(|case| ctx.wants(case))
-    {
-        let scene = Scene::boot(ctx, Backend::Blktrace, HostFsKind::Xfs, RAW, &[])?;
-        report.case("truth/blktrace-rewrites", |case| {
-            data::check(case, &scene, &Writer::REWRITES)
-        })?;
-        report.case("truth/blktrace-storm", |case| {
-            data::check(case, &scene, &Writer::STORM)
-        })?;
+    for (backend, rewrites, storm) in [
+        (Backend::Ebpf, "truth/rewrites", "truth/storm"),
+        (
+            Backend::Blktrace,
+            "truth/blktrace-rewrites",
+            "truth/blktrace-storm",
+        ),
+    ] {
+        if !ctx.wants(rewrites) && !ctx.wants(storm) {
+            continue;
+        }
+        let scene = Scene::boot(ctx, backend, HostFsKind::Xfs, RAW, &[])?;
+        for (case, writer) in [(rewrites, &Writer::REWRITES), (storm, &Writer::STORM)] {
+            report.case(case, |case| data::check(case, &scene, writer))?;
+        }
     }
     if ctx.wants("truth/requests") {
         let scene = Scene::boot(

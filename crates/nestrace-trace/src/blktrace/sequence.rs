@@ -72,26 +72,24 @@ impl Sequences {
     #[inline]
     pub(super) fn take(&mut self, trace: &Trace, place: &mut usize) -> bool {
         let of = (trace.device, trace.cpu);
-        let counter = self.counters.get_mut(*place);
-        let Some(counter) = counter.filter(|counter| counter.of == of) else {
-            return self.turn_to(of, trace.sequence, place);
+        let is_elsewhere = |counter: &Counter| counter.of != of;
+        if self.counters.get(*place).is_none_or(is_elsewhere) {
+            let Some(known) = self.places.get(&of) else {
+                self.begin(of, trace.sequence, place);
+                return false;
+            };
+            *place = *known;
+        }
+        let Some(counter) = self.counters.get_mut(*place) else {
+            return false;
         };
         let missing = u64::from(counter.next(trace.sequence));
         self.lost = self.lost.saturating_add(missing);
         missing > 0
     }
 
-    /// The same where the record before was counted elsewhere.
     #[cold]
-    fn turn_to(&mut self, of: (u32, u32), number: u32, place: &mut usize) -> bool {
-        if let Some(known) = self.places.get(&of)
-            && let Some(counter) = self.counters.get_mut(*known)
-        {
-            *place = *known;
-            let missing = u64::from(counter.next(number));
-            self.lost = self.lost.saturating_add(missing);
-            return missing > 0;
-        }
+    fn begin(&mut self, of: (u32, u32), number: u32, place: &mut usize) {
         if self.counters.len() < MAX_COUNTERS {
             *place = self.counters.len();
             self.places.insert(of, *place);
@@ -101,7 +99,6 @@ impl Sequences {
                 odd: None,
             });
         }
-        false
     }
 
     /// How many are missing so far.
