@@ -63,3 +63,30 @@ pub fn copy<T: Copy + Default>(address: u64) -> T {
 pub fn copy_field<T: Copy + Default>(base: u64, field: &Global<u16>) -> T {
     copy(base.wrapping_add(field.load() as u64))
 }
+
+/// 32 bytes of a structure at an arbitrary kernel address: several fields for one call of the helper, which costs more
+/// than the bytes do.
+pub struct Window<'f> {
+    base: u64,
+    from: &'f Global<u16>,
+    words: [u64; 4],
+}
+
+impl<'f> Window<'f> {
+    /// What lies there from the field `from` on; zeroes if it cannot be read.
+    #[inline(always)]
+    pub fn copy(base: u64, from: &'f Global<u16>) -> Self {
+        Self { base, from, words: copy_field(base, from) }
+    }
+
+    /// A field, as [`copy_field`] gives it, which is asked where the field lies outside.
+    #[inline(always)]
+    pub fn field<T: Copy + Default>(&self, field: &Global<u16>) -> T {
+        let within = (field.load() as u64).wrapping_sub(self.from.load() as u64);
+        if within > (size_of_val(&self.words) - size_of::<T>()) as u64 {
+            return copy_field(self.base, field);
+        }
+        // SAFETY: the field ends within the words.
+        unsafe { core::ptr::read_unaligned(self.words.as_ptr().cast::<u8>().add(within as usize).cast::<T>()) }
+    }
+}

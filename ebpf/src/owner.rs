@@ -61,17 +61,17 @@ fn iocb_of(bio: *const u8, end_io: u64) -> u64 {
 /// Fills file, place and origin from a kiocb.
 #[inline(always)]
 pub fn describe_iocb(owner: &mut Owner, iocb: u64) {
+    let block = Window::copy(iocb, &KIOCB_FILE);
     owner.iocb = iocb;
-    owner.file_offset = copy_field(iocb, &KIOCB_POS);
-    owner.origin = origin_of(iocb);
-    describe_file(owner, copy_field(iocb, &KIOCB_FILE));
+    owner.file_offset = block.field(&KIOCB_POS);
+    owner.origin = origin_of(iocb, block.field(&KIOCB_COMPLETE));
+    describe_file(owner, block.field(&KIOCB_FILE));
 }
 
-/// What a kiocb was made from: the user's iocb, the loop device's request, or (io_uring,
+/// What a kiocb with this `ki_complete` was made from: the user's iocb, the loop device's request, or (io_uring,
 /// synchronous calls) the kiocb itself.
 #[inline(always)]
-fn origin_of(iocb: u64) -> u64 {
-    let complete: u64 = copy_field(iocb, &KIOCB_COMPLETE);
+fn origin_of(iocb: u64, complete: u64) -> u64 {
     if complete != 0 && complete == FN_AIO_COMPLETE.load() && has(&AIO_USER_IOCB) {
         return copy_field(iocb, &AIO_USER_IOCB);
     }
@@ -101,9 +101,9 @@ pub fn describe_inode(owner: &mut Owner, inode: u64) {
     if inode == 0 {
         return;
     }
-    owner.inode = copy_field(inode, &INODE_INO);
-    let super_block: u64 = copy_field(inode, &INODE_SB);
-    owner.owner_dev = copy_field(super_block, &SB_DEV);
+    let head = Window::copy(inode, &INODE_SB);
+    owner.inode = head.field(&INODE_INO);
+    owner.owner_dev = copy_field(head.field(&INODE_SB), &SB_DEV);
 }
 
 /// Fills the owner from the first page that the bio still has to carry: a clone shares its vector with the

@@ -8,7 +8,10 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns},
     macros::btf_map,
 };
-use nestrace_abi::{Kind, OwnedRecord, Owner, Record, Source, maps::InodeKey};
+use nestrace_abi::{
+    Kind, OwnedRecord, Owner, Record, Source,
+    maps::{FirstDevices, InodeKey},
+};
 
 use crate::{caller, layout::ALL_DEVICES};
 
@@ -21,6 +24,10 @@ static DROPS: PerCpuArray<u64, 8> = PerCpuArray::new();
 
 #[btf_map]
 static DEVICES: HashMap<u32, u32, 1024> = HashMap::new();
+
+/// A look at it costs a fraction of one into [`DEVICES`], and every event of a recorded disk takes one.
+#[btf_map]
+static FIRST_DEVICES: Array<FirstDevices, 1> = Array::new();
 
 #[btf_map]
 static PROCESSES: HashMap<u32, u32, 1024> = HashMap::new();
@@ -49,8 +56,14 @@ pub fn recording() -> u32 {
 /// Whether block events of this disk are wanted.
 #[inline(always)]
 pub fn wants_device(dev: u32) -> bool {
+    if ALL_DEVICES.load() != 0 {
+        return true;
+    }
+    if dev != 0 && FIRST_DEVICES.get(0).is_some_and(|first| first.contains(&dev)) {
+        return true;
+    }
     // SAFETY: the value is read at once; the map is only changed by the collector.
-    ALL_DEVICES.load() != 0 || unsafe { DEVICES.get(&dev) }.is_some()
+    unsafe { DEVICES.get(&dev) }.is_some()
 }
 
 /// The guest that the current process belongs to, if it is traced.

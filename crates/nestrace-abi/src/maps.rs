@@ -4,6 +4,10 @@
 pub const RINGS: &str = "RINGS";
 /// Hash: device number (`MAJOR << 20 | MINOR`) of a whole disk → 1. Block events of others are not sent.
 pub const DEVICES: &str = "DEVICES";
+/// Array of one [`FirstDevices`]: some of [`DEVICES`], which are found without a look into the hash.
+pub const FIRST_DEVICES: &str = "FIRST_DEVICES";
+/// Device numbers that are all in [`DEVICES`], in any order; 0 is a free place.
+pub type FirstDevices = [u32; 8];
 /// Hash: process id (tgid) → guest index. Where files are chosen by mount: processes that are left out.
 pub const PROCESSES: &str = "PROCESSES";
 /// Hash: device number of a super block → 1. File I/O on other regular files is not sent where files are

@@ -2,11 +2,13 @@
 //!
 //! They are loaded when the agent starts, attached when a recording begins and detached at its end, so
 //! that the guest pays nothing in between. Files are chosen by mount: every process' calls on files of
-//! the recorded disks, but the agent's own.
+//! the recorded disks, but the agent's own. Where no recorded disk is mounted, nothing looks at calls, of
+//! which every one of every process would have to be looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use nestrace_abi::OwnedRecord;
 use nestrace_kernel::{
     facts::KernelFacts,
     layout::Layout,
@@ -25,17 +27,18 @@ use nestrace_record::{
 use nestrace_trace::{Event, Source, manifest::Refused};
 use nix::sys::resource::{Resource, setrlimit};
 
+use super::pace::Pace;
 use super::{Attached, Backend};
 use crate::guest::Facts;
 
-/// How often rings are drained: a third of what fills one at a million events per second.
-const PERIOD: Duration = Duration::from_millis(20);
 /// How long a probe may take that was running when the gate was shut.
 const LAST_PROBE: Duration = Duration::from_millis(10);
 /// Room for all rings together, and for one. Less than the host's: a guest has less to spare.
 const RINGS_BYTES: u32 = 16 << 20;
 const MAX_RING_BYTES: u32 = 4 << 20;
 const MIN_RING_BYTES: u32 = 256 << 10;
+/// The longest entry of a ring, with the kernel's own header.
+const ENTRY_BYTES: u32 = 8 + size_of::<OwnedRecord>() as u32;
 
 /// Loaded probes.
 pub struct Ebpf {
@@ -49,6 +52,9 @@ pub struct Ebpf {
     /// Losses of the recordings before.
     lost_before: BTreeMap<Source, u64>,
     out_of_order_before: u64,
+    pace: Pace,
+    /// Probes of calls that wait for the first mount.
+    calls: Option<ProbePlan>,
 }
 
 impl Ebpf {
@@ -111,6 +117,8 @@ impl Ebpf {
             modules,
             lost_before: BTreeMap::new(),
             out_of_order_before: 0,
+            pace: Pace::new(0),
+            calls: None,
         })
     }
 
@@ -144,7 +152,40 @@ impl Ebpf {
         self.probes.set_gate(true)?;
         self.lost_before = self.lost_in_all();
         self.out_of_order_before = self.collector.late();
+        self.pace = Pace::new(u64::from(ring_bytes() / ENTRY_BYTES));
         Ok(())
+    }
+
+    /// Attaches what is needed now, and gives what will be attached by the end.
+    fn attach(&mut self, facts: &Facts, detail: Detail) -> Attached {
+        let mut plan = planned(&self.facts, &self.layout, detail);
+        let mut calls = ProbePlan::default();
+        (calls.attach, plan.attach) =
+            (plan.attach.into_iter()).partition(|probe| probe.source == Source::File);
+        self.probes.attach(&plan);
+        self.calls = Some(calls);
+        let refused_calls = self.attach_calls(facts);
+        let mut attached = Attached {
+            probes: self.probes.attached.clone(),
+            refused: self.probes.refused.clone(),
+        };
+        attached.refused.extend(refused_calls);
+        let waiting = self.calls.iter().flat_map(|calls| &calls.attach);
+        attached.probes.extend(waiting.map(Probes::entry));
+        attached
+    }
+
+    /// Attaches the probes of calls once there is a file that they could be about; gives those that the kernel refuses.
+    fn attach_calls(&mut self, facts: &Facts) -> Vec<Refused> {
+        if facts.mounts.is_empty() {
+            return Vec::new();
+        }
+        let Some(calls) = self.calls.take() else {
+            return Vec::new();
+        };
+        let n_refused = self.probes.refused.len();
+        self.probes.attach(&calls);
+        self.probes.refused.split_off(n_refused)
     }
 
     fn choose(&mut self, facts: &Facts) -> Result<(), ProbeError> {
@@ -167,12 +208,7 @@ impl Backend for Ebpf {
 
     fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String> {
         self.look_at_modules();
-        self.probes
-            .attach(&planned(&self.facts, &self.layout, detail));
-        let attached = Attached {
-            probes: self.probes.attached.clone(),
-            refused: self.probes.refused.clone(),
-        };
+        let attached = self.attach(facts, detail);
         let vital = match detail {
             Detail::Full => ["block_rq_issue", "block_rq_complete"].as_slice(),
             Detail::Light => &["block_rq_complete"],
@@ -211,13 +247,19 @@ impl Backend for Ebpf {
         };
         let disks = refused("disks", Source::Block, disks);
         let mounts = refused("mounts", Source::File, mounts);
-        disks.into_iter().chain(mounts).collect()
+        let calls = self.attach_calls(facts);
+        disks.into_iter().chain(mounts).chain(calls).collect()
     }
 
     fn drain(&mut self, sink: &mut dyn FnMut(&Event)) {
         let now_ns = clock::monotonic_ns();
+        let mut n_events = 0;
         self.collector
-            .drain(self.probes.rings_mut(), now_ns, |event| sink(&event));
+            .drain(self.probes.rings_mut(), now_ns, |event| {
+                n_events += 1;
+                sink(&event);
+            });
+        self.pace.found(n_events);
     }
 
     fn stop(&mut self, sink: &mut dyn FnMut(&Event)) {
@@ -248,7 +290,7 @@ impl Backend for Ebpf {
     }
 
     fn period(&self) -> Duration {
-        PERIOD
+        self.pace.period()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod blktrace;
 mod ebpf;
+mod pace;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

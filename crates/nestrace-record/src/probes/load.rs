@@ -18,8 +18,8 @@ use nestrace_abi::{
     Source,
     layout::BY_MOUNT,
     maps::{
-        DEVICES, DROPS, GATE, IN_FLIGHT_BY_MOUNT, INODES, InodeKey, MOUNTS, NESTED_PROGRAM,
-        PROCESSES, RESCUED, RINGS,
+        DEVICES, DROPS, FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT, INODES, InodeKey,
+        MOUNTS, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
     },
 };
 use nestrace_kernel::{
@@ -86,6 +86,7 @@ pub struct Probes {
     rescued: PerCpuArray<MapData, u64>,
     gate: Array<MapData, u32>,
     pub(super) devices: HashMap<MapData, u32, u32>,
+    pub(super) first_devices: Array<MapData, FirstDevices>,
     processes: HashMap<MapData, u32, u32>,
     inodes: HashMap<MapData, InodeBytes, u32>,
     pub(super) mounts: HashMap<MapData, u32, u32>,
@@ -160,6 +161,8 @@ impl Probes {
         let rescued = PerCpuArray::try_from(take(RESCUED)?).map_err(map_error(RESCUED))?;
         let gate = Array::try_from(take(GATE)?).map_err(map_error(GATE))?;
         let devices = HashMap::try_from(take(DEVICES)?).map_err(map_error(DEVICES))?;
+        let first_devices =
+            Array::try_from(take(FIRST_DEVICES)?).map_err(map_error(FIRST_DEVICES))?;
         let processes = HashMap::try_from(take(PROCESSES)?).map_err(map_error(PROCESSES))?;
         let inodes = HashMap::try_from(take(INODES)?).map_err(map_error(INODES))?;
         let mounts = HashMap::try_from(take(MOUNTS)?).map_err(map_error(MOUNTS))?;
@@ -174,6 +177,7 @@ impl Probes {
             rescued,
             gate,
             devices,
+            first_devices,
             processes,
             inodes,
             mounts,
@@ -187,9 +191,7 @@ impl Probes {
             attached: Vec::new(),
             refused: Vec::new(),
         };
-        for dev in &wanted.devices {
-            probes.add_device(*dev)?;
-        }
+        probes.choose_devices(&wanted.devices)?;
         for (pid, guest) in &wanted.processes {
             probes.add_process(*pid, *guest)?;
         }
@@ -205,14 +207,6 @@ impl Probes {
             }
         }
         Ok(probes)
-    }
-
-    /// Sends block events of this device from now on.
-    ///
-    /// # Errors
-    /// The map's.
-    pub fn add_device(&mut self, dev: u32) -> Result<(), ProbeError> {
-        self.devices.insert(dev, 1, 0).map_err(map_error(DEVICES))
     }
 
     /// Sends file I/O on regular files of this super block from now on, if files are chosen by mount.
@@ -268,11 +262,20 @@ impl Probes {
 
     pub(super) fn note_attached(&mut self, probe: &PlannedProbe, guest: Option<&str>) {
         self.attached.push(Probe {
+            guest: guest.map(str::to_owned),
+            ..Self::entry(probe)
+        });
+    }
+
+    /// What a manifest says of an attached probe.
+    #[must_use]
+    pub fn entry(probe: &PlannedProbe) -> Probe {
+        Probe {
             name: probe.target.to_owned(),
             source: probe.source.name().to_owned(),
             how: probe.how.name().to_owned(),
-            guest: guest.map(str::to_owned),
-        });
+            guest: None,
+        }
     }
 
     pub(super) fn note_refused(

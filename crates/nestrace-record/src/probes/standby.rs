@@ -11,7 +11,7 @@ use aya::programs::{
     BtfTracePoint, Program, ProgramError, RawTracePoint, raw_trace_point::RawTracePointLinkId,
     tp_btf::BtfTracePointLinkId,
 };
-use nestrace_abi::maps::{DEVICES, MOUNTS};
+use nestrace_abi::maps::{DEVICES, FIRST_DEVICES, FirstDevices, MOUNTS};
 use nestrace_kernel::{
     plan::{PlannedProbe, ProbePlan},
     probes::How,
@@ -89,6 +89,14 @@ impl Probes {
     /// # Errors
     /// The map's.
     pub fn choose_devices(&mut self, devices: &BTreeSet<u32>) -> Result<(), ProbeError> {
+        let mut first = FirstDevices::default();
+        first
+            .iter_mut()
+            .zip(devices)
+            .for_each(|(place, dev)| *place = *dev);
+        self.first_devices
+            .set(0, first, 0)
+            .map_err(map_error(FIRST_DEVICES))?;
         choose(&mut self.devices, devices).map_err(map_error(DEVICES))
     }
 

@@ -24,6 +24,7 @@ use nestrace_record::clock;
 use nestrace_trace::manifest::{GuestDisk, Probe, Refused};
 use nestrace_trace::{Event, Source};
 
+use super::pace::Pace;
 use super::{Attached, Backend};
 use crate::guest::Facts;
 use crate::guest::filesystems::DebugFs;
@@ -31,13 +32,10 @@ use affinity::Affinity;
 use trace::DiskTrace;
 pub use trace::end_left_behind;
 
-/// How often the relay files are read.
-const PERIOD: Duration = Duration::from_millis(50);
 /// What is held back if the agent may not run on every processor: a record may be half written then.
 const SLACK_NS: u64 = 25_000_000;
 
 /// Traces of the disks of one recording; none between recordings.
-#[derive(Default)]
 pub struct Blktrace {
     debugfs: Option<DebugFs>,
     traces: Vec<DiskTrace>,
@@ -45,6 +43,20 @@ pub struct Blktrace {
     pending: Vec<Event>,
     last_ns: u64,
     out_of_order: u64,
+    pace: Pace,
+}
+
+impl Default for Blktrace {
+    fn default() -> Self {
+        Self {
+            debugfs: None,
+            traces: Vec::new(),
+            pending: Vec::new(),
+            last_ns: 0,
+            out_of_order: 0,
+            pace: Pace::new(trace::ROOM),
+        }
+    }
 }
 
 impl Blktrace {
@@ -84,6 +96,7 @@ impl Blktrace {
     /// Reads all files, and hands over what is older than the beginning of this round.
     fn round(&mut self, last: bool, sink: &mut dyn FnMut(&Event)) {
         let begin_ns = clock::monotonic_ns();
+        let n_pending = self.pending.len();
         let affinity = Affinity::save();
         let mut everywhere = true;
         let cpus: BTreeSet<usize> = self.traces.iter().flat_map(DiskTrace::cpus).collect();
@@ -94,6 +107,7 @@ impl Blktrace {
             }
         }
         drop(affinity);
+        self.pace.found((self.pending.len() - n_pending) as u64);
         let slack_ns = if everywhere { 0 } else { SLACK_NS };
         let horizon_ns = if last {
             u64::MAX
@@ -202,7 +216,7 @@ impl Backend for Blktrace {
     }
 
     fn period(&self) -> Duration {
-        PERIOD
+        self.pace.period()
     }
 }
 

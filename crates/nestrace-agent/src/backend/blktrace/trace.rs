@@ -14,9 +14,11 @@ use super::relay::{self, RelayFiles};
 use crate::guest::disks::BLOCK;
 use crate::guest::filesystems::DebugFs;
 
-/// Bytes of a relay sub-buffer, and how many a processor has: 1 MiB, some 18,000 events.
-const BUFFER_BYTES: u32 = 256 << 10;
+/// Bytes of a relay sub-buffer, and how many a processor has: 2 MiB.
+const BUFFER_BYTES: u32 = 512 << 10;
 const N_BUFFERS: u32 = 4;
+/// Events that a processor has room for, if few have a payload and one sub-buffer is begun.
+pub const ROOM: u64 = (BUFFER_BYTES * (N_BUFFERS - 1)) as u64 / 56;
 /// More is not read of a file in one round: the processor may write as fast as it is read.
 const MAX_ROUND: usize = (BUFFER_BYTES * N_BUFFERS) as usize;
 
