@@ -24,15 +24,10 @@ use crate::initramfs::{self, InitramfsError};
 use crate::interrupt::{self, Interrupted};
 use crate::qemu_command::{self, place};
 use crate::qmp::{self, DiskStats, Qmp, QmpError};
+use crate::translation;
 
 /// How long a guest may take until its init obeys; a loaded two-core machine needs 10 s.
 const BOOT_PATIENCE: Duration = Duration::from_secs(120);
-
-/// Translation with all of the guest's processors in one thread. With a thread for each, QEMU 7.2 at times keeps
-/// a translation of code that another processor has changed meanwhile: a guest that switches a tracepoint on
-/// or off then meets the breakpoint of that change for ever (`rcu_preempt self-detected stall`, always at a
-/// patched place, in every second run that attached probes under load).
-pub(crate) const TRANSLATED: &str = "tcg,thread=single";
 
 /// A guest could not be started, or did not do what it should.
 #[derive(Debug, thiserror::Error)]
@@ -177,7 +172,8 @@ impl Guest {
                 booted => return booted,
             }
         }
-        Self::boot_with(spec, TRANSLATED, patience)
+        let accel = translation::accel(spec.vcpus);
+        Self::boot_with(spec, accel, patience)
     }
 
     fn boot_with(spec: GuestSpec, accel: &str, patience: Duration) -> Result<Self, GuestError> {

@@ -33,12 +33,14 @@ const FILE_SYSTEMS: [(&str, &str, &str); 7] = [
     ("reiserfs", "mkreiserfs", "reiserfsprogs"),
 ];
 /// Those that only tests use.
-const TEST: [(&str, &str); 5] = [
+const TEST: [(&str, &str); 7] = [
     ("blktrace", "blktrace"),
     ("strace", "strace"),
     ("mariadbd", "mariadb-server-core"),
     ("my_print_defaults", "mariadb-client-core"),
     ("sysbench", "sysbench"),
+    ("systemctl", "systemd"),
+    ("udevadm", "udev"),
 ];
 
 /// Why the packages are not there.

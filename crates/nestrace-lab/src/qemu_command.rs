@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crate::guest::{DiskSpec, GuestSpec, TRANSLATED};
+use crate::guest::{DiskSpec, GuestSpec};
 use crate::stack::{Bus, DiskStack};
+use crate::translation;
 
 /// Sockets and files of a guest, in its own folder.
 pub(crate) mod place {
@@ -32,7 +33,7 @@ pub(crate) fn arguments(spec: &GuestSpec, folder: &Path, accel: &str) -> Vec<Str
     args.pair("-machine", "pc".to_owned());
     args.pair("-accel", accel.to_owned());
     args.pair("-cpu", "max".to_owned());
-    args.pair("-smp", spec.vcpus.to_string());
+    args.pair("-smp", translation::processors(spec.vcpus));
     args.pair("-m", spec.memory_mib.to_string());
     args.0
         .extend(["-nodefaults", "-no-user-config"].map(str::to_owned));
@@ -73,7 +74,7 @@ fn kernel_command_line(spec: &GuestSpec, accel: &str) -> String {
     let quiet = "console=ttyS0 quiet loglevel=4 panic=-1 nokaslr mitigations=off random.trust_cpu=on no_timer_check";
     // By itself a translated guest reads the HPET: an exit from translated code for every look at the clock, which takes
     // a third of what a disk can do, and which no guest under KVM has to pay.
-    let clock = if accel == TRANSLATED {
+    let clock = if translation::is_translated(accel) {
         " tsc=reliable clocksource=tsc"
     } else {
         ""

@@ -7,12 +7,13 @@ mod drain;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::stack::{DiskStack, HostFsKind, Stack};
+use nestrace_lab::stack::{DiskStack, HostFsKind, ImageFormat, Stack};
 use nestrace_lab::{disk_image, initramfs, interrupt, kernel_image};
 
 use super::figures::Spread;
@@ -23,14 +24,23 @@ use crate::progress::Progress;
 use drain::Drain;
 
 const DISK: &str = "disk-a";
+/// A disk that nobody reads.
+const OTHER_DISK: &str = "disk-b";
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The load whose processor time is measured: so many reads at once, and a pause that no program spins away.
+const AT_ONCE: u32 = 16;
+const PAUSE: &str = "8ms";
+/// Reads after which that load runs, and the fewest that say something.
+const ENOUGH_READS: u64 = 500;
+/// What a load gets to run evenly.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Options of `bench agent`.
 #[derive(clap::Args)]
 pub struct AgentCostArgs {
-    /// Seconds of fio that are measured in each phase
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
+    /// Seconds that are measured of each load in each phase
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
     /// Rounds, each of one phase for every contestant
     #[arg(long, default_value_t = 7)]
     rounds: u32,
@@ -46,15 +56,19 @@ enum Contestant {
     Blktrace,
     /// The agent with this backend.
     Agent(&'static str),
+    /// The agent's probes while they record [`OTHER_DISK`]: each is called, looks whose event it is, and leaves. No
+    /// program of BPF on these tracepoints costs less.
+    Bystander,
 }
 
 impl Contestant {
     /// In the order of a round.
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Nobody,
         Self::Blktrace,
         Self::Agent("ebpf"),
         Self::Agent("blktrace"),
+        Self::Bystander,
     ];
 
     fn name(self) -> String {
@@ -62,7 +76,12 @@ impl Contestant {
             Self::Nobody => "nobody".to_owned(),
             Self::Blktrace => "blktrace".to_owned(),
             Self::Agent(backend) => format!("agent {backend}"),
+            Self::Bystander => "agent ebpf, another disk".to_owned(),
         }
+    }
+
+    fn records(self) -> bool {
+        !matches!(self, Self::Nobody | Self::Bystander)
     }
 }
 
@@ -71,10 +90,10 @@ impl Contestant {
 struct Phase {
     /// Reads per second, by the guest's fio.
     iops: f64,
-    /// Reads that QEMU counted.
+    /// Processor time of QEMU, which is the guest's too, for a read, with pauses, µs.
+    us_per_read: f64,
+    /// Reads that QEMU counted in all.
     reads: u64,
-    /// Processor time of QEMU, which is the guest's too, seconds.
-    qemu_s: f64,
     trace: Trace,
 }
 
@@ -87,12 +106,6 @@ pub struct Trace {
     pub lost: u64,
     /// Bytes that left the guest, or lie in its memory.
     pub bytes: u64,
-}
-
-impl Phase {
-    fn us_per_read(&self) -> f64 {
-        self.qemu_s * 1e6 / self.reads as f64
-    }
 }
 
 /// Boots a guest, alternates, and prints Markdown.
@@ -120,17 +133,17 @@ pub fn run(args: &AgentCostArgs) -> anyhow::Result<ExitCode> {
     guest.start_agent("")?;
     // Loading the programs takes a translated guest some ten seconds, in which it reads little.
     guest.wait_for_agent(PATIENCE)?;
-    let device = guest.device_of(DISK)?;
+    let devices = [guest.device_of(DISK)?, guest.device_of(OTHER_DISK)?];
     let mut results: [Vec<Phase>; Contestant::ALL.len()] = Default::default();
     for round in 0..args.rounds {
         for (contestant, results) in Contestant::ALL.into_iter().zip(&mut results) {
             interrupt::check()?;
-            let phase = measure(&guest, &device, contestant, args.seconds)?;
+            let phase = measure(&guest, &devices, contestant, args.seconds)?;
             progress.say(&format!(
                 "round {}: {:.2} k IOPS, {:.1} µs of QEMU per read, {}",
                 round + 1,
                 phase.iops / 1e3,
-                phase.us_per_read(),
+                phase.us_per_read,
                 contestant.name()
             ));
             results.push(phase);
@@ -158,36 +171,42 @@ fn boot(host: &HostFs, stack: DiskStack, agent: &Path) -> anyhow::Result<Guest> 
     disk_image::create(&image, stack.format, 512 << 20, "full")?;
     let name = format!("nestrace-bench-{}", std::process::id());
     let mut spec = GuestSpec::new(&name, &kernel, &initramfs);
-    spec.disks = vec![DiskSpec::new(DISK, image, stack)];
+    let other = host.path().join("other.raw");
+    disk_image::create(&other, ImageFormat::Raw, 64 << 20, "off")?;
+    let raw = DiskStack {
+        format: ImageFormat::Raw,
+        ..stack
+    };
+    spec.disks = vec![
+        DiskSpec::new(DISK, image, stack),
+        DiskSpec::new(OTHER_DISK, other, raw),
+    ];
     spec.agent = Some(agent.to_owned());
     spec.memory_mib = 1024;
+    // With more than one, a translated guest loses an interrupt in every tenth run, and fio waits for ever.
+    spec.vcpus = 1;
     Ok(Guest::boot(spec)?)
 }
 
 fn measure(
     guest: &Guest,
-    device: &str,
+    [device, other]: &[String; 2],
     contestant: Contestant,
-    seconds: u32,
+    seconds: u64,
 ) -> anyhow::Result<Phase> {
     let drain = match contestant {
         Contestant::Nobody => None,
+        Contestant::Bystander => Some(Drain::start(&guest.agent_socket(), other, "ebpf")?),
         Contestant::Blktrace => {
             guest.run_ok(&begin_blktrace(device), PATIENCE)?;
             None
         }
         Contestant::Agent(backend) => Some(Drain::start(&guest.agent_socket(), device, backend)?),
     };
-    let fio = format!(
-        "fio --name=read --filename={device} --rw=randread --bs=4k --ioengine=libaio --direct=1 \
-         --iodepth=32 --randrepeat=0 --time_based --runtime={seconds} --ramp_time=1s --output-format=json"
-    );
-    let limit = Duration::from_secs(u64::from(seconds)) + PATIENCE;
-    let reads = guest.disk_stats(DISK)?.reads;
-    let busy_s = machine::process_s(guest.pid())?;
-    let output = guest.run_ok(&fio, limit)?;
-    let qemu_s = machine::process_s(guest.pid())? - busy_s;
-    let reads = guest.disk_stats(DISK)?.reads - reads;
+    let n_before = guest.disk_stats(DISK)?.reads;
+    let iops = as_fast_as_it_goes(guest, device, seconds)?;
+    let us_per_read = paced(guest, device, seconds)?;
+    let reads = guest.disk_stats(DISK)?.reads - n_before;
     let trace = match (contestant, drain) {
         (Contestant::Blktrace, _) => {
             let said = guest.run_ok(&end_blktrace(device), PATIENCE)?;
@@ -197,17 +216,64 @@ fn measure(
         _ => Trace::default(),
     };
     let name = contestant.name();
-    let recorded = contestant == Contestant::Nobody || trace.events >= reads;
+    let recorded = !contestant.records() || trace.events >= reads;
     ensure!(
         recorded,
         "record every read with {name}: {trace:?}, {reads} reads"
     );
     Ok(Phase {
-        iops: load::read_report(&output.stdout)?.iops,
+        iops,
+        us_per_read,
         reads,
-        qemu_s,
         trace,
     })
+}
+
+fn fio(device: &str, seconds: u64, more: &str) -> String {
+    format!(
+        "fio --name=read --filename={device} --rw=randread --bs=4k --ioengine=libaio --direct=1 --iodepth=32 \
+         --randrepeat=0 --time_based --runtime={seconds} {more} --output-format=json"
+    )
+}
+
+fn as_fast_as_it_goes(guest: &Guest, device: &str, seconds: u64) -> anyhow::Result<f64> {
+    let fio = fio(device, seconds, "--ramp_time=1s");
+    let output = guest.run_ok(&fio, Duration::from_secs(seconds) + PATIENCE)?;
+    Ok(load::read_report(&output.stdout)?.iops)
+}
+
+/// QEMU's processor time for a read, µs, while the guest reads [`AT_ONCE`] times and pauses. As fast as it goes, a guest
+/// that is slower lets more reads share a notification and an interrupt, and what a recorder costs is hidden so.
+fn paced(guest: &Guest, device: &str, seconds: u64) -> anyhow::Result<f64> {
+    let n_before = guest.disk_stats(DISK)?.reads;
+    let fio = fio(
+        device,
+        seconds + 2 * SETTLE.as_secs() + 1,
+        &format!("--thinktime={PAUSE} --thinktime_blocks={AT_ONCE}"),
+    );
+    let running = guest.start(&fio, Duration::from_secs(seconds) + PATIENCE)?;
+    while guest.disk_stats(DISK)?.reads < n_before + ENOUGH_READS {
+        interrupt::check()?;
+        thread::sleep(Duration::from_millis(50));
+    }
+    thread::sleep(SETTLE);
+    let look = || {
+        anyhow::Ok((
+            guest.disk_stats(DISK)?.reads,
+            machine::process_s(guest.pid())?,
+        ))
+    };
+    let (reads, busy_s) = look()?;
+    thread::sleep(Duration::from_secs(seconds));
+    let (reads_after, busy_after_s) = look()?;
+    let output = running.wait()?;
+    ensure!(output.status == 0, "read at a pace: {}", output.stderr);
+    let n_reads = reads_after.saturating_sub(reads);
+    ensure!(
+        n_reads >= ENOUGH_READS,
+        "read {AT_ONCE} times and pause, for {seconds} s: {n_reads} reads"
+    );
+    Ok((busy_after_s - busy_s) * 1e6 / n_reads as f64)
 }
 
 /// blktrace writes to memory, as the agent does to its port.
@@ -249,36 +315,43 @@ fn of_blktrace(said: &str) -> anyhow::Result<Trace> {
 fn table(results: &[Vec<Phase>; Contestant::ALL.len()], stack: &str) -> String {
     let mut text = format!(
         "\n### agent: 4 KiB random reads at depth 32 in a guest, {stack}, loop device over memory\n\n\
-         | records in the guest | guest IOPS | IOPS lost | QEMU's CPU µs per read | added | events/read | lost | bytes/event |\n\
+         | records in the guest | guest IOPS | IOPS lost | QEMU's CPU µs per read, with pauses | added | events/read | lost | bytes/event |\n\
          |---|---|---|---|---|---|---|---|\n"
     );
     let [nobody, ..] = results;
     for (contestant, phases) in Contestant::ALL.into_iter().zip(results) {
         let pairs = || phases.iter().zip(nobody);
         let iops = Spread::of(phases.iter().map(|phase| phase.iops));
-        let cpu = Spread::of(phases.iter().map(Phase::us_per_read));
+        let cpu = Spread::of(phases.iter().map(|phase| phase.us_per_read));
         let lost = Spread::of(pairs().map(|(with, without)| 1.0 - with.iops / without.iops));
         let added =
-            Spread::of(pairs().map(|(with, without)| with.us_per_read() - without.us_per_read()));
+            Spread::of(pairs().map(|(with, without)| with.us_per_read - without.us_per_read));
         let (Some(iops), Some(cpu), Some(lost), Some(added)) = (iops, cpu, lost, added) else {
             continue;
         };
         let name = contestant.name();
         let (iops, cpu) = (iops.median / 1e3, cpu.median);
-        if contestant == Contestant::Nobody {
-            text += &format!("| {name} | {iops:.2} k | | {cpu:.1} | | | | |\n");
-            continue;
-        }
-        let sum = |part: fn(&Phase) -> u64| phases.iter().map(part).sum::<u64>();
-        let events = sum(|phase| phase.trace.events);
-        text += &format!(
-            "| {name} | {iops:.2} k | **{:.1} %** ({:.1} … {:.1}) | {cpu:.1} | **{:.1}** ({:.1} … {:.1}) | {:.1} | {} | {:.1} |\n",
+        let lost_and_added = format!(
+            "**{:.1} %** ({:.1} … {:.1}) | {cpu:.1} | **{:.1}** ({:.1} … {:.1})",
             lost.median * 100.0,
             lost.min * 100.0,
             lost.max * 100.0,
             added.median,
             added.min,
             added.max,
+        );
+        if !contestant.records() {
+            let costs = match contestant {
+                Contestant::Nobody => format!("| {cpu:.1} |"),
+                _ => lost_and_added,
+            };
+            text += &format!("| {name} | {iops:.2} k | {costs} | | | |\n");
+            continue;
+        }
+        let sum = |part: fn(&Phase) -> u64| phases.iter().map(part).sum::<u64>();
+        let events = sum(|phase| phase.trace.events);
+        text += &format!(
+            "| {name} | {iops:.2} k | {lost_and_added} | {:.1} | {} | {:.1} |\n",
             events as f64 / sum(|phase| phase.reads) as f64,
             sum(|phase| phase.trace.lost),
             sum(|phase| phase.trace.bytes) as f64 / events as f64,

@@ -15,7 +15,6 @@ use super::failure::KILLED;
 use super::guest_data::Wanted;
 use super::ledger::Ledger;
 use super::results_folder::PLAN;
-use super::scripts::P9_OPTIONS;
 use super::work_folder::WORK;
 use super::{LabError, Options, Outcome, Progress, machine};
 use crate::cache_dir;
@@ -24,6 +23,7 @@ use crate::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
 use crate::initramfs;
 use crate::interrupt;
 use crate::kernel_image;
+use crate::machine_root::{self, P9_OPTIONS, ROOT};
 use crate::plan::{Estimate, GuestFs, Host, Plan};
 use crate::qemu_command::shared_folder;
 use crate::stack::DiskStack;
@@ -33,10 +33,7 @@ use crate::stack::DiskStack;
 pub(super) const PATIENCE: u32 = 30;
 const DISK: &str = "lab-work";
 /// What the host's role needs of its kernel; a module that it lacks is passed over.
-const MODULES: [&str; 12] = [
-    "9pnet_virtio",
-    "9p",
-    "overlay",
+const MODULES: [&str; 9] = [
     "loop",
     "ext4",
     "xfs",
@@ -47,10 +44,7 @@ const MODULES: [&str; 12] = [
     "kyber_iosched",
     "mq_deadline",
 ];
-const MACHINE_TAG: &str = "machine";
 const RESULTS_TAG: &str = "results";
-/// Root of the file system in which the program runs.
-const ROOT: &str = "/host";
 /// What the program says, its exit code once it ended, and who waits for it.
 const SAID: &str = "/run/lab.said";
 const STATUS: &str = "/run/lab.status";
@@ -154,9 +148,10 @@ fn boot(plan: &Plan, estimate: &Estimate, results: &Path, work: &Path) -> Result
     // Translation has one thread for all of them.
     spec.vcpus = if Path::new("/dev/kvm").exists() { 2 } else { 1 };
     spec.accel = Accel::KvmIfItBoots;
-    spec.modules = MODULES.map(str::to_owned).to_vec();
+    let modules = machine_root::MODULES.into_iter().chain(MODULES);
+    spec.modules = modules.map(str::to_owned).collect();
     spec.extra_arguments = [
-        shared_folder(Path::new("/"), MACHINE_TAG, ",readonly=on"),
+        machine_root::arguments(),
         shared_folder(results, RESULTS_TAG, ""),
     ]
     .concat();
@@ -188,24 +183,11 @@ fn disk_stack(work: &Path) -> DiskStack {
 fn set_up_script(results: &Path) -> String {
     let place = quoted(&format!("{ROOT}{}", results.display()));
     let work = quoted(&format!("{ROOT}{}", results.join(WORK).display()));
-    let p9 = format!("mount -t 9p -o {P9_OPTIONS}");
+    let root = machine_root::mount_script();
     format!(
-        "set -e\n\
-         mkdir -p /machine /layer {ROOT}\n\
-         {p9},ro,cache=loose {MACHINE_TAG} /machine\n\
-         mount -t tmpfs layer /layer\n\
-         mkdir /layer/upper /layer/work\n\
-         mount -t overlay -o lowerdir=/machine,upperdir=/layer/upper,workdir=/layer/work host {ROOT}\n\
-         mount -t proc proc {ROOT}/proc\n\
-         mount -t sysfs sysfs {ROOT}/sys\n\
-         mount -t tracefs tracefs {ROOT}/sys/kernel/tracing\n\
-         mount -t debugfs debugfs {ROOT}/sys/kernel/debug\n\
-         mount -t devtmpfs devtmpfs {ROOT}/dev\n\
-         mkdir -p {ROOT}/dev/shm\n\
-         mount -t tmpfs shm {ROOT}/dev/shm\n\
-         mount -t tmpfs run {ROOT}/run\n\
+        "{root}\n\
          mkdir -p {place}\n\
-         {p9} {RESULTS_TAG} {place}\n\
+         mount -t 9p -o {P9_OPTIONS} {RESULTS_TAG} {place}\n\
          mkdir -p {work}\n\
          dev=/dev/$(disk {DISK})\n\
          /usr/bin/mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 $dev\n\

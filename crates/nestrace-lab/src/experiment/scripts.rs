@@ -4,13 +4,12 @@ use super::base::disk_id;
 use super::counters::SHELL;
 use super::failure::TELLING;
 use crate::guest_fs::PROGRAM_FOLDER;
+use crate::machine_root::P9_OPTIONS;
 use crate::plan::workload::{FOLDER, OUTPUT, RESULT};
 use crate::plan::{Combination, GuestFs, PASS_THROUGH, PlannedCell, Scheduler, oltp, real_tool};
 
 /// fio opens all files of a personality at once.
 const OPEN_FILES: u32 = 65_536;
-/// How guests mount a folder of the host's.
-pub(super) const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
 
 /// In the environment of all that workloads start.
 const MARK: &str = "NESTRACE_LAB_WORKLOAD";
