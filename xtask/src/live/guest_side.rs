@@ -7,6 +7,7 @@ mod hostile;
 mod modules;
 mod sides;
 mod snapshots;
+mod systemd;
 mod troubles;
 mod two_guests;
 mod vsock;
@@ -73,6 +74,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         ),
         ("backends", backends::run),
         ("snapshots", snapshots::run),
+        ("systemd", systemd::run),
         ("two-guests", two_guests::run),
         ("vsock", vsock::run),
     ] {
