@@ -101,6 +101,15 @@ impl PartMeters {
     }
 }
 
+/// How much is collected of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Collects {
+    #[default]
+    All,
+    /// Neither what plots and comparisons are made of nor vscsiStats' histograms.
+    WhatBttHas,
+}
+
 /// Everything that is counted on a device.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceMeter {
@@ -144,9 +153,11 @@ pub(crate) struct DeviceMeter {
 }
 
 impl DeviceMeter {
-    pub(crate) fn new(dev: u32) -> Self {
+    pub(crate) fn new(dev: u32, collects: Collects) -> Self {
         Self {
             dev,
+            stats: StatsMeter::new(collects),
+            figures: FigureMeter::new(collects),
             ..Self::default()
         }
     }
@@ -251,7 +262,7 @@ impl DeviceMeter {
 
     fn tell_known(&mut self) {
         while let Some(change) = self.at_device.next_known() {
-            self.figures.depth.changed(change.ts_ns, change.comes);
+            self.figures.depth_changed(change.ts_ns, change.comes);
             if change.has_data {
                 self.stats.active(change);
             }

@@ -188,6 +188,7 @@ impl Machine<'_> {
             topology: self.topology.clone(),
             from_ns: at(self.args.from),
             to_ns: at(self.args.to),
+            figures: false,
             list_ios: files.per_io.is_some(),
             interval_ns: files
                 .iostat

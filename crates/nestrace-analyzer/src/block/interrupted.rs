@@ -8,14 +8,25 @@
 //! the device's time. There a C that is another request's is told by its place alone (`complete`).
 
 use super::bio::{Bio, Way};
+use super::issue::Request;
 use super::{Above, BlockLayer};
 use crate::device::DeviceMeter;
 use crate::span::BioSpan;
+
+/// Interrupted requests whose addresses may still say what became of them; no queue has as many at once.
+const MOST_WAITING: usize = 1 << 10;
 
 impl Bio {
     /// Neither merged nor issued, as far as is known.
     pub(super) fn waits(&self) -> bool {
         !self.walked && self.way != Way::Merged
+    }
+}
+
+impl Request {
+    /// Interrupted, and not seen since.
+    fn waits_for_a_word(&self) -> bool {
+        self.interrupted || (self.sequence_data_ns.is_some() && !self.at_device)
     }
 }
 
@@ -36,10 +47,18 @@ impl BlockLayer {
         spans.map_or_else(Vec::new, |spans| spans.give_up(|_| true))
     }
 
-    /// They leave their devices. Of those that had not gone there nothing is left to be told.
+    /// They leave their devices. Of those that had not gone there nothing is left to be told, nor of those that
+    /// have waited for a word of their address since the loss before, where these are many: addresses of captures
+    /// do not come again, and each loss would look at all that were ever lost.
     fn interrupt_requests(&mut self, ts_ns: u64, above: &mut Above<'_>) {
         let mut requests = std::mem::take(&mut self.requests);
+        let waiting = requests.values().filter(|it| it.waits_for_a_word());
+        let too_many = waiting.count() > MOST_WAITING;
         requests.retain(|_, request| {
+            if too_many && request.waits_for_a_word() {
+                self.ended_unseen(request);
+                return false;
+            }
             request.first = None;
             request.others = Vec::new();
             if request.at_device {
@@ -52,23 +71,28 @@ impl BlockLayer {
         self.requests = requests;
     }
 
-    /// Nothing comes any more: requests that were interrupted, and never seen again, had their ends meanwhile. So
-    /// had those that others have overtaken for longer than anything was at their device.
-    pub(super) fn ended_unseen(&mut self) {
+    /// Nothing comes any more.
+    pub(super) fn all_ended_unseen(&mut self) {
         for request in std::mem::take(&mut self.requests).into_values() {
-            let meter = &mut self.devices[usize::from(request.device)];
-            let overdue = request.at_device && meter.is_overdue(request.came);
-            if overdue {
-                meter.leaving_missed(request.came);
-                if request.has_data() {
-                    self.machine.leaving_missed(request.came_of_machine);
-                }
+            self.ended_unseen(&request);
+        }
+    }
+
+    /// A request that was interrupted, and never seen again, had its end meanwhile. So had one that others have
+    /// overtaken for longer than anything was at its device.
+    fn ended_unseen(&mut self, request: &Request) {
+        let meter = &mut self.devices[usize::from(request.device)];
+        let overdue = request.at_device && meter.is_overdue(request.came);
+        if overdue {
+            meter.leaving_missed(request.came);
+            if request.has_data() {
+                self.machine.leaving_missed(request.came_of_machine);
             }
-            if request.interrupted || overdue {
-                meter.transfer_missed(request.operation, request.bytes_left());
-                if request.has_data() {
-                    meter.completion_missed(request.operation);
-                }
+        }
+        if request.interrupted || overdue {
+            meter.transfer_missed(request.operation, request.bytes_left());
+            if request.has_data() {
+                meter.completion_missed(request.operation);
             }
         }
     }
@@ -91,5 +115,51 @@ pub(super) fn has_no_end(
         if bio.waits() {
             home.stats.at_queue.leaves();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nestrace_abi::{Kind, flags};
+    use nestrace_trace::Event;
+
+    use super::*;
+    use crate::file_io::FileIo;
+    use crate::image::Images;
+    use crate::threads::Threads;
+    use crate::unlinked::Reasons;
+
+    #[test]
+    fn losses_without_end_leave_no_more_to_look_through() {
+        let n = 5 * MOST_WAITING as u64;
+        let mut layer = BlockLayer::default();
+        let (mut images, mut files) = (Images::default(), FileIo::default());
+        let mut above = Above {
+            images: &mut images,
+            activity: &mut [],
+            files: &mut files,
+            threads: &Threads::default(),
+            reasons: Reasons {
+                live_ns: 0,
+                lost_so_far: true,
+                lost_sometime: true,
+            },
+        };
+        for i in 0..n {
+            let issue = Event {
+                ts_ns: 1_000 * i,
+                kind: Kind::Issue as u8,
+                object: 64 * (i + 1),
+                bytes: 4096,
+                flags: flags::OP_READ,
+                ..Event::default()
+            };
+            layer.push(Kind::Issue, &issue, &mut above);
+            layer.interrupted(issue.ts_ns + 500, &mut above);
+            assert!(layer.requests.len() <= MOST_WAITING + 2);
+        }
+        layer.all_ended_unseen();
+        // Each of them is told, whether its address was waited for to the end or not.
+        assert_eq!(layer.devices[0].check.completions_missed, n);
     }
 }

@@ -23,7 +23,7 @@ use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
 
 use crate::block_stats::MachineStats;
-use crate::device::{DeviceMeter, Operation};
+use crate::device::{Collects, DeviceMeter, Operation};
 use crate::file_io::FileIo;
 use crate::image::{Images, Owner};
 use crate::overlap::Activity;
@@ -50,6 +50,8 @@ pub(crate) struct Above<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct BlockLayer {
     pub devices: Vec<DeviceMeter>,
+    /// What is collected of them.
+    pub collects: Collects,
     by_dev: PointerMap<u32, u16>,
     last_device: u16,
     /// Boxed, as requests are: they are large, and what finds them is small and moves.
@@ -152,7 +154,7 @@ impl BlockLayer {
             None if self.devices.len() < MAX_DEVICES => {
                 let next = self.devices.len() as u16;
                 self.by_dev.insert(dev, next);
-                self.devices.push(DeviceMeter::new(dev));
+                self.devices.push(DeviceMeter::new(dev, self.collects));
                 self.flushes.push(VecDeque::new());
                 next
             }
@@ -393,7 +395,7 @@ impl BlockLayer {
 
     /// Closes the books.
     pub(crate) fn finish(&mut self) {
-        self.ended_unseen();
+        self.all_ended_unseen();
         let open: Vec<u16> = self
             .bios
             .values()

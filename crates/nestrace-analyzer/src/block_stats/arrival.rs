@@ -3,7 +3,7 @@
 
 use super::over_time::{Counted, OverTime};
 use crate::analysis::{ByOp, Edges, Histograms, OpHistograms, Slot};
-use crate::device::Operation;
+use crate::device::{Collects, Operation};
 
 /// Bytes of a sector in the kernel's terms.
 const SECTOR: u64 = 512;
@@ -164,6 +164,7 @@ fn gap((last_start, last_end): (u64, u64), start: u64, end: u64) -> u64 {
 /// Histograms of one device.
 #[derive(Debug, Default)]
 pub(crate) struct ArrivalMeter {
+    collects: Collects,
     last_ns: Option<u64>,
     /// Starts and ends in sectors of the last data bios, in a ring.
     recent: [(u64, u64); WINDOW],
@@ -172,6 +173,18 @@ pub(crate) struct ArrivalMeter {
 }
 
 impl ArrivalMeter {
+    pub(crate) fn new(collects: Collects) -> Self {
+        Self {
+            collects,
+            ..Self::default()
+        }
+    }
+
+    #[inline]
+    fn is_off(&self) -> bool {
+        self.collects == Collects::WhatBttHas
+    }
+
     /// Q of a bio with data.
     #[inline]
     pub(crate) fn queued(
@@ -181,6 +194,9 @@ impl ArrivalMeter {
         (offset, bytes): (u64, u64),
         outstanding: u64,
     ) {
+        if self.is_off() {
+            return;
+        }
         let start = offset / SECTOR;
         let end = start.saturating_add(bytes / SECTOR);
         let seeks = self.seeks(start, end);
@@ -217,6 +233,9 @@ impl ArrivalMeter {
 
     /// Q of a flush without data.
     pub(crate) fn flush_queued(&mut self, ts_ns: u64, outstanding: u64) {
+        if self.is_off() {
+            return;
+        }
         self.arrived(FLUSH, ts_ns, outstanding);
     }
 
@@ -237,6 +256,9 @@ impl ArrivalMeter {
     /// A bio with data ended.
     #[inline]
     pub(crate) fn ended(&mut self, operation: Operation, ts_ns: u64, q2c_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         let op = self.series.at(ts_ns).op(place(operation));
         op.ended += 1;
         op.q2c_ns = op.q2c_ns.saturating_add(q2c_ns);
@@ -251,6 +273,9 @@ impl ArrivalMeter {
     /// A request was issued that does not begin where the one before ended.
     #[inline]
     pub(crate) fn seek(&mut self, ts_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         self.series.at(ts_ns).seeks += 1;
     }
 

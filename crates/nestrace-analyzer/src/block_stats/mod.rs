@@ -33,7 +33,7 @@ use nestrace_trace::Event;
 use crate::analysis::{self, Path, Q2d, Sizes};
 use crate::at_device::Change;
 use crate::depth::DepthMeter;
-use crate::device::Operation;
+use crate::device::{Collects, Operation};
 use crate::histogram::Histogram;
 
 use active_periods::ActivePeriodsMeter;
@@ -85,6 +85,13 @@ const fn direction(operation: Operation) -> usize {
 }
 
 impl StatsMeter {
+    pub(crate) fn new(collects: Collects) -> Self {
+        Self {
+            arrivals: ArrivalMeter::new(collects),
+            ..Self::default()
+        }
+    }
+
     /// Q of a bio with data.
     #[inline]
     fn queued(&mut self, event: &Event, operation: Operation) {

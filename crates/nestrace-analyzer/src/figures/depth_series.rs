@@ -44,15 +44,21 @@ impl DepthSeries {
     /// A request came, or left.
     #[inline]
     pub(crate) fn changed(&mut self, ts_ns: u64, comes: bool) {
+        self.changed_only(ts_ns, comes);
+        let stretch = self.stretches.at(ts_ns);
+        stretch.first.get_or_insert(self.now);
+        stretch.last = self.now;
+        stretch.max = stretch.max.max(self.now.depth());
+    }
+
+    /// The same for [`Self::now`] alone.
+    #[inline]
+    pub(super) fn changed_only(&mut self, ts_ns: u64, comes: bool) {
         if comes {
             self.now.enter(ts_ns);
         } else {
             self.now.leave(ts_ns);
         }
-        let stretch = self.stretches.at(ts_ns);
-        stretch.first.get_or_insert(self.now);
-        stretch.last = self.now;
-        stretch.max = stretch.max.max(self.now.depth());
     }
 
     /// Up to the last change.

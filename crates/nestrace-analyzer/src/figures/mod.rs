@@ -7,7 +7,7 @@ mod latency_series;
 use crate::analysis::{DepthSlot, DeviceFigures, LatencySlot};
 use crate::block_stats::OverTime;
 use crate::compare::{self, DeviceSums, SeriesMeter};
-use crate::device::Operation;
+use crate::device::{Collects, Operation};
 use crate::histogram::Histogram;
 
 use addresses::AddressSample;
@@ -20,6 +20,7 @@ pub(crate) const CURVE_STEPS: u64 = 120;
 /// What is collected of one device for its plots only.
 #[derive(Debug, Default)]
 pub(crate) struct FigureMeter {
+    collects: Collects,
     addresses: AddressSample,
     latency: OverTime<Latencies>,
     /// Requests at the device.
@@ -30,14 +31,41 @@ pub(crate) struct FigureMeter {
 }
 
 impl FigureMeter {
+    pub(crate) fn new(collects: Collects) -> Self {
+        Self {
+            collects,
+            ..Self::default()
+        }
+    }
+
+    /// A request came to the device, or left it.
+    #[inline]
+    pub(crate) fn depth_changed(&mut self, ts_ns: u64, comes: bool) {
+        match self.collects {
+            Collects::All => self.depth.changed(ts_ns, comes),
+            Collects::WhatBttHas => self.depth.changed_only(ts_ns, comes),
+        }
+    }
+
+    #[inline]
+    fn is_off(&self) -> bool {
+        self.collects == Collects::WhatBttHas
+    }
+
     /// Q of a bio with data.
     #[inline]
     pub(crate) fn queued(&mut self, ts_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         self.series.at(ts_ns).queued += 1;
     }
 
     /// It was none: it is taken back.
     pub(crate) fn unqueued(&mut self, ts_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         let queued = &mut self.series.at(ts_ns).queued;
         *queued = queued.saturating_sub(1);
     }
@@ -45,6 +73,9 @@ impl FigureMeter {
     /// A bio or a request went into a request that was there.
     #[inline]
     pub(crate) fn merged(&mut self, ts_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         self.series.at(ts_ns).merged += 1;
     }
 
@@ -57,6 +88,9 @@ impl FigureMeter {
         (offset, bytes): (u64, u64),
         is_seek: bool,
     ) {
+        if self.is_off() {
+            return;
+        }
         self.addresses.io(ts_ns, operation, offset, bytes);
         let sums = self.series.at(ts_ns);
         sums.issued.record(bytes);
@@ -72,6 +106,9 @@ impl FigureMeter {
         latency_ns: u64,
         wait_ns: Option<u64>,
     ) {
+        if self.is_off() {
+            return;
+        }
         self.latency.at(ts_ns).record(latency_ns);
         if let Some(place) = compare::place(operation) {
             let sums = self.series.at(ts_ns);
@@ -86,6 +123,9 @@ impl FigureMeter {
     /// The bio of a data I/O ended, `latency_ns` after its Q its data, and `to_end_ns` after it all of it.
     #[inline]
     pub(crate) fn ended_whole(&mut self, operation: Operation, latency_ns: u64, to_end_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         if operation == Operation::Write {
             self.to_end_write.record(to_end_ns);
             self.flushed_after += u64::from(to_end_ns > latency_ns);
@@ -95,6 +135,9 @@ impl FigureMeter {
     /// A data I/O was at the device for so long.
     #[inline]
     pub(crate) fn served(&mut self, ts_ns: u64, operation: Operation, d2c_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         if let Some(place) = compare::place(operation) {
             self.series.at(ts_ns).d2c[place].record(d2c_ns);
         }
@@ -102,11 +145,17 @@ impl FigureMeter {
 
     /// A flush without data ended.
     pub(crate) fn flush_ended(&mut self, ts_ns: u64, q2c_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         self.series.at(ts_ns).q2c[compare::FLUSH].record(q2c_ns);
     }
 
     /// A flush request was at the device for so long.
     pub(crate) fn flush_served(&mut self, ts_ns: u64, d2c_ns: u64) {
+        if self.is_off() {
+            return;
+        }
         self.series.at(ts_ns).d2c[compare::FLUSH].record(d2c_ns);
     }
 

@@ -7,6 +7,8 @@ use crate::captures;
 
 use std::collections::BTreeMap;
 
+use nestrace_analyzer::BlockOptions;
+use nestrace_analyzer::analysis::Device;
 use nestrace_report::btt::render;
 use nestrace_trace::is_printable;
 
@@ -416,4 +418,29 @@ fn a_process_cannot_write_on_the_terminal() {
         text.contains(" \u{fffd}]0;x\u{fffd}fio : q activity"),
         "{text}"
     );
+}
+
+#[test]
+fn what_btt_has_does_not_depend_on_what_plots_are_made_of() {
+    let with_figures = || BlockOptions {
+        figures: true,
+        ..BlockOptions::default()
+    };
+    for capture in ["ext4-mail-none-scsi", "ext3-seqw-mq-ide"] {
+        let (lean, whole) = (
+            captures::analyze(capture),
+            captures::analyze_with(capture, with_figures()),
+        );
+        assert_eq!(render(&lean), render(&whole), "{capture}");
+        for (lean, whole) in lean.devices.iter().zip(&whole.devices) {
+            let (lean, whole) = (&lean.device, &whole.device);
+            assert_eq!(lean.queue_depth, whole.queue_depth);
+            assert!(lean.figures.addresses.is_empty() && !whole.figures.addresses.is_empty());
+            let queued = |device: &Device| {
+                let all = device.stats.as_ref().map(|stats| &stats.histograms.all);
+                all.is_some_and(|all| all.read.is_some() || all.write.is_some())
+            };
+            assert_eq!((queued(lean), queued(whole)), (false, true));
+        }
+    }
 }

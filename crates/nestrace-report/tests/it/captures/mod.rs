@@ -33,7 +33,12 @@ pub fn events(capture: &str) -> Vec<Event> {
 
 /// The block analysis of a capture.
 pub fn analyze(capture: &str) -> BlockAnalysis {
-    let mut analyzer = BlockAnalyzer::new(BlockOptions::default());
+    analyze_with(capture, BlockOptions::default())
+}
+
+/// The same with other options.
+pub fn analyze_with(capture: &str, options: BlockOptions) -> BlockAnalysis {
+    let mut analyzer = BlockAnalyzer::new(options);
     Identified::new(events(capture).into_iter()).for_each(|event| analyzer.push(&event));
     analyzer.finish()
 }
