@@ -106,7 +106,7 @@ impl PartMeters {
 pub(crate) enum Collects {
     #[default]
     All,
-    /// Neither what plots and comparisons are made of nor vscsiStats' histograms.
+    /// Neither what plots and comparisons are made of nor vscsiStats' histograms nor, of devices with requests, who uses them.
     WhatBttHas,
 }
 

@@ -14,7 +14,7 @@ use std::mem;
 
 use nestrace_abi::{Kind, Source};
 
-use super::events::{event, is_event, thread, wall_clock};
+use super::events::{event, thread, wall_clock};
 use super::sequence::Sequences;
 use super::{Reader, Trace};
 use crate::{Diagnostic, Event};
@@ -59,15 +59,6 @@ struct Translation {
     last_device: Option<u32>,
     /// What follows a loss.
     next: Option<Event>,
-}
-
-/// What became of a record.
-enum Counted {
-    /// [`event`] gives it.
-    AsEvent,
-    /// This comes in its place: a name, or a loss before it.
-    GivesInstead(Event),
-    AsOther,
 }
 
 #[derive(Debug)]
@@ -216,27 +207,25 @@ impl<R: Read> Capture<R> {
 }
 
 impl Translation {
-    /// Counts a record; what is to be done with it.
+    /// Counts a record; what comes of it: its event, a name, or a loss before it.
     #[inline]
-    fn count(&mut self, trace: &Trace, counter: &mut usize) -> Counted {
+    fn count(&mut self, trace: &Trace, counter: &mut usize) -> Option<Event> {
         if trace.notify().is_some() {
-            return self
-                .notification(trace)
-                .map_or(Counted::AsOther, Counted::GivesInstead);
+            return self.notification(trace);
         }
         let outline = &mut self.outline;
         if self.last_device != Some(trace.device) {
             let devices = &mut outline.devices;
             if devices.len() >= MAX_DEVICES && !devices.contains(&trace.device) {
                 outline.ignored = outline.ignored.saturating_add(1);
-                return Counted::AsOther;
+                return None;
             }
             devices.insert(trace.device);
             self.last_device = Some(trace.device);
         }
         let gap = self.sequences.take(trace, counter);
-        let is_event = is_event(trace);
-        if is_event {
+        let event = event(trace);
+        if event.is_some() {
             outline.first_ns.get_or_insert(trace.time_ns);
             outline.last_ns = outline.last_ns.max(trace.time_ns);
             outline.n_events = outline.n_events.saturating_add(1);
@@ -244,13 +233,9 @@ impl Translation {
             outline.other = outline.other.saturating_add(1);
         }
         if gap {
-            return Counted::GivesInstead(self.loss(trace));
+            return Some(self.loss(trace.time_ns, event));
         }
-        if is_event {
-            Counted::AsEvent
-        } else {
-            Counted::AsOther
-        }
+        event
     }
 
     #[cold]
@@ -268,12 +253,12 @@ impl Translation {
 
     /// Records are missing before one: the loss comes first, then its event.
     #[cold]
-    fn loss(&mut self, trace: &Trace) -> Event {
+    fn loss(&mut self, ts_ns: u64, event: Option<Event>) -> Event {
         let outline = &mut self.outline;
         outline.lost = self.sequences.lost();
-        self.next = event(trace);
+        self.next = event;
         Event {
-            ts_ns: trace.time_ns,
+            ts_ns,
             kind: Kind::Loss as u8,
             sub: Source::Block as u8,
             object: outline.lost,
@@ -300,10 +285,9 @@ impl<R: Read> Iterator for Capture<R> {
             } = self.files.get_mut(place)?;
             let action = has_next.then_some(&*next);
             let trace = before.front().or(action)?;
-            match self.translation.count(trace, counter) {
-                Counted::AsEvent => return event(trace),
-                Counted::GivesInstead(other) => return Some(other),
-                Counted::AsOther => {}
+            let event = self.translation.count(trace, counter);
+            if event.is_some() {
+                return event;
             }
         }
     }

@@ -67,15 +67,6 @@ pub fn event(trace: &Trace) -> Option<Event> {
     Some(event)
 }
 
-/// Whether [`event`] gives one.
-#[inline]
-pub(super) fn is_event(trace: &Trace) -> bool {
-    match trace.action().and_then(kind) {
-        Some(Kind::BioRemap) => trace.remap().is_some(),
-        kind => kind.is_some(),
-    }
-}
-
 /// The kind of an action that an event stands for.
 #[inline]
 const fn kind(action: Action) -> Option<Kind> {
