@@ -106,7 +106,8 @@ impl PartMeters {
 pub(crate) enum Collects {
     #[default]
     All,
-    /// Neither what plots and comparisons are made of nor vscsiStats' histograms nor, of devices with requests, who uses them.
+    /// Neither what plots and comparisons are made of nor vscsiStats' histograms, sizes before C and, of devices with
+    /// requests, who uses them.
     WhatBttHas,
 }
 

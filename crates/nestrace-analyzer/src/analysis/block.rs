@@ -301,7 +301,7 @@ pub struct BlockDevice {
     pub number: (u32, u32),
     /// It has no requests (dm, md).
     pub stacked: bool,
-    /// Everything that `devices[]` has; `figures` and `stats.histograms` only if they were asked for
+    /// Everything that `devices[]` has; `figures`, `stats.histograms` and sizes at Q and D only if they were asked for
     /// ([`BlockOptions::figures`](crate::BlockOptions::figures)).
     pub device: Device,
     /// Its first I/O as a seek from sector 0, which btt counts.

@@ -29,8 +29,8 @@ pub struct BlockOptions {
     /// Ignore events after this time of their clock.
     pub to_ns: Option<u64>,
     /// Collect what plots, comparisons and vscsiStats' histograms are made of too
-    /// ([`DeviceFigures`](crate::analysis::DeviceFigures), [`Histograms`](crate::analysis::Histograms)), which btt does
-    /// not have: a tenth of the time.
+    /// ([`DeviceFigures`](crate::analysis::DeviceFigures), [`Histograms`](crate::analysis::Histograms)), and sizes at Q and
+    /// D. btt has none of them, and they take a tenth of the time.
     pub figures: bool,
     /// Hand out every I/O ([`BlockAnalyzer::drain_ios`]).
     pub list_ios: bool,

@@ -49,6 +49,7 @@ const SECTOR: u64 = 512;
 /// Statistics of one device.
 #[derive(Debug, Default)]
 pub(crate) struct StatsMeter {
+    collects: Collects,
     pub plug: PlugMeter,
     pub at_queue: AtQueueMeter,
     active: ActivePeriodsMeter,
@@ -87,6 +88,7 @@ const fn direction(operation: Operation) -> usize {
 impl StatsMeter {
     pub(crate) fn new(collects: Collects) -> Self {
         Self {
+            collects,
             arrivals: ArrivalMeter::new(collects),
             ..Self::default()
         }
@@ -98,7 +100,9 @@ impl StatsMeter {
         self.start_ns.get_or_insert(event.ts_ns);
         self.plug.seen(event.ts_ns);
         self.at_queue.arrives();
-        self.queued_sectors.record(event.bytes / SECTOR);
+        if self.collects == Collects::All {
+            self.queued_sectors.record(event.bytes / SECTOR);
+        }
         self.arrivals.queued(
             operation,
             event.ts_ns,
@@ -133,7 +137,9 @@ impl StatsMeter {
         self.plug.seen(event.ts_ns);
         self.remapped.has_requests();
         self.at_queue.leaves();
-        self.issued_sectors.record(event.bytes / SECTOR);
+        if self.collects == Collects::All {
+            self.issued_sectors.record(event.bytes / SECTOR);
+        }
         if is_seek {
             self.arrivals.seek(event.ts_ns);
         }
