@@ -111,6 +111,14 @@ pub(crate) enum Collects {
     WhatBttHas,
 }
 
+impl Collects {
+    /// Whether nothing is collected that btt has not.
+    #[inline]
+    pub(crate) fn only_what_btt_has(self) -> bool {
+        self == Self::WhatBttHas
+    }
+}
+
 /// Everything that is counted on a device.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceMeter {

@@ -56,8 +56,7 @@ enum Contestant {
     Blktrace,
     /// The agent with this backend.
     Agent(&'static str),
-    /// The agent's probes while they record [`OTHER_DISK`]: each is called, looks whose event it is, and leaves. No
-    /// program of BPF on these tracepoints costs less.
+    /// The agent's probes while they record [`OTHER_DISK`]: each is called, looks whose event it is, and leaves.
     Bystander,
 }
 

@@ -53,6 +53,8 @@ pub struct Ebpf {
     lost_before: BTreeMap<Source, u64>,
     out_of_order_before: u64,
     pace: Pace,
+    /// Entries that one ring has room for.
+    room: u64,
     /// Probes of calls that wait for the first mount.
     calls: Option<ProbePlan>,
 }
@@ -96,12 +98,13 @@ impl Ebpf {
         if let Some(obstacle) = planned.obstacle() {
             return Err(obstacle.to_owned());
         }
+        let ring_bytes = ring_bytes();
         let wanted = Wanted {
             mounts: Some(Mounts {
                 devices: BTreeSet::new(),
                 except: vec![std::process::id()],
             }),
-            ring_bytes: ring_bytes(),
+            ring_bytes,
             ..Wanted::default()
         };
         let mut probes = Probes::load(&globals, &wanted).map_err(|error| with_causes(&error))?;
@@ -117,7 +120,8 @@ impl Ebpf {
             modules,
             lost_before: BTreeMap::new(),
             out_of_order_before: 0,
-            pace: Pace::new(0),
+            pace: Pace::default(),
+            room: u64::from(ring_bytes / ENTRY_BYTES),
             calls: None,
         })
     }
@@ -152,7 +156,7 @@ impl Ebpf {
         self.probes.set_gate(true)?;
         self.lost_before = self.lost_in_all();
         self.out_of_order_before = self.collector.late();
-        self.pace = Pace::new(u64::from(ring_bytes() / ENTRY_BYTES));
+        self.pace = Pace::default();
         Ok(())
     }
 
@@ -164,12 +168,11 @@ impl Ebpf {
             (plan.attach.into_iter()).partition(|probe| probe.source == Source::File);
         self.probes.attach(&plan);
         self.calls = Some(calls);
-        let refused_calls = self.attach_calls(facts);
+        self.attach_calls(facts);
         let mut attached = Attached {
             probes: self.probes.attached.clone(),
             refused: self.probes.refused.clone(),
         };
-        attached.refused.extend(refused_calls);
         let waiting = self.calls.iter().flat_map(|calls| &calls.attach);
         attached.probes.extend(waiting.map(Probes::entry));
         attached
@@ -185,7 +188,7 @@ impl Ebpf {
         };
         let n_refused = self.probes.refused.len();
         self.probes.attach(&calls);
-        self.probes.refused.split_off(n_refused)
+        self.probes.refused[n_refused..].to_vec()
     }
 
     fn choose(&mut self, facts: &Facts) -> Result<(), ProbeError> {
@@ -259,7 +262,7 @@ impl Backend for Ebpf {
                 n_events += 1;
                 sink(&event);
             });
-        self.pace.found(n_events);
+        self.pace.found(n_events, self.room);
     }
 
     fn stop(&mut self, sink: &mut dyn FnMut(&Event)) {

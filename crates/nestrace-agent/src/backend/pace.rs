@@ -1,13 +1,13 @@
 //! How often rings and relay files are read.
 //!
-//! To wake up costs a guest more than what is found then (in a translated one, whose caches of translations are empty
-//! after each change of the process, as much as 500 events), so it is done as seldom as the room allows.
+//! To wake up costs a guest more than what is found then, if that is little (in a translated one, whose caches of
+//! translations are empty after each change of the process, most of all), so it is done as seldom as the room allows.
 
 use std::time::{Duration, Instant};
 
-/// A third of what fills the room at a million events per second.
+/// A third of what fills a ring with plain records at a million events per second.
 const SHORTEST: Duration = Duration::from_millis(20);
-/// What comes all of a sudden has room in a ring: 290,000 events a second and processor.
+/// What comes all of a sudden has room for as long, at 280,000 events a second and processor.
 const LONGEST: Duration = Duration::from_millis(100);
 /// The part of the room that may be full when it is read.
 const PART: u64 = 4;
@@ -15,26 +15,24 @@ const PART: u64 = 4;
 /// The time between two rounds of reading, by what the last one found.
 #[derive(Debug)]
 pub struct Pace {
-    /// Events that one processor has room for.
-    room: u64,
     last: Instant,
     period: Duration,
 }
 
-impl Pace {
-    /// For processors with room for so many events each.
-    pub fn new(room: u64) -> Self {
+impl Default for Pace {
+    fn default() -> Self {
         Self {
-            room,
             last: Instant::now(),
             period: SHORTEST,
         }
     }
+}
 
-    /// A round has found so many events; they may all be of one processor.
-    pub fn found(&mut self, n_events: u64) {
+impl Pace {
+    /// A round has found so many events, where one processor has room for `room`: they may all be of one.
+    pub fn found(&mut self, n_events: u64, room: u64) {
         let now = Instant::now();
-        self.period = next(self.room, now.duration_since(self.last), n_events);
+        self.period = next(room, now.duration_since(self.last), n_events);
         self.last = now;
     }
 

@@ -11,7 +11,7 @@ use nestrace_trace::Event;
 use super::bio::Ending;
 use super::issue::{Carried, Request, flush_clocks};
 use super::{Above, BlockLayer, EmptyFlush};
-use crate::device::{Collects, Operation};
+use crate::device::Operation;
 
 impl BlockLayer {
     pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
@@ -318,7 +318,7 @@ impl BlockLayer {
 
     /// The whole request is its first bio's owner's.
     fn charge(&mut self, request: &Request, ts_ns: u64, above: &Above<'_>) {
-        if self.collects == Collects::WhatBttHas {
+        if self.collects.only_what_btt_has() {
             return;
         }
         let spent = ts_ns.saturating_sub(request.issued_ns);

@@ -180,11 +180,6 @@ impl ArrivalMeter {
         }
     }
 
-    #[inline]
-    fn is_off(&self) -> bool {
-        self.collects == Collects::WhatBttHas
-    }
-
     /// Q of a bio with data.
     #[inline]
     pub(crate) fn queued(
@@ -194,7 +189,7 @@ impl ArrivalMeter {
         (offset, bytes): (u64, u64),
         outstanding: u64,
     ) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         let start = offset / SECTOR;
@@ -233,7 +228,7 @@ impl ArrivalMeter {
 
     /// Q of a flush without data.
     pub(crate) fn flush_queued(&mut self, ts_ns: u64, outstanding: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.arrived(FLUSH, ts_ns, outstanding);
@@ -256,7 +251,7 @@ impl ArrivalMeter {
     /// A bio with data ended.
     #[inline]
     pub(crate) fn ended(&mut self, operation: Operation, ts_ns: u64, q2c_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         let op = self.series.at(ts_ns).op(place(operation));
@@ -273,7 +268,7 @@ impl ArrivalMeter {
     /// A request was issued that does not begin where the one before ended.
     #[inline]
     pub(crate) fn seek(&mut self, ts_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.series.at(ts_ns).seeks += 1;

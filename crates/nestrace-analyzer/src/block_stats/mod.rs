@@ -100,7 +100,7 @@ impl StatsMeter {
         self.start_ns.get_or_insert(event.ts_ns);
         self.plug.seen(event.ts_ns);
         self.at_queue.arrives();
-        if self.collects == Collects::All {
+        if !self.collects.only_what_btt_has() {
             self.queued_sectors.record(event.bytes / SECTOR);
         }
         self.arrivals.queued(
@@ -137,7 +137,7 @@ impl StatsMeter {
         self.plug.seen(event.ts_ns);
         self.remapped.has_requests();
         self.at_queue.leaves();
-        if self.collects == Collects::All {
+        if !self.collects.only_what_btt_has() {
             self.issued_sectors.record(event.bytes / SECTOR);
         }
         if is_seek {

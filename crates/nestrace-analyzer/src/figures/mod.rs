@@ -41,21 +41,17 @@ impl FigureMeter {
     /// A request came to the device, or left it.
     #[inline]
     pub(crate) fn depth_changed(&mut self, ts_ns: u64, comes: bool) {
-        match self.collects {
-            Collects::All => self.depth.changed(ts_ns, comes),
-            Collects::WhatBttHas => self.depth.changed_only(ts_ns, comes),
+        if self.collects.only_what_btt_has() {
+            self.depth.changed_only(ts_ns, comes);
+        } else {
+            self.depth.changed(ts_ns, comes);
         }
-    }
-
-    #[inline]
-    fn is_off(&self) -> bool {
-        self.collects == Collects::WhatBttHas
     }
 
     /// Q of a bio with data.
     #[inline]
     pub(crate) fn queued(&mut self, ts_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.series.at(ts_ns).queued += 1;
@@ -63,7 +59,7 @@ impl FigureMeter {
 
     /// It was none: it is taken back.
     pub(crate) fn unqueued(&mut self, ts_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         let queued = &mut self.series.at(ts_ns).queued;
@@ -73,7 +69,7 @@ impl FigureMeter {
     /// A bio or a request went into a request that was there.
     #[inline]
     pub(crate) fn merged(&mut self, ts_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.series.at(ts_ns).merged += 1;
@@ -88,7 +84,7 @@ impl FigureMeter {
         (offset, bytes): (u64, u64),
         is_seek: bool,
     ) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.addresses.io(ts_ns, operation, offset, bytes);
@@ -106,7 +102,7 @@ impl FigureMeter {
         latency_ns: u64,
         wait_ns: Option<u64>,
     ) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.latency.at(ts_ns).record(latency_ns);
@@ -123,7 +119,7 @@ impl FigureMeter {
     /// The bio of a data I/O ended, `latency_ns` after its Q its data, and `to_end_ns` after it all of it.
     #[inline]
     pub(crate) fn ended_whole(&mut self, operation: Operation, latency_ns: u64, to_end_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         if operation == Operation::Write {
@@ -135,7 +131,7 @@ impl FigureMeter {
     /// A data I/O was at the device for so long.
     #[inline]
     pub(crate) fn served(&mut self, ts_ns: u64, operation: Operation, d2c_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         if let Some(place) = compare::place(operation) {
@@ -145,7 +141,7 @@ impl FigureMeter {
 
     /// A flush without data ended.
     pub(crate) fn flush_ended(&mut self, ts_ns: u64, q2c_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.series.at(ts_ns).q2c[compare::FLUSH].record(q2c_ns);
@@ -153,7 +149,7 @@ impl FigureMeter {
 
     /// A flush request was at the device for so long.
     pub(crate) fn flush_served(&mut self, ts_ns: u64, d2c_ns: u64) {
-        if self.is_off() {
+        if self.collects.only_what_btt_has() {
             return;
         }
         self.series.at(ts_ns).d2c[compare::FLUSH].record(d2c_ns);

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a translated guest may take for systemd and for the verifier.
 const UP: Duration = Duration::from_secs(180);
 
-/// Puts the three files where the README says, and lets nothing of this machine start but what brings up a unit.
+/// Puts the three files where docs/agent.md says, and lets nothing of this machine start but what brings up a unit.
 const INSTALL: &str = "set -e
 mkdir -p ROOT/etc/systemd/system-generators ROOT/run/agent
 cp /usr/bin/nestrace-agent /opt/nestrace-agent.service /opt/99-nestrace-agent.rules ROOT/run/agent/
@@ -135,7 +135,8 @@ fn unit(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All that the agent does without confinement it does within: BPF, the calls of programs, journals, no refusals.
+/// What the agent does without confinement it does within: BPF and the calls of programs; nothing is refused to it but what
+/// the kernel has not.
 fn look_at(case: &mut Case, bundle: &Path) -> anyhow::Result<()> {
     let sides = sides(bundle)?;
     let (side, n) = sides.first().context("find the guest's side")?;
@@ -162,12 +163,15 @@ fn look_at(case: &mut Case, bundle: &Path) -> anyhow::Result<()> {
     );
     let is_ext4 = side.mounts.iter().any(|mount| mount.fs_type == "ext4");
     case.holds("the mount that came later", is_ext4, "not named");
-    let refused: Vec<&str> = side
-        .probes_refused
-        .iter()
-        .map(|it| it.name.as_str())
-        .collect();
-    case.figure(format!("{n} events, refused: {refused:?}"));
+    for refused in &side.probes_refused {
+        let why = &refused.reason;
+        let is_absent = why.contains("is not loaded") || why.contains("has no tracepoint");
+        case.holds(&format!("{} is not there", refused.name), is_absent, why);
+    }
+    case.figure(format!(
+        "{n} events, {} probes absent",
+        side.probes_refused.len()
+    ));
     Ok(())
 }
 

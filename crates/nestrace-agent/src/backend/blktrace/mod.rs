@@ -36,6 +36,7 @@ pub use trace::end_left_behind;
 const SLACK_NS: u64 = 25_000_000;
 
 /// Traces of the disks of one recording; none between recordings.
+#[derive(Default)]
 pub struct Blktrace {
     debugfs: Option<DebugFs>,
     traces: Vec<DiskTrace>,
@@ -44,19 +45,6 @@ pub struct Blktrace {
     last_ns: u64,
     out_of_order: u64,
     pace: Pace,
-}
-
-impl Default for Blktrace {
-    fn default() -> Self {
-        Self {
-            debugfs: None,
-            traces: Vec::new(),
-            pending: Vec::new(),
-            last_ns: 0,
-            out_of_order: 0,
-            pace: Pace::new(trace::ROOM),
-        }
-    }
 }
 
 impl Blktrace {
@@ -107,7 +95,8 @@ impl Blktrace {
             }
         }
         drop(affinity);
-        self.pace.found((self.pending.len() - n_pending) as u64);
+        let n_found = (self.pending.len() - n_pending) as u64;
+        self.pace.found(n_found, trace::ROOM);
         let slack_ns = if everywhere { 0 } else { SLACK_NS };
         let horizon_ns = if last {
             u64::MAX
@@ -140,6 +129,7 @@ impl Backend for Blktrace {
         self.traces.clear();
         self.pending.clear();
         (self.last_ns, self.out_of_order) = (0, 0);
+        self.pace = Pace::default();
         let mut refused = self.add(&facts.disks)?;
         if self.traces.is_empty() {
             let reasons: Vec<String> = refused
