@@ -16,8 +16,9 @@ macro_rules! kinds {
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
             /// The kind with this number, or `None` for one that a newer release added.
+            // A table is what the compiler makes of it, but later than it looks at what is small enough.
             #[must_use]
-            #[inline]
+            #[inline(always)]
             pub const fn from_u8(number: u8) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)+ _ => None }
             }
@@ -43,7 +44,7 @@ macro_rules! kinds {
 
             /// The source whose loss counter covers this kind.
             #[must_use]
-            #[inline]
+            #[inline(always)]
             pub const fn source(self) -> Source {
                 match self { $(Self::$name => Source::$source,)+ }
             }

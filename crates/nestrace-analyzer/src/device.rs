@@ -117,6 +117,14 @@ impl Collects {
     pub(crate) fn only_what_btt_has(self) -> bool {
         self == Self::WhatBttHas
     }
+
+    /// For a distribution of which btt's view shows no quantile.
+    pub(crate) fn histogram(self) -> Histogram {
+        match self {
+            Self::All => Histogram::default(),
+            Self::WhatBttHas => Histogram::of_sums(),
+        }
+    }
 }
 
 /// Everything that is counted on a device.
@@ -167,6 +175,7 @@ impl DeviceMeter {
             dev,
             stats: StatsMeter::new(collects),
             figures: FigureMeter::new(collects),
+            q2q: collects.histogram(),
             ..Self::default()
         }
     }

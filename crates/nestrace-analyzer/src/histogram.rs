@@ -24,9 +24,12 @@ pub struct Histogram {
     sum: u128,
     min: u64,
     max: u64,
+    /// Nobody asks for quantiles: there are no buckets.
+    has_sums_only: bool,
 }
 
-/// What is reported of a distribution. With `n` = 0 the other values are not knowable: `None`.
+/// What is reported of a distribution. With `n` = 0 the other values are not knowable: `None`. So are the quantiles where
+/// [`BlockOptions::figures`](crate::BlockOptions::figures) are left out and only sums are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dist {
     /// Number of samples.
@@ -50,13 +53,25 @@ pub struct Dist {
 }
 
 impl Histogram {
+    /// One that keeps no buckets, and so has no quantiles: `n`, `min`, `max` and the sum are all that is known of it.
+    /// Most of the time that it takes to record a sample is spent in waiting for a bucket's memory.
+    pub(crate) fn of_sums() -> Self {
+        Self {
+            min: u64::MAX,
+            has_sums_only: true,
+            ..Self::default()
+        }
+    }
+
     /// Adds one sample.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        let (block, bucket) = place(value);
-        match self.blocks.get_mut(block) {
-            Some(Some(buckets)) => buckets[bucket] += 1,
-            _ => self.begin_block(value),
+        if !self.has_sums_only {
+            let (block, bucket) = place(value);
+            match self.blocks.get_mut(block) {
+                Some(Some(buckets)) => buckets[bucket] += 1,
+                _ => self.begin_block(value),
+            }
         }
         self.min = self.min.min(value);
         self.max = self.max.max(value);
@@ -94,6 +109,7 @@ impl Histogram {
                 *to += from;
             }
         }
+        self.has_sums_only |= other.has_sums_only;
         self.min = if self.n == 0 {
             other.min
         } else {
@@ -125,10 +141,10 @@ impl Histogram {
             .map_or(0, |block| block[0])
     }
 
-    /// The value at quantile `q` (0 to 1) by nearest rank, within 0.1 %; `None` without samples.
+    /// The value at quantile `q` (0 to 1) by nearest rank, within 0.1 %; `None` without samples or buckets.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<u64> {
-        if self.n == 0 {
+        if self.n == 0 || self.has_sums_only {
             return None;
         }
         let rank = ((q * self.n as f64).ceil() as u64).clamp(1, self.n);
@@ -221,6 +237,26 @@ mod tests {
         let mut histogram = Histogram::default();
         histogram.record(u64::MAX);
         assert_eq!(histogram.dist().p50, Some(u64::MAX));
+    }
+
+    #[test]
+    fn sums_alone_know_all_but_quantiles() {
+        let (mut sums, mut whole) = (Histogram::of_sums(), Histogram::default());
+        for value in [7, 3, 1 << 40] {
+            sums.record(value);
+            whole.record(value);
+        }
+        let of = |histogram: &Histogram| {
+            let dist = histogram.dist();
+            (dist.n, dist.sum, dist.min, dist.mean, dist.max)
+        };
+        assert_eq!(of(&sums), of(&whole));
+        assert_eq!((sums.dist().p50, whole.dist().p50), (None, Some(7)));
+        let mut both = Histogram::default();
+        both.merge(&whole);
+        both.merge(&sums);
+        assert_eq!(both.dist().n, 6);
+        assert_eq!(both.quantile(0.5), None, "half of them are in no bucket");
     }
 
     proptest! {

@@ -67,6 +67,7 @@ mod loss_counts;
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;
 mod overlap;
+mod places;
 mod plausible;
 mod pointer;
 mod qemu;
@@ -91,5 +92,5 @@ pub use chains::{SEGMENT_NAMES, StoryChoice};
 pub use histogram::{Cdf, Dist, Histogram};
 pub use loss_counts::LossCounts;
 pub use recording::{LEFT_OUT, losses};
-pub use sector_identity::Identified;
+pub use sector_identity::{Identified, Identities};
 pub use streams::GuestEvents;

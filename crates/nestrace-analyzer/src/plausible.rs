@@ -26,7 +26,7 @@ pub(crate) fn of_guest(kind: Kind, event: &Event) -> bool {
 #[inline]
 pub(crate) fn of_host(kind: Kind, event: &Event) -> bool {
     match kind.source() {
-        Source::Block => has_extent(kind, event) || is_nowhere(event),
+        Source::Block => of_blocks(kind, event),
         // What a call names is the caller's own (a kernel cuts it short, and makes room as large as a file
         // may be); what it says has been done is the kernel's. A failure is negative.
         Source::File => match kind {
@@ -41,6 +41,12 @@ pub(crate) fn of_host(kind: Kind, event: &Event) -> bool {
         }
         Source::HostFs | Source::Meta | Source::Walk => true,
     }
+}
+
+/// Whether the host's block layer can have.
+#[inline]
+pub(crate) fn of_blocks(kind: Kind, event: &Event) -> bool {
+    has_extent(kind, event) || is_nowhere(event)
 }
 
 /// Whether the block layer can have something of this length at this place.

@@ -16,13 +16,19 @@ impl<T> Spare<T> {
     /// A place for something that begins.
     #[inline]
     pub(crate) fn boxed(&mut self, thing: impl FnOnce() -> T) -> Box<T> {
-        match self.0.pop() {
+        match self.take() {
             Some(mut spare) => {
                 *spare = thing();
                 spare
             }
             None => Box::new(thing()),
         }
+    }
+
+    /// Something that has ended, with whatever memory it has of its own.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Box<T>> {
+        self.0.pop()
     }
 
     /// Something has ended.

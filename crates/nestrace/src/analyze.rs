@@ -24,7 +24,7 @@ use crate::{
     device_number,
     exit::{DONE, Failure, INPUT, LOST, USAGE, note, print},
     output_place,
-    read_ahead::read_ahead,
+    read_ahead::{each, read_ahead},
     report_files,
 };
 
@@ -163,10 +163,10 @@ fn read(bundle: &mut Bundle, analyzer: &mut Analyzer) -> Result<(), Failure> {
         .map(|guest| (guest.side, TimeOrdered::new(guest.stream.events())))
         .collect();
     thread::scope(|scope| -> io::Result<()> {
-        let host = read_ahead(scope, host.by_ref())?;
+        let host = read_ahead(scope, each(host.by_ref()))?;
         let mut guests = Vec::new();
         for (side, events) in &mut ordered {
-            guests.push((*side, read_ahead(scope, events.by_ref())?));
+            guests.push((*side, read_ahead(scope, each(events.by_ref()))?));
         }
         let guests = guests
             .iter_mut()

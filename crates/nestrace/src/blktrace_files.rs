@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nestrace_analyzer::Identities;
 use nestrace_trace::{
     Damage, Diagnostic, Event, TimeOrdered,
     blktrace::{Capture, Reader},
@@ -16,6 +17,7 @@ use crate::{
     damage_notes::DamageNotes,
     exit::{Failure, INPUT, note},
     input_file, open_files,
+    read_ahead::{Fill, each},
 };
 
 /// A capture whose files are open.
@@ -133,10 +135,23 @@ impl Ordered<'_> {
     }
 }
 
+impl Ordered<'_> {
+    /// Fills batches with events that have identities.
+    pub fn identified(&mut self) -> impl Fill {
+        let mut identities = Identities::default();
+        move |batch: &mut Vec<Event>, most: usize| {
+            match self {
+                Self::Merged(capture) => capture.fill(batch, most),
+                Self::Sorted(sorted) => each(sorted)(batch, most),
+            }
+            identities.identify(batch);
+        }
+    }
+}
+
 impl Iterator for Ordered<'_> {
     type Item = Event;
 
-    #[inline]
     fn next(&mut self) -> Option<Event> {
         match self {
             Self::Merged(capture) => capture.next(),

@@ -26,7 +26,7 @@ use crate::{
     device_number,
     exit::{DONE, Failure, INPUT, LOST, USAGE, note, print},
     output_place,
-    read_ahead::{ReadAhead, read_ahead},
+    read_ahead::{Fill, ReadAhead, each, read_ahead},
 };
 
 /// What is written while reading.
@@ -161,17 +161,13 @@ impl Machine<'_> {
     }
 
     /// Analyses events that another thread reads.
-    fn analyze(
-        &self,
-        events: impl Iterator<Item = Event> + Send,
-        files: &mut Files,
-    ) -> Result<BlockAnalysis, Failure> {
-        thread::scope(|scope| self.analyze_read(read_ahead(scope, events)?, files))
+    fn analyze(&self, fill: impl Fill, files: &mut Files) -> Result<BlockAnalysis, Failure> {
+        thread::scope(|scope| self.analyze_read(read_ahead(scope, fill)?, files))
     }
 
     fn analyze_read(
         &self,
-        mut events: ReadAhead,
+        mut events: ReadAhead<'_>,
         files: &mut Files,
     ) -> Result<BlockAnalysis, Failure> {
         let of_device = |event: &Event| self.device.is_none_or(|dev| event.dev == dev);
@@ -196,7 +192,7 @@ impl Machine<'_> {
                 .map(|_| nanoseconds(self.args.interval)),
         });
         first.iter().for_each(|event| analyzer.push(event));
-        for batch in events.batches() {
+        while let Some(batch) = events.next_batch() {
             let batch = batch.iter();
             // What is not of the block layer the analyzer passes over.
             let batch = batch.filter(|event| of_device(event) || is_aside(event));
@@ -231,7 +227,7 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let mut ordered = capture.events();
     let mut files = Files::create(args)?;
     files.begin("")?;
-    let blocks = machine.analyze(Identified::new(ordered.by_ref()), &mut files)?;
+    let blocks = machine.analyze(ordered.identified(), &mut files)?;
     let late = ordered.late();
     if late > 0 {
         note(format_args!("{late} events are out of order"));
@@ -302,7 +298,7 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
             Some((_, place)) => &mut bundle.guests[place].stream,
         };
         let events = Identified::new(TimeOrdered::new(stream.events()));
-        reports.push((heading, machine.analyze(events, &mut files)?));
+        reports.push((heading, machine.analyze(each(events), &mut files)?));
     }
     let told = machines.iter().zip(&reports);
     let told = told.map(|(machine, (_, blocks))| (machine.guest_name(), blocks.losses));

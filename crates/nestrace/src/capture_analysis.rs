@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, thread};
 
-use nestrace_analyzer::{Analysis, Analyzer, Identified, Options};
+use nestrace_analyzer::{Analysis, Analyzer, Options};
 use nestrace_trace::{
     Manifest,
     blktrace::Outline,
@@ -24,7 +24,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     check_options(args)?;
     let mut ordered = files.events();
     let (mut analyzer, first_ns) = thread::scope(|scope| -> io::Result<_> {
-        let events = read_ahead(scope, Identified::new(ordered.by_ref()))?;
+        let events = read_ahead(scope, ordered.identified())?;
         Ok(analyze(args, events))
     })?;
     let late = ordered.late();
@@ -71,7 +71,7 @@ pub fn no_device(input: &Path, device: &str, outline: &Outline) -> Failure {
 }
 
 /// Takes every event; the time of the first of I/O.
-fn analyze(args: &AnalyzeArgs, mut events: ReadAhead) -> (Analyzer, u64) {
+fn analyze(args: &AnalyzeArgs, mut events: ReadAhead<'_>) -> (Analyzer, u64) {
     // Times count from the first event of I/O: the names before it are older.
     let mut names = Vec::new();
     let first = loop {
@@ -107,7 +107,7 @@ fn analyze(args: &AnalyzeArgs, mut events: ReadAhead) -> (Analyzer, u64) {
     let mut analyzer = Analyzer::new(&manifest, options);
     let names_and_first = names.iter().chain(&first);
     names_and_first.for_each(|event| analyzer.push(event));
-    for batch in events.batches() {
+    while let Some(batch) = events.next_batch() {
         batch.iter().for_each(|event| analyzer.push(event));
     }
     (analyzer, first_ns)

@@ -14,8 +14,8 @@ use anyhow::{Context, ensure};
 use nestrace_lab::{interrupt, packages};
 use nestrace_trace::blktrace::{Reader, Trace, Writer};
 
-use super::machine;
 use super::watched::{self, Took};
+use super::{machine, processor};
 use crate::cargo_build::{self, Profile, workspace};
 use crate::progress::Progress;
 
@@ -75,20 +75,15 @@ pub fn run(args: &AnalyzeSpeedArgs) -> anyhow::Result<ExitCode> {
 const HEAD: &str = "
 ### analyze: `nestrace analyze --format btt`, and `blkparse -d` with btt, on the same capture
 
-| records | nestrace s | CPU s | records per CPU second | memory | blkparse + btt s | CPU s | memory | CPU ratio | report | report's memory |
-|---|---|---|---|---|---|---|---|---|---|---|
+| records | nestrace s | on one processor: CPU s | records per CPU second | memory | blkparse + btt s | CPU s | memory | ratio on one processor | with all | report | report's memory |
+|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
 fn measure(nestrace: &Path, folder: &Path, records: u64) -> anyhow::Result<String> {
     let (ours, theirs) = (folder.join("nestrace.txt"), folder.join("btt.txt"));
-    let ours_took = watched::run(
-        Command::new(nestrace)
-            .args(["analyze", NAME, "--format", "btt"])
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(File::create(&ours)?),
-    )?;
-    let theirs_took = peer(folder, &theirs)?;
+    let ours_took = analyze(nestrace, folder, &ours)?;
+    let on_one = processor::on_one(|| analyze(nestrace, folder, &ours))?;
+    let theirs_took = processor::on_one(|| peer(folder, &theirs))?;
     ensure_equal(&parts(&ours)?, &parts(&theirs)?)?;
     let page = folder.join("report.html");
     let page_took = watched::run(
@@ -108,10 +103,20 @@ fn measure(nestrace: &Path, folder: &Path, records: u64) -> anyhow::Result<Strin
     );
     Ok(row(
         records,
-        &ours_took,
+        (&ours_took, &on_one),
         &theirs_took,
         (page_bytes, &page_took),
     ))
+}
+
+fn analyze(nestrace: &Path, folder: &Path, output: &Path) -> anyhow::Result<Took> {
+    watched::run(
+        Command::new(nestrace)
+            .args(["analyze", NAME, "--format", "btt"])
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(File::create(output)?),
+    )
 }
 
 /// Base name of the repeated capture.
@@ -136,19 +141,21 @@ fn peer(folder: &Path, output: &Path) -> anyhow::Result<Took> {
     Ok(parsed.then(analysed))
 }
 
-fn row(records: u64, ours: &Took, theirs: &Took, page: (u64, &Took)) -> String {
+fn row(records: u64, ours: (&Took, &Took), theirs: &Took, page: (u64, &Took)) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let (with_all, on_one) = ours;
     format!(
-        "| {:.1} M | {:.1} | {:.1} | **{:.2} M** | {:.0} MiB | {:.1} | {:.1} | {:.0} MiB | **{:.1}** | {:.2} MB | {:.0} MiB |",
+        "| {:.1} M | {:.1} | {:.2} | **{:.2} M** | {:.0} MiB | {:.1} | {:.1} | {:.0} MiB | **{:.1}** | **{:.1}** | {:.2} MB | {:.0} MiB |",
         records as f64 / 1e6,
-        ours.seconds,
-        ours.busy_s,
-        records as f64 / ours.busy_s / 1e6,
-        mib(ours.peak_bytes),
+        with_all.seconds,
+        on_one.busy_s,
+        records as f64 / on_one.busy_s / 1e6,
+        mib(with_all.peak_bytes.max(on_one.peak_bytes)),
         theirs.seconds,
         theirs.busy_s,
         mib(theirs.peak_bytes),
-        theirs.busy_s / ours.busy_s,
+        theirs.busy_s / on_one.busy_s,
+        theirs.seconds / with_all.seconds,
         page.0 as f64 / 1e6,
         mib(page.1.peak_bytes),
     )

@@ -11,6 +11,7 @@ mod machine;
 mod perf_data;
 mod phase;
 mod probe_time;
+mod processor;
 mod record_cost;
 mod smoke;
 mod table;

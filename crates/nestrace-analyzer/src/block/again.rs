@@ -27,13 +27,14 @@ impl Request {
 impl BlockLayer {
     /// The request that I or R is about; a new one where what stands at the address was issued for data that
     /// lie elsewhere: its end, or its merge into another, was not seen.
+    #[inline(never)]
     pub(super) fn inserted_or_put_back(
         &mut self,
         device: u16,
         event: &Event,
         above: &mut Above<'_>,
     ) -> Box<Request> {
-        let old = self.requests.remove(&event.object);
+        let old = self.requests.remove(event.object);
         let new = || Box::new(Request::new(device, Operation::of(event.op())));
         let Some(old) = old else {
             return new();
@@ -49,6 +50,7 @@ impl BlockLayer {
 
     /// D of a request that is at the device already: either its R was lost, and it carries the same
     /// bio as before, or its C was, and it is another request at the same address.
+    #[inline(never)]
     pub(super) fn issued_again(
         &mut self,
         mut old: Box<Request>,
@@ -62,7 +64,7 @@ impl BlockLayer {
                 first.pointer == event.related
                     && self
                         .bios
-                        .get(&first.pointer)
+                        .get(first.pointer)
                         .is_some_and(|bio| bio.generation == first.generation)
             });
         if same {
@@ -73,9 +75,10 @@ impl BlockLayer {
         Box::new(Request::new(device, Operation::of(event.op())))
     }
 
+    #[inline(never)]
     pub(super) fn requeue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         self.meter(device).requeues += 1;
-        if !self.requests.contains_key(&event.object) {
+        if self.requests.get(event.object).is_none() {
             return;
         }
         let mut request = self.inserted_or_put_back(device, event, above);
@@ -98,7 +101,7 @@ impl BlockLayer {
         let covered = std::mem::take(&mut request.covered);
         let first = request.first.or(request.others.first().copied());
         if covered > 0
-            && let Some(bio) = first.and_then(|first| self.bios.get_mut(&first.pointer))
+            && let Some(bio) = first.and_then(|first| self.bios.get_mut(first.pointer))
         {
             bio.bytes = bio.bytes.saturating_sub(covered);
         }

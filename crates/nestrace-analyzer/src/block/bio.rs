@@ -1,7 +1,5 @@
 //! A bio's life, splits included.
 
-use std::collections::hash_map::Entry;
-
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
@@ -300,17 +298,18 @@ pub(super) fn for_clocks(
 
 impl BlockLayer {
     /// X: the front half gets a pointer of its own, the parent keeps the tail and gets no second Q.
+    #[inline(never)]
     pub(super) fn split(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let meter = self.meter(device);
         meter.check.splits += 1;
         meter.stats.at_queue.split();
         let parent = self
             .bios
-            .get_mut(&event.related)
+            .get_mut(event.related)
             .filter(|parent| parent.device == device && event.related != event.object);
         let Some(parent) = parent else {
             // dm splits by trimming: the bio itself is the argument, and it lives on.
-            let itself = self.bios.get_mut(&event.object);
+            let itself = self.bios.get_mut(event.object);
             if let Some(itself) = itself.filter(|bio| bio.device == device) {
                 itself.trims = itself.trims.saturating_add(1);
             } else {
@@ -354,7 +353,7 @@ impl BlockLayer {
             open: 1,
             ..parent
         };
-        if let Some(root) = self.bios.get_mut(&root.0) {
+        if let Some(root) = self.bios.get_mut(root.0) {
             root.open = root.open.saturating_add(1);
         }
         self.begin_life(event.object, Box::new(front), event.ts_ns, above);
@@ -368,10 +367,9 @@ impl BlockLayer {
         ending: Ending,
         above: &mut Above<'_>,
     ) -> bool {
-        let Entry::Occupied(mut place) = self.bios.entry(pointer) else {
+        let Some(bio) = self.bios.get_mut(pointer) else {
             return false;
         };
-        let bio = place.get_mut();
         if bio.generation != generation {
             return false;
         }
@@ -386,7 +384,9 @@ impl BlockLayer {
         if bio.root.is_none() && bio.open > 0 {
             return true;
         }
-        let bio = place.remove();
+        let Some(bio) = self.bios.remove(pointer) else {
+            return false;
+        };
         self.end_life(&bio, ending, above);
         self.spare_bios.keep(bio);
         true
@@ -400,14 +400,14 @@ impl BlockLayer {
         };
         let Some(root) = self
             .bios
-            .get_mut(&root_pointer)
+            .get_mut(root_pointer)
             .filter(|root| root.generation == root_generation)
         else {
             return;
         };
         root.open = root.open.saturating_sub(1);
         if root.open == 0
-            && let Some(root) = self.bios.remove(&root_pointer)
+            && let Some(root) = self.bios.remove(root_pointer)
         {
             self.end_bio(&root, bio, ending, above);
         }

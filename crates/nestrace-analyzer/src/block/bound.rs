@@ -49,14 +49,14 @@ impl BlockLayer {
         let mut youngest_first: Vec<_> = self
             .requests
             .iter()
-            .map(|(pointer, request)| (request.last_seen_ns(), *pointer, request.n_others()))
+            .map(|(pointer, request)| (request.last_seen_ns(), pointer, request.n_others()))
             .collect();
         youngest_first.sort_unstable_by(|a, b| b.cmp(a));
         let mut kept = (0, 0);
         for (_, pointer, carried) in youngest_first {
             kept = (kept.0 + 1, kept.1 + carried);
             if kept.0.max(kept.1) > keep
-                && let Some(request) = self.requests.remove(&pointer)
+                && let Some(request) = self.requests.remove(pointer)
                 && request.awaits_end()
             {
                 self.completion_missed(&request, ts_ns, above);
@@ -82,7 +82,7 @@ impl BlockLayer {
         for flushes in &mut self.flushes {
             flushes.retain(|flush| !is_old(flush.generation));
         }
-        for (_, bio) in self.bios.extract_if(|_, bio| is_old(bio.generation)) {
+        for bio in self.bios.extract_if(|bio| is_old(bio.generation)) {
             has_no_end(&bio, &mut self.devices, ts_ns, above);
         }
         let spans = self.spans.as_mut();

@@ -14,9 +14,10 @@ use super::{Above, BlockLayer, EmptyFlush};
 use crate::device::Operation;
 
 impl BlockLayer {
+    #[inline(never)]
     pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
-        let request = self.requests.remove(&event.object);
+        let request = self.requests.remove(event.object);
         let request = request.and_then(|request| self.ended_by(request, event, above));
         if event.op() == flags::OP_FLUSH {
             return self.device_flush_done(device, request, event, above);
@@ -84,6 +85,7 @@ impl BlockLayer {
 
     /// The C of a part of a request was not seen, where a later part of it comes: what is left behind that one
     /// ends where the request does. The bios that lay in that part have no end. Says whether it is so.
+    #[inline(never)]
     fn part_missed(&mut self, request: &mut Request, event: &Event) -> bool {
         let end = event.offset.saturating_add(event.bytes);
         let is_later = event.offset > request.next_offset
@@ -136,11 +138,12 @@ impl BlockLayer {
         self.hand_on(&request, event.object, event.ts_ns);
         let ending = self.ending(&request, event, event.ts_ns);
         self.end_all(&request, ending, above);
-        self.spare_requests.keep(request);
+        self.spare_requests.keep(request.into_memory());
     }
 
     /// A C of 0 bytes where data was expected: the C of that data was lost. Of a flush sequence
     /// this is the last one; else the address serves a zero-length flush by now.
+    #[inline(never)]
     fn end_without_data(
         &mut self,
         device: u16,
@@ -161,6 +164,7 @@ impl BlockLayer {
     }
 
     /// A request has left the device without being seen to.
+    #[inline(never)]
     pub(super) fn completion_missed(
         &mut self,
         request: &Request,
@@ -174,6 +178,7 @@ impl BlockLayer {
         }
     }
 
+    #[inline(never)]
     fn transfer_missed(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
         self.meter(request.device)
             .transfer_missed(request.operation, request.bytes_left());
@@ -188,6 +193,7 @@ impl BlockLayer {
     }
 
     /// The last C of a flush sequence with data.
+    #[inline(never)]
     fn sequence_done(
         &mut self,
         device: u16,
@@ -207,6 +213,7 @@ impl BlockLayer {
         self.meter(device).request_completed(request.operation);
         let ending = self.ending(&request, event, data_ns);
         self.end_all(&request, ending, above);
+        self.spare_requests.keep(request.into_memory());
     }
 
     /// A C of 0 bytes at the address of a flush sequence whose own last C was lost. That one names where its data
@@ -260,6 +267,7 @@ impl BlockLayer {
 
     /// A partial completion: the kernel ends each bio that it covers, whose address may be used
     /// again while the rest of the request is still at the device.
+    #[inline(never)]
     fn end_covered(&mut self, request: &mut Request, event: &Event, above: &mut Above<'_>) {
         for bio in self.take_covered(request) {
             let ending = self.ending(request, event, event.ts_ns);
@@ -268,9 +276,10 @@ impl BlockLayer {
     }
 
     /// Takes from a request the bios whose data are among its completed bytes.
+    #[inline(never)]
     fn take_covered(&mut self, request: &mut Request) -> Vec<Carried> {
         let first = request.first.or(request.others.first().copied());
-        let first = first.and_then(|first| self.bios.get(&first.pointer));
+        let first = first.and_then(|first| self.bios.get(first.pointer));
         if first.is_some_and(|first| first.bytes > request.covered) {
             return Vec::new();
         }
@@ -278,10 +287,7 @@ impl BlockLayer {
         let mut left: Vec<Carried> = carried.copied().collect();
         let mut n_covered = 0;
         for bio in &left {
-            let bytes = self
-                .bios
-                .get(&bio.pointer)
-                .map_or(u64::MAX, |bio| bio.bytes);
+            let bytes = self.bios.get(bio.pointer).map_or(u64::MAX, |bio| bio.bytes);
             if bytes > request.covered {
                 break;
             }
@@ -330,6 +336,7 @@ impl BlockLayer {
         );
     }
 
+    #[inline(never)]
     fn device_flush_done(
         &mut self,
         device: u16,
@@ -358,11 +365,12 @@ impl BlockLayer {
             meter.flush_d2c.record(d2c_ns);
             meter.figures.flush_served(event.ts_ns, d2c_ns);
         }
+        self.spare_requests.keep(request.into_memory());
     }
 
     /// Place of the flush without data that a C names as the bio that it ends.
     fn named_flush(&self, device: u16, event: &Event) -> Option<usize> {
-        let named = (event.origin != 0).then_some(&event.origin)?;
+        let named = (event.origin != 0).then_some(event.origin)?;
         let bio = self.bios.get(named).filter(|bio| bio.empty_flush)?;
         let mut waiting = self.flushes[usize::from(device)].iter();
         waiting.position(|flush| flush.generation == bio.generation)
@@ -391,6 +399,7 @@ impl BlockLayer {
         waiting.remove(served.unwrap_or(0))
     }
 
+    #[inline(never)]
     fn empty_flush_done(&mut self, device: u16, event: &Event, above: &Above<'_>) {
         let Some(flush) = self.ended_flush(device, event) else {
             let reason = above.reasons.at(event.ts_ns);
@@ -410,6 +419,7 @@ impl BlockLayer {
     }
 
     /// A completion of a request whose D was not seen.
+    #[inline(never)]
     fn completed_unseen(
         &mut self,
         device: u16,

@@ -13,6 +13,8 @@ use crate::span::RequestSpan;
 
 /// Bios of one request: the probes walk no further either (`MAX_BIOS` in `ebpf/src/block.rs`).
 pub(crate) const MOST_BIOS: u32 = 1024;
+/// Of the memory of a request that has ended, room for so many bios is kept for the next one.
+const MOST_KEPT: usize = 32;
 
 /// A bio in a request: pointer and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +112,20 @@ impl Request {
     }
 
     /// Its last C is still to come, as far as is known.
+    /// In the memory of one that has ended, with its list of bios.
+    fn in_memory_of(self, mut ended: Box<Self>) -> Box<Self> {
+        let others = std::mem::take(&mut ended.others);
+        *ended = Self { others, ..self };
+        ended
+    }
+
+    /// The memory of one that has ended, without what few need.
+    pub(super) fn into_memory(mut self: Box<Self>) -> Box<Self> {
+        self.others.clear();
+        self.others.shrink_to(MOST_KEPT);
+        self
+    }
+
     pub(super) fn awaits_end(&self) -> bool {
         self.at_device || self.interrupted || self.sequence_data_ns.is_some()
     }
@@ -185,6 +201,7 @@ pub(super) fn flush_clocks(
 }
 
 impl BlockLayer {
+    #[inline(never)]
     pub(super) fn insert(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let mut request = self.inserted_or_put_back(device, event, above);
         // A requeued request is inserted again: its bios entered the scheduler the first time. One
@@ -195,12 +212,16 @@ impl BlockLayer {
         self.requests.insert(event.object, request);
     }
 
+    #[inline(never)]
     pub(super) fn issue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
-        let known = self.requests.remove(&event.object);
+        let known = self.requests.remove(event.object);
         let mut request = known.unwrap_or_else(|| {
-            let spare = &mut self.spare_requests;
-            spare.boxed(|| Request::new(device, operation))
+            let new = Request::new(device, operation);
+            match self.spare_requests.take() {
+                Some(spare) => new.in_memory_of(spare),
+                None => Box::new(new),
+            }
         });
         if request.awaits_end() {
             request = self.issued_again(request, device, event, above);
@@ -268,6 +289,7 @@ impl BlockLayer {
     /// A plug without a scheduler goes to the driver as a list (`queue_rqs`). virtio-blk first starts each
     /// request of it, which is D, and then puts them on its queue, on some kernels in the opposite order
     /// (seen in a guest with 6.1).
+    #[inline(never)]
     fn is_of_a_batch(&mut self, device: u16, request: &Request, event: &Event) -> bool {
         if self.spans.is_none() || request.inserted_ns.is_some() || event.related == 0 {
             return false;
@@ -281,17 +303,18 @@ impl BlockLayer {
         let Some(last) = last.filter(|last| last.device == device) else {
             return false;
         };
-        let bio = self.bios.get(&event.related);
+        let bio = self.bios.get(event.related);
         let waited = bio.is_none_or(|bio| bio.entered_ns <= last.ts_ns);
-        if waited && let Some(last) = self.requests.get_mut(&last.request) {
+        if waited && let Some(last) = self.requests.get_mut(last.request) {
             last.lane = RequestSpan::ANY_LANE;
         }
         waited
     }
 
     /// Further bios of a request.
+    #[inline(never)]
     pub(super) fn link(&mut self, _device: u16, event: &Event, above: &mut Above<'_>) {
-        let Some(mut request) = self.requests.remove(&event.object) else {
+        let Some(mut request) = self.requests.remove(event.object) else {
             return;
         };
         for pointer in [event.related, event.offset, event.bytes] {
@@ -317,7 +340,7 @@ impl BlockLayer {
             return self.meter(device).unlinked.count(reason);
         }
         let is_live = |bio: &&mut Box<Bio>| bio.device == device && !bio.empty_flush;
-        let bio = match self.bios.get_mut(&pointer).filter(is_live) {
+        let bio = match self.bios.get_mut(pointer).filter(is_live) {
             Some(bio) => bio,
             None => {
                 let reason = above.reasons.at(event.ts_ns);
@@ -326,7 +349,7 @@ impl BlockLayer {
                 let bytes = if alone { request.bytes } else { u64::MAX };
                 let bio = Bio::unseen(generation, device, request.operation, event, bytes);
                 self.begin_life(pointer, Box::new(bio), event.ts_ns, above);
-                let Some(bio) = self.bios.get_mut(&pointer) else {
+                let Some(bio) = self.bios.get_mut(pointer) else {
                     return;
                 };
                 bio

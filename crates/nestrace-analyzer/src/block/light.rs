@@ -33,6 +33,7 @@ impl BlockLayer {
         }
     }
 
+    #[inline(never)]
     pub(super) fn request_done(&mut self, device: u16, event: &Event, reason: Reason) {
         let operation = Operation::of(event.op());
         let in_sequence = event.flags & flags::FLUSH_SEQ != 0;

@@ -4,6 +4,9 @@
 //! carries it, or with its own completion event on devices that have no requests. Its address is
 //! used again at once, so each life has a generation number, and a request remembers which
 //! generation it carries. Which bios a request carries is read at every D from its own list.
+//!
+//! What handles an event is a function of its own (`inline(never)`): made into one, with all that seldom happens in between, the
+//! code that most events take no longer fits into a processor's first-level cache.
 
 mod again;
 mod bio;
@@ -17,7 +20,6 @@ mod spans;
 mod without_requests;
 
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
@@ -27,6 +29,7 @@ use crate::device::{Collects, DeviceMeter, Operation};
 use crate::file_io::FileIo;
 use crate::image::{Images, Owner};
 use crate::overlap::Activity;
+use crate::places::Places;
 use crate::pointer::PointerMap;
 use crate::spare::Spare;
 use crate::threads::Threads;
@@ -55,8 +58,8 @@ pub(crate) struct BlockLayer {
     by_dev: PointerMap<u32, u16>,
     last_device: u16,
     /// Boxed, as requests are: they are large, and what finds them is small and moves.
-    bios: PointerMap<u64, Box<Bio>>,
-    requests: PointerMap<u64, Box<Request>>,
+    bios: Places<Box<Bio>, { IN_FLIGHT }>,
+    requests: Places<Box<Request>, { IN_FLIGHT }>,
     spare_bios: Spare<Bio>,
     spare_requests: Spare<Request>,
     /// By processor; for the order of requests, where spans are wanted.
@@ -93,6 +96,8 @@ pub(crate) const MAX_DEVICES: usize = 1 << 10;
 /// Zero-length flushes remembered for one device. More are not in flight: completions were lost. They are
 /// looked through in their order, so a guest that makes them wait must not make that long.
 const MAX_FLUSHES: usize = 1 << 12;
+/// Bios and requests that mostly are in flight at once, some times over.
+const IN_FLIGHT: usize = 256;
 
 impl BlockLayer {
     /// A block layer that also hands on spans.
@@ -182,6 +187,7 @@ impl BlockLayer {
         self.generation
     }
 
+    #[inline(never)]
     fn queue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
         let empty_flush = event.bytes == 0
@@ -239,12 +245,8 @@ impl BlockLayer {
     /// Puts a new life in the place of an old one.
     fn begin_life(&mut self, pointer: u64, bio: Box<Bio>, ts_ns: u64, above: &mut Above<'_>) {
         bio.enter_queue(ts_ns, above);
-        let old = match self.bios.entry(pointer) {
-            Entry::Vacant(place) => {
-                place.insert(bio);
-                return;
-            }
-            Entry::Occupied(mut place) => place.insert(bio),
+        let Some(old) = self.bios.insert(pointer, bio) else {
+            return;
         };
         // Zero-length flushes end by order, not by address, so an old one may still stand here.
         if old.empty_flush || old.queued_ns.is_none() {
@@ -262,17 +264,18 @@ impl BlockLayer {
             home.stats.at_queue.leaves();
         }
         old.leave(ts_ns, above);
-        let Some(request) = self.requests.get_mut(&old.request) else {
+        let Some(request) = self.requests.get_mut(old.request) else {
             return;
         };
         if request.forget(pointer, old.generation)
             && request.awaits_end()
-            && let Some(request) = self.requests.remove(&old.request)
+            && let Some(request) = self.requests.remove(old.request)
         {
             self.completion_missed(&request, ts_ns, above);
         }
     }
 
+    #[inline(never)]
     fn enter_request(&mut self, kind: Kind, device: u16, event: &Event, above: &mut Above<'_>) {
         let meter = self.meter(device);
         if kind != Kind::GetRequest {
@@ -293,7 +296,7 @@ impl BlockLayer {
                 Way::Merged
             }
         };
-        let Some(bio) = self.bios.get_mut(&event.object) else {
+        let Some(bio) = self.bios.get_mut(event.object) else {
             let reason = above.reasons.at(event.ts_ns);
             self.meter(device).unlinked.count(reason);
             return;
@@ -329,12 +332,13 @@ impl BlockLayer {
 
     /// A request that waits is another's part now. One that still seems to be at the device had its completion
     /// lost: it is the next one at its address that waited.
+    #[inline(never)]
     fn request_merged(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let meter = self.meter(device);
         meter.request_merges += 1;
         meter.figures.merged(event.ts_ns);
         meter.stats.at_queue.leaves();
-        if let Some(request) = self.requests.remove(&event.object)
+        if let Some(request) = self.requests.remove(event.object)
             && request.awaits_end()
         {
             self.completion_missed(&request, event.ts_ns, above);
@@ -342,13 +346,15 @@ impl BlockLayer {
     }
 
     /// No request is free: the bio's thread sleeps until there is one.
+    #[inline(never)]
     fn sleep(&mut self, event: &Event) {
-        if let Some(bio) = self.bios.get_mut(&event.object) {
+        if let Some(bio) = self.bios.get_mut(event.object) {
             bio.slept_ns.get_or_insert(event.ts_ns);
         }
     }
 
     /// A zero-length flush has its request: its place is now behind those that had one before.
+    #[inline(never)]
     fn flush_is_ready(&mut self, device: u16, generation: u32, ts_ns: u64) {
         let waiting = &mut self.flushes[usize::from(device)];
         let its_own = |flush: &EmptyFlush| flush.generation == generation;
@@ -360,11 +366,12 @@ impl BlockLayer {
         }
     }
 
+    #[inline(never)]
     fn remap(&mut self, device: u16, event: &Event) {
         self.meter(device).remaps += 1;
         self.remapped_from(event);
         // Partitions and dm remap before Q. A bio that lives already moves on without a second Q (md).
-        if let Some(bio) = self.bios.get_mut(&event.object)
+        if let Some(bio) = self.bios.get_mut(event.object)
             && bio.device != device
             && bio.way == Way::Unknown
             && !bio.empty_flush

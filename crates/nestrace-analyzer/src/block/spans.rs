@@ -41,6 +41,7 @@ pub(crate) struct BlockSpans {
 }
 
 impl BlockSpans {
+    #[inline(never)]
     pub(super) fn queued(&mut self, bio: &Bio, owner: Owner, event: &Event, file_io: u64) {
         let span = BioSpan {
             dev: event.dev,
@@ -70,6 +71,7 @@ impl BlockSpans {
     }
 
     /// A life that has no end worth telling.
+    #[inline(never)]
     pub(super) fn forget(&mut self, bio: &Bio) {
         if bio.root.is_none() {
             self.open.remove(&bio.generation);
@@ -77,6 +79,7 @@ impl BlockSpans {
     }
 
     /// The data of a flush sequence goes to the device: what came before was the flush.
+    #[inline(never)]
     pub(super) fn data_of_sequence_issued(&mut self, device: u16, bio: &Bio) {
         if let Some(span) = self.open.get_mut(&bio.whole())
             && span.flags & flags::PREFLUSH != 0
@@ -88,6 +91,7 @@ impl BlockSpans {
     }
 
     /// A request has carried a bio, or a part of it, to its end.
+    #[inline(never)]
     pub(super) fn carried(&mut self, whole: u32, request: RequestSpan) {
         let Some(span) = self.open.get_mut(&whole) else {
             return;
@@ -105,6 +109,7 @@ impl BlockSpans {
     }
 
     /// A whole bio has ended. `data_ns` is the last C of its data.
+    #[inline(never)]
     pub(super) fn ended(&mut self, whole: &Bio, last: &Bio, data_ns: u64, ended_ns: u64) {
         let Some(mut span) = self.open.remove(&whole.generation) else {
             return;
@@ -183,6 +188,7 @@ impl BlockSpans {
     }
 
     /// A flush without data has ended.
+    #[inline(never)]
     pub(super) fn flush_ended(
         &mut self,
         device: u16,
@@ -209,6 +215,7 @@ impl BlockSpans {
     }
 
     /// A request has left the device.
+    #[inline(never)]
     pub(super) fn completed(&mut self, request: RequestSpan, device: u16) {
         if request.flush {
             let recent = self.flushes.entry(device).or_default();

@@ -22,14 +22,15 @@ use crate::span::RequestSpan;
 
 impl BlockLayer {
     /// A bio, or a part of it, ended without a request.
+    #[inline(never)]
     pub(super) fn bio_complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let stacking = above.images.stacking(event.dev);
         // An empty flush ends by order, so one of another device may still stand at this address.
-        let known = self.bios.get(&event.object).map(|bio| **bio);
+        let known = self.bios.get(event.object).map(|bio| **bio);
         let Some(bio) = known.filter(|bio| bio.home == device || bio.device == device) else {
             return self.unknown_ended(device, stacking, event, above);
         };
-        self.bios.remove(&event.object);
+        self.bios.remove(event.object);
         bio.leave(event.ts_ns, above);
         let Some(queued_ns) = bio.queued_ns else {
             return;
@@ -51,7 +52,7 @@ impl BlockLayer {
             self.part_done(&bio, stacking, event, above);
         }
         if let Some((root, generation)) = bio.root {
-            let root = self.bios.get_mut(&root);
+            let root = self.bios.get_mut(root);
             if let Some(root) = root.filter(|root| root.generation == generation) {
                 root.open = root.open.saturating_sub(1);
             }
@@ -70,7 +71,7 @@ impl BlockLayer {
                 above.activity,
             );
         }
-        if let Some(request) = self.requests.get_mut(&bio.request) {
+        if let Some(request) = self.requests.get_mut(bio.request) {
             request.forget(event.object, bio.generation);
         }
         let home = self.meter(bio.home);

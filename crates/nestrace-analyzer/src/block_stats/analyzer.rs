@@ -30,7 +30,8 @@ pub struct BlockOptions {
     pub to_ns: Option<u64>,
     /// Collect what plots, comparisons and vscsiStats' histograms are made of too
     /// ([`DeviceFigures`](crate::analysis::DeviceFigures), [`Histograms`](crate::analysis::Histograms)), and sizes at Q and
-    /// D. btt has none of them, and they take a tenth of the time.
+    /// D. btt has none of them, and they take a tenth of the time. Without them there are no quantiles of times between
+    /// queued I/Os of a device or a process, of Q2D and of completed sizes.
     pub figures: bool,
     /// Hand out every I/O ([`BlockAnalyzer::drain_ios`]).
     pub list_ios: bool,
@@ -115,7 +116,7 @@ impl BlockAnalyzer {
             _ if kind.source() != Source::Block || self.outside(event.ts_ns) => return,
             _ => {}
         }
-        if !plausible::of_host(kind, event) {
+        if !plausible::of_blocks(kind, event) {
             self.implausible += 1;
             return;
         }

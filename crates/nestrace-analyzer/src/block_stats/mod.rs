@@ -90,6 +90,9 @@ impl StatsMeter {
         Self {
             collects,
             arrivals: ArrivalMeter::new(collects),
+            completed_sectors: collects.histogram(),
+            q2d: collects.histogram(),
+            processes: DeviceProcesses::new(collects),
             ..Self::default()
         }
     }

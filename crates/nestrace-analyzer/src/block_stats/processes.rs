@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use crate::analysis;
-use crate::device::{Operation, PartMeters};
+use crate::device::{Collects, Operation, PartMeters};
 use crate::histogram::Histogram;
 use crate::pointer::PointerMap;
 use crate::threads::Threads;
@@ -253,6 +253,7 @@ impl ProcessMeter {
 /// The processes that used one device.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceProcesses {
+    collects: Collects,
     by_id: Vec<Option<Box<ProcessMeter>>>,
     n: usize,
     /// Threads that turned out to be of a process, and were seen to.
@@ -260,6 +261,13 @@ pub(crate) struct DeviceProcesses {
 }
 
 impl DeviceProcesses {
+    pub(crate) fn new(collects: Collects) -> Self {
+        Self {
+            collects,
+            ..Self::default()
+        }
+    }
+
     /// The meter of a process; a new one at its first Q.
     #[inline]
     pub(crate) fn of_queued(
@@ -299,7 +307,7 @@ impl DeviceProcesses {
         if self.by_id.len() <= place {
             self.by_id.resize_with(place + 1, || None);
         }
-        let n = &mut self.n;
+        let (n, collects) = (&mut self.n, self.collects);
         self.by_id[place].get_or_insert_with(|| {
             *n += 1;
             Box::new(ProcessMeter {
@@ -308,8 +316,8 @@ impl DeviceProcesses {
                 bytes: 0,
                 first_queued_ns: None,
                 last_queued_ns: None,
-                q2q: Histogram::default(),
-                q2q_anywhere: Histogram::default(),
+                q2q: collects.histogram(),
+                q2q_anywhere: collects.histogram(),
                 by_operation: Default::default(),
             })
         })

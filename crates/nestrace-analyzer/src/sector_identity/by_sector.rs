@@ -1,15 +1,17 @@
 //! I/Os on their way, found by their first byte.
 
-use std::collections::hash_map::Entry;
 use std::ops::{Deref, DerefMut};
 
 use super::guesses::{Guesses, OfBios, take_guessing};
 use super::line::Line;
 use super::{Extent, in_flush_sequence};
-use crate::pointer::PointerMap;
+use crate::places::Places;
 
 /// At the device for so long, a request is passed over for a younger one at its place.
 const LONG_NS: u64 = 100_000_000;
+
+/// Of the memory of a request that has ended, room for so many bios is kept for the next one.
+const MOST_KEPT: usize = 32;
 
 /// A bio that is in no request yet.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +72,27 @@ impl Request {
             bios: Line::default(),
         }))
     }
+
+    /// The same in the memory of one that has ended.
+    pub(super) fn empty_in(
+        mut ended: Box<OnItsWay>,
+        address: u64,
+        since_ns: u64,
+        extent: Extent,
+    ) -> Self {
+        ended.address = address;
+        ended.since_ns = since_ns;
+        ended.extent = extent;
+        ended.inserted = false;
+        ended.in_sequence = false;
+        Self(ended)
+    }
+
+    /// The memory of one that has ended, without what few need.
+    pub(super) fn into_memory(mut self) -> Box<OnItsWay> {
+        self.0.bios.clear(MOST_KEPT);
+        self.0
+    }
 }
 
 impl OnItsWay {
@@ -97,7 +120,7 @@ impl DerefMut for Request {
 }
 
 /// Things at a sector, the oldest first.
-pub(super) type BySector<T> = PointerMap<u64, Line<T>>;
+pub(super) type BySector<T> = Places<Line<T>, 64>;
 
 /// Things at one sector that are told apart: the oldest of more are forgotten. They are looked through one by
 /// one, and whoever wrote the capture is not trusted.
@@ -105,7 +128,7 @@ const MOST_ALIKE: usize = 1 << 10;
 
 /// Adds the youngest at `offset`.
 pub(super) fn put<T>(map: &mut BySector<T>, offset: u64, thing: T) {
-    let line = map.entry(offset).or_default();
+    let line = map.get_or_default(offset);
     if line.len() >= MOST_ALIKE {
         line.pop_front();
     }
@@ -168,12 +191,10 @@ fn take_from<T>(
     offset: u64,
     from: impl FnOnce(&mut Line<T>) -> Option<T>,
 ) -> Option<T> {
-    let Entry::Occupied(mut line) = map.entry(offset) else {
-        return None;
-    };
-    let found = from(line.get_mut());
-    if line.get().is_empty() {
-        line.remove();
+    let line = map.get_mut(offset)?;
+    let found = from(line);
+    if line.is_empty() {
+        map.remove(offset);
     }
     found
 }

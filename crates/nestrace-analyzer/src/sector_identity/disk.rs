@@ -72,7 +72,7 @@ impl Disk {
     /// The address of the oldest bio with this extent, which stays; 0 where there is none.
     pub(super) fn waiting_bio(&self, event: &Event) -> u64 {
         let extent = Extent::of(event);
-        let bios = self.waiting.get(&extent.offset).into_iter();
+        let bios = self.waiting.get(extent.offset).into_iter();
         let bios = bios.flat_map(Line::iter);
         let mut same = bios.filter(|bio| bio.extent == extent);
         same.next().map_or(0, |bio| bio.address)
@@ -121,12 +121,12 @@ impl Disk {
     /// The forming request that ends where something of this operation begins.
     fn ending_at(&mut self, end: u64, op: u32, addresses: &mut Addresses) -> Option<Request> {
         let is_it = |request: &Request| request.extent.end() == end && request.extent.op == op;
-        let starts = self.forming_ends.get(&end)?;
+        let starts = self.forming_ends.get(end)?;
         // Each place once, though many begin there: none of those may be the one.
         let mut known: PointerMap<u64, ()> = PointerMap::default();
         let fits = |start: &u64| {
             (starts.len() == 1 || known.insert(*start, ()).is_none())
-                && (self.forming.get(start)).is_some_and(|line| line.iter().any(is_it))
+                && (self.forming.get(*start)).is_some_and(|line| line.iter().any(is_it))
         };
         let start = starts.iter().copied().find(fits)?;
         self.unform(start, addresses, is_it)
@@ -220,7 +220,7 @@ impl Disk {
 
     pub(super) fn insert(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
         let extent = Extent::of(event);
-        let requests = self.forming.get_mut(&extent.offset);
+        let requests = self.forming.get_mut(extent.offset);
         let same = requests.and_then(|requests| {
             requests
                 .iter_mut()
@@ -332,7 +332,7 @@ impl Disk {
         event.related = 0;
         if extent.op == flags::OP_FLUSH {
             let flush = self.flushes.pop_front();
-            event.object = flush.map_or_else(|| addresses.next(), |flush| flush.address);
+            event.object = addresses.of_ended(flush);
             return;
         }
         if !self.has_requests && self.bio_based_complete(event, addresses) {
@@ -365,6 +365,7 @@ impl Disk {
             // The kernel leaves its first sector as it was.
             &mut self.sequences
         } else {
+            addresses.ended.keep(request.into_memory());
             return;
         };
         put(place, request.extent.offset, request);
@@ -390,7 +391,7 @@ impl Disk {
             self.unform_end(at, &request);
             Some(request)
         });
-        request.map_or_else(|| addresses.next(), |request| request.address)
+        addresses.of_ended(request)
     }
 
     /// The end of a bio that had no request; 0 where it is not known. It is told of in whatever task is interrupted.
@@ -446,8 +447,8 @@ impl Disk {
         let forming = &self.forming;
         self.forming_ends.retain(|end, starts| {
             starts.retain(|start| {
-                forming.get(start).is_some_and(|requests| {
-                    requests.iter().any(|request| request.extent.end() == *end)
+                forming.get(*start).is_some_and(|requests| {
+                    requests.iter().any(|request| request.extent.end() == end)
                 })
             });
             !starts.is_empty()
@@ -457,16 +458,14 @@ impl Disk {
 
 /// The bios of a request behind its first.
 fn link(request: &Request, issue: &Event, mut links: impl FnMut(Event)) {
-    let others = request.bios.iter().skip(1).map(|bio| bio.address);
-    let others: Vec<u64> = others.collect();
-    for three in others.chunks(3) {
-        let at = |place: usize| three.get(place).copied().unwrap_or(0);
+    let mut others = request.bios.iter().skip(1).map(|bio| bio.address);
+    while let Some(first) = others.next() {
         links(Event {
             kind: Kind::Link as u8,
             sub: 0,
-            related: at(0),
-            offset: at(1),
-            bytes: at(2),
+            related: first,
+            offset: others.next().unwrap_or(0),
+            bytes: others.next().unwrap_or(0),
             flags: 0,
             ..*issue
         });

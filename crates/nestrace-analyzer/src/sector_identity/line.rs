@@ -89,6 +89,13 @@ impl<T> Line<T> {
         self.others.truncate(most.saturating_sub(1));
     }
 
+    /// Takes out everything, and keeps memory for `most`.
+    #[inline]
+    pub(super) fn clear(&mut self, most: usize) {
+        self.truncate(0);
+        self.others.shrink_to(most);
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.others)
     }

@@ -30,10 +30,11 @@ use nestrace_trace::Event;
 
 use crate::block::MAX_DEVICES;
 use crate::pointer::PointerMap;
-use by_sector::Request;
+use crate::spare::Spare;
+use by_sector::{OnItsWay, Request};
 use disk::Disk;
 use guesses::Guesses;
-pub use identified::Identified;
+pub use identified::{Identified, Identities};
 
 /// Gives addresses to the block events of one machine.
 #[derive(Debug, Default)]
@@ -53,6 +54,7 @@ pub(super) struct Addresses {
     last: u64,
     /// Those that may be another one's.
     guesses: Guesses,
+    ended: Spare<OnItsWay>,
 }
 
 impl Addresses {
@@ -63,7 +65,21 @@ impl Addresses {
 
     /// A request that carries nothing yet.
     fn request(&mut self, since_ns: u64, extent: Extent) -> Request {
-        Request::empty(self.next(), since_ns, extent)
+        let address = self.next();
+        match self.ended.take() {
+            Some(ended) => Request::empty_in(ended, address, since_ns, extent),
+            None => Request::empty(address, since_ns, extent),
+        }
+    }
+
+    /// The address of a request that has ended; a new one where its beginning was not seen.
+    fn of_ended(&mut self, request: Option<Request>) -> u64 {
+        let Some(request) = request else {
+            return self.next();
+        };
+        let address = request.address;
+        self.ended.keep(request.into_memory());
+        address
     }
 }
 

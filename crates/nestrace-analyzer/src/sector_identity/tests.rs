@@ -422,3 +422,41 @@ fn marks_of_bios_that_never_end_are_bounded() {
     let n_marks = identity.addresses.guesses.len();
     assert!((1 << 16..=1 << 17).contains(&n_marks), "{n_marks}");
 }
+
+#[test]
+fn batches_get_what_an_iterator_gets() {
+    // Merges, so that there are links between the events, of more bios than one link holds.
+    let merged = |first: u64| {
+        let at = move |ts_ns: u64, kind: Kind, sector: u64, sectors: u64| Event {
+            ts_ns: first + ts_ns,
+            kind: kind as u8,
+            offset: sector * 512,
+            bytes: sectors * 512,
+            ..Event::default()
+        };
+        let bios = (0..9_u64).flat_map(move |bio| {
+            let enters = if bio == 0 {
+                Kind::GetRequest
+            } else {
+                Kind::BackMerge
+            };
+            [Kind::Queue, enters].map(|kind| at(bio, kind, first + bio * 8, 8))
+        });
+        bios.chain([
+            at(10, Kind::Issue, first, 72),
+            at(11, Kind::Complete, first, 72),
+        ])
+    };
+    let events: Vec<Event> = (0..20).flat_map(|n| merged(n * 1000)).collect();
+    let expected: Vec<Event> = Identified::new(events.iter().copied()).collect();
+    assert_eq!(expected.len(), events.len() + 20 * 3);
+    for size in [1, 3, 19, 20, 400] {
+        let mut identities = Identities::default();
+        let batches = events.chunks(size).map(|batch| {
+            let mut batch = batch.to_vec();
+            identities.identify(&mut batch);
+            batch
+        });
+        assert_eq!(batches.collect::<Vec<_>>().concat(), expected, "{size}");
+    }
+}

@@ -14,7 +14,7 @@ use std::mem;
 
 use nestrace_abi::{Kind, Source};
 
-use super::events::{event, thread, wall_clock};
+use super::events::{put_event, thread, wall_clock};
 use super::sequence::Sequences;
 use super::{Reader, Trace};
 use crate::{Diagnostic, Event};
@@ -43,11 +43,11 @@ const MAX_DEVICES: usize = 256;
 #[derive(Debug)]
 pub struct Capture<R> {
     files: Vec<File<R>>,
-    /// Files but for `current`, by the time of their next record.
+    /// Files by the time of their next record.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The file that gave the last event, and gives the next one if its next record is the oldest.
-    current: Option<usize>,
     translation: Translation,
+    /// For whoever takes events one by one, the last first.
+    ready: Vec<Event>,
 }
 
 /// What became of the records so far.
@@ -57,8 +57,6 @@ struct Translation {
     outline: Outline,
     /// The device of the record before, which is one of `outline`'s.
     last_device: Option<u32>,
-    /// What follows a loss.
-    next: Option<Event>,
 }
 
 #[derive(Debug)]
@@ -73,6 +71,8 @@ struct File<R> {
     counter: usize,
 }
 
+/// Events that are made at once for whoever takes them one by one.
+const READY: usize = 64;
 /// Notifications in a row that are put in order.
 const MAX_NOTIFICATIONS: usize = 1 << 12;
 
@@ -112,9 +112,13 @@ impl<R: Read> File<R> {
         self.before.front().map(|trace| trace.time_ns)
     }
 
+    /// Counts the next record, whose time was asked for, and passes it.
     #[inline]
-    fn pass_head(&mut self) {
-        if self.before.pop_front().is_none() {
+    fn give(&mut self, translation: &mut Translation, batch: &mut Vec<Event>) {
+        if let Some(notification) = self.before.pop_front() {
+            translation.notification(&notification, batch);
+        } else if self.has_next {
+            translation.action(&self.next, &mut self.counter, batch);
             self.has_next = false;
         }
     }
@@ -157,18 +161,17 @@ impl<R: Read> Capture<R> {
                 })
                 .collect(),
             heads: BinaryHeap::new(),
-            current: None,
             translation: Translation::default(),
+            ready: Vec::new(),
         };
         for place in 0..capture.files.len() {
-            if let Some(time_ns) = capture.read_head(place) {
-                capture.heads.push(Reverse((time_ns, place)));
-            }
+            let time_ns = capture.files.get_mut(place).and_then(File::next_time);
+            capture.heads.extend(time_ns.map(|ns| Reverse((ns, place))));
         }
         capture
     }
 
-    /// What the records given so far have shown.
+    /// What the records so far have shown. Whoever takes events one by one is up to 64 of them behind.
     #[must_use]
     pub fn outline(&self) -> &Outline {
         &self.translation.outline
@@ -183,63 +186,80 @@ impl<R: Read> Capture<R> {
         })
     }
 
-    /// Reads a file's next record; its time.
-    fn read_head(&mut self, place: usize) -> Option<u64> {
-        self.files.get_mut(place)?.next_time()
+    /// Adds events to a batch until it holds `most` (or one more: a record may give two), or there are no more. An event is
+    /// large: it is made where it stays, and not looked at before.
+    pub fn fill(&mut self, batch: &mut Vec<Event>, most: usize) {
+        while let Some(event) = self.ready.pop() {
+            batch.push(event);
+        }
+        while batch.len() < most && self.run(batch, most) {}
     }
 
-    /// The file with the oldest record that waits, where the one that gave the last event has read on.
-    #[inline]
-    fn oldest(&mut self) -> Option<usize> {
-        if let Some(place) = self.current {
-            self.files.get_mut(place)?.pass_head();
-            if let Some(time_ns) = self.read_head(place) {
-                let other = self.heads.peek();
-                if other.is_none_or(|Reverse(other)| (time_ns, place) < *other) {
-                    return self.current;
-                }
+    /// Gives what stands in the file with the oldest record, up to where another one's is older; whether there was a record.
+    fn run(&mut self, batch: &mut Vec<Event>, most: usize) -> bool {
+        let Some(Reverse((_, place))) = self.heads.pop() else {
+            return false;
+        };
+        let Some(file) = self.files.get_mut(place) else {
+            return false;
+        };
+        let other = self.heads.peek();
+        let other = other.map_or((u64::MAX, usize::MAX), |Reverse(head)| *head);
+        loop {
+            file.give(&mut self.translation, batch);
+            let Some(time_ns) = file.next_time() else {
+                return true;
+            };
+            if batch.len() >= most || (time_ns, place) > other {
                 self.heads.push(Reverse((time_ns, place)));
+                return true;
             }
         }
-        self.current = self.heads.pop().map(|Reverse((_, place))| place);
-        self.current
     }
 }
 
 impl Translation {
-    /// Counts a record; what comes of it: its event, a name, or a loss before it.
+    /// Counts a record of I/O, and adds what comes of it: its event, and a loss before it.
     #[inline]
-    fn count(&mut self, trace: &Trace, counter: &mut usize) -> Option<Event> {
-        if trace.notify().is_some() {
-            return self.notification(trace);
+    fn action(&mut self, trace: &Trace, counter: &mut usize, batch: &mut Vec<Event>) {
+        if self.last_device != Some(trace.device) && !self.turn_to(trace.device) {
+            return;
         }
+        if self.sequences.take(trace, counter) {
+            self.loss(trace.time_ns, batch);
+        }
+        batch.push(Event::default());
+        let is_event = batch
+            .last_mut()
+            .is_some_and(|event| put_event(trace, event));
         let outline = &mut self.outline;
-        if self.last_device != Some(trace.device) {
-            let devices = &mut outline.devices;
-            if devices.len() >= MAX_DEVICES && !devices.contains(&trace.device) {
-                outline.ignored = outline.ignored.saturating_add(1);
-                return None;
-            }
-            devices.insert(trace.device);
-            self.last_device = Some(trace.device);
-        }
-        let gap = self.sequences.take(trace, counter);
-        let event = event(trace);
-        if event.is_some() {
+        if is_event {
             outline.first_ns.get_or_insert(trace.time_ns);
             outline.last_ns = outline.last_ns.max(trace.time_ns);
             outline.n_events = outline.n_events.saturating_add(1);
         } else {
+            batch.pop();
             outline.other = outline.other.saturating_add(1);
         }
-        if gap {
-            return Some(self.loss(trace.time_ns, event));
-        }
-        event
     }
 
+    /// Makes this device the last one; whether there is room for it.
     #[cold]
-    fn notification(&mut self, trace: &Trace) -> Option<Event> {
+    fn turn_to(&mut self, device: u32) -> bool {
+        let outline = &mut self.outline;
+        let devices = &mut outline.devices;
+        if devices.len() >= MAX_DEVICES && !devices.contains(&device) {
+            outline.ignored = outline.ignored.saturating_add(1);
+            return false;
+        }
+        devices.insert(device);
+        self.last_device = Some(device);
+        true
+    }
+
+    /// Adds the name that a notification tells.
+    #[cold]
+    fn notification(&mut self, trace: &Trace, batch: &mut Vec<Event>) {
         let outline = &mut self.outline;
         if let Some(unix_ns) = wall_clock(trace) {
             let now = (trace.time_ns, unix_ns);
@@ -248,22 +268,21 @@ impl Translation {
         }
         let thread = thread(trace);
         outline.other = outline.other.saturating_add(u64::from(thread.is_none()));
-        thread
+        batch.extend(thread);
     }
 
-    /// Records are missing before one: the loss comes first, then its event.
+    /// Records are missing before the one of this time.
     #[cold]
-    fn loss(&mut self, ts_ns: u64, event: Option<Event>) -> Event {
+    fn loss(&mut self, ts_ns: u64, batch: &mut Vec<Event>) {
         let outline = &mut self.outline;
         outline.lost = self.sequences.lost();
-        self.next = event;
-        Event {
+        batch.push(Event {
             ts_ns,
             kind: Kind::Loss as u8,
             sub: Source::Block as u8,
             object: outline.lost,
             ..Event::default()
-        }
+        });
     }
 }
 
@@ -271,24 +290,67 @@ impl<R: Read> Iterator for Capture<R> {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        if self.translation.next.is_some() {
-            return self.translation.next.take();
+        let next = self.ready.pop();
+        if next.is_some() {
+            return next;
         }
-        loop {
-            let place = self.oldest()?;
-            let File {
-                before,
-                next,
-                has_next,
-                counter,
-                ..
-            } = self.files.get_mut(place)?;
-            let action = has_next.then_some(&*next);
-            let trace = before.front().or(action)?;
-            let event = self.translation.count(trace, counter);
-            if event.is_some() {
-                return event;
+        let mut ready = mem::take(&mut self.ready);
+        self.fill(&mut ready, READY);
+        ready.reverse();
+        self.ready = ready;
+        self.ready.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Writer;
+    use super::*;
+
+    const CPUS: [&[u8]; 2] = [
+        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
+        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"),
+    ];
+
+    /// A capture in which every 40th record of I/O is missing.
+    fn with_gaps() -> Capture<std::io::Cursor<Vec<u8>>> {
+        let readers = CPUS.map(|file| {
+            let mut writer = Writer::new(Vec::new());
+            let traces = Reader::new(file).into_iter().flatten();
+            for (number, trace) in (0_u64..).zip(traces) {
+                if trace.notify().is_some() || number % 40 != 39 {
+                    writer.write(&trace).unwrap_or_default();
+                } else {
+                    writer.lose(trace.device, trace.cpu, 1);
+                }
             }
+            Reader::new(std::io::Cursor::new(writer.into_inner())).ok()
+        });
+        Capture::new(readers.into_iter().flatten().collect())
+    }
+
+    #[test]
+    fn batches_of_any_size_hold_what_an_iterator_gives() {
+        let mut capture = with_gaps();
+        let expected: Vec<Event> = capture.by_ref().collect();
+        let n_losses = |event: &&Event| event.kind == Kind::Loss as u8;
+        assert!(expected.iter().filter(n_losses).count() > 5);
+        for most in [1, 2, 7, 100, 10_000] {
+            let mut batches = with_gaps();
+            let mut all = Vec::new();
+            loop {
+                let mut batch = Vec::new();
+                batches.fill(&mut batch, most);
+                assert!(batch.len() <= most.saturating_add(1));
+                if batch.is_empty() {
+                    break;
+                }
+                all.extend(batch);
+                // One by one between the batches.
+                all.extend(batches.next());
+            }
+            assert_eq!(all, expected, "{most}");
+            assert_eq!(batches.outline(), capture.outline());
         }
     }
 }

@@ -28,6 +28,28 @@ const MARKS: [(u16, u32); 5] = [
     (category::FUA, flags::FUA),
     (category::AHEAD, flags::RAHEAD),
 ];
+/// The flags of all values of one half of the category bits: the lower one, and the upper one.
+static MARKS_OF: [[u32; 256]; 2] = [marks_of_half(0), marks_of_half(8)];
+
+// The compiler does these, so whatever is wrong with them does not compile.
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+const fn marks_of_half(shift: u32) -> [u32; 256] {
+    let mut all = [0; 256];
+    let mut half = 0;
+    while half < all.len() {
+        let mut place = 0;
+        while place < MARKS.len() {
+            let (bit, flag) = MARKS[place];
+            if (half as u32) << shift & bit as u32 != 0 {
+                all[half] |= flag;
+            }
+            place += 1;
+        }
+        half += 1;
+    }
+    all
+}
+
 /// Bits of the upper half of an action: operations on zones (Linux 6.19).
 const ZONES: u64 = 0x3f << 32;
 
@@ -36,35 +58,43 @@ const ZONES: u64 = 0x3f << 32;
 #[must_use]
 #[inline]
 pub fn event(trace: &Trace) -> Option<Event> {
-    let kind = kind(trace.action()?)?;
-    let mut event = Event {
-        ts_ns: trace.time_ns,
-        kind: kind as u8,
-        cpu: u16::try_from(trace.cpu).unwrap_or(u16::MAX),
-        tid: trace.tid,
-        dev: trace.device,
-        ..Event::default()
+    let mut event = Event::default();
+    put_event(trace, &mut event).then_some(event)
+}
+
+/// Puts the event that a record stands for into a place that is empty; whether there is one.
+#[inline]
+pub(super) fn put_event(trace: &Trace, event: &mut Event) -> bool {
+    let Some(kind) = trace.action().and_then(kind) else {
+        return false;
     };
+    if kind == Kind::BioRemap {
+        let Some(from) = trace.remap() else {
+            return false;
+        };
+        event.file_offset = from.from_sector.saturating_mul(512);
+        event.owner_dev = from.from_device;
+    }
+    event.ts_ns = trace.time_ns;
+    event.kind = kind as u8;
+    event.cpu = u16::try_from(trace.cpu).unwrap_or(u16::MAX);
+    event.tid = trace.tid;
+    event.dev = trace.device;
     match kind {
-        Kind::Plug => return Some(event),
+        Kind::Plug => return true,
         Kind::Unplug => {
             event.bytes = trace.number().unwrap_or(0);
             event.sub = u8::from(trace.action() == Some(Action::UnplugTimer));
-            return Some(event);
+            return true;
         }
         Kind::Complete => event.sub = error(trace.error),
-        Kind::BioRemap => {
-            let from = trace.remap()?;
-            event.file_offset = from.from_sector.saturating_mul(512);
-            event.owner_dev = from.from_device;
-        }
         _ => {}
     }
     event.offset = trace.sector.saturating_mul(512);
     event.bytes = u64::from(trace.bytes);
     event.flags = block_flags(trace);
     event.cgroup = trace.cgroup.unwrap_or(0);
-    Some(event)
+    true
 }
 
 /// The kind of an action that an event stands for.
@@ -111,9 +141,9 @@ fn block_flags(trace: &Trace) -> u32 {
 /// The flags that category bits mean.
 #[inline]
 fn mark(categories: u16) -> u32 {
-    let marks = MARKS.iter();
-    let set = marks.map(|(bit, flag)| if categories & bit == 0 { 0 } else { *flag });
-    set.fold(0, |value, flag| value | flag)
+    let [lower, upper] = categories.to_le_bytes().map(usize::from);
+    let [of_lower, of_upper] = &MARKS_OF;
+    of_lower.get(lower).unwrap_or(&0) | of_upper.get(upper).unwrap_or(&0)
 }
 
 /// The errno: newer kernels store it negative. What does not fit is an error all the same.

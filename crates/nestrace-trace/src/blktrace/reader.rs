@@ -10,7 +10,7 @@
 use std::io::{self, Read};
 
 use super::plausible::Plausible;
-use super::trace::{self, Format, RECORD_BYTES_V8, Trace, Version};
+use super::trace::{self, Format, RECORD_BYTES, RECORD_BYTES_V8, Trace, Version};
 use crate::diagnostic::{Diagnostic, DiagnosticKind, Diagnostics};
 use crate::index::read_up_to;
 
@@ -280,8 +280,34 @@ impl<R: Read> Iterator for Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Puts the next record into the place of another, whose memory it uses again; whether there was one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read_into(&mut self, trace: &mut Trace) -> bool {
+        self.read_plain(trace) || self.read_other(trace)
+    }
+
+    /// The next record, if it is of this machine's kind, has no payload, and nothing about it asks for a second look. Nearly
+    /// all are such: this is what a capture's length is paid with.
+    #[inline(always)]
+    fn read_plain(&mut self, trace: &mut Trace) -> bool {
+        if self.source.format != Format::NATIVE || self.plausible.holds_any() {
+            return false;
+        }
+        let rest = self.source.rest();
+        let Some((record, after)) = rest.split_first_chunk::<RECORD_BYTES>() else {
+            return false;
+        };
+        let is_plain = Format::NATIVE.begins(record)
+            && Format::NATIVE.begins(after)
+            && trace::parse_native(trace, record) == 0
+            && self.plausible.passes(trace);
+        if is_plain {
+            self.source.advance(RECORD_BYTES);
+        }
+        is_plain
+    }
+
+    #[inline(never)]
+    fn read_other(&mut self, trace: &mut Trace) -> bool {
         if self.read_undamaged(trace) {
             return true;
         }
@@ -291,9 +317,7 @@ impl<R: Read> Reader<R> {
         is_there
     }
 
-    /// The next record, if nothing about it asks for a second look. Nearly all are such: this is what a capture's
-    /// length is paid with.
-    #[inline]
+    /// The next record, of any kind, if nothing about it asks for a second look.
     fn read_undamaged(&mut self, trace: &mut Trace) -> bool {
         if self.plausible.holds_any() {
             return false;

@@ -289,23 +289,22 @@ pub(super) fn parse(record: &[u8], format: Format) -> (Trace, usize) {
 }
 
 /// The same, in the place of another record.
-#[inline]
-pub(super) fn parse_into(trace: &mut Trace, record: &[u8], format: Format) -> usize {
-    // Length, order and version are constants: the compiler leaves loads behind, and no branches.
-    if format == Format::NATIVE {
-        let Format { order, version } = Format::NATIVE;
-        return parse_as::<RECORD_BYTES>(trace, record, order, version);
-    }
-    parse_foreign(trace, record, format)
-}
-
-/// What another machine, or another version, has written.
-#[inline(never)]
-fn parse_foreign(trace: &mut Trace, record: &[u8], Format { order, version }: Format) -> usize {
+pub(super) fn parse_into(
+    trace: &mut Trace,
+    record: &[u8],
+    Format { order, version }: Format,
+) -> usize {
     match version {
         Version::V7 => parse_as::<RECORD_BYTES>(trace, record, order, version),
         Version::V8 => parse_as::<RECORD_BYTES_V8>(trace, record, order, version),
     }
+}
+
+/// The same of [`Format::NATIVE`], of which everything is a constant: the compiler leaves loads behind, and no branches.
+#[inline(always)]
+pub(super) fn parse_native(trace: &mut Trace, record: &[u8; RECORD_BYTES]) -> usize {
+    let Format { order, version } = Format::NATIVE;
+    parse_as::<RECORD_BYTES>(trace, record, order, version)
 }
 
 #[inline(always)]
