@@ -189,7 +189,9 @@ impl<R: Read> Capture<R> {
     /// Adds events to a batch until it holds `most` (or one more: a record may give two), or there are no more. An event is
     /// large: it is made where it stays, and not looked at before.
     pub fn fill(&mut self, batch: &mut Vec<Event>, most: usize) {
-        while let Some(event) = self.ready.pop() {
+        while batch.len() < most
+            && let Some(event) = self.ready.pop()
+        {
             batch.push(event);
         }
         while batch.len() < most && self.run(batch, most) {}
