@@ -10,11 +10,10 @@ use crate::device::Operation;
 use crate::image::Owner;
 use crate::overlap::Stages;
 use crate::span::RequestSpan;
+use crate::spare::MOST_LISTED;
 
 /// Bios of one request: the probes walk no further either (`MAX_BIOS` in `ebpf/src/block.rs`).
 pub(crate) const MOST_BIOS: u32 = 1024;
-/// Of the memory of a request that has ended, room for so many bios is kept for the next one.
-const MOST_KEPT: usize = 32;
 
 /// A bio in a request: pointer and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +121,7 @@ impl Request {
     /// The memory of one that has ended, without what few need.
     pub(super) fn into_memory(mut self: Box<Self>) -> Box<Self> {
         self.others.clear();
-        self.others.shrink_to(MOST_KEPT);
+        self.others.shrink_to(MOST_LISTED);
         self
     }
 

@@ -6,12 +6,10 @@ use super::guesses::{Guesses, OfBios, take_guessing};
 use super::line::Line;
 use super::{Extent, in_flush_sequence};
 use crate::places::Places;
+use crate::spare::MOST_LISTED;
 
 /// At the device for so long, a request is passed over for a younger one at its place.
 const LONG_NS: u64 = 100_000_000;
-
-/// Of the memory of a request that has ended, room for so many bios is kept for the next one.
-const MOST_KEPT: usize = 32;
 
 /// A bio that is in no request yet.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +88,7 @@ impl Request {
 
     /// The memory of one that has ended, without what few need.
     pub(super) fn into_memory(mut self) -> Box<OnItsWay> {
-        self.0.bios.clear(MOST_KEPT);
+        self.0.bios.clear(MOST_LISTED);
         self.0
     }
 }
