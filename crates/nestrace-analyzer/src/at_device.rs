@@ -34,7 +34,7 @@ enum Fate {
 }
 
 /// Requests between D and C.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AtDevice {
     held: VecDeque<(Change, Fate)>,
     /// Number of the first change that is held.

@@ -7,7 +7,7 @@ use crate::analysis::{
     self, ByOperation, Bytes, Check, Counts, DeviceFigures, Latency, Parts, Seeks,
 };
 use crate::at_device::{AtDevice, Coming};
-use crate::block_stats::{ProcessId, ProcessMeter, StatsMeter};
+use crate::block_stats::{ActivePeriodsMeter, ProcessId, ProcessMeter, StatsMeter};
 use crate::depth::IntervalDepth;
 use crate::figures::{CURVE_STEPS, FigureMeter};
 use crate::histogram::{Dist, Histogram};
@@ -258,6 +258,11 @@ impl DeviceMeter {
     #[inline]
     pub(crate) fn comes(&mut self, ts_ns: u64, has_data: bool) -> Coming {
         self.at_device.comes(ts_ns, has_data)
+    }
+
+    /// What is at it, and when it had work so far.
+    pub(crate) fn at_device_and_active(&self) -> (AtDevice, ActivePeriodsMeter) {
+        (self.at_device.clone(), self.stats.active_so_far())
     }
 
     /// C, or R.

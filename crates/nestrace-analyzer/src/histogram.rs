@@ -79,6 +79,20 @@ impl Histogram {
         self.sum += u128::from(value);
     }
 
+    /// Adds a sample that occurred `n` times.
+    pub(crate) fn record_many(&mut self, value: u64, n: u64) {
+        let Some(others) = n.checked_sub(1) else {
+            return;
+        };
+        self.record(value);
+        self.n += others;
+        self.sum += u128::from(value) * u128::from(others);
+        let (block, bucket) = place(value);
+        if let Some(Some(buckets)) = self.blocks.get_mut(block) {
+            buckets[bucket] += others;
+        }
+    }
+
     /// Counts the first sample of a block of buckets; the very first sample is one. Apart, because `record` is
     /// what an analysis does most.
     #[cold]
@@ -118,6 +132,10 @@ impl Histogram {
         self.max = self.max.max(other.max);
         self.n += other.n;
         self.sum += other.sum;
+    }
+
+    pub(crate) const fn has_sums_only(&self) -> bool {
+        self.has_sums_only
     }
 
     /// Number of samples.

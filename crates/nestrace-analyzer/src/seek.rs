@@ -12,12 +12,24 @@ const SECTOR: u64 = 512;
 /// The rule is btt's: an I/O that touches or overlaps the one before it is no seek; otherwise the
 /// distance is from the end of that one forwards, or from its start backwards. Unlike btt, the
 /// first I/O of a recording has no distance (btt takes it from sector 0).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SeekMeter {
     last: Option<(u64, u64)>,
     first: Option<u64>,
+    /// Sums only, as long as `modes` has all of them.
     distances: Histogram,
     modes: Frequent,
+}
+
+impl Default for SeekMeter {
+    fn default() -> Self {
+        Self {
+            last: None,
+            first: None,
+            distances: Histogram::of_sums(),
+            modes: Frequent::default(),
+        }
+    }
 }
 
 impl SeekMeter {
@@ -32,8 +44,13 @@ impl SeekMeter {
                 (false, true) => start - last_end,
                 (false, false) => last_start - start,
             };
+            let distances = &mut self.distances;
+            self.modes.count(distance, |all| {
+                if distances.has_sums_only() {
+                    *distances = all.histogram();
+                }
+            });
             self.distances.record(distance);
-            self.modes.count(distance);
             distance
         } else {
             self.first = Some(start);
@@ -58,8 +75,18 @@ impl SeekMeter {
         exact.or_else(|| self.distances.quantile(0.5))
     }
 
+    fn zeros(&self) -> u64 {
+        if self.distances.has_sums_only() {
+            return self.modes.zeros();
+        }
+        self.distances.zeros()
+    }
+
     /// The distances as a curve.
     pub(crate) fn cdf(&self, steps: u64) -> Cdf {
+        if self.distances.has_sums_only() {
+            return self.modes.histogram().cdf(steps);
+        }
         self.distances.cdf(steps)
     }
 
@@ -70,7 +97,7 @@ impl SeekMeter {
             sum: u64::try_from(self.distances.sum()).unwrap_or(u64::MAX),
             mean: self.distances.dist().mean,
             median: self.median(None),
-            sequential_share: (n > 0).then(|| self.distances.zeros() as f64 / n as f64),
+            sequential_share: (n > 0).then(|| self.zeros() as f64 / n as f64),
             modes: self.modes.modes(),
         }
     }
@@ -86,6 +113,36 @@ mod tests {
             meter.io(sector * SECTOR, sectors * SECTOR);
         });
         meter.seek()
+    }
+
+    #[test]
+    fn more_distances_than_are_counted_exactly_are_a_curve_all_the_same() {
+        let mut meter = SeekMeter::default();
+        let mut whole = Histogram::default();
+        let mut start = 0;
+        meter.io(0, 0);
+        for n in 0..50_000_u64 {
+            // Every other one goes on where the one before ended.
+            let distance = if n % 2 == 0 { 0 } else { 1 + n * 7 % 40_009 };
+            start += distance;
+            meter.io(start * SECTOR, 0);
+            whole.record(distance);
+            if [10, 49_999].contains(&n) {
+                assert_eq!(
+                    format!("{:?}", meter.cdf(64)),
+                    format!("{:?}", whole.cdf(64)),
+                    "{n}"
+                );
+                let seek = meter.seek();
+                assert_eq!(
+                    (seek.n, u128::from(seek.sum)),
+                    (whole.n(), whole.sum()),
+                    "{n}"
+                );
+                assert_eq!(meter.zeros(), whole.zeros(), "{n}");
+            }
+        }
+        assert_eq!(meter.seek().median, whole.quantile(0.5));
     }
 
     #[test]

@@ -90,9 +90,7 @@ impl BlockLayer {
     fn put_back(&mut self, request: &mut Request, ts_ns: u64) {
         if request.at_device {
             leave_device(&mut self.devices, request, ts_ns);
-            if request.has_data() {
-                self.machine.leaves(request.came_of_machine, ts_ns);
-            }
+            self.machine.leaves(request.came_of_machine, ts_ns);
         }
         request.at_device = false;
         request.interrupted = false;

@@ -185,9 +185,7 @@ impl BlockLayer {
         if request.at_device {
             // When it left is not known, and after its D nothing is certain.
             self.meter(request.device).leaving_missed(request.came);
-            if request.has_data() {
-                self.machine.leaving_missed(request.came_of_machine);
-            }
+            self.machine.leaving_missed(request.came_of_machine);
             self.flush_left(request, ts_ns, above);
         }
     }
@@ -307,9 +305,7 @@ impl BlockLayer {
             return;
         }
         self.meter(request.device).leaves(request.came, ts_ns);
-        if request.has_data() {
-            self.machine.leaves(request.came_of_machine, ts_ns);
-        }
+        self.machine.leaves(request.came_of_machine, ts_ns);
         self.flush_left(request, ts_ns, above);
     }
 

@@ -85,9 +85,7 @@ impl BlockLayer {
         let overdue = request.at_device && meter.is_overdue(request.came);
         if overdue {
             meter.leaving_missed(request.came);
-            if request.has_data() {
-                self.machine.leaving_missed(request.came_of_machine);
-            }
+            self.machine.leaving_missed(request.came_of_machine);
         }
         if request.interrupted || overdue {
             meter.transfer_missed(request.operation, request.bytes_left());

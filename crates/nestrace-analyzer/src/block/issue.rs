@@ -47,7 +47,7 @@ pub(super) struct Request {
     pub flush: bool,
     /// Between D and C.
     pub at_device: bool,
-    /// Its last D, at its device and, with data, of the machine.
+    /// Its last D, at its device and of the machine.
     pub came: Coming,
     pub came_of_machine: Coming,
     /// Its D was the data part of a flush sequence.
@@ -258,7 +258,10 @@ impl BlockLayer {
         request.n_bios = 0;
         request.owner = Owner::Thread(0);
         request.covered = 0;
-        request.came = meter.comes(event.ts_ns, request.has_data());
+        let has_data = request.has_data();
+        request.came = meter.comes(event.ts_ns, has_data);
+        request.came_of_machine = self.machine.comes(request.came, event.ts_ns, has_data);
+        let meter = self.meter(device);
         if request.flush {
             if !again {
                 meter.device_flushes += 1;
@@ -272,7 +275,6 @@ impl BlockLayer {
             meter.stats.issued(event, is_seek);
             let place = (event.offset, event.bytes);
             meter.figures.issued(event.ts_ns, operation, place, is_seek);
-            request.came_of_machine = self.machine.comes(event.ts_ns);
             if event.related != 0 {
                 let alone = event.sub == 0;
                 self.walk(&mut request, event.related, event, alone, above);

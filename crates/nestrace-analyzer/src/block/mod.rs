@@ -108,6 +108,7 @@ impl BlockLayer {
         }
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, kind: Kind, event: &Event, above: &mut Above<'_>) {
         let Some(device) = self.device(event.dev) else {
             self.ignored += 1;
@@ -161,6 +162,9 @@ impl BlockLayer {
                 self.by_dev.insert(dev, next);
                 self.devices.push(DeviceMeter::new(dev, self.collects));
                 self.flushes.push(VecDeque::new());
+                if let [first, _] = self.devices.as_slice() {
+                    self.machine.has_several(first);
+                }
                 next
             }
             None => return None,

@@ -6,7 +6,7 @@ use crate::at_device::Change;
 /// The time in which at least one request with data was between D and C, as periods.
 ///
 /// Periods that touch are one, as in btt.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ActivePeriodsMeter {
     at_device: u64,
     since_ns: u64,

@@ -226,6 +226,9 @@ impl BlockAnalyzer {
                 activity: of_devices.get(place).cloned().unwrap_or_default(),
             });
         }
+        let first = devices.first();
+        let first = first.and_then(|first: &BlockDevice| first.device.stats.as_ref());
+        let active_of_first = first.map(|stats| stats.active).unwrap_or_default();
         let names = self.block.machine.names.all();
         let active_processes = names
             .zip(of_processes)
@@ -236,7 +239,7 @@ impl BlockAnalyzer {
             processes: sums.processes(active_processes.collect()),
             all: sums.with_requests.way(false),
             all_stacked: sums.stacked.way(true),
-            active: whole.active(start_ns),
+            active: whole.active(start_ns, active_of_first),
             activity,
             losses: self.losses,
         }

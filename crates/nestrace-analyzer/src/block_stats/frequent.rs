@@ -1,6 +1,7 @@
 //! The most frequent values of a sequence, in bounded memory.
 
 use crate::analysis::Modes;
+use crate::histogram::Histogram;
 use crate::pointer::PointerMap;
 
 /// Values that are counted at once.
@@ -20,8 +21,9 @@ pub(crate) struct Frequent {
 }
 
 impl Frequent {
+    /// Counts a value; `full` is called before something is dropped for it.
     #[inline]
-    pub(crate) fn count(&mut self, value: u64) {
+    pub(crate) fn count(&mut self, value: u64, full: impl FnOnce(&Self)) {
         if value == 0 {
             self.zeros += 1;
             return;
@@ -31,6 +33,7 @@ impl Frequent {
             return;
         }
         if self.counts.len() >= MAX_VALUES {
+            full(self);
             self.drop_rarest();
         }
         self.counts.insert(value, 1);
@@ -44,6 +47,20 @@ impl Frequent {
         let limit = *median;
         self.counts.retain(|_, count| *count > limit);
         self.dropped = self.dropped.max(limit);
+    }
+
+    pub(crate) fn zeros(&self) -> u64 {
+        self.zeros
+    }
+
+    /// Everything that is counted.
+    pub(crate) fn histogram(&self) -> Histogram {
+        let mut histogram = Histogram::default();
+        histogram.record_many(0, self.zeros);
+        for (value, count) in &self.counts {
+            histogram.record_many(*value, *count);
+        }
+        histogram
     }
 
     /// The median (nearest rank) of everything that was counted and `more`; `None` where counts are not exact, or
@@ -98,7 +115,9 @@ mod tests {
 
     fn modes(values: impl IntoIterator<Item = u64>) -> Modes {
         let mut frequent = Frequent::default();
-        values.into_iter().for_each(|value| frequent.count(value));
+        values
+            .into_iter()
+            .for_each(|value| frequent.count(value, |_| {}));
         frequent.modes()
     }
 
@@ -125,10 +144,10 @@ mod tests {
         );
         [3000, 0, 1000, 2000]
             .iter()
-            .for_each(|value| frequent.count(*value));
+            .for_each(|value| frequent.count(*value, |_| {}));
         assert_eq!(frequent.median(None), Some(1000));
         assert_eq!(frequent.median(Some(5000)), Some(2000));
-        (0..100_000).for_each(|value| frequent.count(value));
+        (0..100_000).for_each(|value| frequent.count(value, |_| {}));
         assert_eq!(frequent.median(None), None);
     }
 

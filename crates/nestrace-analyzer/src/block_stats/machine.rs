@@ -6,7 +6,7 @@ use super::StatsMeter;
 use super::active_periods::ActivePeriodsMeter;
 use super::activity::Activity;
 use super::processes::{ProcessId, ProcessNames, TurnedOut};
-use crate::analysis::{Active, Io};
+use crate::analysis::{Active, ActivePeriods, Io};
 use crate::at_device::{AtDevice, Coming};
 use crate::device::{DeviceMeter, Operation};
 use crate::threads::Threads;
@@ -49,6 +49,8 @@ struct MachineProcess {
 #[derive(Debug, Default)]
 pub(crate) struct WholeMachine {
     last_queued_ns: Option<u64>,
+    /// There are several devices. As long as there is one, it says itself what is at it and when it had work.
+    has_several: bool,
     at_device: AtDevice,
     active: ActivePeriodsMeter,
     activity: Activities,
@@ -110,15 +112,17 @@ impl MachineStats {
 
     /// D of a request with data.
     #[inline]
-    pub(crate) fn comes(&mut self, ts_ns: u64) -> Coming {
-        let whole = self.whole.as_mut();
-        whole.map_or_else(Coming::default, |whole| whole.at_device.comes(ts_ns, true))
+    pub(crate) fn comes(&mut self, of_device: Coming, ts_ns: u64, has_data: bool) -> Coming {
+        match self.of_several() {
+            Some(whole) => whole.at_device.comes(ts_ns, has_data),
+            None => of_device,
+        }
     }
 
     /// It leaves its device.
     #[inline]
     pub(crate) fn leaves(&mut self, coming: Coming, ts_ns: u64) {
-        if let Some(whole) = &mut self.whole {
+        if let Some(whole) = self.of_several() {
             whole.at_device.leaves(coming, ts_ns);
             whole.tell_known();
         }
@@ -126,9 +130,24 @@ impl MachineStats {
 
     /// It has left its device without being seen to.
     pub(crate) fn leaving_missed(&mut self, coming: Coming) {
-        if let Some(whole) = &mut self.whole {
+        if let Some(whole) = self.of_several() {
             whole.at_device.missed(coming);
             whole.tell_known();
+        }
+    }
+
+    /// What is at all devices, where that is not what is at the only one.
+    #[inline]
+    fn of_several(&mut self) -> Option<&mut WholeMachine> {
+        let whole = self.whole.as_deref_mut();
+        whole.filter(|whole| whole.has_several)
+    }
+
+    /// Until now there was this device alone.
+    pub(crate) fn has_several(&mut self, first: &DeviceMeter) {
+        if let Some(whole) = &mut self.whole {
+            (whole.at_device, whole.active) = first.at_device_and_active();
+            whole.has_several = true;
         }
     }
 
@@ -187,12 +206,17 @@ impl WholeMachine {
 
     fn tell_known(&mut self) {
         while let Some(change) = self.at_device.next_known() {
-            self.active.changed(change);
+            if change.has_data {
+                self.active.changed(change);
+            }
         }
     }
 
-    /// Time in which any device had work.
-    pub(super) fn active(&mut self, start_ns: u64) -> crate::analysis::ActivePeriods {
+    /// Time in which any device had work; `first` is that of the first one.
+    pub(super) fn active(&mut self, start_ns: u64, first: ActivePeriods) -> ActivePeriods {
+        if !self.has_several {
+            return first;
+        }
         self.at_device.stay();
         self.tell_known();
         self.active.finish(start_ns)

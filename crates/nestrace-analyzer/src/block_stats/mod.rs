@@ -22,6 +22,7 @@ mod plug;
 mod processes;
 mod remapped;
 
+pub(crate) use active_periods::ActivePeriodsMeter;
 pub use analyzer::{BlockAnalyzer, BlockOptions};
 pub(crate) use frequent::Frequent;
 pub(crate) use machine::MachineStats;
@@ -36,7 +37,6 @@ use crate::depth::DepthMeter;
 use crate::device::{Collects, Operation};
 use crate::histogram::Histogram;
 
-use active_periods::ActivePeriodsMeter;
 use arrival::ArrivalMeter;
 use at_queue::AtQueueMeter;
 use plug::PlugMeter;
@@ -157,6 +157,10 @@ impl StatsMeter {
     #[inline]
     pub(crate) fn active(&mut self, change: Change) {
         self.active.changed(change);
+    }
+
+    pub(crate) fn active_so_far(&self) -> ActivePeriodsMeter {
+        self.active.clone()
     }
 
     /// A completion that moved data.

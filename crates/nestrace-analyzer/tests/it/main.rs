@@ -25,6 +25,7 @@ mod hostile_guest;
 mod images;
 mod interrupted_guest;
 mod lost_events;
+mod machine_active;
 mod notation;
 mod one_device;
 mod one_guest;
