@@ -54,7 +54,7 @@ pub struct Dist {
 
 impl Histogram {
     /// One that keeps no buckets, and so has no quantiles: `n`, `min`, `max` and the sum are all that is known of it.
-    /// Most of the time that it takes to record a sample is spent in waiting for a bucket's memory.
+    /// Buckets are spread over memory, and so cost more than sums to keep up.
     pub(crate) fn of_sums() -> Self {
         Self {
             min: u64::MAX,

@@ -134,7 +134,7 @@ impl<T, const N: usize> Places<T, N> {
             .chain(self.others.into_values())
     }
 
-    /// Keeps some. Gives the others away.
+    /// Keeps some.
     pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(u64, &mut T) -> bool) {
         for place in &mut self.places {
             if place

@@ -133,9 +133,7 @@ impl Ordered<'_> {
             Self::Sorted(sorted) => sorted.late(),
         }
     }
-}
 
-impl Ordered<'_> {
     /// Fills batches with events that have identities.
     pub fn identified(&mut self) -> impl Fill {
         let mut identities = Identities::default();

@@ -163,7 +163,7 @@ impl BlockLayer {
                 self.devices.push(DeviceMeter::new(dev, self.collects));
                 self.flushes.push(VecDeque::new());
                 if let [first, _] = self.devices.as_slice() {
-                    self.machine.has_several(first);
+                    self.machine.take_over(first);
                 }
                 next
             }

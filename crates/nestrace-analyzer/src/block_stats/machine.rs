@@ -143,8 +143,8 @@ impl MachineStats {
         whole.filter(|whole| whole.has_several)
     }
 
-    /// Until now there was this device alone.
-    pub(crate) fn has_several(&mut self, first: &DeviceMeter) {
+    /// A second device is there: takes over what is known of the one that was alone until now.
+    pub(crate) fn take_over(&mut self, first: &DeviceMeter) {
         if let Some(whole) = &mut self.whole {
             (whole.at_device, whole.active) = first.at_device_and_active();
             whole.has_several = true;
