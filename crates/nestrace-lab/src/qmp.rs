@@ -52,6 +52,11 @@ pub enum QmpError {
     },
 }
 
+/// QEMU takes a client at once, unless it has another one.
+const GREETING: Duration = Duration::from_secs(5);
+/// A snapshot of a guest's memory is written before the answer comes.
+const ANSWER: Duration = Duration::from_secs(60);
+
 /// An open QMP connection; dropping it closes it.
 #[derive(Debug)]
 pub struct Qmp {
@@ -70,15 +75,15 @@ impl Qmp {
             source,
         };
         let stream = UnixStream::connect(path).map_err(failed)?;
-        stream
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .map_err(failed)?;
+        stream.set_read_timeout(Some(GREETING)).map_err(failed)?;
         let mut qmp = Self {
             path: path.to_owned(),
             stream: BufReader::new(stream),
         };
         qmp.message("greeting")?;
         qmp.execute("qmp_capabilities", Value::Null)?;
+        let stream = qmp.stream.get_mut();
+        stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
         Ok(qmp)
     }
 
