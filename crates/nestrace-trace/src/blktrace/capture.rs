@@ -124,6 +124,26 @@ impl<R: Read> File<R> {
     }
 }
 
+impl<R: Read> File<R> {
+    /// Gives the records that follow, and nothing asks for a second look at, as long as `is_wanted` by its time and how many
+    /// there are. Nearly all are given here.
+    #[inline(always)]
+    fn give_plain(
+        &mut self,
+        translation: &mut Translation,
+        batch: &mut Vec<Event>,
+        is_wanted: impl Fn(u64, usize) -> bool,
+    ) {
+        if self.has_next || !self.before.is_empty() {
+            return;
+        }
+        let counter = self.counter;
+        self.reader.take_plain(|trace| {
+            is_wanted(trace.time_ns, batch.len()) && translation.plain_action(trace, counter, batch)
+        });
+    }
+}
+
 /// What a capture has shown so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
@@ -143,6 +163,16 @@ pub struct Outline {
     pub ignored: u64,
     /// Records that no event stands for: messages, bounces, actions of newer kernels.
     pub other: u64,
+}
+
+impl Outline {
+    /// An event of I/O.
+    #[inline(always)]
+    fn add(&mut self, ts_ns: u64) {
+        self.first_ns.get_or_insert(ts_ns);
+        self.last_ns = self.last_ns.max(ts_ns);
+        self.n_events = self.n_events.saturating_add(1);
+    }
 }
 
 impl<R: Read> Capture<R> {
@@ -209,6 +239,9 @@ impl<R: Read> Capture<R> {
         let other = other.map_or((u64::MAX, usize::MAX), |Reverse(head)| *head);
         loop {
             file.give(&mut self.translation, batch);
+            file.give_plain(&mut self.translation, batch, |time_ns, n_events| {
+                n_events < most && (time_ns, place) <= other
+            });
             let Some(time_ns) = file.next_time() else {
                 return true;
             };
@@ -234,15 +267,32 @@ impl Translation {
         let is_event = batch
             .last_mut()
             .is_some_and(|event| put_event(trace, event));
-        let outline = &mut self.outline;
         if is_event {
-            outline.first_ns.get_or_insert(trace.time_ns);
-            outline.last_ns = outline.last_ns.max(trace.time_ns);
-            outline.n_events = outline.n_events.saturating_add(1);
+            self.outline.add(trace.time_ns);
         } else {
             batch.pop();
-            outline.other = outline.other.saturating_add(1);
+            self.outline.other = self.outline.other.saturating_add(1);
         }
+    }
+
+    /// The same of a record of the same device as before, which follows the one before in its file; nothing is done, and said
+    /// so, where it is not such a one.
+    #[inline(always)]
+    fn plain_action(&mut self, trace: &Trace, counter: usize, batch: &mut Vec<Event>) -> bool {
+        if self.last_device != Some(trace.device) {
+            return false;
+        }
+        batch.push(Event::default());
+        let is_plain = batch
+            .last_mut()
+            .is_some_and(|event| put_event(trace, event))
+            && self.sequences.take_next(trace, counter);
+        if is_plain {
+            self.outline.add(trace.time_ns);
+        } else {
+            batch.pop();
+        }
+        is_plain
     }
 
     /// Makes this device the last one; whether there is room for it.
@@ -305,9 +355,11 @@ impl<R: Read> Iterator for Capture<R> {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing)]
 mod tests {
     use super::super::Writer;
     use super::*;
+    use proptest::prelude::*;
 
     const CPUS: [&[u8]; 2] = [
         include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
@@ -329,6 +381,52 @@ mod tests {
             Reader::new(std::io::Cursor::new(writer.into_inner())).ok()
         });
         Capture::new(readers.into_iter().flatten().collect())
+    }
+
+    /// Everything that a capture of these files says, in batches of `most`.
+    fn said(files: &[Vec<u8>], most: usize) -> (Vec<Event>, Outline, Vec<(usize, String)>) {
+        let readers = files.iter().map(|file| Reader::new(file.as_slice()).ok());
+        let mut capture = Capture::new(readers.flatten().collect());
+        let mut all = Vec::new();
+        let mut batch = Vec::new();
+        loop {
+            capture.fill(&mut batch, most);
+            if batch.is_empty() {
+                break;
+            }
+            all.append(&mut batch);
+        }
+        let notes = capture.diagnostics();
+        let notes = notes.map(|(place, note)| (place, format!("{note:?}")));
+        (all, capture.outline().clone(), notes.collect())
+    }
+
+    proptest! {
+        /// Of batches of one event each record is looked at for itself, of longer ones most are taken in a run.
+        #[test]
+        fn runs_say_what_single_records_say(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..60, any::<u8>()), 0..12),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+            most in 2_usize..200,
+        ) {
+            let mut files = CPUS.map(<[u8]>::to_vec);
+            for (number, (place, length, byte)) in damage.into_iter().enumerate() {
+                let file = &mut files[number % 2];
+                let from = place.index(file.len());
+                let end = from.saturating_add(length / 5).min(file.len());
+                match length % 5 {
+                    // Bytes are missing, are there twice, or are others.
+                    0 => drop(file.drain(from..end)),
+                    1 => file.extend_from_within(from..end),
+                    _ => file[from] = byte,
+                }
+            }
+            if let Some(cut) = cut {
+                let length = cut.index(files[0].len());
+                files[0].truncate(length);
+            }
+            prop_assert_eq!(said(&files, most), said(&files, 1));
+        }
     }
 
     #[test]

@@ -29,6 +29,30 @@ pub(super) struct Plausible {
     several_cpus: bool,
 }
 
+/// Records of I/O in a row that pass at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passing {
+    before_ns: u64,
+    /// Where all are of one.
+    cpu: Option<u32>,
+}
+
+impl Passing {
+    /// Whether the next one may pass.
+    #[inline(always)]
+    pub(super) fn may_pass(&self, trace: &Trace) -> bool {
+        trace.notify().is_none()
+            && self.cpu.is_none_or(|cpu| cpu == trace.cpu)
+            && self.before_ns.abs_diff(trace.time_ns) <= ONE_CPU_NS
+    }
+
+    /// It has passed.
+    #[inline(always)]
+    pub(super) fn passed(&mut self, trace: &Trace) {
+        self.before_ns = trace.time_ns;
+    }
+}
+
 impl Plausible {
     /// Takes the next record with its offset (`None` at the end); the offset of one that was left out.
     pub(super) fn push(&mut self, next: Option<(u64, Trace)>) -> Option<u64> {
@@ -80,6 +104,20 @@ impl Plausible {
             self.before_ns = Some(trace.time_ns);
         }
         passes
+    }
+
+    /// What is known of records that pass at once, where any can.
+    #[inline]
+    pub(super) fn passing(&self) -> Option<Passing> {
+        let before_ns = self.before_ns.filter(|_| !self.holds_any())?;
+        let cpu = self.cpu.filter(|_| !self.several_cpus);
+        Some(Passing { before_ns, cpu })
+    }
+
+    /// They have passed.
+    #[inline]
+    pub(super) fn have_passed(&mut self, passing: Passing) {
+        self.before_ns = Some(passing.before_ns);
     }
 
     /// Whether a record waits for others, or to be taken.

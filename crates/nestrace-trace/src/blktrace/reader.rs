@@ -279,35 +279,39 @@ impl<R: Read> Iterator for Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Puts the next record into the place of another, whose memory it uses again; whether there was one.
+    /// Gives `take` the next records as long as they are of this machine's kind, have no payload, nothing about them asks
+    /// for a second look, and it takes them, which is what it answers. Nearly all are such: this is what a capture's length
+    /// is paid with. A record is not stored here; the compiler makes an event of its fields right away.
     #[inline(always)]
-    pub(super) fn read_into(&mut self, trace: &mut Trace) -> bool {
-        self.read_plain(trace) || self.read_other(trace)
-    }
-
-    /// The next record, if it is of this machine's kind, has no payload, and nothing about it asks for a second look. Nearly
-    /// all are such: this is what a capture's length is paid with.
-    #[inline(always)]
-    fn read_plain(&mut self, trace: &mut Trace) -> bool {
-        if self.source.format != Format::NATIVE || self.plausible.holds_any() {
-            return false;
+    pub(super) fn take_plain(&mut self, mut take: impl FnMut(&Trace) -> bool) {
+        if self.source.format != Format::NATIVE {
+            return;
         }
-        let rest = self.source.rest();
-        let Some((record, after)) = rest.split_first_chunk::<RECORD_BYTES>() else {
-            return false;
+        let Some(mut passing) = self.plausible.passing() else {
+            return;
         };
-        let is_plain = Format::NATIVE.begins(record)
+        let mut rest = self.source.rest();
+        let mut taken = 0_usize;
+        while let Some((record, after)) = rest.split_first_chunk::<RECORD_BYTES>()
+            && Format::NATIVE.begins(record)
             && Format::NATIVE.begins(after)
-            && trace::parse_native(trace, record) == 0
-            && self.plausible.passes(trace);
-        if is_plain {
-            self.source.advance(RECORD_BYTES);
+        {
+            let mut trace = Trace::default();
+            let is_plain = trace::parse_native(&mut trace, record) == 0;
+            if !is_plain || !passing.may_pass(&trace) || !take(&trace) {
+                break;
+            }
+            passing.passed(&trace);
+            taken = taken.saturating_add(RECORD_BYTES);
+            rest = after;
         }
-        is_plain
+        self.plausible.have_passed(passing);
+        self.source.advance(taken);
     }
 
+    /// Puts the next record into the place of another, whose memory it uses again; whether there was one.
     #[inline(never)]
-    fn read_other(&mut self, trace: &mut Trace) -> bool {
+    pub(super) fn read_into(&mut self, trace: &mut Trace) -> bool {
         if self.read_undamaged(trace) {
             return true;
         }

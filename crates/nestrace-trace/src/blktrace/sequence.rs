@@ -26,11 +26,16 @@ struct Counter {
 }
 
 impl Counter {
+    /// Whether a number is in line, as nearly all are.
+    #[inline(always)]
+    fn follows(&self, number: u32) -> bool {
+        self.odd.is_none() && self.last.checked_add(1) == Some(number)
+    }
+
     /// How many numbers are known to be missing now.
     #[inline]
     fn next(&mut self, number: u32) -> u32 {
-        // Nearly all.
-        if self.odd.is_none() && self.last.checked_add(1) == Some(number) {
+        if self.follows(number) {
             self.last = number;
             return 0;
         }
@@ -86,6 +91,19 @@ impl Sequences {
         let missing = u64::from(counter.next(trace.sequence));
         self.lost = self.lost.saturating_add(missing);
         missing > 0
+    }
+
+    /// Takes a record if it is the next one where `place` counts, as nearly all are; whether it is.
+    #[inline(always)]
+    pub(super) fn take_next(&mut self, trace: &Trace, place: usize) -> bool {
+        let Some(counter) = self.counters.get_mut(place) else {
+            return false;
+        };
+        let is_next = counter.of == (trace.device, trace.cpu) && counter.follows(trace.sequence);
+        if is_next {
+            counter.last = trace.sequence;
+        }
+        is_next
     }
 
     #[cold]
