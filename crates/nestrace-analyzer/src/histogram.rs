@@ -4,10 +4,12 @@
 //! quantile is given as the middle of its bucket: the relative error is at most 1/1,024, below
 //! 0.1 %. `n`, `min`, `max` and the sum (hence the mean) are exact.
 
+mod buckets;
 mod cdf;
 
 use serde::{Deserialize, Serialize};
 
+use buckets::Buckets;
 pub use cdf::Cdf;
 
 /// Buckets of one power of two.
@@ -18,8 +20,8 @@ const BUCKET_BITS: u32 = 9;
 /// A distribution of unsigned integers (here: nanoseconds, or sectors).
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// One block of buckets for each power of two that occurred.
-    blocks: Vec<Option<Box<[u64; BUCKETS]>>>,
+    /// Of each power of two.
+    blocks: Vec<Buckets>,
     n: u64,
     sum: u128,
     min: u64,
@@ -68,9 +70,9 @@ impl Histogram {
     pub fn record(&mut self, value: u64) {
         if !self.has_sums_only {
             let (block, bucket) = place(value);
-            match self.blocks.get_mut(block) {
-                Some(Some(buckets)) => buckets[bucket] += 1,
-                _ => self.begin_block(value),
+            let buckets = self.blocks.get_mut(block);
+            if !buckets.is_some_and(|buckets| buckets.count(bucket)) {
+                self.record_seldom(value);
             }
         }
         self.min = self.min.min(value);
@@ -88,24 +90,23 @@ impl Histogram {
         self.n += others;
         self.sum += u128::from(value) * u128::from(others);
         let (block, bucket) = place(value);
-        if let Some(Some(buckets)) = self.blocks.get_mut(block) {
-            buckets[bucket] += others;
+        if let Some(buckets) = self.blocks.get_mut(block) {
+            buckets.add(bucket, others);
         }
     }
 
-    /// Counts the first sample of a block of buckets; the very first sample is one. Apart, because `record` is
-    /// what an analysis does most.
+    /// Counts a sample for which there is no memory yet, or 32 bits are too few; the very first one is such. Apart,
+    /// because `record` is what an analysis does most.
     #[cold]
-    fn begin_block(&mut self, value: u64) {
+    fn record_seldom(&mut self, value: u64) {
         if self.n == 0 {
             self.min = value;
         }
         let (block, bucket) = place(value);
         if self.blocks.len() <= block {
-            self.blocks.resize(block + 1, None);
+            self.blocks.resize(block + 1, Buckets::Empty);
         }
-        let buckets = self.blocks[block].get_or_insert_with(|| Box::new([0; BUCKETS]));
-        buckets[bucket] += 1;
+        self.blocks[block].add(bucket, 1);
     }
 
     /// Adds every sample of `other`.
@@ -114,14 +115,10 @@ impl Histogram {
             return;
         }
         if self.blocks.len() < other.blocks.len() {
-            self.blocks.resize(other.blocks.len(), None);
+            self.blocks.resize(other.blocks.len(), Buckets::Empty);
         }
         for (mine, theirs) in self.blocks.iter_mut().zip(&other.blocks) {
-            let Some(theirs) = theirs else { continue };
-            let mine = mine.get_or_insert_with(|| Box::new([0; BUCKETS]));
-            for (to, from) in mine.iter_mut().zip(theirs.iter()) {
-                *to += from;
-            }
+            theirs.filled().for_each(|(bucket, n)| mine.add(bucket, n));
         }
         self.has_sums_only |= other.has_sums_only;
         self.min = if self.n == 0 {
@@ -153,10 +150,7 @@ impl Histogram {
     /// Number of samples that were exactly 0.
     #[must_use]
     pub fn zeros(&self) -> u64 {
-        self.blocks
-            .first()
-            .and_then(Option::as_ref)
-            .map_or(0, |block| block[0])
+        self.blocks.first().map_or(0, |buckets| buckets.get(0))
     }
 
     /// The value at quantile `q` (0 to 1) by nearest rank, within 0.1 %; `None` without samples or buckets.
@@ -168,9 +162,8 @@ impl Histogram {
         let rank = ((q * self.n as f64).ceil() as u64).clamp(1, self.n);
         let mut below = 0;
         for (block, buckets) in self.blocks.iter().enumerate() {
-            let Some(buckets) = buckets else { continue };
-            for (bucket, count) in buckets.iter().enumerate() {
-                below += count;
+            for (bucket, n) in buckets.filled() {
+                below += n;
                 if below >= rank {
                     return Some(middle(block, bucket).clamp(self.min, self.max));
                 }
@@ -275,6 +268,26 @@ mod tests {
         both.merge(&sums);
         assert_eq!(both.dist().n, 6);
         assert_eq!(both.quantile(0.5), None, "half of them are in no bucket");
+    }
+
+    #[test]
+    fn more_samples_than_32_bits_count_are_counted() {
+        let limit = u64::from(u32::MAX);
+        let mut histogram = Histogram::default();
+        histogram.record_many(7, limit);
+        histogram.record(7);
+        histogram.record(7);
+        histogram.record_many(9, limit + 2);
+        assert_eq!(histogram.n(), 2 * limit + 4);
+        // The last 7 is the middle one.
+        assert_eq!(
+            (histogram.quantile(0.5), histogram.quantile(0.51)),
+            (Some(7), Some(9))
+        );
+        let mut twice = histogram.clone();
+        twice.merge(&histogram);
+        let cdf = twice.cdf(10);
+        assert_eq!(cdf.points, [(7, 2 * limit + 4), (9, 4 * limit + 8)]);
     }
 
     proptest! {

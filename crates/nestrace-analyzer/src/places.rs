@@ -111,6 +111,36 @@ impl<T, const N: usize> Places<T, N> {
         self.others.remove(&number)
     }
 
+    /// Changes a thing, and takes it out if nothing is left of it. It is not moved on its way out.
+    #[inline]
+    pub(crate) fn change<R>(
+        &mut self,
+        number: u64,
+        change: impl FnOnce(&mut T) -> R,
+        is_empty: impl FnOnce(&T) -> bool,
+    ) -> Option<R> {
+        if let Some(place) = self.places.get_mut(place_of::<N>(number))
+            && let Some((known, thing)) = place
+            && *known == number
+        {
+            let result = change(thing);
+            if is_empty(thing) {
+                *place = None;
+                self.n_in_places -= 1;
+            }
+            return Some(result);
+        }
+        if self.others.is_empty() {
+            return None;
+        }
+        let thing = self.others.get_mut(&number)?;
+        let result = change(thing);
+        if is_empty(thing) {
+            self.others.remove(&number);
+        }
+        Some(result)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.n_in_places + self.others.len()
     }
@@ -171,7 +201,7 @@ mod tests {
     proptest! {
         /// Whatever is done to it, it holds what a plain map holds: with two places, nearly all numbers meet another one.
         #[test]
-        fn is_a_map(steps in prop::collection::vec((0u8..8, 0u64..12), 0..120)) {
+        fn is_a_map(steps in prop::collection::vec((0u8..9, 0u64..12), 0..120)) {
             let mut places: Places<u64, 2> = Places::default();
             let mut map = BTreeMap::new();
             for (step, number) in steps {
@@ -196,6 +226,12 @@ mod tests {
                                 .map(|(_, thing)| thing).collect();
                         expected.sort_unstable();
                         prop_assert_eq!(taken, expected);
+                    }
+                    7 => {
+                        let half = |thing: &mut u64| { *thing /= 2; *thing };
+                        let halved = places.change(number, half, |thing| thing % 5 < 2);
+                        prop_assert_eq!(halved, map.get_mut(&number).map(half));
+                        map.retain(|known, thing| *known != number || *thing % 5 >= 2);
                     }
                     _ => {
                         if let Some(thing) = places.get_mut(number) { *thing += 1 }

@@ -191,12 +191,11 @@ impl Machine<'_> {
                 .as_ref()
                 .map(|_| nanoseconds(self.args.interval)),
         });
-        first.iter().for_each(|event| analyzer.push(event));
+        analyzer.push_all(&first);
         while let Some(batch) = events.next_batch() {
             let batch = batch.iter();
             // What is not of the block layer the analyzer passes over.
-            let batch = batch.filter(|event| of_device(event) || is_aside(event));
-            batch.for_each(|event| analyzer.push(event));
+            analyzer.push_all(batch.filter(|event| of_device(event) || is_aside(event)));
             files.drain(&mut analyzer, first_ns)?;
         }
         files.finish(&mut analyzer, first_ns)?;

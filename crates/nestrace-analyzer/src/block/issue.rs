@@ -1,5 +1,7 @@
 //! Requests up to the device: I, D and the bios that D's walk found.
 
+use std::mem;
+
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
@@ -110,12 +112,13 @@ impl Request {
         }
     }
 
-    /// Its last C is still to come, as far as is known.
-    /// In the memory of one that has ended, with its list of bios.
-    fn in_memory_of(self, mut ended: Box<Self>) -> Box<Self> {
-        let others = std::mem::take(&mut ended.others);
-        *ended = Self { others, ..self };
-        ended
+    /// Makes one that has ended a new one, with the memory of its list.
+    fn renew(&mut self, device: u16, operation: Operation) {
+        let others = mem::take(&mut self.others);
+        *self = Self {
+            others,
+            ..Self::new(device, operation)
+        };
     }
 
     /// The memory of one that has ended, without what few need.
@@ -125,6 +128,7 @@ impl Request {
         self
     }
 
+    /// Its last C is still to come, as far as is known.
     pub(super) fn awaits_end(&self) -> bool {
         self.at_device || self.interrupted || self.sequence_data_ns.is_some()
     }
@@ -211,22 +215,27 @@ impl BlockLayer {
         self.requests.insert(event.object, request);
     }
 
+    fn new_request(&mut self, device: u16, operation: Operation) -> Box<Request> {
+        let Some(mut spare) = self.spare_requests.take() else {
+            return Box::new(Request::new(device, operation));
+        };
+        spare.renew(device, operation);
+        spare
+    }
+
     #[inline(never)]
     pub(super) fn issue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
         let operation = Operation::of(event.op());
-        let known = self.requests.remove(event.object);
-        let mut request = known.unwrap_or_else(|| {
-            let new = Request::new(device, operation);
-            match self.spare_requests.take() {
-                Some(spare) => new.in_memory_of(spare),
-                None => Box::new(new),
+        let mut request = match self.requests.remove(event.object) {
+            None => self.new_request(device, operation),
+            Some(known) if known.awaits_end() => self.issued_again(known, device, event, above),
+            Some(mut known) => {
+                if known.is_elsewhere(device, event) {
+                    known.renew(device, operation);
+                }
+                known
             }
-        });
-        if request.awaits_end() {
-            request = self.issued_again(request, device, event, above);
-        } else if request.is_elsewhere(device, event) {
-            *request = Request::new(device, operation);
-        }
+        };
         // The kernel counts a flush once, however often the driver puts it back.
         let again = request.requeued && request.issued_ns != 0;
         request.lane = if again || self.is_of_a_batch(device, &request, event) {

@@ -155,21 +155,25 @@ impl BlockLayer {
         {
             return Some(self.last_device);
         }
-        let device = match self.by_dev.get(&dev) {
-            Some(device) => *device,
-            None if self.devices.len() < MAX_DEVICES => {
-                let next = self.devices.len() as u16;
-                self.by_dev.insert(dev, next);
-                self.devices.push(DeviceMeter::new(dev, self.collects));
-                self.flushes.push(VecDeque::new());
-                if let [first, _] = self.devices.as_slice() {
-                    self.machine.take_over(first);
-                }
-                next
-            }
-            None => return None,
-        };
-        self.last_device = device;
+        let known = self.by_dev.get(&dev).copied();
+        self.last_device = known.or_else(|| self.new_device(dev))?;
+        Some(self.last_device)
+    }
+
+    /// A device that was not seen before. Apart: it is large, and would make room on the stack for every event.
+    #[cold]
+    #[inline(never)]
+    fn new_device(&mut self, dev: u32) -> Option<u16> {
+        if self.devices.len() >= MAX_DEVICES {
+            return None;
+        }
+        let device = self.devices.len() as u16;
+        self.by_dev.insert(dev, device);
+        self.devices.push(DeviceMeter::new(dev, self.collects));
+        self.flushes.push(VecDeque::new());
+        if let [first, _] = self.devices.as_slice() {
+            self.machine.take_over(first);
+        }
         Some(device)
     }
 
@@ -230,11 +234,14 @@ impl BlockLayer {
             above.files.bio_queued(event);
         }
         let spare = &mut self.spare_bios;
-        let mut bio = spare.boxed(|| Bio::new(generation, device, operation, event));
-        bio.empty_flush = empty_flush;
-        bio.owner = charged;
-        bio.process = process.unwrap_or_default();
-        bio.clocks = counts_for;
+        let mut bio = spare.boxed(|| {
+            let mut bio = Bio::new(generation, device, operation, event);
+            bio.empty_flush = empty_flush;
+            bio.owner = charged;
+            bio.process = process.unwrap_or_default();
+            bio.clocks = counts_for;
+            bio
+        });
         if counts_for.is_some() && above.images.is_stacked(event.dev) {
             bio.skip_queue();
         }

@@ -107,31 +107,60 @@ impl BlockAnalyzer {
 
     /// Takes one event; what is not of the block layer is passed over.
     pub fn push(&mut self, event: &Event) {
-        let Some(kind) = event.kind() else {
-            return;
-        };
-        match kind {
-            Kind::Thread => return self.threads.name(event),
-            Kind::Loss => return self.loss(event),
-            _ if kind.source() != Source::Block || self.outside(event.ts_ns) => return,
-            _ => {}
-        }
-        if !plausible::of_blocks(kind, event) {
-            self.implausible += 1;
-            return;
-        }
-        if self.first_ns.is_none() {
-            self.first_ns = Some(event.ts_ns);
-            self.reasons.live_ns = event.ts_ns;
-        }
-        self.last_ns = self.last_ns.max(event.ts_ns);
-        self.at(event.ts_ns, |block, above| block.push(kind, event, above));
+        self.push_all([event]);
     }
 
-    #[inline]
-    fn outside(&self, ts_ns: u64) -> bool {
+    /// Takes events in their order: many at once cost less than each for itself.
+    pub fn push_all<'e>(&mut self, events: impl IntoIterator<Item = &'e Event>) {
+        let mut events = events.into_iter();
+        while let Some(event) = self.push_blocks(&mut events) {
+            if event.kind() == Some(Kind::Thread) {
+                self.threads.name(event);
+            } else {
+                self.loss(event);
+            }
+        }
+    }
+
+    /// Takes events of the block layer up to the first that tells of others, a name or a loss; gives that one.
+    fn push_blocks<'e>(
+        &mut self,
+        events: &mut impl Iterator<Item = &'e Event>,
+    ) -> Option<&'e Event> {
         let (from_ns, to_ns) = self.within_ns;
-        ts_ns < from_ns || ts_ns > to_ns
+        let mut above = Above {
+            images: &mut self.images,
+            activity: &mut [],
+            files: &mut self.files,
+            threads: &self.threads,
+            reasons: self.reasons,
+        };
+        for event in events {
+            let ts_ns = event.ts_ns;
+            let kind = match event.kind() {
+                Some(Kind::Thread | Kind::Loss) => return Some(event),
+                Some(kind) if kind.source() == Source::Block => kind,
+                _ => continue,
+            };
+            if ts_ns < from_ns || ts_ns > to_ns {
+                continue;
+            }
+            if !plausible::of_blocks(kind, event) {
+                self.implausible += 1;
+                continue;
+            }
+            if self.first_ns.is_none() {
+                self.first_ns = Some(ts_ns);
+                self.reasons.live_ns = ts_ns;
+                above.reasons = self.reasons;
+            }
+            self.last_ns = self.last_ns.max(ts_ns);
+            if let Some(intervals) = &mut self.intervals {
+                intervals.before(ts_ns, &mut self.block.devices);
+            }
+            self.block.push(kind, event, &mut above);
+        }
+        None
     }
 
     fn loss(&mut self, event: &Event) {
@@ -142,16 +171,8 @@ impl BlockAnalyzer {
         if event.sub != Source::Block as u8 {
             return;
         }
-        self.at(event.ts_ns, |block, above| {
-            block.interrupted(event.ts_ns, above);
-        });
-    }
-
-    /// Changes what is known of the block layer at a time: intervals that ended before it are closed first.
-    #[inline]
-    fn at(&mut self, ts_ns: u64, change: impl FnOnce(&mut BlockLayer, &mut Above<'_>)) {
         if let Some(intervals) = &mut self.intervals {
-            intervals.before(ts_ns, &mut self.block.devices);
+            intervals.before(event.ts_ns, &mut self.block.devices);
         }
         let mut above = Above {
             images: &mut self.images,
@@ -160,7 +181,7 @@ impl BlockAnalyzer {
             threads: &self.threads,
             reasons: self.reasons,
         };
-        change(&mut self.block, &mut above);
+        self.block.interrupted(event.ts_ns, &mut above);
     }
 
     /// Events with a size or place that nothing has: they are in no figure.

@@ -191,8 +191,8 @@ impl StatsMeter {
         if let Some(issued_ns) = issued_ns {
             let q2d_ns = issued_ns.saturating_sub(queued_ns);
             self.q2d.record(q2d_ns);
-            let ms = q2d_ns / 1_000_000;
-            self.q2d_below[Q2d::LIMITS_MS.partition_point(|limit| *limit <= ms)] += 1;
+            let passed = |limit_ms: &&u64| **limit_ms * 1_000_000 <= q2d_ns;
+            self.q2d_below[Q2d::LIMITS_MS.iter().filter(passed).count()] += 1;
         }
     }
 

@@ -52,9 +52,8 @@ impl Histogram {
         };
         let (mut below, mut next) = (0, 1);
         for (block, buckets) in self.blocks.iter().enumerate() {
-            let Some(buckets) = buckets else { continue };
-            for (bucket, count) in buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
-                below += count;
+            for (bucket, n) in buckets.filled() {
+                below += n;
                 if below < next {
                     continue;
                 }

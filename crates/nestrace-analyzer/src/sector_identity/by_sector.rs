@@ -125,6 +125,7 @@ pub(super) type BySector<T> = Places<Line<T>, 64>;
 const MOST_ALIKE: usize = 1 << 10;
 
 /// Adds the youngest at `offset`.
+#[inline]
 pub(super) fn put<T>(map: &mut BySector<T>, offset: u64, thing: T) {
     let line = map.get_or_default(offset);
     if line.len() >= MOST_ALIKE {
@@ -150,6 +151,7 @@ pub(super) fn take_one<T: OfBios>(
 
 /// The same of a bio about which its own task says something: what is behind Q in the block layer happens in the task that
 /// queued it, or in one that queued nothing.
+#[inline]
 pub(super) fn take_waiting(
     map: &mut BySector<Waiting>,
     offset: u64,
@@ -189,12 +191,7 @@ fn take_from<T>(
     offset: u64,
     from: impl FnOnce(&mut Line<T>) -> Option<T>,
 ) -> Option<T> {
-    let line = map.get_mut(offset)?;
-    let found = from(line);
-    if line.is_empty() {
-        map.remove(offset);
-    }
-    found
+    map.change(offset, from, Line::is_empty)?
 }
 
 /// Keeps some, and no sector without any.

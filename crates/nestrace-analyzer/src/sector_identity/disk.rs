@@ -63,6 +63,7 @@ impl Disk {
     }
 
     /// The bio with this extent of the event's task, else the oldest.
+    #[inline]
     fn take_waiting(&mut self, event: &Event, addresses: &mut Addresses) -> Option<Waiting> {
         let (waiting, guesses) = (&mut self.waiting, &mut addresses.guesses);
         let is_it = has_extent(Extent::of(event));
@@ -120,7 +121,7 @@ impl Disk {
 
     /// The forming request that ends where something of this operation begins.
     fn ending_at(&mut self, end: u64, op: u32, addresses: &mut Addresses) -> Option<Request> {
-        let is_it = |request: &Request| request.extent.end() == end && request.extent.op == op;
+        let is_it = &|request: &Request| request.extent.end() == end && request.extent.op == op;
         let starts = self.forming_ends.get(end)?;
         // Each place once, though many begin there: none of those may be the one.
         let mut known: PointerMap<u64, ()> = PointerMap::default();
