@@ -54,19 +54,20 @@ pub struct AgentCostArgs {
 enum Contestant {
     Nobody,
     Blktrace,
-    /// The agent with this backend.
-    Agent(&'static str),
+    /// The agent with this backend and detail.
+    Agent(&'static str, &'static str),
     /// The agent's probes while they record [`OTHER_DISK`]: each is called, looks whose event it is, and leaves.
     Bystander,
 }
 
 impl Contestant {
     /// In the order of a round.
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Nobody,
         Self::Blktrace,
-        Self::Agent("ebpf"),
-        Self::Agent("blktrace"),
+        Self::Agent("ebpf", "full"),
+        Self::Agent("ebpf", "light"),
+        Self::Agent("blktrace", "full"),
         Self::Bystander,
     ];
 
@@ -74,7 +75,8 @@ impl Contestant {
         match self {
             Self::Nobody => "nobody".to_owned(),
             Self::Blktrace => "blktrace".to_owned(),
-            Self::Agent(backend) => format!("agent {backend}"),
+            Self::Agent(backend, "full") => format!("agent {backend}"),
+            Self::Agent(backend, detail) => format!("agent {backend}, {detail}"),
             Self::Bystander => "agent ebpf, another disk".to_owned(),
         }
     }
@@ -193,14 +195,17 @@ fn measure(
     contestant: Contestant,
     seconds: u64,
 ) -> anyhow::Result<Phase> {
+    let drain = |device: &str, backend, detail| {
+        Drain::start(&guest.agent_socket(), device, backend, detail)
+    };
     let drain = match contestant {
         Contestant::Nobody => None,
-        Contestant::Bystander => Some(Drain::start(&guest.agent_socket(), other, "ebpf")?),
+        Contestant::Bystander => Some(drain(other, "ebpf", "full")?),
         Contestant::Blktrace => {
             guest.run_ok(&begin_blktrace(device), PATIENCE)?;
             None
         }
-        Contestant::Agent(backend) => Some(Drain::start(&guest.agent_socket(), device, backend)?),
+        Contestant::Agent(backend, detail) => Some(drain(device, backend, detail)?),
     };
     let n_before = guest.disk_stats(DISK)?.reads;
     let iops = as_fast_as_it_goes(guest, device, seconds)?;

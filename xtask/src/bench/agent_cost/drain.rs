@@ -28,7 +28,7 @@ pub struct Drain {
 
 impl Drain {
     /// Begins a session and waits until the agent's probes are live.
-    pub fn start(port: &Path, device: &str, backend: &str) -> anyhow::Result<Self> {
+    pub fn start(port: &Path, device: &str, backend: &str, detail: &str) -> anyhow::Result<Self> {
         let socket = UnixStream::connect(port).context("connect to the agent's port")?;
         let live = Arc::new(AtomicBool::new(false));
         let (stream, heard) = (socket.try_clone()?, Arc::clone(&live));
@@ -41,7 +41,7 @@ impl Drain {
         drain.say(&HostMessage::Start(Start {
             protocol: VERSION,
             session: u64::from(std::process::id()),
-            detail: "full".to_owned(),
+            detail: detail.to_owned(),
             devices: vec![device.trim_start_matches("/dev/").to_owned()],
             backend: backend.to_owned(),
         }))?;
