@@ -63,7 +63,7 @@ pub fn event(trace: &Trace) -> Option<Event> {
 }
 
 /// Puts the event that a record stands for into a place that is empty; whether there is one.
-#[inline]
+#[inline(always)]
 pub(super) fn put_event(trace: &Trace, event: &mut Event) -> bool {
     let Some(kind) = trace.action().and_then(kind) else {
         return false;
