@@ -20,7 +20,7 @@ const BUCKET_BITS: u32 = 9;
 /// A distribution of unsigned integers (here: nanoseconds, or sectors).
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
-    /// Of each power of two.
+    /// The buckets of each power of two, up to the largest that occurred.
     blocks: Vec<Buckets>,
     n: u64,
     sum: u128,
@@ -95,8 +95,8 @@ impl Histogram {
         }
     }
 
-    /// Counts a sample for which there is no memory yet, or 32 bits are too few; the very first one is such. Apart,
-    /// because `record` is what an analysis does most.
+    /// Counts a sample for which there is no memory yet (the very first one is such), or that lies among counts of 64
+    /// bits. Apart, because `record` is what an analysis does most.
     #[cold]
     fn record_seldom(&mut self, value: u64) {
         if self.n == 0 {

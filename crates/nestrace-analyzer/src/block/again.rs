@@ -34,18 +34,15 @@ impl BlockLayer {
         event: &Event,
         above: &mut Above<'_>,
     ) -> Box<Request> {
-        let old = self.requests.remove(event.object);
-        let new = || Box::new(Request::new(device, Operation::of(event.op())));
-        let Some(old) = old else {
-            return new();
-        };
-        if !old.is_elsewhere(device, event) {
-            return old;
+        if let Some(old) = self.requests.remove(event.object) {
+            if !old.is_elsewhere(device, event) {
+                return old;
+            }
+            if old.awaits_end() {
+                self.completion_missed(&old, event.ts_ns, above);
+            }
         }
-        if old.awaits_end() {
-            self.completion_missed(&old, event.ts_ns, above);
-        }
-        new()
+        self.new_request(device, Operation::of(event.op()))
     }
 
     /// D of a request that is at the device already: either its R was lost, and it carries the same
@@ -72,7 +69,7 @@ impl BlockLayer {
             return old;
         }
         self.completion_missed(&old, event.ts_ns, above);
-        Box::new(Request::new(device, Operation::of(event.op())))
+        self.new_request(device, Operation::of(event.op()))
     }
 
     #[inline(never)]

@@ -114,7 +114,8 @@ impl Request {
 
     /// Makes one that has ended a new one, with the memory of its list.
     fn renew(&mut self, device: u16, operation: Operation) {
-        let others = mem::take(&mut self.others);
+        let mut others = mem::take(&mut self.others);
+        others.clear();
         *self = Self {
             others,
             ..Self::new(device, operation)
@@ -215,7 +216,8 @@ impl BlockLayer {
         self.requests.insert(event.object, request);
     }
 
-    fn new_request(&mut self, device: u16, operation: Operation) -> Box<Request> {
+    /// A request that nothing is known of yet.
+    pub(super) fn new_request(&mut self, device: u16, operation: Operation) -> Box<Request> {
         let Some(mut spare) = self.spare_requests.take() else {
             return Box::new(Request::new(device, operation));
         };

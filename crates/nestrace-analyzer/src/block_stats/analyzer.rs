@@ -110,7 +110,7 @@ impl BlockAnalyzer {
         self.push_all([event]);
     }
 
-    /// Takes events in their order: many at once cost less than each for itself.
+    /// Takes events in their order.
     pub fn push_all<'e>(&mut self, events: impl IntoIterator<Item = &'e Event>) {
         let mut events = events.into_iter();
         while let Some(event) = self.push_blocks(&mut events) {

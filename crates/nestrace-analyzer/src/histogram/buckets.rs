@@ -4,10 +4,9 @@ use super::BUCKETS;
 
 /// The buckets of one power of two. A sample touches one of them, wherever that is: they are half as large as the counts that
 /// they may come to hold, so that more of them lie in a processor's cache.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) enum Buckets {
     /// There was no sample.
-    #[default]
     Empty,
     Narrow(Box<[u32; BUCKETS]>),
     /// One of them passed what 32 bits hold.
@@ -15,7 +14,7 @@ pub(super) enum Buckets {
 }
 
 impl Buckets {
-    /// Counts a sample, if that needs no other memory; whether it does not.
+    /// Counts a sample, if there is memory for it and 32 bits are enough; whether it was counted.
     #[inline]
     pub(super) fn count(&mut self, bucket: usize) -> bool {
         if let Self::Narrow(counts) = self

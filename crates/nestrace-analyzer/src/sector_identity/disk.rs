@@ -121,6 +121,7 @@ impl Disk {
 
     /// The forming request that ends where something of this operation begins.
     fn ending_at(&mut self, end: u64, op: u32, addresses: &mut Addresses) -> Option<Request> {
+        // By reference: a copy of what it captures would be read before it is written.
         let is_it = &|request: &Request| request.extent.end() == end && request.extent.op == op;
         let starts = self.forming_ends.get(end)?;
         // Each place once, though many begin there: none of those may be the one.

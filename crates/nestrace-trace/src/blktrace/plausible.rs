@@ -31,24 +31,23 @@ pub(super) struct Plausible {
 
 /// Records of I/O in a row that pass at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passing {
+pub(super) struct Run {
     before_ns: u64,
     /// Where all are of one.
     cpu: Option<u32>,
 }
 
-impl Passing {
-    /// Whether the next one may pass.
+impl Run {
+    /// Whether a record may pass: its time is near the one before. Most do.
     #[inline(always)]
-    pub(super) fn may_pass(&self, trace: &Trace) -> bool {
+    pub(super) fn may_go_on_with(&self, trace: &Trace) -> bool {
         trace.notify().is_none()
             && self.cpu.is_none_or(|cpu| cpu == trace.cpu)
             && self.before_ns.abs_diff(trace.time_ns) <= ONE_CPU_NS
     }
 
-    /// It has passed.
     #[inline(always)]
-    pub(super) fn passed(&mut self, trace: &Trace) {
+    pub(super) fn go_on_with(&mut self, trace: &Trace) {
         self.before_ns = trace.time_ns;
     }
 }
@@ -89,35 +88,38 @@ impl Plausible {
         None
     }
 
-    /// Whether a record may pass at once: its time is near the one before. Most do.
+    /// Whether a record passes at once.
     #[inline]
     pub(super) fn passes(&mut self, trace: &Trace) -> bool {
         if trace.notify().is_some() {
             // Its time is the machine's own even in dumps, where no other is.
             return self.held.is_none();
         }
-        let near = |before_ns: u64| before_ns.abs_diff(trace.time_ns) <= ONE_CPU_NS;
-        let passes = (self.several_cpus || self.cpu == Some(trace.cpu))
-            && self.held.is_none()
-            && self.before_ns.is_some_and(near);
+        let passes = self.held.is_none() && self.run().is_some_and(|run| run.may_go_on_with(trace));
         if passes {
             self.before_ns = Some(trace.time_ns);
         }
         passes
     }
 
-    /// What is known of records that pass at once, where any can.
+    /// What records that pass at once follow, where any can.
     #[inline]
-    pub(super) fn passing(&self) -> Option<Passing> {
-        let before_ns = self.before_ns.filter(|_| !self.holds_any())?;
-        let cpu = self.cpu.filter(|_| !self.several_cpus);
-        Some(Passing { before_ns, cpu })
+    pub(super) fn begin_run(&self) -> Option<Run> {
+        self.run().filter(|_| !self.holds_any())
     }
 
-    /// They have passed.
+    /// All up to where it has gone have passed.
     #[inline]
-    pub(super) fn have_passed(&mut self, passing: Passing) {
-        self.before_ns = Some(passing.before_ns);
+    pub(super) fn end_run(&mut self, run: Run) {
+        self.before_ns = Some(run.before_ns);
+    }
+
+    #[inline]
+    fn run(&self) -> Option<Run> {
+        Some(Run {
+            before_ns: self.before_ns?,
+            cpu: self.cpu.filter(|_| !self.several_cpus),
+        })
     }
 
     /// Whether a record waits for others, or to be taken.
@@ -168,6 +170,25 @@ mod tests {
             }
         }
         passed
+    }
+
+    #[test]
+    fn a_second_processor_asks_for_a_second_look() {
+        let record = |cpu, time_ns| Trace {
+            cpu,
+            time_ns,
+            ..Trace::default()
+        };
+        let mut plausible = Plausible::default();
+        for next in [record(0, 1), record(0, 2)] {
+            plausible.push(Some((0, next)));
+        }
+        while plausible.take().is_some() {}
+        let run = plausible.begin_run().unwrap_or_else(|| unreachable!());
+        for (cpu, passes) in [(0, true), (1, false)] {
+            assert_eq!(run.may_go_on_with(&record(cpu, 3)), passes);
+            assert_eq!(plausible.passes(&record(cpu, 3)), passes);
+        }
     }
 
     #[test]

@@ -279,39 +279,57 @@ impl<R: Read> Iterator for Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Gives `take` the next records as long as they are of this machine's kind, have no payload, nothing about them asks
-    /// for a second look, and it takes them, which is what it answers. Nearly all are such: this is what a capture's length
-    /// is paid with. A record is not stored here; the compiler makes an event of its fields right away.
+    /// Gives `take` the next records as long as they are plain, which is to say of this machine's kind, without a payload,
+    /// and such that nothing about them asks for a second look, and as long as it takes them, which is what it answers. A
+    /// record is not stored here; the compiler makes an event of its fields right away.
     #[inline(always)]
     pub(super) fn take_plain(&mut self, mut take: impl FnMut(&Trace) -> bool) {
         if self.source.format != Format::NATIVE {
             return;
         }
-        let Some(mut passing) = self.plausible.passing() else {
+        let Some(mut run) = self.plausible.begin_run() else {
             return;
         };
         let mut rest = self.source.rest();
         let mut taken = 0_usize;
-        while let Some((record, after)) = rest.split_first_chunk::<RECORD_BYTES>()
-            && Format::NATIVE.begins(record)
-            && Format::NATIVE.begins(after)
-        {
+        while let Some((record, after)) = plain_record(rest) {
             let mut trace = Trace::default();
             let is_plain = trace::parse_native(&mut trace, record) == 0;
-            if !is_plain || !passing.may_pass(&trace) || !take(&trace) {
+            if !is_plain || !run.may_go_on_with(&trace) || !take(&trace) {
                 break;
             }
-            passing.passed(&trace);
+            run.go_on_with(&trace);
             taken = taken.saturating_add(RECORD_BYTES);
             rest = after;
         }
-        self.plausible.have_passed(passing);
+        self.plausible.end_run(run);
         self.source.advance(taken);
     }
 
     /// Puts the next record into the place of another, whose memory it uses again; whether there was one.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn read_into(&mut self, trace: &mut Trace) -> bool {
+        self.read_plain(trace) || self.read_other(trace)
+    }
+
+    /// The next record, if it is plain. Where processors take turns, most are read here.
+    #[inline(always)]
+    fn read_plain(&mut self, trace: &mut Trace) -> bool {
+        if self.source.format != Format::NATIVE || self.plausible.holds_any() {
+            return false;
+        }
+        let Some((record, _)) = plain_record(self.source.rest()) else {
+            return false;
+        };
+        let is_plain = trace::parse_native(trace, record) == 0 && self.plausible.passes(trace);
+        if is_plain {
+            self.source.advance(RECORD_BYTES);
+        }
+        is_plain
+    }
+
+    #[inline(never)]
+    fn read_other(&mut self, trace: &mut Trace) -> bool {
         if self.read_undamaged(trace) {
             return true;
         }
@@ -381,6 +399,14 @@ impl<R: Read> Reader<R> {
             }
         }
     }
+}
+
+/// A record of this machine's kind that another one follows at once, if it has no payload; and what follows.
+#[inline(always)]
+fn plain_record(bytes: &[u8]) -> Option<(&[u8; RECORD_BYTES], &[u8])> {
+    let (record, after) = bytes.split_first_chunk()?;
+    let is_between = Format::NATIVE.begins(record) && Format::NATIVE.begins(after);
+    is_between.then_some((record, after))
 }
 
 /// The format of the first record, or, if its first bytes are damaged, of the first one that is followed by

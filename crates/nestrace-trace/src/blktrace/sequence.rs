@@ -76,6 +76,9 @@ impl Sequences {
     /// same file was counted: nearly always this one is, too.
     #[inline]
     pub(super) fn take(&mut self, trace: &Trace, place: &mut usize) -> bool {
+        if self.take_next(trace, *place) {
+            return false;
+        }
         let of = (trace.device, trace.cpu);
         let is_elsewhere = |counter: &Counter| counter.of != of;
         if self.counters.get(*place).is_none_or(is_elsewhere) {
@@ -173,6 +176,9 @@ mod tests {
             (1, 1, 1),
             (1, 0, 2),
             (2, 0, 2),
+            // The number after that, but of another device and processor, whose second one is missing.
+            (1, 1, 3),
+            (1, 1, 4),
         ] {
             let trace = Trace {
                 device,
@@ -180,8 +186,9 @@ mod tests {
                 sequence,
                 ..Trace::default()
             };
-            assert!(!sequences.take(&trace, &mut place));
+            let shows_loss = sequences.take(&trace, &mut place);
+            assert_eq!(shows_loss, (cpu, sequence) == (1, 4));
         }
-        assert_eq!(sequences.lost(), 0);
+        assert_eq!(sequences.lost(), 1);
     }
 }

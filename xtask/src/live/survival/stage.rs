@@ -49,9 +49,6 @@ pub struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// Boots the guest.
-    ///
-    /// It has one processor: it reads and writes for minutes, and of two that are translated in one thread an interrupt
-    /// is lost once in some million requests (`translation.rs` of the lab), after which nothing comes any more.
     pub fn boot(ctx: &'a LiveContext) -> anyhow::Result<Self> {
         Self::boot_as(ctx, "survival", |spec| spec)
     }
@@ -85,6 +82,8 @@ impl<'a> Stage<'a> {
         let name = ctx.guest_name(purpose);
         let spec = GuestSpec {
             disks,
+            // It writes for minutes. Of two processors that are translated in one thread an interrupt is lost once in
+            // some million requests (`translation.rs` of the lab), and then nothing comes any more.
             vcpus: 1,
             allow_reboot: true,
             ..ctx.guest_spec(&name)
