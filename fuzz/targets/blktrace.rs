@@ -6,8 +6,8 @@
 
 use std::io::Read;
 
-use nestrace_trace::blktrace::{Capture, Reader, Trace, Writer};
-use nestrace_trace::{Event, TimeOrdered};
+use nestrace_trace::blktrace::{Capture, Reader, Trace, Writer, event};
+use nestrace_trace::{Event, Source, TimeOrdered};
 
 /// Checks one input.
 pub fn check(input: &[u8]) {
@@ -26,6 +26,7 @@ fn any_bytes(input: &[u8]) {
         "more than there is"
     );
     assert_eq!(Some(&records), read(Portions(input)).as_ref());
+    same_events(input, &records);
     // Both halves as the files of two processors.
     let halves = input.split_at(input.len() / 2);
     let readers = [halves.0, halves.1]
@@ -37,6 +38,21 @@ fn any_bytes(input: &[u8]) {
     assert!(events.len() <= 2 * (input.len() / 24) + 2);
     assert!(outline.devices.len() <= 256 && outline.n_events <= events.len() as u64);
     assert!(capture.diagnostics().count() <= 2000);
+}
+
+/// A capture of one file, which takes most records in runs, gives the events of its records.
+fn same_events(input: &[u8], records: &[Trace]) {
+    let mut capture = Capture::new(Reader::new(input).into_iter().collect());
+    let is_of_blocks = |event: &Event| {
+        event
+            .kind()
+            .is_some_and(|kind| kind.source() == Source::Block)
+    };
+    let given: Vec<Event> = capture.by_ref().filter(is_of_blocks).collect();
+    if capture.outline().ignored == 0 {
+        let expected: Vec<Event> = records.iter().filter_map(event).collect();
+        assert_eq!(given, expected);
+    }
 }
 
 fn read(input: impl Read) -> Option<Vec<Trace>> {
