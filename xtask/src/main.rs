@@ -80,6 +80,8 @@ fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 fn run(chore: Chore) -> anyhow::Result<ExitCode> {
+    // Cases send it to what they start.
+    interrupt::heed_ctrl_c()?;
     interrupt::catch_signals()?;
     match chore {
         Chore::Demo(args) => demo::run(&args),

@@ -18,6 +18,21 @@ extern "C" fn note_signal(_signal: i32) {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
+/// Ends what ignores SIGINT, here and in programs that are started from here: a shell has whatever it starts in the background
+/// ignore it.
+///
+/// # Errors
+/// The kernel refused it.
+pub fn heed_ctrl_c() -> Result<(), nix::Error> {
+    heed(Signal::SIGINT)
+}
+
+fn heed(signal: Signal) -> Result<(), nix::Error> {
+    let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: it has no handler.
+    unsafe { sigaction(signal, &action) }.map(drop)
+}
+
 /// Catches SIGINT, SIGTERM and SIGHUP for the rest of the process; what its parent has it ignore stays ignored, as
 /// SIGHUP under nohup.
 ///
@@ -66,9 +81,21 @@ pub fn check() -> Result<(), Interrupted> {
 mod tests {
     use super::*;
 
+    // Signals that nothing else here uses.
+
+    #[test]
+    fn what_was_ignored_may_be_heeded() {
+        let ignored = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+        // SAFETY: it has no handler.
+        unsafe { sigaction(Signal::SIGURG, &ignored) }.unwrap();
+        heed(Signal::SIGURG).unwrap();
+        // SAFETY: as above.
+        let now = unsafe { sigaction(Signal::SIGURG, &ignored) }.unwrap();
+        assert!(matches!(now.handler(), SigHandler::SigDfl));
+    }
+
     #[test]
     fn what_was_ignored_stays_ignored() {
-        // Signals that nothing else here uses.
         for (signal, before, is_caught) in [
             (Signal::SIGUSR1, SigHandler::SigIgn, false),
             (Signal::SIGUSR2, SigHandler::SigDfl, true),
