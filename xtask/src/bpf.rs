@@ -39,7 +39,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/include/zlib.h", "zlib1g-dev"),
 ];
 const RUSTC: &str = "/usr/bin/rustc";
-const LLVM: &str = "/usr/lib/llvm-22";
+/// LLVM of the linker, which is that of the pinned rustc too.
+pub const LLVM: &str = "/usr/lib/llvm-22";
+/// Its number.
+pub const LLVM_MAJOR: u32 = 22;
 const LINKER_VERSION: &str = "0.13.0";
 
 /// Options.

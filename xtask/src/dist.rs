@@ -1,123 +1,57 @@
-//! `cargo xtask dist`: the static agent, ready to be copied into guests.
+//! `cargo xtask dist`: programs as they are handed out, in `target/dist`, each with its checksum.
+
+pub mod agent;
+mod profiled;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::Context;
 use sha2::{Digest, Sha256};
 
-use crate::cargo_build::{cargo, workspace};
+use crate::cargo_build::workspace;
 
-/// Named, or cargo would build proc-macros without shared libraries too, which cannot work.
+/// Named, so that flags for the program are not for build scripts and procedural macros as well, which they would break or
+/// slow down.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-const PROGRAM: &str = "nestrace-agent";
-/// What a guest gets besides the program.
-const BESIDE: [&str; 2] = ["nestrace-agent.service", "99-nestrace-agent.rules"];
-/// More than this is no "few MB" any more.
-const MAX_BYTES: usize = 8 << 20;
 
-/// Builds, checks and copies.
-pub fn run() -> anyhow::Result<ExitCode> {
-    let program = build()?;
-    let bytes = fs::read(&program).context("read the program")?;
-    check(&program, &bytes)?;
+/// Options of `dist`.
+#[derive(clap::Args)]
+pub struct DistArgs {
+    /// What to build
+    #[arg(value_enum, default_value_t = Program::Agent)]
+    program: Program,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Program {
+    /// nestrace-agent for guests: static, with its unit and its udev rule
+    Agent,
+    /// nestrace, compiled twice: the second time for what the first one has counted; a quarter of an hour
+    Nestrace,
+}
+
+/// Builds one.
+pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
     let folder = workspace().join("target/dist");
     fs::create_dir_all(&folder).context("create target/dist")?;
-    fs::copy(&program, folder.join(PROGRAM)).context("copy the program")?;
-    for name in BESIDE {
-        fs::copy(workspace().join("packaging").join(name), folder.join(name))
-            .with_context(|| format!("copy {name}"))?;
-    }
-    let digest = Sha256::digest(&bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<String>();
+    let made = match args.program {
+        Program::Agent => agent::make(&folder)?,
+        Program::Nestrace => profiled::make(&folder)?,
+    };
+    let bytes = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
+    let digest = Sha256::digest(&bytes);
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = made.file_name().unwrap_or_default().to_string_lossy();
     fs::write(
-        folder.join(format!("{PROGRAM}.sha256")),
-        format!("{digest}  {PROGRAM}\n"),
+        folder.join(format!("{name}.sha256")),
+        format!("{digest}  {name}\n"),
     )
     .context("write the checksum")?;
     println!(
-        "{}: static, {:.1} MB, sha256 {digest}",
-        folder.join(PROGRAM).display(),
+        "{}: {:.1} MB, sha256 {digest}",
+        made.display(),
         bytes.len() as f64 / 1e6
     );
     Ok(ExitCode::SUCCESS)
-}
-
-/// The agent as users get it: static, and optimised.
-pub fn build() -> anyhow::Result<PathBuf> {
-    let status = cargo()
-        .args(["build", "--release", "--target", TARGET])
-        .args(["--package", PROGRAM, "--bin", PROGRAM])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        .status()
-        .context("start cargo")?;
-    if !status.success() {
-        bail!("build {PROGRAM}");
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace().join("target"), PathBuf::from);
-    Ok(target.join(TARGET).join("release").join(PROGRAM))
-}
-
-/// It must need no loader, be small, and run.
-fn check(program: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let interpreter = needs_interpreter(bytes).context("read the program's ELF headers")?;
-    ensure!(!interpreter, "link {PROGRAM} without shared libraries");
-    ensure!(
-        bytes.len() <= MAX_BYTES,
-        "keep {PROGRAM} small: it has {} bytes",
-        bytes.len()
-    );
-    let status = Command::new(program)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-        .context("start the program")?;
-    ensure!(status.success(), "run {PROGRAM} --version");
-    Ok(())
-}
-
-/// Whether a 64-bit little-endian ELF file has a PT_INTERP header; `None` if it is none.
-pub fn needs_interpreter(elf: &[u8]) -> Option<bool> {
-    const PT_INTERP: u32 = 3;
-    if !elf.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let half = |at: usize| Some(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?));
-    let offset = u64::from_le_bytes(elf.get(32..40)?.try_into().ok()?);
-    let (size, count) = (usize::from(half(54)?), usize::from(half(56)?));
-    let headers = elf.get(usize::try_from(offset).ok()?..)?;
-    let mut types = headers.chunks(size.max(4)).take(count).map(|header| {
-        let bytes = header.get(..4)?.try_into().ok()?;
-        Some(u32::from_le_bytes(bytes))
-    });
-    Some(types.any(|kind| kind == Some(PT_INTERP)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_with_a_loader_is_told_from_one_without() {
-        // The tests themselves are linked against the C library.
-        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(needs_interpreter(&own), Some(true));
-        let mut without = own.clone();
-        let at = usize::try_from(u64::from_le_bytes(own[32..40].try_into().unwrap())).unwrap();
-        let size = usize::from(u16::from_le_bytes(own[54..56].try_into().unwrap()));
-        let count = usize::from(u16::from_le_bytes(own[56..58].try_into().unwrap()));
-        for header in without[at..].chunks_mut(size).take(count) {
-            if header.starts_with(&[3, 0, 0, 0]) {
-                header[0] = 1;
-            }
-        }
-        assert_eq!(needs_interpreter(&without), Some(false));
-        assert_eq!(needs_interpreter(b"#!/bin/sh"), None);
-        assert_eq!(needs_interpreter(b"\x7fELF\x02\x01"), None);
-    }
 }

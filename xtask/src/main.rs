@@ -11,6 +11,7 @@ mod fixtures;
 mod folder_size;
 mod fuzz;
 mod live;
+mod long_capture;
 mod progress;
 mod recorder;
 mod test;
@@ -45,8 +46,8 @@ enum Chore {
     Bpf(bpf::BpfArgs),
     /// Compares the cost of recording with its peers
     Bench(bench::BenchArgs),
-    /// Builds the static agent for guests
-    Dist,
+    /// Builds programs as they are handed out
+    Dist(dist::DistArgs),
     /// Makes the recordings that hold the rules of findings to their cases
     Fixtures(fixtures::FixturesArgs),
     /// Makes captures of blktrace in a guest, with what btt says of them
@@ -90,7 +91,7 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Tidy => tidy::run(),
         Chore::Bpf(args) => bpf::run(&args),
         Chore::Bench(args) => bench::run(&args),
-        Chore::Dist => dist::run(),
+        Chore::Dist(args) => dist::run(&args),
         Chore::Fixtures(args) => fixtures::run(&args),
         Chore::Captures(args) => captures::run(&args),
     }

@@ -115,7 +115,7 @@ pub fn run(args: &AgentCostArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
     let agent = match &args.agent {
         Some(program) => program.clone(),
-        None => dist::build()?,
+        None => dist::agent::build()?,
     };
     println!("Machine: {}.", machine::describe());
     println!(

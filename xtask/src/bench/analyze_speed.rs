@@ -6,21 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
 use nestrace_lab::{interrupt, packages};
-use nestrace_trace::blktrace::{Reader, Trace, Writer};
 
 use super::watched::{self, Took};
 use super::{machine, processor};
 use crate::cargo_build::{self, Profile, workspace};
+use crate::long_capture::ShortCapture;
 use crate::progress::Progress;
 
-/// Rest between two repetitions.
-const REST_NS: u64 = 1_000_000;
+/// Base name of the capture that is repeated.
+pub const CAPTURE: &str = "fixtures/blktrace/ext4-mail-none-scsi/gt";
 /// A page that is larger does not open at once.
 const LARGEST_PAGE: u64 = 5_000_000;
 /// btt gives seconds with nine digits, and means of floating-point sums.
@@ -29,7 +28,7 @@ const ROUNDING_S: f64 = 2e-9;
 /// Options of `bench analyze`.
 #[derive(clap::Args)]
 pub struct AnalyzeSpeedArgs {
-    /// Base name of the capture that is repeated
+    /// Base name of another capture to repeat
     #[arg(long, value_name = "BASENAME")]
     capture: Option<PathBuf>,
     /// Lengths of the captures, in millions of records
@@ -54,10 +53,10 @@ pub fn run(args: &AnalyzeSpeedArgs) -> anyhow::Result<ExitCode> {
     };
     let basename = match &args.capture {
         Some(capture) => capture.clone(),
-        None => workspace().join("fixtures/blktrace/ext4-mail-none-scsi/gt"),
+        None => workspace().join(CAPTURE),
     };
     println!("Machine: {}.", machine::describe());
-    let original = Original::read(&basename)?;
+    let original = ShortCapture::read(&basename)?;
     print!("{HEAD}");
     for millions in &args.millions {
         interrupt::check()?;
@@ -65,7 +64,7 @@ pub fn run(args: &AnalyzeSpeedArgs) -> anyhow::Result<ExitCode> {
             .prefix("nestrace-bench-")
             .tempdir_in(&args.folder)
             .with_context(|| format!("make a folder in {}", args.folder.display()))?;
-        let records = original.write_repeated(folder.path(), millions * 1_000_000)?;
+        let records = original.write_repeated(folder.path(), NAME, millions * 1_000_000)?;
         progress.say(&format!("{records} records in {}", folder.path().display()));
         println!("{}", measure(&nestrace, folder.path(), records)?);
     }
@@ -199,58 +198,6 @@ fn ensure_equal(ours: &Parts, theirs: &Parts) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// A whole capture in memory, by processor.
-struct Original {
-    files: Vec<Vec<Trace>>,
-}
-
-impl Original {
-    fn read(basename: &Path) -> anyhow::Result<Self> {
-        let mut files = Vec::new();
-        for processor in 0.. {
-            let path = PathBuf::from(format!("{}.blktrace.{processor}", basename.display()));
-            let Ok(file) = File::open(&path) else { break };
-            let reader = Reader::new(file).with_context(|| format!("read {}", path.display()))?;
-            files.push(reader.collect());
-        }
-        ensure!(!files.is_empty(), "find {}.blktrace.0", basename.display());
-        Ok(Self { files })
-    }
-
-    fn actions(&self) -> impl Iterator<Item = &Trace> {
-        let all = self.files.iter().flatten();
-        all.filter(|trace| trace.notify().is_none())
-    }
-
-    /// Writes at least so many records; says how many.
-    fn write_repeated(&self, folder: &Path, n_records: u64) -> anyhow::Result<u64> {
-        let first_ns = self.actions().map(|trace| trace.time_ns).min().unwrap_or(0);
-        let last_ns = self.actions().map(|trace| trace.time_ns).max().unwrap_or(0);
-        let period_ns = last_ns - first_ns + REST_NS;
-        let repetitions = n_records.div_ceil(self.actions().count().max(1) as u64);
-        for (processor, traces) in self.files.iter().enumerate() {
-            let path = folder.join(format!("{NAME}.blktrace.{processor}"));
-            let file = File::create(&path).with_context(|| format!("make {}", path.display()))?;
-            let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, file));
-            for repetition in 0..repetitions {
-                for trace in traces {
-                    // Names are told once.
-                    if repetition > 0 && trace.notify().is_some() {
-                        continue;
-                    }
-                    let mut trace = trace.clone();
-                    trace.time_ns += repetition * period_ns;
-                    writer.write(&trace).context("write a capture")?;
-                }
-            }
-            let file = writer.into_inner().into_inner();
-            file.map_err(std::io::IntoInnerError::into_error)
-                .context("write a capture")?;
-        }
-        Ok(self.actions().count() as u64 * repetitions)
-    }
 }
 
 #[cfg(test)]

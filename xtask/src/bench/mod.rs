@@ -25,6 +25,7 @@ use clap::Subcommand;
 
 use load::Load;
 
+pub use analyze_speed::CAPTURE as MEASURED_CAPTURE;
 pub use smoke::SCENARIO;
 
 /// Options of `bench`.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 
 use crate::cargo_build::{cargo, executable, workspace};
-use crate::dist::needs_interpreter;
+use crate::dist::agent::needs_interpreter;
 
 /// Links programs statically. With flags for everything (`RUSTFLAGS`) cargo would compile all that they are
 /// made of once more; with this it takes that from the other builds.
