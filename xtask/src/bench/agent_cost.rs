@@ -95,6 +95,8 @@ struct Phase {
     us_per_read: f64,
     /// Reads that QEMU counted in all.
     reads: u64,
+    /// Time that the recorder's own process ran in the guest, by the guest's clock, µs for each of those reads.
+    own_us_per_read: f64,
     trace: Trace,
 }
 
@@ -208,9 +210,11 @@ fn measure(
         Contestant::Agent(backend, detail) => Some(drain(device, backend, detail)?),
     };
     let n_before = guest.disk_stats(DISK)?.reads;
+    let own_before_ns = own_time_ns(guest, contestant)?;
     let iops = as_fast_as_it_goes(guest, device, seconds)?;
     let us_per_read = paced(guest, device, seconds)?;
     let reads = guest.disk_stats(DISK)?.reads - n_before;
+    let own_ns = own_time_ns(guest, contestant)? - own_before_ns;
     let trace = match (contestant, drain) {
         (Contestant::Blktrace, _) => {
             let said = guest.run_ok(&end_blktrace(device), PATIENCE)?;
@@ -229,8 +233,27 @@ fn measure(
         iops,
         us_per_read,
         reads,
+        own_us_per_read: own_ns as f64 / 1e3 / reads as f64,
         trace,
     })
+}
+
+/// Time that the recorder's process has run in the guest, ns.
+fn own_time_ns(guest: &Guest, contestant: Contestant) -> anyhow::Result<u64> {
+    let program = match contestant {
+        Contestant::Nobody => return Ok(0),
+        Contestant::Blktrace => "blktrace",
+        Contestant::Agent(..) | Contestant::Bystander => "nestrace-agent",
+    };
+    let look = format!("cat /proc/$(pidof {program})/task/*/schedstat");
+    let said = guest.run_ok(&look, PATIENCE)?.stdout;
+    let of_threads = said.lines().map(|line| {
+        let time = line.split(' ').next().unwrap_or_default();
+        time.parse::<u64>()
+    });
+    let times = of_threads.collect::<Result<Vec<u64>, _>>();
+    let times = times.with_context(|| format!("read how long {program} ran: {said}"))?;
+    Ok(times.iter().sum())
 }
 
 fn fio(device: &str, seconds: u64, more: &str) -> String {
@@ -319,8 +342,8 @@ fn of_blktrace(said: &str) -> anyhow::Result<Trace> {
 fn table(results: &[Vec<Phase>; Contestant::ALL.len()], stack: &str) -> String {
     let mut text = format!(
         "\n### agent: 4 KiB random reads at depth 32 in a guest, {stack}, loop device over memory\n\n\
-         | records in the guest | guest IOPS | IOPS lost | QEMU's CPU µs per read, with pauses | added | events/read | lost | bytes/event |\n\
-         |---|---|---|---|---|---|---|---|\n"
+         | records in the guest | guest IOPS | IOPS lost | QEMU's CPU µs per read, with pauses | added | its own process | events/read | lost | bytes/event |\n\
+         |---|---|---|---|---|---|---|---|---|\n"
     );
     let [nobody, ..] = results;
     for (contestant, phases) in Contestant::ALL.into_iter().zip(results) {
@@ -333,6 +356,8 @@ fn table(results: &[Vec<Phase>; Contestant::ALL.len()], stack: &str) -> String {
         let (Some(iops), Some(cpu), Some(lost), Some(added)) = (iops, cpu, lost, added) else {
             continue;
         };
+        let own = Spread::of(phases.iter().map(|phase| phase.own_us_per_read));
+        let own = own.map_or(0.0, |own| own.median);
         let name = contestant.name();
         let (iops, cpu) = (iops.median / 1e3, cpu.median);
         let lost_and_added = format!(
@@ -346,8 +371,8 @@ fn table(results: &[Vec<Phase>; Contestant::ALL.len()], stack: &str) -> String {
         );
         if !contestant.records() {
             let costs = match contestant {
-                Contestant::Nobody => format!("| {cpu:.1} |"),
-                _ => lost_and_added,
+                Contestant::Nobody => format!("| {cpu:.1} | |"),
+                _ => format!("{lost_and_added} | {own:.1}"),
             };
             text += &format!("| {name} | {iops:.2} k | {costs} | | | |\n");
             continue;
@@ -355,7 +380,7 @@ fn table(results: &[Vec<Phase>; Contestant::ALL.len()], stack: &str) -> String {
         let sum = |part: fn(&Phase) -> u64| phases.iter().map(part).sum::<u64>();
         let events = sum(|phase| phase.trace.events);
         text += &format!(
-            "| {name} | {iops:.2} k | {lost_and_added} | {:.1} | {} | {:.1} |\n",
+            "| {name} | {iops:.2} k | {lost_and_added} | {own:.1} | {:.1} | {} | {:.1} |\n",
             events as f64 / sum(|phase| phase.reads) as f64,
             sum(|phase| phase.trace.lost),
             sum(|phase| phase.trace.bytes) as f64 / events as f64,
