@@ -26,6 +26,7 @@ use clap::Subcommand;
 use load::Load;
 
 pub use analyze_speed::CAPTURE as MEASURED_CAPTURE;
+pub use record_cost::record_reads;
 pub use smoke::SCENARIO;
 
 /// Options of `bench`.

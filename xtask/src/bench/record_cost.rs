@@ -35,6 +35,23 @@ pub fn smoke(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Has a nestrace record reads in each level of detail, as fast as they come.
+///
+/// # Errors
+/// It does not run.
+pub fn record_reads(nestrace: &Path) -> anyhow::Result<()> {
+    contestant::install_peers(|line| eprintln!("xtask: {line}"))?;
+    let length = Length {
+        seconds: 3,
+        ramp_ms: RAMP_MS,
+    };
+    let device = LoadedDevice::create(Load::Memory)?;
+    for detail in [Contestant::Full, Contestant::Light] {
+        phase::run(detail, nestrace, &device, length, |_, _| Ok(()))?;
+    }
+    Ok(())
+}
+
 /// Measures and prints Markdown.
 pub fn run(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();

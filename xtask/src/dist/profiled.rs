@@ -1,19 +1,20 @@
-//! nestrace, laid out for what it does most (profile-guided optimisation): a first build counts what analysing the
-//! fixtures runs through, a second is compiled by these counts.
+//! nestrace, laid out for what it does most (profile-guided optimisation): a first build counts what recording a load and analysing
+//! the fixtures runs through, a second is compiled by these counts.
 //!
 //! The capture that `cargo xtask bench analyze` measures with is not among them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 use anyhow::{Context, ensure};
 use nestrace_lab::{interrupt, packages};
 
 use super::TARGET;
-use crate::bench::MEASURED_CAPTURE;
+use crate::bench::{self, MEASURED_CAPTURE};
 use crate::bpf::{LLVM, LLVM_MAJOR};
 use crate::cargo_build::{self, cargo, workspace};
+use crate::live;
 use crate::long_capture::ShortCapture;
 
 const PROGRAM: &str = "nestrace";
@@ -27,15 +28,24 @@ const LONG_RECORDS: u64 = 500_000;
 
 /// Builds it, and puts it into `folder`.
 pub fn make(folder: &Path) -> anyhow::Result<PathBuf> {
+    live::require_root()?;
     let profdata = profdata_tool()?;
-    let counts = tempfile::tempdir().context("make a folder for the counts")?;
-    let counting = build(&format!("-Cprofile-generate={}", counts.path().display()))?;
+    // At one place, or every run would compile everything anew.
+    let counts = workspace().join("target/profile");
+    let counting = build(&format!("-Cprofile-generate={}", counts.display()))?;
+    // Those of another time are of another program.
+    match fs::remove_dir_all(&counts) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).context("remove counts of before");
+        }
+        _ => {}
+    }
     train(&counting)?;
     let profile = workspace().join("target/nestrace.profdata");
     let status = Command::new(profdata)
         .args(["merge", "-o"])
         .arg(&profile)
-        .arg(counts.path())
+        .arg(&counts)
         .status()
         .context("start llvm-profdata")?;
     ensure!(status.success(), "put the counts together");
@@ -80,9 +90,10 @@ fn build(flags: &str) -> anyhow::Result<PathBuf> {
     cargo_build::executable(command, PROGRAM)
 }
 
-/// Has it analyse everything in every form. Captures that are long enough to be like others are made longer, so that their
+/// Has it record, and analyse everything in every form: what does not run here counts as seldom run, and is compiled for size. Captures that are long enough to be like others are made longer, so that their
 /// records count for more than what a start and an end take.
 fn train(program: &Path) -> anyhow::Result<()> {
+    bench::record_reads(program)?;
     for capture in captures(&workspace().join(CAPTURES))? {
         let short = ShortCapture::read(&capture)?;
         let folder = tempfile::tempdir().context("make a folder for a long capture")?;
@@ -158,7 +169,7 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(look)?;
     let paths = entries.map(|entry| Ok(entry?.path()));
     let mut paths = paths
-        .collect::<std::io::Result<Vec<PathBuf>>>()
+        .collect::<io::Result<Vec<PathBuf>>>()
         .with_context(look)?;
     paths.sort();
     Ok(paths)
