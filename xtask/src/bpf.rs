@@ -39,9 +39,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/usr/include/zlib.h", "zlib1g-dev"),
 ];
 const RUSTC: &str = "/usr/bin/rustc";
-/// LLVM of the linker, which is that of the pinned rustc too.
-pub const LLVM: &str = "/usr/lib/llvm-22";
-/// Its number.
+/// LLVM of the linker.
+const LLVM: &str = "/usr/lib/llvm-22";
+/// The number of that LLVM.
 pub const LLVM_MAJOR: u32 = 22;
 const LINKER_VERSION: &str = "0.13.0";
 
@@ -201,7 +201,8 @@ fn build(root: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(object.path()).context("read the stripped object")
 }
 
-fn llvm(program: &str) -> String {
+/// Where a program of that LLVM is, once it is installed.
+pub fn llvm(program: &str) -> String {
     format!("{LLVM}/bin/{program}")
 }
 

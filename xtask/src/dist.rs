@@ -27,7 +27,7 @@ pub struct DistArgs {
 enum Program {
     /// nestrace-agent for guests: static, with its unit and its udev rule
     Agent,
-    /// nestrace, compiled twice: the second time for what the first one has counted; as root, a quarter of an hour
+    /// nestrace, compiled by what a first build counts in use; needs root, and a quarter of an hour; installs fio and llvm
     Nestrace,
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use nestrace_lab::interrupt;
+use nestrace_lab::external_tool::find_program;
+use nestrace_lab::{interrupt, packages};
 
 use super::contestant::{self, Contestant};
 use super::figures::Figures;
@@ -40,7 +41,9 @@ pub fn smoke(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// It does not run.
 pub fn record_reads(nestrace: &Path) -> anyhow::Result<()> {
-    contestant::install_peers(|line| eprintln!("xtask: {line}"))?;
+    if find_program("fio").is_none() {
+        packages::install_named(vec!["fio".to_owned()], |line| eprintln!("xtask: {line}"))?;
+    }
     let length = Length {
         seconds: 3,
         ramp_ms: RAMP_MS,

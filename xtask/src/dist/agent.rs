@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
 use super::TARGET;
-use crate::cargo_build::{cargo, workspace};
+use crate::cargo_build::{self, cargo, workspace};
 
 const PROGRAM: &str = "nestrace-agent";
 /// What a guest gets besides the program.
@@ -31,19 +31,13 @@ pub fn make(folder: &Path) -> anyhow::Result<PathBuf> {
 
 /// The agent as users get it: static, and optimised.
 pub fn build() -> anyhow::Result<PathBuf> {
-    let status = cargo()
+    let mut command = cargo();
+    command
         .args(["build", "--release", "--target", TARGET])
         .args(["--package", PROGRAM, "--bin", PROGRAM])
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-        .status()
-        .context("start cargo")?;
-    if !status.success() {
-        bail!("build {PROGRAM}");
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace().join("target"), PathBuf::from);
-    Ok(target.join(TARGET).join("release").join(PROGRAM))
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    cargo_build::executable(command, PROGRAM)
 }
 
 /// It must need no loader, be small, and run.

@@ -3,6 +3,8 @@
 //!
 //! The capture that `cargo xtask bench analyze` measures with is not among them.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
@@ -12,7 +14,7 @@ use nestrace_lab::{interrupt, packages};
 
 use super::TARGET;
 use crate::bench::{self, MEASURED_CAPTURE};
-use crate::bpf::{LLVM, LLVM_MAJOR};
+use crate::bpf::{self, LLVM_MAJOR};
 use crate::cargo_build::{self, cargo, workspace};
 use crate::live;
 use crate::long_capture::ShortCapture;
@@ -30,17 +32,11 @@ const LONG_RECORDS: u64 = 500_000;
 pub fn make(folder: &Path) -> anyhow::Result<PathBuf> {
     live::require_root()?;
     let profdata = profdata_tool()?;
-    // At one place, or every run would compile everything anew.
+    // At one place, or the build that counts would be made anew every time.
     let counts = workspace().join("target/profile");
-    let counting = build(&format!("-Cprofile-generate={}", counts.display()))?;
-    // Those of another time are of another program.
-    match fs::remove_dir_all(&counts) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).context("remove counts of before");
-        }
-        _ => {}
-    }
-    train(&counting)?;
+    let flags = format!("-Cprofile-generate={}", counts.display());
+    let counting = build(&flags).context("build the program that counts")?;
+    train(&counting, &counts)?;
     let profile = workspace().join("target/nestrace.profdata");
     let status = Command::new(profdata)
         .args(["merge", "-o"])
@@ -48,8 +44,18 @@ pub fn make(folder: &Path) -> anyhow::Result<PathBuf> {
         .arg(&counts)
         .status()
         .context("start llvm-profdata")?;
-    ensure!(status.success(), "put the counts together");
-    let built = build(&format!("-Cprofile-use={}", profile.display()))?;
+    ensure!(
+        status.success(),
+        "put the counts in {} together",
+        counts.display()
+    );
+    let flags = format!("-Cprofile-use={}", profile.display());
+    let built = build(&flags).context("build by what was counted")?;
+    let status = Command::new(&built)
+        .arg("--version")
+        .status()
+        .context("start the program")?;
+    ensure!(status.success(), "run {} --version", built.display());
     let made = folder.join(PROGRAM);
     fs::copy(&built, &made).context("copy the program")?;
     Ok(made)
@@ -57,14 +63,15 @@ pub fn make(folder: &Path) -> anyhow::Result<PathBuf> {
 
 /// The program that reads what this rustc's programs count; its format changes with LLVM.
 fn profdata_tool() -> anyhow::Result<PathBuf> {
-    let said = Command::new("rustc").arg("-vV").output();
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let said = Command::new(rustc).arg("-vV").output();
     let said = said.context("ask rustc for its LLVM")?.stdout;
     let major = llvm_major(&String::from_utf8_lossy(&said)).context("find rustc's LLVM")?;
     ensure!(
         major == LLVM_MAJOR,
-        "build {PROGRAM} by a profile: rustc has LLVM {major}, and what reads its profiles is of LLVM {LLVM_MAJOR}"
+        "build {PROGRAM} by a profile: rustc has LLVM {major}; use one that has {LLVM_MAJOR}, whose profiles can be read"
     );
-    let tool = Path::new(LLVM).join("bin/llvm-profdata");
+    let tool = PathBuf::from(bpf::llvm("llvm-profdata"));
     if !tool.exists() {
         let package = format!("llvm-{LLVM_MAJOR}");
         packages::install_named(vec![package], |line| eprintln!("xtask: {line}"))?;
@@ -84,16 +91,27 @@ fn build(flags: &str) -> anyhow::Result<PathBuf> {
     command
         .args(["build", "--release", "--target", TARGET])
         .args(["--package", PROGRAM])
-        .env("RUSTFLAGS", flags)
+        // Unlike RUSTFLAGS it may have spaces, and nothing takes its place.
+        .env("CARGO_ENCODED_RUSTFLAGS", flags)
         // Names stay, for backtraces and perf.
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     cargo_build::executable(command, PROGRAM)
 }
 
-/// Has it record, and analyse everything in every form: what does not run here counts as seldom run, and is compiled for size. Captures that are long enough to be like others are made longer, so that their
-/// records count for more than what a start and an end take.
-fn train(program: &Path) -> anyhow::Result<()> {
+/// Has it record a load and analyse the fixtures; its counts go to `counts`. What does not run here counts as seldom run and
+/// is compiled for size. (Reports and exports are not among it, and take no longer than without a profile.)
+///
+/// Captures that are long enough to be like others are made longer, so that their records count for more than what a start
+/// and an end take.
+fn train(program: &Path, counts: &Path) -> anyhow::Result<()> {
+    empty(counts).with_context(|| format!("empty {}", counts.display()))?;
     bench::record_reads(program)?;
+    let n_files = entries(counts)?.len();
+    ensure!(
+        n_files > 0,
+        "find what the recorder counted in {}",
+        counts.display()
+    );
     for capture in captures(&workspace().join(CAPTURES))? {
         let short = ShortCapture::read(&capture)?;
         let folder = tempfile::tempdir().context("make a folder for a long capture")?;
@@ -110,6 +128,16 @@ fn train(program: &Path) -> anyhow::Result<()> {
         in_each_form(program, &bundle, &["text", "json"])?;
     }
     Ok(())
+}
+
+/// Counts of another time are of another program. The recorder writes its own when it has given up root's rights.
+fn empty(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::create_dir(folder)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o777))
 }
 
 fn in_each_form(program: &Path, input: &Path, formats: &[&str]) -> anyhow::Result<()> {
