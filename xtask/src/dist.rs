@@ -4,9 +4,10 @@ pub mod agent;
 mod profiled;
 
 use std::fs;
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::cargo_build::workspace;
@@ -35,14 +36,18 @@ enum Program {
 pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
     let folder = workspace().join("target/dist");
     fs::create_dir_all(&folder).context("create target/dist")?;
-    let made = match args.program {
+    let built = match args.program {
         Program::Agent => agent::make(&folder)?,
-        Program::Nestrace => profiled::make(&folder)?,
+        Program::Nestrace => profiled::make()?,
     };
+    check_that_it_runs(&built)?;
+    let name = built.file_name().unwrap_or_default();
+    let made = folder.join(name);
+    fs::copy(&built, &made).context("copy the program")?;
     let bytes = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
     let digest = Sha256::digest(&bytes);
     let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = made.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.to_string_lossy();
     fs::write(
         folder.join(format!("{name}.sha256")),
         format!("{digest}  {name}\n"),
@@ -54,4 +59,14 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
         bytes.len() as f64 / 1e6
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn check_that_it_runs(program: &Path) -> anyhow::Result<()> {
+    let status = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("start {}", program.display()))?;
+    ensure!(status.success(), "run {} --version", program.display());
+    Ok(())
 }

@@ -33,6 +33,9 @@ const BPFTRACE_PAGES: &str = "4096";
 /// Mounts tracefs where perf and bpftrace look for it, for this process alone.
 const WITH_TRACEFS: &str = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\"";
 
+/// The program that makes the load, and its package.
+pub const FIO: (&str, &str) = ("fio", "fio");
+
 /// One way to record the block layer, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -76,12 +79,13 @@ impl Contestant {
 
 /// Installs what a peer needs and is missing.
 pub fn install_peers(progress: impl Fn(&str)) -> anyhow::Result<()> {
-    let peers = [
-        ("fio", "fio"),
-        ("perf", "linux-perf"),
-        ("bpftrace", "bpftrace"),
-    ];
-    let missing: Vec<String> = peers
+    let peers = [FIO, ("perf", "linux-perf"), ("bpftrace", "bpftrace")];
+    install_missing(&peers, progress)
+}
+
+/// Installs the package of each (program, package) whose program this machine lacks.
+pub fn install_missing(programs: &[(&str, &str)], progress: impl Fn(&str)) -> anyhow::Result<()> {
+    let missing: Vec<String> = programs
         .iter()
         .filter(|(program, _)| find_program(program).is_none())
         .map(|(_, package)| (*package).to_owned())

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::find_program;
-use nestrace_lab::{interrupt, packages};
+use nestrace_lab::interrupt;
 
-use super::contestant::{self, Contestant};
+use super::contestant::{self, Contestant, FIO, install_missing};
 use super::figures::Figures;
 use super::guest_cost;
 use super::load::{Load, LoadedDevice};
@@ -41,9 +40,7 @@ pub fn smoke(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// It does not run.
 pub fn record_reads(nestrace: &Path) -> anyhow::Result<()> {
-    if find_program("fio").is_none() {
-        packages::install_named(vec!["fio".to_owned()], |line| eprintln!("xtask: {line}"))?;
-    }
+    install_missing(&[FIO], |line| eprintln!("xtask: {line}"))?;
     let length = Length {
         seconds: 3,
         ramp_ms: RAMP_MS,
