@@ -70,8 +70,12 @@ fn is_here(program: &str) -> bool {
 /// Packages whose program is not on this machine, of all that guests, file systems and tests need.
 #[must_use]
 pub fn missing() -> Vec<String> {
+    missing_of(&all_needed(), is_here)
+}
+
+fn all_needed() -> Vec<(&'static str, &'static str)> {
     let all = FILE_SYSTEMS.map(|(name, ..)| name);
-    missing_of(&[needed(&all, true), TEST.to_vec()].concat(), is_here)
+    [needed(&all, true), TEST.to_vec()].concat()
 }
 
 /// The same of what these file systems need, and, if guests are booted, these.
@@ -128,7 +132,18 @@ pub fn install_line(packages: &[String]) -> String {
 /// # Errors
 /// [`PackagesError::Missing`] for an ordinary user or a machine without apt, else apt's failure.
 pub fn install(progress: impl Fn(&str)) -> Result<(), PackagesError> {
-    let packages = missing();
+    install_programs(&all_needed(), progress)
+}
+
+/// The same for programs that the caller names, each with its package.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_programs(
+    programs: &[(&str, &str)],
+    progress: impl Fn(&str),
+) -> Result<(), PackagesError> {
+    let packages = missing_of(programs, is_here);
     if packages.is_empty() {
         return Ok(());
     }

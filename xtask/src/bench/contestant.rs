@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use nestrace_lab::external_tool::{find_program, last_lines};
+use nestrace_lab::external_tool::last_lines;
 use nestrace_lab::{interrupt, packages};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -80,19 +80,7 @@ impl Contestant {
 /// Installs what a peer needs and is missing.
 pub fn install_peers(progress: impl Fn(&str)) -> anyhow::Result<()> {
     let peers = [FIO, ("perf", "linux-perf"), ("bpftrace", "bpftrace")];
-    install_missing(&peers, progress)
-}
-
-/// Installs the package of each (program, package) whose program this machine lacks.
-pub fn install_missing(programs: &[(&str, &str)], progress: impl Fn(&str)) -> anyhow::Result<()> {
-    let missing: Vec<String> = programs
-        .iter()
-        .filter(|(program, _)| find_program(program).is_none())
-        .map(|(_, package)| (*package).to_owned())
-        .collect();
-    if !missing.is_empty() {
-        packages::install_named(missing, progress)?;
-    }
+    packages::install_programs(&peers, progress)?;
     Ok(())
 }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use nestrace_lab::interrupt;
+use nestrace_lab::{interrupt, packages};
 
-use super::contestant::{self, Contestant, FIO, install_missing};
+use super::contestant::{self, Contestant, FIO};
 use super::figures::Figures;
 use super::guest_cost;
 use super::load::{Load, LoadedDevice};
@@ -40,7 +40,7 @@ pub fn smoke(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// It does not run.
 pub fn record_reads(nestrace: &Path) -> anyhow::Result<()> {
-    install_missing(&[FIO], |line| eprintln!("xtask: {line}"))?;
+    packages::install_programs(&[FIO], |line| eprintln!("xtask: {line}"))?;
     let length = Length {
         seconds: 3,
         ramp_ms: RAMP_MS,

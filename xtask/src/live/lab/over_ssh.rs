@@ -23,11 +23,8 @@ const CLIENT_PACKAGE: &str = "openssh-client";
 const HOST: &str = "own";
 
 pub fn run(case: &mut Case, ctx: &LiveContext) -> anyhow::Result<()> {
-    for (program, package) in [(SERVER, SERVER_PACKAGE), (CLIENT, CLIENT_PACKAGE)] {
-        if find_program(program).is_none() {
-            packages::install_named(vec![package.to_owned()], |line| ctx.progress.say(line))?;
-        }
-    }
+    let programs = [(SERVER, SERVER_PACKAGE), (CLIENT, CLIENT_PACKAGE)];
+    packages::install_programs(&programs, |line| ctx.progress.say(line))?;
     let folder = tempfile::tempdir().context("make a folder for the lab")?;
     let key = folder.path().join("key");
     let made = Tool::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]);

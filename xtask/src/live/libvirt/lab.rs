@@ -60,9 +60,7 @@ impl Drop for SharedFolder {
 
 /// Installs the guest agent's package.
 pub fn install_agent(progress: &Progress) -> anyhow::Result<()> {
-    if find_program(AGENT).is_none() {
-        packages::install_named(vec![AGENT_PACKAGE.to_owned()], |line| progress.say(line))?;
-    }
+    packages::install_programs(&[(AGENT, AGENT_PACKAGE)], |line| progress.say(line))?;
     Ok(())
 }
 
