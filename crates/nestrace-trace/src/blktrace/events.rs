@@ -52,6 +52,8 @@ const fn marks_of_half(shift: u32) -> [u32; 256] {
 
 /// Bits of the upper half of an action: operations on zones (Linux 6.19).
 const ZONES: u64 = 0x3f << 32;
+/// What a request has that was never given a place (`blk_rq_init()`).
+const NO_SECTOR: u64 = u64::MAX;
 
 /// The event that a record stands for; `None` for notifications and for what no event stands for
 /// (bounces, aborts and drivers' own data).
@@ -90,11 +92,20 @@ pub(super) fn put_event(trace: &Trace, event: &mut Event) -> bool {
         Kind::Complete => event.sub = error(trace.error),
         _ => {}
     }
-    event.offset = trace.sector.saturating_mul(512);
+    event.offset = place(trace.sector);
     event.bytes = u64::from(trace.bytes);
     event.flags = block_flags(trace);
     event.cgroup = trace.cgroup.unwrap_or(0);
     true
+}
+
+/// A sector in bytes. Before Linux 4.11 a request without a place has sector −1 in its records, since then 0.
+#[inline]
+const fn place(sector: u64) -> u64 {
+    match sector {
+        NO_SECTOR => 0,
+        sector => sector.saturating_mul(512),
+    }
 }
 
 /// The kind of an action that an event stands for.
@@ -127,6 +138,9 @@ fn block_flags(trace: &Trace) -> u32 {
         flags::OP_OTHER
     } else if has(category::DISCARD) {
         flags::OP_DISCARD
+    } else if flush && trace.sector == NO_SECTOR {
+        // Where it has no place, the device's flush request counts as a write.
+        flags::OP_FLUSH
     } else if write {
         flags::OP_WRITE
     } else if flush && trace.bytes == 0 {
@@ -246,6 +260,19 @@ mod tests {
             assert_eq!(event.flags, expected, "{categories:#x}");
             assert_eq!((event.offset, event.bytes), (4096, u64::from(bytes)));
         }
+    }
+
+    #[test]
+    fn a_flush_request_of_an_old_kernel_has_no_place() {
+        let mut trace = trace(
+            Action::Issue,
+            category::WRITE | category::SYNC | category::FLUSH,
+            0,
+        );
+        trace.sector = NO_SECTOR;
+        let event = event(&trace).unwrap();
+        assert_eq!(event.offset, 0);
+        assert_eq!(event.flags, flags::OP_FLUSH | flags::PREFLUSH | flags::SYNC);
     }
 
     #[test]

@@ -34,6 +34,9 @@ mod raw {
 
 /// Every event but those of drivers' own data.
 const ALL_ACTIONS: u16 = 0xffff;
+/// The last sector that is recorded. Left to the kernel it is the disk's last, and before Linux 4.11 the device's
+/// flush requests lie at sector −1 (`blk_rq_init()`, `act_log_check()`): none of them would be recorded.
+const EVERYWHERE: u64 = u64::MAX;
 
 /// Prepares a trace of a disk; gives the name of its folder in debugfs.
 pub fn setup(disk: &File, buffer_bytes: u32, n_buffers: u32) -> Result<String, Errno> {
@@ -41,6 +44,7 @@ pub fn setup(disk: &File, buffer_bytes: u32, n_buffers: u32) -> Result<String, E
         action_mask: ALL_ACTIONS,
         buffer_bytes,
         n_buffers,
+        end_lba: EVERYWHERE,
         ..Setup::default()
     };
     // SAFETY: the structure is the kernel's (its size is asserted above) and lives through the call.
