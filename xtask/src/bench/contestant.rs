@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use super::load::LoadedDevice;
 use super::machine;
 use super::trace_size::{self, TraceSize};
-use crate::cargo_build::workspace;
+use crate::cargo_build::{self, workspace};
 
 /// bpftrace compiles its script first; a busy machine gets more.
 const LIVE: Duration = Duration::from_secs(30);
@@ -32,6 +32,8 @@ const DRAIN: Duration = Duration::from_millis(300);
 const BPFTRACE_PAGES: &str = "4096";
 /// Mounts tracefs where perf and bpftrace look for it, for this process alone.
 const WITH_TRACEFS: &str = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\"";
+/// The same with debugfs.
+const WITH_DEBUGFS: &str = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug; exec \"$0\" \"$@\"";
 
 /// The program that makes the load, and its package.
 pub const FIO: (&str, &str) = ("fio", "fio");
@@ -50,16 +52,19 @@ pub enum Contestant {
     Perf,
     /// `benches/record/full.bt`.
     Bpftrace,
+    /// blktrace's records, which stay in the kernel.
+    UnreadBlktrace,
 }
 
 impl Contestant {
     /// Everyone, in the order of a round.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Untraced,
         Self::Full,
         Self::Light,
         Self::Perf,
         Self::Bpftrace,
+        Self::UnreadBlktrace,
     ];
 
     /// Those whose probes are BPF programs.
@@ -73,6 +78,7 @@ impl Contestant {
             Self::Light => "nestrace light",
             Self::Perf => "perf record -e 'block:*'",
             Self::Bpftrace => "bpftrace, same stamps",
+            Self::UnreadBlktrace => "blktrace, the kernel's part",
         }
     }
 }
@@ -97,9 +103,9 @@ pub struct Running {
 pub struct Recorded {
     /// Most resident memory, bytes.
     pub peak_resident_bytes: u64,
-    /// The trace.
+    /// The trace, where it left one.
     #[serde(flatten)]
-    pub trace: TraceSize,
+    pub trace: Option<TraceSize>,
 }
 
 impl Running {
@@ -122,11 +128,13 @@ impl Running {
             Contestant::Light => nestrace_command(nestrace, device, "light", &at("trace.nest")),
             Contestant::Perf => perf_command(folder.path())?,
             Contestant::Bpftrace => bpftrace_command(device.number()?, &at("trace.txt")),
+            Contestant::UnreadBlktrace => unread_blktrace_command(device)?,
         };
+        let stdout = File::create(at("stdout")).context("keep what it prints")?;
         let stderr = File::create(at("stderr")).context("keep its messages")?;
         let child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(stdout)
             .stderr(stderr)
             // Ctrl-C at a terminal reaches xtask alone, which stops everything in order.
             .process_group(0)
@@ -162,6 +170,7 @@ impl Running {
                 self.wait_for("live", || said("stderr", "live:"))?
             }
             Contestant::Bpftrace => self.wait_for("live", || said("trace.txt", "live"))?,
+            Contestant::UnreadBlktrace => self.wait_for("live", || said("stdout", "live"))?,
             Contestant::Perf => self.enable_perf()?,
         }
         Ok(())
@@ -212,10 +221,19 @@ impl Running {
         self.end()?;
         let at = |name: &str| self.folder.path().join(name);
         let trace = match self.contestant {
-            Contestant::Untraced => TraceSize::default(),
-            Contestant::Full | Contestant::Light => trace_size::of_bundle(&self.bundle())?,
-            Contestant::Perf => trace_size::of_perf_data(&at("perf.data"))?,
-            Contestant::Bpftrace => trace_size::of_bpftrace(&at("trace.txt"), &self.stderr())?,
+            Contestant::Untraced => None,
+            Contestant::Full | Contestant::Light => Some(trace_size::of_bundle(&self.bundle())?),
+            Contestant::Perf => Some(trace_size::of_perf_data(&at("perf.data"))?),
+            Contestant::Bpftrace => {
+                let said = self.stderr();
+                Some(trace_size::of_bpftrace(&at("trace.txt"), &said)?)
+            }
+            Contestant::UnreadBlktrace => {
+                let said = std::fs::read_to_string(at("stdout")).context("read what it said")?;
+                let whole = said.lines().any(|line| line == "lost 0");
+                ensure!(whole, "record without a loss: {said}{}", self.stderr());
+                None
+            }
         };
         look(&self.bundle())?;
         Ok(Recorded {
@@ -301,9 +319,22 @@ fn bpftrace_command(device: u32, output: &Path) -> Command {
     command
 }
 
+fn unread_blktrace_command(device: &LoadedDevice) -> anyhow::Result<Command> {
+    let mut build = cargo_build::cargo();
+    build.args(["build", "--quiet", "--example", "unread-blktrace"]);
+    let program = cargo_build::executable(build, "unread-blktrace")?;
+    let mut command = with_mount(WITH_DEBUGFS, &program);
+    command.arg(device.path());
+    Ok(command)
+}
+
 /// A program in a mount namespace of its own, in which tracefs is mounted.
 fn with_tracefs(program: &str) -> Command {
+    with_mount(WITH_TRACEFS, Path::new(program))
+}
+
+fn with_mount(script: &str, program: &Path) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", WITH_TRACEFS, program]);
+    command.args(["--mount", "sh", "-c", script]).arg(program);
     command
 }

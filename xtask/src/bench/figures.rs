@@ -46,7 +46,7 @@ pub struct Figures {
     pub cpu_added_us: Spread,
     /// Processor time of the recorder's process per I/O, microseconds.
     pub own_us: Spread,
-    /// What it left; `None` for nobody.
+    /// What it left; `None` for nobody and for who leaves nothing.
     pub trace: Option<TraceFigures>,
 }
 
@@ -103,17 +103,20 @@ impl Figures {
 impl TraceFigures {
     fn of<'a>(phases: impl Iterator<Item = &'a Phase>) -> Option<Self> {
         let recorded: Vec<_> = phases
-            .filter_map(|phase| Some((phase.seconds, phase.recorded?)))
+            .filter_map(|phase| {
+                let recorded = phase.recorded?;
+                Some((phase.seconds, recorded.peak_resident_bytes, recorded.trace?))
+            })
             .collect();
-        let traces = || recorded.iter().map(|(_, recorded)| recorded.trace);
-        let busiest = recorded.iter().filter_map(|(seconds, recorded)| {
-            Some(recorded.trace.busiest_cpu_events? as f64 / seconds)
-        });
+        let traces = || recorded.iter().map(|(_, _, trace)| trace);
+        let busiest = recorded
+            .iter()
+            .filter_map(|(seconds, _, trace)| Some(trace.busiest_cpu_events? as f64 / seconds));
         Some(Self {
             events_per_s: Spread::of(
                 recorded
                     .iter()
-                    .map(|(seconds, recorded)| recorded.trace.events as f64 / seconds),
+                    .map(|(seconds, _, trace)| trace.events as f64 / seconds),
             )?,
             busiest_cpu_per_s: busiest.max_by(f64::total_cmp),
             lost: traces().map(|trace| trace.lost).sum(),
@@ -123,7 +126,7 @@ impl TraceFigures {
             )?,
             peak_resident_bytes: recorded
                 .iter()
-                .map(|(_, recorded)| recorded.peak_resident_bytes)
+                .map(|(_, resident_bytes, _)| *resident_bytes)
                 .max()?,
         })
     }

@@ -116,6 +116,11 @@ impl LoadedDevice {
         self.device.name()
     }
 
+    /// Its file: `/dev/loop3`.
+    pub fn path(&self) -> PathBuf {
+        self.device.path()
+    }
+
     /// `MAJOR << 20 | MINOR`, as tracepoints have it.
     pub fn number(&self) -> anyhow::Result<u32> {
         let path = format!("/sys/block/{}/dev", self.name());
@@ -134,7 +139,7 @@ impl LoadedDevice {
     pub fn run_fio(&self, seconds: u32, ramp_ms: u32) -> anyhow::Result<FioResult> {
         let job = workspace().join(format!("benches/record/{}.fio", self.load));
         let report = self.folder.path().join("fio.json");
-        let device = self.device.path();
+        let device = self.path();
         Tool::new("fio")
             .env("DEVICE", &device.to_string_lossy())
             .env("SECONDS", &seconds.to_string())

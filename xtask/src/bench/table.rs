@@ -1,5 +1,6 @@
 //! Figures as the Markdown of `benches/RESULTS.md`.
 
+use super::contestant::Contestant;
 use super::figures::{Figures, Spread};
 use super::phase::ProbeCost;
 
@@ -17,9 +18,18 @@ pub fn markdown(figures: &[Figures]) -> String {
 fn row(figures: &Figures) -> String {
     let iops = format!("{:.1} k", figures.iops.median / 1e3);
     let name = figures.contestant.name();
-    let Some(trace) = &figures.trace else {
-        let (p99, cpu) = (figures.p99_us.median, figures.cpu_us.median);
+    let (p99, cpu) = (figures.p99_us.median, figures.cpu_us.median);
+    if figures.contestant == Contestant::Untraced {
         return format!("| {name} | {iops} | | {p99:.0} | {cpu:.2} | | | | | | |\n");
+    }
+    let cost = format!(
+        "| {name} | {iops} | {} | {p99:.0} | {cpu:.2} | {} | {:.2} |",
+        percent(figures.iops_lost),
+        micros(figures.cpu_added_us),
+        figures.own_us.median,
+    );
+    let Some(trace) = &figures.trace else {
+        return format!("{cost} | | | |\n");
     };
     let lost = match trace.lost {
         0 => "0".to_owned(),
@@ -29,12 +39,7 @@ fn row(figures: &Figures) -> String {
         }
     };
     format!(
-        "| {name} | {iops} | {} | {:.0} | {:.2} | {} | {:.2} | {} | {lost} | {:.1} | {:.0} MiB |\n",
-        percent(figures.iops_lost),
-        figures.p99_us.median,
-        figures.cpu_us.median,
-        micros(figures.cpu_added_us),
-        figures.own_us.median,
+        "{cost} {} | {lost} | {:.1} | {:.0} MiB |\n",
         rate(trace.events_per_s.median),
         trace.bytes_per_event.median,
         trace.peak_resident_bytes as f64 / f64::from(1 << 20),
