@@ -30,10 +30,9 @@ const STOP: Duration = Duration::from_secs(20);
 const DRAIN: Duration = Duration::from_millis(300);
 /// Pages of bpftrace's buffer for each processor: as much memory as a ring of nestrace.
 const BPFTRACE_PAGES: &str = "4096";
-/// Mounts tracefs where perf and bpftrace look for it, for this process alone.
-const WITH_TRACEFS: &str = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\"";
-/// The same with debugfs.
-const WITH_DEBUGFS: &str = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug; exec \"$0\" \"$@\"";
+/// Mounts the kernel's file system `$0` at `$1`, where programs look for it, for this process alone.
+const WITH_MOUNT: &str =
+    "mountpoint -q \"$1\" || mount -t \"$0\" \"$0\" \"$1\"; shift; exec \"$@\"";
 
 /// The program that makes the load, and its package.
 pub const FIO: (&str, &str) = ("fio", "fio");
@@ -323,18 +322,19 @@ fn unread_blktrace_command(device: &LoadedDevice) -> anyhow::Result<Command> {
     let mut build = cargo_build::cargo();
     build.args(["build", "--quiet", "--example", "unread-blktrace"]);
     let program = cargo_build::executable(build, "unread-blktrace")?;
-    let mut command = with_mount(WITH_DEBUGFS, &program);
+    let mut command = with_mount("debugfs", "/sys/kernel/debug", &program);
     command.arg(device.path());
     Ok(command)
 }
 
 /// A program in a mount namespace of its own, in which tracefs is mounted.
 fn with_tracefs(program: &str) -> Command {
-    with_mount(WITH_TRACEFS, Path::new(program))
+    with_mount("tracefs", "/sys/kernel/tracing", Path::new(program))
 }
 
-fn with_mount(script: &str, program: &Path) -> Command {
+fn with_mount(file_system: &str, place: &str, program: &Path) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script]).arg(program);
+    command.args(["--mount", "sh", "-c", WITH_MOUNT, file_system, place]);
+    command.arg(program);
     command
 }
