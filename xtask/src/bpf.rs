@@ -24,19 +24,15 @@ const SOURCES: &[&str] = &[
     "ebpf/.cargo/config.toml",
     "crates/nestrace-abi/src",
 ];
-/// A rustc with the BPF target's core library, and LLVM 22 for the linker: what shows that a package
-/// is there, and the package.
-const PACKAGES: &[(&str, &str)] = &[
-    (RUSTC, "rustc-web"),
-    (
-        "/usr/lib/rustlib/bpfel-unknown-none",
-        "libstd-rust-web-dev-bpf",
-    ),
-    ("/usr/lib/llvm-22/bin/llvm-objcopy", "llvm-22"),
-    ("/usr/lib/llvm-22/bin/llvm-config", "llvm-22-dev"),
-    ("/usr/lib/llvm-22/lib/libPolly.a", "libpolly-22-dev"),
-    ("/usr/include/zstd.h", "libzstd-dev"),
-    ("/usr/include/zlib.h", "zlib1g-dev"),
+/// Debian's: a rustc with the BPF target's core library, and LLVM 22 for the linker.
+const PACKAGES: [&str; 7] = [
+    "rustc-web",
+    "libstd-rust-web-dev-bpf",
+    "llvm-22",
+    "llvm-22-dev",
+    "libpolly-22-dev",
+    "libzstd-dev",
+    "zlib1g-dev",
 ];
 const RUSTC: &str = "/usr/bin/rustc";
 /// LLVM of the linker.
@@ -216,14 +212,7 @@ fn without_crate_hash(symbol: &str) -> Option<String> {
 
 /// Installs the BPF toolchain where it is missing.
 fn install_toolchain() -> anyhow::Result<()> {
-    let missing: Vec<String> = PACKAGES
-        .iter()
-        .filter(|(file, _)| !Path::new(file).exists())
-        .map(|(_, package)| (*package).to_owned())
-        .collect();
-    if !missing.is_empty() {
-        packages::install_named(missing, |message| eprintln!("xtask: {message}"))?;
-    }
+    packages::install_packages(&PACKAGES, |message| eprintln!("xtask: {message}"))?;
     if output("bpf-linker", &["--version"]).is_ok_and(|version| version.contains(LINKER_VERSION)) {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! The Debian packages that guests and host file systems need.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::external_tool::{Tool, ToolError, find_program};
@@ -150,6 +151,40 @@ pub fn install_programs(
     install_named(packages, progress)
 }
 
+/// The same for packages that dpkg has or has not, as libraries and what has no program of its own.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_packages(names: &[&str], progress: impl Fn(&str)) -> Result<(), PackagesError> {
+    let packages = not_installed(names, &dpkg_status(names));
+    if packages.is_empty() {
+        return Ok(());
+    }
+    install_named(packages, progress)
+}
+
+/// A line `name status` for each package that dpkg has heard of; nothing without dpkg.
+fn dpkg_status(names: &[&str]) -> String {
+    let output = Command::new("dpkg-query")
+        .args(["--show", "--showformat=${Package} ${db:Status-Status}\\n"])
+        .args(names)
+        .output();
+    // It fails where one is unknown, and yet tells of the others.
+    output.map_or_else(
+        |_| String::new(),
+        |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+    )
+}
+
+fn not_installed(names: &[&str], status: &str) -> Vec<String> {
+    let is_there = |name: &&str| {
+        let installed = format!("{name} installed");
+        status.lines().any(|line| line == installed)
+    };
+    let missing = names.iter().filter(|name| !is_there(name));
+    missing.map(|name| (*name).to_owned()).collect()
+}
+
 /// Installs packages by name when this is root.
 ///
 /// # Errors
@@ -249,6 +284,20 @@ mod tests {
         let jfs = packages(needed(&["jfs"], true));
         assert!(jfs.contains(&String::from("jfsutils")) && jfs.contains(&String::from("fio")));
         assert!(!jfs.contains(&String::from("reiserfsprogs")), "{jfs:?}");
+    }
+
+    #[test]
+    fn a_package_counts_once_dpkg_has_it_whole() {
+        let status = "llvm-22 installed\nlibz3-dev config-files\nzlib1g-dev half-installed\n";
+        let names = ["llvm-22", "llvm-22-dev", "libz3-dev", "zlib1g-dev"];
+        let missing = not_installed(&names, status);
+        assert_eq!(missing, ["llvm-22-dev", "libz3-dev", "zlib1g-dev"]);
+        // The real one, of which dpkg itself comes.
+        let real = dpkg_status(&["dpkg", "no-such-package"]);
+        assert_eq!(
+            not_installed(&["dpkg", "no-such-package"], &real),
+            ["no-such-package"]
+        );
     }
 
     #[test]

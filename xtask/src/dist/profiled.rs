@@ -63,12 +63,9 @@ fn profdata_tool() -> anyhow::Result<PathBuf> {
         major == LLVM_MAJOR,
         "build {PROGRAM} by a profile: rustc has LLVM {major}; use one that has {LLVM_MAJOR}, whose profiles can be read"
     );
-    let tool = PathBuf::from(bpf::llvm("llvm-profdata"));
-    if !tool.exists() {
-        let package = format!("llvm-{LLVM_MAJOR}");
-        packages::install_named(vec![package], |line| eprintln!("xtask: {line}"))?;
-    }
-    Ok(tool)
+    let package = format!("llvm-{LLVM_MAJOR}");
+    packages::install_packages(&[&package], |line| eprintln!("xtask: {line}"))?;
+    Ok(PathBuf::from(bpf::llvm("llvm-profdata")))
 }
 
 fn llvm_major(version: &str) -> Option<u32> {

@@ -14,7 +14,6 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-use nestrace_lab::packages;
 use serde_json::Value;
 
 use super::Scenario;
@@ -38,10 +37,7 @@ const CELLS: usize = 6;
 const FIGURES: usize = 2;
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    if browser::is_missing() {
-        let package = vec![browser::PACKAGE.to_owned()];
-        packages::install_named(package, |line| ctx.progress.say(line))?;
-    }
+    browser::install(&ctx.progress)?;
     let folder = tempfile::tempdir().context("make a folder for the lab")?;
     let program = programs(ctx, folder.path())?;
     let results = folder.path().join("results");

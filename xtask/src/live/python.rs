@@ -23,12 +23,7 @@ impl Python {
         // What was made elsewhere and moved works as long as it is called by the name of its python.
         cache_dir::entry(&cache_dir::root()?, &self.name(), |folder| {
             say(&format!("installing {}", self.0.join(" ")));
-            let has_venv = Command::new(PYTHON)
-                .args(["-c", "import ensurepip, venv"])
-                .output();
-            if !has_venv.is_ok_and(|output| output.status.success()) {
-                packages::install_named(vec![PACKAGE.to_owned()], &say)?;
-            }
+            packages::install_packages(&[PACKAGE], &say)?;
             Tool::new(PYTHON).args(["-m", "venv"]).arg(folder).run()?;
             let pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check"];
             let python = folder.join("bin/python");

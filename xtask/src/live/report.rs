@@ -6,7 +6,6 @@ pub(super) mod browser;
 use std::path::Path;
 
 use anyhow::Context;
-use nestrace_lab::packages;
 
 use super::Scenario;
 use super::agent::recording::of_a_mixed_load;
@@ -30,10 +29,7 @@ const PLOTS_OF_A_GUEST: usize = 12;
 const PLOTS_OF_A_DEVICE: usize = 8;
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    if browser::is_missing() {
-        let package = vec![browser::PACKAGE.to_owned()];
-        packages::install_named(package, |line| ctx.progress.say(line))?;
-    }
+    browser::install(&ctx.progress)?;
     if ctx.wants("report/guest") {
         report.case("report/guest", |case| of_a_guest(ctx, case))?;
     }

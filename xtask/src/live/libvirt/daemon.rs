@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nestrace_lab::child_process::ends_with_us;
-use nestrace_lab::external_tool::{Tool, find_program, last_lines};
+use nestrace_lab::external_tool::{Tool, last_lines};
 use nestrace_lab::{interrupt, packages};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -16,9 +16,6 @@ use tempfile::TempDir;
 use crate::progress::Progress;
 
 const SETUP: &str = include_str!("setup.sh");
-/// The driver that makes libvirtd able to run QEMU.
-const QEMU_DRIVER: &str =
-    "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so";
 /// Debian's packages of libvirt with QEMU.
 const PACKAGES: [&str; 4] = [
     "libvirt-daemon",
@@ -39,13 +36,7 @@ pub struct Libvirt {
 impl Libvirt {
     /// Installs what is missing, starts it and waits until it answers.
     pub fn start(progress: &Progress) -> anyhow::Result<Self> {
-        let has_all = ["libvirtd", "virtlogd", "virsh"]
-            .iter()
-            .all(|program| find_program(program).is_some());
-        if !has_all || !Path::new(QEMU_DRIVER).exists() {
-            let names = PACKAGES.map(str::to_owned).to_vec();
-            packages::install_named(names, |line| progress.say(line))?;
-        }
+        packages::install_packages(&PACKAGES, |line| progress.say(line))?;
         let folder = tempfile::Builder::new()
             .prefix("nestrace-libvirt-")
             .tempdir()

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::{find_program, last_lines};
+use nestrace_lab::external_tool::last_lines;
+use nestrace_lab::packages;
 
-/// The package that has it.
-pub const PACKAGE: &str = "chromium";
+use crate::progress::Progress;
+
 /// The page around the report, and what it looks at.
 const HARNESS: &str = include_str!("harness.js");
 /// Widths of the harness, a frame each.
@@ -26,9 +27,10 @@ pub struct Seen {
     pub wrong: Vec<String>,
 }
 
-/// Whether the machine has no chromium.
-pub fn is_missing() -> bool {
-    find_program("chromium").is_none()
+/// Makes sure that there is one.
+pub fn install(progress: &Progress) -> anyhow::Result<()> {
+    packages::install_programs(&[("chromium", "chromium")], |line| progress.say(line))?;
+    Ok(())
 }
 
 /// Opens a report by itself; what the browser complains of.
