@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::agent::{DISK_REPLACED, Look, merge_disks};
+use nestrace_record::agent::{DISK_REPLACED, Look, merge_disks, merge_mounts};
 use nestrace_record::clock;
 use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
 use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
@@ -242,7 +242,7 @@ impl<'b> Recording<'b> {
     }
 }
 
-/// Takes over what has changed in the guest. A disk that is gone stays: its events name it. Gives what is to be said.
+/// Takes over what has changed in the guest. A disk or mount that is gone stays: its events name it. Gives what is to be said.
 fn take_over(side: &mut GuestSide, hello: AgentHello) -> Vec<Notice> {
     let look = Look {
         // What the manifest says first is of the time before.
@@ -250,7 +250,7 @@ fn take_over(side: &mut GuestSide, hello: AgentHello) -> Vec<Notice> {
         now_ns: hello.mono_ns,
     };
     let replaced = merge_disks(&mut side.disks, hello.disks, look);
-    side.mounts = hello.mounts;
+    merge_mounts(&mut side.mounts, hello.mounts);
     side.clock_correction_ppm = hello.clock_correction_ppm;
     let notice = |message| Notice {
         mono_ns: hello.mono_ns,
@@ -304,31 +304,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_unplugged_stays_listed() {
+    fn what_is_gone_stays_listed() {
         let disk = |dev, size| GuestDisk {
             dev,
             size,
             ..GuestDisk::default()
         };
-        let says = |disks: &[GuestDisk], n_mounts| AgentHello {
+        let mount = |dev| GuestMount {
+            dev,
+            ..GuestMount::default()
+        };
+        let says = |disks: &[GuestDisk], devs: &[u32]| AgentHello {
             disks: disks.to_vec(),
-            mounts: vec![GuestMount::default(); n_mounts],
+            mounts: devs.iter().copied().map(mount).collect(),
             clock_correction_ppm: Some(20),
             ..AgentHello::default()
         };
         let mut side = GuestSide::default();
-        take_over(&mut side, says(&[disk(1, 10), disk(2, 20)], 3));
-        let told = take_over(&mut side, says(&[disk(3, 30), disk(1, 11)], 1));
+        take_over(&mut side, says(&[disk(1, 10), disk(2, 20)], &[1, 2]));
+        let told = take_over(&mut side, says(&[disk(3, 30), disk(1, 11)], &[1]));
         assert_eq!(told, [], "a resize is no other disk");
         let gone = GuestDisk {
             until_mono_ns: 1,
             ..disk(2, 20)
         };
         assert_eq!(side.disks, [disk(1, 10), gone, disk(3, 30)]);
-        assert_eq!(
-            (side.mounts.len(), side.clock_correction_ppm),
-            (1, Some(20))
-        );
+        assert_eq!(side.mounts, [mount(1), mount(2)]);
+        assert_eq!(side.clock_correction_ppm, Some(20));
     }
 
     #[test]

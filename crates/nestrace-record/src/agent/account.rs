@@ -5,6 +5,7 @@
 
 pub(super) mod bounds;
 mod disks;
+mod mounts;
 mod told;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
 
 pub use disks::{DISK_REPLACED, Look, merge_disks};
+pub use mounts::merge_mounts;
 use told::{Room, Told};
 
 /// Reboots, changes of backend and jumps of the clock in one recording; more look like an attack.
@@ -157,7 +159,7 @@ impl Account {
         };
         self.told_mono_ns = hello.mono_ns;
         let replaced = merge_disks(&mut side.disks, hello.disks.clone(), look);
-        side.mounts.clone_from(&hello.mounts);
+        merge_mounts(&mut side.mounts, hello.mounts.clone());
         side.backend_reason.clone_from(&hello.backend_reason);
         side.clock_correction_ppm = side.clock_correction_ppm.max(hello.clock_correction_ppm);
         self.has_grown = true;
