@@ -124,6 +124,8 @@ fn unit(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
         guest.run_ok(write, PATIENCE)?;
     }
     guest.unmount(&place)?;
+    // It has seen that too, and the mount is listed all the same.
+    thread::sleep(Duration::from_secs(2));
     let ended = recording.stop(Signal::SIGINT)?;
     stage.ended_well(case, &ended, "interrupted")?;
     look_at(case, &ended.bundle)?;
