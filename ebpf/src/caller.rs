@@ -5,11 +5,11 @@
 
 use aya_ebpf::{
     btf_maps::{HashMap, LruHashMap},
-    helpers::{bpf_get_current_pid_tgid, bpf_get_current_task},
+    helpers::bpf_get_current_pid_tgid,
     macros::btf_map,
 };
 
-use crate::{layout::*, ring};
+use crate::{layout::*, owner::Inode, ring};
 
 /// Device numbers of super blocks whose files are wanted.
 #[btf_map]
@@ -46,21 +46,10 @@ pub fn current() -> Option<u32> {
     ring::current_guest()
 }
 
-/// Whether calls on this `struct file` are wanted.
+/// Whether calls on a file with this inode are wanted.
 #[inline(always)]
-pub fn wants_file(file: u64) -> bool {
-    if !by_mount() {
-        return true;
-    }
-    if file == 0 || !has(&INODE_MODE) {
-        return false;
-    }
-    let mapping: u64 = copy_field(file, &FILE_MAPPING);
-    let inode: u64 = copy_field(mapping, &MAPPING_HOST);
-    if copy_field::<u16>(inode, &INODE_MODE) & TYPE_BITS != REGULAR {
-        return false;
-    }
-    wants_mount(copy_field(copy_field(inode, &INODE_SB), &SB_DEV))
+pub fn wants_file(inode: &Inode) -> bool {
+    !by_mount() || (inode.mode & TYPE_BITS == REGULAR && wants_mount(inode.dev))
 }
 
 /// Whether files of this super block are wanted.
@@ -76,9 +65,7 @@ pub fn is_compat() -> bool {
     if !by_mount() || !has(&TASK_STATUS) {
         return false;
     }
-    // SAFETY: no preconditions.
-    let task = unsafe { bpf_get_current_task() };
-    copy_field::<u32>(task, &TASK_STATUS) & COMPAT_CALL != 0
+    follow::<u32>(current_task(), &TASK_STATUS) & COMPAT_CALL != 0
 }
 
 /// The current thread's call was sent: its return is wanted.

@@ -11,14 +11,18 @@ mod uring;
 use aya_ebpf::{
     btf_maps::{Array, PerCpuArray},
     helpers::{
-        bpf_get_current_task, bpf_probe_read_user,
+        bpf_probe_read_user,
         generated::{bpf_probe_read_kernel as probe_read_kernel, bpf_probe_read_user as probe_read_user},
     },
     macros::btf_map,
 };
 use nestrace_abi::{Owner, Source};
 
-use crate::{layout::*, owner, ring};
+use crate::{
+    layout::*,
+    owner::{self, Inode},
+    ring,
+};
 
 #[inline(always)]
 pub fn copy_user<T: Copy + Default>(address: u64) -> Option<T> {
@@ -79,22 +83,39 @@ fn open_file(descriptor: u64) -> u64 {
     if !has(&TASK_FILES) || !has(&FILES_FDT) || !has(&FDT_FD) {
         return 0;
     }
-    // SAFETY: no preconditions.
-    let task = unsafe { bpf_get_current_task() };
-    let files: u64 = copy_field(task, &TASK_FILES);
-    let table: u64 = copy_field(files, &FILES_FDT);
-    if table == 0 || (descriptor as u32) >= copy_field::<u32>(table, &FDT_MAX) {
+    let files: *const u8 = follow(current_task(), &TASK_FILES);
+    if files.is_null() {
         return 0;
     }
-    let entries: u64 = copy_field(table, &FDT_FD);
+    let table: *const u8 = follow(files, &FILES_FDT);
+    if table.is_null() || (descriptor as u32) >= follow::<u32>(table, &FDT_MAX) {
+        return 0;
+    }
+    let entries: u64 = follow(table, &FDT_FD);
     copy(entries + u64::from(descriptor as u32) * 8)
 }
 
-/// Fills inode, device and open flags.
-#[inline(always)]
-fn describe_open_file(owner: &mut Owner, file: u64) {
-    if file != 0 {
-        owner::describe_file(owner, file);
-        owner.aux = copy_field(file, &FILE_FLAGS);
+/// An open file: its inode, and its address.
+struct OpenFile {
+    address: u64,
+    inode: Inode,
+}
+
+impl OpenFile {
+    /// The `struct file` at an address.
+    #[inline(always)]
+    fn at(address: u64) -> Self {
+        Self { address, inode: owner::inode_of(address) }
+    }
+
+    /// Inode, device and open flags.
+    #[inline(always)]
+    fn owner(&self) -> Owner {
+        let mut owner = Owner::default();
+        if self.address != 0 {
+            owner::describe_inode(&mut owner, &self.inode);
+            owner.aux = copy_field(self.address, &FILE_FLAGS);
+        }
+        owner
     }
 }

@@ -15,7 +15,7 @@ fn inode_record(kind: Kind, inode: u64) -> Option<(Record, Owner)> {
         return None;
     }
     let mut owner = Owner::default();
-    owner::describe_inode(&mut owner, inode);
+    owner::describe_inode(&mut owner, &owner::inode_at(inode));
     if !ring::wants_inode(owner.inode, owner.owner_dev) {
         return None;
     }

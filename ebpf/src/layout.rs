@@ -1,7 +1,10 @@
 //! Read-only globals that the collector fills before loading, and the few ways to read kernel memory.
 //! Nearly all `unsafe` of the probes is here.
 
-use aya_ebpf::{Global, helpers::bpf_probe_read_kernel};
+use aya_ebpf::{
+    Global,
+    helpers::{bpf_probe_read_kernel, generated::bpf_get_current_task_btf},
+};
 use nestrace_abi::layout::ABSENT;
 
 macro_rules! declare_globals {
@@ -46,9 +49,22 @@ pub fn has(field: &Global<u16>) -> bool {
 /// pointer loaded from one). A bad address reads as 0: the kernel handles the fault.
 #[inline(always)]
 pub fn follow<T: Copy>(base: *const u8, field: &Global<u16>) -> T {
+    load(base, field.load() as usize)
+}
+
+/// The same at an offset that is the same in every kernel, or within a field.
+#[inline(always)]
+pub fn load<T: Copy>(base: *const u8, offset: usize) -> T {
     // SAFETY: the verifier proves that `base` is a kernel structure and that the field at this
     // constant offset has this size; the load is an exception-handled one.
-    unsafe { core::ptr::read_volatile(base.add(field.load() as usize).cast::<T>()) }
+    unsafe { core::ptr::read_volatile(base.add(offset).cast::<T>()) }
+}
+
+/// The current thread, as a pointer that the verifier tracks.
+#[inline(always)]
+pub fn current_task() -> *const u8 {
+    // SAFETY: no preconditions.
+    unsafe { bpf_get_current_task_btf() }.cast()
 }
 
 /// Copies a value from an arbitrary kernel address; 0 if it cannot be read.
@@ -64,15 +80,18 @@ pub fn copy_field<T: Copy + Default>(base: u64, field: &Global<u16>) -> T {
     copy(base.wrapping_add(field.load() as u64))
 }
 
-/// 32 bytes of a structure at an arbitrary kernel address: several fields for one call of the helper, which costs more
+/// `N` words of a structure at an arbitrary kernel address: several fields for one call of the helper, which costs more
 /// than the bytes do.
-pub struct Window<'f> {
+pub struct Window<'f, const N: usize> {
     base: u64,
     from: &'f Global<u16>,
-    words: [u64; 4],
+    words: [u64; N],
 }
 
-impl<'f> Window<'f> {
+impl<'f, const N: usize> Window<'f, N>
+where
+    [u64; N]: Default,
+{
     /// What lies there from the field `from` on; zeroes if it cannot be read.
     #[inline(always)]
     pub fn copy(base: u64, from: &'f Global<u16>) -> Self {

@@ -61,19 +61,21 @@ fn iocb_of(bio: *const u8, end_io: u64) -> u64 {
 /// Fills file, place and origin from a kiocb.
 #[inline(always)]
 pub fn describe_iocb(owner: &mut Owner, iocb: u64) {
-    let block = Window::copy(iocb, &KIOCB_FILE);
+    // An aio_kiocb's `ki_res.obj` is the tenth word.
+    let block = Window::<10>::copy(iocb, &KIOCB_FILE);
     owner.iocb = iocb;
     owner.file_offset = block.field(&KIOCB_POS);
-    owner.origin = origin_of(iocb, block.field(&KIOCB_COMPLETE));
-    describe_file(owner, block.field(&KIOCB_FILE));
+    owner.origin = origin_of(&block, iocb);
+    describe_inode(owner, &inode_of(block.field(&KIOCB_FILE)));
 }
 
-/// What a kiocb with this `ki_complete` was made from: the user's iocb, the loop device's request, or (io_uring,
+/// What a kiocb was made from, by its `ki_complete`: the user's iocb, the loop device's request, or (io_uring,
 /// synchronous calls) the kiocb itself.
 #[inline(always)]
-fn origin_of(iocb: u64, complete: u64) -> u64 {
+fn origin_of(block: &Window<10>, iocb: u64) -> u64 {
+    let complete: u64 = block.field(&KIOCB_COMPLETE);
     if complete != 0 && complete == FN_AIO_COMPLETE.load() && has(&AIO_USER_IOCB) {
-        return copy_field(iocb, &AIO_USER_IOCB);
+        return block.field(&AIO_USER_IOCB);
     }
     if complete != 0 && complete == FN_LOOP_COMPLETE.load() && has(&LOOP_IOCB) && has(&RQ_SIZE) {
         // A loop_cmd is the driver's data right behind its request.
@@ -82,28 +84,51 @@ fn origin_of(iocb: u64, complete: u64) -> u64 {
     iocb
 }
 
-/// Fills inode and device from a `struct file`. The mapping's host, not `f_inode`: for a block device
-/// that is the device's own inode, for a file on overlayfs the real one.
+/// What is read of a `struct inode`; all 0 where there is none.
+#[derive(Clone, Copy, Default)]
+pub struct Inode {
+    pub address: u64,
+    pub number: u64,
+    /// Of its super block.
+    pub dev: u32,
+    /// `i_mode`.
+    pub mode: u16,
+}
+
+/// The inode at an address.
 #[inline(always)]
-pub fn describe_file(owner: &mut Owner, file: u64) {
-    if file == 0 {
-        return;
+pub fn inode_at(address: u64) -> Inode {
+    if address == 0 {
+        return Inode::default();
     }
-    let mapping: u64 = copy_field(file, &FILE_MAPPING);
-    if mapping != 0 {
-        describe_inode(owner, copy_field(mapping, &MAPPING_HOST));
+    let head = Window::<9>::copy(address, &INODE_MODE);
+    Inode {
+        address,
+        number: head.field(&INODE_INO),
+        dev: copy_field(head.field(&INODE_SB), &SB_DEV),
+        mode: head.field(&INODE_MODE),
     }
 }
 
-/// Fills inode number and device from a `struct inode`.
+/// The inode of a `struct file`. The mapping's host, not `f_inode`: for a block device that is the device's
+/// own inode, for a file on overlayfs the real one.
 #[inline(always)]
-pub fn describe_inode(owner: &mut Owner, inode: u64) {
-    if inode == 0 {
-        return;
+pub fn inode_of(file: u64) -> Inode {
+    if file == 0 {
+        return Inode::default();
     }
-    let head = Window::copy(inode, &INODE_SB);
-    owner.inode = head.field(&INODE_INO);
-    owner.owner_dev = copy_field(head.field(&INODE_SB), &SB_DEV);
+    let mapping: u64 = copy_field(file, &FILE_MAPPING);
+    if mapping == 0 {
+        return Inode::default();
+    }
+    inode_at(copy_field(mapping, &MAPPING_HOST))
+}
+
+/// Fills inode number and device.
+#[inline(always)]
+pub fn describe_inode(owner: &mut Owner, inode: &Inode) {
+    owner.inode = inode.number;
+    owner.owner_dev = inode.dev;
 }
 
 /// Fills the owner from the first page that the bio still has to carry: a clone shares its vector with the
@@ -135,7 +160,7 @@ fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 
     if mapping == 0 || mapping & MAPPING_FLAGS != 0 {
         return OWNER_NONE;
     }
-    describe_inode(owner, copy_field(mapping, &MAPPING_HOST));
+    describe_inode(owner, &inode_at(copy_field(mapping, &MAPPING_HOST)));
     let first: u64 = copy_field(head, &PAGE_INDEX);
     let further = page.wrapping_sub(head) / u64::from(PAGE_SIZEOF.load().max(1));
     owner.file_offset = ((first + further) << PAGE_SHIFT) + (within_vector & PAGE_MASK);

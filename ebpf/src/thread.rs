@@ -2,12 +2,12 @@
 
 use aya_ebpf::{
     btf_maps::{Array, LruHashMap},
-    helpers::{bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_smp_processor_id},
+    helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id},
     macros::btf_map,
 };
 use nestrace_abi::{Kind, Source};
 
-use crate::ring;
+use crate::{layout::*, ring};
 
 /// What was sent of a thread: recording, process and name, as one number.
 #[btf_map]
@@ -26,10 +26,10 @@ const MIX: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9];
 #[inline(always)]
 pub fn introduce() {
     let pid_tgid = bpf_get_current_pid_tgid();
-    let Ok(comm) = bpf_get_current_comm() else { return };
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = comm;
-    let head = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-    let tail = u64::from_le_bytes([i, j, k, l, m, n, o, p]);
+    // What follows its 0 is not part of the name, and not always 0.
+    let comm = TASK_COMM.load() as usize;
+    let head: u64 = load(current_task(), comm);
+    let tail: u64 = load(current_task(), comm + 8);
     let tid = pid_tgid as u32;
     let whose = (pid_tgid ^ u64::from(tid)) | u64::from(ring::recording());
     let sent = head.wrapping_mul(MIX[0]) ^ tail.wrapping_mul(MIX[1]) ^ whose;

@@ -94,6 +94,7 @@ macro_rules! fields {
             URING_RW_FLAGS = "io_rw.flags";
             URING_SYNC_FLAGS = "io_sync.flags";
             ITER_COUNT = "iov_iter.count";
+            TASK_COMM = "task_struct.comm";
             TASK_FILES = "task_struct.files";
             TASK_STATUS = "task_struct.thread_info.status";
             FILES_FDT = "files_struct.fdt";

@@ -128,7 +128,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     light("light_rq_issue", "block_rq_issue"),
     light("light_rq_complete", "block_rq_complete"),
     nested("light_rq_complete_nested", "block_rq_complete", At::Light),
-    file(
+    call(
         "sys_enter",
         "QEMU's system calls on its images are not seen: host file I/O folds into QEMU's own time.",
     ),
@@ -136,12 +136,12 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         // A program of its own, so that the loops over control blocks do not burden the verifier
         // with every other call.
         program: "sys_enter_io_submit",
-        ..file(
+        ..call(
             "sys_enter",
             "Native aio is not seen: what QEMU submits by io_submit has no begin.",
         )
     },
-    file(
+    call(
         "sys_exit",
         "The end of QEMU's system calls is not seen: host file I/O folds into QEMU's own time.",
     ),
@@ -343,6 +343,11 @@ const fn nested(program: &'static str, target: &'static str, at: At) -> ProbeRow
 
 const fn file(name: &'static str, cost: &'static str) -> ProbeRow {
     row(Source::File, How::RawTp, At::Both, name, cost)
+}
+
+/// A system call: every process's, so fields are read without a helper.
+const fn call(name: &'static str, cost: &'static str) -> ProbeRow {
+    row(Source::File, How::TpBtf, At::Both, name, cost)
 }
 
 const fn module_file(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {

@@ -245,7 +245,7 @@ fn obstacles() {
         "the kernel refuses BTF tracepoint programs",
     );
     assert!(
-        raw_only.attaches("sys_enter"),
+        raw_only.attaches("io_uring_complete"),
         "a lack of one layer must not stop the others"
     );
 }
@@ -264,13 +264,14 @@ fn what_is_enough() {
         ..split
     };
     assert_eq!(plan(&admin, &frozen("6.18"), FULL).obstacle(), None);
-    // Without raw tracepoints the block layer is still there.
-    let block_only = KernelFacts {
+    // Without raw tracepoints the block layer and calls are still there.
+    let btf_only = KernelFacts {
         raw_tracepoints: Some(false),
         ..admin
     };
-    let plan = plan(&block_only, &frozen("6.18"), FULL);
-    assert!(plan.attaches("block_rq_issue") && !plan.attaches("sys_enter"));
+    let plan = plan(&btf_only, &frozen("6.18"), FULL);
+    assert!(plan.attaches("block_rq_issue") && plan.attaches("sys_enter"));
+    assert!(!plan.attaches("io_uring_complete"));
     assert_eq!(plan.obstacle(), None);
 }
 

@@ -2,18 +2,18 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::{helpers::generated::bpf_loop, macros::raw_tracepoint, programs::RawTracePointContext};
-use nestrace_abi::{Kind, Owner, Source, flags::op};
+use aya_ebpf::{helpers::generated::bpf_loop, macros::btf_tracepoint, programs::BtfTracePointContext};
+use nestrace_abi::{Kind, Source, flags::op};
 
 use super::{
-    copy_user, describe_open_file, first_buffer, open_file,
+    OpenFile, copy_user, first_buffer, open_file,
     system_call::{nr, pt_regs},
     vector_bytes,
 };
 use crate::{caller, layout::*, ring, thread};
 
-#[raw_tracepoint(tracepoint = "sys_enter")]
-pub fn sys_enter_io_submit(ctx: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sys_enter")]
+pub fn sys_enter_io_submit(ctx: BtfTracePointContext) -> i32 {
     let nr: u64 = ctx.arg(1);
     if nr != nr::IO_SUBMIT || !ring::open() {
         return 0;
@@ -22,8 +22,8 @@ pub fn sys_enter_io_submit(ctx: RawTracePointContext) -> i32 {
     if caller::is_compat() {
         return 0;
     }
-    let regs: u64 = ctx.arg(0);
-    let count: u64 = copy(regs + pt_regs::SI);
+    let regs: *const u8 = ctx.arg(0);
+    let count: u64 = load(regs, pt_regs::SI);
     // By mount the control blocks are judged one by one, and the call itself is nobody's.
     if !caller::by_mount() {
         thread::introduce();
@@ -33,7 +33,7 @@ pub fn sys_enter_io_submit(ctx: RawTracePointContext) -> i32 {
         record.bytes = count;
         ring::send(record, Source::File);
     }
-    submit_control_blocks(copy(regs + pt_regs::DX), count, guest);
+    submit_control_blocks(load(regs, pt_regs::DX), count, guest);
     0
 }
 
@@ -99,15 +99,14 @@ extern "C" fn submit_one(index: u64, context: *mut c_void) -> i64 {
 #[inline(always)]
 fn submit_control_block(address: u64, block: &UserIocb, guest: u32) {
     let mut record = ring::stamp(Kind::AioSubmit);
-    let opened = open_file(u64::from(block.descriptor));
-    if !caller::wants_file(opened) {
+    let opened = OpenFile::at(open_file(u64::from(block.descriptor)));
+    if !caller::wants_file(&opened.inode) {
         return;
     }
     if caller::by_mount() {
         thread::introduce();
     }
-    let mut file = Owner::default();
-    describe_open_file(&mut file, opened);
+    let mut file = opened.owner();
     record.dev = guest;
     record.object = address;
     record.offset = block.offset;

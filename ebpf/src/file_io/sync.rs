@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Source, flags::op};
 
-use super::describe_open_file;
+use super::OpenFile;
 use crate::{layout::*, owner, ring};
 
 #[inline(always)]
@@ -23,8 +23,7 @@ fn sync_enter_file(ctx: &RawTracePointContext) -> i32 {
     if !ring::open() {
         return 0;
     }
-    let mut owner = Owner::default();
-    describe_open_file(&mut owner, ctx.arg(0));
+    let owner = OpenFile::at(ctx.arg(0)).owner();
     sync(Kind::SyncEnter, owner, ctx.arg::<u64>(1) as u32 != 0, 0)
 }
 
@@ -44,7 +43,7 @@ pub fn ext4_sync_file_exit(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     let mut owner = Owner::default();
-    owner::describe_inode(&mut owner, ctx.arg(0));
+    owner::describe_inode(&mut owner, &owner::inode_at(ctx.arg(0)));
     sync(Kind::SyncExit, owner, false, i64::from(ctx.arg::<u64>(1) as i32).cast_unsigned())
 }
 
@@ -54,6 +53,7 @@ pub fn xfs_file_fsync(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     let mut owner = Owner::default();
-    owner::describe_inode(&mut owner, ctx.arg::<u64>(0) + u64::from(XFS_INODE_VFS.load()));
+    let inode = ctx.arg::<u64>(0) + u64::from(XFS_INODE_VFS.load());
+    owner::describe_inode(&mut owner, &owner::inode_at(inode));
     sync(Kind::SyncEnter, owner, false, 0)
 }

@@ -1,19 +1,19 @@
 //! System calls that read, write, sync and allocate.
 
-use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
-use super::{describe_open_file, first_buffer, open_file, vector_bytes};
+use super::{OpenFile, first_buffer, open_file, vector_bytes};
 use crate::{caller, layout::*, ring, thread};
 
 /// `struct pt_regs` of x86-64, whose layout is part of the kernel's user interface.
 pub mod pt_regs {
-    pub const R10: u64 = 56;
-    pub const R9: u64 = 64;
-    pub const DX: u64 = 96;
-    pub const SI: u64 = 104;
-    pub const DI: u64 = 112;
-    pub const ORIG_AX: u64 = 120;
+    pub const R10: usize = 56;
+    pub const R9: usize = 64;
+    pub const DX: usize = 96;
+    pub const SI: usize = 104;
+    pub const DI: usize = 112;
+    pub const ORIG_AX: usize = 120;
 }
 
 /// Numbers of x86-64 system calls.
@@ -54,8 +54,8 @@ fn operation(nr: u64) -> u8 {
     }
 }
 
-#[raw_tracepoint(tracepoint = "sys_enter")]
-pub fn sys_enter(ctx: RawTracePointContext) -> i32 {
+#[btf_tracepoint(function = "sys_enter")]
+pub fn sys_enter(ctx: BtfTracePointContext) -> i32 {
     let nr: u64 = ctx.arg(1);
     let operation = operation(nr);
     if operation == 0 || !ring::open() {
@@ -66,20 +66,19 @@ pub fn sys_enter(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     let mut record = ring::stamp(Kind::SyscallEnter);
-    let regs: u64 = ctx.arg(0);
+    let regs: *const u8 = ctx.arg(0);
     record.dev = guest;
     record.sub = operation;
-    record.object = copy(regs + pt_regs::DI);
-    let address = open_file(record.object);
-    if !caller::wants_file(address) {
+    record.object = load(regs, pt_regs::DI);
+    let opened = OpenFile::at(open_file(record.object));
+    if !caller::wants_file(&opened.inode) {
         return 0;
     }
     thread::introduce();
-    let mut file = Owner::default();
-    describe_open_file(&mut file, address);
+    let mut file = opened.owner();
     describe_arguments(&mut record, &mut file, nr, regs);
     if caller::by_mount() {
-        find_position(&mut record, &file, nr, address);
+        find_position(&mut record, &file, nr, &opened);
     }
     caller::begins_call();
     ring::send_owned(record, file, Source::File);
@@ -88,31 +87,31 @@ pub fn sys_enter(ctx: RawTracePointContext) -> i32 {
 
 /// Fills offset, length, flags and the first buffer.
 #[inline(always)]
-fn describe_arguments(record: &mut Record, file: &mut Owner, nr: u64, regs: u64) {
+fn describe_arguments(record: &mut Record, file: &mut Owner, nr: u64, regs: *const u8) {
     match nr {
         nr::PREAD64 | nr::PWRITE64 | nr::READ | nr::WRITE => {
-            file.iocb = copy(regs + pt_regs::SI);
-            record.bytes = copy(regs + pt_regs::DX);
-            record.offset = copy(regs + pt_regs::R10);
+            file.iocb = load(regs, pt_regs::SI);
+            record.bytes = load(regs, pt_regs::DX);
+            record.offset = load(regs, pt_regs::R10);
         }
         nr::PREADV | nr::PWRITEV | nr::PREADV2 | nr::PWRITEV2 | nr::READV | nr::WRITEV => {
-            let vector = copy(regs + pt_regs::SI);
+            let vector = load(regs, pt_regs::SI);
             file.iocb = first_buffer(vector);
-            record.bytes = vector_bytes(vector, copy(regs + pt_regs::DX));
-            record.offset = copy(regs + pt_regs::R10);
+            record.bytes = vector_bytes(vector, load(regs, pt_regs::DX));
+            record.offset = load(regs, pt_regs::R10);
             if nr == nr::PREADV2 || nr == nr::PWRITEV2 {
-                record.flags = copy(regs + pt_regs::R9);
+                record.flags = load(regs, pt_regs::R9);
             }
         }
         nr::FALLOCATE => {
-            record.flags = copy(regs + pt_regs::SI);
-            record.offset = copy(regs + pt_regs::DX);
-            record.bytes = copy(regs + pt_regs::R10);
+            record.flags = load(regs, pt_regs::SI);
+            record.offset = load(regs, pt_regs::DX);
+            record.bytes = load(regs, pt_regs::R10);
         }
         nr::SYNC_FILE_RANGE => {
-            record.offset = copy(regs + pt_regs::SI);
-            record.bytes = copy(regs + pt_regs::DX);
-            record.flags = copy(regs + pt_regs::R10);
+            record.offset = load(regs, pt_regs::SI);
+            record.bytes = load(regs, pt_regs::DX);
+            record.flags = load(regs, pt_regs::R10);
         }
         _ => {}
     }
@@ -121,34 +120,32 @@ fn describe_arguments(record: &mut Record, file: &mut Owner, nr: u64, regs: u64)
 /// Puts the file's own position, or its end where it is appended to, in the place of an offset that the
 /// call does not name (preadv2 and pwritev2 say so by −1).
 #[inline(always)]
-fn find_position(record: &mut Record, file: &Owner, nr: u64, address: u64) {
+fn find_position(record: &mut Record, file: &Owner, nr: u64, opened: &OpenFile) {
     let at_position = match nr {
         nr::READ | nr::WRITE | nr::READV | nr::WRITEV => true,
         nr::PREADV2 | nr::PWRITEV2 => record.offset == u64::MAX,
         _ => false,
     };
     if at_position {
-        record.offset = copy_field(address, &FILE_POS);
+        record.offset = copy_field(opened.address, &FILE_POS);
     }
     if record.sub == op::WRITE && file.aux & APPEND != 0 {
-        let inode = copy_field(copy_field(address, &FILE_MAPPING), &MAPPING_HOST);
-        record.offset = copy_field(inode, &INODE_SIZE);
+        record.offset = copy_field(opened.inode.address, &INODE_SIZE);
     }
 }
 
-#[raw_tracepoint(tracepoint = "sys_exit")]
-pub fn sys_exit(ctx: RawTracePointContext) -> i32 {
-    let regs: u64 = ctx.arg(0);
-    if !ring::open() {
-        return 0;
-    }
-    let Some(guest) = caller::current() else { return 0 };
-    let nr: u64 = copy(regs + pt_regs::ORIG_AX);
+#[btf_tracepoint(function = "sys_exit")]
+pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
+    let nr: u64 = load(ctx.arg(0), pt_regs::ORIG_AX);
     let operation = match nr {
         nr::IO_SUBMIT => op::IO_SUBMIT,
         nr => operation(nr),
     };
-    if operation == 0 || !caller::ends_call() {
+    if operation == 0 || !ring::open() {
+        return 0;
+    }
+    let Some(guest) = caller::current() else { return 0 };
+    if !caller::ends_call() {
         return 0;
     }
     let mut record = ring::stamp(Kind::SyscallExit);

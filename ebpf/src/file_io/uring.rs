@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
-use super::{describe_open_file, first_buffer, open_file, vector_bytes};
+use super::{OpenFile, first_buffer, open_file, vector_bytes};
 use crate::{caller, layout::*, ring, thread};
 
 /// IORING_OP_* of the kernel's user interface.
@@ -47,13 +47,12 @@ fn uring_record(kind: Kind, request: u64) -> Option<(Record, u8)> {
 #[inline(always)]
 fn uring_submit(request: u64) -> i32 {
     let Some((mut record, opcode)) = uring_record(Kind::UringSubmit, request) else { return 0 };
-    let address = file_of(request);
-    if !caller::wants_file(address) {
+    let opened = OpenFile::at(file_of(request));
+    if !caller::wants_file(&opened.inode) {
         return 0;
     }
     thread::introduce();
-    let mut file = Owner::default();
-    describe_open_file(&mut file, address);
+    let mut file = opened.owner();
     record.related = copy_field(request, &URING_USER_DATA);
     match record.sub {
         op::READ | op::WRITE => {
