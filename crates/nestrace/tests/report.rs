@@ -37,6 +37,56 @@ fn a_report_is_written_and_replaces_an_older_one() {
     }
 }
 
+/// What QEMU adds for the image's tables lies between what was asked for and its file I/O, and is not taken for data of
+/// the host that came from its cache.
+#[test]
+fn steps_of_the_amplification_lead_from_one_layer_to_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/findings/qcow2-grows.nest");
+    let (code, stderr) = in_time(&[
+        Path::new("analyze"),
+        &bundle,
+        Path::new("--plots"),
+        folder.path(),
+    ]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let files = fs::read_dir(folder.path()).expect("the plots");
+    let path = files
+        .map(|file| file.expect("a plot").path())
+        .find(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|n| n.starts_with("amplification-") && n.ends_with(".csv"))
+        })
+        .expect("the plot's data");
+    let text = fs::read_to_string(path).expect("the plot's data");
+    let rows: Vec<(&str, f64, f64)> = text
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let (line, to) = line.rsplit_once(',').expect("to_bytes");
+            let (name, from) = line.rsplit_once(',').expect("from_bytes");
+            (
+                name,
+                from.parse().expect("bytes"),
+                to.parse().expect("bytes"),
+            )
+        })
+        .collect();
+    let place = |part: &str| rows.iter().position(|(name, ..)| name.contains(part));
+    let tables = place("tables and copies").expect("tables of the image");
+    assert_eq!(Some(tables - 1), place("asked for"));
+    assert_eq!(Some(tables + 1), place("file I/O"));
+    assert_eq!(place("cached"), None, "nothing was cached: {rows:?}");
+    let asked = rows[tables - 1].2;
+    for pair in rows.windows(2) {
+        let (_, from, to) = pair[1];
+        let is_total = from == 0.0;
+        let begins = if is_total { to } else { from };
+        assert!((begins - pair[0].2).abs() < 0.01 * asked, "{pair:?}");
+    }
+}
+
 /// The exit code and what stands on stderr, of a command that ends.
 fn in_time(words: &[&Path]) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nestrace"))

@@ -12,30 +12,46 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
         .or(disk.guest_bytes)
         .filter(|bytes| *bytes > 0)? as f64;
     let mut rows = vec![total("asked for by the guest", asked, asked, Hue::Guest)];
-    rows.extend(
-        disk.image_bytes
-            .map(|bytes| total("QEMU's file I/O", bytes as f64, asked, Hue::Qemu)),
-    );
+    let mut at = asked;
+    let mut add = |rows: &mut Vec<SpanRow>, name: &str, more: f64, hue: Hue| {
+        if more.abs() >= asked * NOTABLE {
+            rows.push(step(name, at, at + more, asked, hue));
+        }
+        at += more;
+    };
+    if let Some(bytes) = disk.image_bytes {
+        let more = bytes as f64 - asked;
+        add(
+            &mut rows,
+            "QEMU's tables and copies (+), zeroes (−)",
+            more,
+            Hue::Qemu,
+        );
+        rows.push(total("QEMU's file I/O", bytes as f64, asked, Hue::Qemu));
+    }
     if let Some(host) = disk.host_bytes {
         let classes = disk.by_class;
-        let mut at = disk.image_bytes.map_or(asked, |bytes| bytes as f64);
-        let data = classes.data.map(|bytes| bytes as f64 - at);
-        let of = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
+        let of = |bytes: Option<u64>| bytes.unwrap_or_default() as f64;
+        // What of the host's bytes QEMU's file I/O may have become.
+        let own = of(classes.data) + of(classes.image_metadata);
+        let moved = classes
+            .data
+            .map(|_| own - disk.image_bytes.map_or(asked, |b| b as f64));
         for (name, more, hue) in [
-            ("data cached (−) or moved again (+)", data, Hue::HostFs),
-            ("tables of the image", of(classes.image_metadata), Hue::Qemu),
-            ("the host's journal", of(classes.host_journal), Hue::HostFs),
+            ("cached (−) or moved again (+)", moved, Hue::HostFs),
             (
-                "other metadata of the host's file system",
-                of(classes.host_metadata),
+                "the host's journal",
+                Some(of(classes.host_journal)),
                 Hue::HostFs,
             ),
-            ("read ahead", of(classes.readahead), Hue::HostQueue),
+            (
+                "other metadata of the host's file system",
+                Some(of(classes.host_metadata)),
+                Hue::HostFs,
+            ),
+            ("read ahead", Some(of(classes.readahead)), Hue::HostQueue),
         ] {
-            if let Some(more) = more.filter(|more| more.abs() >= asked * NOTABLE) {
-                rows.push(step(name, at, at + more, asked, hue));
-                at += more;
-            }
+            add(&mut rows, name, more.unwrap_or_default(), hue);
         }
         rows.push(total(
             "host's file system to the device",
