@@ -27,9 +27,9 @@ const MIX: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9];
 pub fn introduce() {
     let pid_tgid = bpf_get_current_pid_tgid();
     // What follows its 0 is not part of the name, and not always 0.
-    let comm = TASK_COMM.load() as usize;
-    let head: u64 = load(current_task(), comm);
-    let tail: u64 = load(current_task(), comm + 8);
+    let (task, comm) = (current_task(), TASK_COMM.load() as usize);
+    let head: u64 = load(task, comm);
+    let tail: u64 = load(task, comm + 8);
     let tid = pid_tgid as u32;
     let whose = (pid_tgid ^ u64::from(tid)) | u64::from(ring::recording());
     let sent = head.wrapping_mul(MIX[0]) ^ tail.wrapping_mul(MIX[1]) ^ whose;
