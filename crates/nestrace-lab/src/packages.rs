@@ -144,23 +144,16 @@ pub fn install_programs(
     programs: &[(&str, &str)],
     progress: impl Fn(&str),
 ) -> Result<(), PackagesError> {
-    let packages = missing_of(programs, is_here);
-    if packages.is_empty() {
-        return Ok(());
-    }
-    install_named(packages, progress)
+    install_named(missing_of(programs, is_here), progress)
 }
 
-/// The same for packages that dpkg has or has not, as libraries and what has no program of its own.
+/// The same for packages by name, by what dpkg says is installed: libraries have no program of their own, and a program
+/// may move from one package to another.
 ///
 /// # Errors
 /// As [`install`].
 pub fn install_packages(names: &[&str], progress: impl Fn(&str)) -> Result<(), PackagesError> {
-    let packages = not_installed(names, &dpkg_status(names));
-    if packages.is_empty() {
-        return Ok(());
-    }
-    install_named(packages, progress)
+    install_named(not_installed(names, &dpkg_status(names)), progress)
 }
 
 /// A line `name status` for each package that dpkg has heard of; nothing without dpkg.
@@ -185,11 +178,14 @@ fn not_installed(names: &[&str], status: &str) -> Vec<String> {
     missing.map(|name| (*name).to_owned()).collect()
 }
 
-/// Installs packages by name when this is root.
+/// Installs packages that are missing, if there are any, when this is root.
 ///
 /// # Errors
 /// As [`install`].
 pub fn install_named(packages: Vec<String>, progress: impl Fn(&str)) -> Result<(), PackagesError> {
+    if packages.is_empty() {
+        return Ok(());
+    }
     if !nix::unistd::geteuid().is_root() || find_program("apt-get").is_none() {
         return Err(PackagesError::Missing { packages });
     }

@@ -55,9 +55,6 @@ fn show_plan(args: &LabPlanArgs) -> Result<u8, Failure> {
 fn install_missing(plan: &Plan, may_install: bool) -> Result<(), Failure> {
     let missing = packages::to_install(experiment::missing_packages(plan), may_install);
     let missing = missing.map_err(packages_failure)?;
-    if missing.is_empty() {
-        return Ok(());
-    }
     packages::install_named(missing, |line| say(format_args!("nestrace: {line}")))
         .map_err(packages_failure)
 }

@@ -19,39 +19,31 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
         }
         at += more;
     };
-    if let Some(bytes) = disk.image_bytes {
-        let more = bytes as f64 - asked;
-        add(
-            &mut rows,
-            "QEMU's tables and copies (+), zeroes (−)",
-            more,
-            Hue::Qemu,
-        );
-        rows.push(total("QEMU's file I/O", bytes as f64, asked, Hue::Qemu));
+    let image = disk.image_bytes.map_or(asked, |bytes| bytes as f64);
+    if disk.image_bytes.is_some() {
+        let name = "QEMU's tables and copies (+), zeroes (−)";
+        add(&mut rows, name, image - asked, Hue::Qemu);
+        rows.push(total("QEMU's file I/O", image, asked, Hue::Qemu));
     }
     if let Some(host) = disk.host_bytes {
         let classes = disk.by_class;
         let of = |bytes: Option<u64>| bytes.unwrap_or_default() as f64;
-        // What of the host's bytes QEMU's file I/O may have become.
-        let own = of(classes.data) + of(classes.image_metadata);
-        let moved = classes
-            .data
-            .map(|_| own - disk.image_bytes.map_or(asked, |b| b as f64));
+        // QEMU's file I/O on the image became data and tables of it.
+        let moved = match classes.data {
+            Some(data) => data as f64 + of(classes.image_metadata) - image,
+            None => 0.0,
+        };
         for (name, more, hue) in [
             ("cached (−) or moved again (+)", moved, Hue::HostFs),
-            (
-                "the host's journal",
-                Some(of(classes.host_journal)),
-                Hue::HostFs,
-            ),
+            ("the host's journal", of(classes.host_journal), Hue::HostFs),
             (
                 "other metadata of the host's file system",
-                Some(of(classes.host_metadata)),
+                of(classes.host_metadata),
                 Hue::HostFs,
             ),
-            ("read ahead", Some(of(classes.readahead)), Hue::HostQueue),
+            ("read ahead", of(classes.readahead), Hue::HostQueue),
         ] {
-            add(&mut rows, name, more.unwrap_or_default(), hue);
+            add(&mut rows, name, more, hue);
         }
         rows.push(total(
             "host's file system to the device",
