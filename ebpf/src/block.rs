@@ -70,19 +70,30 @@ fn describe_bio(record: &mut Record, bio: *const u8) {
     record.flags = follow(bio, &BIO_OPF);
 }
 
+/// The number of a request's disk, if that is wanted.
+#[inline(always)]
+pub fn wanted_disk(request: *const u8) -> Option<u32> {
+    let dev = request_disk(request);
+    ring::wants_device(dev).then_some(dev)
+}
+
 /// A record about a request of a wanted disk, with place, length and operation.
 #[inline(always)]
-pub fn request_record(kind: Kind, request: *const u8) -> Option<Record> {
+fn request_record(kind: Kind, request: *const u8) -> Option<Record> {
     if request.is_null() || !ring::open() {
         return None;
     }
-    let dev = request_disk(request);
-    if !ring::wants_device(dev) {
-        return None;
-    }
+    let dev = wanted_disk(request)?;
     let mut record = ring::stamp(kind);
     record.dev = dev;
     record.object = request as u64;
+    describe_request(&mut record, request);
+    Some(record)
+}
+
+/// Place, length and operation of a request.
+#[inline(always)]
+fn describe_request(record: &mut Record, request: *const u8) {
     record.offset = follow::<u64>(request, &RQ_SECTOR) << 9;
     record.bytes = u64::from(follow::<u32>(request, &RQ_LEN));
     record.flags = follow(request, &RQ_CMD_FLAGS);
@@ -90,7 +101,6 @@ pub fn request_record(kind: Kind, request: *const u8) -> Option<Record> {
     if (rq_flags >> (RQF_FLUSH_SEQ_BIT.load() & 31)) & 1 != 0 {
         record.flags |= RAW_FLUSH_SEQ;
     }
-    Some(record)
 }
 
 #[btf_tracepoint(function = "block_bio_queue")]
@@ -300,14 +310,38 @@ fn send_completion(ctx: &BtfTracePointContext) {
 
 /// A completion: this part's bytes, and in `related` what remains of the request.
 #[inline(always)]
-pub fn completion(kind: Kind, ctx: &BtfTracePointContext) -> Option<Record> {
+fn completion(kind: Kind, ctx: &BtfTracePointContext) -> Option<Record> {
     let mut record = request_record(kind, ctx.arg(0))?;
+    take_part(&mut record, ctx);
+    Some(record)
+}
+
+/// The same in a record that somebody else made.
+#[inline(always)]
+pub fn describe_completion(record: &mut Record, ctx: &BtfTracePointContext) {
+    describe_request(record, ctx.arg(0));
+    take_part(record, ctx);
+}
+
+#[inline(always)]
+fn take_part(record: &mut Record, ctx: &BtfTracePointContext) {
     // `blk_status_t` before and an errno at times in other kernels: what is not 0 is an error.
     record.sub = ctx.arg::<u64>(1) as u8;
-    let done = u64::from(ctx.arg::<u64>(2) as u32);
+    let done = done_bytes(ctx);
     record.related = record.bytes.saturating_sub(done);
     record.bytes = done;
-    Some(record)
+}
+
+#[inline(always)]
+fn done_bytes(ctx: &BtfTracePointContext) -> u64 {
+    u64::from(ctx.arg::<u64>(2) as u32)
+}
+
+/// What remains of a request after a completion.
+#[inline(always)]
+pub fn left_bytes(ctx: &BtfTracePointContext) -> u32 {
+    let bytes = u64::from(follow::<u32>(ctx.arg(0), &RQ_LEN));
+    bytes.saturating_sub(done_bytes(ctx)) as u32
 }
 
 #[btf_tracepoint(function = "block_plug")]

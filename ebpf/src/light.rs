@@ -1,30 +1,34 @@
 //! Light detail: one record for each completed request, with the probe's own stamps of D and C.
 
-use core::ptr::{read_volatile, write_volatile};
-
 use aya_ebpf::{
-    btf_maps::{Array, LruHashMap, PerCpuArray},
+    btf_maps::{Array, LruHashMap},
+    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
-use nestrace_abi::{Kind, Source};
+use nestrace_abi::{Kind, Record, Source};
 
 use crate::{block, ring, second_program};
 
-/// What is known of a request between D and C.
+/// What is known of a request from D on.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct InFlight {
-    /// Its address.
+    /// [`number_of`] it.
     request: u64,
     /// [`check_of`] what does not change until it completes.
     check: u64,
     /// 0: not in flight.
     issued_ns: u64,
+    /// Where its first part began, if one was completed.
     offset: u64,
+    /// Bytes of the parts that were completed.
     done_bytes: u32,
+    /// What the last of them left.
+    left_bytes: u32,
     /// The number of the recording that saw it issued.
     recording: u32,
+    dev: u32,
 }
 
 /// Requests that are in flight, each at the place that its address gives. An array, because a look at it is a few
@@ -43,27 +47,11 @@ static DISPLACED: LruHashMap<u64, InFlight, 16384> = LruHashMap::new();
 /// The fraction of the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The programs, which may interrupt one another but not themselves.
-#[derive(Clone, Copy)]
-enum Program {
-    Issue,
-    Complete,
-    Nested,
-}
-
-/// By processor and program: where an address becomes a number.
-#[btf_map]
-static ADDRESS: PerCpuArray<u64, 3> = PerCpuArray::new();
-
-/// An address as a number: of what the verifier knows as a pointer it allows no arithmetic.
+/// A request's address as a number, less that of the gate, which stays where it is: of one pointer the verifier allows no
+/// arithmetic, and the difference of two is a number to it.
 #[inline(always)]
-fn number_of(address: u64, program: Program) -> u64 {
-    let Some(place) = ADDRESS.get_ptr_mut(program as u32) else { return 0 };
-    // SAFETY: the place is valid for the program's run, and no other program's.
-    unsafe {
-        write_volatile(place, address);
-        read_volatile(place)
-    }
+fn number_of(request: *const u8, gate: *const u32) -> u64 {
+    (request as u64).wrapping_sub(gate as u64)
 }
 
 /// A request's place.
@@ -74,92 +62,187 @@ fn place_of(request: u64) -> Option<*mut InFlight> {
 
 /// Tells an entry that one processor wrote from one that two wrote into at once.
 #[inline(always)]
-fn check_of(entry: &InFlight) -> u64 {
-    let facts = entry.issued_ns.wrapping_mul(MIX) ^ entry.offset.rotate_left(24) ^ u64::from(entry.recording);
-    entry.request ^ facts
+fn check_of(request: u64, issued_ns: u64, recording: u32, dev: u32) -> u64 {
+    request ^ issued_ns.wrapping_mul(MIX) ^ (u64::from(dev) << 32) ^ u64::from(recording)
+}
+
+impl InFlight {
+    /// Writes what is known at D. Nothing is copied, nor cleared that nobody reads: the compiler does it byte by byte.
+    #[inline(always)]
+    fn begin(&mut self, request: u64, issued_ns: u64, recording: u32, dev: u32) {
+        self.check = check_of(request, issued_ns, recording, dev);
+        self.request = request;
+        self.issued_ns = issued_ns;
+        self.done_bytes = 0;
+        self.recording = recording;
+        self.dev = dev;
+    }
 }
 
 /// Remembers a request. Two processors that issue at the same place at once may both find it free: at most one of the
 /// two is remembered then, and what is not is sent without the time of its D.
 #[inline(always)]
-fn remember(mut started: InFlight) {
-    started.check = check_of(&started);
-    let request = started.request;
+fn remember(request: u64, recording: u32, dev: u32) {
+    // SAFETY: no preconditions.
+    let issued_ns = unsafe { bpf_ktime_get_ns() };
     let Some(place) = place_of(request) else { return };
     // SAFETY: the place is valid for the program's run.
-    let there = unsafe { *place };
-    let is_taken = there.issued_ns != 0 && there.request != request && there.recording == started.recording;
+    let there = unsafe { &mut *place };
+    let is_taken = there.issued_ns != 0 && there.request != request && there.recording == recording;
     if !is_taken {
-        // SAFETY: as above.
-        unsafe { *place = started };
+        there.begin(request, issued_ns, recording, dev);
         return;
     }
-    match DISPLACED.get_ptr_mut(&request) {
+    if let Some(entry) = DISPLACED.get_ptr_mut(&request) {
         // SAFETY: one request is issued or completes on one processor at a time.
-        Some(entry) => unsafe { *entry = started },
-        None => {
-            let _ = DISPLACED.insert(&request, &started, 0);
-        }
+        unsafe { &mut *entry }.begin(request, issued_ns, recording, dev);
+        return;
     }
+    let started = InFlight {
+        request,
+        check: check_of(request, issued_ns, recording, dev),
+        issued_ns,
+        offset: 0,
+        done_bytes: 0,
+        left_bytes: 0,
+        recording,
+        dev,
+    };
+    let _ = DISPLACED.insert(&request, &started, 0);
 }
 
-/// What is remembered of a request that this recording saw issued.
+/// Whether that is a request that this recording saw issued, and that is in flight.
 #[inline(always)]
-fn remembered(request: u64) -> Option<*mut InFlight> {
-    let is_it = |entry: &*mut InFlight| {
-        // SAFETY: the entry is valid for the program's run.
-        let entry = unsafe { **entry };
-        let is_whole = entry.check == check_of(&entry);
-        is_whole && entry.request == request && entry.issued_ns != 0 && entry.recording == ring::recording()
-    };
-    place_of(request).filter(is_it).or_else(|| DISPLACED.get_ptr_mut(&request).filter(is_it))
+fn is_in_flight(entry: &InFlight, request: u64, recording: u32) -> bool {
+    entry.request == request
+        && entry.issued_ns != 0
+        && entry.recording == recording
+        && entry.check == check_of(request, entry.issued_ns, recording, entry.dev)
 }
 
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
-    if let Some(record) = block::request_record(Kind::RequestDone, ctx.arg(0)) {
-        remember(InFlight {
-            request: number_of(record.object, Program::Issue),
-            check: 0,
-            issued_ns: record.ts_ns,
-            offset: record.offset,
-            done_bytes: 0,
-            recording: ring::recording(),
-        });
+    let request: *const u8 = ctx.arg(0);
+    let Some(gate) = ring::gate() else { return 0 };
+    // SAFETY: the gate is valid for the program's run.
+    let recording = unsafe { *gate };
+    if recording == 0 || request.is_null() {
+        return 0;
+    }
+    if let Some(dev) = block::wanted_disk(request) {
+        remember(number_of(request, gate), recording, dev);
     }
     0
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    second_program::first(Source::Block, ctx.arg(0), || complete(&ctx, Program::Complete));
-    0
-}
-
-#[btf_tracepoint(function = "block_rq_complete")]
-pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    second_program::second(Source::Block, ctx.arg(0), || complete(&ctx, Program::Nested));
-    0
-}
-
-#[inline(always)]
-fn complete(ctx: &BtfTracePointContext, program: Program) {
-    let Some(mut record) = block::completion(Kind::RequestDone, ctx) else { return };
-    let remaining = record.related;
-    record.related = 0;
-    if let Some(entry) = remembered(number_of(record.object, program)) {
-        // SAFETY: one request is issued or completes on one processor at a time, and no other program of ours
-        // touches its entry while it is in flight.
-        let entry = unsafe { &mut *entry };
-        entry.done_bytes += record.bytes as u32;
-        if remaining == 0 {
-            record.related = entry.issued_ns;
-            record.offset = entry.offset;
-            record.bytes = u64::from(entry.done_bytes);
-            entry.issued_ns = 0;
+    let request: *const u8 = ctx.arg(0);
+    let Some(gate) = ring::gate() else { return 0 };
+    // SAFETY: the gate is valid for the program's run.
+    let recording = unsafe { *gate };
+    if recording == 0 || request.is_null() {
+        return 0;
+    }
+    let number = number_of(request, gate);
+    if let Some(place) = place_of(number) {
+        // SAFETY: the place is valid for the program's run. One request is issued or completes on one processor at a
+        // time, and no other program of ours touches its entry while it is in flight.
+        let entry = unsafe { &mut *place };
+        if is_in_flight(entry, number, recording) {
+            complete(&ctx, request, entry);
+            return 0;
+        }
+        // That it has ended the second program is not to see before this one has done its work.
+        if entry.request == number {
+            entry.request = 0;
         }
     }
-    if remaining == 0 {
+    second_program::first(Source::Block, request as u64, || complete_elsewhere(&ctx, request, number, recording));
+    0
+}
+
+/// An entry says by itself whether the first program has done its work: the request is not in flight any more, or what is
+/// left of it is what this event leaves.
+#[btf_tracepoint(function = "block_rq_complete")]
+pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
+    let request: *const u8 = ctx.arg(0);
+    let Some(gate) = ring::gate() else { return 0 };
+    // SAFETY: the gate is valid for the program's run.
+    let recording = unsafe { *gate };
+    if request.is_null() {
+        return 0;
+    }
+    let number = number_of(request, gate);
+    if let Some(place) = place_of(number) {
+        // SAFETY: as above.
+        let entry = unsafe { &mut *place };
+        if entry.request == number && entry.recording == recording {
+            if is_in_flight(entry, number, recording)
+                && (entry.done_bytes == 0 || entry.left_bytes != block::left_bytes(&ctx))
+            {
+                second_program::rescued(Source::Block);
+                complete(&ctx, request, entry);
+            }
+            return 0;
+        }
+    }
+    second_program::second(Source::Block, request as u64, || complete_elsewhere(&ctx, request, number, recording));
+    0
+}
+
+/// A request that is not at its place: in the other map, or nothing is known of its D.
+#[inline(always)]
+fn complete_elsewhere(ctx: &BtfTracePointContext, request: *const u8, number: u64, recording: u32) {
+    if let Some(entry) = DISPLACED.get_ptr_mut(&number) {
+        // SAFETY: as in `light_rq_complete`.
+        let entry = unsafe { &mut *entry };
+        if is_in_flight(entry, number, recording) {
+            complete(ctx, request, entry);
+            return;
+        }
+    }
+    let Some(dev) = block::wanted_disk(request) else { return };
+    let mut record = done(request, dev);
+    block::describe_completion(&mut record, ctx);
+    let is_last = record.related == 0;
+    if is_last {
         ring::send(record, Source::Block);
+    }
+}
+
+/// A completed request that was remembered: sends it when its last part is.
+#[inline(always)]
+fn complete(ctx: &BtfTracePointContext, request: *const u8, entry: &mut InFlight) {
+    let mut record = done(request, entry.dev);
+    block::describe_completion(&mut record, ctx);
+    let left_bytes = record.related as u32;
+    if entry.done_bytes != 0 {
+        record.offset = entry.offset;
+        record.bytes += u64::from(entry.done_bytes);
+    }
+    if left_bytes != 0 {
+        entry.offset = record.offset;
+        entry.done_bytes = record.bytes as u32;
+        entry.left_bytes = left_bytes;
+        return;
+    }
+    record.related = entry.issued_ns;
+    entry.issued_ns = 0;
+    ring::send(record, Source::Block);
+}
+
+/// Of whatever thread the end interrupted nothing is said.
+#[inline(always)]
+fn done(request: *const u8, dev: u32) -> Record {
+    Record {
+        // SAFETY: no preconditions.
+        ts_ns: unsafe { bpf_ktime_get_ns() },
+        kind: Kind::RequestDone as u8,
+        // SAFETY: no preconditions.
+        cpu: unsafe { bpf_get_smp_processor_id() } as u16,
+        object: request as u64,
+        dev,
+        ..Record::default()
     }
 }

@@ -48,12 +48,18 @@ pub fn second(source: Source, key: u64, body: impl FnOnce()) {
     if take(source, key) || !ring::open() {
         return;
     }
+    rescued(source);
+    body();
+}
+
+/// Counts an event that a second program takes over.
+#[inline(always)]
+pub fn rescued(source: Source) {
     if let Some(count) = RESCUED.get_ptr_mut(source as u32) {
         // SAFETY: the slot is valid for the program's run. Atomic, because the second program of another
         // tracepoint of this source can interrupt.
         unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(count, 1) };
     }
-    body();
 }
 
 /// Whoever interrupts this has freed its own place again before it goes on, so that the one found stays free.

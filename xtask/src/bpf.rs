@@ -160,6 +160,8 @@ fn build(root: &Path) -> anyhow::Result<Vec<u8>> {
     let flags = [
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
+        // Or else every value that is cleared is cleared byte by byte, by a call: half of what a plain probe executes.
+        "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
         format!("--remap-path-prefix={}=nestrace", root.display()),
         format!("--remap-path-prefix={cargo_home}=cargo"),
     ];
