@@ -120,6 +120,8 @@ fn agent_streams() -> std::io::Result<()> {
             ..AgentHello::default()
         }))
     };
+    let mut relay_file = fs::read("../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0")?;
+    relay_file.truncate(1000);
     let messages = [
         hello("a"),
         AgentMessage::Batch(&schema),
@@ -135,6 +137,12 @@ fn agent_streams() -> std::io::Result<()> {
             total: 3,
         }),
         AgentMessage::Notice("a\u{1b}[2J".to_owned()),
+        AgentMessage::Buffer {
+            number: 1,
+            bytes: &relay_file,
+        },
+        AgentMessage::Incomplete,
+        AgentMessage::Until(u64::MAX),
         hello("b"),
         AgentMessage::Batch(&batch),
         AgentMessage::End(End::default()),

@@ -84,6 +84,9 @@ fn framed(mut rest: &[u8]) -> Vec<u8> {
             FrameKind::Pong,
             FrameKind::Notice,
             FrameKind::End,
+            FrameKind::Buffer,
+            FrameKind::Until,
+            FrameKind::Incomplete,
             FrameKind::Start,
         ];
         encode_frame(kinds[usize::from(*kind) % kinds.len()], payload, &mut bytes);

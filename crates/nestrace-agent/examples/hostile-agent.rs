@@ -10,7 +10,8 @@
 //! Modes: `garbage` (bytes of no meaning), `lengths` (frames that name impossible lengths, versions
 //! and checksums), `gigabytes` (2.25 GiB of well-formed batches and texts, as fast as it can), `time-travel` (events of
 //! all times, devices and kinds), `names` (facts full of paths, other guests' names and control
-//! characters).
+//! characters), `buffers` (bytes of thousands of buffers that are no records, records that never end, times that never
+//! come).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,6 +22,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nestrace_trace::blktrace::RECORD_BYTES;
 use nestrace_trace::manifest::{GuestDisk, GuestMount, Machine, Probe, Refused};
 use nestrace_trace::wire::{
     AgentHello, AgentMessage, BatchEncoder, End, FrameReader, HEADER_BYTES, HostMessage, Live,
@@ -82,6 +84,7 @@ fn attack(port: &str, mode: &str, time: Duration) -> io::Result<u64> {
         "gigabytes" => victim.gigabytes(session),
         "time-travel" => victim.time_travel(session),
         "names" => victim.names(session),
+        "buffers" => victim.buffers(session),
         _ => Err(io::Error::new(ErrorKind::InvalidInput, "unknown mode")),
     }
     .or_else(|error| match error.kind() {
@@ -227,7 +230,7 @@ impl Victim {
         self.say(&AgentMessage::Batch(&schema))?;
         self.say(&AgentMessage::Live(Live {
             mono_ns: monotonic_ns()?,
-            probes: Vec::new(),
+            ..Live::default()
         }))?;
         Ok(encoder)
     }
@@ -306,6 +309,34 @@ impl Victim {
         }))
     }
 
+    fn buffers(&mut self, session: u64) -> io::Result<()> {
+        self.begin(session)?;
+        let now_ns = monotonic_ns()?;
+        // A record of blktrace that is never whole, and one of a time that never comes.
+        let record = |time_ns: u64, payload_len: u16| {
+            let mut record = vec![0; RECORD_BYTES];
+            record[..4].copy_from_slice(&0x6561_7407_u32.to_le_bytes());
+            record[8..16].copy_from_slice(&time_ns.to_le_bytes());
+            record[28..32].copy_from_slice(&7_u32.to_le_bytes());
+            record[36..40].copy_from_slice(&DISK.to_le_bytes());
+            record[46..].copy_from_slice(&payload_len.to_le_bytes());
+            record
+        };
+        let begun = [record(now_ns, u16::MAX), vec![0; 40_000]].concat();
+        let late = record(u64::MAX, 0).repeat(5000);
+        let rubbish = vec![0xa5; 60_000];
+        let mut number = 0_u32;
+        while self.has_time() {
+            for bytes in [&begun, &late, &rubbish] {
+                number = number.wrapping_mul(2_654_435_761).wrapping_add(1);
+                self.say(&AgentMessage::Buffer { number, bytes })?;
+            }
+            self.say(&AgentMessage::Incomplete)?;
+            self.say(&AgentMessage::Until(now_ns.wrapping_add(u64::from(number))))?;
+        }
+        Ok(())
+    }
+
     fn names(&mut self, session: u64) -> io::Result<()> {
         let path = "../../../../tmp/nestrace-hostile";
         let nasty = format!("{path}\u{0}\u{1b}]0;owned\u{7}\n{}", "y".repeat(1 << 10));
@@ -348,6 +379,7 @@ impl Victim {
         self.say(&AgentMessage::Live(Live {
             mono_ns: monotonic_ns()?,
             probes: vec![probe; 50],
+            ..Live::default()
         }))?;
         while self.has_time() {
             self.say(&AgentMessage::Notice(nasty.clone()))?;

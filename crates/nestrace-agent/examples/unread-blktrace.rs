@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<()> {
     end.add(Signal::SIGINT);
     end.thread_block().context("block SIGINT")?;
     let disk = File::open(&device).with_context(|| format!("open {device}"))?;
-    let name = ioctl::setup(&disk, BUFFER_BYTES, N_BUFFERS)
+    let name = ioctl::setup(&disk, u16::MAX, BUFFER_BYTES, N_BUFFERS)
         .with_context(|| format!("set up blktrace on {device}"))?;
     let lost = record(&disk, &name, &end);
     ioctl::teardown(&disk).context("remove the trace")?;

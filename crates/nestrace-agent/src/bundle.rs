@@ -16,7 +16,7 @@ use nestrace_trace::wire::AgentHello;
 use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
 
 use crate::Obstacle;
-use crate::backend::Backends;
+use crate::backend::{Backends, Events, Piece};
 use crate::capture::{Capture, News};
 use crate::guest::Facts;
 use crate::signals::Signals;
@@ -76,6 +76,7 @@ pub fn record(
 struct Recording<'b> {
     dir: BundleDir,
     capture: Capture<'b>,
+    events: Events,
     stream: StreamWriter<File, File>,
     failed: Option<WriteError>,
     manifest: Manifest,
@@ -137,6 +138,7 @@ impl<'b> Recording<'b> {
         }
         Ok(Self {
             dir,
+            events: Events::new(capture.format()),
             capture,
             stream,
             failed: None,
@@ -148,9 +150,9 @@ impl<'b> Recording<'b> {
     }
 
     fn tick(&mut self) {
-        self.take_events(|capture, sink| capture.tick(sink));
+        self.take_pieces(|capture, sink| capture.tick(usize::MAX, sink));
         let mut news = News::default();
-        self.take_events(|capture, sink| news = capture.look(sink));
+        self.take_pieces(|capture, sink| news = capture.look(sink));
         if news != News::default()
             && let Some(side) = self.manifest.guest_sides.first_mut()
         {
@@ -178,19 +180,26 @@ impl<'b> Recording<'b> {
         }
     }
 
-    fn take_events(&mut self, from: impl FnOnce(&mut Capture<'b>, &mut dyn FnMut(&Event))) {
+    fn take_pieces(&mut self, from: impl FnOnce(&mut Capture<'b>, &mut dyn FnMut(Piece<'_>))) {
         let (stream, failed, n_events) = (&mut self.stream, &mut self.failed, &mut self.n_events);
-        from(&mut self.capture, &mut |event| {
+        let mut write = |event: &Event| {
             *n_events += 1;
             if let Err(error) = stream.push(event) {
                 failed.get_or_insert(error);
             }
+        };
+        let events = &mut self.events;
+        from(&mut self.capture, &mut |piece| {
+            events.take(piece, &mut write);
         });
     }
 
     fn finish(mut self, reason: &str) -> anyhow::Result<()> {
         let mut end_ns = 0;
-        self.take_events(|capture, sink| end_ns = capture.stop(sink));
+        self.take_pieces(|capture, sink| {
+            end_ns = capture.stop(sink);
+            sink(Piece::Until(u64::MAX));
+        });
         if let Err(error) = self.stream.finish() {
             self.failed.get_or_insert(error);
         }
@@ -218,7 +227,7 @@ impl<'b> Recording<'b> {
             side.end_mono_ns = end_ns;
             side.clock_correction_ppm = self.capture.hello(0).clock_correction_ppm;
         }
-        let late = self.capture.out_of_order();
+        let late = self.events.out_of_order();
         if late > 0 {
             manifest.notices.push(Notice {
                 mono_ns: end_ns,

@@ -1,4 +1,4 @@
-//! A recording from its start to its end, whoever takes it: batches of events, losses, changed facts.
+//! A recording from its start to its end, whoever takes it: its pieces, losses, changed facts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,10 +7,11 @@ use nestrace_abi::Kind;
 use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
 use nestrace_trace::Event;
+use nestrace_trace::kernel_buffers::Format;
 use nestrace_trace::manifest::Refused;
 use nestrace_trace::wire::AgentHello;
 
-use crate::backend::{Attached, Backend, Backends, Chosen};
+use crate::backend::{Attached, Backend, Backends, Chosen, Piece};
 use crate::guest::{Facts, Surroundings};
 
 /// How often losses, disks and mounts are looked at.
@@ -103,18 +104,18 @@ impl<'b> Capture<'b> {
         self.next_drain.saturating_duration_since(Instant::now())
     }
 
-    /// Hands over events if that is due.
-    pub fn tick(&mut self, sink: &mut dyn FnMut(&Event)) {
+    /// Hands over what was recorded if that is due, and of buffers no more than so many bytes.
+    pub fn tick(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) {
         let now = Instant::now();
         if now >= self.next_drain {
-            self.backend.drain(sink);
+            self.backend.drain(max_bytes, sink);
             self.next_drain = Instant::now() + self.backend.period();
         }
         self.correction_grew |= self.correction.look();
     }
 
     /// Looks around if that is due.
-    pub fn look(&mut self, sink: &mut dyn FnMut(&Event)) -> News {
+    pub fn look(&mut self, sink: &mut dyn FnMut(Piece<'_>)) -> News {
         if Instant::now() < self.next_look {
             return News::default();
         }
@@ -180,7 +181,7 @@ impl<'b> Capture<'b> {
 
     /// Ends it and hands over the rest; [`Self::hello`] may have something new to say. Gives `CLOCK_MONOTONIC` of the
     /// end.
-    pub fn stop(&mut self, sink: &mut dyn FnMut(&Event)) -> u64 {
+    pub fn stop(&mut self, sink: &mut dyn FnMut(Piece<'_>)) -> u64 {
         let end_ns = clock::monotonic_ns();
         self.correction.look_last();
         self.backend.stop(sink);
@@ -193,23 +194,23 @@ impl<'b> Capture<'b> {
         &self.lost
     }
 
-    /// Events handed over after a younger one.
-    pub fn out_of_order(&self) -> u64 {
-        self.backend.out_of_order()
+    /// What is in the buffers that are handed over.
+    pub fn format(&self) -> Format {
+        self.backend.format()
     }
 
     /// Each change is an event too, so that even a stream that was cut off knows what it lost.
-    fn note_losses(&mut self, sink: &mut dyn FnMut(&Event)) {
+    fn note_losses(&mut self, sink: &mut dyn FnMut(Piece<'_>)) {
         for (source, total) in self.backend.lost() {
             let before = self.lost.insert(source, total).unwrap_or(0);
             if total > before {
-                sink(&Event {
+                sink(Piece::Event(&Event {
                     ts_ns: clock::monotonic_ns(),
                     kind: Kind::Loss as u8,
                     sub: u8::try_from(source).unwrap_or(u8::MAX),
                     object: total,
                     ..Event::default()
-                });
+                }));
             }
         }
     }
@@ -250,9 +251,9 @@ mod tests {
             facts.missing.iter().map(refused).collect()
         }
 
-        fn drain(&mut self, _: &mut dyn FnMut(&Event)) {}
+        fn drain(&mut self, _: usize, _: &mut dyn FnMut(Piece<'_>)) {}
 
-        fn stop(&mut self, _: &mut dyn FnMut(&Event)) {}
+        fn stop(&mut self, _: &mut dyn FnMut(Piece<'_>)) {}
 
         fn release(&mut self) {}
 
@@ -260,8 +261,8 @@ mod tests {
             BTreeMap::new()
         }
 
-        fn out_of_order(&self) -> u64 {
-            0
+        fn format(&self) -> Format {
+            Format::Blktrace { light: false }
         }
 
         fn period(&self) -> Duration {

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
 use nestrace_trace::Event;
+use nestrace_trace::kernel_buffers::Format;
 use nestrace_trace::wire::{
     AgentHello, AgentMessage, BatchEncoder, End, FrameReader, HostMessage, Live, Lost, Start,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
-use crate::backend::Backends;
+use crate::backend::{Backends, Events, Piece};
 use crate::capture::{Capture, News};
 use crate::guest::Facts;
 use crate::signals::{Signals, poll_timeout};
@@ -175,6 +176,12 @@ impl Line<'_> {
         }
     }
 
+    /// Answers pings and sends, without waiting.
+    fn move_on(&mut self) {
+        // Only a recorder that is gone makes this fail, and the next wait finds that too.
+        let _ = self.receive() && self.outbox.write_to(self.connection);
+    }
+
     /// Sends what waits, for at most [`LAST_WORDS`]; `false` when the other side is gone.
     fn finish(&mut self, signals: &Signals) -> bool {
         let until = Instant::now() + LAST_WORDS;
@@ -195,6 +202,8 @@ impl Line<'_> {
 struct Session<'s, 'b, 'c> {
     line: &'s mut Line<'c>,
     capture: Capture<'b>,
+    /// For a recorder that takes no buffers.
+    events: Option<Events>,
     encoder: BatchEncoder,
     token: u64,
     next_batch: Instant,
@@ -243,6 +252,7 @@ impl Session<'_, '_, '_> {
         };
         let mut session = Session {
             line,
+            events: (!start.takes_buffers).then(|| Events::new(capture.format())),
             capture,
             encoder,
             token: start.session,
@@ -274,6 +284,10 @@ impl Session<'_, '_, '_> {
         outbox.push(&AgentMessage::Live(Live {
             mono_ns: self.capture.live_ns,
             probes: std::mem::take(&mut self.capture.attached.probes),
+            translation: match self.capture.format() {
+                Format::Probes(translation) => Some(translation),
+                Format::Blktrace { .. } => None,
+            },
         }));
         eprintln!("nestrace-agent: recording");
     }
@@ -298,9 +312,10 @@ impl Session<'_, '_, '_> {
                 }
                 None => {}
             }
-            self.take_events(|capture, sink| capture.tick(sink));
+            let room = self.line.outbox.room();
+            self.take_pieces(|capture, sink| capture.tick(room, sink));
             let mut news = News::default();
-            self.take_events(|capture, sink| news = capture.look(sink));
+            self.take_pieces(|capture, sink| news = capture.look(sink));
             if news.facts {
                 self.line.say_hello(self.capture.hello(self.token));
             }
@@ -324,19 +339,26 @@ impl Session<'_, '_, '_> {
         }
     }
 
-    /// Lets the capture hand over events, batch by batch; pings are answered in between.
-    fn take_events(&mut self, from: impl FnOnce(&mut Capture<'_>, &mut dyn FnMut(&Event))) {
+    /// Lets the capture hand over what it has; pings are answered in between.
+    fn take_pieces(&mut self, from: impl FnOnce(&mut Capture<'_>, &mut dyn FnMut(Piece<'_>))) {
         let (encoder, line, broken) = (&mut self.encoder, &mut *self.line, &mut self.broken);
-        from(&mut self.capture, &mut |event| {
-            if encoder.push(event).is_err() {
-                broken.get_or_insert_with(|| "a batch could not be encoded".to_owned());
-            }
-            if encoder.is_full() {
-                send_batch(encoder, line, broken);
-                // Only a recorder that is gone makes this fail, and the next wait finds that too.
-                let _ = line.receive() && line.outbox.write_to(line.connection);
-            }
-        });
+        let events = &mut self.events;
+        from(
+            &mut self.capture,
+            &mut |piece| match (&mut *events, piece) {
+                (Some(events), piece) => {
+                    events.take(piece, &mut |event| push_event(event, encoder, line, broken));
+                }
+                (None, Piece::Event(event)) => push_event(event, encoder, line, broken),
+                (None, piece) => {
+                    // What has come before goes before.
+                    if matches!(piece, Piece::Until(_)) {
+                        send_batch(encoder, line, broken);
+                    }
+                    push_piece(piece, line);
+                }
+            },
+        );
     }
 
     /// Totals that have grown; the outbox itself tells what it dropped.
@@ -354,13 +376,50 @@ impl Session<'_, '_, '_> {
 
     fn close(&mut self, reason: &str) {
         let mut end_ns = 0;
-        self.take_events(|capture, sink| end_ns = capture.stop(sink));
+        self.take_pieces(|capture, sink| {
+            end_ns = capture.stop(sink);
+            sink(Piece::Until(u64::MAX));
+        });
         send_batch(&mut self.encoder, self.line, &mut self.broken);
         self.send_losses();
         self.line.say_hello(self.capture.hello(self.token));
         self.line.outbox.push_late();
-        end(self.line, end_ns, reason, self.capture.out_of_order());
+        let out_of_order = self.events.as_ref().map_or(0, Events::out_of_order);
+        end(self.line, end_ns, reason, out_of_order);
         eprintln!("nestrace-agent: recording ended: {reason}");
+    }
+}
+
+fn push_event(
+    event: &Event,
+    encoder: &mut BatchEncoder,
+    line: &mut Line<'_>,
+    broken: &mut Option<String>,
+) {
+    if encoder.push(event).is_err() {
+        broken.get_or_insert_with(|| "a batch could not be encoded".to_owned());
+    }
+    if encoder.is_full() {
+        send_batch(encoder, line, broken);
+        line.move_on();
+    }
+}
+
+/// Sends a piece as it is.
+fn push_piece(piece: Piece<'_>, line: &mut Line<'_>) {
+    match piece {
+        // Events go in batches.
+        Piece::Event(_) => {}
+        Piece::Buffer { number, bytes } => {
+            line.outbox.push_buffer(number, bytes);
+            line.move_on();
+        }
+        Piece::Incomplete => {
+            line.outbox.push(&AgentMessage::Incomplete);
+        }
+        Piece::Until(mono_ns) => {
+            line.outbox.push(&AgentMessage::Until(mono_ns));
+        }
     }
 }
 

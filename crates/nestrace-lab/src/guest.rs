@@ -172,7 +172,10 @@ impl Guest {
                 booted => return booted,
             }
         }
-        let accel = translation::accel(spec.vcpus);
+        let accel = match spec.accel {
+            Accel::Counted => translation::ONE_THREAD,
+            _ => translation::accel(spec.vcpus),
+        };
         Self::boot_with(spec, accel, patience)
     }
 

@@ -16,6 +16,9 @@ pub enum Accel {
     /// Translated: works everywhere.
     #[default]
     Tcg,
+    /// Translated, with a clock of the guest's own that goes on by 1 ns for each instruction, and with the host's while it waits:
+    /// time is what was executed, however busy this machine is. One processor only.
+    Counted,
     /// By hardware; where a guest does not come up that way within 10 s, translated.
     KvmIfItBoots,
     /// By hardware, or not at all.

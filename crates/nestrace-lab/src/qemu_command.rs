@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::guest::{DiskSpec, GuestSpec};
+use crate::guest::{Accel, DiskSpec, GuestSpec};
 use crate::stack::{Bus, DiskStack};
 use crate::translation;
 
@@ -32,7 +32,12 @@ pub(crate) fn arguments(spec: &GuestSpec, folder: &Path, accel: &str) -> Vec<Str
     args.pair("-name", format!("guest={}", spec.name));
     args.pair("-machine", "pc".to_owned());
     args.pair("-accel", accel.to_owned());
-    args.pair("-cpu", "max".to_owned());
+    if spec.accel == Accel::Counted {
+        args.pair("-icount", translation::COUNTED.to_owned());
+        args.pair("-cpu", translation::COUNTED_CPU.to_owned());
+    } else {
+        args.pair("-cpu", "max".to_owned());
+    }
     args.pair("-smp", translation::processors(spec.vcpus));
     args.pair("-m", spec.memory_mib.to_string());
     args.0

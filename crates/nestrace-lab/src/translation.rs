@@ -10,7 +10,7 @@
 /// (c914d46d0a64 in QEMU 8.1 ends that for barriers, not for x86's `lock addl`), although its own threads read what the
 /// guest writes. So a guest can have asked for an interrupt without seeing what has just come, and QEMU not have seen
 /// that it was asked; as the queue's event index lies behind then, no later interrupt comes either.
-const ONE_THREAD: &str = "tcg,thread=single";
+pub(crate) const ONE_THREAD: &str = "tcg,thread=single";
 /// Translation of a single processor, which nobody else changes code under: with its barriers, which QEMU translates
 /// where there may be more than one.
 const ONE_PROCESSOR: &str = "tcg,thread=multi";
@@ -23,6 +23,13 @@ pub(crate) fn accel(vcpus: u32) -> &'static str {
         ONE_THREAD
     }
 }
+
+/// `-icount` of a guest whose clock counts instructions: 2⁰ ns for each. QEMU executes such a guest in one thread only.
+pub(crate) const COUNTED: &str = "shift=0,sleep=on";
+
+/// Its `-cpu`. To copy a byte with `rep movsb` counts as an instruction, which no processor takes for it: without these
+/// features the kernel copies words.
+pub(crate) const COUNTED_CPU: &str = "max,-erms,-fsrm";
 
 /// `-smp`. Where there may be more than one processor, barriers are translated.
 pub(crate) fn processors(vcpus: u32) -> String {

@@ -16,7 +16,7 @@ use std::{
 use nestrace_abi::{Source, flags::op};
 use nestrace_kernel::plan::{Wanted as PlanWanted, plan};
 use nestrace_record::{
-    collect::{Collector, translate::Translator},
+    collect::{Collector, translate::translation},
     doctor,
     probes::{
         globals::Globals,
@@ -103,8 +103,8 @@ impl Traced {
             })
             .collect();
         assert!(refused.is_empty(), "{refused:?}");
-        let translator = Translator::new(&layout, globals.end_io);
-        let collector = Collector::new(probes.rings_mut().len(), translator);
+        let translation = translation(&layout, &globals.end_io);
+        let collector = Collector::new(probes.rings_mut().len(), translation);
         Self { probes, collector }
     }
 

@@ -40,6 +40,7 @@ mod events;
 pub mod image_map;
 pub mod index;
 mod input;
+pub mod kernel_buffers;
 mod layout;
 pub mod manifest;
 mod message;

@@ -4,6 +4,7 @@
 mod backends;
 mod clock;
 mod hostile;
+mod light;
 mod modules;
 mod sides;
 mod snapshots;
@@ -40,12 +41,14 @@ const CASES: &[(&str, Body)] = &[
     ("hostile/flood", hostile::flood),
     ("hostile/time-travel", hostile::time_travel),
     ("hostile/names", hostile::names),
+    ("hostile/buffers", hostile::buffers),
     ("agent/absent", troubles::absent),
     ("agent/late", troubles::late),
     ("agent/idle", troubles::idle),
     ("agent/modules", modules::loaded_later),
     ("agent/stuck", troubles::stuck),
     ("agent/killed", troubles::killed),
+    ("agent/light", light::same_requests),
     ("guest/resized-disk", troubles::resized_disk),
     ("guest/paused", troubles::paused),
     ("guest/reset", troubles::reset),

@@ -16,7 +16,7 @@ use nestrace_kernel::{
 };
 use nestrace_record::{
     clock,
-    collect::{Collector, translate::Translator},
+    collect::{SLACK_NS, translate::translation},
     doctor,
     probes::{
         ProbeError,
@@ -24,11 +24,15 @@ use nestrace_record::{
         load::{Mounts, Probes, Wanted},
     },
 };
-use nestrace_trace::{Event, Source, manifest::Refused};
+use nestrace_trace::{
+    Source,
+    kernel_buffers::{Format, put_record},
+    manifest::Refused,
+};
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::pace::Pace;
-use super::{Attached, Backend};
+use super::{Attached, Backend, Piece};
 use crate::guest::Facts;
 
 /// How long a probe may take that was running when the gate was shut.
@@ -37,13 +41,14 @@ const LAST_PROBE: Duration = Duration::from_millis(10);
 const RINGS_BYTES: u32 = 16 << 20;
 const MAX_RING_BYTES: u32 = 4 << 20;
 const MIN_RING_BYTES: u32 = 256 << 10;
+/// Bytes that are handed over at once; the last record may go beyond.
+const PORTION: usize = 128 << 10;
 /// The longest entry of a ring, with the kernel's own header.
 const ENTRY_BYTES: u32 = 8 + size_of::<OwnedRecord>() as u32;
 
 /// Loaded probes.
 pub struct Ebpf {
     probes: Probes,
-    collector: Collector,
     facts: KernelFacts,
     layout: Layout,
     globals: Globals,
@@ -51,8 +56,9 @@ pub struct Ebpf {
     modules: BTreeSet<&'static str>,
     /// Losses of the recordings before.
     lost_before: BTreeMap<Source, u64>,
-    out_of_order_before: u64,
     pace: Pace,
+    /// What is being copied.
+    portion: Vec<u8>,
     /// Entries that one ring has room for.
     room: u64,
     /// Probes of calls that wait for the first mount.
@@ -109,18 +115,15 @@ impl Ebpf {
         };
         let mut probes = Probes::load(&globals, &wanted).map_err(|error| with_causes(&error))?;
         probes.prepare(&planned);
-        let n_rings = probes.rings_mut().len();
-        let translator = Translator::new(&layout, globals.end_io.clone());
         Ok(Self {
-            collector: Collector::new(n_rings, translator),
             probes,
             facts,
             layout,
             globals,
             modules,
             lost_before: BTreeMap::new(),
-            out_of_order_before: 0,
             pace: Pace::default(),
+            portion: Vec::with_capacity(PORTION + size_of::<OwnedRecord>() + 1),
             room: u64::from(ring_bytes / ENTRY_BYTES),
             calls: None,
         })
@@ -149,13 +152,9 @@ impl Ebpf {
     fn begin(&mut self, facts: &Facts) -> Result<(), ProbeError> {
         self.choose(facts)?;
         // Whatever a probe wrote after the last recording's end.
-        self.collector.drain_all(self.probes.rings_mut(), |_| {});
-        let n_rings = self.probes.rings_mut().len();
-        let translator = Translator::new(&self.layout, self.globals.end_io.clone());
-        self.collector = Collector::new(n_rings, translator);
+        self.copy(usize::MAX, &mut |_| {});
         self.probes.set_gate(true)?;
         self.lost_before = self.lost_in_all();
-        self.out_of_order_before = self.collector.late();
         self.pace = Pace::default();
         Ok(())
     }
@@ -189,6 +188,30 @@ impl Ebpf {
         let n_refused = self.probes.refused.len();
         self.probes.attach(&calls);
         self.probes.refused[n_refused..].to_vec()
+    }
+
+    /// Copies what the rings hold, at most so many bytes; gives how many records, and whether that was all.
+    fn copy(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) -> (u64, bool) {
+        let (mut n_records, mut n_bytes) = (0, 0);
+        for (number, ring) in (0..).zip(self.probes.rings_mut()) {
+            loop {
+                self.portion.clear();
+                while self.portion.len() < PORTION {
+                    let Some(entry) = ring.next() else { break };
+                    n_records += u64::from(put_record(&entry, &mut self.portion));
+                }
+                if self.portion.is_empty() {
+                    break;
+                }
+                n_bytes += self.portion.len();
+                let bytes = &self.portion;
+                sink(Piece::Buffer { number, bytes });
+                if n_bytes + PORTION > max_bytes {
+                    return (n_records, false);
+                }
+            }
+        }
+        (n_records, true)
     }
 
     fn choose(&mut self, facts: &Facts) -> Result<(), ProbeError> {
@@ -254,23 +277,23 @@ impl Backend for Ebpf {
         disks.into_iter().chain(mounts).chain(calls).collect()
     }
 
-    fn drain(&mut self, sink: &mut dyn FnMut(&Event)) {
+    fn drain(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) {
+        if max_bytes < 2 * PORTION {
+            return;
+        }
         let now_ns = clock::monotonic_ns();
-        let mut n_events = 0;
-        self.collector
-            .drain(self.probes.rings_mut(), now_ns, |event| {
-                n_events += 1;
-                sink(&event);
-            });
-        self.pace.found(n_events, self.room);
+        let (n_records, everything) = self.copy(max_bytes, sink);
+        if everything {
+            sink(Piece::Until(now_ns.saturating_sub(SLACK_NS)));
+        }
+        self.pace.found(n_records, self.room);
     }
 
-    fn stop(&mut self, sink: &mut dyn FnMut(&Event)) {
+    fn stop(&mut self, sink: &mut dyn FnMut(Piece<'_>)) {
         // If the gate cannot be shut, what comes after this is left in the rings.
         let _ = self.probes.set_gate(false);
         std::thread::sleep(LAST_PROBE);
-        self.collector
-            .drain_all(self.probes.rings_mut(), |event| sink(&event));
+        self.copy(usize::MAX, sink);
     }
 
     fn release(&mut self) {
@@ -286,10 +309,8 @@ impl Backend for Ebpf {
             .collect()
     }
 
-    fn out_of_order(&self) -> u64 {
-        self.collector
-            .late()
-            .saturating_sub(self.out_of_order_before)
+    fn format(&self) -> Format {
+        Format::Probes(translation(&self.layout, &self.globals.end_io))
     }
 
     fn period(&self) -> Duration {

@@ -3,18 +3,20 @@
 mod blktrace;
 mod ebpf;
 mod pace;
+mod piece;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use nestrace_kernel::plan::Detail;
-use nestrace_trace::Event;
+use nestrace_trace::kernel_buffers::Format;
 use nestrace_trace::manifest::{Probe, Refused};
 
 use crate::guest::Facts;
 use blktrace::Blktrace;
 use ebpf::Ebpf;
+pub use piece::{Events, Piece};
 
 /// `--backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,12 +53,13 @@ pub trait Backend {
     /// Looks for what comes without a word: processors.
     fn look(&mut self) {}
 
-    /// Hands over what is old enough to be in order.
-    fn drain(&mut self, sink: &mut dyn FnMut(&Event));
+    /// Hands over what is old enough to be in order, and of buffers no more than so many bytes: the rest has room where
+    /// it is.
+    fn drain(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>));
 
     /// Ends recording and hands over the rest. What is attached stays so until [`Self::release`], which
     /// may take its time.
-    fn stop(&mut self, sink: &mut dyn FnMut(&Event));
+    fn stop(&mut self, sink: &mut dyn FnMut(Piece<'_>));
 
     /// Detaches everything.
     fn release(&mut self);
@@ -64,8 +67,8 @@ pub trait Backend {
     /// Events lost since the start, by number of a [`nestrace_trace::Source`].
     fn lost(&self) -> BTreeMap<u32, u64>;
 
-    /// Events that were handed over after a younger one, since the start.
-    fn out_of_order(&self) -> u64;
+    /// What is in the buffers of the recording that runs.
+    fn format(&self) -> Format;
 
     /// How often [`Self::drain`] is to be called.
     fn period(&self) -> Duration;

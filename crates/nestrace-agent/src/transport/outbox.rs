@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
-use nestrace_trace::wire::{AgentMessage, DROPPED_BATCHES, Lost};
+use nestrace_trace::blktrace::RECORD_BYTES;
+use nestrace_trace::wire::{AgentMessage, DROPPED_BATCHES, Lost, MAX_BUFFER};
 
 use super::{Connection, Moved};
 
-/// Bytes of batches that may wait: at 10 bytes an event some 400,000 events.
+/// Bytes of batches and buffers that may wait: at 10 bytes an event some 400,000 events, at blktrace's 48 some 80,000.
 const MAX_WAITING: usize = 4 << 20;
 /// Answers to pings that may wait; a recorder asks a few times a second.
 const MAX_PONGS: usize = 64;
@@ -60,10 +61,26 @@ impl Outbox {
 
     /// Adds a batch of so many events if it has room, behind the word that events are missing at this place.
     pub fn push_batch(&mut self, payload: &[u8], n_events: u64) {
-        let mut goes = self.waiting + payload.len() <= MAX_WAITING;
+        self.push_events(&AgentMessage::Batch(payload), payload.len(), n_events);
+    }
+
+    /// The same of bytes of one of the kernel's buffers. Without room, as many events count as lost as they can hold.
+    pub fn push_buffer(&mut self, number: u32, bytes: &[u8]) {
+        for bytes in bytes.chunks(MAX_BUFFER) {
+            let n_events = bytes.len().div_ceil(RECORD_BYTES) as u64;
+            self.push_events(
+                &AgentMessage::Buffer { number, bytes },
+                bytes.len(),
+                n_events,
+            );
+        }
+    }
+
+    fn push_events(&mut self, message: &AgentMessage<'_>, n_bytes: usize, n_events: u64) {
+        let mut goes = self.waiting + n_bytes <= MAX_WAITING;
         if goes {
             self.push_late();
-            goes = self.push(&AgentMessage::Batch(payload));
+            goes = self.push(message);
         }
         if !goes {
             self.dropped += n_events;
@@ -88,7 +105,12 @@ impl Outbox {
 
     /// Whether a batch may have room.
     pub fn has_room(&self) -> bool {
-        self.waiting < MAX_WAITING
+        self.room() > 0
+    }
+
+    /// Bytes that may still wait.
+    pub fn room(&self) -> usize {
+        MAX_WAITING.saturating_sub(self.waiting)
     }
 
     /// Adds the answer to a ping, before all that waits but facts.

@@ -149,6 +149,7 @@ impl SectorIdentity {
             Kind::Requeue => event.object = disk.requeue(event, addresses),
             Kind::Complete => disk.complete(event, addresses),
             Kind::BioComplete => event.object = disk.bio_complete(event, addresses),
+            Kind::RequestDone => event.object = addresses.next(),
             _ => {}
         }
     }

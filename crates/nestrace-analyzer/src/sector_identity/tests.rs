@@ -274,6 +274,18 @@ fn what_began_before_the_recording_has_no_bio() {
 }
 
 #[test]
+fn whole_requests_of_light_detail_are_each_their_own() {
+    let done = Event {
+        kind: Kind::RequestDone as u8,
+        dev: 1,
+        bytes: 4096,
+        ..Event::default()
+    };
+    let objects: Vec<u64> = identified(&[done, done]).iter().map(|e| e.object).collect();
+    assert!(objects[0] != 0 && objects[0] != objects[1], "{objects:?}");
+}
+
+#[test]
 fn events_with_identities_pass() {
     let told = notation::events(
         "1 Q b1 W 0+4096\n2 G b1\n3 D r1 W 0+4096 rel=b1\n4 thread tid=9 tgid=9 name=x",

@@ -6,11 +6,13 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod buffers;
 mod recorded;
 mod sides;
 
 use std::io::Write;
 
+use nestrace_trace::kernel_buffers::KernelBuffers;
 use nestrace_trace::wire::{
     AgentMessage, BatchDecoder, Frame, FrameError, FrameKind, FrameReader, HostMessage, MAX_JSON,
     Start, VERSION,
@@ -92,6 +94,9 @@ pub struct Ingest<S: Streams> {
     reader: FrameReader,
     decoder: Option<BatchDecoder>,
     batch: Batch,
+    /// What the session sent of its kernel's buffers.
+    buffers: KernelBuffers,
+    is_light: bool,
     check: EventCheck,
     trips: RoundTrips,
     throttle: Throttle,
@@ -127,6 +132,8 @@ impl<S: Streams> Ingest<S> {
             reader: FrameReader::new(),
             decoder: None,
             batch: Batch::default(),
+            buffers: KernelBuffers::default(),
+            is_light: false,
             check: EventCheck::default(),
             trips: RoundTrips::default(),
             throttle: Throttle::default(),
@@ -156,10 +163,12 @@ impl<S: Streams> Ingest<S> {
             // An agent that was killed within a frame left the front of it behind.
             self.reader.search();
         }
+        self.is_light = detail == "light";
         HostMessage::Start(Start {
             protocol: VERSION,
             session: self.session,
             detail: detail.to_owned(),
+            takes_buffers: true,
             ..Start::default()
         })
     }
@@ -237,7 +246,7 @@ impl<S: Streams> Ingest<S> {
                 }
             }
             if reader.skipped() > skipped {
-                self.events_missing(false);
+                self.events_missing(false, now_ns);
                 self.account.refuse("bytes that belong to no frame", 1);
             }
         }
@@ -284,6 +293,9 @@ impl<S: Streams> Ingest<S> {
         match message {
             AgentMessage::Hello(_) => {}
             AgentMessage::Batch(payload) => return self.take_batch(payload, now_ns),
+            AgentMessage::Buffer { number, bytes } => self.take_buffer(number, bytes, now_ns),
+            AgentMessage::Incomplete => self.buffers.incomplete(),
+            AgentMessage::Until(mono_ns) => self.take_until(mono_ns, now_ns),
             AgentMessage::Pong { token, guest_ns } => {
                 if !self.trips.is_open(token) {
                     return self.refuse_frame("answer to no question");
@@ -297,10 +309,11 @@ impl<S: Streams> Ingest<S> {
             AgentMessage::Live(live) if live.mono_ns > self.check.latest_ns(now_ns) => {
                 return self.refuse_frame("time ahead of the guest's clock");
             }
-            AgentMessage::Live(live) => {
+            AgentMessage::Live(mut live) => {
                 let Some(since_ns) = self.recorded.live() else {
                     return self.refuse_frame("Live that follows no Hello");
                 };
+                self.begin_buffers(live.translation.take(), now_ns);
                 self.begins(since_ns, now_ns);
                 self.account.live(live);
                 self.account.state = State::Live;
@@ -312,7 +325,7 @@ impl<S: Streams> Ingest<S> {
                     return self.refuse_frame("loss of an unknown source");
                 }
                 if self.account.dropped() > dropped {
-                    self.events_missing(true);
+                    self.events_missing(true, now_ns);
                 }
             }
             AgentMessage::Notice(text) => {
@@ -324,6 +337,7 @@ impl<S: Streams> Ingest<S> {
                 if let Some(side) = self.account.side() {
                     side.end_mono_ns = end.mono_ns.min(latest);
                 }
+                self.end_buffers(now_ns);
                 self.recorded.end(now_ns);
                 self.account.state = State::Ended;
                 if end.reason != "stop" {
@@ -341,12 +355,16 @@ impl<S: Streams> Ingest<S> {
         let result = match decoded {
             Some(true) => {
                 self.throttle.charge(0, batch.n_rows() as u64, now_ns);
-                self.take_events(batch.events(), now_ns);
+                if self.buffers.is_used() {
+                    self.take_beside_buffers(batch.events(), now_ns);
+                } else {
+                    self.take_events(batch.events(), now_ns);
+                }
                 Ok(())
             }
             Some(false) => Ok(()),
             None => {
-                self.events_missing(false);
+                self.events_missing(false, now_ns);
                 self.refuse_frame("batch that cannot be decoded")
             }
         };
@@ -460,6 +478,7 @@ impl<S: Streams> Ingest<S> {
 
     /// The session is over; closes the stream.
     pub fn close(&mut self, now_ns: u64) {
+        self.end_buffers(now_ns);
         self.flush(now_ns);
         self.close_writer();
     }

@@ -1,8 +1,7 @@
 //! How fast a guest may be: what it sends above that waits in its port, where its agent loses it.
 
-/// Bytes and events that a guest may send a second. An agent at 200,000 events a second sends some
-/// 4 MB, so two million events fit the bytes; a hostile one could fill the host's disk or keep a processor
-/// busy with decoding.
+/// Bytes and events that a guest may send a second. An agent at 200,000 events a second sends some 15 MB, as they lie in
+/// its kernel's buffers; a hostile one could fill the host's disk or keep a processor busy with decoding.
 const BYTES_PER_S: u64 = 64 << 20;
 const EVENTS_PER_S: u64 = 2_000_000;
 /// What may come at once after a silence, in seconds of the above.

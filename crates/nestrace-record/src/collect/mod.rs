@@ -6,13 +6,13 @@ pub mod translate;
 use aya::maps::{MapData, RingBuf};
 use nestrace_abi::{OwnedRecord, Owner, Record};
 use nestrace_trace::Event;
+use nestrace_trace::kernel_buffers::Translation;
 
 use merge::Merge;
-use translate::Translator;
 
 /// How long a record may take from its stamp to its ring before it counts as late. A probe of QEMU
 /// can be preempted between the two.
-const SLACK_NS: u64 = 25_000_000;
+pub const SLACK_NS: u64 = 25_000_000;
 /// Records taken from a ring before the others have their turn. After a pause the rings are full; taken
 /// as a whole, they would need their size twice over, and no cache would hold what is put in order.
 const PORTION: usize = 8192;
@@ -20,17 +20,17 @@ const PORTION: usize = 8192;
 /// Drains rings into one ordered sequence of events.
 pub struct Collector {
     merge: Merge,
-    translator: Translator,
+    translation: Translation,
     malformed: u64,
 }
 
 impl Collector {
     /// For so many rings.
     #[must_use]
-    pub fn new(n_rings: usize, translator: Translator) -> Self {
+    pub fn new(n_rings: usize, translation: Translation) -> Self {
         Self {
             merge: Merge::new(n_rings),
-            translator,
+            translation,
             malformed: 0,
         }
     }
@@ -87,9 +87,9 @@ impl Collector {
     }
 
     fn hand_over(&mut self, horizon_ns: u64, mut sink: impl FnMut(Event)) {
-        let translator = &self.translator;
+        let translation = &self.translation;
         self.merge
-            .drain_until(horizon_ns, |record| sink(translator.event(record)));
+            .drain_until(horizon_ns, |record| sink(translation.event(record)));
     }
 
     /// Events that were handed over after a younger one.

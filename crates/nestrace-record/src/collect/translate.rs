@@ -1,11 +1,10 @@
-//! From a record as the kernel wrote it to an event as it is stored: the kernel's own bits, which move
-//! between versions, become [`nestrace_abi::flags`], and addresses of functions become numbers.
+//! How this kernel's bits read, by its type information.
 
 use std::collections::HashMap;
 
-use nestrace_abi::{Kind, OwnedRecord, flags};
+use nestrace_abi::flags;
 use nestrace_kernel::layout::Layout;
-use nestrace_trace::Event;
+use nestrace_trace::kernel_buffers::Translation;
 
 /// Our flag, and the kernel's enumerator for it.
 const FLAGS: &[(u32, &str)] = &[
@@ -30,88 +29,33 @@ const OPERATIONS: &[(u32, &str)] = &[
     (flags::OP_SECURE_ERASE, "REQ_OP_SECURE_ERASE"),
 ];
 
-/// How this kernel's bits read.
-pub struct Translator {
-    operations: [u8; 256],
-    flags: Vec<(u32, u32)>,
-    end_io: HashMap<u64, u8>,
-}
-
-impl Translator {
-    /// Reads the positions from BTF.
-    #[must_use]
-    pub fn new(layout: &Layout, end_io: HashMap<u64, u8>) -> Self {
-        let mut operations = [flags::OP_OTHER as u8; 256];
-        for (ours, name) in OPERATIONS {
-            if let Some(slot) = layout
-                .enumerators
-                .get(*name)
-                .and_then(|value| usize::try_from(*value).ok())
-                .and_then(|value| operations.get_mut(value))
-            {
-                *slot = *ours as u8;
-            }
+/// Of the kernel with this layout, whose functions of [`nestrace_abi::end_io`] are at these addresses.
+#[must_use]
+pub fn translation(layout: &Layout, end_io: &HashMap<u64, u8>) -> Translation {
+    let mut operations = vec![flags::OP_OTHER as u8; 256];
+    for (ours, name) in OPERATIONS {
+        if let Some(slot) = layout
+            .enumerators
+            .get(*name)
+            .and_then(|value| usize::try_from(*value).ok())
+            .and_then(|value| operations.get_mut(value))
+        {
+            *slot = *ours as u8;
         }
-        let flags = FLAGS
+    }
+    let flags = FLAGS
+        .iter()
+        .filter_map(|(ours, name)| {
+            let bit = u32::try_from(*layout.enumerators.get(*name)?).ok()?;
+            Some((1u32.checked_shl(bit)?, *ours))
+        })
+        .collect();
+    Translation {
+        operations,
+        flags,
+        end_io: end_io
             .iter()
-            .filter_map(|(ours, name)| {
-                let bit = u32::try_from(*layout.enumerators.get(*name)?).ok()?;
-                Some((1u32.checked_shl(bit)?, *ours))
-            })
-            .collect();
-        Self {
-            operations,
-            flags,
-            end_io,
-        }
-    }
-
-    fn block_flags(&self, raw: u32) -> u32 {
-        let mut ours = u32::from(self.operations[(raw & 0xff) as usize]);
-        for (theirs, flag) in &self.flags {
-            if raw & theirs != 0 {
-                ours |= flag;
-            }
-        }
-        if raw & flags::RAW_FLUSH_SEQ != 0 {
-            ours |= flags::FLUSH_SEQ;
-        }
-        ours
-    }
-
-    /// The event that a record stands for.
-    #[must_use]
-    pub fn event(&self, owned: &OwnedRecord) -> Event {
-        let OwnedRecord { record, owner } = owned;
-        let is_block = record.kind < Kind::SyscallEnter as u8;
-        Event {
-            ts_ns: record.ts_ns,
-            kind: record.kind,
-            sub: record.sub,
-            cpu: record.cpu,
-            tid: record.tid,
-            dev: record.dev,
-            object: record.object,
-            related: record.related,
-            offset: record.offset,
-            bytes: record.bytes,
-            flags: if is_block {
-                self.block_flags(record.flags)
-            } else {
-                record.flags
-            },
-            inode: owner.inode,
-            file_offset: owner.file_offset,
-            owner_dev: owner.owner_dev,
-            iocb: owner.iocb,
-            origin: owner.origin,
-            end_io: if owner.end_io == 0 {
-                0
-            } else {
-                self.end_io.get(&owner.end_io).copied().unwrap_or(0)
-            },
-            cgroup: owner.cgroup,
-            aux: owner.aux,
-        }
+            .map(|(address, number)| (*address, *number))
+            .collect(),
     }
 }

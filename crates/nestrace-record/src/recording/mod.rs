@@ -40,7 +40,7 @@ use nestrace_trace::{
 use crate::{
     agent::Choice,
     clock,
-    collect::{Collector, translate::Translator},
+    collect::{Collector, translate::translation},
     probes::{ProbeError, globals::Globals, load::Probes},
     topology::image_file::FileIdentity,
 };
@@ -201,8 +201,8 @@ impl Recorder {
                 .unwrap_or_default();
             return Err(ProbeError::NothingAttached(reason).into());
         }
-        let translator = Translator::new(layout, globals.end_io);
-        let collector = Collector::new(probes.rings_mut().len(), translator);
+        let translation = translation(layout, &globals.end_io);
+        let collector = Collector::new(probes.rings_mut().len(), translation);
         let manifest = manifest(&options, &probes);
         let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
         let images = ImageMaps::open(&options.topology);

@@ -11,8 +11,8 @@
 //! and no better than that.)
 //!
 //! [`Reader`] reads a file, [`Capture`] all files of a capture as one stream of [`crate::Event`]s, whose times
-//! are left as they are; [`Feed`] takes bytes as they come out of a relay file of a running trace. [`Records`]
-//! and [`Writer`] are the way back.
+//! are left as they are; [`crate::kernel_buffers`] takes bytes as they come out of the relay files of a running trace.
+//! [`Records`] and [`Writer`] are the way back.
 //!
 //! ```
 //! use nestrace_trace::blktrace::{Action, Reader};
@@ -30,7 +30,6 @@
 mod action;
 mod capture;
 mod events;
-mod feed;
 mod plausible;
 mod reader;
 mod records;
@@ -41,8 +40,8 @@ mod writer;
 pub use action::{Action, Notify, category};
 pub use capture::{Capture, Outline};
 pub use events::{event, thread, wall_clock};
-pub use feed::Feed;
 pub use reader::{OpenError, Reader};
 pub use records::Records;
+pub(crate) use trace::{Front, take_native};
 pub use trace::{RECORD_BYTES, RECORD_BYTES_V8, Remap, Trace, Version};
 pub use writer::Writer;

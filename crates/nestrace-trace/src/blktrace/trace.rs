@@ -307,6 +307,33 @@ pub(super) fn parse_native(trace: &mut Trace, record: &[u8; RECORD_BYTES]) -> us
     parse_as::<RECORD_BYTES>(trace, record, order, version)
 }
 
+/// What stands at the front of bytes out of a relay file of this machine's kernel.
+pub(crate) enum Front {
+    /// A record of so many bytes.
+    Record(usize),
+    /// The beginning of one, or nothing.
+    Begun,
+    /// Something else.
+    Other,
+}
+
+/// Takes a record of version 7 in this machine's byte order off the front of `bytes`, in the place of another one.
+pub(crate) fn take_native(bytes: &[u8], trace: &mut Trace) -> Front {
+    let Some(record) = bytes.first_chunk() else {
+        return Front::Begun;
+    };
+    if !Format::NATIVE.begins(record) {
+        return Front::Other;
+    }
+    let end = RECORD_BYTES.saturating_add(parse_native(trace, record));
+    let Some(payload) = bytes.get(RECORD_BYTES..end) else {
+        return Front::Begun;
+    };
+    trace.payload.extend_from_slice(payload);
+    trace.split_cgroup();
+    Front::Record(end)
+}
+
 #[inline(always)]
 fn parse_as<const BYTES: usize>(
     trace: &mut Trace,

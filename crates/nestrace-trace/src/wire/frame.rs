@@ -64,6 +64,12 @@ kinds! {
     Notice = 0x107,
     /// Agent: the last frame of a session. JSON.
     End = 0x108,
+    /// Agent: bytes out of one of its kernel's buffers. The buffer's number (4 bytes), then they.
+    Buffer = 0x109,
+    /// Agent: everything that its kernel stamped before was in buffers that have been sent. Guest's time, 8 bytes.
+    Until = 0x10a,
+    /// Agent: in what comes up to the next Until, its kernel may have left events out. No payload.
+    Incomplete = 0x10b,
 }
 
 /// A whole frame with a correct checksum.
@@ -117,9 +123,17 @@ pub enum FrameError {
 
 /// Appends a frame to `to`. A payload that is too long is not encoded; `false` then.
 pub fn encode_frame(kind: FrameKind, payload: &[u8], to: &mut Vec<u8>) -> bool {
-    let Some(length) = u32::try_from(payload.len())
+    encode_frame_of(kind, &[payload], to)
+}
+
+/// The same of a payload in parts.
+pub(super) fn encode_frame_of(kind: FrameKind, parts: &[&[u8]], to: &mut Vec<u8>) -> bool {
+    let n_bytes = parts
+        .iter()
+        .fold(0_usize, |n, part| n.saturating_add(part.len()));
+    let Some(length) = u32::try_from(n_bytes)
         .ok()
-        .filter(|_| payload.len() <= MAX_PAYLOAD)
+        .filter(|_| n_bytes <= MAX_PAYLOAD)
     else {
         return false;
     };
@@ -129,10 +143,13 @@ pub fn encode_frame(kind: FrameKind, payload: &[u8], to: &mut Vec<u8>) -> bool {
         length,
         crc: 0,
     };
+    to.reserve(HEADER_BYTES.saturating_add(n_bytes));
     to.extend_from_slice(&MAGIC.to_le_bytes());
     to.extend_from_slice(&header.covered());
-    to.extend_from_slice(&header.checksum(payload).to_le_bytes());
-    to.extend_from_slice(payload);
+    to.extend_from_slice(&header.checksum(parts).to_le_bytes());
+    for part in parts {
+        to.extend_from_slice(part);
+    }
     true
 }
 
@@ -161,10 +178,12 @@ impl Header {
         bytes
     }
 
-    fn checksum(self, payload: &[u8]) -> u32 {
+    fn checksum(self, payload: &[&[u8]]) -> u32 {
         let mut crc = Hasher::new();
         crc.update(&self.covered());
-        crc.update(payload);
+        for part in payload {
+            crc.update(part);
+        }
         crc.finalize()
     }
 
@@ -220,7 +239,7 @@ fn look(bytes: &[u8]) -> Front {
     let Some(payload) = bytes.get(HEADER_BYTES..header.frame_bytes()) else {
         return Front::Incomplete;
     };
-    if header.checksum(payload) != header.crc {
+    if header.checksum(&[payload]) != header.crc {
         return Front::Broken(FrameError::Checksum {
             kind: header.kind,
             length: header.length,
@@ -523,7 +542,7 @@ mod tests {
         };
         let mut bytes = b"??NSTR".to_vec();
         bytes.extend_from_slice(&header.covered());
-        bytes.extend_from_slice(&header.checksum(b"{}").to_le_bytes());
+        bytes.extend_from_slice(&header.checksum(&[b"{}"]).to_le_bytes());
         bytes.extend_from_slice(b"{}");
         let (_, error) = read(&mut FrameReader::new(), &bytes, 3);
         assert_eq!(error, Some(FrameError::Version { found: 2 }));

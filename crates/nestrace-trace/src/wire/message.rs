@@ -10,14 +10,17 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::frame::{Frame, FrameKind, encode_frame};
+use super::frame::{Frame, FrameKind, encode_frame, encode_frame_of};
 use super::hello::{AgentHello, bound_probes, bound_refused, bound_text};
+use crate::kernel_buffers::Translation;
 use crate::manifest::{Probe, Refused};
 
 /// JSON of a message is never longer, bytes.
 pub const MAX_JSON: usize = 256 << 10;
 /// A notice is never longer, bytes; a longer one is cut.
 pub const MAX_NOTICE: usize = 4 << 10;
+/// Bytes of one [`AgentMessage::Buffer`] are never more.
+pub const MAX_BUFFER: usize = super::MAX_PAYLOAD - size_of::<u32>();
 /// [`Lost::source`] of events in batches that the agent dropped because the port was slow; other
 /// numbers are those of [`crate::Source`].
 pub const DROPPED_BATCHES: u32 = 0x100;
@@ -66,6 +69,8 @@ pub struct Start {
     pub devices: Vec<String>,
     /// `auto`, `ebpf` or `blktrace`; empty leaves it to the agent.
     pub backend: String,
+    /// The recorder takes [`AgentMessage::Buffer`] as well as batches.
+    pub takes_buffers: bool,
 }
 
 /// The agent's probes are attached.
@@ -76,6 +81,8 @@ pub struct Live {
     pub mono_ns: u64,
     /// What is attached.
     pub probes: Vec<Probe>,
+    /// How records of [`AgentMessage::Buffer`] read, where they are those of probes.
+    pub translation: Option<Translation>,
 }
 
 /// The agent's last word.
@@ -173,6 +180,18 @@ pub enum AgentMessage<'a> {
     Notice(String),
     /// The session is over.
     End(End),
+    /// Bytes that follow those before in one of the kernel's buffers, in one of the formats of [`crate::kernel_buffers`].
+    Buffer {
+        /// Which of them.
+        number: u32,
+        /// At most [`MAX_BUFFER`].
+        bytes: &'a [u8],
+    },
+    /// Everything that the guest's kernel stamped before this time of its `CLOCK_MONOTONIC` has been sent.
+    Until(u64),
+    /// In buffers up to the next [`Self::Until`], records may be missing: the kernel had no room for them. How many
+    /// [`Self::Loss`] says.
+    Incomplete,
 }
 
 impl<'a> AgentMessage<'a> {
@@ -195,6 +214,9 @@ impl<'a> AgentMessage<'a> {
             FrameKind::Live => {
                 let mut live: Live = from_json(kind, payload)?;
                 bound_probes(&mut live.probes);
+                if let Some(translation) = &mut live.translation {
+                    translation.bound();
+                }
                 Some(Self::Live(live))
             }
             FrameKind::Batch => Some(Self::Batch(payload)),
@@ -219,6 +241,9 @@ impl<'a> AgentMessage<'a> {
                 bound_text(&mut end.reason);
                 Some(Self::End(end))
             }
+            FrameKind::Buffer => Some(buffer(kind, payload)?),
+            FrameKind::Until => Some(Self::Until(number(kind, payload)?)),
+            FrameKind::Incomplete => Some(Self::Incomplete),
             FrameKind::Start | FrameKind::Stop | FrameKind::Ping => None,
         })
     }
@@ -245,6 +270,15 @@ impl<'a> AgentMessage<'a> {
                 encode_frame(FrameKind::Notice, cut, to);
             }
             Self::End(end) => encode_json(FrameKind::End, end, to),
+            Self::Buffer { number, bytes } => {
+                encode_frame_of(FrameKind::Buffer, &[&number.to_le_bytes(), bytes], to);
+            }
+            Self::Until(mono_ns) => {
+                encode_frame(FrameKind::Until, &mono_ns.to_le_bytes(), to);
+            }
+            Self::Incomplete => {
+                encode_frame(FrameKind::Incomplete, &[], to);
+            }
         }
     }
 }
@@ -291,6 +325,23 @@ fn lost(kind: FrameKind, payload: &[u8]) -> Result<Lost, MessageError> {
         })
 }
 
+fn buffer(kind: FrameKind, payload: &[u8]) -> Result<AgentMessage<'_>, MessageError> {
+    let (number, bytes) = payload.split_first_chunk().ok_or(MessageError::Length {
+        kind,
+        length: payload.len(),
+    })?;
+    let number = u32::from_le_bytes(*number);
+    Ok(AgentMessage::Buffer { number, bytes })
+}
+
+fn number(kind: FrameKind, payload: &[u8]) -> Result<u64, MessageError> {
+    let bytes = payload.try_into().map_err(|_| MessageError::Length {
+        kind,
+        length: payload.len(),
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
 /// `N` bytes and a number of 8, and nothing more.
 fn split_numbers<const N: usize>(payload: &[u8]) -> Option<([u8; N], u64)> {
     let (first, rest) = payload.split_first_chunk()?;
@@ -318,6 +369,7 @@ mod tests {
             detail: "full".to_owned(),
             devices: vec!["vda".to_owned()],
             backend: "auto".to_owned(),
+            takes_buffers: true,
         };
         let ping = HostMessage::Ping {
             token: 1,
@@ -347,6 +399,10 @@ mod tests {
             AgentMessage::Live(Live {
                 mono_ns: 5,
                 probes: vec![Probe::default()],
+                translation: Some(Translation {
+                    end_io: [(u64::MAX, 1)].into(),
+                    ..Translation::default()
+                }),
             }),
             AgentMessage::Batch(b"bytes"),
             AgentMessage::Loss(Lost {
@@ -364,6 +420,12 @@ mod tests {
                 reason: "stop".to_owned(),
                 out_of_order: 0,
             }),
+            AgentMessage::Buffer {
+                number: 7,
+                bytes: b"records",
+            },
+            AgentMessage::Until(u64::MAX),
+            AgentMessage::Incomplete,
         ] {
             let mut bytes = Vec::new();
             message.encode_to(&mut bytes);
@@ -386,6 +448,16 @@ mod tests {
                 FrameKind::Loss,
                 &[0; 16],
                 "read a message of kind Loss: it has 16 bytes",
+            ),
+            (
+                FrameKind::Until,
+                &[0; 7],
+                "read a message of kind Until: it has 7 bytes",
+            ),
+            (
+                FrameKind::Buffer,
+                &[0; 3],
+                "read a message of kind Buffer: it has 3 bytes",
             ),
             (
                 FrameKind::Hello,

@@ -8,7 +8,7 @@
 //!                ◄───────────────── Refused, Live
 //! Ping           ─────────────────►
 //!                ◄───────────────── Pong       (at once, before batches that wait)
-//!                ◄───────────────── Batch … Loss … Notice … Hello (again: facts have changed)
+//!                ◄───────────────── Batch … Buffer … Until … Loss … Notice … Hello (again: facts have changed)
 //! Stop           ─────────────────►
 //!                ◄───────────────── Batch … Loss … End
 //! ```
@@ -72,7 +72,7 @@ pub use batch::{BatchDecoder, BatchEncoder, BatchError, MAX_WIRE_ROWS};
 pub use frame::{Frame, FrameError, FrameKind, FrameReader, HEADER_BYTES, MAX_FRAME, encode_frame};
 pub use hello::{AgentHello, bound_probes, bound_refused, bound_text};
 pub use message::{
-    AgentMessage, DROPPED_BATCHES, End, HostMessage, Live, Lost, MAX_JSON, MAX_NOTICE,
+    AgentMessage, DROPPED_BATCHES, End, HostMessage, Live, Lost, MAX_BUFFER, MAX_JSON, MAX_NOTICE,
     MessageError, Start,
 };
 

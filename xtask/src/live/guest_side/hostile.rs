@@ -83,6 +83,11 @@ pub fn names(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     attack(stage, case, "names", Expected::Bounded)
 }
 
+/// Bytes of a kernel's buffers that are none, of thousands of them, and times that never come.
+pub fn buffers(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    attack(stage, case, "buffers", Expected::Refused)
+}
+
 /// What the report has to say.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {

@@ -32,16 +32,20 @@ mod raw {
     nix::ioctl_none!(teardown, 0x12, 118);
 }
 
-/// Every event but those of drivers' own data.
-const ALL_ACTIONS: u16 = 0xffff;
 /// The last sector that is recorded. Left to the kernel it is the disk's last, and before Linux 4.11 the device's
 /// flush requests lie at sector −1 (`blk_rq_init()`, `act_log_check()`): none of them would be recorded.
 const EVERYWHERE: u64 = u64::MAX;
 
-/// Prepares a trace of a disk; gives the name of its folder in debugfs.
-pub fn setup(disk: &File, buffer_bytes: u32, n_buffers: u32) -> Result<String, Errno> {
+/// Prepares a trace of a disk, of events in one of these categories
+/// ([`category`](nestrace_trace::blktrace::category)); gives the name of its folder in debugfs.
+pub fn setup(
+    disk: &File,
+    categories: u16,
+    buffer_bytes: u32,
+    n_buffers: u32,
+) -> Result<String, Errno> {
     let mut setup = Setup {
-        action_mask: ALL_ACTIONS,
+        action_mask: categories,
         buffer_bytes,
         n_buffers,
         end_lba: EVERYWHERE,

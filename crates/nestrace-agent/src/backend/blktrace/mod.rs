@@ -6,8 +6,8 @@
 //! - A record is reserved, stamped and filled with interrupts off (`__blk_add_trace()`), so a reader that
 //!   runs *on that processor* never sees half of one. Like blktrace, the agent reads each processor's
 //!   files there.
-//! - So everything stamped before a round of reading is in what the round has read, and can be handed
-//!   over in order.
+//! - So everything stamped before a round of reading is in what the round has read, and whoever puts the files together
+//!   ([`nestrace_trace::kernel_buffers`]) can hand it over in order.
 //!
 //! The stamps are `CLOCK_MONOTONIC`, as BPF's are.
 
@@ -21,11 +21,13 @@ use std::time::Duration;
 
 use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
+use nestrace_trace::Source;
+use nestrace_trace::blktrace::RECORD_BYTES;
+use nestrace_trace::kernel_buffers::Format;
 use nestrace_trace::manifest::{GuestDisk, Probe, Refused};
-use nestrace_trace::{Event, Source};
 
 use super::pace::Pace;
-use super::{Attached, Backend};
+use super::{Attached, Backend, Piece};
 use crate::guest::Facts;
 use crate::guest::filesystems::DebugFs;
 use affinity::Affinity;
@@ -40,10 +42,8 @@ const SLACK_NS: u64 = 25_000_000;
 pub struct Blktrace {
     debugfs: Option<DebugFs>,
     traces: Vec<DiskTrace>,
-    /// Read and not yet handed over, nearly in order.
-    pending: Vec<Event>,
-    last_ns: u64,
-    out_of_order: u64,
+    detail: Detail,
+    n_dropped: u64,
     pace: Pace,
 }
 
@@ -67,7 +67,7 @@ impl Blktrace {
             if self.traces.iter().any(|trace| trace.dev == disk.dev) {
                 continue;
             }
-            match DiskTrace::start(disk, &folder) {
+            match DiskTrace::start(disk, &folder, self.detail) {
                 Ok(trace) => self.traces.push(trace),
                 Err(reason) => refused.push(Refused {
                     name: disk.name.clone(),
@@ -81,43 +81,51 @@ impl Blktrace {
         Ok(refused)
     }
 
-    /// Reads all files, and hands over what is older than the beginning of this round.
-    fn round(&mut self, last: bool, sink: &mut dyn FnMut(&Event)) {
+    /// Reads all files, of which not more than so many bytes are wanted. What was stamped before is complete then, unless
+    /// there is more.
+    fn round(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) {
         let begin_ns = clock::monotonic_ns();
-        let n_pending = self.pending.len();
         let affinity = Affinity::save();
-        let mut everywhere = true;
+        let (mut everywhere, mut everything, mut n_bytes) = (true, true, 0);
         let cpus: BTreeSet<usize> = self.traces.iter().flat_map(DiskTrace::cpus).collect();
         for cpu in cpus {
             everywhere &= affinity.move_to(cpu);
-            for trace in &mut self.traces {
-                trace.read(cpu, &mut self.pending);
+            for (place, trace) in self.traces.iter_mut().enumerate() {
+                let number = file_number(place, cpu);
+                let left = max_bytes.saturating_sub(n_bytes);
+                everything &= trace.read(cpu, left, |bytes| {
+                    n_bytes += bytes.len();
+                    sink(Piece::Buffer { number, bytes });
+                });
             }
         }
         drop(affinity);
-        let n_found = (self.pending.len() - n_pending) as u64;
-        self.pace.found(n_found, trace::ROOM);
+        self.pace
+            .found((n_bytes / RECORD_BYTES) as u64, trace::ROOM);
+        self.look_for_loss(sink);
         let slack_ns = if everywhere { 0 } else { SLACK_NS };
-        let horizon_ns = if last {
-            u64::MAX
-        } else {
-            begin_ns.saturating_sub(slack_ns)
-        };
-        self.hand_over(horizon_ns, sink);
-    }
-
-    fn hand_over(&mut self, horizon_ns: u64, sink: &mut dyn FnMut(&Event)) {
-        // A stable sort of a few ordered runs is a merge.
-        self.pending.sort_by_key(|event| event.ts_ns);
-        let n = self
-            .pending
-            .partition_point(|event| event.ts_ns < horizon_ns);
-        for event in self.pending.drain(..n) {
-            self.out_of_order += u64::from(event.ts_ns < self.last_ns);
-            self.last_ns = self.last_ns.max(event.ts_ns);
-            sink(&event);
+        if everything {
+            sink(Piece::Until(begin_ns.saturating_sub(slack_ns)));
         }
     }
+
+    fn look_for_loss(&mut self, sink: &mut dyn FnMut(Piece<'_>)) {
+        let n_dropped = self.dropped();
+        if n_dropped != self.n_dropped {
+            self.n_dropped = n_dropped;
+            sink(Piece::Incomplete);
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.traces.iter().map(DiskTrace::dropped).sum()
+    }
+}
+
+/// A number that no other relay file has.
+fn file_number(place: usize, cpu: usize) -> u32 {
+    let [place, cpu] = [place, cpu].map(|number| u16::try_from(number).unwrap_or(u16::MAX));
+    u32::from(place) << 16 | u32::from(cpu)
 }
 
 impl Backend for Blktrace {
@@ -127,8 +135,7 @@ impl Backend for Blktrace {
 
     fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String> {
         self.traces.clear();
-        self.pending.clear();
-        (self.last_ns, self.out_of_order) = (0, 0);
+        (self.detail, self.n_dropped) = (detail, 0);
         self.pace = Pace::default();
         let mut refused = self.add(&facts.disks)?;
         if self.traces.is_empty() {
@@ -145,9 +152,6 @@ impl Backend for Blktrace {
             cost: "reads, writes and syncs of the guest's programs are not recorded".to_owned(),
             guest: None,
         });
-        if detail == Detail::Light {
-            eprintln!("nestrace-agent: blktrace has one level of detail, the full one");
-        }
         let probes = self
             .traces
             .iter()
@@ -180,56 +184,31 @@ impl Backend for Blktrace {
         }
     }
 
-    fn drain(&mut self, sink: &mut dyn FnMut(&Event)) {
-        self.round(false, sink);
+    fn drain(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) {
+        self.round(max_bytes, sink);
     }
 
-    fn stop(&mut self, sink: &mut dyn FnMut(&Event)) {
+    fn stop(&mut self, sink: &mut dyn FnMut(Piece<'_>)) {
         for trace in &mut self.traces {
             trace.stop();
         }
-        self.round(true, sink);
+        self.round(usize::MAX, sink);
     }
 
     fn release(&mut self) {
         self.traces.clear();
-        self.pending.clear();
     }
 
     fn lost(&self) -> BTreeMap<u32, u64> {
-        let dropped: u64 = self.traces.iter().map(DiskTrace::dropped).sum();
-        BTreeMap::from([(Source::Block as u32, dropped)])
+        BTreeMap::from([(Source::Block as u32, self.dropped())])
     }
 
-    fn out_of_order(&self) -> u64 {
-        self.out_of_order
+    fn format(&self) -> Format {
+        let light = self.detail == Detail::Light;
+        Format::Blktrace { light }
     }
 
     fn period(&self) -> Duration {
         self.pace.period()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_of_all_processors_come_in_order_and_the_youngest_wait() {
-        let at = |ts_ns| Event {
-            ts_ns,
-            ..Event::default()
-        };
-        let mut blktrace = Blktrace::default();
-        let mut seen = Vec::new();
-        blktrace.pending = [10, 30, 50, 20, 40].map(at).to_vec();
-        blktrace.hand_over(45, &mut |event| seen.push(event.ts_ns));
-        blktrace.pending.extend([42, 60].map(at));
-        blktrace.hand_over(u64::MAX, &mut |event| seen.push(event.ts_ns));
-        assert_eq!(seen, [10, 20, 30, 40, 42, 50, 60]);
-        assert_eq!(blktrace.out_of_order(), 0);
-        blktrace.pending.push(at(7));
-        blktrace.hand_over(u64::MAX, &mut |event| seen.push(event.ts_ns));
-        assert_eq!((seen.last(), blktrace.out_of_order()), (Some(&7), 1));
     }
 }

@@ -7,18 +7,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use nestrace_trace::blktrace::Feed;
-
 /// The files of a folder of debugfs, as far as they have been found.
 pub struct RelayFiles {
     folder: PathBuf,
-    by_cpu: BTreeMap<usize, RelayFile>,
-}
-
-/// One processor's file, and the beginning of a record that was not whole.
-struct RelayFile {
-    file: File,
-    feed: Feed,
+    by_cpu: BTreeMap<usize, File>,
 }
 
 impl RelayFiles {
@@ -42,8 +34,7 @@ impl RelayFiles {
                     .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
                     .open(path)
                     .map_err(|error| refusal(&error))?;
-                let feed = Feed::default();
-                place.insert(RelayFile { file, feed });
+                place.insert(file);
             }
         }
         if self.by_cpu.is_empty() {
@@ -57,13 +48,11 @@ impl RelayFiles {
         self.by_cpu.keys().copied()
     }
 
-    /// Reads once from the file of a processor, by way of `buffer`; gives how many bytes and what they belong to.
-    /// A relay file that has nothing more reads as its end, for now.
-    pub fn read(&mut self, cpu: usize, buffer: &mut [u8]) -> Option<(usize, &mut Feed)> {
-        let RelayFile { file, feed } = self.by_cpu.get_mut(&cpu)?;
+    /// Reads once from the file of a processor. A relay file that has nothing more reads as its end, for now.
+    pub fn read<'b>(&mut self, cpu: usize, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+        let file = self.by_cpu.get_mut(&cpu)?;
         let n = file.read(buffer).ok().filter(|n| *n > 0)?;
-        feed.push(&buffer[..n]);
-        Some((n, feed))
+        buffer.get(..n)
     }
 }
 
@@ -133,7 +122,7 @@ mod tests {
         files.look().unwrap();
         assert_eq!(cpus(&files), [0, 2, 10]);
         let mut buffer = [0; 4];
-        let mut read = |files: &mut RelayFiles, cpu| files.read(cpu, &mut buffer).map(|(n, _)| n);
+        let mut read = |files: &mut RelayFiles, cpu| files.read(cpu, &mut buffer).map(<[u8]>::len);
         assert_eq!(read(&mut files, 2), Some(4));
         assert_eq!(read(&mut files, 1), None);
         add("trace1");

@@ -1,11 +1,11 @@
 //! The trace of one disk.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 
-use nestrace_trace::Event;
-use nestrace_trace::blktrace::{event, thread};
+use nestrace_kernel::plan::Detail;
+use nestrace_trace::blktrace::category;
 use nestrace_trace::manifest::GuestDisk;
 use nix::errno::Errno;
 
@@ -22,14 +22,22 @@ pub const ROOM: u64 = (BUFFER_BYTES * (N_BUFFERS - 1)) as u64 / 56;
 /// More is not read of a file in one round: the processor may write as fast as it is read.
 const MAX_ROUND: usize = (BUFFER_BYTES * N_BUFFERS) as usize;
 
+/// What the kernel records with this detail. An event is recorded if it is in one of these categories.
+fn categories(detail: Detail) -> u16 {
+    match detail {
+        Detail::Full => u16::MAX,
+        Detail::Light => category::ISSUE | category::REQUEUE | category::COMPLETE,
+    }
+}
+
 /// A running trace. Dropping it ends it.
 pub struct DiskTrace {
     /// `vda`.
     pub name: String,
     pub dev: u32,
     disk: File,
-    /// In debugfs; where the kernel says how much it dropped.
-    folder: PathBuf,
+    /// Where the kernel says how much it dropped.
+    dropped: File,
     files: RelayFiles,
     buffer: Vec<u8>,
 }
@@ -39,16 +47,21 @@ impl DiskTrace {
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn start(disk: &GuestDisk, block: &Path) -> Result<Self, String> {
+    pub fn start(disk: &GuestDisk, block: &Path, detail: Detail) -> Result<Self, String> {
         let file = open_node(&disk.name)?;
-        let folder = block.join(set_up(&file, block)?);
+        let folder = block.join(set_up(&file, block, categories(detail))?);
+        let dropped = File::open(folder.join("dropped"));
+        let dropped = dropped.map_err(|error| {
+            tear_down(&file);
+            format!("its count of what is dropped cannot be opened: {error}")
+        })?;
         // From here on, dropping it tears down what was set up.
         let mut trace = Self {
             name: disk.name.clone(),
             dev: disk.dev,
             disk: file,
-            files: RelayFiles::of(folder.clone()),
-            folder,
+            dropped,
+            files: RelayFiles::of(folder),
             buffer: vec![0; BUFFER_BYTES as usize],
         };
         trace.look()?;
@@ -69,25 +82,27 @@ impl DiskTrace {
         self.files.look()
     }
 
-    /// Reads what a processor has written. To be called on that processor.
-    pub fn read(&mut self, cpu: usize, to: &mut Vec<Event>) {
+    /// Reads what a processor has written, at most `max_bytes` and what one round may have; gives whether that was all.
+    /// To be called on that processor.
+    pub fn read(&mut self, cpu: usize, max_bytes: usize, mut to: impl FnMut(&[u8])) -> bool {
+        let max_bytes = max_bytes.min(MAX_ROUND);
         let mut n_read = 0;
-        while n_read < MAX_ROUND
-            && let Some((n, feed)) = self.files.read(cpu, &mut self.buffer)
-        {
-            n_read += n;
-            while let Some(trace) = feed.next_trace() {
-                to.extend(event(&trace).or_else(|| thread(&trace)));
-            }
+        while n_read + self.buffer.len() <= max_bytes {
+            let Some(bytes) = self.files.read(cpu, &mut self.buffer) else {
+                return true;
+            };
+            n_read += bytes.len();
+            to(bytes);
         }
+        false
     }
 
     /// Events that found no room.
     pub fn dropped(&self) -> u64 {
-        fs::read_to_string(self.folder.join("dropped"))
-            .ok()
-            .and_then(|text| text.trim().parse().ok())
-            .unwrap_or(0)
+        let mut text = [0; 32];
+        let n = self.dropped.read_at(&mut text, 0).unwrap_or(0);
+        let text = text.get(..n).and_then(|text| str::from_utf8(text).ok());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
     /// Ends recording; [`Self::read`] gives the rest.
@@ -154,11 +169,12 @@ fn tear_down(disk: &File) {
 
 /// Prepares the trace. One that an agent left behind that was killed since this one started is removed first: nobody
 /// has its files open.
-fn set_up(disk: &File, block: &Path) -> Result<String, String> {
-    let mut result = ioctl::setup(disk, BUFFER_BYTES, N_BUFFERS);
+fn set_up(disk: &File, block: &Path, categories: u16) -> Result<String, String> {
+    let set_up = || ioctl::setup(disk, categories, BUFFER_BYTES, N_BUFFERS);
+    let mut result = set_up();
     if result == Err(Errno::EBUSY) && !somebody_reads(block) {
         tear_down(disk);
-        result = ioctl::setup(disk, BUFFER_BYTES, N_BUFFERS);
+        result = set_up();
     }
     result.map_err(|errno| match errno {
         Errno::ENOTTY | Errno::EINVAL => {

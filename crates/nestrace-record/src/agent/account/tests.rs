@@ -158,6 +158,7 @@ fn a_new_session_that_loses_more_does_not_hide_what_the_last_one_lost() {
         account.live(Live {
             mono_ns: 1,
             probes: Vec::new(),
+            translation: None,
         });
         account.lost(Lost { source: 0, total });
     }

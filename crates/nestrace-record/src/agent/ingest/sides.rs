@@ -88,6 +88,7 @@ impl<S: Streams> Ingest<S> {
         let n_sides = self.account.sides.len();
         let (file, writer) = self.new_stream()?;
         if n_sides > 0 {
+            self.end_buffers(now_ns);
             self.close_writer();
             let samples = self.trips.take();
             if let Some(side) = self.account.side() {
@@ -153,7 +154,9 @@ impl<S: Streams> Ingest<S> {
     }
 
     /// Events are missing at this place of the stream, if it has any. `counted`: the agent says how many.
-    pub(super) fn events_missing(&mut self, counted: bool) {
+    pub(super) fn events_missing(&mut self, counted: bool, now_ns: u64) {
+        self.take_until(u64::MAX, now_ns);
+        self.buffers.interrupted();
         if !self.wrote {
             return;
         }

@@ -10,6 +10,8 @@ use nestrace_trace::wire::{
 use super::super::account::bounds::MEASURED;
 use super::*;
 
+mod buffers;
+
 /// Streams in memory that fail after so many bytes.
 struct Room(usize);
 
@@ -317,6 +319,7 @@ fn begin_in(session: u64, mono_ns: u64) -> Vec<u8> {
     let live = Live {
         mono_ns,
         probes: Vec::new(),
+        translation: None,
     };
     bytes(&[hello_in(session, mono_ns), AgentMessage::Live(live)])
 }
@@ -456,7 +459,11 @@ fn between_two_sides_there_is_a_gap() {
         ingest.feed(&bytes(&[hello]), 13 * SECOND).unwrap();
         assert_eq!(ingest.missing_since_ns(), from_s * SECOND);
         let probes = Vec::new();
-        let live = bytes(&[AgentMessage::Live(Live { mono_ns, probes })]);
+        let live = bytes(&[AgentMessage::Live(Live {
+            mono_ns,
+            probes,
+            translation: None,
+        })]);
         ingest.feed(&live, 14 * SECOND).unwrap();
         let [before, after] = ingest.account.sides.as_slice() else {
             panic!("{:?}", ingest.account);
@@ -543,6 +550,7 @@ fn a_time_far_ahead_that_answers_nothing_is_refused() {
     let live = Live {
         mono_ns: HOUR,
         probes: Vec::new(),
+        translation: None,
     };
     let live = bytes(&[AgentMessage::Live(live)]);
     ingest.feed(&live, 12 * SECOND).unwrap();

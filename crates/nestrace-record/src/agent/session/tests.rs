@@ -199,6 +199,7 @@ impl Agent {
         let live = Live {
             mono_ns: self.clock_ns,
             probes: vec![],
+            translation: None,
         };
         AgentMessage::Live(live).encode_to(&mut bytes);
         self.port.write_all(&bytes).unwrap();

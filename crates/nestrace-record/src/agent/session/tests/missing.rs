@@ -85,6 +85,7 @@ fn one_that_takes_long_to_attach_is_not_silent() {
     agent.send(&AgentMessage::Live(Live {
         mono_ns: agent.clock_ns,
         probes: vec![],
+        translation: None,
     }));
     let serving = thread::spawn(move || agent.serve_to_the_end());
     let is_told = |a: &Account| a.news.iter().any(|news| news.contains("live (ebpf"));
