@@ -4,6 +4,7 @@
 //! program, which takes every batch and throws it away, so that the guest's side alone is measured.
 
 mod drain;
+mod instructions;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,6 +48,18 @@ pub struct AgentCostArgs {
     /// Puts this static agent into the guest instead of building one
     #[arg(long, value_name = "PROGRAM")]
     agent: Option<PathBuf>,
+    /// What is measured
+    #[arg(long, value_enum, default_value = "time")]
+    by: Measure,
+}
+
+/// `--by`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Measure {
+    /// IOPS and processor time, which other work on this machine changes
+    Time,
+    /// Instructions that the guest executes
+    Instructions,
 }
 
 /// Who records in the guest.
@@ -62,12 +75,13 @@ enum Contestant {
 
 impl Contestant {
     /// In the order of a round.
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Nobody,
         Self::Blktrace,
         Self::Agent("ebpf", "full"),
         Self::Agent("ebpf", "light"),
         Self::Agent("blktrace", "full"),
+        Self::Agent("blktrace", "light"),
         Self::Bystander,
     ];
 
@@ -120,6 +134,10 @@ pub fn run(args: &AgentCostArgs) -> anyhow::Result<ExitCode> {
         None => dist::agent::build()?,
     };
     println!("Machine: {}.", machine::describe());
+    if args.by == Measure::Instructions {
+        print!("{}", instructions::run(&agent, args.rounds, &progress)?);
+        return Ok(ExitCode::SUCCESS);
+    }
     println!(
         "{} rounds of {} s for each contestant; load average at the start {:.1}.",
         args.rounds,
@@ -191,38 +209,57 @@ fn boot(host: &HostFs, stack: DiskStack, agent: &Path) -> anyhow::Result<Guest> 
     Ok(Guest::boot(spec)?)
 }
 
+/// Lets a contestant begin to record a disk, or in one case the other.
+fn begin(
+    guest: &Guest,
+    [device, other]: [&str; 2],
+    contestant: Contestant,
+) -> anyhow::Result<Option<Drain>> {
+    let drain = |device, backend, detail| {
+        Drain::start(&guest.agent_socket(), device, backend, detail).map(Some)
+    };
+    match contestant {
+        Contestant::Nobody => Ok(None),
+        Contestant::Bystander => drain(other, "ebpf", "full"),
+        Contestant::Blktrace => {
+            guest.run_ok(&begin_blktrace(device), PATIENCE)?;
+            Ok(None)
+        }
+        Contestant::Agent(backend, detail) => drain(device, backend, detail),
+    }
+}
+
+/// Ends what [`begin`] began; gives what was recorded.
+fn end(
+    guest: &Guest,
+    device: &str,
+    contestant: Contestant,
+    drain: Option<Drain>,
+) -> anyhow::Result<Trace> {
+    match (contestant, drain) {
+        (Contestant::Blktrace, _) => {
+            let said = guest.run_ok(&end_blktrace(device), PATIENCE)?;
+            of_blktrace(&said.stdout)
+        }
+        (_, Some(drain)) => drain.stop(),
+        _ => Ok(Trace::default()),
+    }
+}
+
 fn measure(
     guest: &Guest,
     [device, other]: &[String; 2],
     contestant: Contestant,
     seconds: u64,
 ) -> anyhow::Result<Phase> {
-    let drain = |device: &str, backend, detail| {
-        Drain::start(&guest.agent_socket(), device, backend, detail)
-    };
-    let drain = match contestant {
-        Contestant::Nobody => None,
-        Contestant::Bystander => Some(drain(other, "ebpf", "full")?),
-        Contestant::Blktrace => {
-            guest.run_ok(&begin_blktrace(device), PATIENCE)?;
-            None
-        }
-        Contestant::Agent(backend, detail) => Some(drain(device, backend, detail)?),
-    };
+    let drain = begin(guest, [device, other], contestant)?;
     let n_before = guest.disk_stats(DISK)?.reads;
     let own_before_ns = own_time_ns(guest, contestant)?;
     let iops = as_fast_as_it_goes(guest, device, seconds)?;
     let us_per_read = paced(guest, device, seconds)?;
     let reads = guest.disk_stats(DISK)?.reads - n_before;
     let own_ns = own_time_ns(guest, contestant)? - own_before_ns;
-    let trace = match (contestant, drain) {
-        (Contestant::Blktrace, _) => {
-            let said = guest.run_ok(&end_blktrace(device), PATIENCE)?;
-            of_blktrace(&said.stdout)?
-        }
-        (_, Some(drain)) => drain.stop()?,
-        _ => Trace::default(),
-    };
+    let trace = end(guest, device, contestant, drain)?;
     let name = contestant.name();
     let recorded = !contestant.records() || trace.events >= reads;
     ensure!(

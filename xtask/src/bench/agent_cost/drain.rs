@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nestrace_lab::interrupt;
 use nestrace_trace::Batch;
+use nestrace_trace::kernel_buffers::{Format, KernelBuffers};
 use nestrace_trace::wire::{AgentMessage, BatchDecoder, FrameReader, HostMessage, Start, VERSION};
 
 use super::Trace;
@@ -32,7 +33,8 @@ impl Drain {
         let socket = UnixStream::connect(port).context("connect to the agent's port")?;
         let live = Arc::new(AtomicBool::new(false));
         let (stream, heard) = (socket.try_clone()?, Arc::clone(&live));
-        let reader = thread::spawn(move || listen(stream, &heard));
+        let is_light = detail == "light";
+        let reader = thread::spawn(move || listen(stream, is_light, &heard));
         let drain = Self {
             socket,
             reader: Some(reader),
@@ -44,6 +46,7 @@ impl Drain {
             detail: detail.to_owned(),
             devices: vec![device.trim_start_matches("/dev/").to_owned()],
             backend: backend.to_owned(),
+            takes_buffers: true,
         }))?;
         let deadline = Instant::now() + LIVE;
         while !drain.live.load(Ordering::Acquire) {
@@ -83,11 +86,12 @@ impl Drop for Drain {
 }
 
 /// Reads until the agent's End.
-fn listen(mut stream: UnixStream, live: &AtomicBool) -> anyhow::Result<Trace> {
+fn listen(mut stream: UnixStream, is_light: bool, live: &AtomicBool) -> anyhow::Result<Trace> {
     stream.set_read_timeout(Some(LIVE))?;
     let mut frames = FrameReader::new();
     let mut decoder = BatchDecoder::new()?;
     let mut batch = Batch::default();
+    let mut buffers = KernelBuffers::new(Format::Blktrace { light: is_light });
     let mut trace = Trace::default();
     let mut lost = std::collections::BTreeMap::new();
     let mut buffer = vec![0; 64 << 10];
@@ -103,12 +107,21 @@ fn listen(mut stream: UnixStream, live: &AtomicBool) -> anyhow::Result<Trace> {
             bytes = &bytes[taken..];
             while let Some(frame) = frames.next_frame().context("understand the agent")? {
                 match AgentMessage::parse(frame).context("understand the agent")? {
-                    Some(AgentMessage::Live(_)) => live.store(true, Ordering::Release),
+                    Some(AgentMessage::Live(said)) => {
+                        if let Some(translation) = said.translation {
+                            buffers = KernelBuffers::new(Format::Probes(translation));
+                        }
+                        live.store(true, Ordering::Release);
+                    }
                     Some(AgentMessage::Batch(payload)) => {
                         let has_rows = decoder.decode(payload, &mut batch);
                         let has_rows = has_rows.context("decode a batch")?;
                         let n = if has_rows { batch.events().count() } else { 0 };
                         trace.events += n as u64;
+                    }
+                    Some(AgentMessage::Buffer { number, bytes }) => buffers.push(number, bytes),
+                    Some(AgentMessage::Until(mono_ns)) => {
+                        trace.events += buffers.until(mono_ns).count() as u64;
                     }
                     Some(AgentMessage::Loss(loss)) => {
                         lost.insert(loss.source, loss.total);
