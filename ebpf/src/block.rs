@@ -7,6 +7,9 @@ use crate::{layout::*, owner, ring, second_program, thread};
 
 /// Most bios of one request that the walk at D follows; a longer chain counts as one `walk` loss.
 const MAX_BIOS: u32 = 1024;
+/// The kernel's own: the part of a request's flags that is its operation, and that of reads.
+const OPERATION: u32 = 0xff;
+const READ: u32 = 0;
 /// Bios that one `Link` record holds.
 const BIOS_PER_LINK: u32 = 3;
 
@@ -97,9 +100,12 @@ fn describe_request(record: &mut Record, request: *const u8) {
     record.offset = follow::<u64>(request, &RQ_SECTOR) << 9;
     record.bytes = u64::from(follow::<u32>(request, &RQ_LEN));
     record.flags = follow(request, &RQ_CMD_FLAGS);
-    let rq_flags: u32 = follow(request, &RQ_FLAGS);
-    if (rq_flags >> (RQF_FLUSH_SEQ_BIT.load() & 31)) & 1 != 0 {
-        record.flags |= RAW_FLUSH_SEQ;
+    // The flush machinery has no reads.
+    if record.flags & OPERATION != READ {
+        let rq_flags: u32 = follow(request, &RQ_FLAGS);
+        if (rq_flags >> (RQF_FLUSH_SEQ_BIT.load() & 31)) & 1 != 0 {
+            record.flags |= RAW_FLUSH_SEQ;
+        }
     }
 }
 

@@ -34,6 +34,7 @@ globals! {
     URING_COMPLETE_CQE: u8 = 0;
     ALL_DEVICES: u8 = 0;
     BY_MOUNT: u8 = 0;
+    DONE_SLOTS: u32 = 0;
     PG_HEAD_BIT: u8 = 0;
     RQF_FLUSH_SEQ_BIT: u8 = 4;
     URING_SUBMIT_ARG: u8 = 0;

@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use nestrace_abi::{Kind, Record, Source};
 
-use crate::{block, ring, second_program};
+use crate::{block, done, layout::DONE_SLOTS, ring, second_program};
 
 /// What is known of a request from D on.
 #[repr(C)]
@@ -47,11 +47,11 @@ static DISPLACED: LruHashMap<u64, InFlight, 16384> = LruHashMap::new();
 /// The fraction of the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A request's address as a number, less that of the gate, which stays where it is: of one pointer the verifier allows no
+/// A request's address as a number, less that of a global, which stays where it is: of one pointer the verifier allows no
 /// arithmetic, and the difference of two is a number to it.
 #[inline(always)]
-fn number_of(request: *const u8, gate: *const u32) -> u64 {
-    (request as u64).wrapping_sub(gate as u64)
+fn number_of(request: *const u8) -> u64 {
+    (request as u64).wrapping_sub((&raw const DONE_SLOTS) as u64)
 }
 
 /// A request's place.
@@ -123,14 +123,12 @@ fn is_in_flight(entry: &InFlight, request: u64, recording: u32) -> bool {
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
     let request: *const u8 = ctx.arg(0);
-    let Some(gate) = ring::gate() else { return 0 };
-    // SAFETY: the gate is valid for the program's run.
-    let recording = unsafe { *gate };
+    let recording = ring::recording();
     if recording == 0 || request.is_null() {
         return 0;
     }
     if let Some(dev) = block::wanted_disk(request) {
-        remember(number_of(request, gate), recording, dev);
+        remember(number_of(request), recording, dev);
     }
     0
 }
@@ -138,13 +136,11 @@ pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
     let request: *const u8 = ctx.arg(0);
-    let Some(gate) = ring::gate() else { return 0 };
-    // SAFETY: the gate is valid for the program's run.
-    let recording = unsafe { *gate };
+    let recording = ring::recording();
     if recording == 0 || request.is_null() {
         return 0;
     }
-    let number = number_of(request, gate);
+    let number = number_of(request);
     if let Some(place) = place_of(number) {
         // SAFETY: the place is valid for the program's run. One request is issued or completes on one processor at a
         // time, and no other program of ours touches its entry while it is in flight.
@@ -167,26 +163,31 @@ pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
     let request: *const u8 = ctx.arg(0);
-    let Some(gate) = ring::gate() else { return 0 };
-    // SAFETY: the gate is valid for the program's run.
-    let recording = unsafe { *gate };
     if request.is_null() {
         return 0;
     }
-    let number = number_of(request, gate);
-    if let Some(place) = place_of(number) {
+    let number = number_of(request);
+    let place = place_of(number);
+    if let Some(place) = place {
         // SAFETY: as above.
         let entry = unsafe { &mut *place };
-        if entry.request == number && entry.recording == recording {
-            if is_in_flight(entry, number, recording)
-                && (entry.done_bytes == 0 || entry.left_bytes != block::left_bytes(&ctx))
-            {
-                second_program::rescued(Source::Block);
-                complete(&ctx, request, entry);
+        if entry.request == number {
+            // If this recording has not seen it issued, the first program has not been called, or else it would have
+            // taken the entry's request away. That counts as skipped.
+            if entry.issued_ns == 0 {
+                return 0;
             }
-            return 0;
+            let recording = ring::recording();
+            if is_in_flight(entry, number, recording) {
+                if entry.done_bytes == 0 || entry.left_bytes != block::left_bytes(&ctx) {
+                    second_program::rescued(Source::Block);
+                    complete(&ctx, request, entry);
+                }
+                return 0;
+            }
         }
     }
+    let recording = ring::recording();
     second_program::second(Source::Block, request as u64, || complete_elsewhere(&ctx, request, number, recording));
     0
 }
@@ -203,10 +204,19 @@ fn complete_elsewhere(ctx: &BtfTracePointContext, request: *const u8, number: u6
         }
     }
     let Some(dev) = block::wanted_disk(request) else { return };
-    let mut record = done(request, dev);
+    let mut record = ended(request, dev);
     block::describe_completion(&mut record, ctx);
     let is_last = record.related == 0;
     if is_last {
+        send(record);
+    }
+}
+
+#[inline(always)]
+fn send(record: Record) {
+    if DONE_SLOTS.load() != 0 {
+        done::put(record);
+    } else {
         ring::send(record, Source::Block);
     }
 }
@@ -214,7 +224,7 @@ fn complete_elsewhere(ctx: &BtfTracePointContext, request: *const u8, number: u6
 /// A completed request that was remembered: sends it when its last part is.
 #[inline(always)]
 fn complete(ctx: &BtfTracePointContext, request: *const u8, entry: &mut InFlight) {
-    let mut record = done(request, entry.dev);
+    let mut record = ended(request, entry.dev);
     block::describe_completion(&mut record, ctx);
     let left_bytes = record.related as u32;
     if entry.done_bytes != 0 {
@@ -229,12 +239,12 @@ fn complete(ctx: &BtfTracePointContext, request: *const u8, entry: &mut InFlight
     }
     record.related = entry.issued_ns;
     entry.issued_ns = 0;
-    ring::send(record, Source::Block);
+    send(record);
 }
 
 /// Of whatever thread the end interrupted nothing is said.
 #[inline(always)]
-fn done(request: *const u8, dev: u32) -> Record {
+fn ended(request: *const u8, dev: u32) -> Record {
     Record {
         // SAFETY: no preconditions.
         ts_ns: unsafe { bpf_ktime_get_ns() },

@@ -12,6 +12,7 @@
 
 mod block;
 mod caller;
+mod done;
 mod file_io;
 mod host_fs;
 mod layout;

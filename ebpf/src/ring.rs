@@ -53,12 +53,6 @@ pub fn recording() -> u32 {
     GATE.get(0).copied().unwrap_or_default()
 }
 
-/// Where that number is.
-#[inline(always)]
-pub fn gate() -> Option<*const u32> {
-    GATE.get_ptr(0)
-}
-
 /// Whether block events of this disk are wanted.
 #[inline(always)]
 pub fn wants_device(dev: u32) -> bool {

@@ -140,6 +140,9 @@ pub const URING_COMPLETE_CQE: &str = "URING_COMPLETE_CQE";
 pub const ALL_DEVICES: &str = "ALL_DEVICES";
 /// Global: 1 to choose file I/O by the mount that the file lies on (a guest's way), not by process.
 pub const BY_MOUNT: &str = "BY_MOUNT";
+/// Global: places that a processor has in [`DONE`](crate::maps::DONE), a power of two; 0 where light detail sends requests
+/// through the rings.
+pub const DONE_SLOTS: &str = "DONE_SLOTS";
 /// Global: bit number of the page flag PG_head.
 pub const PG_HEAD_BIT: &str = "PG_HEAD_BIT";
 /// Global: bit number of RQF_FLUSH_SEQ in `request.rq_flags`: an enumerator since 6.11, before that

@@ -1,5 +1,7 @@
 //! Names of maps, and the shapes of their keys and values.
 
+use crate::Record;
+
 /// One ring buffer per processor, in an array of maps.
 pub const RINGS: &str = "RINGS";
 /// Hash: device number (`MAJOR << 20 | MINOR`) of a whole disk → 1. Block events of others are not sent.
@@ -27,6 +29,32 @@ pub const RESCUED: &str = "RESCUED";
 pub const NESTED_PROGRAM: &str = "_nested";
 /// Array of one: while the probes send events the number of the recording, counted from 1, else 0.
 pub const GATE: &str = "GATE";
+
+/// Array of [`DoneSlot`]s, which the collector maps: where an agent's light detail puts whole requests. A look at the next
+/// place is all that it takes, where a ring takes two calls of the kernel's. Each processor has as many places as the global
+/// [`DONE_SLOTS`](crate::layout::DONE_SLOTS) says, a power of two, one after the other.
+pub const DONE: &str = "DONE";
+/// Array of a [`DoneCount`] for each processor, mapped too.
+pub const DONE_COUNTS: &str = "DONE_COUNTS";
+
+/// How far the places of one processor in [`DONE`] are used.
+#[repr(C, align(64))]
+pub struct DoneCount {
+    /// How many places the probe has begun to fill.
+    pub written: u64,
+    /// How many the collector has taken; it writes this.
+    pub taken: u64,
+}
+
+/// A place of [`DONE`]: of the request with number `n`, from 0, it is `n` modulo the number of places.
+#[repr(C)]
+pub struct DoneSlot {
+    /// The request.
+    pub record: Record,
+    /// Its number and 1, written last.
+    pub number: u64,
+}
+const _: () = assert!(size_of::<DoneSlot>() == 64 && size_of::<DoneCount>() == 64);
 
 /// Key of [`INODES`].
 #[repr(C)]

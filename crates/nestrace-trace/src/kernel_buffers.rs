@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use crate::Event;
 use crate::blktrace::{event, thread};
-pub use records::{PLAIN_BYTES, put_record};
+pub use records::{PLAIN_BYTES, put_record, put_slots};
 use relay_file::RelayFile;
 use requests::Requests;
 pub use translation::Translation;
@@ -37,7 +37,7 @@ pub enum Format {
         /// One event for a request ([`crate::Kind::RequestDone`]) takes the place of its D and C.
         light: bool,
     },
-    /// Those of the probes' rings, by way of [`put_record`]; a portion ends where a record does.
+    /// Those of the probes, by way of [`put_record`] and [`put_slots`]; a portion ends where a record does.
     Probes(Translation),
 }
 

@@ -6,9 +6,11 @@
 //! which every one of every process would have to be looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
-use nestrace_abi::OwnedRecord;
+use nestrace_abi::{OwnedRecord, maps::DoneSlot};
 use nestrace_kernel::{
     facts::KernelFacts,
     layout::Layout,
@@ -41,8 +43,15 @@ const LAST_PROBE: Duration = Duration::from_millis(10);
 const RINGS_BYTES: u32 = 16 << 20;
 const MAX_RING_BYTES: u32 = 4 << 20;
 const MIN_RING_BYTES: u32 = 256 << 10;
+/// Numbers of buffers from here on are those of whole requests, before it those of rings.
+const FIRST_DONE: u32 = 1 << 16;
 /// Bytes that are handed over at once; the last record may go beyond.
 const PORTION: usize = 128 << 10;
+/// The same for whole requests of light detail.
+const DONE_BYTES: u32 = 8 << 20;
+const MAX_DONE_BYTES: u32 = 2 << 20;
+const MIN_DONE_BYTES: u32 = 128 << 10;
+const DONE_SLOT_BYTES: u32 = size_of::<DoneSlot>() as u32;
 /// The longest entry of a ring, with the kernel's own header.
 const ENTRY_BYTES: u32 = 8 + size_of::<OwnedRecord>() as u32;
 
@@ -59,8 +68,11 @@ pub struct Ebpf {
     pace: Pace,
     /// What is being copied.
     portion: Vec<u8>,
-    /// Entries that one ring has room for.
+    /// Entries that one processor has room for.
     room: u64,
+    /// Of one processor: the room of its ring, and places for whole requests of light detail.
+    ring_bytes: u32,
+    done_slots: u32,
     /// Probes of calls that wait for the first mount.
     calls: Option<ProbePlan>,
 }
@@ -104,13 +116,19 @@ impl Ebpf {
         if let Some(obstacle) = planned.obstacle() {
             return Err(obstacle.to_owned());
         }
-        let ring_bytes = ring_bytes();
+        let ring_bytes = share(RINGS_BYTES, MIN_RING_BYTES..=MAX_RING_BYTES);
+        // On PREEMPT_RT newer kernels let tracepoints be preempted.
+        let done_slots = match Path::new("/sys/kernel/realtime").exists() {
+            true => 0,
+            false => share(DONE_BYTES, MIN_DONE_BYTES..=MAX_DONE_BYTES) / DONE_SLOT_BYTES,
+        };
         let wanted = Wanted {
             mounts: Some(Mounts {
                 devices: BTreeSet::new(),
                 except: vec![std::process::id()],
             }),
             ring_bytes,
+            done_slots,
             ..Wanted::default()
         };
         let mut probes = Probes::load(&globals, &wanted).map_err(|error| with_causes(&error))?;
@@ -124,7 +142,9 @@ impl Ebpf {
             lost_before: BTreeMap::new(),
             pace: Pace::default(),
             portion: Vec::with_capacity(PORTION + size_of::<OwnedRecord>() + 1),
-            room: u64::from(ring_bytes / ENTRY_BYTES),
+            room: 0,
+            ring_bytes,
+            done_slots,
             calls: None,
         })
     }
@@ -190,9 +210,23 @@ impl Ebpf {
         self.probes.refused[n_refused..].to_vec()
     }
 
-    /// Copies what the rings hold, at most so many bytes; gives how many records, and whether that was all.
+    /// Copies what the probes have sent, about so many bytes at most; gives how many records, and whether that was all.
     fn copy(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) -> (u64, bool) {
         let (mut n_records, mut n_bytes) = (0, 0);
+        if let Some(done) = self.probes.done_mut() {
+            for cpu in 0..done.n_cpus() {
+                if n_bytes >= max_bytes {
+                    return (n_records, false);
+                }
+                self.portion.clear();
+                n_records += done.take(cpu, &mut self.portion);
+                n_bytes += self.portion.len();
+                if let (false, Ok(cpu)) = (self.portion.is_empty(), u32::try_from(cpu)) {
+                    let (number, bytes) = (FIRST_DONE + cpu, &self.portion);
+                    sink(Piece::Buffer { number, bytes });
+                }
+            }
+        }
         for (number, ring) in (0..).zip(self.probes.rings_mut()) {
             loop {
                 self.portion.clear();
@@ -235,6 +269,10 @@ impl Backend for Ebpf {
     fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String> {
         self.look_at_modules();
         let attached = self.attach(facts, detail);
+        self.room = match (detail, self.done_slots) {
+            (Detail::Full, _) | (_, 0) => u64::from(self.ring_bytes / ENTRY_BYTES),
+            (Detail::Light, done_slots) => u64::from(done_slots),
+        };
         let vital = match detail {
             Detail::Full => ["block_rq_issue", "block_rq_complete"].as_slice(),
             Detail::Light => &["block_rq_complete"],
@@ -327,13 +365,13 @@ fn planned(facts: &KernelFacts, layout: &Layout, detail: Detail) -> ProbePlan {
     plan(facts, layout, wanted)
 }
 
-/// A power of two that lets all rings together stay within [`RINGS_BYTES`] on a usual guest.
-fn ring_bytes() -> u32 {
+/// A processor's share of the room, a power of two.
+fn share(room: u32, bounds: RangeInclusive<u32>) -> u32 {
     let n_cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible")
         .ok()
         .and_then(|list| list.trim().rsplit(['-', ',']).next()?.parse::<u32>().ok())
         .map_or(1, |last| last.saturating_add(1));
-    let share = (RINGS_BYTES / n_cpus).clamp(MIN_RING_BYTES, MAX_RING_BYTES);
+    let share = (room / n_cpus).clamp(*bounds.start(), *bounds.end());
     1 << share.ilog2()
 }
 

@@ -16,10 +16,10 @@ use aya::{
 };
 use nestrace_abi::{
     Source,
-    layout::BY_MOUNT,
+    layout::{BY_MOUNT, DONE_SLOTS},
     maps::{
-        DEVICES, DROPS, FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT, INODES, InodeKey,
-        MOUNTS, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
+        DEVICES, DONE, DONE_COUNTS, DROPS, FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT,
+        INODES, InodeKey, MOUNTS, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
     },
 };
 use nestrace_kernel::{
@@ -28,7 +28,7 @@ use nestrace_kernel::{
 };
 use nestrace_trace::manifest::{Probe, Refused};
 
-use super::{ProbeError, globals::Globals, object::PROBES, standby::Link};
+use super::{ProbeError, done::DoneRequests, globals::Globals, object::PROBES, standby::Link};
 
 /// `BPF_MAP_TYPE_RINGBUF` of the kernel's user interface.
 const RINGBUF: u32 = 27;
@@ -49,6 +49,9 @@ pub struct Wanted {
     pub mounts: Option<Mounts>,
     /// Bytes of one processor's ring; a power of two, at least one page.
     pub ring_bytes: u32,
+    /// Places of a processor, a power of two, for whole requests of light detail: [`Probes::done_mut`] finds them there. With
+    /// 0 they come through the rings, as they must where tracepoints may be preempted.
+    pub done_slots: u32,
 }
 
 /// File I/O of every process on regular files of these super blocks, whatever the process: plain `read`
@@ -82,6 +85,7 @@ pub struct Probes {
     // Programs are loaded one by one and refer to the outer map, so it must stay open.
     _rings_by_cpu: ArrayOfMaps<MapData, MapData>,
     rings: Vec<RingBuf<MapData>>,
+    done: Option<DoneRequests>,
     drops: PerCpuArray<MapData, u64>,
     rescued: PerCpuArray<MapData, u64>,
     gate: Array<MapData, u32>,
@@ -146,7 +150,7 @@ impl Probes {
         globals: &Globals,
         wanted: &Wanted,
     ) -> Result<Self, ProbeError> {
-        let mut ebpf = load_with(object, globals, wanted.mounts.is_some())?;
+        let mut ebpf = load_with(object, globals, wanted)?;
         let mut take = |name: &'static str| {
             ebpf.take_map(name).ok_or(ProbeError::Map {
                 map: name,
@@ -167,12 +171,21 @@ impl Probes {
         let inodes = HashMap::try_from(take(INODES)?).map_err(map_error(INODES))?;
         let mounts = HashMap::try_from(take(MOUNTS)?).map_err(map_error(MOUNTS))?;
         let rings = create_rings(&mut outer, wanted.ring_bytes)?;
+        // What is not taken stays with the programs, which are loaded one by one and refer to it.
+        let done = match wanted.done_slots as usize {
+            0 => None,
+            n_slots => {
+                let (slots, counts) = (take(DONE)?, take(DONE_COUNTS)?);
+                Some(DoneRequests::of(slots, counts, rings.len(), n_slots)?)
+            }
+        };
         let kernel_btf = Btf::parse_file("/sys/kernel/btf/vmlinux", Endianness::default())
             .map_err(|error| ProbeError::Load(Box::new(error.into())))?;
         let mut probes = Self {
             ebpf,
             _rings_by_cpu: outer,
             rings,
+            done,
             drops,
             rescued,
             gate,
@@ -325,6 +338,11 @@ impl Probes {
         &mut self.rings
     }
 
+    /// Whole requests of light detail, with [`Wanted::done_slots`].
+    pub fn done_mut(&mut self) -> Option<&mut DoneRequests> {
+        self.done.as_mut()
+    }
+
     /// Events of a source that were lost since the gate was opened: records that found no room, and events
     /// for which the kernel skipped a program because the same one was already running on that processor
     /// (an interrupt within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337) unless another took
@@ -390,11 +408,15 @@ fn recursion_misses(fdinfo: &File) -> u64 {
         .unwrap_or(0)
 }
 
-fn load_with(object: &[u8], globals: &Globals, by_mount: bool) -> Result<Ebpf, ProbeError> {
+fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, ProbeError> {
     let mut loader = EbpfLoader::new();
-    let flag = u8::from(by_mount);
-    loader.override_global(BY_MOUNT, &flag, true);
-    if !by_mount {
+    let by_mount = u8::from(wanted.mounts.is_some());
+    loader.override_global(BY_MOUNT, &by_mount, true);
+    loader.override_global(DONE_SLOTS, &wanted.done_slots, true);
+    let n_done = n_cpus().saturating_mul(wanted.done_slots);
+    loader.map_max_entries(DONE, n_done.max(UNUSED_MAP_ENTRIES));
+    loader.map_max_entries(DONE_COUNTS, n_cpus());
+    if wanted.mounts.is_none() {
         for name in IN_FLIGHT_BY_MOUNT {
             loader.map_max_entries(name, UNUSED_MAP_ENTRIES);
         }
@@ -411,13 +433,16 @@ fn load_with(object: &[u8], globals: &Globals, by_mount: bool) -> Result<Ebpf, P
     loader.load(object).map_err(load_error)
 }
 
+fn n_cpus() -> u32 {
+    aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(1))
+}
+
 fn create_rings(
     outer: &mut ArrayOfMaps<MapData, MapData>,
     ring_bytes: u32,
 ) -> Result<Vec<RingBuf<MapData>>, ProbeError> {
-    let n_cpus = aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(1));
     let mut rings = Vec::new();
-    for cpu in 0..n_cpus.min(outer.len()) {
+    for cpu in 0..n_cpus().min(outer.len()) {
         let definition = aya_obj::Map::new_from_params(RINGBUF, 0, 0, ring_bytes, 0);
         let data = MapData::create(definition, "nestrace_ring", None).map_err(map_error(RINGS))?;
         outer.set(cpu, &data, 0).map_err(map_error(RINGS))?;

@@ -4,6 +4,7 @@
 //! kernel refuses never stops the others: it is reported with the reason.
 
 mod counted;
+pub mod done;
 pub mod globals;
 pub mod load;
 pub mod object;

@@ -45,6 +45,7 @@ pub(super) fn wanted(options: &Options) -> Wanted {
             .collect(),
         mounts: None,
         ring_bytes: options.ring_bytes.unwrap_or_else(default_ring_bytes),
+        done_slots: 0,
     }
 }
 

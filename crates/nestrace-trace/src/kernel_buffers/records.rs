@@ -1,5 +1,6 @@
-//! What the agent copies out of the rings of its probes: for each record a byte that says how many [`Record`]s long it is
-//! (2 with its [`Owner`]), then it, in this machine's byte order.
+//! What the agent copies of its probes' records, in this machine's byte order. Out of rings: for each record a byte that says
+//! how many [`Record`]s long it is (2 with its [`Owner`]), then it. Out of [`DONE`](nestrace_abi::maps::DONE), whose places
+//! are copied many at a time: a byte 0, their number in 4 bytes, then they.
 #![deny(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -8,6 +9,7 @@
     clippy::panic
 )]
 
+use nestrace_abi::maps::DoneSlot;
 use nestrace_abi::{OwnedRecord, Owner, Record};
 
 /// Bytes of a plain record. One with its owner has twice as many.
@@ -26,16 +28,49 @@ pub fn put_record(entry: &[u8], to: &mut Vec<u8>) -> bool {
     true
 }
 
+/// Appends filled places of [`DONE`](nestrace_abi::maps::DONE), as they are.
+pub fn put_slots(slots: &[u8], to: &mut Vec<u8>) {
+    let n_slots = slots.chunks_exact(size_of::<DoneSlot>()).len();
+    let n = u32::try_from(n_slots).unwrap_or(0);
+    if n > 0 {
+        to.push(SLOTS);
+        to.extend_from_slice(&n.to_ne_bytes());
+        to.extend_from_slice(slots);
+    }
+}
+
+/// In the place of a record's length: places follow.
+const SLOTS: u8 = 0;
+
 /// The records that were appended, and how many bytes at the end are none.
 pub(super) fn take_records(mut bytes: &[u8], mut sink: impl FnMut(&OwnedRecord)) -> usize {
     while let Some((n, rest)) = bytes.split_first() {
-        let Some((record, rest)) = record(*n, rest) else {
+        let rest = match *n {
+            SLOTS => take_slots(rest, &mut sink),
+            n => record(n, rest).map(|(record, rest)| {
+                sink(&record);
+                rest
+            }),
+        };
+        let Some(rest) = rest else {
             return bytes.len();
         };
-        sink(&record);
         bytes = rest;
     }
     0
+}
+
+/// The records of places; gives what is behind them, if they are all there.
+fn take_slots<'b>(bytes: &'b [u8], sink: &mut impl FnMut(&OwnedRecord)) -> Option<&'b [u8]> {
+    let (n, rest) = bytes.split_first_chunk()?;
+    let n_slots = usize::try_from(u32::from_ne_bytes(*n)).ok()?;
+    let n_bytes = n_slots.checked_mul(size_of::<DoneSlot>())?;
+    let (slots, rest) = rest.split_at_checked(n_bytes)?;
+    for slot in slots.chunks_exact(size_of::<DoneSlot>()) {
+        let (record, _) = record(1, slot)?;
+        sink(&record);
+    }
+    Some(rest)
 }
 
 fn record(n: u8, bytes: &[u8]) -> Option<(OwnedRecord, &[u8])> {
@@ -195,6 +230,25 @@ mod tests {
         let cut = bytes.len() - 1;
         assert_eq!(taken(&bytes[..cut]), (vec![plain], 112));
         bytes[0] = 7;
+        assert_eq!(taken(&bytes), (vec![], bytes.len()));
+    }
+
+    #[test]
+    fn places_come_back() {
+        let mut slots = Vec::new();
+        for n in 0..3 {
+            slots.extend_from_slice(&bytes_of(&any(n))[..PLAIN_BYTES]);
+            slots.extend((n + 1).to_ne_bytes());
+        }
+        let mut bytes = Vec::new();
+        put_slots(&[], &mut bytes);
+        put_slots(&slots, &mut bytes);
+        assert!(put_record(&bytes_of(&any(9)), &mut bytes));
+        let (records, rest) = taken(&bytes);
+        let times: Vec<u64> = records.iter().map(|owned| owned.record.ts_ns).collect();
+        assert_eq!((times, rest), (vec![0, 1, 2, 9], 0));
+        // More places than there are bytes.
+        bytes[1] = 255;
         assert_eq!(taken(&bytes), (vec![], bytes.len()));
     }
 
