@@ -24,6 +24,9 @@ use crate::signals::Signals;
 /// A batch is closed at this age even if it is small, so that a crash costs no more.
 const BATCH_AGE: Duration = Duration::from_millis(250);
 
+/// Of the kernel's buffers, so much is taken before the clock and signals are looked at again.
+const MOST_BYTES: usize = 16 << 20;
+
 /// More notices than this are not kept.
 const MAX_NOTICES: usize = 500;
 
@@ -150,7 +153,7 @@ impl<'b> Recording<'b> {
     }
 
     fn tick(&mut self) {
-        self.take_pieces(|capture, sink| capture.tick(usize::MAX, sink));
+        self.take_pieces(|capture, sink| capture.tick(MOST_BYTES, sink));
         let mut news = News::default();
         self.take_pieces(|capture, sink| news = capture.look(sink));
         if news != News::default()

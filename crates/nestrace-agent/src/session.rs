@@ -343,22 +343,27 @@ impl Session<'_, '_, '_> {
     fn take_pieces(&mut self, from: impl FnOnce(&mut Capture<'_>, &mut dyn FnMut(Piece<'_>))) {
         let (encoder, line, broken) = (&mut self.encoder, &mut *self.line, &mut self.broken);
         let events = &mut self.events;
-        from(
-            &mut self.capture,
-            &mut |piece| match (&mut *events, piece) {
-                (Some(events), piece) => {
-                    events.take(piece, &mut |event| push_event(event, encoder, line, broken));
+        from(&mut self.capture, &mut |piece| {
+            if let Some(events) = &mut *events {
+                events.take(piece, &mut |event| push_event(event, encoder, line, broken));
+                return;
+            }
+            match piece {
+                Piece::Event(event) => push_event(event, encoder, line, broken),
+                Piece::Buffer { number, bytes } => {
+                    line.outbox.push_buffer(number, bytes);
+                    line.move_on();
                 }
-                (None, Piece::Event(event)) => push_event(event, encoder, line, broken),
-                (None, piece) => {
+                Piece::Incomplete => {
+                    line.outbox.push(&AgentMessage::Incomplete);
+                }
+                Piece::Until(mono_ns) => {
                     // What has come before goes before.
-                    if matches!(piece, Piece::Until(_)) {
-                        send_batch(encoder, line, broken);
-                    }
-                    push_piece(piece, line);
+                    send_batch(encoder, line, broken);
+                    line.outbox.push(&AgentMessage::Until(mono_ns));
                 }
-            },
-        );
+            }
+        });
     }
 
     /// Totals that have grown; the outbox itself tells what it dropped.
@@ -402,24 +407,6 @@ fn push_event(
     if encoder.is_full() {
         send_batch(encoder, line, broken);
         line.move_on();
-    }
-}
-
-/// Sends a piece as it is.
-fn push_piece(piece: Piece<'_>, line: &mut Line<'_>) {
-    match piece {
-        // Events go in batches.
-        Piece::Event(_) => {}
-        Piece::Buffer { number, bytes } => {
-            line.outbox.push_buffer(number, bytes);
-            line.move_on();
-        }
-        Piece::Incomplete => {
-            line.outbox.push(&AgentMessage::Incomplete);
-        }
-        Piece::Until(mono_ns) => {
-            line.outbox.push(&AgentMessage::Until(mono_ns));
-        }
     }
 }
 

@@ -45,8 +45,9 @@ const MAX_RING_BYTES: u32 = 4 << 20;
 const MIN_RING_BYTES: u32 = 256 << 10;
 /// Numbers of buffers from here on are those of whole requests, before it those of rings.
 const FIRST_DONE: u32 = 1 << 16;
-/// Bytes that are handed over at once; the last record may go beyond.
+/// Bytes that are handed over at once, and with what goes beyond.
 const PORTION: usize = 128 << 10;
+const MAX_PORTION: usize = PORTION + 1024;
 /// The same for whole requests of light detail.
 const DONE_BYTES: u32 = 8 << 20;
 const MAX_DONE_BYTES: u32 = 2 << 20;
@@ -141,7 +142,7 @@ impl Ebpf {
             modules,
             lost_before: BTreeMap::new(),
             pace: Pace::default(),
-            portion: Vec::with_capacity(PORTION + size_of::<OwnedRecord>() + 1),
+            portion: Vec::with_capacity(MAX_PORTION),
             room: 0,
             ring_bytes,
             done_slots,
@@ -210,37 +211,48 @@ impl Ebpf {
         self.probes.refused[n_refused..].to_vec()
     }
 
-    /// Copies what the probes have sent, about so many bytes at most; gives how many records, and whether that was all.
+    /// Copies what the probes have sent, at most so many bytes; gives how many records, and whether that was all.
     fn copy(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) -> (u64, bool) {
+        let Self {
+            probes, portion, ..
+        } = self;
         let (mut n_records, mut n_bytes) = (0, 0);
-        if let Some(done) = self.probes.done_mut() {
-            for cpu in 0..done.n_cpus() {
-                if n_bytes >= max_bytes {
-                    return (n_records, false);
-                }
-                self.portion.clear();
-                n_records += done.take(cpu, &mut self.portion);
-                n_bytes += self.portion.len();
-                if let (false, Ok(cpu)) = (self.portion.is_empty(), u32::try_from(cpu)) {
-                    let (number, bytes) = (FIRST_DONE + cpu, &self.portion);
-                    sink(Piece::Buffer { number, bytes });
+        let mut hand_over = |number, portion: &mut Vec<u8>, n| {
+            n_records += n;
+            n_bytes += portion.len();
+            sink(Piece::Buffer {
+                number,
+                bytes: portion,
+            });
+            portion.clear();
+            n_bytes + MAX_PORTION <= max_bytes
+        };
+        portion.clear();
+        if let Some(done) = probes.done_mut() {
+            for (cpu, number) in (0..done.n_cpus()).zip(FIRST_DONE..) {
+                loop {
+                    let n = done.take(cpu, PORTION / size_of::<DoneSlot>(), portion);
+                    if n == 0 {
+                        break;
+                    }
+                    if !hand_over(number, portion, n) {
+                        return (n_records, false);
+                    }
                 }
             }
         }
-        for (number, ring) in (0..).zip(self.probes.rings_mut()) {
+        for (ring, number) in probes.rings_mut().iter_mut().zip(0..) {
             loop {
-                self.portion.clear();
-                while self.portion.len() < PORTION {
-                    let Some(entry) = ring.next() else { break };
-                    n_records += u64::from(put_record(&entry, &mut self.portion));
+                let mut n = 0;
+                while portion.len() < PORTION
+                    && let Some(entry) = ring.next()
+                {
+                    n += u64::from(put_record(&entry, portion));
                 }
-                if self.portion.is_empty() {
+                if portion.is_empty() {
                     break;
                 }
-                n_bytes += self.portion.len();
-                let bytes = &self.portion;
-                sink(Piece::Buffer { number, bytes });
-                if n_bytes + PORTION > max_bytes {
+                if !hand_over(number, portion, n) {
                     return (n_records, false);
                 }
             }
@@ -316,7 +328,7 @@ impl Backend for Ebpf {
     }
 
     fn drain(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) {
-        if max_bytes < 2 * PORTION {
+        if max_bytes < MAX_PORTION {
             return;
         }
         let now_ns = clock::monotonic_ns();

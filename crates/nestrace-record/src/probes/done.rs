@@ -42,8 +42,8 @@ impl DoneRequests {
         self.counts.n
     }
 
-    /// Copies what a processor has put there since the last time; gives how many requests.
-    pub fn take(&mut self, cpu: usize, to: &mut Vec<u8>) -> u64 {
+    /// Copies what a processor has put there since the last time, at most so many requests; gives how many.
+    pub fn take(&mut self, cpu: usize, most: usize, to: &mut Vec<u8>) -> u64 {
         let n_slots = self.n_slots;
         let places = (cpu.checked_mul(n_slots)).and_then(|first| self.slots.get(first, n_slots));
         let (Some(count), Some(places)) = (self.counts.get(cpu, 1), places) else {
@@ -60,7 +60,7 @@ impl DoneRequests {
             };
             its.load(Ordering::Acquire) == number + 1
         };
-        let all = first..first + n_slots as u64;
+        let all = first..first + n_slots.min(most) as u64;
         let n = all.take_while(|number| is_filled(*number)).count();
         let until_end = n.min(n_slots - place(first));
         for (begin, n) in [(place(first), until_end), (0, n - until_end)] {
