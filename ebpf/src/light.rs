@@ -16,7 +16,7 @@ use crate::{block, done, layout::DONE_SLOTS, ring, second_program};
 struct InFlight {
     /// [`number_of`] it.
     request: u64,
-    /// [`check_of`] what does not change until it completes.
+    /// [`check_of`] what does not change until it completes; then the time of its end.
     check: u64,
     /// 0: not in flight.
     issued_ns: u64,
@@ -43,6 +43,9 @@ const PLACE_BITS: u32 = 16;
 /// that is gone are the least recently used.
 #[btf_map]
 static DISPLACED: LruHashMap<u64, InFlight, 16384> = LruHashMap::new();
+
+/// A processor may stand still between two programs, if it is a virtual one.
+const JUST_ENDED_NS: u64 = 1_000_000_000;
 
 /// The fraction of the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -88,7 +91,10 @@ fn remember(request: u64, recording: u32, dev: u32) {
     let Some(place) = place_of(request) else { return };
     // SAFETY: the place is valid for the program's run.
     let there = unsafe { &mut *place };
-    let is_taken = there.issued_ns != 0 && there.request != request && there.recording == recording;
+    // Of one that has just ended the second program may not have seen that yet.
+    let is_taken = there.request != request
+        && there.recording == recording
+        && (there.issued_ns != 0 || issued_ns.wrapping_sub(there.check) < JUST_ENDED_NS);
     if !is_taken {
         there.begin(request, issued_ns, recording, dev);
         return;
@@ -239,6 +245,7 @@ fn complete(ctx: &BtfTracePointContext, request: *const u8, entry: &mut InFlight
     }
     record.related = entry.issued_ns;
     entry.issued_ns = 0;
+    entry.check = record.ts_ns;
     send(record);
 }
 
