@@ -85,9 +85,8 @@ impl DiskTrace {
     /// Reads what a processor has written, at most `max_bytes` and what one round may have; gives whether that was all.
     /// To be called on that processor.
     pub fn read(&mut self, cpu: usize, max_bytes: usize, mut to: impl FnMut(&[u8])) -> bool {
-        let max_bytes = max_bytes.min(MAX_ROUND);
         let mut n_read = 0;
-        while n_read + self.buffer.len() <= max_bytes {
+        while n_read < MAX_ROUND && max_bytes.saturating_sub(n_read) >= self.buffer.len() {
             let Some(bytes) = self.files.read(cpu, &mut self.buffer) else {
                 return true;
             };
