@@ -70,7 +70,7 @@ fn check_of(request: u64, issued_ns: u64, recording: u32, dev: u32) -> u64 {
 }
 
 impl InFlight {
-    /// Writes what is known at D. Nothing is copied, nor cleared that nobody reads: the compiler does it byte by byte.
+    /// Writes what is known at D, in place: nothing is copied, nor cleared that nobody reads before it is written.
     #[inline(always)]
     fn begin(&mut self, request: u64, issued_ns: u64, recording: u32, dev: u32) {
         self.check = check_of(request, issued_ns, recording, dev);
