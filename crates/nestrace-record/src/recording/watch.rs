@@ -200,10 +200,12 @@ mod tests {
     #[test]
     fn files_that_are_opened_and_closed_are_noticed() {
         let mut watched = Watched::new(std::process::id(), None);
-        let file = tempfile::tempfile().unwrap();
-        let identity = file.metadata().map(|meta| identity(&meta)).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let meta = file.as_file().metadata();
+        let identity = meta.map(|meta| identity(&meta)).unwrap();
         assert!(watched.changes().opened.contains(&identity));
-        drop(file);
+        // Only closed: a deleted file's number could be that of a file of another test at once.
+        let _closed = file.into_temp_path();
         assert!(watched.changes().closed.contains(&identity));
     }
 
