@@ -48,6 +48,11 @@ impl RelayFiles {
         self.by_cpu.keys().copied()
     }
 
+    /// Closes all.
+    pub fn close(&mut self) {
+        self.by_cpu.clear();
+    }
+
     /// Reads once from the file of a processor. A relay file that has nothing more reads as its end, for now.
     pub fn read<'b>(&mut self, cpu: usize, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let file = self.by_cpu.get_mut(&cpu)?;
@@ -131,5 +136,7 @@ mod tests {
         // What was open goes on where it was.
         assert_eq!((read(&mut files, 2), read(&mut files, 2)), (Some(1), None));
         assert_eq!(read(&mut files, 1), Some(4));
+        files.close();
+        assert!(cpus(&files).is_empty());
     }
 }

@@ -112,6 +112,9 @@ impl DiskTrace {
 
 impl Drop for DiskTrace {
     fn drop(&mut self) {
+        // Before Linux 3.10 a file that is open outlives its trace, and the folder around it then stays for good: nobody
+        // could set up another trace of this disk until the guest restarts.
+        self.files.close();
         tear_down(&self.disk);
     }
 }
@@ -180,6 +183,10 @@ fn set_up(disk: &File, block: &Path, categories: u16) -> Result<String, String> 
             "this kernel was built without blktrace (CONFIG_BLK_DEV_IO_TRACE)".to_owned()
         }
         Errno::EBUSY => "somebody else runs blktrace on it".to_owned(),
+        // `debugfs_create_dir` of those kernels does not say why.
+        Errno::ENOENT => "the kernel cannot make its folder in debugfs; before Linux 3.10 one stays for good when a trace \
+             is ended while somebody reads it: restart the guest"
+            .to_owned(),
         Errno::EPERM => "blktrace needs root (CAP_SYS_ADMIN)".to_owned(),
         errno => format!("blktrace cannot be set up: {errno}"),
     })
