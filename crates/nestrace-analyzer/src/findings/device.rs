@@ -183,6 +183,15 @@ pub(super) fn tag_starvation(subject: &Subject<'_>) -> Judgement {
     Ok(None)
 }
 
+/// The name of having none, where this one is offered. The single-queue block layer, gone since Linux 5.0, has schedulers
+/// of its own; the multi-queue one's deadline is `mq-deadline`.
+fn no_scheduler_beside(scheduler: &str) -> &'static str {
+    match scheduler {
+        "noop" | "anticipatory" | "deadline" | "cfq" => "noop",
+        _ => "none",
+    }
+}
+
 pub(super) fn scheduler_ineffective(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
     let device = subject.inside()?;
@@ -196,7 +205,8 @@ pub(super) fn scheduler_ineffective(subject: &Subject<'_>) -> Judgement {
         .map_or("", |(about, _)| about.scheduler.as_str());
     // An emulated controller takes a request at a time: what waits for it, waits with any scheduler.
     let waits_anyway = bus::is_emulated(subject.bus());
-    if scheduler.is_empty() || scheduler == "none" || waits_anyway {
+    let no_scheduler = no_scheduler_beside(scheduler);
+    if scheduler.is_empty() || scheduler == no_scheduler || waits_anyway {
         return Ok(None);
     }
     let Some(share) = share_of_q2c(device, |device| Some(device.stats.as_ref()?.path_ns.i2d))
@@ -214,7 +224,7 @@ pub(super) fn scheduler_ineffective(subject: &Subject<'_>) -> Judgement {
             if on_host.is_empty() { "unknown" } else { on_host }
         ),
         advice: vec![format!(
-            "In the guest: `echo none > /sys/block/{}/queue/scheduler`; a udev rule keeps it.",
+            "In the guest: `echo {no_scheduler} > /sys/block/{}/queue/scheduler`; a udev rule keeps it.",
             device.name
         )],
         evidence: [
