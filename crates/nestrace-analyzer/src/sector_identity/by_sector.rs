@@ -51,6 +51,7 @@ pub(super) struct Request(Box<OnItsWay>);
 #[derive(Clone, Debug)]
 pub(super) struct OnItsWay {
     pub address: u64,
+    /// The step that it is in began: G, I, D, or, where a flush is to follow it, the C of its data.
     pub since_ns: u64,
     pub extent: Extent,
     pub inserted: bool,

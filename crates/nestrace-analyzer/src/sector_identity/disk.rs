@@ -1,6 +1,7 @@
 //! What is in flight on one disk, found by place.
 
-use std::collections::VecDeque;
+mod flush_ends;
+mod merge;
 
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
@@ -8,10 +9,10 @@ use nestrace_trace::Event;
 use super::by_sector::{
     BySector, Request, Waiting, keep, put, take, take_issued, take_one, take_waiting,
 };
+use super::flushes::Flushes;
 use super::line::Line;
 use super::{Addresses, Extent};
 use crate::block;
-use crate::pointer::PointerMap;
 
 /// Nothing takes longer, or its end was not recorded: the kernel's own time-out is 30 s.
 const STALE_NS: u64 = 120_000_000_000;
@@ -29,10 +30,7 @@ pub(super) struct Disk {
     /// Starts of forming requests, by their ends: where a bio may be merged.
     forming_ends: BySector<u64>,
     issued: BySector<Request>,
-    /// Flush requests at the device.
-    flushes: VecDeque<Request>,
-    /// One that the driver did not take.
-    put_back_flush: Option<Request>,
+    flushes: Flushes,
     /// Data of a flush sequence has completed; the last C, of no bytes, is still to come.
     sequences: BySector<Request>,
     swept_ns: u64,
@@ -45,6 +43,35 @@ impl Disk {
         Self {
             dev,
             ..Self::default()
+        }
+    }
+
+    /// Gives an event of this kind its identity.
+    #[inline]
+    pub(super) fn identify(
+        &mut self,
+        kind: Kind,
+        event: &mut Event,
+        addresses: &mut Addresses,
+        links: impl FnMut(Event),
+    ) {
+        match kind {
+            Kind::Queue => event.object = self.queue(event, addresses),
+            Kind::SleepRequest => event.object = self.waiting_bio(event),
+            Kind::GetRequest => event.object = self.get_request(event, addresses),
+            Kind::BackMerge | Kind::FrontMerge => {
+                let (kind, object) = self.merge(kind, event, addresses);
+                event.kind = kind as u8;
+                event.object = object;
+            }
+            Kind::Split => (event.object, event.related) = self.split(event, addresses),
+            Kind::Insert => event.object = self.insert(event, addresses),
+            Kind::Issue => self.issue(event, addresses, links),
+            Kind::Requeue => event.object = self.requeue(event, addresses),
+            Kind::Complete => self.complete(event, addresses),
+            Kind::BioComplete => event.object = self.bio_complete(event, addresses),
+            Kind::RequestDone => event.object = addresses.next(),
+            _ => {}
         }
     }
 
@@ -119,82 +146,6 @@ impl Disk {
         take(&mut self.forming_ends, end, |start| *start == offset);
     }
 
-    /// The forming request that ends where something of this operation begins.
-    fn ending_at(&mut self, end: u64, op: u32, addresses: &mut Addresses) -> Option<Request> {
-        // By reference: a copy of what it captures would be read before it is written.
-        let is_it = &|request: &Request| request.extent.end() == end && request.extent.op == op;
-        let starts = self.forming_ends.get(end)?;
-        // Each place once, though many begin there: none of those may be the one.
-        let mut known: PointerMap<u64, ()> = PointerMap::default();
-        let fits = |start: &u64| {
-            (starts.len() == 1 || known.insert(*start, ()).is_none())
-                && (self.forming.get(*start)).is_some_and(|line| line.iter().any(is_it))
-        };
-        let start = starts.iter().copied().find(fits)?;
-        self.unform(start, addresses, is_it)
-    }
-
-    /// M and F of a bio, or M of a whole request: what it was, and the address of what was merged.
-    pub(super) fn merge(
-        &mut self,
-        kind: Kind,
-        event: &Event,
-        addresses: &mut Addresses,
-    ) -> (Kind, u64) {
-        let extent = Extent::of(event);
-        let Some(bio) = self.take_waiting(event, addresses) else {
-            return self.merge_requests(kind, extent, addresses);
-        };
-        let carried = bio.carried();
-        let into = if kind == Kind::BackMerge {
-            self.ending_at(extent.offset, extent.op, addresses)
-        } else {
-            let (end, op) = (extent.end(), extent.op);
-            self.unform(end, addresses, |request| request.extent.op == op)
-        };
-        match into {
-            Some(mut request) => {
-                request.extent.bytes = request.extent.bytes.saturating_add(extent.bytes);
-                if kind == Kind::BackMerge {
-                    request.bios.push_back(carried);
-                } else {
-                    request.extent.offset = extent.offset;
-                    request.bios.push_front(carried);
-                }
-                self.form(request);
-            }
-            // D finds it by its place.
-            None => put(&mut self.waiting, extent.offset, bio),
-        }
-        (kind, bio.address)
-    }
-
-    /// blktrace writes M for a request that was merged behind another one as well.
-    fn merge_requests(
-        &mut self,
-        kind: Kind,
-        extent: Extent,
-        addresses: &mut Addresses,
-    ) -> (Kind, u64) {
-        let is_it = |request: &Request| request.extent == extent;
-        let Some(mut merged) = self.unform(extent.offset, addresses, is_it) else {
-            return (kind, addresses.next());
-        };
-        let address = merged.address;
-        match self.ending_at(extent.offset, extent.op, addresses) {
-            Some(mut request) => {
-                request.extent.bytes = request.extent.bytes.saturating_add(extent.bytes);
-                request.bios.append(&mut merged.bios);
-                self.form(request);
-                (Kind::RequestMerge, address)
-            }
-            None => {
-                self.form(merged);
-                (kind, addresses.next())
-            }
-        }
-    }
-
     /// X: the addresses of the front half, which is new, and of the parent, which keeps the tail.
     pub(super) fn split(&mut self, event: &Event, addresses: &mut Addresses) -> (u64, u64) {
         let front = Extent::of(event);
@@ -231,6 +182,7 @@ impl Disk {
         match same {
             Some(request) => {
                 request.inserted = true;
+                request.since_ns = event.ts_ns;
                 request.address
             }
             None => addresses.next(),
@@ -247,7 +199,7 @@ impl Disk {
         let extent = Extent::of(event);
         self.has_requests = true;
         let known = if extent.op == flags::OP_FLUSH {
-            self.put_back_flush.take()
+            self.flushes.put_back()
         } else {
             let is_it = |request: &Request| same_request(request, extent);
             self.unform(extent.offset, addresses, is_it)
@@ -269,7 +221,7 @@ impl Disk {
             link(&request, event, links);
         }
         if extent.op == flags::OP_FLUSH {
-            self.flushes.push_back(request);
+            self.flushes.issue(request);
         } else {
             put(&mut self.issued, extent.offset, request);
         }
@@ -309,9 +261,7 @@ impl Disk {
     pub(super) fn requeue(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
         let extent = Extent::of(event);
         if extent.op == flags::OP_FLUSH {
-            self.put_back_flush = self.flushes.pop_back();
-            let flush = self.put_back_flush.as_ref();
-            return flush.map_or_else(|| addresses.next(), |flush| flush.address);
+            return self.flushes.requeue(addresses);
         }
         let (issued, guesses) = (&mut self.issued, &mut addresses.guesses);
         let request = take_one(issued, extent.offset, guesses, |request| {
@@ -333,8 +283,7 @@ impl Disk {
         let extent = Extent::of(event);
         event.related = 0;
         if extent.op == flags::OP_FLUSH {
-            let flush = self.flushes.pop_front();
-            event.object = addresses.of_ended(flush);
+            event.object = self.flushes.complete(addresses);
             return;
         }
         if !self.has_requests && self.bio_based_complete(event, addresses) {
@@ -365,6 +314,7 @@ impl Disk {
             &mut self.issued
         } else if request.in_sequence {
             // The kernel leaves its first sector as it was.
+            request.since_ns = event.ts_ns;
             &mut self.sequences
         } else {
             addresses.ended.keep(request.into_memory());
@@ -436,7 +386,7 @@ impl Disk {
         let by_sector = by_sector
             .into_iter()
             .flat_map(|map| map.values().flat_map(Line::iter));
-        by_sector.chain(&self.flushes)
+        by_sector.chain(self.flushes.iter())
     }
 
     /// Forgets what began when `young` says no.
@@ -444,7 +394,7 @@ impl Disk {
         keep(&mut self.waiting, |bio| young(bio.since_ns));
         keep(&mut self.issued, |request| young(request.since_ns));
         keep(&mut self.sequences, |request| young(request.since_ns));
-        self.flushes.retain(|flush| young(flush.since_ns));
+        self.flushes.keep(&young);
         keep(&mut self.forming, |request| young(request.since_ns));
         let forming = &self.forming;
         self.forming_ends.retain(|end, starts| {

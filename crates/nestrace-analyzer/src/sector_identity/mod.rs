@@ -21,6 +21,7 @@
 mod bound;
 mod by_sector;
 mod disk;
+mod flushes;
 mod guesses;
 mod identified;
 mod line;
@@ -46,6 +47,8 @@ pub(crate) struct SectorIdentity {
     addresses: Addresses,
     losses: u64,
     events: u64,
+    /// A flush request's C was seen: this kernel writes them.
+    tells_flush_ends: bool,
 }
 
 /// Addresses that no kernel has: they count up from 1.
@@ -106,9 +109,10 @@ impl Extent {
 }
 
 impl SectorIdentity {
-    /// Gives `event` its identity, and to `links` the further events that this takes: they come right after it.
-    /// Events that have one, or need none, stay as they are.
-    pub(crate) fn identify(&mut self, event: &mut Event, links: impl FnMut(Event)) {
+    /// Gives `event` its identity, and to `further` the events that this takes besides: they come right after it.
+    /// Events that have one, or need none, stay as they are. An event that shows the end of a flush that the kernel
+    /// did not tell comes after that end, which takes its place.
+    pub(crate) fn identify(&mut self, event: &mut Event, mut further: impl FnMut(Event)) {
         let Some(kind) = event.kind() else {
             return;
         };
@@ -128,30 +132,25 @@ impl SectorIdentity {
             return;
         }
         let Self {
-            disks, addresses, ..
+            disks,
+            addresses,
+            tells_flush_ends,
+            ..
         } = self;
         let Some(disk) = disks.get_mut(self.last) else {
             return;
         };
         disk.forget_before(event.ts_ns);
-        match kind {
-            Kind::Queue => event.object = disk.queue(event, addresses),
-            Kind::SleepRequest => event.object = disk.waiting_bio(event),
-            Kind::GetRequest => event.object = disk.get_request(event, addresses),
-            Kind::BackMerge | Kind::FrontMerge => {
-                let (kind, object) = disk.merge(kind, event, addresses);
-                event.kind = kind as u8;
-                event.object = object;
+        if !*tells_flush_ends {
+            *tells_flush_ends = kind == Kind::Complete && event.op() == flags::OP_FLUSH;
+            if let Some(end) = disk.untold_flush_end(kind, event, addresses) {
+                let (mut shows, mut links) = (std::mem::replace(event, end), Vec::new());
+                disk.identify(kind, &mut shows, addresses, |link| links.push(link));
+                further(shows);
+                return links.into_iter().for_each(further);
             }
-            Kind::Split => (event.object, event.related) = disk.split(event, addresses),
-            Kind::Insert => event.object = disk.insert(event, addresses),
-            Kind::Issue => disk.issue(event, addresses, links),
-            Kind::Requeue => event.object = disk.requeue(event, addresses),
-            Kind::Complete => disk.complete(event, addresses),
-            Kind::BioComplete => event.object = disk.bio_complete(event, addresses),
-            Kind::RequestDone => event.object = addresses.next(),
-            _ => {}
         }
+        disk.identify(kind, event, addresses, further);
     }
 
     /// Makes this disk the last one; whether there is room for it.

@@ -10,6 +10,8 @@ use crate::span::{BioSpan, RequestSpan};
 use crate::threads::Threads;
 use crate::unlinked::Reasons;
 
+mod untold_flush_ends;
+
 /// As blktrace tells it: no identities, no bios at D, no flush sequence, no rest after C; a request's
 /// merge is an M.
 fn as_blktrace(events: &[Event]) -> Vec<Event> {
