@@ -56,8 +56,8 @@ impl Flushes {
     /// The C of the flush at the device, where the kernel writes none, and `event` is the first to show that it has ended:
     /// whoever waits for one since `waits_since_ns` goes on, or, with `None`, the next flush is there.
     ///
-    /// Before Linux 3.15 a request without bios, as these are, has no C (`blk_update_request` looks for them first;
-    /// "blktrace: fix accounting of partially completed requests" changed that). Such kernels have at most one flush at a
+    /// Before Linux 3.18 a request without bios, as these are, has no C (`blk_update_request` looked for them first;
+    /// "block: misplaced rq_complete tracepoint" changed that, also in RHEL's 3.10.0-253). Such kernels have at most one flush at a
     /// device at a time (`blk_kick_flush`), and a flush serves those that came before its D.
     pub(super) fn end_untold(
         &mut self,

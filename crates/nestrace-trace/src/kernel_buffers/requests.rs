@@ -28,7 +28,7 @@ pub struct Requests {
     n_issued: u64,
     /// Events of before say nothing of what is in flight.
     whole_since_ns: u64,
-    /// A flush request's C was seen: this kernel writes them. Before Linux 3.15 none does, and they are not told of.
+    /// A flush request's C was seen: this kernel writes them. Before Linux 3.18 none does, and they are not told of.
     tells_flush_ends: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Kernels before 3.15 write no C of a flush request. The yardstick is a kernel that does.
+//! Kernels before 3.18 write no C of a flush request. The yardstick is a kernel that does.
 
 use super::*;
 
