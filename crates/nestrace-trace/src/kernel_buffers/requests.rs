@@ -20,6 +20,8 @@ use crate::Event;
 
 /// More are not in flight in a guest whose events are whole.
 const MAX_AT_DEVICE: usize = 65_536;
+/// Flushes at a disk while none has ever been told to have ended: a kernel has one at a time for each hardware queue.
+const MAX_UNTOLD_FLUSHES: usize = 64;
 
 /// Requests that are at their devices.
 #[derive(Debug, Default)]
@@ -87,9 +89,11 @@ impl Requests {
         if self.at_device.len() >= MAX_AT_DEVICE {
             self.at_device.clear();
         }
-        if event.op() == flags::OP_FLUSH && !self.tells_flush_ends {
-            // Such kernels have one at a time at a disk.
-            let _ended = self.remove(event);
+        if event.op() == flags::OP_FLUSH
+            && !self.tells_flush_ends
+            && self.at(Place::of(event)).count() >= MAX_UNTOLD_FLUSHES
+        {
+            let _oldest = self.remove(event);
         }
         self.n_issued = self.n_issued.wrapping_add(1);
         let issued = Issued {
@@ -102,13 +106,20 @@ impl Requests {
         self.at_device.insert(key, issued);
     }
 
+    /// Those at a place, the oldest first.
+    fn at(&self, place: Place) -> impl Iterator<Item = (&Key, &Issued)> {
+        self.at_device.range((place, 0)..=(place, u64::MAX))
+    }
+
     /// Takes out the request that an event at its place is of.
     fn remove(&mut self, event: &Event) -> Option<(Key, Issued)> {
         let place = Place::of(event);
-        let there = || self.at_device.range((place, 0)..=(place, u64::MAX));
-        let whole = there().find(|(_, issued)| issued.left == event.bytes);
-        let found = whole.or_else(|| there().find(|(_, issued)| issued.left > event.bytes));
-        let key = *found?.0;
+        let find = |is_it: fn(u64, u64) -> bool| {
+            let mut there = self.at(place);
+            let found = there.find(|(_, issued)| is_it(issued.left, event.bytes));
+            found.map(|(key, _)| *key)
+        };
+        let key = find(|left, bytes| left == bytes).or_else(|| find(|left, bytes| left > bytes))?;
         self.at_device.remove_entry(&key)
     }
 
@@ -246,7 +257,17 @@ mod tests {
         let done = requests(&mut all, &told.collect::<Vec<_>>());
         assert_eq!(done.len(), 100);
         assert!(done.iter().all(|(begin, ..)| *begin == 0));
-        assert_eq!(all.at_device.len(), 1);
+        assert_eq!(all.at_device.len(), MAX_UNTOLD_FLUSHES);
+        // Two at once on a kernel that does tell.
+        let flush = |kind, at| event(kind, at, flags::OP_FLUSH, Event::NOWHERE, 0);
+        let told = [
+            flush(Kind::Issue, 1),
+            flush(Kind::Issue, 2),
+            flush(Kind::Complete, 3),
+            flush(Kind::Complete, 4),
+        ];
+        let done = requests(&mut Requests::default(), &told);
+        assert_eq!(done, [(1, 3, Event::NOWHERE, 0), (2, 4, Event::NOWHERE, 0)]);
     }
 
     #[test]
