@@ -119,7 +119,8 @@ impl Session {
         Some(Self {
             follows_another: earlier.iter().any(|earlier| earlier.guest == side.guest),
             guest: guest.and_then(|guest| u32::try_from(guest).ok()),
-            identity: (side.backend == "blktrace").then(SectorIdentity::default),
+            identity: (side.backend == "blktrace")
+                .then(|| SectorIdentity::of_kernel(&side.machine.kernel)),
             block: BlockLayer::with_spans(),
             images: Images::default(),
             files: FileIo::default(),

@@ -2,6 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use nestrace_abi::flags;
+
 use super::guesses::{Guesses, OfBios, take_guessing};
 use super::line::Line;
 use super::{Extent, in_flush_sequence};
@@ -51,11 +53,13 @@ pub(super) struct Request(Box<OnItsWay>);
 #[derive(Clone, Debug)]
 pub(super) struct OnItsWay {
     pub address: u64,
-    /// The step that it is in began: G, I, D, or, where a flush is to follow it, the C of its data.
+    /// The step that it is in began: G, D, or, where a flush is to follow it, the C of its data.
     pub since_ns: u64,
     pub extent: Extent,
     pub inserted: bool,
     pub in_sequence: bool,
+    /// The flush machinery sends a flush behind its data.
+    pub postflush: bool,
     /// In ascending order of their sectors.
     pub bios: Line<Carried>,
 }
@@ -68,6 +72,7 @@ impl Request {
             extent,
             inserted: false,
             in_sequence: false,
+            postflush: false,
             bios: Line::default(),
         }))
     }
@@ -84,6 +89,7 @@ impl Request {
         ended.extent = extent;
         ended.inserted = false;
         ended.in_sequence = false;
+        ended.postflush = false;
         Self(ended)
     }
 
@@ -95,6 +101,12 @@ impl Request {
 }
 
 impl OnItsWay {
+    /// Whether one of its bios asked for FUA, which a device that gets a D with these flags has not.
+    pub(super) fn needs_flush_behind(&self, at_issue: u32) -> bool {
+        let mut bios = self.bios.iter();
+        at_issue & flags::FUA == 0 && bios.any(|bio| bio.flags & flags::FUA != 0)
+    }
+
     /// Whether one of its bios goes through the flush machinery, at a D with these flags, or did.
     pub(super) fn is_in_flush_sequence(&self, at_issue: u32) -> bool {
         let mut bios = self.bios.iter();

@@ -36,9 +36,20 @@ pub(super) struct Disk {
     swept_ns: u64,
     /// A request was allocated or issued.
     has_requests: bool,
+    /// A flush request's C was seen.
+    tells_flush_ends: bool,
 }
 
 impl Disk {
+    /// Nothing is in flight any more.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            dev: self.dev,
+            tells_flush_ends: self.tells_flush_ends,
+            ..Self::default()
+        };
+    }
+
     pub(super) fn new(dev: u32) -> Self {
         Self {
             dev,
@@ -182,7 +193,6 @@ impl Disk {
         match same {
             Some(request) => {
                 request.inserted = true;
-                request.since_ns = event.ts_ns;
                 request.address
             }
             None => addresses.next(),
@@ -209,6 +219,7 @@ impl Disk {
         request.since_ns = event.ts_ns;
         request.extent = extent;
         request.bios.truncate(MOST_BIOS);
+        request.postflush = request.postflush || request.needs_flush_behind(event.flags);
         request.in_sequence = request.is_in_flush_sequence(event.flags);
         event.object = request.address;
         event.related = request.bios.iter().next().map_or(0, |bio| bio.address);
@@ -283,6 +294,7 @@ impl Disk {
         let extent = Extent::of(event);
         event.related = 0;
         if extent.op == flags::OP_FLUSH {
+            self.tells_flush_ends = true;
             event.object = self.flushes.complete(addresses);
             return;
         }

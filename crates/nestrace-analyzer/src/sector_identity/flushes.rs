@@ -1,4 +1,9 @@
-//! Flush requests at the device.
+//! Flush requests at the device, and their ends where the kernel tells none.
+//!
+//! Before Linux 3.18 a request without bios, as these are, has no C (`blk_update_request` looked for them first;
+//! "block: misplaced rq_complete tracepoint" changed that, also in RHEL's 3.10.0-253; the first multi-queue disks of
+//! 3.13 have one). Such kernels have at most one flush at a device at a time (`blk_kick_flush`), and none is issued while
+//! data that waited for the one before are on their way. So it has ended when the first that it served goes on.
 
 use std::collections::VecDeque;
 
@@ -8,14 +13,18 @@ use nestrace_trace::Event;
 use super::Addresses;
 use super::by_sector::Request;
 
+/// Those that one flush served go on one after the other, and on a multi-queue disk another processor may issue the next
+/// flush meanwhile: for so long they say nothing of that one.
+const SAME_END_NS: u64 = 100_000;
+
 /// Those of one disk.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     at_device: VecDeque<Request>,
     /// One that the driver did not take.
     put_back: Option<Request>,
-    /// D of the last one whose end nobody told.
-    ended_untold_ns: u64,
+    /// When one ended last of which nobody told.
+    ended_untold_ns: Option<u64>,
 }
 
 impl Flushes {
@@ -54,32 +63,28 @@ impl Flushes {
     }
 
     /// The C of the flush at the device, where the kernel writes none, and `event` is the first to show that it has ended:
-    /// whoever waits for one since `waits_since_ns` goes on, or, with `None`, the next flush is there.
-    ///
-    /// Before Linux 3.18 a request without bios, as these are, has no C (`blk_update_request` looked for them first;
-    /// "block: misplaced rq_complete tracepoint" changed that, also in RHEL's 3.10.0-253). Such kernels have at most one flush at a
-    /// device at a time (`blk_kick_flush`), and a flush serves those that came before its D.
+    /// something goes on that has waited for a flush since `waits_since_ns`, or, with `None`, the next flush is issued.
     pub(super) fn end_untold(
         &mut self,
         waits_since_ns: Option<u64>,
         event: &Event,
         addresses: &mut Addresses,
     ) -> Option<Event> {
-        let issued_ns = self.at_device.front()?.since_ns;
-        if waits_since_ns.is_some_and(|since_ns| {
-            let was_served_before = since_ns <= self.ended_untold_ns;
-            was_served_before || since_ns > issued_ns
-        }) {
+        if let (Some(since_ns), Some(ended_ns)) = (waits_since_ns, self.ended_untold_ns)
+            && since_ns <= ended_ns
+            && event.ts_ns.saturating_sub(ended_ns) < SAME_END_NS
+        {
             return None;
         }
-        self.ended_untold_ns = issued_ns;
+        let flush = self.at_device.pop_front()?;
+        self.ended_untold_ns = Some(event.ts_ns);
         Some(Event {
             ts_ns: event.ts_ns,
             cpu: event.cpu,
             dev: event.dev,
             kind: Kind::Complete as u8,
             flags: flags::OP_FLUSH,
-            object: self.complete(addresses),
+            object: addresses.of_ended(Some(flush)),
             offset: Event::NOWHERE,
             ..Event::default()
         })

@@ -47,8 +47,8 @@ pub(crate) struct SectorIdentity {
     addresses: Addresses,
     losses: u64,
     events: u64,
-    /// A flush request's C was seen: this kernel writes them.
-    tells_flush_ends: bool,
+    /// This kernel may write no C of a flush request.
+    flush_ends_untold: bool,
 }
 
 /// Addresses that no kernel has: they count up from 1.
@@ -109,6 +109,18 @@ impl Extent {
 }
 
 impl SectorIdentity {
+    /// For what a kernel of this release recorded, flush requests among it (a capture of blktrace's own tool has none where
+    /// their ends could be missing).
+    pub(crate) fn of_kernel(release: &str) -> Self {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let mut number = || numbers.next()?.parse::<u32>().ok();
+        let version = number().zip(number());
+        Self {
+            flush_ends_untold: version.is_some_and(|version| version < (3, 18)),
+            ..Self::default()
+        }
+    }
+
     /// Gives `event` its identity, and to `further` the events that this takes besides: they come right after it.
     /// Events that have one, or need none, stay as they are. An event that shows the end of a flush that the kernel
     /// did not tell comes after that end, which takes its place.
@@ -132,23 +144,19 @@ impl SectorIdentity {
             return;
         }
         let Self {
-            disks,
-            addresses,
-            tells_flush_ends,
-            ..
+            disks, addresses, ..
         } = self;
         let Some(disk) = disks.get_mut(self.last) else {
             return;
         };
         disk.forget_before(event.ts_ns);
-        if !*tells_flush_ends {
-            *tells_flush_ends = kind == Kind::Complete && event.op() == flags::OP_FLUSH;
-            if let Some(end) = disk.untold_flush_end(kind, event, addresses) {
-                let (mut shows, mut links) = (std::mem::replace(event, end), Vec::new());
-                disk.identify(kind, &mut shows, addresses, |link| links.push(link));
-                further(shows);
-                return links.into_iter().for_each(further);
-            }
+        if self.flush_ends_untold
+            && let Some(end) = disk.untold_flush_end(kind, event, addresses)
+        {
+            let (mut shows, mut links) = (std::mem::replace(event, end), Vec::new());
+            disk.identify(kind, &mut shows, addresses, |link| links.push(link));
+            further(shows);
+            return links.into_iter().for_each(further);
         }
         disk.identify(kind, event, addresses, further);
     }
@@ -178,8 +186,7 @@ impl SectorIdentity {
     fn lost(&mut self, event: &Event) {
         if event.sub == Source::Block as u8 && event.object > self.losses {
             self.losses = event.object;
-            self.disks.clear();
-            self.by_dev.clear();
+            self.disks.iter_mut().for_each(Disk::forget);
         }
     }
 }

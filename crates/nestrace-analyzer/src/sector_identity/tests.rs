@@ -33,7 +33,10 @@ fn as_blktrace(events: &[Event]) -> Vec<Event> {
 }
 
 fn identified(events: &[Event]) -> Vec<Event> {
-    let mut identity = SectorIdentity::default();
+    identified_by(SectorIdentity::default(), events)
+}
+
+fn identified_by(mut identity: SectorIdentity, events: &[Event]) -> Vec<Event> {
     let mut out = Vec::new();
     for event in events {
         let (mut event, mut links) = (*event, Vec::new());

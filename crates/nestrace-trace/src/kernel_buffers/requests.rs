@@ -12,7 +12,7 @@
     clippy::panic
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nestrace_abi::{Kind, flags};
 
@@ -22,6 +22,8 @@ use crate::Event;
 const MAX_AT_DEVICE: usize = 65_536;
 /// Flushes at a disk while none has ever been told to have ended: a kernel has one at a time for each hardware queue.
 const MAX_UNTOLD_FLUSHES: usize = 64;
+/// A guest has fewer disks.
+const MAX_DISKS: usize = 1 << 10;
 
 /// Requests that are at their devices.
 #[derive(Debug, Default)]
@@ -30,8 +32,8 @@ pub struct Requests {
     n_issued: u64,
     /// Events of before say nothing of what is in flight.
     whole_since_ns: u64,
-    /// A flush request's C was seen: this kernel writes them. Before Linux 3.18 none does, and they are not told of.
-    tells_flush_ends: bool,
+    /// Disks of which a flush request's C was seen. Before Linux 3.18 most have none, and such flushes are not told of.
+    tell_flush_ends: BTreeSet<u32>,
 }
 
 /// Where a request goes on, and its number: the oldest of a place comes first.
@@ -90,7 +92,7 @@ impl Requests {
             self.at_device.clear();
         }
         if event.op() == flags::OP_FLUSH
-            && !self.tells_flush_ends
+            && !self.tell_flush_ends.contains(&event.dev)
             && self.at(Place::of(event)).count() >= MAX_UNTOLD_FLUSHES
         {
             let _oldest = self.remove(event);
@@ -128,7 +130,9 @@ impl Requests {
             kind: Kind::RequestDone as u8,
             ..*event
         };
-        self.tells_flush_ends |= event.op() == flags::OP_FLUSH;
+        if event.op() == flags::OP_FLUSH && self.tell_flush_ends.len() < MAX_DISKS {
+            self.tell_flush_ends.insert(event.dev);
+        }
         if event.bytes == 0 && event.op() != flags::OP_FLUSH {
             // The flush machinery ends a bio. One of data, which was completed before, ends behind it; a flush without
             // data has no place, and no D.
