@@ -2,7 +2,7 @@
 
 use super::subject::Subject;
 use super::{Case, Judgement, threshold};
-use crate::units::percent;
+use crate::units::{self, percent};
 
 /// Controllers that are emulated in full, register by register.
 const EMULATED: [&str; 3] = ["ide", "sata", "ahci"];
@@ -27,6 +27,11 @@ pub(super) fn emulated_bus(subject: &Subject<'_>) -> Judgement {
     }
     let in_guest = subject.in_guest;
     let depth = in_guest.map_or(0, |device| device.queue_depth.max);
+    let requests = units::of(
+        depth,
+        "request of the guest is",
+        "requests of the guest are",
+    );
     let waiting = in_guest
         .and_then(|device| device.stats.as_ref())
         .map_or(0, |stats| stats.at_queue.max);
@@ -37,7 +42,7 @@ pub(super) fn emulated_bus(subject: &Subject<'_>) -> Judgement {
     Case {
         title: format!("the guest's disk is an emulated {bus} controller"),
         explanation: format!(
-            "At most {depth} request of the guest is at QEMU at a time, and each costs the emulation of the controller's registers{others}. \
+            "At most {requests} at QEMU at a time, and each costs the emulation of the controller's registers{others}. \
              Waiting there and the way in and out take {} of the latency.",
             percent(share)
         ),
