@@ -2,11 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use nestrace_abi::flags;
-
 use super::guesses::{Guesses, OfBios, take_guessing};
 use super::line::Line;
-use super::{Extent, in_flush_sequence};
+use super::{Extent, in_flush_sequence, needs_flush_behind};
 use crate::places::Places;
 use crate::spare::MOST_LISTED;
 
@@ -101,16 +99,16 @@ impl Request {
 }
 
 impl OnItsWay {
-    /// Whether one of its bios asked for FUA, which a device that gets a D with these flags has not.
-    pub(super) fn needs_flush_behind(&self, at_issue: u32) -> bool {
-        let mut bios = self.bios.iter();
-        at_issue & flags::FUA == 0 && bios.any(|bio| bio.flags & flags::FUA != 0)
-    }
-
     /// Whether one of its bios goes through the flush machinery, at a D with these flags, or did.
     pub(super) fn is_in_flush_sequence(&self, at_issue: u32) -> bool {
         let mut bios = self.bios.iter();
         self.in_sequence || bios.any(|bio| in_flush_sequence(bio.flags, at_issue))
+    }
+
+    /// Whether the flush machinery sends a flush behind its data, at a D with these flags, or did.
+    pub(super) fn needs_flush_behind(&self, at_issue: u32) -> bool {
+        let mut bios = self.bios.iter();
+        self.postflush || bios.any(|bio| needs_flush_behind(bio.flags, at_issue))
     }
 }
 

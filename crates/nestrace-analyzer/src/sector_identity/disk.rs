@@ -41,20 +41,19 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Nothing is in flight any more.
-    pub(super) fn forget(&mut self) {
-        *self = Self {
-            dev: self.dev,
-            tells_flush_ends: self.tells_flush_ends,
-            ..Self::default()
-        };
-    }
-
     pub(super) fn new(dev: u32) -> Self {
         Self {
             dev,
             ..Self::default()
         }
+    }
+
+    /// Nothing is in flight any more.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            tells_flush_ends: self.tells_flush_ends,
+            ..Self::new(self.dev)
+        };
     }
 
     /// Gives an event of this kind its identity.
@@ -219,13 +218,13 @@ impl Disk {
         request.since_ns = event.ts_ns;
         request.extent = extent;
         request.bios.truncate(MOST_BIOS);
-        request.postflush = request.postflush || request.needs_flush_behind(event.flags);
         request.in_sequence = request.is_in_flush_sequence(event.flags);
         event.object = request.address;
         event.related = request.bios.iter().next().map_or(0, |bio| bio.address);
         let n_others = request.bios.len().saturating_sub(1);
         event.sub = u8::try_from(n_others).unwrap_or(u8::MAX);
         if request.in_sequence {
+            request.postflush = request.needs_flush_behind(event.flags);
             event.flags |= flags::FLUSH_SEQ;
         }
         if n_others > 0 {

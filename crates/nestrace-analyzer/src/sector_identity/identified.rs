@@ -23,7 +23,7 @@ use super::SectorIdentity;
 pub struct Identified<I> {
     events: I,
     identity: SectorIdentity,
-    /// What comes right after the event that was given last: links.
+    /// Links that come after the event that was given last.
     ready: VecDeque<Event>,
 }
 

@@ -192,11 +192,16 @@ impl SectorIdentity {
 }
 
 /// Whether a bio goes through the kernel's flush machinery with data: it asked for a flush before
-/// it, or for one after it that the device cannot do with the write itself (`blk-flush.c`: the
-/// request keeps REQ_FUA only where the device has it). Disks without a volatile cache are not in
-/// question: their bios lose both flags before Q.
+/// it, or needs one after it. Disks without a volatile cache are not in question: their bios lose
+/// both flags before Q.
 fn in_flush_sequence(at_queue: u32, at_issue: u32) -> bool {
-    at_queue & flags::PREFLUSH != 0 || at_queue & flags::FUA != 0 && at_issue & flags::FUA == 0
+    at_queue & flags::PREFLUSH != 0 || needs_flush_behind(at_queue, at_issue)
+}
+
+/// Whether a bio asked for its data to be on the medium, which the device cannot do with the write itself
+/// (`blk-flush.c`: the request keeps REQ_FUA only where the device has it).
+fn needs_flush_behind(at_queue: u32, at_issue: u32) -> bool {
+    at_queue & flags::FUA != 0 && at_issue & flags::FUA == 0
 }
 
 #[cfg(test)]

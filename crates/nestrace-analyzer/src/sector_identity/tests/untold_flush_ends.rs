@@ -24,6 +24,11 @@ fn check_without(text: &str) -> (Vec<BioSpan>, Vec<RequestSpan>) {
     (found.0, found.1)
 }
 
+/// When flushes end of which such a kernel tells only what is here.
+fn ends_found(text: &str) -> Vec<u64> {
+    flush_ends(&of_old_kernel(&as_blktrace(&notation::events(text))))
+}
+
 /// Ends of flushes in the order in which they are told.
 fn flush_ends(events: &[Event]) -> Vec<u64> {
     let ends = events.iter().filter(|event| is_flush_end(event));
@@ -98,7 +103,7 @@ fn one_flush_serves_all_that_wait_for_it() {
 /// Of three that one flush served, the last goes on when the next flush is already there.
 #[test]
 fn the_next_flush_is_issued_while_those_of_the_one_before_go_on() {
-    let told = notation::events(
+    let ends = ends_found(
         "1 Q b1 Wf 0+0
          2 G b1 Wf 0+0
          3 Q b2 Wf 0+0
@@ -111,14 +116,13 @@ fn the_next_flush_is_issued_while_those_of_the_one_before_go_on() {
          310u C e2 W 0+0
          600u C e3 W 0+0",
     );
-    let found = of_old_kernel(&as_blktrace(&told));
-    assert_eq!(flush_ends(&found), [300_000, 600_000]);
+    assert_eq!(ends, [300_000, 600_000]);
 }
 
 /// The machinery takes up a flush some time before it is issued; who comes in between has the next one.
 #[test]
 fn whoever_came_before_a_flush_may_have_the_next() {
-    let told = notation::events(
+    let ends = ends_found(
         "1 Q b1 Wf 0+0
          2 G b1 Wf 0+0
          4 Q b2 Wf 0+0
@@ -128,8 +132,7 @@ fn whoever_came_before_a_flush_may_have_the_next() {
          301u D f1 F 0+0
          600u C e2 W 0+0",
     );
-    let found = of_old_kernel(&as_blktrace(&told));
-    assert_eq!(flush_ends(&found), [300_000, 600_000]);
+    assert_eq!(ends, [300_000, 600_000]);
 }
 
 /// Data whose device has FUA, or that need no flush behind them, end while a flush for others is on its way.
@@ -158,7 +161,7 @@ fn what_waited_for_no_flush_ends_none() {
 
 #[test]
 fn a_flush_that_was_put_back_is_one() {
-    let told = notation::events(
+    let ends = ends_found(
         "1 Q b1 Wf 0+0
          2 G b1 Wf 0+0
          4 D f1 F 0+0
@@ -166,8 +169,7 @@ fn a_flush_that_was_put_back_is_one() {
          7 D f1 F 0+0
          300u C e1 W 0+0",
     );
-    let found = of_old_kernel(&as_blktrace(&told));
-    assert_eq!(flush_ends(&found), [300_000]);
+    assert_eq!(ends, [300_000]);
 }
 
 #[test]
