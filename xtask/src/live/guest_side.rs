@@ -16,10 +16,11 @@ mod vsock;
 use nestrace_lab::guest::GuestSpec;
 
 use super::Scenario;
-use super::case::{Case, Report};
+use super::case::Report;
 use super::guest_programs;
 use super::rig::LiveContext;
 use super::survival::stage::Stage;
+use super::survival::{Body, run_cases};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -30,8 +31,6 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 const HOSTILE: &str = "/opt/hostile-agent";
-
-type Body = fn(&Stage<'_>, &mut Case) -> anyhow::Result<()>;
 
 /// In this order: an agent is there from `agent/late` on, and the guest is reset in the last.
 const CASES: &[(&str, Body)] = &[
@@ -56,20 +55,16 @@ const CASES: &[(&str, Body)] = &[
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let wanted = |name: &str| ctx.wants(&format!("{}/{name}", SCENARIO.name));
-    if CASES.iter().any(|(name, _)| wanted(name)) {
+    run_cases(ctx, report, (SCENARIO.name, CASES), |ctx| {
         let agent = ctx.agent()?.to_owned();
         let hostile = guest_programs::hostile_agent()?;
-        let stage = Stage::boot_as(ctx, "guest-side", |spec| GuestSpec {
+        Stage::boot_as(ctx, "guest-side", |spec| GuestSpec {
             agent: Some(agent),
             files: vec![(HOSTILE.to_owned(), hostile)],
             memory_mib: 768,
             ..spec
-        })?;
-        for (name, body) in CASES.iter().filter(|(name, _)| wanted(name)) {
-            let name = format!("{}/{name}", SCENARIO.name);
-            report.case(&name, |case| body(&stage, case))?;
-        }
-    }
+        })
+    })?;
     for (name, body) in [
         (
             "clock",

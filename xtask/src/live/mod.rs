@@ -15,6 +15,7 @@ mod full_state;
 mod ground_truth;
 mod guest_programs;
 mod guest_side;
+mod hostile_host;
 mod image_pattern;
 mod kernels;
 mod lab;
@@ -60,6 +61,7 @@ pub fn scenarios() -> Vec<Scenario> {
         lab::SCENARIO,
         agent::SCENARIO,
         guest_side::SCENARIO,
+        hostile_host::SCENARIO,
         survival::SCENARIO,
         truth::SCENARIO,
         kernels::SCENARIO_6_1,

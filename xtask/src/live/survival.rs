@@ -28,7 +28,8 @@ pub const SCENARIO: Scenario = Scenario {
     alone: false,
 };
 
-type Body = fn(&Stage<'_>, &mut Case) -> anyhow::Result<()>;
+/// A case on a guest.
+pub type Body = fn(&Stage<'_>, &mut Case) -> anyhow::Result<()>;
 
 /// In this order: the guest loses a disk in the last but one, and its life in the last.
 const CASES: &[(&str, Body)] = &[
@@ -76,19 +77,21 @@ const CASES_WITHOUT_SYMBOLS: &[(&str, Body)] = &[
 ];
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    run_cases(ctx, report, CASES, Stage::boot)?;
-    run_cases(ctx, report, CASES_WITHOUT_SYMBOLS, no_symbols::boot)
+    run_cases(ctx, report, (SCENARIO.name, CASES), Stage::boot)?;
+    let without_symbols = (SCENARIO.name, CASES_WITHOUT_SYMBOLS);
+    run_cases(ctx, report, without_symbols, no_symbols::boot)
 }
 
-fn run_cases<'a>(
+/// Runs the wanted ones of a scenario's cases on one guest, which is booted only if there are any.
+pub fn run_cases<'a>(
     ctx: &'a LiveContext,
     report: &mut Report,
-    cases: &[(&str, Body)],
-    boot: fn(&'a LiveContext) -> anyhow::Result<Stage<'a>>,
+    (scenario, cases): (&str, &[(&str, Body)]),
+    boot: impl FnOnce(&'a LiveContext) -> anyhow::Result<Stage<'a>>,
 ) -> anyhow::Result<()> {
     let wanted: Vec<(String, Body)> = cases
         .iter()
-        .map(|(name, body)| (format!("{}/{name}", SCENARIO.name), *body))
+        .map(|(name, body)| (format!("{scenario}/{name}"), *body))
         .filter(|(name, _)| ctx.wants(name))
         .collect();
     if wanted.is_empty() {
