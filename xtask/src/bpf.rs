@@ -13,6 +13,8 @@ use nestrace_lab::packages;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::cargo_build::without_paths;
+
 /// The committed object and what it was made from.
 const OBJECT: &str = "ebpf/prebuilt/nestrace-probes.o";
 const PROVENANCE: &str = "ebpf/prebuilt/provenance.json";
@@ -153,18 +155,15 @@ fn read_provenance(root: &Path) -> anyhow::Result<Provenance> {
 }
 
 /// Builds the object: stripped of debug information, with BTF, and without this checkout's path.
-fn build(root: &Path) -> anyhow::Result<Vec<u8>> {
+pub fn build(root: &Path) -> anyhow::Result<Vec<u8>> {
     install_toolchain()?;
-    let cargo_home = std::env::var("CARGO_HOME")
-        .unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap_or_default()));
     let flags = [
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
         // Or else every value that is cleared is cleared byte by byte, by a call: half of what a plain probe executes.
         "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
-        format!("--remap-path-prefix={}=nestrace", root.display()),
-        format!("--remap-path-prefix={cargo_home}=cargo"),
     ];
+    let flags: Vec<String> = flags.into_iter().chain(without_paths(root)).collect();
     let target = root.join("target/bpf");
     let status = Command::new(env!("CARGO"))
         .current_dir(root.join("ebpf"))

@@ -22,6 +22,16 @@ pub fn cargo() -> Command {
     command
 }
 
+/// Flags that keep the places of this checkout and of cargo's crates out of what is built.
+pub fn without_paths(root: &Path) -> [String; 2] {
+    let cargo_home = std::env::var("CARGO_HOME")
+        .unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap_or_default()));
+    [
+        format!("--remap-path-prefix={}=nestrace", root.display()),
+        format!("--remap-path-prefix={cargo_home}=cargo"),
+    ]
+}
+
 /// A profile to build with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {

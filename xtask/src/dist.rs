@@ -1,7 +1,8 @@
-//! `cargo xtask dist`: programs as they are handed out, in `target/dist`, each with its checksum.
+//! `cargo xtask dist`: programs as they are handed out, in `target/dist`, each with its checksum and what it is made of.
 
 pub mod agent;
 mod profiled;
+mod sbom;
 
 use std::fs;
 use std::path::Path;
@@ -53,8 +54,9 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
         format!("{digest}  {name}\n"),
     )
     .context("write the checksum")?;
+    let n_crates = sbom::write(&name, &folder)?;
     println!(
-        "{}: {:.1} MB, sha256 {digest}",
+        "{}: {:.1} MB of {n_crates} crates ({name}.cdx.json), sha256 {digest}",
         made.display(),
         bytes.len() as f64 / 1e6
     );

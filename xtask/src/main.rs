@@ -1,11 +1,12 @@
-//! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `bpf`, `bench`, `dist`,
-//! `fixtures`, `captures`.
+//! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `deny`, `bpf`, `reproduce`,
+//! `bench`, `dist`, `fixtures`, `captures`.
 
 mod bench;
 mod bpf;
 mod captures;
 mod cargo_build;
 mod demo;
+mod deny;
 mod dist;
 mod fixtures;
 mod folder_size;
@@ -14,6 +15,7 @@ mod live;
 mod long_capture;
 mod progress;
 mod recorder;
+mod reproduce;
 mod test;
 mod tidy;
 mod vm;
@@ -42,6 +44,10 @@ enum Chore {
     Vm(vm::VmArgs),
     /// Checks the project's conventions
     Tidy,
+    /// Holds what the project depends on to deny.toml: licences, sources, bans, advisories
+    Deny,
+    /// Builds the agent and the probes in two folders and compares the bytes
+    Reproduce,
     /// Builds the probes, or checks the committed ones
     Bpf(bpf::BpfArgs),
     /// Compares the cost of recording with its peers
@@ -89,6 +95,8 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),
         Chore::Tidy => tidy::run(),
+        Chore::Deny => deny::run(),
+        Chore::Reproduce => reproduce::run(),
         Chore::Bpf(args) => bpf::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Dist(args) => dist::run(&args),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 
 use super::TARGET;
-use crate::cargo_build::{self, cargo, workspace};
+use crate::cargo_build::{self, cargo, without_paths, workspace};
 
 const PROGRAM: &str = "nestrace-agent";
 /// What a guest gets besides the program.
@@ -27,11 +27,19 @@ pub fn make(folder: &Path) -> anyhow::Result<PathBuf> {
 
 /// The agent as users get it: static, and optimised.
 pub fn build() -> anyhow::Result<PathBuf> {
+    build_in(workspace())
+}
+
+/// The same of the checkout at `root`, with the same bytes wherever that is.
+pub fn build_in(root: &Path) -> anyhow::Result<PathBuf> {
+    let flags = ["-Ctarget-feature=+crt-static".to_owned()];
+    let flags: Vec<String> = flags.into_iter().chain(without_paths(root)).collect();
     let mut command = cargo();
     command
+        .current_dir(root)
         .args(["build", "--release", "--target", TARGET])
         .args(["--package", PROGRAM, "--bin", PROGRAM])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     cargo_build::executable(command, PROGRAM)
 }

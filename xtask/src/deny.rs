@@ -1,0 +1,118 @@
+//! `cargo xtask deny`: what the project depends on, held to `deny.toml`: licences, sources, bans, and advisories where
+//! their database can be had.
+
+use std::process::{Command, ExitCode, Output};
+
+use anyhow::{Context, ensure};
+
+use crate::cargo_build::{cargo, workspace};
+
+/// The version that CI uses.
+const VERSION: &str = "0.20.2";
+/// Every lock file of the repository stands beside one of these.
+const MANIFESTS: [&str; 4] = [
+    "Cargo.toml",
+    "ebpf/Cargo.toml",
+    "fuzz/Cargo.toml",
+    "examples/embedding/Cargo.toml",
+];
+/// What needs no network.
+const LOCAL_CHECKS: [&str; 3] = ["bans", "licenses", "sources"];
+
+/// Checks every manifest.
+pub fn run() -> anyhow::Result<ExitCode> {
+    install()?;
+    let mut good = true;
+    for manifest in MANIFESTS {
+        println!("deny: {manifest}");
+        let output = deny(manifest, &LOCAL_CHECKS)?;
+        // A line for each check on stdout, what is wrong on stderr.
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+        if !output.status.success() {
+            eprint!("{}", String::from_utf8_lossy(&output.stderr));
+            good = false;
+        }
+    }
+    good &= check_advisories()?;
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Known vulnerabilities, by RustSec's database. Without the network this checks nothing, and says so.
+fn check_advisories() -> anyhow::Result<bool> {
+    let output = deny(MANIFESTS[0], &["advisories"])?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        println!("deny: advisories ok");
+        return Ok(true);
+    }
+    if let Some(reason) = no_database(&said) {
+        println!(
+            "deny: advisories NOT CHECKED: RustSec's database cannot be fetched here: {reason}"
+        );
+        return Ok(true);
+    }
+    eprint!("{said}");
+    Ok(false)
+}
+
+/// Why the database could not be fetched, where that is what failed.
+fn no_database(said: &str) -> Option<&str> {
+    let failed = said.contains("failed to fetch advisory database")
+        || said.contains("unable to fetch advisory database")
+        || said.contains("failed to load advisory database");
+    let reason = said
+        .lines()
+        .map(str::trim)
+        .rfind(|line| line.contains("unable to access") || line.contains("resolve host"));
+    failed.then(|| reason.unwrap_or_else(|| said.lines().next().unwrap_or_default()))
+}
+
+fn deny(manifest: &str, checks: &[&str]) -> anyhow::Result<Output> {
+    Command::new("cargo-deny")
+        .args(["--color", "never", "--locked", "--manifest-path", manifest])
+        .arg("--config")
+        .arg(workspace().join("deny.toml"))
+        .arg("check")
+        .args(checks)
+        .current_dir(workspace())
+        .output()
+        .context("start cargo-deny")
+}
+
+fn install() -> anyhow::Result<()> {
+    let version = Command::new("cargo-deny").arg("--version").output();
+    let is_there = version.is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout)
+            .split_whitespace()
+            .any(|word| word == VERSION)
+    });
+    if is_there {
+        return Ok(());
+    }
+    eprintln!("xtask: building cargo-deny {VERSION}");
+    let status = cargo()
+        .args(["install", "cargo-deny", "--locked", "--force"])
+        .args(["--version", VERSION])
+        .status()
+        .context("start cargo install")?;
+    ensure!(status.success(), "install cargo-deny {VERSION}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_database_excuses() {
+        let offline = "ERROR failed to fetch advisory database https://github.com/RustSec/advisory-db\n\
+                       fatal: unable to access 'https://github.com/RustSec/advisory-db/': Could not resolve host\n";
+        assert!(no_database(offline).is_some_and(|reason| reason.starts_with("fatal: unable")));
+        let vulnerable = "error[vulnerability]: Use after free in example\n";
+        assert_eq!(no_database(vulnerable), None);
+    }
+}
