@@ -7,16 +7,12 @@
 //! The binary is whatever a process says it runs, so nothing here trusts it: what does not parse is
 //! left out, and [`Located::problem`] says so.
 
+mod elf;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
-use std::path::Path;
 
-use object::read::elf::ElfFile64;
-use object::{
-    LittleEndian, Object as _, ObjectSection as _, ObjectSegment as _, ReadCache, ReadRef,
-    SymbolKind,
-};
+pub(crate) use elf::{Bytes, Elf, ElfError, Table};
 
 /// What was found. Offsets are in bytes from the start of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,108 +48,67 @@ pub fn locate(elf: &[u8], names: &[&str]) -> Located {
 
 /// The same, reading only those parts of the file that are needed: a build with debug information has
 /// hundreds of megabytes.
-///
-/// # Errors
-/// If the file cannot be opened, or is larger than any program ([`MAX_PROGRAM`]).
-pub fn locate_in(path: &Path, names: &[&str]) -> io::Result<Located> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
-    if length > MAX_PROGRAM {
-        let problem = format!("{length} bytes are too many for a program");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
-    }
-    Ok(locate_from(&ReadCache::new(file), names))
+#[must_use]
+pub fn locate_in(program: &File, names: &[&str]) -> Located {
+    locate_from(program, names)
 }
 
-/// Bytes of the largest file that is read. QEMU with debug information has 300 MB; a sparse file that
-/// claims to be a program must not make the recorder allocate what it names.
-pub const MAX_PROGRAM: u64 = 1 << 30;
-
-fn locate_from<'data, R: ReadRef<'data>>(data: R, names: &[&str]) -> Located {
-    let elf = match ElfFile64::<LittleEndian, R>::parse(data) {
-        Ok(elf) => elf,
-        Err(error) => {
-            return Located {
-                problem: Some(error.to_string()),
-                ..Located::default()
-            };
-        }
-    };
-    let segments = Segments::of(&elf);
-    let mut symbols = BTreeMap::new();
-    pick(elf.dynamic_symbols(), names, &segments, &mut symbols);
-    if symbols.len() < names.len() {
-        pick(elf.symbols(), names, &segments, &mut symbols);
+fn locate_from<B: Bytes + ?Sized>(data: &B, names: &[&str]) -> Located {
+    let mut located = Located::default();
+    if let Err(error) = locate_all(data, names, &mut located) {
+        located.problem = Some(text_of(&error));
     }
-    Located {
-        symbols,
-        usdt: usdt_probes(&elf, &segments),
-        problem: None,
-    }
+    located
 }
 
-/// The loaded segments: address, bytes in the file, offset in the file.
-struct Segments(Vec<(u64, u64, u64)>);
-
-impl Segments {
-    fn of<'data, R: ReadRef<'data>>(elf: &ElfFile64<'data, LittleEndian, R>) -> Self {
-        let place = |(address, (offset, length))| (address, length, offset);
-        Self(
-            elf.segments()
-                .map(|segment| place((segment.address(), segment.file_range())))
-                .collect(),
-        )
-    }
-
-    fn file_offset(&self, address: u64) -> Option<u64> {
-        self.0.iter().find_map(|(start, length, offset)| {
-            let within = address
-                .checked_sub(*start)
-                .filter(|within| within < length)?;
-            offset.checked_add(within)
-        })
-    }
-}
-
-fn pick<'data: 'file, 'file, S: object::ObjectSymbol<'data>>(
-    table: impl Iterator<Item = S> + 'file,
+fn locate_all<B: Bytes + ?Sized>(
+    data: &B,
     names: &[&str],
-    segments: &Segments,
-    found: &mut BTreeMap<String, u64>,
-) {
-    for symbol in table.filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
-    {
-        let Ok(name) = symbol.name() else { continue };
-        if !names.contains(&name) || found.contains_key(name) {
-            continue;
-        }
-        if let Some(offset) = segments.file_offset(symbol.address()) {
-            found.insert(name.to_owned(), offset);
-        }
+    located: &mut Located,
+) -> Result<(), ElfError> {
+    let elf = Elf::read(data)?;
+    located.usdt = usdt_probes(&elf);
+    let symbols = &mut located.symbols;
+    for table in [Table::Exported, Table::All] {
+        elf.functions(table, |symbol| {
+            if let Some(name) = names.iter().find(|name| name.as_bytes() == symbol.name)
+                && !symbols.contains_key(*name)
+                && let Some(offset) = elf.code_offset(symbol.address)
+            {
+                symbols.insert((*name).to_owned(), offset);
+            }
+            symbols.len() < names.len()
+        })?;
+    }
+    Ok(())
+}
+
+fn text_of(error: &ElfError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }
 
 /// `NT_STAPSDT`.
 const NOTE_TYPE: u32 = 3;
 
-fn usdt_probes<'data, R: ReadRef<'data>>(
-    elf: &ElfFile64<'data, LittleEndian, R>,
-    segments: &Segments,
-) -> Vec<UsdtProbe> {
-    let Some(section) = elf.section_by_name(".note.stapsdt") else {
+/// More probes than QEMU has trace points are not taken.
+const MAX_USDT: usize = 16_384;
+
+fn usdt_probes<B: Bytes + ?Sized>(elf: &Elf<'_, B>) -> Vec<UsdtProbe> {
+    let Some(section) = elf.section(b".note.stapsdt") else {
         return Vec::new();
     };
-    let Ok(mut bytes) = section.data() else {
-        return Vec::new();
-    };
+    let mut bytes = section.as_slice();
     // A prelinked program is moved; the note has the base's address before that.
-    let base = elf
-        .section_by_name(".stapsdt.base")
-        .map(|section| section.address());
+    let base = elf.section_address(b".stapsdt.base");
     let mut probes = Vec::new();
-    while let Some((kind, owner, description)) = next_note(&mut bytes) {
+    while let Some((kind, owner, description)) = next_note(&mut bytes)
+        && probes.len() < MAX_USDT
+    {
         if kind == NOTE_TYPE && owner == b"stapsdt\0" {
-            probes.extend(usdt_probe(description, base, segments));
+            probes.extend(usdt_probe(description, base, elf));
         }
     }
     probes
@@ -172,19 +127,23 @@ fn next_note<'a>(bytes: &mut &'a [u8]) -> Option<(u32, &'a [u8], &'a [u8])> {
 }
 
 /// Address, address of the base, address of the semaphore, then provider, name and arguments.
-fn usdt_probe(mut description: &[u8], base: Option<u64>, segments: &Segments) -> Option<UsdtProbe> {
+fn usdt_probe<B: Bytes + ?Sized>(
+    mut description: &[u8],
+    base: Option<u64>,
+    elf: &Elf<'_, B>,
+) -> Option<UsdtProbe> {
     let address = take_u64(&mut description)?;
     let noted_base = take_u64(&mut description)?;
     let semaphore = take_u64(&mut description)?;
     let moved = base.map_or(0, |base| base.wrapping_sub(noted_base));
     let semaphore = match semaphore {
         0 => None,
-        address => Some(segments.file_offset(address.wrapping_add(moved))?),
+        address => Some(elf.data_offset(address.wrapping_add(moved))?),
     };
     Some(UsdtProbe {
         provider: take_string(&mut description)?,
         name: take_string(&mut description)?,
-        location: segments.file_offset(address.wrapping_add(moved))?,
+        location: elf.code_offset(address.wrapping_add(moved))?,
         semaphore,
         args: take_string(&mut description)?,
     })

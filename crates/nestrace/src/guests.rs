@@ -80,6 +80,8 @@ pub struct Selected {
     pub topology: Topology,
     /// For each guest: what its QEMU had open then.
     pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
+    /// For each guest: when its process started, in clock ticks since boot.
+    pub start_ticks: Vec<u64>,
     /// For a person, one line each. They are said when recording begins: where it does not, the
     /// failure is the first line.
     pub notes: Vec<String>,
@@ -103,6 +105,7 @@ pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure
         }
         selected.topology = found.topology;
         selected.open_files = found.open_files;
+        selected.start_ticks = found.start_ticks;
     }
     for name in devices {
         add_device(&mut selected.topology, name)?;

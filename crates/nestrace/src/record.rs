@@ -59,6 +59,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     let Selected {
         topology,
         open_files,
+        start_ticks,
         notes,
     } = guests::select(&args.guest, &args.device)?;
     if matches!(args.agent, Choice::At(_)) && topology.guests.len() != 1 {
@@ -79,6 +80,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         ring_bytes: args.ring_size,
         topology,
         open_files,
+        start_ticks,
         agent: args.agent.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,15 +1,16 @@
 //! Which of QEMU's functions can be probed, for each QEMU that runs (or is installed).
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::path::Path;
 
 use nestrace_kernel::facts::KernelFacts;
 use nestrace_kernel::plan::{ProbePlan, plan_qemu};
 use nestrace_kernel::probes::QEMU;
 use serde::Serialize;
 
-use crate::guest::command_line;
+use crate::guest::process::{self, Process};
+use crate::guest::{command_line, program::Program};
 use crate::qemu_symbols::{Located, locate_in};
 
 /// Where distributions put QEMU, for when none runs.
@@ -83,51 +84,36 @@ pub fn find() -> Vec<QemuBinary> {
         pid: None,
         guest: None,
         path: (*path).to_owned(),
-        located: look_into(Path::new(path)),
+        located: installed_program(Path::new(path)),
     };
     installed.map(binary).into_iter().collect()
 }
 
 fn running() -> Vec<QemuBinary> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<_> = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(running_qemu)
-        .collect();
-    found.sort_by_key(|binary| binary.pid);
-    found
+    let census = process::census().unwrap_or_default();
+    census.processes.into_iter().map(running_qemu).collect()
 }
 
-/// `None` if the process is no QEMU, or is gone by now.
-fn running_qemu(pid: u32) -> Option<QemuBinary> {
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    // The link can be read only of this user's own processes, the name of all.
-    let path = fs::read_link(process.join("exe")).ok();
-    let name = match path.as_deref().and_then(Path::file_name) {
-        Some(name) => name.to_string_lossy().into_owned(),
-        None => fs::read_to_string(process.join("comm"))
-            .ok()?
-            .trim()
-            .to_owned(),
-    };
-    if !name.contains("qemu-system-") && name != "qemu-kvm" {
-        return None;
-    }
-    let line = fs::read(process.join("cmdline")).ok()?;
-    let words = line
-        .split(|byte| *byte == 0)
-        .map(|word| String::from_utf8_lossy(word).into_owned());
-    let words: Vec<_> = words.collect();
-    Some(QemuBinary {
-        pid: Some(pid),
-        guest: command_line::parse(&words).name,
-        path: path.map_or(name, |path| path.to_string_lossy().into_owned()),
+fn running_qemu(process: Process) -> QemuBinary {
+    QemuBinary {
+        pid: Some(process.pid),
+        guest: command_line::parse(&process.argv).name,
         // Through the process: its mount namespace may be another, its package upgraded.
-        located: look_into(&process.join("exe")),
-    })
+        located: Program::open(process.pid, process.start_ticks)
+            .map(|program| look_into(program.file()))
+            .map_err(|error| format!("read {}: {error}", process.executable)),
+        path: fs::read_link(process.proc_path("exe")).map_or(process.executable, |path| {
+            path.to_string_lossy().into_owned()
+        }),
+    }
 }
 
-fn look_into(path: &Path) -> Result<Located, String> {
+fn installed_program(path: &Path) -> Result<Located, String> {
+    let program = File::open(path).map_err(|error| format!("read {}: {error}", path.display()))?;
+    Ok(look_into(&program))
+}
+
+fn look_into(program: &File) -> Located {
     let names: Vec<_> = QEMU.iter().map(|row| row.target).collect();
-    locate_in(path, &names).map_err(|error| format!("read {}: {error}", path.display()))
+    locate_in(program, &names)
 }

@@ -4,12 +4,12 @@
 
 use std::fs::File;
 
-use object::{Object, ObjectSection, ObjectSymbol, ReadCache};
+use crate::qemu_symbols::{Bytes as _, Elf, Table};
 
-/// Files that are larger are not searched: QEMU's binaries have 10 to 40 MiB.
-const MAX_EXECUTABLE: u64 = 512 << 20;
 /// The largest `.rodata` that is searched for the version.
-const MAX_RODATA: u64 = 64 << 20;
+const MAX_RODATA: u64 = 32 << 20;
+/// Bytes of it that are searched at once.
+const RODATA_AT_ONCE: usize = 256 << 10;
 /// In every QEMU system emulator's `.rodata`, followed by the version.
 const VERSION_TEXT: &[u8] = b"QEMU emulator version ";
 
@@ -75,41 +75,57 @@ pub fn may_be_qemu(argv: &[String]) -> bool {
 
 /// Whether an executable has the functions of a QEMU system emulator. `false` where it cannot be read.
 #[must_use]
-pub fn has_qemu_symbols(file: File) -> bool {
-    let Some(cache) = cached(file) else {
-        return false;
-    };
-    let Ok(elf) = object::File::parse(&cache) else {
+pub fn has_qemu_symbols(file: &File) -> bool {
+    let Ok(elf) = Elf::read(file) else {
         return false;
     };
     let mut accounting = false;
     let mut system = false;
-    for symbol in elf.dynamic_symbols().chain(elf.symbols()) {
-        match symbol.name_bytes() {
-            Ok(b"block_acct_start") => accounting = true,
-            // qemu-storage-daemon and qemu-nbd have the accounting, but no machine.
-            Ok(b"qemu_init" | b"qemu_main" | b"qemu_main_loop") => system = true,
-            _ => {}
-        }
-        if accounting && system {
-            return true;
+    for table in [Table::Exported, Table::All] {
+        let read = elf.functions(table, |symbol| {
+            match symbol.name {
+                b"block_acct_start" => accounting = true,
+                // qemu-storage-daemon and qemu-nbd have the accounting, but no machine.
+                b"qemu_init" | b"qemu_main" | b"qemu_main_loop" => system = true,
+                _ => {}
+            }
+            !(accounting && system)
+        });
+        if read.is_err() || (accounting && system) {
+            break;
         }
     }
-    false
+    accounting && system
 }
 
 /// The version that the executable prints with `--version`, read instead of run: the program of a
 /// container is not to be started with the recorder's rights.
 #[must_use]
-pub fn version(file: File) -> Option<String> {
-    let cache = cached(file)?;
-    let elf = object::File::parse(&cache).ok()?;
-    let rodata = elf.section_by_name(".rodata")?;
-    if rodata.size() > MAX_RODATA {
+pub fn version(file: &File) -> Option<String> {
+    let (mut offset, bytes) = Elf::read(file).ok()?.section_place(b".rodata")?;
+    if bytes > MAX_RODATA {
         return None;
     }
-    version_in(rodata.data().ok()?)
+    let end = offset.checked_add(bytes)?;
+    let mut part = vec![0u8; RODATA_AT_ONCE];
+    while offset < end {
+        let left = usize::try_from(end - offset).ok()?;
+        let wanted = part.get_mut(..left.min(RODATA_AT_ONCE))?;
+        file.read_exact_at(wanted, offset).ok()?;
+        if let Some(version) = version_in(wanted) {
+            return Some(version);
+        }
+        if wanted.len() == left {
+            return None;
+        }
+        // The text may lie across the end of this part.
+        offset += (wanted.len() - MAX_VERSION_TEXT) as u64;
+    }
+    None
 }
+
+/// Bytes of the text with the longest version.
+const MAX_VERSION_TEXT: usize = VERSION_TEXT.len() + 64;
 
 /// The version number behind [`VERSION_TEXT`].
 fn version_in(bytes: &[u8]) -> Option<String> {
@@ -128,11 +144,6 @@ fn version_in(bytes: &[u8]) -> Option<String> {
         from = at + 1;
     }
     None
-}
-
-fn cached(file: File) -> Option<ReadCache<File>> {
-    let about = file.metadata().ok()?;
-    (about.is_file() && about.len() <= MAX_EXECUTABLE).then(|| ReadCache::new(file))
 }
 
 #[cfg(test)]
@@ -191,8 +202,8 @@ mod tests {
     #[test]
     fn a_program_that_is_not_qemu() {
         let open = |path: &str| File::open(path).expect("it is there");
-        assert!(!has_qemu_symbols(open("/proc/self/exe")));
-        assert!(!has_qemu_symbols(open("/dev/null")));
-        assert_eq!(version(open("/bin/sh")), None);
+        assert!(!has_qemu_symbols(&open("/proc/self/exe")));
+        assert!(!has_qemu_symbols(&open("/dev/null")));
+        assert_eq!(version(&open("/bin/sh")), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Everything about one guest, from its process, its monitor and its images.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -11,7 +11,9 @@ use super::cache_mode::CacheMode;
 use super::command_line::{AGENT_PORT, CommandLine};
 use super::disks::{self, PlannedDisk, Witness};
 use super::libvirt::{self, DomainDisk};
+use super::proc_file;
 use super::process::{self, OpenFiles, Process};
+use super::program::Program;
 use super::qmp::{self, Facts};
 use super::select::Identity;
 use super::{executable, socket};
@@ -42,7 +44,18 @@ impl Look {
 pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
     let mut look = Look::default();
     match process::open_files(process.pid) {
-        Ok(open) => look.open = Some(open),
+        Ok(open) => {
+            if open.is_cut {
+                look.notes.push((
+                    format!("/proc/{}/fd", process.pid),
+                    format!(
+                        "has more than {} descriptors; the others are not looked at",
+                        proc_file::MAX_DESCRIPTORS
+                    ),
+                ));
+            }
+            look.open = Some(open);
+        }
         Err(error) => {
             let what = if error.kind() == io::ErrorKind::PermissionDenied {
                 "cannot be read by this user, so deleted images, O_DIRECT and sockets by descriptor stay unknown"
@@ -90,14 +103,14 @@ pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
 
 /// The version in the binary, also where the dynamic loader runs it.
 fn version_of(process: &Process) -> String {
-    let own = File::open(process.proc_path("exe"));
+    let own = Program::open(process.pid, process.start_ticks);
     let program = || {
         let path = Path::new(process.argv.first()?);
         namespace::open_regular(process.pid, path).ok()
     };
     own.ok()
-        .and_then(executable::version)
-        .or_else(|| executable::version(program()?))
+        .and_then(|own| executable::version(own.file()))
+        .or_else(|| executable::version(&program()?))
         .unwrap_or_default()
 }
 

@@ -22,17 +22,20 @@ pub mod executable;
 mod inspect;
 pub mod libvirt;
 pub mod options;
+pub mod proc_file;
 pub mod process;
+pub mod program;
 pub mod qmp;
 pub mod select;
+mod side_by_side;
 pub mod socket;
 pub mod tree;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::thread;
+use std::time::Duration;
 
-use nestrace_trace::manifest::Topology;
+use nestrace_trace::manifest::{Guest, Topology};
 
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
@@ -41,12 +44,15 @@ use command_line::CommandLine;
 use process::Process;
 use select::Identity;
 pub use select::Selection;
+use side_by_side::side_by_side;
 
 /// What a look at the machine found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     /// The chosen guests and the devices beneath their images.
     pub topology: Topology,
+    /// For each guest of `topology`: when its process started, in clock ticks since boot.
+    pub start_ticks: Vec<u64>,
     /// For each guest of `topology`: what its QEMU had open when it was looked at; `None` where that cannot be listed.
     pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
     /// For each guest of `topology`: how it could get the agent's channel.
@@ -104,81 +110,145 @@ struct Candidate {
     identity: Identity,
 }
 
-/// Finds the chosen guests and everything beneath them. Takes about a second at most, however many
-/// guests there are: their monitors are asked at the same time.
+/// Finds the chosen guests and what their disks lie on. Takes about a second, however many guests there are: they are
+/// looked at side by side, and one that does not answer is left out after three.
 ///
 /// # Errors
 ///
 /// Where a name is not that of exactly one running guest, or `/proc` cannot be listed.
 pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
-    let (candidates, hidden) = candidates(selection)?;
+    let Candidates {
+        all: candidates,
+        hidden,
+        left_out,
+    } = candidates(selection)?;
     let identities: Vec<Identity> = candidates.iter().map(|c| c.identity.clone()).collect();
-    let chosen: Vec<&Candidate> = select::select(selection, &identities)?
+    let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
+    let chosen: Vec<Candidate> = select::select(selection, &identities)?
         .into_iter()
-        .filter_map(|index| candidates.get(index))
+        .filter_map(|index| candidates.get_mut(index)?.take())
         .collect();
-
-    let looks: Vec<inspect::Look> = thread::scope(|scope| {
-        let asked: Vec<_> = chosen
-            .iter()
-            .map(|c| scope.spawn(|| inspect::look(&c.process, &c.line)))
-            .collect();
-        asked
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_default())
-            .collect()
+    let names: Vec<(u32, String)> = chosen
+        .iter()
+        .map(|c| (c.process.pid, c.identity.name.clone()))
+        .collect();
+    let looks = side_by_side(chosen, LOOKING, MAX_LOOK, move |candidate| {
+        look_at(candidate, hidden.contains(&candidate.process.pid))
     });
+
     let mut survey = Survey::default();
-    let mut guests = Vec::new();
-    let mut channels = Vec::new();
-    let mut open_files = Vec::new();
-    for (candidate, look) in chosen.into_iter().zip(looks) {
-        survey.guest = Some(candidate.identity.name.clone());
-        if hidden.contains(&candidate.process.pid) {
-            survey.note(
-                &format!("pid {}", candidate.process.pid),
-                "belongs to another user: only its command line can be read; run as root for the rest".to_owned(),
-            );
-        }
-        let open = look.open_files();
-        let guest = inspect::guest(
-            &mut survey,
-            &candidate.process,
-            &candidate.line,
-            &candidate.identity,
-            look,
+    let n_more = left_out.len().saturating_sub(MAX_LEFT_OUT_NOTES);
+    for (pid, why) in left_out.into_iter().take(MAX_LEFT_OUT_NOTES) {
+        survey.note(&format!("pid {pid}"), why);
+    }
+    if n_more > 0 {
+        survey.note(
+            "processes",
+            format!("{n_more} more were left out like these"),
         );
-        if candidate.process.is_alive() {
-            guests.push(guest);
-            channels.push(candidate.line.channel.clone());
-            open_files.push(open);
-        } else {
+    }
+    let mut found = Discovery::default();
+    for ((pid, name), look) in names.into_iter().zip(looks) {
+        let Some(Looked {
+            candidate,
+            of_guest,
+            guest,
+        }) = look
+        else {
+            survey.guest = Some(name);
             survey.note(
-                &format!("pid {}", candidate.process.pid),
-                "exited while it was looked at".to_owned(),
+                &format!("pid {pid}"),
+                format!(
+                    "could not be looked at within {} s (its files or its memory map keep whoever reads them waiting); left out",
+                    MAX_LOOK.as_secs()
+                ),
             );
+            continue;
+        };
+        survey.absorb(of_guest);
+        if let Some((guest, open_files)) = guest {
+            found.topology.guests.push(guest);
+            found.start_ticks.push(candidate.start_ticks);
+            found.channels.push(candidate.channel);
+            found.open_files.push(open_files);
         }
     }
-    let (devices, diagnostics) = survey.into_devices();
-    Ok(Discovery {
-        topology: Topology { guests, devices },
-        open_files,
-        channels,
-        diagnostics,
-    })
+    (found.topology.devices, found.diagnostics) = survey.into_devices();
+    Ok(found)
 }
 
-/// Every QEMU that runs a guest, and the pids of which only the command line can be read.
-fn candidates(selection: &Selection) -> Result<(Vec<Candidate>, Vec<u32>), DiscoverError> {
+/// Processes that are left out and named one by one.
+const MAX_LEFT_OUT_NOTES: usize = 8;
+/// Threads that look at guests: nearly all of the time they wait for a monitor's answer.
+const LOOKING: usize = 32;
+/// How long a look at one guest may take: a monitor has 0.9 s.
+const MAX_LOOK: Duration = Duration::from_secs(3);
+
+/// What a look at one guest gave.
+struct Looked {
+    candidate: Kept,
+    of_guest: Survey,
+    /// `None` where it ended meanwhile.
+    guest: Option<(Guest, Option<BTreeSet<FileIdentity>>)>,
+}
+
+/// What is kept of a candidate.
+struct Kept {
+    start_ticks: u64,
+    channel: channel::Channel,
+}
+
+fn look_at(candidate: &Candidate, is_hidden: bool) -> Looked {
+    let mut survey = Survey::default();
+    survey.guest = Some(candidate.identity.name.clone());
+    let pid = format!("pid {}", candidate.process.pid);
+    if is_hidden {
+        survey.note(
+            &pid,
+            "belongs to another user: only its command line can be read; run as root for the rest"
+                .to_owned(),
+        );
+    }
+    let look = inspect::look(&candidate.process, &candidate.line);
+    let open = look.open_files();
+    let guest = inspect::guest(
+        &mut survey,
+        &candidate.process,
+        &candidate.line,
+        &candidate.identity,
+        look,
+    );
+    let is_alive = candidate.process.is_alive();
+    if !is_alive {
+        survey.note(&pid, "exited while it was looked at".to_owned());
+    }
+    Looked {
+        candidate: Kept {
+            start_ticks: candidate.process.start_ticks,
+            channel: candidate.line.channel.clone(),
+        },
+        of_guest: survey,
+        guest: is_alive.then_some((guest, open)),
+    }
+}
+
+/// Every QEMU that runs a guest.
+struct Candidates {
+    all: Vec<Candidate>,
+    /// Those of which only the command line can be read.
+    hidden: Vec<u32>,
+    /// Processes that could not be looked at, and why.
+    left_out: Vec<(u32, String)>,
+}
+
+fn candidates(selection: &Selection) -> Result<Candidates, DiscoverError> {
     let mut census = process::census().map_err(DiscoverError::Proc)?;
     if let Selection::Named(names) = selection {
         // A process that is asked for by number is looked into, whatever it is called.
         for pid in names.iter().filter_map(|n| select::pid_of(n)) {
-            if census.processes.iter().all(|p| p.pid != pid)
-                && let Some((process, hidden)) = process::identify(pid, true)
-            {
-                census.processes.push(process);
-                census.hidden.extend(hidden.then_some(pid));
+            if census.processes.iter().all(|p| p.pid != pid) {
+                census.left_out.retain(|(left_out, _)| *left_out != pid);
+                census.add(pid, process::identify(pid));
             }
         }
     }
@@ -204,5 +274,9 @@ fn candidates(selection: &Selection) -> Result<(Vec<Candidate>, Vec<u32>), Disco
         // libvirt starts `-machine none` to ask a binary what it can do.
         .filter(|candidate| candidate.line.machine.as_deref() != Some("none"))
         .collect();
-    Ok((candidates, census.hidden))
+    Ok(Candidates {
+        all: candidates,
+        hidden: census.hidden,
+        left_out: census.left_out,
+    })
 }

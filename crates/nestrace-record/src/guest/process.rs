@@ -6,12 +6,17 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::executable;
+use super::proc_file;
+use super::program::Program;
+use super::side_by_side::side_by_side;
 use crate::topology::image_file::{FileIdentity, identity};
 use crate::topology::namespace;
 
@@ -35,6 +40,53 @@ pub struct Census {
     pub processes: Vec<Process>,
     /// QEMU processes (by their arguments) whose details this user may not read.
     pub hidden: Vec<u32>,
+    /// Processes that were left out, and why.
+    pub left_out: Vec<(u32, String)>,
+}
+
+/// What a look at one process found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A QEMU; whether its details are hidden from this user.
+    Qemu(Process, bool),
+    /// Not a QEMU, or gone.
+    Other,
+    /// Perhaps a QEMU, but it cannot be looked at.
+    LeftOut(String),
+}
+
+/// Threads that look at processes.
+const LOOKING: usize = 8;
+/// How long a look at one process may take: reading its arguments waits for its memory map's lock.
+const MAX_LOOK: Duration = Duration::from_millis(300);
+/// Arguments of one process.
+const MAX_ARGUMENTS: usize = 16_384;
+/// Command lines of this size are kept whatever the others have.
+const SMALL_CMDLINE: usize = 64 << 10;
+/// Bytes of all larger command lines together.
+const LARGE_CMDLINES: usize = 8 << 20;
+/// Programs of other names that are searched for QEMU's functions in one look at the machine.
+const MAX_SEARCHED_PROGRAMS: usize = 64;
+
+/// What all looks at processes together may still read.
+struct Budget {
+    cmdline_bytes: AtomicUsize,
+    programs: AtomicUsize,
+}
+
+impl Budget {
+    const fn new() -> Self {
+        Self {
+            cmdline_bytes: AtomicUsize::new(LARGE_CMDLINES),
+            programs: AtomicUsize::new(MAX_SEARCHED_PROGRAMS),
+        }
+    }
+
+    fn take(from: &AtomicUsize, n: usize) -> bool {
+        let left = |left: usize| left.checked_sub(n);
+        from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
+            .is_ok()
+    }
 }
 
 impl Process {
@@ -47,8 +99,7 @@ impl Process {
     /// Whether it still runs: same pid, same start.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        stat_of(self.pid)
-            .is_some_and(|(state, start)| !matches!(state, 'Z' | 'X') && start == self.start_ticks)
+        start_of(self.pid) == Some(self.start_ticks)
     }
 
     /// A path as QEMU used it, made absolute: relative ones count from its working directory.
@@ -75,32 +126,73 @@ impl Process {
 ///
 /// Whatever reading the directory `/proc` gives.
 pub fn census() -> io::Result<Census> {
+    let mut pids: Vec<u32> = fs::read_dir("/proc")?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    let budget = Budget::new();
+    let found = side_by_side(pids.clone(), LOOKING, MAX_LOOK, move |pid| {
+        look_at(*pid, false, &budget)
+    });
     let mut census = Census::default();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|n| n.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        if let Some((process, hidden)) = identify(pid, false) {
-            if hidden {
-                census.hidden.push(pid);
-            }
-            census.processes.push(process);
-        }
+    for (pid, found) in pids.into_iter().zip(found) {
+        census.add(pid, found.unwrap_or_else(no_answer));
     }
-    census.processes.sort_by_key(|p| p.pid);
-    census.hidden.sort_unstable();
     Ok(census)
 }
 
-/// The process `pid` if it is QEMU, and whether its details are hidden from this user. With `asked`,
-/// its executable is looked into whatever its name and arguments are.
+fn no_answer() -> Found {
+    Found::LeftOut(format!(
+        "does not let its arguments be read within {} ms (its memory map is locked); left out",
+        MAX_LOOK.as_millis()
+    ))
+}
+
+impl Census {
+    /// Adds what a look at a process found.
+    pub fn add(&mut self, pid: u32, found: Found) {
+        match found {
+            Found::Qemu(process, is_hidden) => {
+                self.processes.push(process);
+                self.hidden.extend(is_hidden.then_some(pid));
+            }
+            Found::LeftOut(why) => self.left_out.push((pid, why)),
+            Found::Other => {}
+        }
+    }
+}
+
+/// A look at the process `pid` that was asked for by its number: its executable is looked into whatever its name and
+/// arguments are.
 #[must_use]
-pub fn identify(pid: u32, asked: bool) -> Option<(Process, bool)> {
-    let argv = argv_of(pid)?;
+pub fn identify(pid: u32) -> Found {
+    let found = side_by_side(vec![pid], 1, MAX_LOOK, |pid| {
+        look_at(*pid, true, &Budget::new())
+    });
+    found.into_iter().flatten().next().unwrap_or_else(no_answer)
+}
+
+fn look_at(pid: u32, asked: bool, budget: &Budget) -> Found {
+    match arguments_of(pid, budget) {
+        Arguments::None => Found::Other,
+        Arguments::TooMany(why) if asked || has_qemu_name(pid) => Found::LeftOut(why),
+        Arguments::TooMany(_) => Found::Other,
+        Arguments::Words(argv) => match qemu_of(pid, argv, asked, budget) {
+            Some((process, is_hidden)) => Found::Qemu(process, is_hidden),
+            None => Found::Other,
+        },
+    }
+}
+
+/// Whether the program that a process runs is called as QEMU is.
+pub(super) fn has_qemu_name(pid: u32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe"))
+        .is_ok_and(|link| executable::is_qemu_name(base_name(&link.to_string_lossy())))
+}
+
+/// The process `pid` if it is QEMU, and whether its details are hidden from this user.
+fn qemu_of(pid: u32, argv: Vec<String>, asked: bool, budget: &Budget) -> Option<(Process, bool)> {
     let (state, start_ticks) = stat_of(pid)?;
     if matches!(state, 'Z' | 'X') {
         return None;
@@ -129,12 +221,14 @@ pub fn identify(pid: u32, asked: bool) -> Option<(Process, bool)> {
         let program = argv.first()?;
         let is_qemu = executable::is_qemu_name(base_name(program))
             || namespace::open_regular(pid, Path::new(program))
-                .is_ok_and(executable::has_qemu_symbols);
+                .is_ok_and(|program| executable::has_qemu_symbols(&program));
         return is_qemu.then(|| (process(argv, base_name(program)), false));
     }
     // The link `/proc/PID/exe` opens the file itself, wherever it is and whether or not it has a name.
     let is_qemu = (asked || executable::may_be_qemu(&argv))
-        && File::open(&exe).is_ok_and(executable::has_qemu_symbols);
+        && Budget::take(&budget.programs, 1)
+        && Program::open(pid, start_ticks)
+            .is_ok_and(|program| executable::has_qemu_symbols(program.file()));
     is_qemu.then(|| (process(&argv, name), false))
 }
 
@@ -142,25 +236,59 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The arguments; `None` for kernel threads, zombies and processes that are gone.
-fn argv_of(pid: u32) -> Option<Vec<String>> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-    if bytes.is_empty() {
-        return None;
+/// A process' command line.
+#[derive(Debug, PartialEq, Eq)]
+enum Arguments {
+    /// Of kernel threads, zombies and processes that are gone.
+    None,
+    Words(Vec<String>),
+    /// More than a QEMU has.
+    TooMany(String),
+}
+
+fn arguments_of(pid: u32, budget: &Budget) -> Arguments {
+    let Ok(line) = proc_file::read(format!("/proc/{pid}/cmdline"), proc_file::MAX_CMDLINE) else {
+        return Arguments::None;
+    };
+    if line.is_cut {
+        return Arguments::TooMany(format!(
+            "has more than {} KiB of arguments; left out",
+            proc_file::MAX_CMDLINE >> 10
+        ));
     }
-    Some(
-        bytes
-            .split(|b| *b == 0)
+    let bytes = line.bytes.strip_suffix(b"\0").unwrap_or(&line.bytes);
+    if bytes.is_empty() {
+        return Arguments::None;
+    }
+    if bytes.iter().filter(|byte| **byte == 0).count() >= MAX_ARGUMENTS {
+        return Arguments::TooMany(format!("has more than {MAX_ARGUMENTS} arguments; left out"));
+    }
+    if bytes.len() > SMALL_CMDLINE && !Budget::take(&budget.cmdline_bytes, bytes.len()) {
+        return Arguments::TooMany(format!(
+            "has {} KiB of arguments, and those of such processes together have more than {} MiB; left out",
+            bytes.len() >> 10,
+            LARGE_CMDLINES >> 20
+        ));
+    }
+    let words = bytes.split(|byte| *byte == 0);
+    Arguments::Words(
+        words
             .map(|word| String::from_utf8_lossy(word).into_owned())
             .collect(),
     )
 }
 
+/// When a process started, in clock ticks since boot; `None` where it is gone, or has ended.
+#[must_use]
+pub fn start_of(pid: u32) -> Option<u64> {
+    let (state, start_ticks) = stat_of(pid)?;
+    (!matches!(state, 'Z' | 'X')).then_some(start_ticks)
+}
+
 /// State and start time from `/proc/PID/stat`. The name in parentheses may hold anything.
 fn stat_of(pid: u32) -> Option<(char, u64)> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&String::from_utf8_lossy(&stat))
+    let stat = proc_file::read(format!("/proc/{pid}/stat"), proc_file::MAX_STAT).ok()?;
+    parse_stat(&stat.text())
 }
 
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
@@ -204,6 +332,10 @@ pub struct OpenFiles {
     pub sockets: BTreeMap<u32, u64>,
     /// A virtual machine of KVM is open.
     pub kvm: bool,
+    /// How many descriptors were looked at.
+    pub n_descriptors: usize,
+    /// There are more descriptors than are looked at.
+    pub is_cut: bool,
 }
 
 /// Reads `/proc/PID/fd` and `fdinfo`. Descriptors that are closed meanwhile are left out.
@@ -214,6 +346,11 @@ pub struct OpenFiles {
 pub fn open_files(pid: u32) -> io::Result<OpenFiles> {
     let mut open = OpenFiles::default();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        if open.n_descriptors >= proc_file::MAX_DESCRIPTORS {
+            open.is_cut = true;
+            break;
+        }
+        open.n_descriptors += 1;
         let Some(fd) = entry
             .file_name()
             .to_str()
@@ -247,7 +384,8 @@ fn open_file(pid: u32, fd: u32, link: &str) -> Option<OpenFile> {
     if !about.is_file() && !is_block_device {
         return None;
     }
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    let info = proc_file::read(format!("/proc/{pid}/fdinfo/{fd}"), proc_file::MAX_FDINFO);
+    let info = info.map(|info| info.text()).unwrap_or_default();
     let (flags, mount_id) = parse_fdinfo(&info);
     Some(OpenFile {
         fd,
@@ -335,8 +473,8 @@ mod tests {
 
     #[test]
     fn this_process_is_not_qemu() {
-        assert_eq!(identify(std::process::id(), true), None);
-        assert!(identify(u32::MAX, true).is_none());
+        assert_eq!(identify(std::process::id()), Found::Other);
+        assert_eq!(identify(u32::MAX), Found::Other);
     }
 
     #[test]
@@ -350,11 +488,11 @@ mod tests {
         let mut waiting = Command::new(&loader).arg(&fifo).spawn().expect("it runs");
         let pid = waiting.id();
         let (told, answer) = mpsc::channel();
-        std::thread::spawn(move || told.send(identify(pid, true)));
+        std::thread::spawn(move || told.send(identify(pid)));
         let found = answer.recv_timeout(Duration::from_secs(10));
         waiting.kill().expect("it still runs");
         waiting.wait().expect("it ends");
-        assert_eq!(found, Ok(None));
+        assert_eq!(found, Ok(Found::Other));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! QEMU's UNIX sockets: which path a descriptor listens on, and connecting to a socket that may lie
 //! in another mount namespace, without ever waiting longer than told.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -12,11 +13,13 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect as connect_socket, socket,
+    AddressFamily, SockFlag, SockType, UnixAddr, connect as connect_socket, getsockopt, socket,
+    sockopt,
 };
 
 use super::command_line::Endpoint;
-use super::process::{OpenFiles, Process};
+use super::proc_file;
+use super::process::{self, OpenFiles, Process};
 use crate::topology::namespace;
 
 /// A row of `/proc/PID/net/unix`.
@@ -88,18 +91,27 @@ pub fn listening(process: &Process, open: &OpenFiles, name: &str) -> Option<Stri
 }
 
 fn table(process: &Process) -> Vec<Row> {
-    let table = fs::read(process.proc_path("net/unix")).unwrap_or_default();
-    parse_net_unix(&String::from_utf8_lossy(&table))
+    let table = proc_file::read(process.proc_path("net/unix"), proc_file::MAX_NET_UNIX);
+    table.map_or_else(|_| Vec::new(), |table| parse_net_unix(&table.text()))
 }
 
 /// Connects to a UNIX socket of the process `pid`, by its path in that process' mount namespace.
 /// Abstract names (`@NAME`) are looked up in the caller's network namespace.
 ///
+/// The last part of the path has to be the socket itself, and the process has to listen on it: whoever can write into its
+/// folder diverts nothing. Of the caller's own process any path is taken: that is what a user typed.
+///
 /// # Errors
 ///
-/// What the system says; `TimedOut` where the server's queue stays full until the deadline.
+/// What the system says; `TimedOut` where the server's queue stays full until the deadline; `PermissionDenied` where
+/// another process listens there.
 pub fn connect(pid: u32, path: &str, deadline: Instant) -> io::Result<UnixStream> {
-    let (address, _directory) = address(pid, path)?;
+    let is_own = pid == std::process::id();
+    let (address, _socket) = if is_own {
+        address(path)?
+    } else {
+        address_of(pid, path)?
+    };
     let fd: OwnedFd = socket(
         AddressFamily::Unix,
         SockType::Stream,
@@ -118,22 +130,79 @@ pub fn connect(pid: u32, path: &str, deadline: Instant) -> io::Result<UnixStream
         }
     }
     let stream = UnixStream::from(fd);
+    if !is_own {
+        check_peer(&stream, pid, path)?;
+    }
     stream.set_nonblocking(false)?;
     Ok(stream)
 }
 
-/// The address, and the directory that must stay open while it is used: going through a descriptor
-/// of the directory keeps the address short (108 bytes) and within QEMU's root.
-fn address(pid: u32, path: &str) -> io::Result<(UnixAddr, Option<File>)> {
+/// The address of a socket of another process, and the descriptor that must stay open while it is used: going through it
+/// keeps the address short (108 bytes), within the process' root, and on the inode that was looked at.
+fn address_of(pid: u32, path: &str) -> io::Result<(UnixAddr, Option<File>)> {
+    if let Some(name) = path.strip_prefix('@') {
+        return Ok((UnixAddr::new_abstract(name.as_bytes())?, None));
+    }
+    let socket = namespace::open_in_root(pid, Path::new(path), OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
+    if !socket.metadata()?.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a socket (links are not followed)",
+        ));
+    }
+    let short = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    Ok((UnixAddr::new(short.as_str())?, Some(socket)))
+}
+
+/// The address of a path that a user typed.
+fn address(path: &str) -> io::Result<(UnixAddr, Option<File>)> {
     if let Some(name) = path.strip_prefix('@') {
         return Ok((UnixAddr::new_abstract(name.as_bytes())?, None));
     }
     let (parent, name) = path.rsplit_once('/').ok_or(io::ErrorKind::InvalidInput)?;
     let parent = if parent.is_empty() { "/" } else { parent };
-    let directory =
-        namespace::open_in_root(pid, Path::new(parent), OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+    let directory = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(parent)?;
     let short = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
     Ok((UnixAddr::new(short.as_str())?, Some(directory)))
+}
+
+/// The process has to be the one that listens, or to have been given the socket by one that is no other guest's: libvirt
+/// makes QEMU's sockets and hands them over.
+fn check_peer(stream: &UnixStream, pid: u32, path: &str) -> io::Result<()> {
+    let peer = getsockopt(stream, sockopt::PeerCredentials)?;
+    let peer_pid = u32::try_from(peer.pid()).unwrap_or(0);
+    if peer_pid == pid {
+        return Ok(());
+    }
+    let owner = |pid: u32| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid());
+    let is_trusted = peer.uid() == 0 || Some(peer.uid()) == owner(pid);
+    if is_trusted && !process::has_qemu_name(peer_pid) && has_been_given(pid, path) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("process {peer_pid} listens there, not process {pid}"),
+    ))
+}
+
+/// Whether the process holds a listening socket that was bound to a path with this file name.
+fn has_been_given(pid: u32, path: &str) -> bool {
+    let process = Process {
+        pid,
+        ..Process::default()
+    };
+    let Ok(open) = process::open_files(pid) else {
+        return false;
+    };
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    table(&process).iter().any(|row| {
+        row.listens
+            && file_name(&row.path) == file_name(path)
+            && open.sockets.values().any(|inode| *inode == row.inode)
+    })
 }
 
 #[cfg(test)]
@@ -209,5 +278,54 @@ mod tests {
             Instant::now() + Duration::from_secs(1),
         )
         .expect("connects");
+    }
+
+    /// A process that listens on `socket` in `folder`, by a Python of its own.
+    fn listener(folder: &Path) -> (std::process::Child, std::path::PathBuf) {
+        let path = folder.join("socket");
+        let script = "import os,socket,sys\ns=socket.socket(socket.AF_UNIX)\np=sys.argv[1]\ns.bind(p+'~')\n\
+                      s.listen(5)\nos.rename(p+'~',p)\nwhile True:\n  c=s.accept()[0]\n";
+        let child = std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(&path)
+            .spawn()
+            .expect("python3 runs");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !path.exists() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
+        (child, path)
+    }
+
+    #[test]
+    fn neither_a_link_nor_the_socket_of_another_process_is_connected_to() {
+        let (ours, theirs) = (
+            tempfile::tempdir().expect("a"),
+            tempfile::tempdir().expect("b"),
+        );
+        let (mut guest, socket) = listener(ours.path());
+        let (mut other, others) = listener(theirs.path());
+        let link = ours.path().join("link");
+        std::os::unix::fs::symlink(&others, &link).expect("a link");
+        let try_one = |path: &Path| {
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let connected = connect(guest.id(), path.to_str().expect("UTF-8"), deadline);
+            connected.map(drop).map_err(|error| error.to_string())
+        };
+        let results = [&socket, &link, &others].map(|path| try_one(path));
+        let expected = [
+            Ok(()),
+            Err("it is not a socket (links are not followed)".to_owned()),
+            Err(format!(
+                "process {} listens there, not process {}",
+                other.id(),
+                guest.id()
+            )),
+        ];
+        for child in [&mut guest, &mut other] {
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
+        }
+        assert_eq!(results, expected);
     }
 }

@@ -1,9 +1,6 @@
 //! Attaching the entry probes of one QEMU.
 
-use std::{
-    num::NonZeroU32,
-    path::{Path, PathBuf},
-};
+use std::{num::NonZeroU32, path::Path};
 
 use aya::programs::{
     UProbe,
@@ -17,27 +14,49 @@ use nestrace_kernel::{
 
 use super::counted;
 use super::load::{Probes, describe};
+use crate::guest::program::Program;
 use crate::qemu_symbols::{self, Located};
 
 impl Probes {
-    /// Attaches every entry probe to the QEMU with this pid. The executable is reached through
-    /// `/proc/PID/exe`, so that neither another mount namespace nor an upgrade of the package matters.
-    pub fn attach_qemu(&mut self, facts: &KernelFacts, pid: u32, guest: &str) {
-        let path = PathBuf::from(format!("/proc/{pid}/exe"));
+    /// Attaches every entry probe to the QEMU with this pid that started at `start_ticks`. Its program is opened once:
+    /// what is parsed is what is probed, whatever the process executes meanwhile, and in which mount namespace.
+    pub fn attach_qemu(&mut self, facts: &KernelFacts, pid: u32, start_ticks: u64, guest: &str) {
         let names: Vec<&str> = QEMU.iter().map(|row| row.target).collect();
-        // An executable that cannot be read has no symbols either; its probes are refused one by one.
-        let located = qemu_symbols::locate_in(&path, &names).unwrap_or_default();
+        let program = Program::open(pid, start_ticks);
+        // A program that cannot be read has no symbols either; its probes are refused one by one.
+        let located = program.as_ref().map_or_else(
+            |_| Located::default(),
+            |program| qemu_symbols::locate_in(program.file(), &names),
+        );
         let functions = located.symbols.keys().cloned().collect();
         let usdt = located
             .usdt
             .iter()
             .map(|probe| probe.name.clone())
             .collect();
-        let plan = plan_qemu(facts, &functions, &usdt);
+        let mut plan = plan_qemu(facts, &functions, &usdt);
+        let program = match program {
+            Ok(program) => program,
+            Err(error) => {
+                for probe in &mut plan.refused {
+                    probe.reason = error.to_string();
+                }
+                self.note_planned_refusals(&plan, Some(guest));
+                return;
+            }
+        };
         self.note_planned_refusals(&plan, Some(guest));
+        let code = program.mapped_code();
         for probe in &plan.attach {
-            let place = place(&located, probe);
-            match place.and_then(|place| self.attach_entry(probe, place, &path, pid)) {
+            let place = place(&located, probe).and_then(|place| {
+                let code = code.as_ref().map_err(ToString::to_string)?;
+                code.check(place.offset)
+                    .map_err(|error| error.to_string())?;
+                Ok(place)
+            });
+            let attached =
+                place.and_then(|place| self.attach_entry(probe, place, &program.path(), pid));
+            match attached {
                 Ok(()) => self.note_attached(probe, Some(guest)),
                 Err(reason) => self.note_refused(probe, reason, Some(guest)),
             }

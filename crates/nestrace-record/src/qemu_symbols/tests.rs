@@ -120,8 +120,9 @@ fn stripped_and_exported() {
 fn debian_qemu_has_every_function() {
     let path = Path::new("/usr/bin/qemu-system-x86_64");
     let names: Vec<_> = QEMU.iter().map(|row| row.target).collect();
-    let located =
-        locate_in(path, &names).expect("qemu-system-x86_64 is installed (package qemu-system-x86)");
+    let program = fs::File::open(path);
+    let program = program.expect("qemu-system-x86_64 is installed (package qemu-system-x86)");
+    let located = locate_in(&program, &names);
     assert_eq!(located.symbols.len(), names.len(), "{:?}", located.symbols);
     let elf = fs::read(path).expect("qemu is readable");
     assert_eq!(locate(&elf, &names), located);
@@ -137,7 +138,6 @@ fn what_is_no_program() {
         let located = locate(bytes, &["main"]);
         assert!(located.problem.is_some() && located.symbols.is_empty());
     }
-    assert!(locate_in(Path::new("/no/such/file"), &[]).is_err());
 }
 
 #[test]
@@ -155,4 +155,54 @@ fn damaged_programs_do_no_harm() {
         // Offsets that are handed to the kernel lie within the segments that the file claims.
         prop_assert!(symbols.len() <= 2 && usdt.len() <= damaged.len());
     });
+}
+
+/// Tables of a size that no program has are refused before they are read, and soon.
+#[test]
+fn tables_without_end_are_refused() {
+    let elf = compiled(&[]);
+    let sections_at = u64::from_le_bytes(elf[40..48].try_into().unwrap()) as usize;
+    let n_sections = usize::from(u16::from_le_bytes(elf[60..62].try_into().unwrap()));
+    let headers = (0..n_sections).map(|index| sections_at + index * 64);
+    let kind = |at: usize| u32::from_le_bytes(elf[at + 4..at + 8].try_into().unwrap());
+    let symbols = headers.clone().find(|at| kind(*at) == 2).unwrap();
+    let names = sections_at + 64 * elf[symbols + 40] as usize;
+    for (section, bytes, expected) in [
+        (
+            symbols,
+            24 * 3_000_000_u64,
+            "its symbols are too many: 3000000, of 1048576 at most",
+        ),
+        (
+            names,
+            75 << 20,
+            "its bytes of names of symbols are too many: 78643200, of 16777216 at most",
+        ),
+        (
+            symbols,
+            24 << 20,
+            "its symbols cannot be read: unexpected end of file",
+        ),
+    ] {
+        let mut bomb = elf.clone();
+        bomb[section + 32..section + 40].copy_from_slice(&bytes.to_le_bytes());
+        let located = locate(&bomb, &["quiet"]);
+        assert_eq!(located.problem.as_deref(), Some(expected));
+        // What was read before stays.
+        assert_eq!(located.usdt.len(), 2);
+    }
+}
+
+/// What a symbol's address leads to is code: never data that the program writes.
+#[test]
+fn only_code_is_probed() {
+    let elf = compiled(&[]);
+    let offset = locate(&elf, &["quiet"]).symbols["quiet"];
+    let segments_at = u64::from_le_bytes(elf[32..40].try_into().unwrap()) as usize;
+    let n_segments = usize::from(u16::from_le_bytes(elf[56..58].try_into().unwrap()));
+    let mut writable = elf.clone();
+    for at in (0..n_segments).map(|index| segments_at + index * 56) {
+        writable[at + 4] |= 2;
+    }
+    assert!(offset > 0 && locate(&writable, &["quiet"]).symbols.is_empty());
 }

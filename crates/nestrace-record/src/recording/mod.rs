@@ -89,6 +89,8 @@ pub struct Options {
     pub ring_bytes: Option<u32>,
     /// Guests and devices, as found just before.
     pub topology: Topology,
+    /// For each guest of the topology: when its process started, in clock ticks since boot.
+    pub start_ticks: Vec<u64>,
     /// For each guest of the topology: what its QEMU had open then, if it is known.
     pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
     /// Which agents are listened to.
@@ -189,8 +191,9 @@ impl Recorder {
         };
         probes.attach(&plan(facts, layout, plan_wanted));
         if options.qemu && options.detail == Detail::Full {
-            for guest in &options.topology.guests {
-                probes.attach_qemu(facts, guest.pid, &guest.name);
+            let guests = options.topology.guests.iter();
+            for (guest, start_ticks) in guests.zip(&options.start_ticks) {
+                probes.attach_qemu(facts, guest.pid, *start_ticks, &guest.name);
             }
         }
         if probes.attached.is_empty() {

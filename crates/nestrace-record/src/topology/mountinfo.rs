@@ -5,10 +5,11 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-use std::fs;
 use std::io;
 
 use nestrace_trace::manifest::Mount;
+
+use crate::guest::proc_file;
 
 /// One line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +65,9 @@ pub fn read(pid: u32) -> io::Result<Vec<MountEntry>> {
     } else {
         format!("/proc/{pid}/mountinfo")
     };
-    Ok(parse(&String::from_utf8_lossy(&fs::read(path)?)))
+    Ok(parse(
+        &proc_file::read(path, proc_file::MAX_MOUNTINFO)?.text(),
+    ))
 }
 
 /// Lines that are not understood are left out.

@@ -41,6 +41,23 @@ impl Survey {
         }
     }
 
+    /// Adds what another look met: devices that are not known yet, and what it could not find out.
+    pub fn absorb(&mut self, other: Self) {
+        for dev in other.order {
+            if let Some(device) = other.devices.get(&dev)
+                && !self.devices.contains_key(&dev)
+            {
+                self.devices.insert(dev, device.clone());
+                self.order.push(dev);
+            }
+        }
+        for note in other.diagnostics {
+            if !self.diagnostics.contains(&note) {
+                self.diagnostics.push(note);
+            }
+        }
+    }
+
     /// Every device that was met, upper ones first.
     #[must_use]
     pub fn into_devices(mut self) -> (Vec<Device>, Vec<Diagnostic>) {
