@@ -104,6 +104,9 @@ pub struct Trace {
     pub notices: Vec<String>,
     /// Events of kinds that this release does not know.
     pub unknown_events: u64,
+    /// Guests whose own streams break off before the recording's end.
+    #[serde(skip)]
+    pub cut_guests: Vec<String>,
     /// A stretch of the recording was asked for (`--from`, `--to`): `duration_ns` and all else is of that, the
     /// events and the losses are of the whole.
     #[serde(skip)]

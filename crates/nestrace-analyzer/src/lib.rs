@@ -62,6 +62,7 @@ mod findings;
 mod guest_side;
 pub mod histogram;
 mod image;
+pub mod incomplete;
 mod loss_counts;
 #[cfg(test)]
 #[path = "../tests/it/notation/mod.rs"]

@@ -111,9 +111,12 @@ pub(crate) fn add_damage(
         // A guest's stream that breaks off says nothing about the host's.
         match guest {
             None => trace.truncated |= is_cut,
-            Some(guest) if is_cut => trace.notices.push(format!(
-                "what was recorded inside {guest} is damaged or was not closed"
-            )),
+            Some(guest) if is_cut => {
+                trace.cut_guests.push(guest.clone());
+                trace.notices.push(format!(
+                    "what was recorded inside {guest} is damaged or was not closed"
+                ));
+            }
             Some(_) => {}
         }
     }

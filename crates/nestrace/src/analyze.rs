@@ -7,7 +7,7 @@ use std::{
 };
 
 use nestrace_analyzer::{
-    Analysis, Analyzer, GuestEvents, Options, StoryChoice, analysis::Device, units,
+    Analysis, Analyzer, GuestEvents, Options, StoryChoice, incomplete::is_incomplete, units,
 };
 use nestrace_report::{
     json,
@@ -23,17 +23,21 @@ use crate::{
     damage_notes::say_stream,
     device_number,
     exit::{DONE, Failure, INPUT, LOST, USAGE, note, print},
-    output_place,
+    newest_recordings, output_place,
     read_ahead::{each, read_ahead},
     report_files,
 };
 
 /// Reads a bundle, or a capture of blktrace, once and prints what it says.
-pub fn run(args: &AnalyzeArgs) -> Result<u8, Failure> {
-    check_usage(args)?;
+pub fn run(mut args: AnalyzeArgs) -> Result<u8, Failure> {
+    check_usage(&args)?;
+    if args.input.is_none() {
+        args.input = Some(newest_recordings::newest()?);
+    }
+    let args = &args;
     output_place::check_all([&args.report, &args.per_io, &args.iostat].map(Option::as_ref))?;
     report_files::check(args)?;
-    let is_bundle = args.input.is_dir();
+    let is_bundle = args.input().is_dir();
     match args.format {
         FormatArg::Btt if is_bundle => btt::of_bundle(args),
         FormatArg::Btt => btt::of_capture(args),
@@ -78,7 +82,7 @@ fn check_usage(args: &AnalyzeArgs) -> Result<(), Failure> {
 
 /// What a bundle, or a capture of blktrace, says.
 pub fn analysis(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
-    if args.input.is_dir() {
+    if args.input().is_dir() {
         of_bundle(args)
     } else {
         capture_analysis::run(args)
@@ -95,12 +99,12 @@ pub fn can_be_opened(input: &Path) -> Result<(), Failure> {
 }
 
 fn of_bundle(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
-    let mut bundle = bundle::open(&args.input)?;
+    let mut bundle = bundle::open(args.input())?;
     check_guest(args, &bundle.manifest)?;
     check_device(args, &bundle.manifest)?;
     check_from(args, &bundle.manifest)?;
     let options = Options {
-        path: args.input.display().to_string(),
+        path: args.input().display().to_string(),
         truncated: bundle.manifest.state != State::Complete,
         guest: args.guest.clone(),
         device: args
@@ -147,7 +151,7 @@ fn show(args: &AnalyzeArgs, analysis: &Analysis) -> Result<u8, Failure> {
         _ => render(analysis, &text_options()),
     };
     print(&text)?;
-    Ok(if args.strict && lost_any(analysis) {
+    Ok(if args.strict && is_incomplete(analysis) {
         LOST
     } else {
         DONE
@@ -223,7 +227,7 @@ fn check_stories(args: &AnalyzeArgs, analysis: &Analysis) -> Result<(), Failure>
         note(format_args!("no bio to tell of: {known}"));
         return Ok(());
     };
-    let path = args.input.display();
+    let path = args.input().display();
     let there = |bios: u64| io <= bios;
     if analysis.chains.iter().any(|it| there(it.guest_bios)) {
         // Only one that the guest's block layer gave back before it was a request is counted and has no story.
@@ -289,7 +293,10 @@ fn check_number(
 }
 
 fn no(args: &AnalyzeArgs, what: &str, name: &str) -> Failure {
-    Failure::new(INPUT, format!("{}: no {what} {name}", args.input.display()))
+    Failure::new(
+        INPUT,
+        format!("{}: no {what} {name}", args.input().display()),
+    )
 }
 
 /// So is a stretch that begins when the recording is over. One that was not closed does not say how long it is.
@@ -298,7 +305,7 @@ pub fn check_from(args: &AnalyzeArgs, manifest: &Manifest) -> Result<(), Failure
     let closed = manifest.state == State::Complete && duration_ns > 0;
     match args.from {
         Some(from) if closed && nanoseconds(from) >= duration_ns => {
-            Err(after_end(&args.input, from, duration_ns))
+            Err(after_end(args.input(), from, duration_ns))
         }
         _ => Ok(()),
     }
@@ -317,21 +324,6 @@ pub fn after_end(input: &Path, from: f64, lasts_ns: u64) -> Failure {
 fn note_damage(analyzer: &mut Analyzer, guest: Option<&str>, diagnostics: &[Diagnostic]) {
     say_stream(guest, diagnostics);
     analyzer.damaged(guest, Damage::of(diagnostics));
-}
-
-/// Whether anything is missing: counted by the kernel, or found missing by what should have followed.
-pub fn lost_any(analysis: &Analysis) -> bool {
-    analysis.trace.losses.iter().any(|loss| loss.events > 0)
-        || analysis.trace.lost > 0
-        || !analysis.trace.unread.is_empty()
-        || missed_ends(&analysis.devices) > 0
-}
-
-/// Requests whose end nobody saw, although nothing is known to be lost.
-pub fn missed_ends<'a>(devices: impl IntoIterator<Item = &'a Device>) -> u64 {
-    let checks = devices.into_iter().filter_map(|device| device.check);
-    let missed = checks.map(|check| check.completions_missed);
-    missed.fold(0, u64::saturating_add)
 }
 
 /// 80 columns; bold headings on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).

@@ -8,7 +8,8 @@ use std::{
 };
 
 use nestrace_analyzer::{
-    BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis, losses, units,
+    BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis, incomplete::ends_missed,
+    losses, units,
 };
 use nestrace_report::btt::{IoListing, IostatTable, render};
 use nestrace_trace::{
@@ -18,7 +19,7 @@ use nestrace_trace::{
 };
 
 use crate::{
-    analyze::{check_device, check_from, check_guest, missed_ends, nanoseconds},
+    analyze::{check_device, check_from, check_guest, nanoseconds},
     blktrace_files,
     bundle::{self, Bundle},
     capture_analysis::{self, no_device},
@@ -211,7 +212,7 @@ impl Machine<'_> {
 
 /// A capture of blktrace.
 pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
-    let mut capture = blktrace_files::open(&args.input)?;
+    let mut capture = blktrace_files::open(args.input())?;
     capture_analysis::check_options(args)?;
     let topology = Topology::default();
     let device = args.device.as_ref();
@@ -239,7 +240,7 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     if blocks.devices.is_empty() {
         capture_analysis::check_from(args, outline)?;
         return Err(match device {
-            Some(device) => no_device(&args.input, device, outline),
+            Some(device) => no_device(args.input(), device, outline),
             None => nothing_recorded(args),
         });
     }
@@ -259,7 +260,7 @@ fn code<'a>(
     blocks: impl IntoIterator<Item = &'a BlockAnalysis>,
 ) -> u8 {
     let devices = blocks.into_iter().flat_map(|blocks| &blocks.devices);
-    let missed = missed_ends(devices.map(|device| &device.device));
+    let missed = ends_missed(devices.map(|device| &device.device));
     if missed > 0 {
         note(format_args!(
             "{} no recorded end: nestrace analyze says where",
@@ -275,7 +276,7 @@ fn code<'a>(
 
 /// A bundle: the host's block layer and that of each guest, or of the guest that was asked for.
 pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
-    let mut bundle = bundle::open(&args.input)?;
+    let mut bundle = bundle::open(args.input())?;
     check_guest(args, &bundle.manifest)?;
     check_device(args, &bundle.manifest)?;
     check_from(args, &bundle.manifest)?;
@@ -322,13 +323,17 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
             units::of(lost, "event", "events")
         ));
     }
-    let lost = lost > 0 || !bundle.unread.is_empty();
+    let is_cut = bundle.is_cut();
+    if is_cut {
+        note("the recording was not closed, or a file of it is cut: what came last is missing");
+    }
+    let lost = lost > 0 || is_cut || !bundle.unread.is_empty();
     Ok(code(args, lost, reports.iter().map(|(_, blocks)| blocks)))
 }
 
 /// Nothing is left to be shown.
 fn nothing_recorded(args: &AnalyzeArgs) -> Failure {
-    let (path, device) = (args.input.display(), args.device.as_ref());
+    let (path, device) = (args.input().display(), args.device.as_ref());
     let of_device = device.map_or_else(String::new, |device| format!(" on {device}"));
     let then = match (args.from, args.to) {
         (None, None) => "",
@@ -382,7 +387,7 @@ fn machines<'a>(args: &'a AnalyzeArgs, bundle: &Bundle) -> Result<Vec<Machine<'a
         .flat_map(|machine| &machine.topology.devices);
     let mut known: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     known.dedup();
-    let path = args.input.display();
+    let path = args.input().display();
     let message = format!("{path}: no device {wanted}: --format btt takes the kernels' names only");
     let failure = Failure::new(INPUT, message);
     Err(match known[..] {

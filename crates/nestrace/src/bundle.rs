@@ -9,7 +9,7 @@ use std::{
 
 use nestrace_analyzer::analysis::UnreadStream;
 use nestrace_trace::{
-    Damage, ImageMap, Manifest,
+    Damage, Diagnostic, ImageMap, Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
     image_map::MAX_IMAGE_MAPS_BYTES,
     index,
@@ -70,6 +70,22 @@ impl Bundle {
             let name = side.map(|side| side.guest.as_str());
             say_stream(name, guest.stream.diagnostics());
         }
+    }
+
+    /// Whether it was not closed, or a stream of it breaks off; what a full disk cut was counted.
+    pub fn is_cut(&self) -> bool {
+        let is_cut = |guest: Option<&str>, diagnostics: &[Diagnostic]| {
+            Damage::of(diagnostics).cut && !self.manifest.disk_was_full(guest)
+        };
+        self.manifest.state != State::Complete
+            || is_cut(None, self.host.diagnostics())
+            || self.guests.iter().any(|guest| {
+                let side = self.manifest.guest_sides.get(guest.side);
+                is_cut(
+                    side.map(|side| side.guest.as_str()),
+                    guest.stream.diagnostics(),
+                )
+            })
     }
 
     /// Events that are known to lie in what is damaged, or left out because of it.
@@ -390,6 +406,12 @@ pub fn read_manifest(
             Ok(None)
         }
     }
+}
+
+/// When a recording began (`CLOCK_REALTIME`); `None` where its manifest cannot be read.
+pub fn start_of(path: &Path) -> Option<u64> {
+    let manifest = read_manifest(path, &mut Vec::new()).ok()??;
+    Some(manifest.start_unix_ns)
 }
 
 /// Without the maps, an image's metadata is not told from its data: a note, no failure.

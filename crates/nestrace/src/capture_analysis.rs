@@ -20,7 +20,7 @@ use crate::{
 
 /// Reads a capture once.
 pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
-    let mut files = blktrace_files::open(&args.input)?;
+    let mut files = blktrace_files::open(args.input())?;
     check_options(args)?;
     let mut ordered = files.events();
     let (mut analyzer, first_ns) = thread::scope(|scope| -> io::Result<_> {
@@ -46,7 +46,7 @@ pub fn run(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     if analysis.devices.is_empty() {
         check_from(args, &outline)?;
         if let Some(device) = &args.device {
-            return Err(no_device(&args.input, device, &outline));
+            return Err(no_device(args.input(), device, &outline));
         }
     }
     Ok(analysis)
@@ -57,7 +57,7 @@ pub fn check_from(args: &AnalyzeArgs, outline: &Outline) -> Result<(), Failure> 
     let first_ns = outline.first_ns.unwrap_or(outline.last_ns);
     let lasts_ns = outline.last_ns.saturating_sub(first_ns);
     match args.from {
-        Some(from) if nanoseconds(from) > lasts_ns => Err(after_end(&args.input, from, lasts_ns)),
+        Some(from) if nanoseconds(from) > lasts_ns => Err(after_end(args.input(), from, lasts_ns)),
         _ => Ok(()),
     }
 }
@@ -81,7 +81,7 @@ fn analyze(args: &AnalyzeArgs, mut events: ReadAhead<'_>) -> (Analyzer, u64) {
         }
     };
     let first_ns = first.map_or(0, |event| event.ts_ns);
-    let path = args.input.display().to_string();
+    let path = args.input().display().to_string();
     let manifest = Manifest {
         state: State::Complete,
         detail: "full".to_owned(),

@@ -2,7 +2,7 @@
 
 mod values;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -20,13 +20,14 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Typical use, as root:
-  nestrace guests                                     what runs here
-  nestrace record --guest vm1 --duration 10 -o slow.nest
-  nestrace analyze slow.nest
+Typical use:
+  sudo nestrace guests                                what runs here
+  sudo nestrace record --guest vm1                    until Ctrl-C, into vm1-DATE-TIME.nest
+  nestrace analyze                                    the newest recording here
 
 Exit codes: 0 done, 1 unexpected failure, 2 usage, 3 bad or missing input,
-4 missing privilege, kernel feature or package, 5 done but events were lost (--strict).";
+4 missing privilege, kernel feature or package, 5 done but the recording is not whole:
+events were lost, or it is cut or was not closed (--strict).";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -97,17 +98,18 @@ pub enum QemuArg {
 
 /// `nestrace record`.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["guest", "device"]))]
 pub struct RecordArgs {
-    /// Guest to record: QEMU's -name (libvirt's domain name), its UUID, or pid:N. May be repeated.
+    /// Guest to record: QEMU's -name (libvirt's domain name), its UUID, or pid:N. May be repeated. Without this and
+    /// without --device: the guest that runs, if there is only one.
     #[arg(long, value_name = "NAME")]
     pub guest: Vec<String>,
     /// Block device of the host to record, with or without a guest: loop0, /dev/sda. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub device: Vec<String>,
-    /// The bundle to write, a directory NAME.nest.
+    /// The bundle to write, a directory NAME.nest. Without it: what is recorded and when, in the current folder
+    /// (vm1-2026-11-26-150301.nest).
     #[arg(short, long, value_name = "OUT.nest")]
-    pub output: PathBuf,
+    pub output: Option<PathBuf>,
     /// Replace a bundle of that name.
     #[arg(long)]
     pub force: bool,
@@ -130,7 +132,7 @@ pub struct RecordArgs {
     /// Memory for events of one processor that wait to be read; a power of two from 4K.
     #[arg(long, value_name = "SIZE", value_parser = ring_size)]
     pub ring_size: Option<u32>,
-    /// Exit with 5 if any event was lost.
+    /// Exit with 5 if any event was lost, or the recording is cut or was not closed.
     #[arg(long)]
     pub strict: bool,
     /// Start this command once everything is live, and stop when it ends.
@@ -152,9 +154,10 @@ pub enum FormatArg {
 /// `nestrace analyze`.
 #[derive(Debug, Args)]
 pub struct AnalyzeArgs {
-    /// A bundle, or what blktrace wrote: a base name as for blkparse -i, one file, or a dump of blkparse -d.
+    /// A bundle, or what blktrace wrote: a base name as for blkparse -i, one file, or a dump of blkparse -d. Without it:
+    /// the newest recording in the current folder.
     #[arg(value_name = "INPUT")]
-    pub input: PathBuf,
+    pub input: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: FormatArg,
@@ -196,16 +199,21 @@ pub struct AnalyzeArgs {
     /// With --iostat: seconds of a row of that table.
     #[arg(long, value_name = "SECONDS", value_parser = interval, default_value = "1", requires = "iostat")]
     pub interval: f64,
-    /// Exit with 5 if any event was lost.
+    /// Exit with 5 if any event was lost, or the recording is cut or was not closed.
     #[arg(long)]
     pub strict: bool,
 }
 
 impl AnalyzeArgs {
+    /// The input; where none was typed, [`crate::newest_recordings`] puts it there first.
+    pub fn input(&self) -> &Path {
+        self.input.as_deref().unwrap_or(Path::new("."))
+    }
+
     /// All of an input, nothing beside the result.
     pub fn of(input: PathBuf) -> Self {
         Self {
-            input,
+            input: Some(input),
             format: FormatArg::Text,
             report: None,
             plots: None,
@@ -236,12 +244,13 @@ pub enum CompareFormat {
 /// `nestrace compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The recording that the other is held against: a bundle, or what blktrace wrote.
-    #[arg(value_name = "A")]
-    pub a: PathBuf,
+    /// The recording that the other is held against: a bundle, or what blktrace wrote. Without A and B: the two newest
+    /// recordings in the current folder.
+    #[arg(value_name = "A", requires = "b")]
+    pub a: Option<PathBuf>,
     /// The other recording.
     #[arg(value_name = "B")]
-    pub b: PathBuf,
+    pub b: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: CompareFormat,
@@ -251,7 +260,7 @@ pub struct CompareArgs {
     /// Replace a report that is not nestrace's.
     #[arg(long)]
     pub force: bool,
-    /// Exit with 5 if any event of either was lost.
+    /// Exit with 5 if any event of either was lost, or one is cut or was not closed.
     #[arg(long)]
     pub strict: bool,
 }

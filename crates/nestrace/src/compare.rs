@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use nestrace_analyzer::{Analysis, compare};
+use nestrace_analyzer::{Analysis, compare, incomplete::is_incomplete};
 use nestrace_report::{html, json, text};
 
 use crate::{
     analyze,
     cli::{AnalyzeArgs, CompareArgs, CompareFormat},
     exit::{DONE, FAILURE, Failure, LOST, print},
-    output_place, report_files,
+    newest_recordings, output_place, report_files,
 };
 
 /// Reads both recordings, one after the other, and prints what differs.
@@ -18,12 +18,16 @@ pub fn run(args: &CompareArgs) -> Result<u8, Failure> {
     if let Some(file) = &args.report {
         report_files::check_page(file, args.force)?;
     }
+    let (a, b) = match (&args.a, &args.b) {
+        (Some(a), Some(b)) => (a.clone(), b.clone()),
+        _ => newest_recordings::two_newest()?,
+    };
     // Before anything long is done, and before anything else is said.
-    for (which, input) in [("A", &args.a), ("B", &args.b)] {
+    for (which, input) in [("A", &a), ("B", &b)] {
         analyze::can_be_opened(input).map_err(|failure| failure.of(which))?;
     }
-    let a = read("A", &args.a)?;
-    let b = read("B", &args.b)?;
+    let a = read("A", &a)?;
+    let b = read("B", &b)?;
     let comparison = compare::compare(&a, &b);
     if let Some(file) = &args.report {
         let page = html::compare::render(&comparison, &a, &b)
@@ -34,7 +38,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, Failure> {
         CompareFormat::Json => json::render_comparison(&comparison),
         CompareFormat::Text => text::compare::render(&comparison, &analyze::text_options()),
     })?;
-    let lost = analyze::lost_any(&a) || analyze::lost_any(&b);
+    let lost = is_incomplete(&a) || is_incomplete(&b);
     Ok(if args.strict && lost { LOST } else { DONE })
 }
 

@@ -20,7 +20,7 @@ pub const USAGE: u8 = 2;
 pub const INPUT: u8 = 3;
 /// A privilege, a kernel feature or a package is missing.
 pub const MISSING: u8 = 4;
-/// Done, but events were lost (with `--strict`).
+/// Done, but the recording is not whole: events were lost, or it is cut or was not closed (with `--strict`).
 pub const LOST: u8 = 5;
 
 /// A failure with its exit code, and what to try next.

@@ -15,7 +15,7 @@ use nestrace_trace::manifest::{Disk, Guest, Topology};
 
 use crate::{
     cli::GuestsArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, print, say},
+    exit::{DONE, FAILURE, Failure, INPUT, USAGE, print, say},
 };
 
 /// Prints every running guest with its disks and what they lie on.
@@ -111,6 +111,25 @@ pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure
         add_device(&mut selected.topology, name)?;
     }
     Ok(selected)
+}
+
+/// The guest that runs, where no other does, as `pid:N`.
+///
+/// # Errors
+/// Where none runs, or several do: then their names are said.
+pub fn only_one() -> Result<String, Failure> {
+    let found = guest::discover(&Selection::All).map_err(|error| failure(&error))?;
+    match found.topology.guests.as_slice() {
+        [only] => Ok(format!("pid:{}", only.pid)),
+        [] => Err(Failure::new(INPUT, "no QEMU guest is running")
+            .hint("--device NAME records a block device of the host")),
+        several => {
+            let names: Vec<&str> = several.iter().map(|guest| guest.name.as_str()).collect();
+            let message = format!("several guests are running: {}", names.join(", "));
+            Err(Failure::new(USAGE, message)
+                .hint("choose with --guest NAME, which may be repeated"))
+        }
+    }
 }
 
 /// Streams and sides are tied to a guest by its name, which several may have.

@@ -18,6 +18,7 @@ mod import;
 mod input_file;
 mod lab;
 mod new_bundle;
+mod newest_recordings;
 mod open_files;
 mod output_place;
 mod read_ahead;
@@ -65,7 +66,7 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Guests(args) => guests::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Record(args) => record::run(args),
-        Command::Analyze(args) => analyze::run(&args),
+        Command::Analyze(args) => analyze::run(args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),

@@ -27,6 +27,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
+mod default_output;
+
+use default_output::default_output;
+
 use crate::{
     cli::{DetailArg, QemuArg, RecordArgs},
     exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE, say},
@@ -41,10 +45,12 @@ const LIVE_LINE: Duration = Duration::from_millis(500);
 
 /// Records until the duration, the command's end, or a signal.
 pub fn run(args: RecordArgs) -> Result<u8, Failure> {
-    if !args.force && args.output.exists() {
-        return Err(new_bundle::exists(&args.output));
+    if let Some(output) = &args.output {
+        if !args.force && output.exists() {
+            return Err(new_bundle::exists(output));
+        }
+        output_place::check(output)?;
     }
-    output_place::check(&args.output)?;
     let (facts, layout) = doctor::gather();
     if !facts.may_trace() {
         return Err(not_permitted());
@@ -52,7 +58,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     if !facts.btf {
         return Err(failure(ProbeError::NoBtf.into()));
     }
-    if !args.guest.is_empty() && !facts.may_follow_processes() {
+    if (!args.guest.is_empty() || args.device.is_empty()) && !facts.may_follow_processes() {
         return Err(failure(ProbeError::OtherPidNamespace.into()));
     }
     check_command(&args.command)?;
@@ -61,7 +67,10 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         open_files,
         start_ticks,
         notes,
-    } = guests::select(&args.guest, &args.device)?;
+    } = match args.guest.is_empty() && args.device.is_empty() {
+        true => guests::select(&[guests::only_one()?], &[])?,
+        false => guests::select(&args.guest, &args.device)?,
+    };
     if matches!(args.agent, Choice::At(_)) && topology.guests.len() != 1 {
         return Err(
             Failure::new(USAGE, "--agent with an address is for a single --guest")
@@ -69,7 +78,10 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         );
     }
     let options = Options {
-        output: args.output.clone(),
+        output: match &args.output {
+            Some(output) => output.clone(),
+            None => default_output(&topology),
+        },
         force: args.force,
         detail: match args.detail {
             DetailArg::Full => Detail::Full,
@@ -89,9 +101,13 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     runtime.block_on(async {
         // Handlers first: from here on a signal closes the bundle instead of killing the recorder.
         let stop = Stop::listen()?;
+        let output = options.output.clone();
         let mut recorder = Recorder::start(options, &facts, &layout).map_err(failure)?;
         for note in notes {
             say(format_args!("note: {note}"));
+        }
+        if args.output.is_none() {
+            say(format_args!("writing {}", output.display()));
         }
         say_live(recorder.manifest());
         say_agents(&mut recorder);

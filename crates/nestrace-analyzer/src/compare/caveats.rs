@@ -1,6 +1,7 @@
 //! What is to be known before the numbers are believed.
 
 use crate::analysis::Analysis;
+use crate::incomplete;
 use crate::units::{count, of, percent, size};
 
 use super::comparison::{
@@ -22,6 +23,7 @@ pub(super) fn recording(analysis: &Analysis) -> Recording {
         events: trace.events,
         lost: trace.lost,
         truncated: trace.truncated,
+        missing: incomplete::missing(trace),
         detail: trace.detail.clone(),
         distrusted: loss::of_host(trace),
         distrusted_guests: loss::of_guests(trace),

@@ -61,6 +61,9 @@ pub struct Recording {
     pub lost: u64,
     /// Whether it was not closed, or its end could not be read.
     pub truncated: bool,
+    /// What is missing of it, in words; nothing where it is whole.
+    #[serde(skip)]
+    pub missing: Vec<String>,
     /// `full` or `light`; `null` where nothing tells it.
     pub detail: Option<String>,
     /// Why none of its values is judged; `null` where they are.

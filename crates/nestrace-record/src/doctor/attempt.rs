@@ -2,11 +2,11 @@
 //! whatever was made is gone when its descriptor is closed.
 
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+
+use crate::probes::bpf_call::{PROG_LOAD, ProgramAttr, bpf};
 
 /// `enum bpf_cmd`.
 const MAP_CREATE: libc::c_long = 0;
-const PROG_LOAD: libc::c_long = 5;
 
 /// `enum bpf_map_type`.
 #[derive(Clone, Copy)]
@@ -43,35 +43,7 @@ struct MapAttr {
     max_entries: u32,
 }
 
-/// The head of `union bpf_attr` for `BPF_PROG_LOAD`, up to `attach_btf_id`.
-#[repr(C)]
-#[derive(Default)]
-struct ProgramAttr {
-    prog_type: u32,
-    insn_cnt: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log_buf: u64,
-    kern_version: u32,
-    prog_flags: u32,
-    prog_name: [u8; 16],
-    prog_ifindex: u32,
-    expected_attach_type: u32,
-    prog_btf_fd: u32,
-    func_info_rec_size: u32,
-    func_info: u64,
-    func_info_cnt: u32,
-    line_info_rec_size: u32,
-    line_info: u64,
-    line_info_cnt: u32,
-    attach_btf_id: u32,
-}
-
 const _: () = assert!(size_of::<MapAttr>() == 16);
-const _: () = assert!(size_of::<ProgramAttr>() == 112);
-const _: () = assert!(core::mem::offset_of!(ProgramAttr, attach_btf_id) == 108);
 
 /// `mov r0, 0`, `exit`: opcode and registers, offset, immediate value.
 const RETURN_0: [u64; 2] = [0xb7, 0x95];
@@ -128,22 +100,4 @@ pub(super) fn load_program(program: Program, body: Body) -> io::Result<()> {
         ..ProgramAttr::default()
     };
     bpf(PROG_LOAD, &attr).map(drop)
-}
-
-fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` is a live `repr(C)` head of `union bpf_attr` whose whole size is handed over, and
-    // the pointers in it outlive the call; the kernel only reads them.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_ref(attr),
-            size_of::<T>(),
-        )
-    };
-    match RawFd::try_from(result) {
-        // SAFETY: both commands return a new descriptor that nobody else owns.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

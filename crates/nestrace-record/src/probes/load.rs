@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
         unix::fs::FileExt,
     },
 };
@@ -28,7 +28,10 @@ use nestrace_kernel::{
 };
 use nestrace_trace::manifest::{Probe, Refused};
 
-use super::{ProbeError, done::DoneRequests, globals::Globals, object::PROBES, standby::Link};
+use super::{
+    ProbeError, done::DoneRequests, globals::Globals, object::PROBES, standby::Link,
+    uprobe_multi::UprobeMulti,
+};
 
 /// `BPF_MAP_TYPE_RINGBUF` of the kernel's user interface.
 const RINGBUF: u32 = 27;
@@ -97,6 +100,10 @@ pub struct Probes {
     pub(super) kernel_btf: Btf,
     /// Attachments, for whoever detaches before the end.
     pub(super) links: Vec<Link>,
+    /// The object that was loaded, for programs that are loaded in a way of their own.
+    object: Vec<u8>,
+    /// Probes of QEMU whose links can all be taken away at once; the outer `None` before the first of them.
+    uprobe_multi: Option<Option<UprobeMulti>>,
     /// Open as long as their USDT probes are to be on.
     pub(super) counted: Vec<OwnedFd>,
     /// `fdinfo` of every loaded program, with its source: the kernel counts there what it skipped.
@@ -196,6 +203,8 @@ impl Probes {
             mounts,
             kernel_btf,
             links: Vec::new(),
+            object: object.to_vec(),
+            uprobe_multi: None,
             counted: Vec::new(),
             programs: Vec::new(),
             n_recordings: 0,
@@ -380,20 +389,29 @@ impl Probes {
         skipped.saturating_sub(rescued)
     }
 
+    /// Links for probes of QEMU that can all be taken away at once, where this kernel has such. Call it when the
+    /// tracepoints' programs have been loaded.
+    pub(super) fn uprobe_multi(&mut self) -> Option<&mut UprobeMulti> {
+        let prepare = || UprobeMulti::prepare(&self.object, &self.ebpf);
+        self.uprobe_multi.get_or_insert_with(prepare).as_mut()
+    }
+
     /// Keeps an eye on what the kernel skips of this program. A second program misses only what the
     /// first one took.
     pub(super) fn watch_misses(&mut self, program: &str, source: Source) {
         if program.ends_with(NESTED_PROGRAM) {
             return;
         }
-        let Some(fd) = self
-            .ebpf
-            .program(program)
-            .and_then(|program| program.fd().ok())
-        else {
-            return;
-        };
-        if let Ok(fdinfo) = File::open(format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd())) {
+        let loaded = self.ebpf.program(program);
+        if let Some(fd) = loaded.and_then(|program| program.fd().ok()) {
+            let fd = fd.as_fd().as_raw_fd();
+            self.watch_misses_of(fd, source);
+        }
+    }
+
+    /// The same of a program by its descriptor.
+    pub(super) fn watch_misses_of(&mut self, fd: RawFd, source: Source) {
+        if let Ok(fdinfo) = File::open(format!("/proc/self/fdinfo/{fd}")) {
             self.programs.push((source, fdinfo));
         }
     }

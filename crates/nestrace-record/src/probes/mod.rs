@@ -3,6 +3,7 @@
 //! What to attach is decided by `nestrace_kernel` (pure); here it is only done. A probe that this
 //! kernel refuses never stops the others: it is reported with the reason.
 
+pub(crate) mod bpf_call;
 mod counted;
 pub mod done;
 pub mod globals;
@@ -10,6 +11,7 @@ pub mod load;
 pub mod object;
 pub mod qemu;
 mod standby;
+mod uprobe_multi;
 
 /// Why the probes could not be loaded at all.
 #[derive(Debug, thiserror::Error)]

@@ -70,6 +70,15 @@ impl Probes {
         path: &Path,
         pid: u32,
     ) -> Result<(), String> {
+        if let Some(multi) = self.uprobe_multi() {
+            let attached = multi.attach(probe.program, path, pid, place.offset, place.semaphore);
+            if let Ok(new_program) = attached {
+                if let Some(fd) = new_program {
+                    self.watch_misses_of(fd, probe.source);
+                }
+                return Ok(());
+            }
+        }
         let process = NonZeroU32::new(pid).ok_or_else(|| "not a process".to_owned())?;
         let program = self
             .ebpf_mut()

@@ -23,6 +23,10 @@ use nix::{
     unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, unlinkat},
 };
 
+/// A bundle says which programs and files there are and who uses them: it is its owner's alone, as `perf.data` is.
+const FOLDER: Mode = Mode::S_IRWXU;
+const FILE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+
 /// An open directory. Names are of what is directly in it.
 #[derive(Debug)]
 pub struct HeldDir(File);
@@ -70,7 +74,7 @@ impl HeldDir {
     /// # Errors
     /// What the system says.
     pub fn make_dir(&self, name: impl AsRef<Path>) -> io::Result<Self> {
-        mkdirat(&self.0, name.as_ref(), Mode::from_bits_truncate(0o755))?;
+        mkdirat(&self.0, name.as_ref(), FOLDER)?;
         self.open_dir(name)
     }
 
@@ -80,8 +84,7 @@ impl HeldDir {
     /// What the system says.
     pub fn new_file(&self, name: impl AsRef<Path>) -> io::Result<File> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        let mode = Mode::from_bits_truncate(0o644);
-        let file = File::from(openat(&self.0, name.as_ref(), flags, mode)?);
+        let file = File::from(openat(&self.0, name.as_ref(), flags, FILE)?);
         give_to_user(&file);
         Ok(file)
     }

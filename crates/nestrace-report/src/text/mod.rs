@@ -14,6 +14,7 @@ mod stories;
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::Device;
+use nestrace_analyzer::incomplete;
 use nestrace_trace::printable;
 use std::ops::Range;
 
@@ -152,16 +153,20 @@ pub(crate) fn facts(analysis: &Analysis) -> String {
         true => format!("{events} in the whole recording"),
         false => events,
     });
-    facts.push(if trace.lost == 0 {
-        String::from("none lost")
-    } else {
-        format!("{} LOST", units::count(trace.lost))
-    });
+    facts.extend(none_or(&incomplete::missing(trace)));
     facts.extend(kernel.map(|kernel| format!("host kernel {kernel}")));
     if trace.detail.as_deref() == Some("light") {
         facts.push(String::from("light detail"));
     }
     facts.join(" · ")
+}
+
+/// What is missing of a recording, or that nothing is.
+pub(crate) fn none_or(missing: &[String]) -> Vec<String> {
+    match missing {
+        [] => vec![String::from("none lost")],
+        missing => missing.to_vec(),
+    }
 }
 
 /// The guest of every disk and image, if there is only one: its name need not be repeated.

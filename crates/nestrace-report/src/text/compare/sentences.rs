@@ -6,8 +6,8 @@ use nestrace_analyzer::compare::{
 };
 
 use super::value::{Shown, many, range, ratio, shown, value};
-use crate::text::answer::place_of;
-use crate::units::{count, of, percent, time};
+use crate::text::{answer::place_of, none_or};
+use crate::units::{of, percent, time};
 
 /// Disks and devices that are told in sentences; the tables hold all.
 const MOST: usize = 4;
@@ -19,11 +19,8 @@ pub(crate) fn facts(recording: &Recording) -> String {
     let mut facts = vec![
         time(recording.duration_ns),
         of(recording.events, "event", "events"),
-        match recording.lost {
-            0 => String::from("none lost"),
-            lost => format!("{} LOST", count(lost)),
-        },
     ];
+    facts.extend(none_or(&recording.missing));
     if recording.detail.as_deref() == Some("light") {
         facts.push(String::from("light detail"));
     }
