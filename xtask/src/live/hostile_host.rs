@@ -27,6 +27,7 @@ pub const SCENARIO: Scenario = Scenario {
 const CASES: &[(&str, Body)] = &[
     ("looks/long-arguments", programs::long_arguments),
     ("looks/symbol-tables", programs::symbol_tables),
+    ("looks/same-name", programs::same_name),
     ("probes/set-uid", programs::set_uid),
     ("probes/file-capabilities", programs::file_capabilities),
     ("probes/symbols-of-data", programs::symbols_of_data),

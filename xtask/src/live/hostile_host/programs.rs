@@ -138,6 +138,39 @@ fn enlarge_symbols(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A process of another user that has the honest guest's name: the guest stays reachable by it.
+pub fn same_name(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    let programs = Programs::folder()?;
+    let program = programs.compile("qemu-system-x86_64", SLEEPER, &[])?;
+    let hostile = Hostile::start(&program, &["-machine", "q35", "-name", stage.guest.name()])?;
+    let named = hostile.pid().to_string();
+    hostile.wait_until("the program runs", |pid| {
+        fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program)
+    })?;
+    let recording = stage.record(&["--duration", "0.5", "--agent", "off"])?;
+    let ended = recording.wait(PATIENCE)?;
+    let said = &ended.end.stderr;
+    case.holds("exit code 0", ended.end.status.code() == Some(0), said);
+    case.holds(
+        "the other process is named",
+        said.contains(&format!("pid:{named} has its name")),
+        said,
+    );
+    let pids: Vec<u32> = manifest(&ended.bundle)?
+        .topology
+        .guests
+        .iter()
+        .map(|guest| guest.pid)
+        .collect();
+    case.holds(
+        "the honest guest is recorded",
+        pids == [stage.guest.pid()],
+        &format!("{pids:?}"),
+    );
+    stage.ctx.discard(&ended.bundle);
+    Ok(())
+}
+
 /// Starts a program that looks like QEMU and records it together with the guest's device: what was refused of its probes.
 fn refused_probes(
     stage: &Stage<'_>,
