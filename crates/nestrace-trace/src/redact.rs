@@ -16,8 +16,10 @@
 //! and sizes of I/O, times), the kernel's own names of devices (`vda`, `loop0`), file systems and their
 //! options, kernels, versions and formats.
 
+use crate::address::Shift;
 use crate::manifest::{
-    Disk, Guest, GuestSide, IMPORTED, Image, Machine, Manifest, Mount, Notice, Probe, Refused,
+    Addresses, Disk, Guest, GuestSide, IMPORTED, Image, Machine, Manifest, Mount, Notice, Probe,
+    Refused,
 };
 use crate::{Event, Kind, bundle};
 
@@ -86,6 +88,19 @@ pub fn manifest(manifest: &Manifest) -> Manifest {
     redacted.notices.iter_mut().for_each(notice);
     redacted.end_reason = names.text(&redacted.end_reason);
     redacted
+}
+
+/// The manifest of a recording whose streams' addresses were shifted: those of QEMU's BlockBackends are in the host's.
+pub fn addresses(manifest: &mut Manifest, host: &Shift) {
+    let guests = manifest.topology.guests.iter_mut();
+    for backend in guests.flat_map(|guest| &mut guest.backends) {
+        backend.address = host.address(backend.address);
+    }
+    for stream in &mut manifest.streams {
+        if stream.addresses == Addresses::Recorded {
+            stream.addresses = Addresses::Shifted;
+        }
+    }
 }
 
 /// A disk of an imported capture is called after the capture's files, which a person named.
