@@ -81,7 +81,9 @@ fn fill(damaged: &mut Damaged, new: &NewBundle, redacted: bool) -> Result<Manife
         if let Some(shift) = &host_shift {
             redact::addresses(&mut manifest, shift);
         }
-        hold("names of processes, files, guests and machines were taken out");
+        hold(
+            "names of processes, files, guests and machines, serial numbers, addresses and times of day were taken out",
+        );
     }
     Ok(manifest)
 }

@@ -179,7 +179,10 @@ impl Export {
         if look.capture.outline().n_events == 0 {
             return Err(look.no_events());
         }
-        let manifest = capture_manifest(wall_clock, first_ns.map_or(0, |event| event.ts_ns));
+        let mut manifest = capture_manifest(wall_clock, first_ns.map_or(0, |event| event.ts_ns));
+        if self.redact {
+            manifest = redact::manifest(&manifest);
+        }
         let row = StreamRow::of_host(&self.recording, &manifest);
         let calendar = Calendar::of_host(&manifest);
         let devices = &look.capture.outline().devices;
