@@ -9,9 +9,11 @@ use anyhow::Context;
 use nestrace_kernel::plan::Detail;
 use nestrace_record::agent::{DISK_REPLACED, Look, merge_disks, merge_mounts};
 use nestrace_record::clock;
+use nestrace_record::recording::address_secret::new_shift;
 use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
+use nestrace_trace::address::Shift;
 use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
-use nestrace_trace::manifest::{GuestSide, Loss, Notice, State, Stream};
+use nestrace_trace::manifest::{Addresses, GuestSide, Loss, Notice, State, Stream};
 use nestrace_trace::wire::AgentHello;
 use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
 
@@ -82,6 +84,8 @@ struct Recording<'b> {
     events: Events,
     stream: StreamWriter<File, File>,
     failed: Option<WriteError>,
+    /// What is written has no address of this machine.
+    shift: Shift,
     manifest: Manifest,
     /// The one on the disk is older.
     manifest_changed: bool,
@@ -127,6 +131,7 @@ impl<'b> Recording<'b> {
                 guest: Some(name),
                 backend: hello.backend.clone(),
                 kernel: hello.machine.kernel.clone(),
+                addresses: Addresses::Shifted,
             }],
             guest_sides: vec![side],
             ..Manifest::default()
@@ -145,6 +150,7 @@ impl<'b> Recording<'b> {
             capture,
             stream,
             failed: None,
+            shift: new_shift().context("draw the secret that hides addresses")?,
             manifest,
             manifest_changed: false,
             n_events: 0,
@@ -185,9 +191,12 @@ impl<'b> Recording<'b> {
 
     fn take_pieces(&mut self, from: impl FnOnce(&mut Capture<'b>, &mut dyn FnMut(Piece<'_>))) {
         let (stream, failed, n_events) = (&mut self.stream, &mut self.failed, &mut self.n_events);
+        let shift = self.shift;
         let mut write = |event: &Event| {
             *n_events += 1;
-            if let Err(error) = stream.push(event) {
+            let mut written = *event;
+            shift.event(&mut written);
+            if let Err(error) = stream.push(&written) {
                 failed.get_or_insert(error);
             }
         };

@@ -30,6 +30,7 @@
 //!   newer major version, is an error.
 //! - One batch in memory at a time; an index is read as the stream is.
 
+pub mod address;
 mod batch;
 pub mod blktrace;
 pub mod bundle;

@@ -9,19 +9,26 @@
 //! | ids of disks, nodes and I/O threads, serial numbers | `disk-1`, nothing, `iothread-1`, `serial-…` |
 //! | names of captures that became a guest's disk | the disk's number, `8:0` |
 //! | mount sources that are no device of the recording; values of mount options that may name something | `source-1`, `removed` |
+//! | models of disks, the places of a guest's disks in sysfs | `model-1`, the bus alone |
+//! | what distributions and people add to versions of kernels, QEMU and agents | `6.18.5-removed` |
+//! | wall-clock times | as far apart as they were, from 2000 on |
+//! | addresses of kernels and processes | others ([`crate::address`]) |
 //! | messages in words (notices, reasons) | their stable word, or the text up to the first path |
 //!
 //! The same name becomes the same word everywhere, so what belonged together still does, and an
 //! analysis says the same in other words. Kept are numbers (process ids, inodes, device numbers, places
-//! and sizes of I/O, times), the kernel's own names of devices (`vda`, `loop0`), file systems and their
-//! options, kernels, versions and formats.
+//! and sizes of I/O, times since the start of a machine), the kernel's own names of devices (`vda`, `loop0`), file systems and their
+//! options, numbers of versions, and formats. A test lists every key of the manifest and every column as kept or gone.
 
+use crate::address::Shift;
 use crate::manifest::{
-    Disk, Guest, GuestSide, IMPORTED, Image, Machine, Manifest, Mount, Notice, Probe, Refused,
+    Addresses, Disk, Guest, GuestSide, IMPORTED, Image, Machine, Manifest, Mount, Notice, Probe,
+    Refused,
 };
 use crate::{Event, Kind, bundle};
 
 mod names;
+mod versions;
 
 use names::Names;
 
@@ -73,6 +80,7 @@ pub fn manifest(manifest: &Manifest) -> Manifest {
     let files = names.files(manifest);
     for (file, stream) in files.streams.into_iter().zip(&mut redacted.streams) {
         stream.file = file;
+        stream.kernel = versions::numbers(&stream.kernel);
         names.optional_guest(&mut stream.guest);
     }
     for (file, side) in files.sides.into_iter().zip(&mut redacted.guest_sides) {
@@ -85,7 +93,72 @@ pub fn manifest(manifest: &Manifest) -> Manifest {
     }
     redacted.notices.iter_mut().for_each(notice);
     redacted.end_reason = names.text(&redacted.end_reason);
+    redacted.tool_version = versions::numbers(&redacted.tool_version);
+    wall_clock(&mut redacted);
     redacted
+}
+
+/// 2000-01-01, nanoseconds since 1970.
+const WALL_CLOCK_NS: u64 = 946_684_800_000_000_000;
+
+/// Times of day begin with 2000 and stay as far apart as they were. Those that are not known stay 0.
+fn wall_clock(manifest: &mut Manifest) {
+    let sides = manifest.guest_sides.iter_mut();
+    let times = [&mut manifest.start_unix_ns].into_iter();
+    let times = times.chain(sides.map(|side| &mut side.start_unix_ns));
+    let known: Vec<&mut u64> = times.filter(|time| **time > 0).collect();
+    let Some(first) = known.first().map(|time| **time) else {
+        return;
+    };
+    for time in known {
+        let since = i128::from(*time) - i128::from(first);
+        let moved = i128::from(WALL_CLOCK_NS).saturating_add(since).max(1);
+        *time = u64::try_from(moved).unwrap_or(u64::MAX);
+    }
+}
+
+/// Of a disk's place in sysfs an analysis needs the bus.
+fn bus(sysfs_path: &str) -> String {
+    let buses = ["/usb", "/ata", "/virtio"];
+    let bus = buses.into_iter().find(|bus| sysfs_path.contains(bus));
+    match bus {
+        _ if sysfs_path.is_empty() => String::new(),
+        Some(bus) => format!("/sys/removed{bus}"),
+        None => String::from("/sys/removed"),
+    }
+}
+
+/// QEMU's own names of its programs; a build's name may be a person's or a company's.
+fn executable(name: &str) -> String {
+    let of_target = name.strip_prefix("qemu-system-");
+    let is_target = |target: &str| {
+        let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        target.len() < 16 && target.chars().all(is_part)
+    };
+    match name {
+        "qemu-kvm" | "kvm" => name.to_owned(),
+        _ if of_target.is_some_and(is_target) => name.to_owned(),
+        _ => String::from("qemu"),
+    }
+}
+
+/// `fuse.NAME` names a program.
+fn fs_type(fs_type: &str) -> String {
+    let known = fs_type.split_once('.').map_or(fs_type, |(kind, _)| kind);
+    known.to_owned()
+}
+
+/// The manifest of a recording whose streams' addresses were shifted: those of QEMU's BlockBackends are in the host's.
+pub fn addresses(manifest: &mut Manifest, host: &Shift) {
+    let guests = manifest.topology.guests.iter_mut();
+    for backend in guests.flat_map(|guest| &mut guest.backends) {
+        backend.address = host.address(backend.address);
+    }
+    for stream in &mut manifest.streams {
+        if stream.addresses == Addresses::Recorded {
+            stream.addresses = Addresses::Shifted;
+        }
+    }
 }
 
 /// A disk of an imported capture is called after the capture's files, which a person named.
@@ -115,9 +188,8 @@ impl Names {
     fn guest(&mut self, guest: &mut Guest) {
         guest.name = self.guests.of(&guest.name);
         guest.uuid = None;
-        if !guest.executable.starts_with("qemu") || guest.executable.contains('/') {
-            guest.executable = String::from("qemu");
-        }
+        guest.executable = executable(&guest.executable);
+        guest.qemu_version = versions::numbers(&guest.qemu_version);
         for socket in [&mut guest.qmp, &mut guest.agent].into_iter().flatten() {
             *socket = self.sockets.of(socket);
         }
@@ -154,6 +226,7 @@ impl Names {
     fn mount(&mut self, mount: &mut Mount) {
         mount.mount_point = self.mount_point(&mount.mount_point);
         mount.source = self.source(&mount.source);
+        mount.fs_type = fs_type(&mount.fs_type);
         mount.options = names::options(&mount.options);
     }
 
@@ -163,11 +236,16 @@ impl Names {
         self.machine(&mut side.machine);
         if side.agent_version == IMPORTED {
             captures(side);
+        } else {
+            side.agent_version = versions::numbers(&side.agent_version);
         }
         for disk in &mut side.disks {
             disk.serial = self.serials.of(&disk.serial);
+            disk.model = self.models.of(&disk.model);
+            disk.sysfs_path = bus(&disk.sysfs_path);
         }
         for mount in &mut side.mounts {
+            mount.fs_type = fs_type(&mount.fs_type);
             mount.mount_point = self.mount_point(&mount.mount_point);
             mount.options = names::options(&mount.options);
         }
@@ -183,6 +261,7 @@ impl Names {
     fn machine(&mut self, machine: &mut Machine) {
         machine.hostname = self.machines.of(&machine.hostname);
         machine.boot_id = self.boots.of(&machine.boot_id);
+        machine.kernel = versions::numbers(&machine.kernel);
     }
 
     fn probes(&mut self, probes: &mut [Probe], refused: &mut [Refused]) {
@@ -230,5 +309,7 @@ impl Names {
     }
 }
 
+#[cfg(test)]
+mod decided;
 #[cfg(test)]
 mod tests;

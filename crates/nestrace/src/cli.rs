@@ -287,7 +287,7 @@ pub struct ExportArgs {
     /// Give devices numbers of SCSI disks: btt takes majors 9, 253 and 254 (virtio) for device-mapper.
     #[arg(long)]
     pub for_btt: bool,
-    /// Leave out the names of processes, files, guests and machines, for sending the result to someone.
+    /// Leave out the names of processes, files, guests and machines, serial numbers, addresses and times of day, for sending the result to someone.
     #[arg(long)]
     pub redact: bool,
     /// Replace files of that name.
@@ -366,7 +366,7 @@ pub struct RepairArgs {
     /// The bundle to write, a directory NAME.nest.
     #[arg(short, long, value_name = "OUT.nest")]
     pub output: PathBuf,
-    /// Take out the names of processes, files, guests and machines, for sending the bundle to someone.
+    /// Take out the names of processes, files, guests and machines, serial numbers, addresses and times of day, for sending the bundle to someone.
     #[arg(long)]
     pub redact: bool,
     /// Replace a bundle of that name.

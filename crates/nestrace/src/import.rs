@@ -16,8 +16,9 @@ use std::{
 use nestrace_record::agent::event_check::EventCheck;
 use nestrace_trace::{
     Damage, Event, Manifest, StreamWriter,
+    address::Shift,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_session_stream, index_of},
-    manifest::{GuestSide, Loss, RefusedInput, State, Stream},
+    manifest::{Addresses, GuestSide, Loss, RefusedInput, State, Stream},
 };
 
 use crate::{
@@ -72,6 +73,8 @@ struct Writing {
     latest_ns: u64,
     refused: Vec<(&'static str, u64)>,
     n_events: u64,
+    /// How addresses are hidden; `None` where there are none.
+    shift: Option<Shift>,
 }
 
 impl Target {
@@ -147,6 +150,7 @@ impl Target {
             check,
             refused: Vec::new(),
             n_events: 0,
+            shift: None,
         })
     }
 
@@ -168,6 +172,10 @@ impl Target {
             guest: Some(self.guest.clone()),
             backend: side.backend.clone(),
             kernel: side.machine.kernel.clone(),
+            addresses: match writing.shift {
+                Some(_) => Addresses::Shifted,
+                None => Addresses::Absent,
+            },
         });
         self.note_time(&side);
         self.manifest.guest_sides.push(side);
@@ -238,6 +246,9 @@ impl Writing {
             return Ok(());
         }
         self.n_events += 1;
+        if let Some(shift) = &self.shift {
+            shift.event(&mut event);
+        }
         self.stream
             .push(&event)
             .map_err(|error| not_written(&error))
@@ -299,6 +310,7 @@ fn manifest_without_host() -> Manifest {
         streams: vec![Stream {
             file: HOST_STREAM.to_owned(),
             side: "host".to_owned(),
+            addresses: Addresses::Absent,
             ..Stream::default()
         }],
         ..Manifest::default()

@@ -12,8 +12,10 @@ use std::{
 };
 
 use nestrace_analyzer::units::{count, of};
+use nestrace_record::recording::address_secret::new_shift;
 use nestrace_trace::{
     Damage, Diagnostic, ImageMap, Manifest,
+    address::Shift,
     bundle::{HOST_STREAM, IMAGE_MAPS, index_of},
     manifest::{Loss, Notice, State},
     redact, repair,
@@ -49,8 +51,14 @@ fn fill(damaged: &mut Damaged, new: &NewBundle, redacted: bool) -> Result<Manife
     let known = damaged.plan();
     let (files, names) = (file_names(&known, false), file_names(&known, redacted));
     let mut kept = Vec::new();
+    let mut host_shift = None;
     for (file, name) in files.iter().zip(&names) {
-        kept.push(keep(damaged, file, name, new, redacted)?);
+        // Of a recording that hides its addresses already they are shifted again.
+        let shift = redacted.then(new_shift).transpose()?;
+        if file == HOST_STREAM {
+            host_shift = shift;
+        }
+        kept.push(keep(damaged, file, name, new, shift.as_ref())?);
     }
     if kept.iter().all(|stream| stream.rows == 0) && given.is_none() {
         return Err(damaged.nothing());
@@ -70,7 +78,12 @@ fn fill(damaged: &mut Damaged, new: &NewBundle, redacted: bool) -> Result<Manife
     account(&mut manifest, &kept);
     if redacted {
         manifest = redact::manifest(&manifest);
-        hold("names of processes, files, guests and machines were taken out");
+        if let Some(shift) = &host_shift {
+            redact::addresses(&mut manifest, shift);
+        }
+        hold(
+            "names of processes, files, guests and machines, serial numbers, addresses and times of day were taken out",
+        );
     }
     Ok(manifest)
 }
@@ -103,7 +116,7 @@ fn keep(
     file: &str,
     name: &str,
     new: &NewBundle,
-    redacted: bool,
+    redacted: Option<&Shift>,
 ) -> Result<Kept, Failure> {
     let mut kept = Kept {
         glimpse: Glimpse::new(file),
@@ -113,10 +126,9 @@ fn keep(
     };
     match damaged.take_stream(file) {
         Ok(mut stream) => {
-            kept.rows = if redacted {
-                copy_redacted(&mut stream, name, new, &mut kept.glimpse)?
-            } else {
-                copy(&mut stream, name, new, &mut kept.glimpse)?
+            kept.rows = match redacted {
+                Some(shift) => copy_redacted(&mut stream, name, new, (&mut kept.glimpse, shift))?,
+                None => copy(&mut stream, name, new, &mut kept.glimpse)?,
             };
             kept.damage = Damage::of(stream.diagnostics());
             say_kept(file, &kept, stream.diagnostics());
@@ -151,7 +163,7 @@ fn copy_redacted(
     stream: &mut Stream,
     name: &str,
     new: &NewBundle,
-    glimpse: &mut Glimpse,
+    (glimpse, shift): (&mut Glimpse, &Shift),
 ) -> Result<u64, Failure> {
     let mut writer = new.new_stream(name)?;
     let mut batch = nestrace_trace::Batch::default();
@@ -159,6 +171,7 @@ fn copy_redacted(
         glimpse.look(&batch);
         for mut event in batch.events() {
             redact::event(&mut event);
+            shift.event(&mut event);
             writer.push(&event).map_err(|error| not_written(&error))?;
         }
         writer.flush_batch().map_err(|error| not_written(&error))?;

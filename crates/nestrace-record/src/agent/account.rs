@@ -11,7 +11,7 @@ mod told;
 use std::collections::BTreeMap;
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::{Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
+use nestrace_trace::manifest::{Addresses, Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
 use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
 
@@ -75,6 +75,8 @@ pub struct Account {
     /// Losses that the recorder wrote into the streams, and those of them whose events are counted as dropped.
     marks: u64,
     counted_marks: u64,
+    /// What the addresses in its streams are.
+    pub addresses: Addresses,
 }
 
 /// A total that its sender begins anew with every session.
@@ -329,6 +331,7 @@ impl Account {
             guest: Some(self.guest.clone()),
             backend: side.backend.clone(),
             kernel: side.machine.kernel.clone(),
+            addresses: self.addresses,
         };
         self.sides.iter().map(row).collect()
     }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use super::account::{Account, State};
 use super::address::Address;
 use super::session::Session;
-use crate::recording::held_dir::HeldDir;
+use crate::recording::{address_secret::new_shift, held_dir::HeldDir};
 
 /// A guest and the channel to its agent.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Agents {
     /// Call it while there are privileges: sockets of QEMU's belong to other users.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// Where the system gives no thread, or no random bytes.
     pub fn start(
         places: &[Place],
         dir: &Arc<HeldDir>,
@@ -64,7 +64,7 @@ impl Agents {
                 limit_bytes: AtomicU64::new(limit_bytes),
                 ..Shared::default()
             });
-            let session = Session::new(place, dir, detail, Arc::clone(&shared));
+            let session = Session::new(place, dir, detail, Arc::clone(&shared), new_shift()?);
             let thread = thread::Builder::new()
                 .name("nestrace-agent".to_owned())
                 .spawn(move || session.run())?;

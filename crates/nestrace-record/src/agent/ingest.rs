@@ -12,7 +12,9 @@ mod sides;
 
 use std::io::Write;
 
+use nestrace_trace::address::Shift;
 use nestrace_trace::kernel_buffers::KernelBuffers;
+use nestrace_trace::manifest::Addresses;
 use nestrace_trace::wire::{
     AgentMessage, BatchDecoder, Frame, FrameError, FrameKind, FrameReader, HostMessage, MAX_JSON,
     Start, VERSION,
@@ -116,6 +118,8 @@ pub struct Ingest<S: Streams> {
     /// Since when the host's side is live; 0 if it is not yet.
     host_live_ns: u64,
     clock_jumped: bool,
+    /// How the guest's addresses are hidden; `None` where they are not.
+    shift: Option<Shift>,
     /// What the manifest will say.
     pub account: Account,
 }
@@ -148,8 +152,17 @@ impl<S: Streams> Ingest<S> {
             begun_by: sides::AGAIN,
             host_live_ns: 0,
             clock_jumped: false,
+            shift: None,
             account: Account::new(guest),
         }
+    }
+
+    /// What is written has the guest's addresses shifted by this.
+    #[must_use]
+    pub fn shifted(mut self, shift: Shift) -> Self {
+        self.shift = Some(shift);
+        self.account.addresses = Addresses::Shifted;
+        self
     }
 
     /// Asks the agent to begin. With `anew`, whatever it is doing is over; without, an agent that is in
@@ -414,7 +427,11 @@ impl<S: Streams> Ingest<S> {
         };
         self.account.events += 1;
         self.wrote = true;
-        if let Err(error) = writer.push(event) {
+        let mut written = *event;
+        if let Some(shift) = &self.shift {
+            shift.event(&mut written);
+        }
+        if let Err(error) = writer.push(&written) {
             self.give_up_writing(&error, now_ns);
         }
     }

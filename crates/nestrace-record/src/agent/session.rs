@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use nestrace_trace::address::Shift;
 use nestrace_trace::wire::HostMessage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -94,6 +95,7 @@ impl Session {
         dir: &Arc<HeldDir>,
         detail: &str,
         shared: Arc<Shared>,
+        shift: Shift,
     ) -> Self {
         let files = Files {
             dir: Arc::clone(dir),
@@ -102,7 +104,7 @@ impl Session {
         // Another recorder's number is told apart by time and process.
         let number = clock::monotonic_ns() ^ (u64::from(std::process::id()) << 44);
         let mut session = Self {
-            ingest: Ingest::new(&place.guest, files, number),
+            ingest: Ingest::new(&place.guest, files, number).shifted(shift),
             shared,
             address: place.address.clone(),
             detail: detail.to_owned(),

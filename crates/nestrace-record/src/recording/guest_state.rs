@@ -87,8 +87,10 @@ impl Recorder {
             }
             let is_first = state.known.is_empty();
             if state.known.insert(address)
-                && let Some(backend) = state.memory.identify(address, guest, is_first)
+                && let Some(mut backend) = state.memory.identify(address, guest, is_first)
             {
+                // As in the stream.
+                backend.address = self.sink.shift.address(backend.address);
                 guest.backends.push(backend);
                 self.manifest_changed = true;
             }

@@ -3,6 +3,7 @@
 //! [`Recorder`] is driven from outside: the caller calls [`Recorder::tick`] some twenty times a second
 //! and [`Recorder::finish`] once. It writes facts only and never waits for a guest.
 
+pub mod address_secret;
 pub mod backends;
 pub mod bundle_dir;
 mod closing;
@@ -21,6 +22,7 @@ pub use guest_sides::AgentStatus;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
+    io,
     path::PathBuf,
     time::Duration,
 };
@@ -44,6 +46,7 @@ use crate::{
     probes::{ProbeError, globals::Globals, load::Probes},
     topology::image_file::FileIdentity,
 };
+use address_secret::new_shift;
 use bundle_dir::{BundleDir, BundleError};
 use guest_sides::GuestSides;
 use guest_state::GuestState;
@@ -70,6 +73,9 @@ pub enum RecordError {
     /// The bundle could not be made or written.
     #[error(transparent)]
     Bundle(#[from] BundleError),
+    /// The system gave no random bytes.
+    #[error("draw the secret that hides addresses")]
+    Secret(#[source] io::Error),
 }
 
 /// What to record, and where to.
@@ -208,6 +214,7 @@ impl Recorder {
         let collector = Collector::new(probes.rings_mut().len(), translation);
         let manifest = manifest(&options, &probes);
         let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
+        let shift = new_shift().map_err(RecordError::Secret)?;
         let images = ImageMaps::open(&options.topology);
         let mut recorder = Self {
             sides: GuestSides::start(
@@ -223,7 +230,7 @@ impl Recorder {
             manifest,
             probes,
             collector,
-            sink: Sink::new(stream),
+            sink: Sink::new(stream, shift),
             dir,
             dropped: BTreeMap::new(),
             correction: clock::Correction::watch(),

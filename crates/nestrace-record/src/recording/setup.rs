@@ -5,7 +5,7 @@ use nestrace_kernel::plan::Detail;
 use nestrace_trace::{
     Manifest,
     bundle::HOST_STREAM,
-    manifest::{Loss, Machine, State, Stream},
+    manifest::{Addresses, Loss, Machine, State, Stream},
 };
 
 use super::Options;
@@ -74,6 +74,7 @@ pub(super) fn manifest(options: &Options, probes: &Probes) -> Manifest {
             guest: None,
             backend: "ebpf".to_owned(),
             kernel: host.kernel.clone(),
+            addresses: Addresses::Shifted,
         }],
         host,
         topology: options.topology.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use nestrace_abi::Kind;
-use nestrace_trace::{Event, writer::WriteError};
+use nestrace_trace::{Event, address::Shift, writer::WriteError};
 
 use super::bundle_dir::HostStream;
 use super::guest_state::MAX_BACKENDS;
@@ -22,11 +22,13 @@ pub(super) struct Sink {
     /// Resets, stops and starts of guests that nobody was told of.
     pub machine_states: Vec<Event>,
     seen_backends: BTreeSet<(u32, u64)>,
+    /// What is written has no address of this machine.
+    pub shift: Shift,
 }
 
 impl Sink {
     /// An empty one.
-    pub fn new(stream: HostStream) -> Self {
+    pub fn new(stream: HostStream, shift: Shift) -> Self {
         Self {
             stream,
             events: 0,
@@ -35,6 +37,7 @@ impl Sink {
             new_backends: BTreeSet::new(),
             machine_states: Vec::new(),
             seen_backends: BTreeSet::new(),
+            shift,
         }
     }
 
@@ -54,7 +57,9 @@ impl Sink {
             _ => {}
         }
         self.events += 1;
-        if let Err(error) = self.stream.push(event) {
+        let mut written = *event;
+        self.shift.event(&mut written);
+        if let Err(error) = self.stream.push(&written) {
             self.failed.get_or_insert(error);
         }
     }

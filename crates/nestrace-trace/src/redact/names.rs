@@ -71,6 +71,7 @@ pub(super) struct Names {
     pub images: Words,
     pub sockets: Words,
     pub iothreads: Words,
+    pub models: Words,
     pub serials: Serials,
     mounts: Words,
     sources: Words,
@@ -114,6 +115,7 @@ impl Names {
             images: Words::new("image"),
             sockets: Words::new("socket"),
             iothreads: Words::new("iothread"),
+            models: Words::new("model"),
             serials: Serials {
                 heads: Words::new("serial"),
                 tails: Words::new(""),

@@ -1,6 +1,6 @@
 //! What of a bundle is exported: `--guest`, `--device`.
 
-use nestrace_trace::{Manifest, manifest::GuestSide};
+use nestrace_trace::{Manifest, manifest::GuestSide, redact};
 
 use crate::{
     bundle::{self, Bundle},
@@ -60,11 +60,15 @@ impl Chosen {
                     })?,
             );
         }
+        // Of a redacted manifest only the times of day are other ones.
+        let redacted = args.redact.then(|| redact::manifest(manifest));
+        let shown = redacted.as_ref().unwrap_or(manifest);
+        let side_shown = place.and_then(|place| shown.guest_sides.get(bundle.guests[place].side));
         Ok(Self {
             guest: place,
             devices: (!devices.is_empty()).then_some(devices),
             start_mono_ns: side.map_or(manifest.start_mono_ns, |side| side.start_mono_ns),
-            start_unix_ns: side.map_or(manifest.start_unix_ns, |side| side.start_unix_ns),
+            start_unix_ns: side_shown.map_or(shown.start_unix_ns, |side| side.start_unix_ns),
         })
     }
 

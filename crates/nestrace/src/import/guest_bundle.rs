@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, io::BufReader, path::Path};
 
+use nestrace_record::recording::address_secret::new_shift;
 use nestrace_trace::{
     Damage, Source, StreamReader,
     bundle::HOST_STREAM,
@@ -134,6 +135,8 @@ fn import_side(path: &Path, told: &GuestSide, target: &mut Target) -> Result<Dam
         Failure::caused(INPUT, &error).of(&path.display().to_string())
     })?;
     let mut writing = target.begin(&mut side)?;
+    // An older agent did not hide them, and twice does no harm.
+    writing.shift = Some(new_shift()?);
     for event in reader.events() {
         writing.push(event)?;
     }

@@ -81,6 +81,7 @@ pub fn manifest() -> Manifest {
         guest: guest.map(str::to_owned),
         backend: "ebpf".to_owned(),
         kernel: "6.18.0".to_owned(),
+        ..Stream::default()
     };
     Manifest {
         tool_version: "0.1.0".to_owned(),

@@ -10,6 +10,7 @@ use nestrace_trace::wire::{
 use super::super::account::bounds::MEASURED;
 use super::*;
 
+mod addresses;
 mod buffers;
 
 /// Streams in memory that fail after so many bytes.

@@ -15,6 +15,7 @@ mod streams;
 use std::{path::Path, rc::Rc};
 
 use nestrace_analyzer::Identified;
+use nestrace_record::recording::address_secret::new_shift;
 use nestrace_trace::{Damage, Diagnostic, Event, Kind, Manifest, manifest, redact};
 
 use crate::{
@@ -144,8 +145,10 @@ impl Export {
         let partition = Partition::new(host, row.guest.as_deref());
         let name = format!("{}-{}", row.file_stem(), self.streams.len());
         let mut table = EventTable::new(&self.set, &self.recording, partition, calendar, name);
+        let shift = self.redact.then(new_shift).transpose()?;
         for mut event in events {
-            if self.redact && event.kind == Kind::Thread as u8 {
+            if let Some(shift) = &shift {
+                shift.event(&mut event);
                 redact::event(&mut event);
             }
             table.push(event)?;
@@ -176,7 +179,10 @@ impl Export {
         if look.capture.outline().n_events == 0 {
             return Err(look.no_events());
         }
-        let manifest = capture_manifest(wall_clock, first_ns.map_or(0, |event| event.ts_ns));
+        let mut manifest = capture_manifest(wall_clock, first_ns.map_or(0, |event| event.ts_ns));
+        if self.redact {
+            manifest = redact::manifest(&manifest);
+        }
         let row = StreamRow::of_host(&self.recording, &manifest);
         let calendar = Calendar::of_host(&manifest);
         let devices = &look.capture.outline().devices;
