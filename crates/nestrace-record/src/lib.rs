@@ -4,11 +4,9 @@
 pub mod agent;
 pub mod clock;
 pub mod collect;
-pub mod confine;
 pub mod doctor;
 pub mod guest;
 pub mod probes;
 pub mod qemu_symbols;
-pub mod re_exec;
 pub mod recording;
 pub mod topology;

@@ -35,10 +35,6 @@ use cli::{Cli, Command};
 use exit::Failure;
 
 fn main() -> ExitCode {
-    // Processes of this program's own come first: they are not commands.
-    if let Some(code) = nestrace_record::re_exec::serve() {
-        return code;
-    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
