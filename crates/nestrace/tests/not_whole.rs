@@ -61,6 +61,12 @@ fn ways(folder: &Path) -> Vec<(PathBuf, &'static str)> {
     cut(&host_cut.join("host.arrows"));
     let guest_cut = copy(folder, "guest-cut");
     cut(&guest_stream(&guest_cut));
+    // It ends with a whole batch, and nothing tells how many are missing.
+    let guest_open = copy(folder, "guest-open");
+    let stream = guest_stream(&guest_open);
+    let bytes = fs::read(&stream).expect("the stream");
+    fs::write(&stream, &bytes[..bytes.len() - 8]).expect("the stream");
+    fs::remove_file(stream.with_extension("arrows.idx")).expect("the index");
     let guest_missing = copy(folder, "guest-missing");
     fs::remove_file(guest_stream(&guest_missing)).expect("the stream");
     let lost = copy(folder, "lost");
@@ -77,6 +83,7 @@ fn ways(folder: &Path) -> Vec<(PathBuf, &'static str)> {
         (killed(folder), "not closed: up to 0.5 s"),
         (host_cut, "cut: the end of a file"),
         (guest_cut, "cut inside vm1"),
+        (guest_open, "cut inside vm1"),
         (guest_missing, "1 stream MISSING"),
         (lost, "3 LOST"),
         (too_long, "3 requests not followed"),
