@@ -1,4 +1,13 @@
-//! A host where nobody is trusted: processes that want to delay, confuse or take over the recorder beside an honest guest.
+//! A host where nobody is trusted: processes that want to delay, confuse or take over the recorder beside an honest guest,
+//! and a recorder that dies.
+
+mod endings;
+mod processes;
+mod programs;
+mod sockets;
+mod strict;
+
+use nestrace_lab::guest::GuestSpec;
 
 use super::Scenario;
 use super::case::Report;
@@ -14,8 +23,30 @@ pub const SCENARIO: Scenario = Scenario {
     alone: false,
 };
 
-const CASES: &[(&str, Body)] = &[];
+/// An agent is there from `kills/with-agent` on.
+const CASES: &[(&str, Body)] = &[
+    ("looks/long-arguments", programs::long_arguments),
+    ("looks/symbol-tables", programs::symbol_tables),
+    ("looks/same-name", programs::same_name),
+    ("probes/set-uid", programs::set_uid),
+    ("probes/file-capabilities", programs::file_capabilities),
+    ("probes/symbols-of-data", programs::symbols_of_data),
+    ("sockets/link", sockets::link),
+    ("sockets/other-process", sockets::other_process),
+    ("sockets/agent-link", sockets::agent_link),
+    ("strict/killed", strict::killed),
+    ("strict/closed", strict::closed),
+    ("ending/32-guests", endings::of_32_guests),
+    ("kills/with-agent", endings::killed_again_and_again),
+];
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    run_cases(ctx, report, (SCENARIO.name, CASES), Stage::boot)
+    run_cases(ctx, report, (SCENARIO.name, CASES), |ctx| {
+        let agent = ctx.agent()?.to_owned();
+        Stage::boot_as(ctx, "hostile-host", |spec| GuestSpec {
+            agent: Some(agent),
+            memory_mib: 768,
+            ..spec
+        })
+    })
 }

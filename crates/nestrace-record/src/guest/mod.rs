@@ -128,6 +128,16 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         .into_iter()
         .filter_map(|index| candidates.get_mut(index)?.take())
         .collect();
+    let namesakes: Vec<(String, Vec<u32>)> = chosen
+        .iter()
+        .map(|c| {
+            (
+                c.identity.name.clone(),
+                select::namesakes(&c.identity, &identities),
+            )
+        })
+        .filter(|(_, others)| !others.is_empty() && *selection != Selection::All)
+        .collect();
     let names: Vec<(u32, String)> = chosen
         .iter()
         .map(|c| (c.process.pid, c.identity.name.clone()))
@@ -137,6 +147,15 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
     });
 
     let mut survey = Survey::default();
+    for (name, others) in namesakes {
+        survey.note(
+            &format!("guest {name}"),
+            format!(
+                "{} has its name or UUID too, and is not meant unless it is asked for so",
+                pids_text(&others)
+            ),
+        );
+    }
     let n_more = left_out.len().saturating_sub(MAX_LEFT_OUT_NOTES);
     for (pid, why) in left_out.into_iter().take(MAX_LEFT_OUT_NOTES) {
         survey.note(&format!("pid {pid}"), why);
@@ -266,6 +285,7 @@ fn candidates(selection: &Selection) -> Result<Candidates, DiscoverError> {
                     pid: process.pid,
                     name,
                     uuid: line.uuid.clone(),
+                    is_trusted: process::user_of(process.pid).is_some_and(select::is_trusted),
                 },
                 process,
                 line,

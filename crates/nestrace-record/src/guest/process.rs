@@ -278,6 +278,20 @@ fn arguments_of(pid: u32, budget: &Budget) -> Arguments {
     )
 }
 
+/// The user as whom a process runs (its effective id). The owner of `/proc/PID` would be root's for a process that hides
+/// from debuggers.
+#[must_use]
+pub fn user_of(pid: u32) -> Option<u32> {
+    let status = proc_file::read(format!("/proc/{pid}/status"), proc_file::MAX_STAT).ok()?;
+    parse_user(&status.text())
+}
+
+/// The second number of `Uid:`. The name above it, which the process chose, has no line of its own in it.
+fn parse_user(status: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    numbers.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// When a process started, in clock ticks since boot; `None` where it is gone, or has ended.
 #[must_use]
 pub fn start_of(pid: u32) -> Option<u64> {
@@ -445,6 +459,17 @@ mod tests {
         assert_eq!(parse_stat(&format!("12 (a) b) {tail}")), Some(('S', 4711)));
         assert_eq!(parse_stat("12 (qemu"), None);
         assert_eq!(parse_stat("12 (qemu) Z 1"), None);
+    }
+
+    #[test]
+    fn users() {
+        let status = "Name:\tUid:\\n0\nUmask:\t0022\nUid:\t1000\t65534\t0\t0\nGid:\t1\t2\t3\t4\n";
+        assert_eq!(parse_user(status), Some(65534));
+        assert_eq!(parse_user("Uid:\t1000\n"), None);
+        assert_eq!(
+            user_of(std::process::id()),
+            Some(nix::unistd::geteuid().as_raw())
+        );
     }
 
     #[test]

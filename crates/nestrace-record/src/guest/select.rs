@@ -21,6 +21,35 @@ pub struct Identity {
     pub name: String,
     /// `-uuid`.
     pub uuid: Option<String>,
+    /// Root's or libvirt's user runs it: where several have one name, it is the one that is meant.
+    pub is_trusted: bool,
+}
+
+/// Users as whom libvirt runs QEMU: Debian's, Fedora's.
+const LIBVIRT_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
+
+/// Whether a process of this user is taken for a guest before those of other users.
+#[must_use]
+pub fn is_trusted(user: u32) -> bool {
+    user == 0
+        || LIBVIRT_USERS.iter().any(|name| {
+            let found = nix::unistd::User::from_name(name).ok().flatten();
+            found.is_some_and(|found| found.uid.as_raw() == user)
+        })
+}
+
+/// Others that are called as a chosen one is, by their process ids.
+#[must_use]
+pub fn namesakes(chosen: &Identity, running: &[Identity]) -> Vec<u32> {
+    let is_same = |other: &&Identity| {
+        other.pid != chosen.pid
+            && (other.name == chosen.name || (chosen.uuid.is_some() && other.uuid == chosen.uuid))
+    };
+    running
+        .iter()
+        .filter(is_same)
+        .map(|other| other.pid)
+        .collect()
 }
 
 /// The process id that `pid:N` names.
@@ -69,6 +98,14 @@ fn one(wanted: &str, running: &[Identity]) -> Result<usize, DiscoverError> {
                 .is_some_and(|uuid| uuid.eq_ignore_ascii_case(wanted))
         });
     }
+    let trusted: Vec<usize> = found
+        .iter()
+        .copied()
+        .filter(|index| running.get(*index).is_some_and(|guest| guest.is_trusted))
+        .collect();
+    if let [one] = trusted.as_slice() {
+        return Ok(*one);
+    }
     match found.as_slice() {
         [index] => Ok(*index),
         [] => Err(DiscoverError::UnknownGuest {
@@ -95,12 +132,18 @@ mod tests {
             pid,
             name: name.to_owned(),
             uuid: uuid.map(str::to_owned),
+            is_trusted: pid >= 20,
         };
         let running = [
             guest(10, "vm1", Some("c7a5fdbd-edaf-9455-926a-d65c16db1809")),
             guest(11, "twin", None),
             guest(12, "twin", None),
             guest(13, "pid:13", None),
+            guest(14, "claimed", Some("11111111-edaf-9455-926a-d65c16db1809")),
+            guest(20, "claimed", Some("11111111-edaf-9455-926a-d65c16db1809")),
+            guest(15, "twice", None),
+            guest(21, "twice", None),
+            guest(22, "twice", None),
         ];
         let selection = Selection::Named(names.iter().map(|n| (*n).to_owned()).collect());
         let got = match select(&selection, &running) {
@@ -119,17 +162,25 @@ mod tests {
             &["twin"],
             "find one guest \"twin\": several have that name; use pid:11 or pid:12",
         );
+        // Root's is meant, whoever else has its name or number.
+        check(&["claimed"], "[5]");
+        check(&["11111111-edaf-9455-926a-d65c16db1809"], "[5]");
+        check(&["pid:14"], "[4]");
+        check(
+            &["twice"],
+            "find one guest \"twice\": several have that name; use pid:15 or pid:21 or pid:22",
+        );
         check(
             &["vm2"],
-            "find guest \"vm2\": running are vm1, twin, twin, pid:13",
+            "find guest \"vm2\": running are vm1, twin, twin, pid:13, claimed, claimed, twice, twice, twice",
         );
         check(
             &["pid:99"],
-            "find guest \"pid:99\": running are vm1, twin, twin, pid:13",
+            "find guest \"pid:99\": running are vm1, twin, twin, pid:13, claimed, claimed, twice, twice, twice",
         );
         check(
             &["pid:x"],
-            "find guest \"pid:x\": running are vm1, twin, twin, pid:13",
+            "find guest \"pid:x\": running are vm1, twin, twin, pid:13, claimed, claimed, twice, twice, twice",
         );
         check(&[], "[]");
     }

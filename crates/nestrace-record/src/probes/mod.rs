@@ -10,6 +10,7 @@ pub mod globals;
 pub mod load;
 pub mod object;
 pub mod qemu;
+mod refusal;
 mod standby;
 mod uprobe_multi;
 

@@ -13,7 +13,7 @@ use nestrace_kernel::{
 };
 
 use super::counted;
-use super::load::{Probes, describe};
+use super::{load::Probes, refusal::describe};
 use crate::guest::program::Program;
 use crate::qemu_symbols::{self, Located};
 

@@ -19,7 +19,8 @@ use nestrace_kernel::{
 
 use super::{
     ProbeError,
-    load::{Probes, describe, map_error},
+    load::{Probes, map_error},
+    refusal::describe,
 };
 
 /// One attachment.

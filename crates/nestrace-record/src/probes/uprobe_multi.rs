@@ -13,7 +13,7 @@ use std::path::Path;
 use std::thread;
 
 use aya::Ebpf;
-use aya::maps::{MapFd, MapInfo};
+use aya::maps::{Map, MapFd, MapInfo};
 use aya_obj::Object;
 
 use super::bpf_call::{LINK_CREATE, PROG_LOAD, ProgramAttr, UprobeMultiAttr, bpf};
@@ -24,6 +24,9 @@ const UPROBE_MULTI: u32 = 48;
 const KPROBE: u32 = 2;
 /// Bytes of a map's name that the kernel keeps.
 const MAP_NAME: usize = 15;
+/// Stands for a map that no loaded program uses: a program that does is refused by the kernel, and loaded as it would be
+/// without this.
+const NO_MAP: RawFd = RawFd::MAX;
 /// Threads that take links away: each waits for a grace period, which they share.
 const CLOSING: usize = 64;
 
@@ -53,12 +56,18 @@ impl UprobeMulti {
         let mut maps = Vec::new();
         for (name, map) in std::mem::take(&mut object.maps) {
             let kept = name.as_bytes().get(..MAP_NAME).unwrap_or(name.as_bytes());
-            // A map that no loaded program uses is not used by these either: where it is, the kernel refuses them.
-            if let Some(id) = by_name.get(kept) {
-                let fd = MapInfo::from_id(*id).ok()?.fd().ok()?;
-                maps.push((name, fd.as_fd().as_raw_fd(), map));
-                fds.push(fd);
-            }
+            let own = loaded.map(&name).and_then(descriptor);
+            let fd = match (own, by_name.get(kept)) {
+                (Some(fd), _) => fd,
+                (None, Some(id)) => {
+                    let fd = MapInfo::from_id(*id).ok()?.fd().ok()?;
+                    let raw = fd.as_fd().as_raw_fd();
+                    fds.push(fd);
+                    raw
+                }
+                (None, None) => NO_MAP,
+            };
+            maps.push((name, fd, map));
         }
         let sections = object
             .functions
@@ -150,6 +159,16 @@ impl Drop for UprobeMulti {
                 let _ = thread::Builder::new().spawn_scoped(scope, move || drop(part));
             }
         });
+    }
+}
+
+/// The descriptor of a map that only probes of QEMU use; it is open as long as what was loaded.
+fn descriptor(map: &Map) -> Option<RawFd> {
+    match map {
+        Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => {
+            Some(data.fd().as_fd().as_raw_fd())
+        }
+        _ => None,
     }
 }
 

@@ -217,7 +217,7 @@ impl<'data, B: Bytes + ?Sized> Elf<'data, B> {
                 MAX_NAMES,
             ));
         }
-        let n_symbols = symbols.bytes / SYMBOL_BYTES as u64;
+        let n_symbols = symbols.bytes.checked_div(SYMBOL_BYTES as u64).unwrap_or(0);
         if n_symbols > MAX_SYMBOLS {
             return Err(too_many("symbols", n_symbols, MAX_SYMBOLS));
         }
