@@ -92,6 +92,6 @@ pub use block_stats::{BlockAnalyzer, BlockOptions};
 pub use chains::{SEGMENT_NAMES, StoryChoice};
 pub use histogram::{Cdf, Dist, Histogram};
 pub use loss_counts::LossCounts;
-pub use recording::{LEFT_OUT, losses};
+pub use recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
 pub use sector_identity::{Identified, Identities};
 pub use streams::GuestEvents;

@@ -59,6 +59,7 @@ pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
         detail: known(&manifest.detail),
         end_reason: known(&manifest.end_reason),
         refused: of_host.collect(),
+        cut_guests: cut_guests(manifest),
         notices: notices(manifest, streams),
         unknown_events: streams.iter().map(|stream| stream.unknown_events).sum(),
         losses,
@@ -78,6 +79,25 @@ fn closed(manifest: &Manifest) -> Option<bool> {
     let closed = manifest.state == State::Complete || !manifest.end_reason.is_empty();
     (closed || manifest.start_unix_ns > 0).then_some(closed)
 }
+
+/// Guests inside of which a stream was cut before it was repaired or imported: the new one is whole, and lacks what it
+/// lacked. Without names it may be any guest's.
+fn cut_guests(manifest: &Manifest) -> Vec<String> {
+    let notices = manifest.notices.iter();
+    let of_damage = notices.filter(|notice| notice.what == GUEST_STREAM_DAMAGED);
+    let guests = of_damage.map(|notice| {
+        let mut sides = manifest.guest_sides.iter();
+        let named = sides.find(|side| notice.message.contains(&format!(" inside {} ", side.guest)));
+        named.map_or_else(|| String::from("a guest"), |side| side.guest.clone())
+    });
+    let mut guests: Vec<String> = guests.collect();
+    guests.sort();
+    guests.dedup();
+    guests
+}
+
+/// The word of a notice that a guest's stream was cut, which `nestrace repair` and `nestrace import` write.
+pub const GUEST_STREAM_DAMAGED: &str = "guest_stream_damaged";
 
 impl Analyzer {
     /// What could not be read of the host's stream, or of what was recorded inside `guest`: told before
@@ -113,7 +133,9 @@ pub(crate) fn add_damage(
         match guest {
             None => trace.truncated |= is_cut,
             Some(guest) if is_cut => {
-                trace.cut_guests.push(guest.clone());
+                if !trace.cut_guests.contains(guest) {
+                    trace.cut_guests.push(guest.clone());
+                }
                 trace.notices.push(format!(
                     "what was recorded inside {guest} is damaged or was not closed"
                 ));

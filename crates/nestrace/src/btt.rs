@@ -303,6 +303,8 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let told = machines.iter().zip(&reports);
     let told = told.map(|(machine, (_, blocks))| (machine.guest_name(), blocks.losses));
     let losses = losses(&bundle.manifest, told);
+    // Machines that were not asked for are not shown, and belong to the recording.
+    bundle.read_to_the_end();
     bundle.say_damage();
     reports.retain(|(_, blocks)| !blocks.devices.is_empty());
     if reports.is_empty() {

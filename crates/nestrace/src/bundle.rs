@@ -7,9 +7,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use nestrace_analyzer::analysis::UnreadStream;
+use nestrace_analyzer::{GUEST_STREAM_DAMAGED, analysis::UnreadStream};
 use nestrace_trace::{
-    Damage, Diagnostic, ImageMap, Manifest,
+    Batch, Damage, Diagnostic, ImageMap, Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
     image_map::MAX_IMAGE_MAPS_BYTES,
     index,
@@ -77,7 +77,9 @@ impl Bundle {
         let is_cut = |guest: Option<&str>, diagnostics: &[Diagnostic]| {
             Damage::of(diagnostics).cut && !self.manifest.disk_was_full(guest)
         };
+        let mut notices = self.manifest.notices.iter();
         self.manifest.state != State::Complete
+            || notices.any(|notice| notice.what == GUEST_STREAM_DAMAGED)
             || is_cut(None, self.host.diagnostics())
             || self.guests.iter().any(|guest| {
                 let side = self.manifest.guest_sides.get(guest.side);
@@ -86,6 +88,15 @@ impl Bundle {
                     guest.stream.diagnostics(),
                 )
             })
+    }
+
+    /// Reads all streams to their ends: what is damaged in them is known then.
+    pub fn read_to_the_end(&mut self) {
+        let guests = self.guests.iter_mut().map(|guest| &mut guest.stream);
+        let mut batch = Batch::default();
+        for stream in guests.chain([&mut self.host]) {
+            while stream.read_into(&mut batch) {}
+        }
     }
 
     /// Events that are known to lie in what is damaged, or left out because of it.

@@ -17,7 +17,7 @@ pub fn say_stream(guest: Option<&str>, diagnostics: &[Diagnostic]) {
 }
 
 /// The word of [`guest_stream_damaged`].
-pub const GUEST_STREAM_DAMAGED: &str = "guest_stream_damaged";
+pub use nestrace_analyzer::GUEST_STREAM_DAMAGED;
 
 /// What a new bundle says of a guest's stream that was cut in the old one.
 pub fn guest_stream_damaged(guest: &str) -> Notice {

@@ -304,7 +304,9 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
     stop_command(child).await;
     let summary = finished.map_err(failure)?;
     report(&summary);
-    Ok(if args.strict && summary.counters.lost > 0 {
+    // What an analysis of this recording would exit with.
+    let lost_some = summary.losses.iter().any(|loss| loss.events > 0);
+    Ok(if args.strict && (lost_some || summary.counters.lost > 0) {
         LOST
     } else {
         DONE

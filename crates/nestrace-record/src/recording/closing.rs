@@ -71,6 +71,7 @@ impl Recorder {
             duration: Duration::from_nanos(live_ns),
             end_reason: self.manifest.end_reason,
             notices: self.manifest.notices,
+            losses: self.manifest.losses,
         })
     }
 

@@ -36,7 +36,7 @@ use nestrace_kernel::{
 use nestrace_trace::{
     Event, Manifest,
     bundle::IMAGE_MAPS,
-    manifest::{Notice, Topology},
+    manifest::{Loss, Notice, Topology},
 };
 
 use crate::{
@@ -144,6 +144,8 @@ pub struct Summary {
     pub end_reason: String,
     /// As in the manifest.
     pub notices: Vec<Notice>,
+    /// As in the manifest: what was lost, requests too long to follow too.
+    pub losses: Vec<Loss>,
 }
 
 /// A running recording.

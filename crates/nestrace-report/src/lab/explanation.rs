@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{ChainLatency, Severity};
 use nestrace_analyzer::histogram::Dist;
+use nestrace_analyzer::{Analysis, incomplete, units::of};
 use serde::{Deserialize, Serialize};
 
 use super::results::Latency;
@@ -32,6 +32,9 @@ pub struct Explanation {
     pub findings: Vec<CellFinding>,
     /// Events that were lost.
     pub lost: u64,
+    /// What else is missing of the recording, in words; empty where nothing is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// Why the recording ended before its run did (`max_size`, `disk_full`, `guest_exited`); empty where it did not.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ended_early: String,
@@ -65,6 +68,24 @@ pub struct CellFinding {
     pub share: f64,
 }
 
+/// What is missing beside the events that were lost, which are counted.
+fn missing(analysis: &Analysis) -> Vec<String> {
+    let counted = usize::from(analysis.trace.lost > 0);
+    let mut missing: Vec<String> = incomplete::missing(&analysis.trace)
+        .into_iter()
+        .skip(counted)
+        .collect();
+    let ends = incomplete::ends_missed(&analysis.devices);
+    if ends > 0 {
+        missing.push(of(
+            ends,
+            "request without an end",
+            "requests without an end",
+        ));
+    }
+    missing
+}
+
 impl Explanation {
     /// Of the disk with this name.
     #[must_use]
@@ -76,6 +97,7 @@ impl Explanation {
         let amplification = analysis.amplification.iter().find(|one| one.disk == disk);
         let mut explanation = Self {
             lost: analysis.trace.lost,
+            missing: missing(analysis),
             findings: findings(analysis, disk),
             ended_early: ended_early(analysis.trace.end_reason.as_deref().unwrap_or_default()),
             ..Self::default()

@@ -235,6 +235,10 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
             let lost = units::of(explanation.lost, "event", "events");
             missing.push(format!("{}: its recording lost {lost}", row.id));
         }
+        if !explanation.missing.is_empty() {
+            let what = explanation.missing.join(", ");
+            missing.push(format!("{}: its recording is not whole ({what})", row.id));
+        }
         if !explanation.ended_early.is_empty() {
             let why = &explanation.ended_early;
             missing.push(format!(

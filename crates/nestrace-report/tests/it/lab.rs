@@ -272,6 +272,17 @@ fn recordings_are_told_of_where_there_are_any() {
     assert!(page(&results).contains(
         "Nothing: every cell has its repetitions and its recording, and no recording lost an event."
     ));
+    // Nothing is known to be lost of one that was killed, and yet it is not whole.
+    let id = results.cells[1].id.clone();
+    let explanation = results.explanations.get_mut(&id).unwrap();
+    explanation.missing = vec![String::from(
+        "not closed: up to 0.5 s at the end are missing",
+    )];
+    let page = page(&results);
+    assert!(!page.contains("no recording lost an event"));
+    assert!(page.contains(&format!(
+        "{id}: its recording is not whole (not closed: up to 0.5 s"
+    )));
 }
 
 #[test]
