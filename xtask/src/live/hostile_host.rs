@@ -2,6 +2,7 @@
 //! and a recorder that dies.
 
 mod endings;
+mod looks;
 mod processes;
 mod programs;
 mod sockets;
@@ -27,6 +28,10 @@ pub const SCENARIO: Scenario = Scenario {
 const CASES: &[(&str, Body)] = &[
     ("looks/long-arguments", programs::long_arguments),
     ("looks/symbol-tables", programs::symbol_tables),
+    ("looks/costly-arguments", looks::costly_arguments),
+    ("looks/many-descriptors", looks::many_descriptors),
+    ("looks/many-mounts", looks::many_mounts),
+    ("looks/namesake", looks::namesake),
     ("probes/set-uid", programs::set_uid),
     ("probes/file-capabilities", programs::file_capabilities),
     ("probes/symbols-of-data", programs::symbols_of_data),
