@@ -10,8 +10,12 @@ mod mutate;
 mod blktrace;
 #[path = "../../fuzz/targets/bundle_stream.rs"]
 mod bundle_stream;
+#[path = "../../fuzz/targets/guest_words.rs"]
+mod guest_words;
 #[path = "../../fuzz/targets/manifest.rs"]
 mod manifest;
+#[path = "../../fuzz/targets/process_files.rs"]
+mod process_files;
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -29,7 +33,8 @@ use mutate::Mutator;
 /// Name of the stage.
 pub const STAGE: &str = "fuzz";
 /// What it does.
-pub const ABOUT: &str = "damaged inputs for the readers of captures, bundles and manifests";
+pub const ABOUT: &str =
+    "damaged inputs for the readers of captures, bundles, manifests, /proc and what QEMUs say";
 
 /// Time for a target.
 const SECONDS: u64 = 15;
@@ -45,7 +50,7 @@ struct Target {
     check: fn(&[u8]),
 }
 
-const TARGETS: [Target; 3] = [
+const TARGETS: [Target; 5] = [
     Target {
         name: "blktrace",
         check: blktrace::check,
@@ -57,6 +62,14 @@ const TARGETS: [Target; 3] = [
     Target {
         name: "manifest",
         check: manifest::check,
+    },
+    Target {
+        name: "process_files",
+        check: process_files::check,
+    },
+    Target {
+        name: "guest_words",
+        check: guest_words::check,
     },
 ];
 

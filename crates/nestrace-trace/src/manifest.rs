@@ -5,8 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod addresses;
 mod read;
 
+pub use addresses::Addresses;
 pub use read::{MAX_MANIFEST_BYTES, ManifestError};
 
 /// Major version of the format. A newer one is refused.
@@ -293,19 +295,6 @@ pub struct Stream {
     pub kernel: String,
     /// Whether its addresses are those of the machine.
     pub addresses: Addresses,
-}
-
-/// What the addresses of a stream are, and those of [`Guest::backends`] in the host's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Addresses {
-    /// Those of the machine, as releases before 0.2 wrote them.
-    #[default]
-    Recorded,
-    /// Shifted by a secret of the recording ([`crate::address`]).
-    Shifted,
-    /// There are none: a capture of blktrace.
-    Absent,
 }
 
 /// What stands in place of an agent's version at a capture that `nestrace import` took in.

@@ -123,8 +123,8 @@ fn bus(sysfs_path: &str) -> String {
     let bus = buses.into_iter().find(|bus| sysfs_path.contains(bus));
     match bus {
         _ if sysfs_path.is_empty() => String::new(),
-        Some(bus) => format!("/sys/removed{bus}"),
-        None => String::from("/sys/removed"),
+        Some(bus) => format!("removed{bus}"),
+        None => String::from("removed"),
     }
 }
 

@@ -1,7 +1,9 @@
 //! A host where nobody is trusted: processes that want to delay, confuse or take over the recorder beside an honest guest,
 //! and a recorder that dies.
 
+mod addresses;
 mod endings;
+mod looks;
 mod processes;
 mod programs;
 mod sockets;
@@ -28,6 +30,9 @@ const CASES: &[(&str, Body)] = &[
     ("looks/long-arguments", programs::long_arguments),
     ("looks/symbol-tables", programs::symbol_tables),
     ("looks/same-name", programs::same_name),
+    ("looks/costly-arguments", looks::costly_arguments),
+    ("looks/many-descriptors", looks::many_descriptors),
+    ("looks/many-mounts", looks::many_mounts),
     ("probes/set-uid", programs::set_uid),
     ("probes/file-capabilities", programs::file_capabilities),
     ("probes/symbols-of-data", programs::symbols_of_data),
@@ -36,6 +41,7 @@ const CASES: &[(&str, Body)] = &[
     ("sockets/agent-link", sockets::agent_link),
     ("strict/killed", strict::killed),
     ("strict/closed", strict::closed),
+    ("addresses/hidden", addresses::hidden),
     ("ending/32-guests", endings::of_32_guests),
     ("kills/with-agent", endings::killed_again_and_again),
 ];

@@ -9,6 +9,7 @@
 mod buffers;
 mod recorded;
 mod sides;
+mod writing;
 
 use std::io::Write;
 
@@ -19,7 +20,7 @@ use nestrace_trace::wire::{
     AgentMessage, BatchDecoder, Frame, FrameError, FrameKind, FrameReader, HostMessage, MAX_JSON,
     Start, VERSION,
 };
-use nestrace_trace::{Batch, Event, StreamWriter, WriteError};
+use nestrace_trace::{Batch, Event, StreamWriter};
 
 use super::account::{Account, State};
 use super::event_check::{EventCheck, EventRefusal};
@@ -418,86 +419,6 @@ impl<S: Streams> Ingest<S> {
 
     fn refuse_event(&mut self, refusal: EventRefusal) {
         self.account.refuse(refusal.reason(), 1);
-    }
-
-    fn write(&mut self, event: &Event, now_ns: u64) {
-        let Some(writer) = &mut self.writer else {
-            self.account.not_written(1);
-            return;
-        };
-        self.account.events += 1;
-        self.wrote = true;
-        let mut written = *event;
-        if let Some(shift) = &self.shift {
-            shift.event(&mut written);
-        }
-        if let Err(error) = writer.push(&written) {
-            self.give_up_writing(&error, now_ns);
-        }
-    }
-
-    fn give_up_writing(&mut self, error: &WriteError, now_ns: u64) {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
-        let message = format!(
-            "its stream cannot be written: {error}{}",
-            cause.map(|cause| format!(": {cause}")).unwrap_or_default()
-        );
-        self.account.note(now_ns, "guest_stream_failed", &message);
-        if let Some(writer) = self.writer.take() {
-            self.settle(&writer);
-        }
-        self.account.bytes = self.bytes();
-    }
-
-    /// Takes into the account what a stream holds, and what it could not write.
-    fn settle(&mut self, writer: &WriterOf<S>) {
-        let lost = writer.rows_lost();
-        self.account.not_written(lost);
-        self.account.events = self.account.events.saturating_sub(lost);
-        self.bytes_before = self
-            .bytes_before
-            .saturating_add(writer.written().stream_bytes);
-    }
-
-    /// Bytes of all streams of this guest.
-    fn bytes(&self) -> u64 {
-        let now = self.writer.as_ref().map_or(0, |w| w.written().stream_bytes);
-        self.bytes_before.saturating_add(now)
-    }
-
-    fn is_full(&mut self) -> bool {
-        self.bytes() > self.streams.limit_bytes()
-    }
-
-    /// Writes what waits, so that a crash costs no more. Every 250 ms.
-    pub fn flush(&mut self, now_ns: u64) {
-        if let Some(writer) = &mut self.writer
-            && let Err(error) = writer.flush_batch()
-        {
-            self.give_up_writing(&error, now_ns);
-        }
-        self.account.bytes = self.bytes();
-        self.account.fit();
-        let samples = self.trips.samples().to_vec();
-        if let Some(side) = self.account.side() {
-            side.clock_samples = samples;
-        }
-    }
-
-    fn close_writer(&mut self) {
-        if let Some(mut writer) = self.writer.take() {
-            // What could not be written is in `rows_lost`.
-            let _ = writer.finish();
-            self.settle(&writer);
-        }
-        self.account.bytes = self.bytes();
-    }
-
-    /// The session is over; closes the stream.
-    pub fn close(&mut self, now_ns: u64) {
-        self.end_buffers(now_ns);
-        self.flush(now_ns);
-        self.close_writer();
     }
 }
 

@@ -78,8 +78,14 @@ const FILTERS: &[&str] = &[
 
 /// How deep a graph may nest before the walk gives up (hostile or cyclic references).
 const MAX_DEPTH: usize = 64;
-/// How many nodes one walk may visit: references may fan out (a quorum of quorums of …).
-const MAX_VISITS: u32 = 4096;
+/// How many nodes one walk may visit: references may fan out (a quorum of quorums of …). Long texts count for more.
+const MAX_VISITS: usize = 4096;
+/// And all walks of a graph together: many disks may refer to one node.
+const MAX_ALL_VISITS: usize = 1 << 16;
+/// Bytes of text that count as a visit.
+const TEXT_OF_A_VISIT: usize = 64;
+/// Nodes within nodes whose names can be referred to: each is kept with all that is in it.
+const MAX_NAMED_DEPTH: usize = 8;
 
 /// Whether a driver is a filter: it has no bytes of its own.
 #[must_use]
@@ -100,7 +106,8 @@ struct Inherited {
 #[derive(Clone, Debug, Default)]
 pub struct BlockGraph {
     nodes: BTreeMap<String, Map<String, Value>>,
-    visits: Cell<u32>,
+    visits: Cell<usize>,
+    all_visits: Cell<usize>,
 }
 
 impl BlockGraph {
@@ -110,7 +117,7 @@ impl BlockGraph {
     }
 
     fn add_nested(&mut self, node: &Map<String, Value>, depth: usize) {
-        if depth > MAX_DEPTH {
+        if depth > MAX_NAMED_DEPTH {
             return;
         }
         if let Some(name) = options::text_at(node, &["node-name"]) {
@@ -166,8 +173,10 @@ impl BlockGraph {
         };
         let node_name = options::text_at(node, &["node-name"]);
         let driver = options::text_at(node, &["driver"]);
-        self.visits.set(self.visits.get().saturating_add(1));
-        let mut walked = if depth > MAX_DEPTH || self.visits.get() > MAX_VISITS {
+        let texts = [&node_name, &driver, &settings.aio].into_iter().flatten();
+        self.count(texts.map(String::len).sum());
+        let is_too_much = self.visits.get() > MAX_VISITS || self.all_visits.get() > MAX_ALL_VISITS;
+        let mut walked = if depth > MAX_DEPTH || is_too_much {
             BlockNode::default()
         } else {
             match driver.as_deref() {
@@ -176,9 +185,19 @@ impl BlockGraph {
                 Some(driver) => self.driver(driver, node, &settings, depth),
             }
         };
+        if let Storage::Path(text) | Storage::Elsewhere(text) = &walked.storage {
+            self.count(text.len());
+        }
         walked.node_name = node_name;
         walked.read_only |= settings.read_only;
         walked
+    }
+
+    /// Counts a visit that copies so many bytes of text.
+    fn count(&self, bytes: usize) {
+        for visits in [&self.visits, &self.all_visits] {
+            visits.set(visits.get().saturating_add(1 + bytes / TEXT_OF_A_VISIT));
+        }
     }
 
     fn filter(&self, node: &Map<String, Value>, settings: &Inherited, depth: usize) -> BlockNode {

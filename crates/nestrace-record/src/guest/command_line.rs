@@ -4,9 +4,13 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod arguments;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
+
+use arguments::{WITH_ANY_ARGUMENT, WITHOUT_ARGUMENT};
 
 use super::block_node::{BlockGraph, BlockNode};
 use super::channel::Channel;
@@ -80,6 +84,20 @@ pub struct DiskOption {
     pub serial: Option<String>,
 }
 
+impl DiskOption {
+    /// Bytes of its texts, those of its block nodes excepted, which have a bound of their own.
+    fn text_len(&self) -> usize {
+        let source = match &self.source {
+            DiskSource::Outside(text) | DiskSource::HostPci(text) => text.len(),
+            DiskSource::Missing | DiskSource::Node(_) => 0,
+        };
+        let texts = [&self.drive, &self.qdev, &self.node_name, &self.aio];
+        let more = [&self.iothread, &self.serial];
+        let texts = texts.into_iter().chain(more).flatten();
+        texts.map(String::len).sum::<usize>() + source
+    }
+}
+
 /// Where a disk's data is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DiskSource {
@@ -93,61 +111,6 @@ pub enum DiskSource {
     /// A PCI device of the host, by address (`0000:01:00.0`) or sysfs path: a disk if its class says so.
     HostPci(String),
 }
-
-/// Options that take no argument; a word after one of these is a disk image.
-const WITHOUT_ARGUMENT: &[&str] = &[
-    "S",
-    "s",
-    "h",
-    "help",
-    "version",
-    "snapshot",
-    "nographic",
-    "enable-kvm",
-    "no-reboot",
-    "no-shutdown",
-    "no-acpi",
-    "no-hpet",
-    "no-fd-bootchk",
-    "no-user-config",
-    "nodefaults",
-    "nodefconfig",
-    "daemonize",
-    "usb",
-    "full-screen",
-    "portrait",
-    "no-quit",
-    "singlestep",
-    "mem-prealloc",
-    "win2k-hack",
-    "curses",
-    "sdl",
-    "only-migratable",
-    "preconfig",
-    "semihosting",
-    "old-param",
-    "enable-fips",
-    "no-kvm",
-    "no-kvm-irqchip",
-    "enable-sync-profile",
-    "xen-attach",
-    "xen-domid-restrict",
-    "alt-grab",
-    "ctrl-grab",
-    "no-frame",
-    "nouserconfig",
-    "no-kvm-pit",
-    "no-kvm-pit-reinjection",
-    "tdf",
-    "rtc-td-hack",
-];
-
-/// Options whose argument may itself begin with a dash.
-const WITH_ANY_ARGUMENT: &[&str] = &[
-    "append", "kernel", "initrd", "serial", "parallel", "monitor", "fw_cfg", "smbios", "D", "k",
-    "g", "m", "smp", "cpu", "rtc", "boot", "bios", "L", "pidfile", "sandbox", "msg", "trace", "d",
-    "vga", "display",
-];
 
 /// Reads the arguments of a QEMU process, its own name first.
 ///
@@ -186,9 +149,18 @@ pub fn parse(argv: &[String]) -> CommandLine {
     reader.finish()
 }
 
+/// Drives, devices and disks, of each: QEMU with a thousand disks has little more than a thousand.
+const MAX_DISKS: usize = 4096;
+/// Values in all options together: each takes some hundred times as many bytes as it has here. A thousand disks have half.
+const MAX_VALUES: usize = 1 << 16;
+/// Bytes of text in all disks together: options of many disks may refer to one long text.
+const MAX_DISK_TEXT: usize = 4 << 20;
+
 /// What is collected on the way through the arguments.
 #[derive(Default)]
 struct Reader {
+    n_values: usize,
+    is_too_much: bool,
     program: String,
     read: CommandLine,
     graph: BlockGraph,
@@ -254,6 +226,12 @@ impl Reader {
 
     fn option(&mut self, option: &str, argument: &str) {
         let before = self.drives.len();
+        self.n_values += 1 + argument.matches([',', '{', '[', '.']).count();
+        let n_most = before.max(self.devices.len()).max(self.chardevs.len());
+        if self.n_values > MAX_VALUES || n_most >= MAX_DISKS {
+            self.is_too_much = true;
+            return;
+        }
         match option {
             "name" => {
                 let pairs = options::split(argument, Some("guest"));
@@ -397,14 +375,26 @@ impl Reader {
             self.program_and_machine(),
         );
         let attached = std::mem::take(&mut self.attached);
+        let mut text = 0;
         for attach in attached {
+            if text > MAX_DISK_TEXT {
+                self.is_too_much = true;
+                break;
+            }
             let disk = match attach {
                 Attach::Drives(index) => self.drives.own_disk(index, &self.graph),
                 Attach::Device(index) => self.device_disk(index),
             };
             if let Some(disk) = disk {
+                text += disk.text_len();
                 self.read.disks.push(disk);
             }
+        }
+        if self.is_too_much {
+            self.read.notes.push(format!(
+                "it has more than {MAX_DISKS} drives or devices, {MAX_VALUES} values, or {} MiB of text for its disks: the rest is not read",
+                MAX_DISK_TEXT >> 20
+            ));
         }
         self.read.files = self.graph.files().chain(self.drives.files()).collect();
         for disk in &mut self.read.disks {

@@ -3,7 +3,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -118,7 +118,9 @@ struct Drive {
 #[derive(Clone, Debug, Default)]
 pub struct Drives {
     drives: Vec<Drive>,
-    used: Vec<(Interface, u32)>,
+    used: BTreeSet<(Interface, u32)>,
+    /// By interface and first unit that was looked at: all units before this one are used.
+    used_up_to: BTreeMap<(Interface, u32), u32>,
     one_ide_unit: bool,
 }
 
@@ -247,12 +249,14 @@ impl Drives {
             (None, bus, Some(unit)) => bus.unwrap_or(0).saturating_mul(units).saturating_add(unit),
             (None, bus, None) => {
                 let from = bus.unwrap_or(0).saturating_mul(units);
-                (from..=u32::MAX)
-                    .find(|u| !self.used.contains(&(interface, *u)))
-                    .unwrap_or(from)
+                let next = self.used_up_to.entry((interface, from)).or_insert(from);
+                let mut units = *next..=u32::MAX;
+                let free = units.find(|unit| !self.used.contains(&(interface, *unit)));
+                *next = free.unwrap_or(from);
+                *next
             }
         };
-        self.used.push((interface, unit));
+        self.used.insert((interface, unit));
         unit
     }
 

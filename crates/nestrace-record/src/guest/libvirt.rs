@@ -99,7 +99,10 @@ fn read_file(process: &Process, name: &str) -> Result<(String, String), LibvirtE
 }
 
 /// Reads the disks in the state of a domain.
-fn parse(text: &str, uuid: Option<&str>) -> Result<Vec<DomainDisk>, String> {
+///
+/// # Errors
+/// What is wrong with the text, or that it is of another domain than the one with this UUID.
+pub fn parse(text: &str, uuid: Option<&str>) -> Result<Vec<DomainDisk>, String> {
     let options = ParsingOptions {
         nodes_limit: MAX_NODES,
         ..ParsingOptions::default()

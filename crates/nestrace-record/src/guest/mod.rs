@@ -200,6 +200,10 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
 const MAX_LEFT_OUT_NOTES: usize = 8;
 /// Threads that look at guests: nearly all of the time they wait for a monitor's answer.
 const LOOKING: usize = 32;
+/// Threads that read command lines, which is a matter of computing.
+const PARSING: usize = 2;
+/// How long reading one command line may take: that of a guest with a thousand disks takes a tenth.
+const MAX_PARSE: Duration = Duration::from_millis(500);
 /// How long a look at one guest may take: a monitor has 0.9 s.
 const MAX_LOOK: Duration = Duration::from_secs(3);
 
@@ -271,11 +275,25 @@ fn candidates(selection: &Selection) -> Result<Candidates, DiscoverError> {
             }
         }
     }
-    let candidates = census
-        .processes
+    let looks = side_by_side(census.processes.clone(), PARSING, MAX_PARSE, |process| {
+        command_line::parse(&process.argv)
+    });
+    let mut parsed = Vec::new();
+    for (process, line) in census.processes.into_iter().zip(looks) {
+        match line {
+            Some(line) => parsed.push((process, line)),
+            None => census.left_out.push((
+                process.pid,
+                format!(
+                    "has arguments that take more than {} ms to understand; left out",
+                    MAX_PARSE.as_millis()
+                ),
+            )),
+        }
+    }
+    let candidates = parsed
         .into_iter()
-        .map(|process| {
-            let line = command_line::parse(&process.argv);
+        .map(|(process, line)| {
             let name = line
                 .name
                 .clone()

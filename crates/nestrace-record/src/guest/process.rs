@@ -305,7 +305,9 @@ fn stat_of(pid: u32) -> Option<(char, u64)> {
     parse_stat(&stat.text())
 }
 
-fn parse_stat(stat: &str) -> Option<(char, u64)> {
+/// State and start time, in the text of `/proc/PID/stat`.
+#[must_use]
+pub fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -415,7 +417,8 @@ fn open_file(pid: u32, fd: u32, link: &str) -> Option<OpenFile> {
 }
 
 /// `flags` (octal) and `mnt_id` of an `fdinfo` file.
-fn parse_fdinfo(text: &str) -> (u64, Option<u64>) {
+#[must_use]
+pub fn parse_fdinfo(text: &str) -> (u64, Option<u64>) {
     let field = |name: &str| {
         text.lines()
             .find_map(|l| l.strip_prefix(name))
@@ -429,7 +432,8 @@ fn parse_fdinfo(text: &str) -> (u64, Option<u64>) {
 
 /// QEMU locks single bytes of an image: 100 and up for what it does, 200 and up for what it allows
 /// others to do (`RAW_LOCK_PERM_BASE` and `RAW_LOCK_SHARED_BASE`, since 2.10), with locks that belong to the open file.
-fn has_image_locks(info: &str) -> bool {
+#[must_use]
+pub fn has_image_locks(info: &str) -> bool {
     info.lines()
         .filter_map(|line| line.strip_prefix("lock:"))
         .any(|lock| {

@@ -31,6 +31,9 @@ pub const CONVERSATION: Duration = Duration::from_millis(900);
 const MAX_PORTS: usize = 16;
 /// How many bytes QEMU may send in one conversation. A guest with 200 disks sends about 1 MiB.
 const MAX_BYTES: usize = 8 << 20;
+/// How many values QEMU may send in one message: each takes up to a hundred times as many bytes as it is sent in. A guest
+/// with 200 disks sends 20,000.
+const MAX_VALUES: usize = 1 << 17;
 
 /// Why QMP gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +67,8 @@ pub enum QmpError {
         /// What the system says.
         source: io::Error,
     },
-    /// More than `MAX_BYTES` came.
-    #[error("read the answer to {command}: it is larger than {} MiB", MAX_BYTES >> 20)]
+    /// More than `MAX_BYTES`, or more than `MAX_VALUES`.
+    #[error("read the answer to {command}: it is larger than {} MiB, or has more than {MAX_VALUES} values", MAX_BYTES >> 20)]
     TooLarge {
         /// The command that was asked.
         command: String,
@@ -243,10 +246,20 @@ impl Qmp {
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
+                let is_value = |byte: &&u8| matches!(**byte, b',' | b'{' | b'[');
+                if line.iter().filter(is_value).count() > MAX_VALUES {
+                    return Err(QmpError::TooLarge {
+                        command: command.to_owned(),
+                    });
+                }
                 match serde_json::from_slice(&line) {
                     Ok(message) => return Ok(message),
-                    // `-qmp-pretty` spreads a message over lines: go on until it is whole.
-                    Err(e) if e.is_eof() => self.whole_message(line, command)?,
+                    // `-qmp-pretty` spreads a message over lines: go on until it is whole. Lines that never make one
+                    // would be read again for each that comes.
+                    Err(e) if e.is_eof() => {
+                        self.arm(command)?;
+                        self.whole_message(line, command)?;
+                    }
                     Err(e) => {
                         return Err(QmpError::NotQmp {
                             command: command.to_owned(),

@@ -24,16 +24,21 @@ use crate::topology::namespace;
 
 /// A row of `/proc/PID/net/unix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
-    inode: u64,
-    listens: bool,
-    path: String,
+pub struct Row {
+    /// The socket.
+    pub inode: u64,
+    /// It waits for connections.
+    pub listens: bool,
+    /// Where it was bound, as the process wrote it; `@NAME` for an abstract one.
+    pub path: String,
 }
 
 /// `__SO_ACCEPTCON` in the column `Flags`.
 const LISTENS: u64 = 0x1_0000;
 
-fn parse_net_unix(text: &str) -> Vec<Row> {
+/// The rows of `/proc/PID/net/unix`. Lines that are not understood are left out.
+#[must_use]
+pub fn parse_net_unix(text: &str) -> Vec<Row> {
     text.lines()
         .skip(1)
         .filter_map(|line| {

@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+use std::collections::BTreeSet;
 use std::io;
 
 use nestrace_trace::manifest::Mount;
@@ -38,18 +39,14 @@ impl MountEntry {
     pub fn to_mount(&self) -> Mount {
         let mut options: Vec<&str> = self.options.split(',').collect();
         options.extend(self.super_options.split(',').filter(|o| !o.is_empty()));
-        let mut seen = Vec::with_capacity(options.len());
-        for option in options {
-            // `rw` of the mount and `ro` of the super block both matter, so only equals are dropped.
-            if !seen.contains(&option) {
-                seen.push(option);
-            }
-        }
+        // `rw` of the mount and `ro` of the super block both matter, so only equals are dropped.
+        let mut seen = BTreeSet::new();
+        options.retain(|option| seen.insert(*option));
         Mount {
             fs_type: self.fs_type.clone(),
             mount_point: self.mount_point.clone(),
             source: self.source.clone(),
-            options: seen.join(","),
+            options: options.join(","),
         }
     }
 }

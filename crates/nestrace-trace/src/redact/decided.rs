@@ -289,7 +289,7 @@ fn side() -> GuestSide {
             since_mono_ns: LONG,
             until_mono_ns: LONG,
             model: text("secret-model"),
-            sysfs_path: text("/sys/devices/pci0000:00/secret/virtio2/block/vda"),
+            sysfs_path: text("/devices/pci0000:00/secret/virtio2/block/vda"),
             driver: text("virtio_blk"),
             scheduler: text("none"),
             nr_requests: N,

@@ -19,7 +19,7 @@ const MAX_MEMORY_KIB: u64 = 64 << 10;
 const SLEEPER: &str = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n";
 
 /// `guests`, `doctor` and a recording of the honest guest, beside what is there.
-fn all_is_well(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<Cost> {
+pub fn all_is_well(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<Cost> {
     let nestrace = &stage.ctx.nestrace;
     let guests = cost_of(nestrace, &["guests"])?;
     let doctor = cost_of(nestrace, &["doctor"])?;

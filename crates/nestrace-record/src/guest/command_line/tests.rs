@@ -427,3 +427,92 @@ fn files_that_are_no_disk_of_the_guest_are_known_too() {
     let files: Vec<&str> = read.files.iter().map(String::as_str).collect();
     assert_eq!(files, ["/code", "/in", "/loose", "/vars"]);
 }
+
+/// Bytes of all texts of a command line's disks, block nodes included.
+fn text_of_disks(line: &CommandLine) -> usize {
+    line.disks
+        .iter()
+        .map(|disk| format!("{disk:?}").len())
+        .sum()
+}
+
+/// Command lines of less than 1 MiB that are made to cost more: in time, or in memory by texts that many disks refer to.
+#[test]
+fn costly_command_lines_stay_cheap() {
+    let long = "x".repeat(300_000);
+    let repeated = |first: &[String], more: &[&str], n: usize| {
+        let more = more.iter().map(|word| (*word).to_owned());
+        let more: Vec<String> = more.collect();
+        let argv = std::iter::once("qemu".to_owned()).chain(first.iter().cloned());
+        argv.chain((0..n).flat_map(|_| more.clone()))
+            .collect::<Vec<_>>()
+    };
+    let device = ["-device", "virtio-blk-pci,drive=a"];
+    let node = |text: &str| vec!["-blockdev".to_owned(), text.to_owned()];
+    let quorum = |name: &str, child: &str| {
+        let children = vec![format!("{child:?}"); 64].join(",");
+        node(&format!(
+            r#"{{"driver":"quorum","node-name":"{name}","children":[{children}]}}"#
+        ))
+    };
+    let leaf = |name: &str| node(&format!("file,node-name={name},filename=/{long}"));
+    let fan_out = [leaf("c"), quorum("b", "c"), quorum("a", "b")].concat();
+    let iothread = vec![
+        "-device".to_owned(),
+        format!("virtio-scsi-pci,id=s,iothread={long}"),
+    ];
+    let serial = vec!["-drive".to_owned(), format!("id=a,serial={long}")];
+    let nested = (0..60).fold("\"z\"".to_owned(), |inner, n| {
+        format!(r#"{{"driver":"raw","node-name":"n{n}","file":{inner}}}"#)
+    });
+    let nested = nested.replace("\"z\"", &format!("\"{long}\""));
+    let cases = [
+        (
+            "drives without a unit",
+            repeated(&[], &["-drive", "file=x"], 8000),
+        ),
+        ("a long path", repeated(&leaf("a"), &device, 8000)),
+        ("a quorum of quorums", repeated(&fan_out, &device, 2000)),
+        (
+            "a long iothread",
+            repeated(&iothread, &["-device", "scsi-hd,drive=x"], 8000),
+        ),
+        ("a long serial", repeated(&serial, &device, 8000)),
+        ("nodes in nodes", repeated(&node(&nested), &device, 10)),
+        (
+            "small values",
+            repeated(&node(&format!("raw{}", ",a.b=1".repeat(150_000))), &[], 0),
+        ),
+    ];
+    for (what, argv) in cases {
+        let begin = std::time::Instant::now();
+        let read = parse(&argv);
+        // Without the bounds it is minutes, or gigabytes.
+        let took = begin.elapsed();
+        assert!(
+            took < std::time::Duration::from_secs(10),
+            "{what}: {took:?}"
+        );
+        let bytes = text_of_disks(&read);
+        assert!(bytes < 32 << 20, "{what}: {bytes} bytes");
+        eprintln!(
+            "{what}: {took:?}, {bytes} bytes, {} disks",
+            read.disks.len()
+        );
+    }
+}
+
+#[test]
+fn what_is_beyond_the_bounds_is_noted() {
+    let drives = |n: usize| -> Vec<String> {
+        let drive = ["-drive".to_owned(), "file=x,if=virtio".to_owned()];
+        let argv = std::iter::once("qemu".to_owned());
+        argv.chain((0..n).flat_map(|_| drive.clone())).collect()
+    };
+    let read = parse(&drives(2000));
+    assert_eq!((read.disks.len(), read.notes.len()), (2000, 0));
+    assert_eq!(read.disks[1999].drive.as_deref(), Some("virtio1999"));
+    let read = parse(&drives(MAX_DISKS + 1));
+    assert_eq!(read.disks.len(), MAX_DISKS);
+    assert!(read.notes[0].contains("the rest is not read"));
+}

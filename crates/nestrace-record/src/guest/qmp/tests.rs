@@ -106,6 +106,46 @@ fn deep_nesting_is_an_error() {
 }
 
 #[test]
+fn a_message_that_never_ends_is_left() {
+    let (result, took) = against(|mut stream| {
+        send(&mut stream, &format!("{GREETING_TEXT}\n"));
+        // Read again with each of the lines, a text of this size would keep its reader for minutes.
+        send(
+            &mut stream,
+            &format!("{{\"a\": [\"{}\", {{\n", "x".repeat(4 << 20)),
+        );
+        let lines = "}, {\n".repeat(8 << 10);
+        while send(&mut stream, &lines) {}
+    });
+    assert!(
+        matches!(
+            result,
+            Err(QmpError::Timeout { .. } | QmpError::TooLarge { .. })
+        ),
+        "{result:?}"
+    );
+    assert!(took < SOON, "{took:?}");
+}
+
+#[test]
+fn an_answer_of_many_values_is_refused() {
+    let (result, _) = against(|mut stream| {
+        send(&mut stream, &format!("{GREETING_TEXT}\n"));
+        skip_line(&mut stream);
+        let values = vec![r#"{"":0}"#; MAX_VALUES].join(",");
+        send(
+            &mut stream,
+            &format!("{{\"return\":{{}}}}\n{{\"return\":[{values}]}}\n"),
+        );
+        skip_line(&mut stream);
+    });
+    assert!(
+        matches!(result, Err(QmpError::TooLarge { .. })),
+        "{result:?}"
+    );
+}
+
+#[test]
 fn events_in_between_and_pretty_answers() {
     let (result, _) = against(|mut stream| {
         send(

@@ -1,0 +1,87 @@
+//! What goes from an agent into its guest's stream: opened with the first event, closed at its limit or its end.
+
+use nestrace_trace::{Event, WriteError};
+
+use super::{Ingest, Streams, WriterOf};
+
+impl<S: Streams> Ingest<S> {
+    pub(super) fn write(&mut self, event: &Event, now_ns: u64) {
+        let Some(writer) = &mut self.writer else {
+            self.account.not_written(1);
+            return;
+        };
+        self.account.events += 1;
+        self.wrote = true;
+        let mut written = *event;
+        if let Some(shift) = &self.shift {
+            shift.event(&mut written);
+        }
+        if let Err(error) = writer.push(&written) {
+            self.give_up_writing(&error, now_ns);
+        }
+    }
+
+    pub(super) fn give_up_writing(&mut self, error: &WriteError, now_ns: u64) {
+        let cause = std::error::Error::source(error).map(ToString::to_string);
+        let message = format!(
+            "its stream cannot be written: {error}{}",
+            cause.map(|cause| format!(": {cause}")).unwrap_or_default()
+        );
+        self.account.note(now_ns, "guest_stream_failed", &message);
+        if let Some(writer) = self.writer.take() {
+            self.settle(&writer);
+        }
+        self.account.bytes = self.bytes();
+    }
+
+    /// Takes into the account what a stream holds, and what it could not write.
+    pub(super) fn settle(&mut self, writer: &WriterOf<S>) {
+        let lost = writer.rows_lost();
+        self.account.not_written(lost);
+        self.account.events = self.account.events.saturating_sub(lost);
+        self.bytes_before = self
+            .bytes_before
+            .saturating_add(writer.written().stream_bytes);
+    }
+
+    /// Bytes of all streams of this guest.
+    pub(super) fn bytes(&self) -> u64 {
+        let now = self.writer.as_ref().map_or(0, |w| w.written().stream_bytes);
+        self.bytes_before.saturating_add(now)
+    }
+
+    pub(super) fn is_full(&mut self) -> bool {
+        self.bytes() > self.streams.limit_bytes()
+    }
+
+    /// Writes what waits, so that a crash costs no more. Every 250 ms.
+    pub fn flush(&mut self, now_ns: u64) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.flush_batch()
+        {
+            self.give_up_writing(&error, now_ns);
+        }
+        self.account.bytes = self.bytes();
+        self.account.fit();
+        let samples = self.trips.samples().to_vec();
+        if let Some(side) = self.account.side() {
+            side.clock_samples = samples;
+        }
+    }
+
+    pub(super) fn close_writer(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            // What could not be written is in `rows_lost`.
+            let _ = writer.finish();
+            self.settle(&writer);
+        }
+        self.account.bytes = self.bytes();
+    }
+
+    /// The session is over; closes the stream.
+    pub fn close(&mut self, now_ns: u64) {
+        self.end_buffers(now_ns);
+        self.flush(now_ns);
+        self.close_writer();
+    }
+}
