@@ -104,9 +104,6 @@ pub struct Trace {
     pub notices: Vec<String>,
     /// Events of kinds that this release does not know.
     pub unknown_events: u64,
-    /// `nestrace repair` made it: what it lacks was counted then.
-    #[serde(skip)]
-    pub repaired: bool,
     /// Guests whose own streams break off before the recording's end.
     #[serde(skip)]
     pub cut_guests: Vec<String>,

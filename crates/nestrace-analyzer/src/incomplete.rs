@@ -33,8 +33,6 @@ pub fn missing(trace: &Trace) -> Vec<String> {
         (true, Some(false)) => {
             missing.push("not closed: up to 0.5 s at the end are missing".to_owned());
         }
-        // What a repaired one lacks was counted when it was repaired.
-        (true, _) if trace.repaired => {}
         (true, None) => missing.push("no manifest: its end is not known".to_owned()),
         (true, Some(true)) if trace.unread.is_empty() => {
             missing.push("cut: the end of a file is missing".to_owned());
@@ -126,24 +124,6 @@ mod tests {
                     ..whole.clone()
                 },
                 "1 stream MISSING",
-            ),
-            (
-                Trace {
-                    truncated: true,
-                    closed: None,
-                    repaired: true,
-                    ..whole.clone()
-                },
-                "",
-            ),
-            (
-                Trace {
-                    truncated: true,
-                    closed: Some(false),
-                    repaired: true,
-                    ..whole.clone()
-                },
-                "not closed: up to 0.5 s at the end are missing",
             ),
             (
                 Trace {

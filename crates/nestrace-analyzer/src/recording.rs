@@ -54,7 +54,6 @@ pub(crate) fn trace(manifest: &Manifest, streams: &[StreamCounts]) -> Trace {
         // A repaired one is whole again, and lacks what it lacked.
         truncated: manifest.state != State::Complete,
         closed: closed(manifest),
-        repaired: manifest.state == State::Repaired,
         sources: sources(manifest, streams, &losses),
         detail: known(&manifest.detail),
         end_reason: known(&manifest.end_reason),

@@ -149,8 +149,10 @@ pub fn parse(argv: &[String]) -> CommandLine {
     reader.finish()
 }
 
-/// Drives, devices and disks, of each: QEMU with a thousand disks has little more than a thousand.
-const MAX_DISKS: usize = 4096;
+/// Disks: libvirt has names for fewer on one bus.
+const MAX_DISKS: usize = 1024;
+/// Drives, devices and chardevs, of each: QEMU with a thousand disks has little more than a thousand.
+const MAX_OPTIONS: usize = 4096;
 /// Values in all options together: each takes some hundred times as many bytes as it has here. A thousand disks have half.
 const MAX_VALUES: usize = 1 << 16;
 /// Bytes of text in all disks together: options of many disks may refer to one long text.
@@ -228,7 +230,7 @@ impl Reader {
         let before = self.drives.len();
         self.n_values += 1 + argument.matches([',', '{', '[', '.']).count();
         let n_most = before.max(self.devices.len()).max(self.chardevs.len());
-        if self.n_values > MAX_VALUES || n_most >= MAX_DISKS {
+        if self.n_values > MAX_VALUES || n_most >= MAX_OPTIONS {
             self.is_too_much = true;
             return;
         }
@@ -377,7 +379,7 @@ impl Reader {
         let attached = std::mem::take(&mut self.attached);
         let mut text = 0;
         for attach in attached {
-            if text > MAX_DISK_TEXT {
+            if text > MAX_DISK_TEXT || self.read.disks.len() >= MAX_DISKS {
                 self.is_too_much = true;
                 break;
             }
@@ -392,7 +394,7 @@ impl Reader {
         }
         if self.is_too_much {
             self.read.notes.push(format!(
-                "it has more than {MAX_DISKS} drives or devices, {MAX_VALUES} values, or {} MiB of text for its disks: the rest is not read",
+                "it has more than {MAX_DISKS} disks, {MAX_OPTIONS} devices, {MAX_VALUES} values, or {} MiB of text for its disks: the rest is not read",
                 MAX_DISK_TEXT >> 20
             ));
         }

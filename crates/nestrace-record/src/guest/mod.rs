@@ -275,8 +275,14 @@ fn candidates(selection: &Selection) -> Result<Candidates, DiscoverError> {
             }
         }
     }
-    let looks = side_by_side(census.processes.clone(), PARSING, MAX_PARSE, |process| {
-        command_line::parse(&process.argv)
+    // Arguments are not needed any more then, except the program.
+    let only_program = |process: &mut Process| {
+        let program = process.argv.first().cloned();
+        std::mem::replace(&mut process.argv, program.into_iter().collect())
+    };
+    let arguments: Vec<Vec<String>> = census.processes.iter_mut().map(only_program).collect();
+    let looks = side_by_side(arguments, PARSING, MAX_PARSE, |argv: &Vec<String>| {
+        command_line::parse(argv)
     });
     let mut parsed = Vec::new();
     for (process, line) in census.processes.into_iter().zip(looks) {

@@ -4,10 +4,24 @@
 //! it points to its root BdrvChild, whose first member points to the BlockDriverState, which holds the
 //! node name and the file name *inline*. No offset is assumed beyond "first member": the strings are
 //! searched for, and an answer counts only if exactly one disk's strings are found.
+//!
+//! A QEMU that was taken over decides what its memory is: reading a mapping of a file on FUSE waits for whoever serves it,
+//! for ever. So only memory that has no file is read, and by a thread that nothing waits for ([`BackendFinder`]).
 
-use std::{fs::File, os::unix::fs::FileExt};
+use std::{
+    collections::VecDeque,
+    fs::File,
+    ops::Range,
+    os::unix::fs::FileExt,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread,
+    time::{Duration, Instant},
+};
 
 use nestrace_trace::manifest::{Backend, Disk, Guest};
+
+use super::privileges;
+use crate::guest::proc_file::MAX_MAPS;
 
 /// Words of a BlockBackend in which its root child is looked for.
 const BACKEND_WORDS: usize = 8;
@@ -17,36 +31,169 @@ const STATE_BYTES: usize = 20 << 10;
 /// Longest name that is compared.
 const MAX_NAME: usize = 4096;
 
-/// Reads one QEMU's memory. Opened while privileges last; reading needs none.
-pub struct QemuMemory {
-    memory: Option<File>,
+/// A BlockBackend whose disk is looked for.
+struct Question {
+    address: u64,
+    guest: Guest,
+    is_first: bool,
 }
 
-impl QemuMemory {
-    /// Opens `/proc/PID/mem`; without permission nothing will be identified but by elimination.
+impl Question {
+    /// Where no name is found, the only disk is taken for the first BlockBackend that is seen, and for no other: a second
+    /// one is a disk that was plugged in meanwhile.
+    fn by_elimination(&self) -> Option<Backend> {
+        let only = self.is_first && self.guest.disks.len() == 1;
+        only.then(|| Backend {
+            address: self.address,
+            disk: 0,
+            proof: "only disk".to_owned(),
+        })
+    }
+}
+
+/// Finds the disks of one QEMU's BlockBackends in a thread of its own. One whose read never ends is left behind.
+pub struct BackendFinder {
+    questions: Option<Sender<Question>>,
+    answers: Receiver<Option<Backend>>,
+    /// Questions without an answer, in the order in which they were asked.
+    open: VecDeque<Question>,
+}
+
+impl BackendFinder {
+    /// Opens the memory of the process `pid`, while privileges last; without permission disks are found by elimination alone.
     #[must_use]
-    pub fn open(pid: u32) -> Self {
+    pub fn start(pid: u32) -> Self {
+        let (questions, asked) = mpsc::channel::<Question>();
+        let (told, answers) = mpsc::channel();
+        let memory = QemuMemory::open(pid);
+        let started = thread::Builder::new()
+            .name("nestrace-memory".to_owned())
+            .spawn(move || {
+                // What cannot be given up is what the recorder could not give up either, which it says.
+                let _ = privileges::give_up_in_thread();
+                for question in asked {
+                    let found = memory
+                        .by_name(question.address, &question.guest)
+                        .or_else(|| question.by_elimination());
+                    if told.send(found).is_err() {
+                        break;
+                    }
+                }
+            });
         Self {
-            memory: File::open(format!("/proc/{pid}/mem")).ok(),
+            questions: started.is_ok().then_some(questions),
+            answers,
+            open: VecDeque::new(),
         }
     }
 
-    /// The disk that the BlockBackend at `address` belongs to, with the proof.
-    #[must_use]
-    ///
-    /// Where no name is found, the only disk is taken for the first BlockBackend that is seen, and for
-    /// no other: a second one is a disk that was plugged in meanwhile.
-    pub fn identify(&self, address: u64, guest: &Guest, is_first: bool) -> Option<Backend> {
-        self.by_name(address, guest).or_else(|| {
-            let only = is_first && guest.disks.len() == 1;
-            only.then(|| Backend {
-                address,
-                disk: 0,
-                proof: "only disk".to_owned(),
-            })
-        })
+    /// Asks for the disk of the BlockBackend at `address`.
+    pub fn ask(&mut self, address: u64, guest: &Guest, is_first: bool) {
+        let question = || Question {
+            address,
+            guest: guest.clone(),
+            is_first,
+        };
+        if let Some(questions) = &self.questions {
+            // A thread that is gone answers nothing, like one that hangs.
+            let _ = questions.send(question());
+        }
+        self.open.push_back(question());
     }
 
+    /// Answers that have come, each with its proof.
+    pub fn found(&mut self) -> Vec<Backend> {
+        let mut found = Vec::new();
+        while let Ok(answer) = self.answers.try_recv() {
+            self.open.pop_front();
+            found.extend(answer);
+        }
+        found
+    }
+
+    /// The last answers: those that come until the deadline, and for the others what elimination says.
+    pub fn last(&mut self, deadline: Instant) -> Vec<Backend> {
+        let mut found = self.found();
+        while !self.open.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left) {
+                Ok(answer) => {
+                    self.open.pop_front();
+                    found.extend(answer);
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let eliminated = self.open.drain(..);
+        found.extend(eliminated.filter_map(|question| question.by_elimination()));
+        found
+    }
+}
+
+/// How long the last answers may take, all guests together.
+pub const LAST_ANSWERS: Duration = Duration::from_millis(300);
+
+/// Reads one QEMU's memory. Opened while privileges last; reading needs none.
+struct QemuMemory {
+    memory: Option<File>,
+    maps: Option<File>,
+}
+
+impl QemuMemory {
+    /// Opens `/proc/PID/mem` and `/proc/PID/maps`.
+    fn open(pid: u32) -> Self {
+        Self {
+            memory: File::open(format!("/proc/{pid}/mem")).ok(),
+            maps: File::open(format!("/proc/{pid}/maps")).ok(),
+        }
+    }
+
+    /// The disk that the BlockBackend at `address` belongs to, by a name in QEMU's memory.
+    fn by_name(&self, address: u64, guest: &Guest) -> Option<Backend> {
+        self.anonymous()?.by_name(address, guest)
+    }
+
+    /// The memory that has no file, as it is mapped now.
+    fn anonymous(&self) -> Option<AnonymousMemory<'_>> {
+        let maps = self.maps.as_ref()?;
+        let mut text = Vec::new();
+        let mut part = vec![0u8; 64 << 10];
+        while text.len() < MAX_MAPS {
+            match maps.read_at(&mut part, text.len() as u64).ok()? {
+                0 => break,
+                n => text.extend_from_slice(part.get(..n)?),
+            }
+        }
+        Some(AnonymousMemory {
+            memory: self.memory.as_ref()?,
+            ranges: anonymous_ranges(&String::from_utf8_lossy(&text)),
+        })
+    }
+}
+
+/// Where memory without a file is mapped: `7f00-7f10 rw-p 00000000 00:00 0 [heap]`.
+fn anonymous_ranges(maps: &str) -> Vec<Range<u64>> {
+    let range = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let may_read = fields.next()?.starts_with('r');
+        let has_no_file = fields.nth(1)? == "00:00" && fields.next()? == "0";
+        let is_plain = fields
+            .next()
+            .is_none_or(|name| name == "[heap]" || name.starts_with("[anon"));
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        (may_read && has_no_file && is_plain).then_some(number(start)?..number(end)?)
+    };
+    maps.lines().filter_map(range).collect()
+}
+
+/// Memory of a process that has no file.
+struct AnonymousMemory<'m> {
+    memory: &'m File,
+    ranges: Vec<Range<u64>>,
+}
+
+impl AnonymousMemory<'_> {
     fn by_name(&self, address: u64, guest: &Guest) -> Option<Backend> {
         let found = |disk: usize, proof: &str| {
             Some(Backend {
@@ -87,8 +234,31 @@ impl QemuMemory {
         None
     }
 
+    /// Bytes of memory without a file from `address` on, `most` at most.
+    fn readable(&self, address: u64, most: usize) -> usize {
+        let mut end = address;
+        // Neighbours are several lines where their rights differ.
+        while let Some(range) = self.ranges.iter().find(|range| range.contains(&end)) {
+            end = range.end;
+            if end - address >= most as u64 {
+                return most;
+            }
+        }
+        usize::try_from(end - address).unwrap_or(0)
+    }
+
     fn read(&self, address: u64, buffer: &mut [u8]) -> Option<()> {
-        self.memory.as_ref()?.read_exact_at(buffer, address).ok()
+        if self.readable(address, buffer.len()) < buffer.len() {
+            return None;
+        }
+        self.memory.read_exact_at(buffer, address).ok()
+    }
+
+    /// As many of `most` bytes as can be read.
+    fn part(&self, address: u64, most: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0u8; self.readable(address, most)];
+        self.read(address, &mut bytes)?;
+        Some(bytes)
     }
 
     fn word(&self, address: u64) -> Option<u64> {
@@ -99,19 +269,16 @@ impl QemuMemory {
 
     /// As many of [`STATE_BYTES`] as are mapped.
     fn block(&self, address: u64) -> Option<Vec<u8>> {
-        let mut bytes = vec![0u8; STATE_BYTES];
-        let n = self.memory.as_ref()?.read_at(&mut bytes, address).ok()?;
-        bytes.truncate(n);
-        Some(bytes)
+        self.part(address, STATE_BYTES)
     }
 
     fn string(&self, address: u64) -> Vec<u8> {
-        let mut bytes = vec![0u8; MAX_NAME];
-        let Some(memory) = self.memory.as_ref().filter(|_| is_heap(address)) else {
+        if !is_heap(address) {
+            return Vec::new();
+        }
+        let Some(bytes) = self.part(address, MAX_NAME) else {
             return Vec::new();
         };
-        let n = memory.read_at(&mut bytes, address).unwrap_or(0);
-        bytes.truncate(n);
         match bytes.iter().position(|byte| *byte == 0) {
             Some(end) => bytes[..end].to_vec(),
             None => Vec::new(),
@@ -206,18 +373,75 @@ mod tests {
             ..Guest::default()
         };
         let memory = QemuMemory::open(std::process::id());
-        let found = memory
-            .identify(backend.as_ptr() as u64, &guest, true)
-            .unwrap();
+        let found = memory.by_name(backend.as_ptr() as u64, &guest).unwrap();
         assert_eq!((found.disk, found.proof.as_str()), (1, "node name"));
+        // The same by the thread.
+        let mut finder = BackendFinder::start(std::process::id());
+        finder.ask(backend.as_ptr() as u64, &guest, true);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        assert_eq!(finder.last(deadline), [found]);
         let unknown = Guest {
             disks: vec![disk("x"), disk("y")],
             ..Guest::default()
         };
-        assert_eq!(
-            memory.identify(backend.as_ptr() as u64, &unknown, true),
-            None
-        );
+        assert_eq!(memory.by_name(backend.as_ptr() as u64, &unknown), None);
         drop((empty, child));
+    }
+
+    #[test]
+    fn memory_of_files_is_not_read() {
+        let maps = "55d000000000-55d000002000 rw-p 00000000 00:00 0 [heap]\n\
+                    55d000002000-55d000004000 r--p 00000000 00:00 0\n\
+                    55d000004000-55d000005000 ---p 00000000 00:00 0\n\
+                    7f0000000000-7f0000001000 rw-p 00000000 00:31 4711 /mnt/fuse/file\n\
+                    7f0000001000-7f0000002000 rw-s 00000000 00:01 12 /dev/zero (deleted)\n\
+                    7f0000002000-7f0000003000 rw-p 00000000 00:00 0 [anon:x]\n\
+                    7ffc00000000-7ffc00001000 r--p 00000000 00:00 0 [vvar]\n";
+        let file = tempfile::tempfile().unwrap();
+        let memory = AnonymousMemory {
+            memory: &file,
+            ranges: anonymous_ranges(maps),
+        };
+        for (address, most, readable) in [
+            (0x55d0_0000_0000, 16, 16),
+            // Two lines that touch.
+            (0x55d0_0000_1ff8, 16, 16),
+            (0x55d0_0000_3ff8, 16, 8),
+            (0x55d0_0000_4000, 16, 0),
+            (0x7f00_0000_0000, 16, 0),
+            (0x7f00_0000_1000, 16, 0),
+            (0x7f00_0000_2000, 4096, 4096),
+            (0x7f00_0000_2000, 4097, 4096),
+            (0x7ffc_0000_0000, 16, 0),
+            (u64::MAX, 16, 0),
+        ] {
+            assert_eq!(memory.readable(address, most), readable, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_hangs_is_left_behind() {
+        let (questions, _asked) = mpsc::channel();
+        let (_told, answers) = mpsc::channel();
+        let mut finder = BackendFinder {
+            questions: Some(questions),
+            answers,
+            open: VecDeque::new(),
+        };
+        let guest = Guest {
+            disks: vec![Disk::default()],
+            ..Guest::default()
+        };
+        finder.ask(7, &guest, true);
+        finder.ask(8, &guest, false);
+        assert_eq!(finder.found(), []);
+        let begin = Instant::now();
+        let found = finder.last(begin + Duration::from_millis(50));
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        let found: Vec<_> = found
+            .iter()
+            .map(|it| (it.address, it.proof.as_str()))
+            .collect();
+        assert_eq!(found, [(7, "only disk")]);
     }
 }

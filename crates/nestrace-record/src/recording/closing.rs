@@ -32,7 +32,7 @@ impl Recorder {
         self.collector
             .drain_all(self.probes.rings_mut(), |event| sink.take(&event));
         self.note_losses();
-        self.identify_backends();
+        self.identify_last_backends();
         self.note_machine_states();
         if let Err(error) = self.sink.stream.finish() {
             self.sink.failed.get_or_insert(error);

@@ -1,10 +1,11 @@
 //! What happens to guests while they are recorded: they exit, open and close images, are reset and paused.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
-use nestrace_trace::manifest::{Guest, Image};
+use nestrace_trace::manifest::{Backend, Guest, Image};
 
-use super::backends::QemuMemory;
+use super::backends::{BackendFinder, LAST_ANSWERS};
 use super::watch::{self, Watched};
 use super::{End, Options, Recorder};
 use crate::topology::block_device;
@@ -21,7 +22,7 @@ pub(super) const MAX_BACKENDS: usize = 1024;
 /// What is known of a guest beyond the manifest.
 pub(super) struct GuestState {
     watched: Watched,
-    memory: QemuMemory,
+    backends: BackendFinder,
     known: BTreeSet<u64>,
     gone: bool,
 }
@@ -34,7 +35,7 @@ impl GuestState {
         guests
             .map(|guest| Self {
                 watched: Watched::new(guest.pid, open_files.next().cloned().flatten()),
-                memory: QemuMemory::open(guest.pid),
+                backends: BackendFinder::start(guest.pid),
                 known: BTreeSet::new(),
                 gone: false,
             })
@@ -73,7 +74,7 @@ impl Recorder {
         all_gone.then_some(End::GuestsGone)
     }
 
-    /// Asks QEMU's memory which disk a BlockBackend belongs to, once each.
+    /// Has it looked for in QEMU's memory which disk a BlockBackend belongs to, once each, and takes what was found.
     pub(super) fn identify_backends(&mut self) {
         for (index, address) in std::mem::take(&mut self.sink.new_backends) {
             let Some(state) = self.guests.get_mut(index as usize) else {
@@ -86,9 +87,24 @@ impl Recorder {
                 continue;
             }
             let is_first = state.known.is_empty();
-            if state.known.insert(address)
-                && let Some(mut backend) = state.memory.identify(address, guest, is_first)
-            {
+            if state.known.insert(address) {
+                state.backends.ask(address, guest, is_first);
+            }
+        }
+        self.take_backends(BackendFinder::found);
+    }
+
+    /// The same at the end, when what has not been answered is found by elimination.
+    pub(super) fn identify_last_backends(&mut self) {
+        self.identify_backends();
+        let deadline = Instant::now() + LAST_ANSWERS;
+        self.take_backends(|backends| backends.last(deadline));
+    }
+
+    fn take_backends(&mut self, found: impl Fn(&mut BackendFinder) -> Vec<Backend>) {
+        let guests = self.manifest.topology.guests.iter_mut();
+        for (state, guest) in self.guests.iter_mut().zip(guests) {
+            for mut backend in found(&mut state.backends) {
                 // As in the stream.
                 backend.address = self.sink.shift.address(backend.address);
                 guest.backends.push(backend);
