@@ -376,7 +376,12 @@ impl Reader {
             self.chardevs.keys().map(String::as_str),
             self.program_and_machine(),
         );
-        let attached = std::mem::take(&mut self.attached);
+        let attached = match self.is_too_much {
+            // No QEMU has as much: disks are no more than memory that somebody wants to be used.
+            true => Vec::new(),
+            false => std::mem::take(&mut self.attached),
+        };
+        let is_without_disks = self.is_too_much;
         let mut text = 0;
         for attach in attached {
             if text > MAX_DISK_TEXT || self.read.disks.len() >= MAX_DISKS {
@@ -394,8 +399,9 @@ impl Reader {
         }
         if self.is_too_much {
             self.read.notes.push(format!(
-                "it has more than {MAX_DISKS} disks, {MAX_OPTIONS} devices, {MAX_VALUES} values, or {} MiB of text for its disks: the rest is not read",
-                MAX_DISK_TEXT >> 20
+                "it has more than {MAX_DISKS} disks, {MAX_OPTIONS} devices, {MAX_VALUES} values, or {} MiB of text for its disks: the rest is not read{}",
+                MAX_DISK_TEXT >> 20,
+                if is_without_disks { ", and none of its disks is followed" } else { "" }
             ));
         }
         self.read.files = self.graph.files().chain(self.drives.files()).collect();

@@ -514,5 +514,8 @@ fn what_is_beyond_the_bounds_is_noted() {
     assert_eq!(read.disks[999].drive.as_deref(), Some("virtio999"));
     let read = parse(&drives(MAX_DISKS + 1));
     assert_eq!(read.disks.len(), MAX_DISKS);
+    let beyond = parse(&drives(MAX_OPTIONS + 1));
+    assert_eq!(beyond.disks.len(), 0);
+    assert!(beyond.notes[0].contains("none of its disks is followed"));
     assert!(read.notes[0].contains("the rest is not read"));
 }
