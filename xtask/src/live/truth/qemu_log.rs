@@ -35,6 +35,34 @@ pub struct Request {
     pub completed: bool,
 }
 
+/// Gives the log's addresses the shift that the recording's have: the one distance at which nearly all elements that the
+/// recording saw handed back (`virtqueue_push`) lie from requests of the log. The secret itself is stored nowhere.
+///
+/// # Errors
+/// Where there is no such distance.
+pub fn shift_to(log: &mut [Request], pushed: &HashSet<u64>) -> anyhow::Result<()> {
+    let addresses: HashSet<u64> = log.iter().map(|request| request.address).collect();
+    let first = pushed
+        .iter()
+        .min()
+        .context("find an element that was handed back")?;
+    let n_found = |distance: u64| {
+        let is_logged = |element: &&u64| addresses.contains(&element.wrapping_sub(distance));
+        pushed.iter().filter(is_logged).count()
+    };
+    let distances = addresses.iter().map(|address| first.wrapping_sub(*address));
+    // Secrets are whole pages, and no distance of two requests in one heap is as large.
+    let whole = distances.filter(|distance| distance.is_multiple_of(4096));
+    let best = whole.max_by_key(|distance| n_found(*distance));
+    let shift = best.filter(|distance| n_found(*distance) * 10 >= pushed.len() * 9);
+    let shift = shift.context("find the shift of the recording's addresses")?;
+    for request in log {
+        request.address = request.address.wrapping_add(shift);
+        request.queue = request.queue.wrapping_add(shift);
+    }
+    Ok(())
+}
+
 /// A read or write of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {

@@ -12,7 +12,7 @@ use nestrace_lab::guest::{Guest, GuestSpec};
 use nestrace_lab::host_fs::HostFs;
 use nestrace_lab::stack::{DiskStack, HostFsKind, ImageFormat};
 use nestrace_stamp::Write;
-use nestrace_trace::{Event, Manifest, TimeOrdered};
+use nestrace_trace::{Event, Kind, Manifest, TimeOrdered};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -258,11 +258,17 @@ impl<'a> Scene<'a> {
             let ordered = TimeOrdered::new(guest_events.into_iter());
             guest_events = Identified::new(ordered).collect();
         }
+        let host_events = host_events(&measured.bundle)?;
+        let pushes = host_events
+            .iter()
+            .filter(|event| event.kind() == Some(Kind::VirtqueuePush));
+        let mut log = qemu_log::parse(text.get(begin.get()..).unwrap_or_default())?;
+        qemu_log::shift_to(&mut log, &pushes.map(|event| event.object).collect())?;
         Ok(Seen {
-            host_events: host_events(&measured.bundle)?,
+            host_events,
             stories: stories::all(&self.ctx.nestrace, &measured.bundle)?,
             guest_events,
-            log: qemu_log::parse(text.get(begin.get()..).unwrap_or_default())?,
+            log,
             manifest,
             measured,
         })
