@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::cache_dir::{self, CacheError};
+use crate::debian_archive::{ArchiveError, PrivateApt, archives_in};
 use crate::external_tool::{Tool, ToolError};
 use crate::kernel_modules::KernelModules;
 use crate::packages;
@@ -48,10 +49,18 @@ pub enum KernelImageError {
         /// Which and why.
         source: ToolError,
     },
+    /// Debian's archive cannot be used.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// The cache cannot be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
+
+/// Suites with the kernels that the machine's own release does not have: 5.10, and 6.16 to the newest.
+const OTHER_SUITES: [&str; 2] = ["bullseye", "trixie-backports"];
+/// Suites where the newest kernel of all is.
+const NEWEST_SUITES: [&str; 3] = ["trixie-backports", "sid", "experimental"];
 
 /// An unpacked kernel package.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,15 +108,140 @@ pub fn obtain(series: &str) -> Result<KernelImage, KernelImageError> {
         packages::update_lists().map_err(tool)?;
         known = known_packages().map_err(tool)?;
     }
-    let package = newest(&known, series).ok_or_else(|| KernelImageError::Unknown {
-        series: series.to_owned(),
-        known: known_series(&known),
-    })?;
+    let Some(package) = newest(&known, series) else {
+        return of_other_suites(&root, series, &known);
+    };
     let folder = cache_dir::entry(&root, &package, |folder| {
-        unpack(&package, folder).map_err(tool)?;
+        // `_apt` cannot write into root's cache; apt then downloads as root and warns.
+        Tool::new("apt-get")
+            .args(["download", "-q", &package])
+            .current_dir(folder)
+            .run()
+            .and_then(|_| unpack(&package, folder, archives_in(folder)))
+            .map_err(tool)?;
         describe(folder, &package).map(|_| ())
     })?;
     describe(&folder, &package)
+}
+
+/// The newest kernel of Debian's archive, whatever its series, downloaded unless the cache has just that one.
+///
+/// # Errors
+/// As [`obtain`].
+pub fn obtain_newest() -> Result<KernelImage, KernelImageError> {
+    let root = cache_dir::root()?;
+    let lists = Lists::read(&root, &NEWEST_SUITES)?;
+    let all = lists.known("newest")?;
+    let package = newest(&all, "").ok_or_else(|| KernelImageError::Unknown {
+        series: "of any series".to_owned(),
+        known: "none".to_owned(),
+    })?;
+    lists.obtain(&root, &package, "newest")
+}
+
+/// The newest kernel of a series that the machine's own release does not have.
+fn of_other_suites(
+    root: &Path,
+    series: &str,
+    own: &[String],
+) -> Result<KernelImage, KernelImageError> {
+    let lists = Lists::read(root, &OTHER_SUITES)?;
+    let known = lists.known(series)?;
+    let package = newest(&known, series).ok_or_else(|| KernelImageError::Unknown {
+        series: series.to_owned(),
+        known: known_series(&[own, &known].concat()),
+    })?;
+    lists.obtain(root, &package, series)
+}
+
+/// The lists of other suites, in a folder that goes with this value.
+struct Lists {
+    apt: PrivateApt,
+    /// Removed at the end.
+    _folder: tempfile::TempDir,
+}
+
+impl Lists {
+    fn read(root: &Path, suites: &[&str]) -> Result<Self, KernelImageError> {
+        let folder = tempfile::Builder::new()
+            .prefix("kernel-lists-")
+            .tempdir()
+            .map_err(|source| CacheError::Io {
+                path: root.to_owned(),
+                source,
+            })?;
+        let apt = PrivateApt::new(folder.path(), suites)?;
+        Ok(Self {
+            apt,
+            _folder: folder,
+        })
+    }
+
+    fn known(&self, series: &str) -> Result<Vec<String>, KernelImageError> {
+        let names = self.apt.names("linux-image-");
+        names.map_err(|source| tool_failed(series, source))
+    }
+
+    /// From the cache or downloaded.
+    fn obtain(
+        &self,
+        root: &Path,
+        package: &str,
+        series: &str,
+    ) -> Result<KernelImage, KernelImageError> {
+        let folder = cache_dir::entry(root, package, |folder| {
+            self.download(package, folder)
+                .map_err(|source| tool_failed(series, source))?;
+            describe(folder, package).map(|_| ())
+        })?;
+        describe(&folder, package)
+    }
+
+    /// A kernel is one package, or four since 6.19: an empty one, the bootable file, the modules, and lists of these.
+    fn download(&self, package: &str, folder: &Path) -> Result<(), ToolError> {
+        let release = release_of(package);
+        self.download_one(package, folder)?;
+        let binary = format!("linux-binary-{release}");
+        if let Some(version) = self.download_one(&binary, folder)? {
+            for part in ["base", "modules"].map(|part| format!("linux-{part}-{release}")) {
+                if self.download_one(&part, folder)?.is_none() {
+                    download_from_pool(&part, &version, folder)?;
+                }
+            }
+        }
+        unpack(package, folder, archives_in(folder))
+    }
+
+    /// The version that was downloaded; `None` where the lists have no such package.
+    fn download_one(&self, package: &str, folder: &Path) -> Result<Option<String>, ToolError> {
+        if !self.apt.names(package)?.iter().any(|name| name == package) {
+            return Ok(None);
+        }
+        let version = self.apt.version(package)?.unwrap_or_default();
+        self.apt.download(&format!("{package}={version}"), folder)?;
+        Ok(Some(version))
+    }
+}
+
+/// Parts of some kernels are in no list any more and still lie in the pool.
+fn download_from_pool(package: &str, version: &str, folder: &Path) -> Result<(), ToolError> {
+    let file = format!("{package}_{version}_amd64.deb");
+    Tool::new("curl")
+        .args(["-fsS", "--retry", "2", "-o", &file])
+        .arg(format!("{POOL}/{file}"))
+        .current_dir(folder)
+        .run()?;
+    Ok(())
+}
+
+/// Where Debian's archive keeps all packages of `linux`; asked by TLS, because no list has their sums.
+const POOL: &str = "https://deb.debian.org/debian/pool/main/l/linux";
+
+fn tool_failed(series: &str, source: ToolError) -> KernelImageError {
+    KernelImageError::Tool {
+        series: series.to_owned(),
+        source,
+    }
 }
 
 /// Bytes that a kernel takes while it is unpacked, at most: its archive lies beside it.
@@ -133,19 +267,9 @@ fn cached_packages(root: &Path) -> Vec<String> {
         .collect()
 }
 
-fn unpack(package: &str, folder: &Path) -> Result<(), ToolError> {
-    // `_apt` cannot write into root's cache; apt then downloads as root and warns.
-    Tool::new("apt-get")
-        .args(["download", "-q", package])
-        .current_dir(folder)
-        .run()?;
-    let archives = folder
-        .read_dir()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    for archive in archives.filter(|path| path.extension().is_some_and(|ext| ext == "deb")) {
+/// Unpacks the archives into the folder and makes the list of modules.
+fn unpack(package: &str, folder: &Path, archives: Vec<PathBuf>) -> Result<(), ToolError> {
+    for archive in archives {
         Tool::new("dpkg-deb")
             .arg("-x")
             .arg(&archive)
@@ -153,20 +277,33 @@ fn unpack(package: &str, folder: &Path) -> Result<(), ToolError> {
             .run()?;
         let _ = std::fs::remove_file(&archive);
     }
-    let release = package.trim_start_matches("linux-image-");
+    // Where `/lib` is a link, packages have `/usr/lib`; depmod looks into `lib`.
+    if !folder.join("lib").exists() {
+        let _ = std::os::unix::fs::symlink("usr/lib", folder.join("lib"));
+    }
     Tool::new("depmod")
         .arg("-b")
         .arg(folder)
-        .arg(release)
+        .arg(release_of(package))
         .run()?;
     Ok(())
 }
 
+fn release_of(package: &str) -> &str {
+    package.trim_start_matches("linux-image-")
+}
+
 fn describe(folder: &Path, package: &str) -> Result<KernelImage, KernelImageError> {
-    let release = package.trim_start_matches("linux-image-").to_owned();
+    let release = release_of(package).to_owned();
+    let modules = folder.join(format!("lib/modules/{release}"));
+    let in_boot = folder.join(format!("boot/vmlinuz-{release}"));
     let image = KernelImage {
-        vmlinuz: folder.join(format!("boot/vmlinuz-{release}")),
-        modules: folder.join(format!("lib/modules/{release}")),
+        vmlinuz: if in_boot.exists() {
+            in_boot
+        } else {
+            modules.join("vmlinuz")
+        },
+        modules,
         release,
     };
     for path in [&image.vmlinuz, &image.modules.join("modules.dep")] {
@@ -181,11 +318,11 @@ fn describe(folder: &Path, package: &str) -> Result<KernelImage, KernelImageErro
     Ok(image)
 }
 
-/// The newest plain amd64 package of a series.
+/// The newest plain amd64 package of a series; of all packages, where the series is empty.
 fn newest(packages: &[String], series: &str) -> Option<String> {
     let of_series = |package: &&String| {
         let rest = plain_version(package).and_then(|version| version.strip_prefix(series));
-        rest.is_some_and(|rest| rest.starts_with(['.', '-', '+']))
+        rest.is_some_and(|rest| rest.starts_with(['.', '-', '+']) || series.is_empty())
     };
     packages
         .iter()
@@ -202,7 +339,8 @@ fn plain_version(package: &str) -> Option<&str> {
     let is_plain = ["cloud", "rt", "dbg", "unsigned"]
         .iter()
         .all(|flavour| !version.contains(flavour));
-    (is_plain && version.ends_with('-')).then_some(version)
+    let has_number = version.starts_with(|c: char| c.is_ascii_digit());
+    (is_plain && has_number && version.ends_with('-')).then_some(version)
 }
 
 /// The series of all plain packages, `6.1, 6.12`.
@@ -225,7 +363,8 @@ fn known_series(packages: &[String]) -> String {
 }
 
 fn version_numbers(package: &str) -> Vec<u64> {
-    package
+    let version = plain_version(package).unwrap_or_default();
+    version
         .split(|c: char| !c.is_ascii_digit())
         .filter_map(|part| part.parse().ok())
         .collect()
@@ -246,6 +385,8 @@ mod tests {
             "linux-image-6.1.0-59-amd64-unsigned",
             "linux-image-6.12.57+deb12-amd64",
             "linux-image-6.12.9+deb12-amd64",
+            "linux-image-7.3.4+deb13-amd64",
+            "linux-image-7.3-amd64",
             "linux-image-amd64",
         ]
         .map(str::to_owned)
@@ -259,7 +400,15 @@ mod tests {
             "linux-image-6.12.57+deb12-amd64"
         );
         assert_eq!(newest(&packages, "5.15"), None);
-        assert_eq!(known_series(&packages), "6.1, 6.12");
-        assert_eq!(known_series(&packages[8..]), "none");
+        assert_eq!(
+            newest(&packages, "7.3").unwrap(),
+            "linux-image-7.3.4+deb13-amd64"
+        );
+        assert_eq!(
+            newest(&packages, "").unwrap(),
+            "linux-image-7.3.4+deb13-amd64"
+        );
+        assert_eq!(known_series(&packages), "6.1, 6.12, 7.3");
+        assert_eq!(known_series(&packages[10..]), "none");
     }
 }

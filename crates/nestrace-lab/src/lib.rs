@@ -32,6 +32,7 @@ pub mod block_stat;
 pub mod cache_dir;
 pub mod child_process;
 pub mod cpio_archive;
+pub mod debian_archive;
 pub mod disk_image;
 pub mod experiment;
 pub mod external_tool;
