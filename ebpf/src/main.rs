@@ -1,6 +1,6 @@
 //! The probes of nestrace: they stamp, copy and filter, and never interpret.
 //!
-//! One object for kernels 5.15 to 6.18: offsets come in as read-only globals ([`layout`]), and the
+//! One object for kernels 5.15 to 7.3: offsets come in as read-only globals ([`layout`]), and the
 //! verifier prunes the arms of fields that a kernel lacks. Probes of the block layer and of system calls are BTF
 //! tracepoints (`tp_btf`), whose pointers the verifier follows by itself; everything else is a raw tracepoint or
 //! an entry probe of QEMU and copies with `bpf_probe_read_kernel`.

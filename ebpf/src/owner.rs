@@ -1,7 +1,7 @@
 //! Whose data a bio carries: direct I/O by its control block, buffered I/O by the inode of its pages.
 
 use nestrace_abi::{
-    Owner, Record,
+    Owner, PAGE_IDENTITY_SHIFT, PAGE_IDENTITY_SIZE, Record,
     flags::{OWNER_ANONYMOUS, OWNER_DIRECT, OWNER_NONE, OWNER_PAGES},
 };
 
@@ -13,10 +13,12 @@ const MAPPING_FLAGS: u64 = 3;
 const MAPPING_ANON: u64 = 1;
 const PAGE_SHIFT: u64 = 12;
 const PAGE_MASK: u64 = (1 << PAGE_SHIFT) - 1;
-/// DIO_IS_SYNC of block/fops.c, as in 6.1, 6.12 and 6.18.
+/// Least `page->compound_info` of a tail page that is a mask.
+const HEAD_MASK: u64 = 0xffff_ff00_0000_0000;
+/// DIO_IS_SYNC of block/fops.c, as in 6.1 to 7.3.
 const BLKDEV_DIO_IS_SYNC: u32 = 2;
 
-/// Owner of a bio; sets `sub` (how it is known) and `related` (the head page) of its record.
+/// Owner of a bio; sets `sub` (how it is known) and `related` (the first page) of its record.
 #[inline(always)]
 pub fn of_bio(bio: *const u8, record: &mut Record) -> Owner {
     let mut owner = Owner {
@@ -29,6 +31,10 @@ pub fn of_bio(bio: *const u8, record: &mut Record) -> Owner {
     if iocb != 0 {
         record.sub = OWNER_DIRECT;
         describe_iocb(&mut owner, iocb);
+        // Of a guest's bio its memory is wanted, too: QEMU reads or writes the same. The host's owner is known by now.
+        if BY_MOUNT.load() != 0 && record.bytes != 0 {
+            record.related = first_page(bio).identity();
+        }
         return owner;
     }
     record.sub = if record.bytes == 0 { OWNER_NONE } else { describe_pages(&mut owner, bio, record) };
@@ -131,28 +137,72 @@ pub fn describe_inode(owner: &mut Owner, inode: &Inode) {
     owner.owner_dev = inode.dev;
 }
 
-/// Fills the owner from the first page that the bio still has to carry: a clone shares its vector with the
-/// bio that it was split from and begins within it. Tail pages of a large folio lead to its head.
+/// Where a bio's memory begins.
+#[derive(Clone, Copy, Default)]
+struct FirstPage {
+    /// Its `struct page`; 0 where the bio has none.
+    page: u64,
+    /// Bytes before the memory within that page.
+    offset: u64,
+}
+
+impl FirstPage {
+    /// The page's address, whose low bits are free, with the place within the page in units of 64 bytes: a `struct page` of
+    /// 64 bytes stands for 4,096. Where it has another size, the page alone.
+    #[inline(always)]
+    fn identity(self) -> u64 {
+        if self.page == 0 || PAGE_SIZEOF.load() != PAGE_IDENTITY_SIZE {
+            return self.page;
+        }
+        self.page | (self.offset >> PAGE_IDENTITY_SHIFT)
+    }
+}
+
+/// The first page that the bio still has to carry: a clone shares its vector with the bio that it was split from and begins
+/// within it.
 #[inline(always)]
-fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 {
+fn first_page(bio: *const u8) -> FirstPage {
     // Copied: of a pointer that it follows, the verifier allows no arithmetic with what it does not know.
     let vectors: u64 = copy_field(bio as u64, &BIO_VEC);
     if vectors == 0 {
-        return OWNER_NONE;
+        return FirstPage::default();
     }
     let index: u32 = follow(bio, &BIO_IDX);
     let vector = vectors + u64::from(index) * u64::from(BVEC_SIZE.load());
     let start: u64 = copy_field(vector, &BVEC_PAGE);
     if start == 0 {
-        return OWNER_NONE;
+        return FirstPage::default();
     }
     let begin: u32 = copy_field(vector, &BVEC_OFFSET);
     let within_vector = u64::from(begin) + u64::from(follow::<u32>(bio, &BIO_BVEC_DONE));
-    // A vector of several pages may leave one folio for the next.
-    let page = start + (within_vector >> PAGE_SHIFT) * u64::from(PAGE_SIZEOF.load());
-    let tail: u64 = copy_field(page, &PAGE_HEAD);
-    let head = if tail & 1 != 0 { tail - 1 } else { page };
-    record.related = head;
+    FirstPage {
+        // A vector of several pages may leave one folio for the next.
+        page: start + (within_vector >> PAGE_SHIFT) * u64::from(PAGE_SIZEOF.load()),
+        offset: within_vector & PAGE_MASK,
+    }
+}
+
+/// The first page of the folio that a page belongs to, as the kernel's own `_compound_head` finds it.
+#[inline(always)]
+fn head_of(page: u64) -> u64 {
+    let info: u64 = copy_field(page, &PAGE_HEAD);
+    if info & 1 == 0 {
+        return page;
+    }
+    // A mask (7.1, where huge pages may do without their `struct page`s) has its upper bits set, further than any address
+    // of a `struct page`: 0xffffea0000000000 and up, or below.
+    if info >= HEAD_MASK { page & info } else { info - 1 }
+}
+
+/// Fills the owner from the bio's first page. Tail pages of a large folio lead to its head.
+#[inline(always)]
+fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 {
+    let first = first_page(bio);
+    if first.page == 0 {
+        return OWNER_NONE;
+    }
+    record.related = first.identity();
+    let head = head_of(first.page);
     let mapping: u64 = copy_field(head, &PAGE_MAPPING);
     if mapping & MAPPING_ANON != 0 {
         return OWNER_ANONYMOUS;
@@ -161,9 +211,9 @@ fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 
         return OWNER_NONE;
     }
     describe_inode(owner, &inode_at(copy_field(mapping, &MAPPING_HOST)));
-    let first: u64 = copy_field(head, &PAGE_INDEX);
-    let further = page.wrapping_sub(head) / u64::from(PAGE_SIZEOF.load().max(1));
-    owner.file_offset = ((first + further) << PAGE_SHIFT) + (within_vector & PAGE_MASK);
+    let index: u64 = copy_field(head, &PAGE_INDEX);
+    let further = first.page.wrapping_sub(head) / u64::from(PAGE_SIZEOF.load().max(1));
+    owner.file_offset = ((index + further) << PAGE_SHIFT) + first.offset;
     OWNER_PAGES
 }
 

@@ -55,8 +55,8 @@ macro_rules! kinds {
 kinds! {
     /// A bio is queued (Q). `object` bio, `offset`/`bytes`/`flags`/`dev`; the owner columns say whose
     /// pages or direct I/O it carries, `end_io` who is told of its end, `aux` its I/O priority.
-    /// `related`: the first page's `struct page` (head) or 0. For direct I/O `file_offset` is where the whole
-    /// direct I/O begins. `sub`: an `OWNER_*` value of `flags`.
+    /// `related`: the first page's `struct page` with the place within it (see `PAGE_IDENTITY_SHIFT`), or 0; of direct I/O
+    /// in a guest only. For direct I/O `file_offset` is where the whole direct I/O begins. `sub`: an `OWNER_*` value of `flags`.
     Queue = 1, "queue", Block;
     /// A request was allocated for a bio (G). `object` bio, `dev`.
     GetRequest = 2, "get_request", Block;

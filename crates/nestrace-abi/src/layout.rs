@@ -30,7 +30,8 @@ macro_rules! fields {
             BIO_SECTOR = "bio.bi_iter.bi_sector";
             BIO_SIZE = "bio.bi_iter.bi_size";
             BIO_IDX = "bio.bi_iter.bi_idx";
-            BIO_BVEC_DONE = "bio.bi_iter.bi_bvec_done";
+            // bi_bvec_done became bi_offset in 7.3 and means the same.
+            BIO_BVEC_DONE = "bio.bi_iter.bi_bvec_done|bio.bi_iter.bi_offset";
             BIO_END_IO = "bio.bi_end_io";
             BIO_PRIVATE = "bio.bi_private";
             BIO_VEC = "bio.bi_io_vec";
@@ -58,7 +59,8 @@ macro_rules! fields {
             RQ_BIO = "request.bio";
             RQ_SIZE = "request";
             QUEUE_DISK = "request_queue.disk";
-            PAGE_HEAD = "page.compound_head";
+            // compound_head became compound_info in 7.1 (8c846c879e22), which may hold a mask instead of a pointer.
+            PAGE_HEAD = "page.compound_head|page.compound_info";
             PAGE_MAPPING = "page.mapping";
             // page.index became page.__folio_index in 6.16 (acc53a0b4c15).
             PAGE_INDEX = "page.index|page.__folio_index";

@@ -83,6 +83,12 @@ pub struct OwnedRecord {
     pub owner: Owner,
 }
 
+/// Size of the kernel's `struct page` for which the low bits of a [`Kind::Queue`]'s first page hold the place within the page.
+pub const PAGE_IDENTITY_SIZE: u16 = 64;
+/// The place within the page is in units of `1 << PAGE_IDENTITY_SHIFT` bytes. So 64 × `related` of a [`Kind::Queue`] grows as
+/// the address of its memory does, wherever that is mapped: in QEMU, too.
+pub const PAGE_IDENTITY_SHIFT: u32 = 6;
+
 const _: () = assert!(size_of::<Record>() == 56);
 const _: () = assert!(size_of::<Owner>() == 56);
 const _: () = assert!(size_of::<OwnedRecord>() == 112);
