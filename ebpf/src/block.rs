@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::RAW_FLUSH_SEQ};
 
-use crate::{layout::*, owner, ring, second_program, thread};
+use crate::{layout::*, owner, preemption, ring, second_program, thread};
 
 /// Most bios of one request that the walk at D follows; a longer chain counts as one `walk` loss.
 const MAX_BIOS: u32 = 1024;
@@ -111,14 +111,16 @@ fn describe_request(record: &mut Record, request: *const u8) {
 
 #[btf_tracepoint(function = "block_bio_queue")]
 pub fn block_bio_queue(ctx: BtfTracePointContext) -> i32 {
-    let bio: *const u8 = ctx.arg(0);
-    if let Some(mut record) = bio_record(Kind::Queue, bio) {
-        thread::introduce();
-        describe_bio(&mut record, bio);
-        let owner = owner::of_bio(bio, &mut record);
-        ring::send_owned(record, owner, Source::Block);
-    }
-    0
+    preemption::without(|| {
+        let bio: *const u8 = ctx.arg(0);
+        if let Some(mut record) = bio_record(Kind::Queue, bio) {
+            thread::introduce();
+            describe_bio(&mut record, bio);
+            let owner = owner::of_bio(bio, &mut record);
+            ring::send_owned(record, owner, Source::Block);
+        }
+        0
+    })
 }
 
 #[inline(always)]
@@ -131,55 +133,59 @@ fn plain_bio(kind: Kind, bio: *const u8) -> i32 {
 
 #[btf_tracepoint(function = "block_getrq")]
 pub fn block_getrq(ctx: BtfTracePointContext) -> i32 {
-    plain_bio(Kind::GetRequest, ctx.arg(0))
+    preemption::without(|| plain_bio(Kind::GetRequest, ctx.arg(0)))
 }
 
 #[btf_tracepoint(function = "block_bio_backmerge")]
 pub fn block_bio_backmerge(ctx: BtfTracePointContext) -> i32 {
-    plain_bio(Kind::BackMerge, ctx.arg(0))
+    preemption::without(|| plain_bio(Kind::BackMerge, ctx.arg(0)))
 }
 
 #[btf_tracepoint(function = "block_bio_frontmerge")]
 pub fn block_bio_frontmerge(ctx: BtfTracePointContext) -> i32 {
-    plain_bio(Kind::FrontMerge, ctx.arg(0))
+    preemption::without(|| plain_bio(Kind::FrontMerge, ctx.arg(0)))
 }
 
 #[btf_tracepoint(function = "block_split")]
 pub fn block_split(ctx: BtfTracePointContext) -> i32 {
-    let bio: *const u8 = ctx.arg(0);
-    if let Some(mut record) = bio_record(Kind::Split, bio) {
-        describe_bio(&mut record, bio);
-        record.related = follow(bio, &BIO_PRIVATE);
-        ring::send(record, Source::Block);
-    }
-    0
+    preemption::without(|| {
+        let bio: *const u8 = ctx.arg(0);
+        if let Some(mut record) = bio_record(Kind::Split, bio) {
+            describe_bio(&mut record, bio);
+            record.related = follow(bio, &BIO_PRIVATE);
+            ring::send(record, Source::Block);
+        }
+        0
+    })
 }
 
 #[btf_tracepoint(function = "block_bio_remap")]
 pub fn block_bio_remap(ctx: BtfTracePointContext) -> i32 {
-    let bio: *const u8 = ctx.arg(0);
-    if let Some(mut record) = bio_record(Kind::BioRemap, bio) {
-        describe_bio(&mut record, bio);
-        let owner = Owner {
-            owner_dev: ctx.arg(1),
-            file_offset: ctx.arg::<u64>(2) << 9,
-            ..Owner::default()
-        };
-        ring::send_owned(record, owner, Source::Block);
-    }
-    0
+    preemption::without(|| {
+        let bio: *const u8 = ctx.arg(0);
+        if let Some(mut record) = bio_record(Kind::BioRemap, bio) {
+            describe_bio(&mut record, bio);
+            let owner = Owner { owner_dev: ctx.arg(1), file_offset: ctx.arg::<u64>(2) << 9, ..Owner::default() };
+            ring::send_owned(record, owner, Source::Block);
+        }
+        0
+    })
 }
 
 #[btf_tracepoint(function = "block_bio_complete")]
 pub fn block_bio_complete(ctx: BtfTracePointContext) -> i32 {
-    second_program::first(Source::Block, ctx.arg(1), || send_bio_completion(ctx.arg(1)));
-    0
+    preemption::without(|| {
+        second_program::first(Source::Block, number_of(ctx.arg(1)), || send_bio_completion(ctx.arg(1)));
+        0
+    })
 }
 
 #[btf_tracepoint(function = "block_bio_complete")]
 pub fn block_bio_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    second_program::second(Source::Block, ctx.arg(1), || send_bio_completion(ctx.arg(1)));
-    0
+    preemption::without(|| {
+        second_program::second(Source::Block, number_of(ctx.arg(1)), || send_bio_completion(ctx.arg(1)));
+        0
+    })
 }
 
 #[inline(always)]
@@ -201,51 +207,51 @@ fn plain_request(kind: Kind, request: *const u8) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_insert")]
 pub fn block_rq_insert(ctx: BtfTracePointContext) -> i32 {
-    plain_request(Kind::Insert, ctx.arg(0))
+    preemption::without(|| plain_request(Kind::Insert, ctx.arg(0)))
 }
 
 #[btf_tracepoint(function = "block_rq_requeue")]
 pub fn block_rq_requeue(ctx: BtfTracePointContext) -> i32 {
-    plain_request(Kind::Requeue, ctx.arg(0))
+    preemption::without(|| plain_request(Kind::Requeue, ctx.arg(0)))
 }
 
 #[btf_tracepoint(function = "block_rq_merge")]
 pub fn block_rq_merge(ctx: BtfTracePointContext) -> i32 {
-    plain_request(Kind::RequestMerge, ctx.arg(0))
+    preemption::without(|| plain_request(Kind::RequestMerge, ctx.arg(0)))
 }
 
 #[btf_tracepoint(function = "block_rq_remap")]
 pub fn block_rq_remap(ctx: BtfTracePointContext) -> i32 {
-    let request: *const u8 = ctx.arg(0);
-    if let Some(record) = request_record(Kind::RequestRemap, request) {
-        let owner = Owner {
-            owner_dev: ctx.arg(1),
-            file_offset: ctx.arg::<u64>(2) << 9,
-            ..Owner::default()
-        };
-        ring::send_owned(record, owner, Source::Block);
-    }
-    0
+    preemption::without(|| {
+        let request: *const u8 = ctx.arg(0);
+        if let Some(record) = request_record(Kind::RequestRemap, request) {
+            let owner = Owner { owner_dev: ctx.arg(1), file_offset: ctx.arg::<u64>(2) << 9, ..Owner::default() };
+            ring::send_owned(record, owner, Source::Block);
+        }
+        0
+    })
 }
 
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn block_rq_issue(ctx: BtfTracePointContext) -> i32 {
-    let request: *const u8 = ctx.arg(0);
-    let Some(mut record) = request_record(Kind::Issue, request) else { return 0 };
-    let first: *const u8 = follow(request, &RQ_BIO);
-    record.related = first as u64;
-    if first.is_null() {
+    preemption::without(|| {
+        let request: *const u8 = ctx.arg(0);
+        let Some(mut record) = request_record(Kind::Issue, request) else { return 0 };
+        let first: *const u8 = follow(request, &RQ_BIO);
+        record.related = first as u64;
+        if first.is_null() {
+            ring::send(record, Source::Block);
+            return 0;
+        }
+        let second: *const u8 = follow(first, &BIO_NEXT);
+        let further = count_bios(second);
+        record.sub = if further > 255 { 255 } else { further as u8 };
         ring::send(record, Source::Block);
-        return 0;
-    }
-    let second: *const u8 = follow(first, &BIO_NEXT);
-    let further = count_bios(second);
-    record.sub = if further > 255 { 255 } else { further as u8 };
-    ring::send(record, Source::Block);
-    if further > 0 {
-        link_bios(record, second);
-    }
-    0
+        if further > 0 {
+            link_bios(record, second);
+        }
+        0
+    })
 }
 
 #[inline(always)]
@@ -289,14 +295,18 @@ fn link_bios(issue: Record, mut bio: *const u8) {
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn block_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    second_program::first(Source::Block, ctx.arg(0), || send_completion(&ctx));
-    0
+    preemption::without(|| {
+        second_program::first(Source::Block, number_of(ctx.arg(0)), || send_completion(&ctx));
+        0
+    })
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn block_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    second_program::second(Source::Block, ctx.arg(0), || send_completion(&ctx));
-    0
+    preemption::without(|| {
+        second_program::second(Source::Block, number_of(ctx.arg(0)), || send_completion(&ctx));
+        0
+    })
 }
 
 #[inline(always)]
@@ -352,20 +362,24 @@ pub fn left_bytes(ctx: &BtfTracePointContext) -> u32 {
 
 #[btf_tracepoint(function = "block_plug")]
 pub fn block_plug(ctx: BtfTracePointContext) -> i32 {
-    if let Some(record) = queue_record(Kind::Plug, ctx.arg(0)) {
-        ring::send(record, Source::Block);
-    }
-    0
+    preemption::without(|| {
+        if let Some(record) = queue_record(Kind::Plug, ctx.arg(0)) {
+            ring::send(record, Source::Block);
+        }
+        0
+    })
 }
 
 #[btf_tracepoint(function = "block_unplug")]
 pub fn block_unplug(ctx: BtfTracePointContext) -> i32 {
-    if let Some(mut record) = queue_record(Kind::Unplug, ctx.arg(0)) {
-        record.bytes = u64::from(ctx.arg::<u64>(1) as u32);
-        record.sub = (ctx.arg::<u64>(2) as u8 & 1) ^ 1;
-        ring::send(record, Source::Block);
-    }
-    0
+    preemption::without(|| {
+        if let Some(mut record) = queue_record(Kind::Unplug, ctx.arg(0)) {
+            record.bytes = u64::from(ctx.arg::<u64>(1) as u32);
+            record.sub = (ctx.arg::<u64>(2) as u8 & 1) ^ 1;
+            ring::send(record, Source::Block);
+        }
+        0
+    })
 }
 
 #[inline(always)]

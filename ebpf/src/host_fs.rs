@@ -4,7 +4,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{layout::*, owner, ring, thread};
+use crate::{layout::*, owner, preemption, ring, thread};
 
 const PAGE_SHIFT: u64 = 12;
 
@@ -43,23 +43,25 @@ fn send_readahead(ctx: &RawTracePointContext, how: u8, pages: u64) -> i32 {
 
 #[raw_tracepoint(tracepoint = "page_cache_sync_ra")]
 pub fn page_cache_sync_ra(ctx: RawTracePointContext) -> i32 {
-    send_readahead(&ctx, readahead::SYNC, ctx.arg(3))
+    preemption::without(|| send_readahead(&ctx, readahead::SYNC, ctx.arg(3)))
 }
 
 #[raw_tracepoint(tracepoint = "page_cache_async_ra")]
 pub fn page_cache_async_ra(ctx: RawTracePointContext) -> i32 {
-    send_readahead(&ctx, readahead::ASYNC, ctx.arg(3))
+    preemption::without(|| send_readahead(&ctx, readahead::ASYNC, ctx.arg(3)))
 }
 
 #[raw_tracepoint(tracepoint = "page_cache_ra_order")]
 pub fn page_cache_ra_order(ctx: RawTracePointContext) -> i32 {
-    let pages: u32 = if has(&RA_SIZE) { copy_field(ctx.arg::<u64>(2), &RA_SIZE) } else { 0 };
-    send_readahead(&ctx, readahead::ORDER, u64::from(pages))
+    preemption::without(|| {
+        let pages: u32 = if has(&RA_SIZE) { copy_field(ctx.arg::<u64>(2), &RA_SIZE) } else { 0 };
+        send_readahead(&ctx, readahead::ORDER, u64::from(pages))
+    })
 }
 
 #[raw_tracepoint(tracepoint = "page_cache_ra_unbounded")]
 pub fn page_cache_ra_unbounded(ctx: RawTracePointContext) -> i32 {
-    send_readahead(&ctx, readahead::UNBOUNDED, ctx.arg(2))
+    preemption::without(|| send_readahead(&ctx, readahead::UNBOUNDED, ctx.arg(2)))
 }
 
 /// Pages of a folio as a power of two.
@@ -83,17 +85,19 @@ fn folio_order(folio: u64) -> u64 {
 
 #[raw_tracepoint(tracepoint = "mm_filemap_add_to_page_cache")]
 pub fn mm_filemap_add_to_page_cache(ctx: RawTracePointContext) -> i32 {
-    let folio: u64 = ctx.arg(0);
-    let mapping: u64 = copy_field(folio, &FOLIO_MAPPING);
-    if mapping == 0 {
-        return 0;
-    }
-    if let Some((mut record, owner)) = inode_record(Kind::CacheInsert, copy_field(mapping, &MAPPING_HOST)) {
-        record.offset = copy_field::<u64>(folio, &FOLIO_INDEX) << PAGE_SHIFT;
-        record.bytes = 1 << (PAGE_SHIFT + (folio_order(folio) & 31));
-        ring::send_owned(record, owner, Source::HostFs);
-    }
-    0
+    preemption::without(|| {
+        let folio: u64 = ctx.arg(0);
+        let mapping: u64 = copy_field(folio, &FOLIO_MAPPING);
+        if mapping == 0 {
+            return 0;
+        }
+        if let Some((mut record, owner)) = inode_record(Kind::CacheInsert, copy_field(mapping, &MAPPING_HOST)) {
+            record.offset = copy_field::<u64>(folio, &FOLIO_INDEX) << PAGE_SHIFT;
+            record.bytes = 1 << (PAGE_SHIFT + (folio_order(folio) & 31));
+            ring::send_owned(record, owner, Source::HostFs);
+        }
+        0
+    })
 }
 
 #[inline(always)]
@@ -119,49 +123,55 @@ fn journal_commit(kind: Kind, ctx: &RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "jbd2_start_commit")]
 pub fn jbd2_start_commit(ctx: RawTracePointContext) -> i32 {
-    journal_commit(Kind::JournalCommitStart, &ctx)
+    preemption::without(|| journal_commit(Kind::JournalCommitStart, &ctx))
 }
 
 #[raw_tracepoint(tracepoint = "jbd2_end_commit")]
 pub fn jbd2_end_commit(ctx: RawTracePointContext) -> i32 {
-    journal_commit(Kind::JournalCommitEnd, &ctx)
+    preemption::without(|| journal_commit(Kind::JournalCommitEnd, &ctx))
 }
 
 #[raw_tracepoint(tracepoint = "xfs_log_force")]
 pub fn xfs_log_force(ctx: RawTracePointContext) -> i32 {
-    if !ring::open() || !has(&XFS_MOUNT_SUPER) {
-        return 0;
-    }
-    let super_block: u64 = copy_field(ctx.arg::<u64>(0), &XFS_MOUNT_SUPER);
-    let dev: u32 = copy_field(super_block, &SB_DEV);
-    if !ring::wants_device(dev) {
-        return 0;
-    }
-    let mut record = ring::stamp(Kind::LogForce);
-    record.dev = dev;
-    record.object = ctx.arg(1);
-    ring::send(record, Source::HostFs);
-    0
+    preemption::without(|| {
+        if !ring::open() || !has(&XFS_MOUNT_SUPER) {
+            return 0;
+        }
+        let super_block: u64 = copy_field(ctx.arg::<u64>(0), &XFS_MOUNT_SUPER);
+        let dev: u32 = copy_field(super_block, &SB_DEV);
+        if !ring::wants_device(dev) {
+            return 0;
+        }
+        let mut record = ring::stamp(Kind::LogForce);
+        record.dev = dev;
+        record.object = ctx.arg(1);
+        ring::send(record, Source::HostFs);
+        0
+    })
 }
 
 #[raw_tracepoint(tracepoint = "writeback_single_inode_start")]
 pub fn writeback_single_inode_start(ctx: RawTracePointContext) -> i32 {
-    if let Some((mut record, owner)) = inode_record(Kind::WritebackStart, ctx.arg(0)) {
-        thread::introduce();
-        // Whoever wants all of it asks for LONG_MAX pages.
-        let pages: u64 = ctx.arg(2);
-        record.bytes = if pages > u64::MAX >> PAGE_SHIFT { u64::MAX } else { pages << PAGE_SHIFT };
-        ring::send_owned(record, owner, Source::HostFs);
-    }
-    0
+    preemption::without(|| {
+        if let Some((mut record, owner)) = inode_record(Kind::WritebackStart, ctx.arg(0)) {
+            thread::introduce();
+            // Whoever wants all of it asks for LONG_MAX pages.
+            let pages: u64 = ctx.arg(2);
+            record.bytes = if pages > u64::MAX >> PAGE_SHIFT { u64::MAX } else { pages << PAGE_SHIFT };
+            ring::send_owned(record, owner, Source::HostFs);
+        }
+        0
+    })
 }
 
 #[raw_tracepoint(tracepoint = "writeback_single_inode")]
 pub fn writeback_single_inode(ctx: RawTracePointContext) -> i32 {
-    if let Some((mut record, owner)) = inode_record(Kind::WritebackEnd, ctx.arg(0)) {
-        let left: u64 = copy_field(ctx.arg::<u64>(1), &WBC_TO_WRITE);
-        record.bytes = ctx.arg::<u64>(2).wrapping_sub(left) << PAGE_SHIFT;
-        ring::send_owned(record, owner, Source::HostFs);
-    }
-    0
+    preemption::without(|| {
+        if let Some((mut record, owner)) = inode_record(Kind::WritebackEnd, ctx.arg(0)) {
+            let left: u64 = copy_field(ctx.arg::<u64>(1), &WBC_TO_WRITE);
+            record.bytes = ctx.arg::<u64>(2).wrapping_sub(left) << PAGE_SHIFT;
+            ring::send_owned(record, owner, Source::HostFs);
+        }
+        0
+    })
 }

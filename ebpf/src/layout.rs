@@ -31,6 +31,8 @@ globals! {
     FN_BLKDEV_END_IO_ASYNC: u64 = 0;
     FN_AIO_COMPLETE: u64 = 0;
     FN_LOOP_COMPLETE: u64 = 0;
+    POOL_IOMAP_DIO_SIMPLE: u64 = 0;
+    FN_IOMAP_DIO_SIMPLE_END_IO: u64 = 0;
     URING_COMPLETE_CQE: u8 = 0;
     ALL_DEVICES: u8 = 0;
     BY_MOUNT: u8 = 0;
@@ -38,6 +40,7 @@ globals! {
     PG_HEAD_BIT: u8 = 0;
     RQF_FLUSH_SEQ_BIT: u8 = 4;
     URING_SUBMIT_ARG: u8 = 0;
+    PREEMPTIBLE: u8 = 0;
 }
 
 /// Whether this kernel has the field. The answer is a constant to the verifier.
@@ -66,6 +69,13 @@ pub fn load<T: Copy>(base: *const u8, offset: usize) -> T {
 pub fn current_task() -> *const u8 {
     // SAFETY: no preconditions.
     unsafe { bpf_get_current_task_btf() }.cast()
+}
+
+/// The address of a structure as a number, less that of a global, which stays where it is: of one pointer that it follows
+/// the verifier allows no arithmetic, and the difference of two is a number to it.
+#[inline(always)]
+pub fn number_of(structure: *const u8) -> u64 {
+    (structure as u64).wrapping_sub((&raw const PREEMPTIBLE) as u64)
 }
 
 /// Copies a value from an arbitrary kernel address; 0 if it cannot be read.

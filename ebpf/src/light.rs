@@ -8,7 +8,11 @@ use aya_ebpf::{
 };
 use nestrace_abi::{Kind, Record, Source};
 
-use crate::{block, done, layout::DONE_SLOTS, ring, second_program};
+use crate::{
+    block, done,
+    layout::{DONE_SLOTS, number_of},
+    preemption, ring, second_program,
+};
 
 /// What is known of a request from D on.
 #[repr(C)]
@@ -49,13 +53,6 @@ const JUST_ENDED_NS: u64 = 1_000_000_000;
 
 /// The fraction of the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// A request's address as a number, less that of a global, which stays where it is: of one pointer the verifier allows no
-/// arithmetic, and the difference of two is a number to it.
-#[inline(always)]
-fn number_of(request: *const u8) -> u64 {
-    (request as u64).wrapping_sub((&raw const DONE_SLOTS) as u64)
-}
 
 /// A request's place.
 #[inline(always)]
@@ -128,74 +125,80 @@ fn is_in_flight(entry: &InFlight, request: u64, recording: u32) -> bool {
 
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
-    let request: *const u8 = ctx.arg(0);
-    let recording = ring::recording();
-    if recording == 0 || request.is_null() {
-        return 0;
-    }
-    if let Some(dev) = block::wanted_disk(request) {
-        remember(number_of(request), recording, dev);
-    }
-    0
+    preemption::without(|| {
+        let request: *const u8 = ctx.arg(0);
+        let recording = ring::recording();
+        if recording == 0 || request.is_null() {
+            return 0;
+        }
+        if let Some(dev) = block::wanted_disk(request) {
+            remember(number_of(request), recording, dev);
+        }
+        0
+    })
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete(ctx: BtfTracePointContext) -> i32 {
-    let request: *const u8 = ctx.arg(0);
-    let recording = ring::recording();
-    if recording == 0 || request.is_null() {
-        return 0;
-    }
-    let number = number_of(request);
-    if let Some(place) = place_of(number) {
-        // SAFETY: the place is valid for the program's run. One request is issued or completes on one processor at a
-        // time, and no other program of ours touches its entry while it is in flight.
-        let entry = unsafe { &mut *place };
-        if is_in_flight(entry, number, recording) {
-            complete(&ctx, request, entry);
+    preemption::without(|| {
+        let request: *const u8 = ctx.arg(0);
+        let recording = ring::recording();
+        if recording == 0 || request.is_null() {
             return 0;
         }
-        // That it has ended the second program is not to see before this one has done its work.
-        if entry.request == number {
-            entry.request = 0;
+        let number = number_of(request);
+        if let Some(place) = place_of(number) {
+            // SAFETY: the place is valid for the program's run. One request is issued or completes on one processor at a
+            // time, and no other program of ours touches its entry while it is in flight.
+            let entry = unsafe { &mut *place };
+            if is_in_flight(entry, number, recording) {
+                complete(&ctx, request, entry);
+                return 0;
+            }
+            // That it has ended the second program is not to see before this one has done its work.
+            if entry.request == number {
+                entry.request = 0;
+            }
         }
-    }
-    second_program::first(Source::Block, request as u64, || complete_elsewhere(&ctx, request, number, recording));
-    0
+        second_program::first(Source::Block, number, || complete_elsewhere(&ctx, request, number, recording));
+        0
+    })
 }
 
 /// An entry says by itself whether the first program has done its work: the request is not in flight any more, or what is
 /// left of it is what this event leaves.
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn light_rq_complete_nested(ctx: BtfTracePointContext) -> i32 {
-    let request: *const u8 = ctx.arg(0);
-    if request.is_null() {
-        return 0;
-    }
-    let number = number_of(request);
-    let place = place_of(number);
-    if let Some(place) = place {
-        // SAFETY: as above.
-        let entry = unsafe { &mut *place };
-        if entry.request == number {
-            // If this recording has not seen it issued, the first program has not been called, or else it would have
-            // taken the entry's request away. That counts as skipped.
-            if entry.issued_ns == 0 {
-                return 0;
-            }
-            let recording = ring::recording();
-            if is_in_flight(entry, number, recording) {
-                if entry.done_bytes == 0 || entry.left_bytes != block::left_bytes(&ctx) {
-                    second_program::rescued(Source::Block);
-                    complete(&ctx, request, entry);
+    preemption::without(|| {
+        let request: *const u8 = ctx.arg(0);
+        if request.is_null() {
+            return 0;
+        }
+        let number = number_of(request);
+        let place = place_of(number);
+        if let Some(place) = place {
+            // SAFETY: as above.
+            let entry = unsafe { &mut *place };
+            if entry.request == number {
+                // If this recording has not seen it issued, the first program has not been called, or else it would have
+                // taken the entry's request away. That counts as skipped.
+                if entry.issued_ns == 0 {
+                    return 0;
                 }
-                return 0;
+                let recording = ring::recording();
+                if is_in_flight(entry, number, recording) {
+                    if entry.done_bytes == 0 || entry.left_bytes != block::left_bytes(&ctx) {
+                        second_program::rescued(Source::Block);
+                        complete(&ctx, request, entry);
+                    }
+                    return 0;
+                }
             }
         }
-    }
-    let recording = ring::recording();
-    second_program::second(Source::Block, request as u64, || complete_elsewhere(&ctx, request, number, recording));
-    0
+        let recording = ring::recording();
+        second_program::second(Source::Block, number, || complete_elsewhere(&ctx, request, number, recording));
+        0
+    })
 }
 
 /// A request that is not at its place: in the other map, or nothing is known of its D.

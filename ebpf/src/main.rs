@@ -18,6 +18,7 @@ mod host_fs;
 mod layout;
 mod light;
 mod owner;
+mod preemption;
 mod qemu;
 mod ring;
 mod second_program;

@@ -47,6 +47,10 @@ fn iocb_of(bio: *const u8, end_io: u64) -> u64 {
     if FN_IOMAP_DIO_END_IO.load() != 0 && end_io == FN_IOMAP_DIO_END_IO.load() && has(&DIO_IOCB) {
         return copy_field(follow::<u64>(bio, &BIO_PRIVATE), &DIO_IOCB);
     }
+    if has(&DIO_SIMPLE_IOCB) && has(&DIO_SIMPLE_BIO) && is_simple_dio(bio, end_io) {
+        // The bio is embedded in its iomap_dio_simple.
+        return copy((bio as u64) - u64::from(DIO_SIMPLE_BIO.load()) + u64::from(DIO_SIMPLE_IOCB.load()));
+    }
     if !has(&BLKDEV_DIO_IOCB) || !has(&BLKDEV_DIO_BIO) {
         return 0;
     }
@@ -62,6 +66,18 @@ fn iocb_of(bio: *const u8, end_io: u64) -> u64 {
         }
     }
     0
+}
+
+/// Whether a bio is a direct I/O's that needs no other one. Where the caller waits, `submit_bio_wait()` is told of its end,
+/// and only the pool says whose the bio is.
+#[inline(always)]
+fn is_simple_dio(bio: *const u8, end_io: u64) -> bool {
+    let pool = POOL_IOMAP_DIO_SIMPLE.load();
+    if pool != 0 && has(&BIO_POOL) {
+        return follow::<u64>(bio, &BIO_POOL) == pool;
+    }
+    let function = FN_IOMAP_DIO_SIMPLE_END_IO.load();
+    function != 0 && end_io == function
 }
 
 /// Fills file, place and origin from a kiocb.

@@ -8,13 +8,16 @@
 //! "the first one runs" would not do: an interrupt before the program has set it, in the kernel's own steps to start
 //! the program, finds no mark (in a guest without KVM, one in five of those that were skipped).
 
-use core::intrinsics::{AtomicOrdering, atomic_xadd};
+use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd};
 use core::ptr::{read_volatile, write_volatile};
 
-use aya_ebpf::{btf_maps::PerCpuArray, macros::btf_map};
+use aya_ebpf::{
+    btf_maps::{Array, PerCpuArray},
+    macros::btf_map,
+};
 use nestrace_abi::Source;
 
-use crate::ring;
+use crate::{preemption, ring};
 
 /// Interrupts nest no deeper: task, softirq, interrupt, and one that a second program was kept from
 /// taking away.
@@ -25,11 +28,20 @@ const DEPTH: usize = 4;
 #[btf_map]
 static TAKEN: PerCpuArray<[u64; DEPTH], 8> = PerCpuArray::new();
 
+/// The same of all processors, for kernels where a thread may go on with the second program on another one: buckets of
+/// [`DEPTH`] places, one of which the event's key chooses.
+#[btf_map]
+static TAKEN_ANYWHERE: Array<[u64; DEPTH], BUCKETS> = Array::new();
+const BUCKETS: usize = 1 << BUCKET_BITS;
+const BUCKET_BITS: u32 = 13;
+/// The fraction of the golden ratio.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// By source: events that a second program took over from the first.
 #[btf_map]
 static RESCUED: PerCpuArray<u64, 8> = PerCpuArray::new();
 
-/// Runs the first program's body and leaves the event's key (an address, not 0) for the second.
+/// Runs the first program's body and leaves the event's key (an address or its `number_of`, not 0) for the second.
 #[inline(always)]
 pub fn first(source: Source, key: u64, body: impl FnOnce()) {
     // While nobody records there is perhaps no second program that takes keys away.
@@ -65,6 +77,10 @@ pub fn rescued(source: Source) {
 /// Whoever interrupts this has freed its own place again before it goes on, so that the one found stays free.
 #[inline(always)]
 fn leave(source: Source, key: u64) {
+    if preemption::may_move() {
+        leave_anywhere(of_source(source, key));
+        return;
+    }
     let Some(taken) = TAKEN.get_ptr_mut(source as u32) else { return };
     let mut at = 0;
     while at < DEPTH - 1 {
@@ -83,7 +99,13 @@ fn leave(source: Source, key: u64) {
 
 #[inline(always)]
 fn take(source: Source, key: u64) -> bool {
-    let Some(taken) = TAKEN.get_ptr_mut(source as u32) else { return true };
+    let (taken, key) = if preemption::may_move() {
+        let key = of_source(source, key);
+        (bucket_of(key), key)
+    } else {
+        (TAKEN.get_ptr_mut(source as u32), key)
+    };
+    let Some(taken) = taken else { return true };
     let mut at = 0;
     while at < DEPTH {
         // SAFETY: as in `leave`.
@@ -97,4 +119,33 @@ fn take(source: Source, key: u64) -> bool {
         at += 1;
     }
     false
+}
+
+/// A key that no other source has. What goes at its upper end is the same in all addresses of the kernel's objects.
+#[inline(always)]
+fn of_source(source: Source, key: u64) -> u64 {
+    (key << 3) | source as u64
+}
+
+#[inline(always)]
+fn bucket_of(key: u64) -> Option<*mut [u64; DEPTH]> {
+    TAKEN_ANYWHERE.get_ptr_mut((key.wrapping_mul(MIX) >> (64 - BUCKET_BITS)) as u32)
+}
+
+/// Two processors may look for a place in the same bucket at once.
+#[inline(always)]
+fn leave_anywhere(key: u64) {
+    let Some(bucket) = bucket_of(key) else { return };
+    let mut at = 0;
+    while at < DEPTH {
+        // SAFETY: a place of a map's value, which is valid for the program's run.
+        let place = unsafe { &raw mut (*bucket)[at] };
+        // SAFETY: as above.
+        let (there, is_ours) =
+            unsafe { atomic_cxchg::<u64, { AtomicOrdering::Relaxed }, { AtomicOrdering::Relaxed }>(place, 0, key) };
+        if is_ours || there == key {
+            return;
+        }
+        at += 1;
+    }
 }

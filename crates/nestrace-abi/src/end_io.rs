@@ -37,6 +37,8 @@ pub const SYMBOLS: &[&str] = &[
     "iomap_finish_ioend_direct",
     "iomap_fail_ioend_buffered",
     "ext4_end_io_rsv_work",
+    "iomap_dio_simple_end_io",
+    "bio_wait_end_io",
 ];
 
 /// [`SYMBOLS`] index of iomap's direct I/O: the bio's `bi_private` is an `iomap_dio`.

@@ -72,6 +72,9 @@ macro_rules! fields {
             INODE_SIZE = "inode.i_size";
             SB_DEV = "super_block.s_dev";
             DIO_IOCB = "iomap_dio.iocb";
+            BIO_POOL = "bio.bi_pool";
+            DIO_SIMPLE_IOCB = "iomap_dio_simple.iocb";
+            DIO_SIMPLE_BIO = "iomap_dio_simple.bio";
             BLKDEV_DIO_BIO = "blkdev_dio.bio";
             BLKDEV_DIO_IOCB = "blkdev_dio.iocb";
             BLKDEV_DIO_FLAGS = "blkdev_dio.flags";
@@ -126,13 +129,16 @@ macro_rules! declare_table {
 }
 fields!(declare_table);
 
-/// Globals that hold addresses of kernel functions, from kallsyms (0 = hidden or absent).
+/// Globals that hold addresses of the kernel's functions and variables, from kallsyms (0 = hidden or absent).
 pub const SYMBOLS: &[(&str, &str)] = &[
     ("FN_IOMAP_DIO_END_IO", "iomap_dio_bio_end_io"),
     ("FN_BLKDEV_END_IO", "blkdev_bio_end_io"),
     ("FN_BLKDEV_END_IO_ASYNC", "blkdev_bio_end_io_async"),
     ("FN_AIO_COMPLETE", "aio_complete_rw"),
     ("FN_LOOP_COMPLETE", "lo_rw_aio_complete"),
+    // Reads by direct I/O that one bio carries, since 7.3: the pool that their bios are of, whoever is told of their end.
+    ("POOL_IOMAP_DIO_SIMPLE", "iomap_dio_simple_pool"),
+    ("FN_IOMAP_DIO_SIMPLE_END_IO", "iomap_dio_simple_end_io"),
 ];
 
 /// Global: 1 where the completion tracepoint of io_uring passes a CQE instead of its parts
@@ -154,3 +160,9 @@ pub const RQF_FLUSH_SEQ_BIT: &str = "RQF_FLUSH_SEQ_BIT";
 pub const RQF_FLUSH_SEQ_BIT_BEFORE_6_11: u8 = 4;
 /// Global: which argument of the io_uring submit tracepoint is the request (1 before 6.0, else 0).
 pub const URING_SUBMIT_ARG: &str = "URING_SUBMIT_ARG";
+/// Global: 1 where a tracepoint's programs may be preempted between two of them (Linux 7.0).
+pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
+/// Number of the helper that stands in the programs for the kernel's `bpf_preempt_disable`.
+pub const PREEMPT_DISABLE_MARK: u32 = 0x4e53_0001;
+/// The same for `bpf_preempt_enable`.
+pub const PREEMPT_ENABLE_MARK: u32 = 0x4e53_0002;

@@ -21,6 +21,7 @@ pub mod facts;
 pub mod kallsyms;
 pub mod layout;
 pub mod plan;
+pub mod preemption;
 pub mod probes;
 pub mod tracepoint_format;
 pub mod uring;

@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{layout::*, owner, ring, second_program};
+use crate::{layout::*, owner, preemption, ring, second_program};
 
 /// A record of direct I/O on a wanted file.
 #[inline(always)]
@@ -24,23 +24,29 @@ fn dio_record(kind: Kind, iocb: u64) -> Option<(Record, Owner)> {
 
 #[raw_tracepoint(tracepoint = "iomap_dio_rw_begin")]
 pub fn iomap_dio_rw_begin(ctx: RawTracePointContext) -> i32 {
-    if let Some((mut record, file)) = dio_record(Kind::DioBegin, ctx.arg(0)) {
-        record.bytes = copy_field(ctx.arg::<u64>(1), &ITER_COUNT);
-        ring::send_owned(record, file, Source::File);
-    }
-    0
+    preemption::without(|| {
+        if let Some((mut record, file)) = dio_record(Kind::DioBegin, ctx.arg(0)) {
+            record.bytes = copy_field(ctx.arg::<u64>(1), &ITER_COUNT);
+            ring::send_owned(record, file, Source::File);
+        }
+        0
+    })
 }
 
 #[raw_tracepoint(tracepoint = "iomap_dio_complete")]
 pub fn iomap_dio_complete(ctx: RawTracePointContext) -> i32 {
-    second_program::first(Source::File, ctx.arg(0), || send_completion(&ctx));
-    0
+    preemption::without(|| {
+        second_program::first(Source::File, ctx.arg(0), || send_completion(&ctx));
+        0
+    })
 }
 
 #[raw_tracepoint(tracepoint = "iomap_dio_complete")]
 pub fn iomap_dio_complete_nested(ctx: RawTracePointContext) -> i32 {
-    second_program::second(Source::File, ctx.arg(0), || send_completion(&ctx));
-    0
+    preemption::without(|| {
+        second_program::second(Source::File, ctx.arg(0), || send_completion(&ctx));
+        0
+    })
 }
 
 #[inline(always)]

@@ -10,31 +10,33 @@ use super::{
     system_call::{nr, pt_regs},
     vector_bytes,
 };
-use crate::{caller, layout::*, ring, thread};
+use crate::{caller, layout::*, preemption, ring, thread};
 
 #[btf_tracepoint(function = "sys_enter")]
 pub fn sys_enter_io_submit(ctx: BtfTracePointContext) -> i32 {
-    let nr: u64 = ctx.arg(1);
-    if nr != nr::IO_SUBMIT || !ring::open() {
-        return 0;
-    }
-    let Some(guest) = caller::current() else { return 0 };
-    if caller::is_compat() {
-        return 0;
-    }
-    let regs: *const u8 = ctx.arg(0);
-    let count: u64 = load(regs, pt_regs::SI);
-    // By mount the control blocks are judged one by one, and the call itself is nobody's.
-    if !caller::by_mount() {
-        thread::introduce();
-        let mut record = ring::stamp(Kind::SyscallEnter);
-        record.dev = guest;
-        record.sub = op::IO_SUBMIT;
-        record.bytes = count;
-        ring::send(record, Source::File);
-    }
-    submit_control_blocks(load(regs, pt_regs::DX), count, guest);
-    0
+    preemption::without(|| {
+        let nr: u64 = ctx.arg(1);
+        if nr != nr::IO_SUBMIT || !ring::open() {
+            return 0;
+        }
+        let Some(guest) = caller::current() else { return 0 };
+        if caller::is_compat() {
+            return 0;
+        }
+        let regs: *const u8 = ctx.arg(0);
+        let count: u64 = load(regs, pt_regs::SI);
+        // By mount the control blocks are judged one by one, and the call itself is nobody's.
+        if !caller::by_mount() {
+            thread::introduce();
+            let mut record = ring::stamp(Kind::SyscallEnter);
+            record.dev = guest;
+            record.sub = op::IO_SUBMIT;
+            record.bytes = count;
+            ring::send(record, Source::File);
+        }
+        submit_control_blocks(load(regs, pt_regs::DX), count, guest);
+        0
+    })
 }
 
 /// Control blocks of one io_submit that are read; QEMU's batches end at 32 (`aio-max-batch`).
@@ -112,9 +114,7 @@ fn submit_control_block(address: u64, block: &UserIocb, guest: u32) {
     record.offset = block.offset;
     record.flags = block.rw_flags;
     (record.bytes, file.iocb) = match block.opcode {
-        iocb_cmd::PREADV | iocb_cmd::PWRITEV => {
-            (vector_bytes(block.buffer, block.length), first_buffer(block.buffer))
-        }
+        iocb_cmd::PREADV | iocb_cmd::PWRITEV => (vector_bytes(block.buffer, block.length), first_buffer(block.buffer)),
         iocb_cmd::PREAD | iocb_cmd::PWRITE => (block.length, block.buffer),
         _ => (0, 0),
     };

@@ -4,7 +4,7 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Source, flags::op};
 
 use super::OpenFile;
-use crate::{layout::*, owner, ring};
+use crate::{layout::*, owner, preemption, ring};
 
 #[inline(always)]
 fn sync(kind: Kind, owner: Owner, datasync: bool, result: u64) -> i32 {
@@ -29,31 +29,35 @@ fn sync_enter_file(ctx: &RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "ext4_sync_file_enter")]
 pub fn ext4_sync_file_enter(ctx: RawTracePointContext) -> i32 {
-    sync_enter_file(&ctx)
+    preemption::without(|| sync_enter_file(&ctx))
 }
 
 #[raw_tracepoint(tracepoint = "btrfs_sync_file")]
 pub fn btrfs_sync_file(ctx: RawTracePointContext) -> i32 {
-    sync_enter_file(&ctx)
+    preemption::without(|| sync_enter_file(&ctx))
 }
 
 #[raw_tracepoint(tracepoint = "ext4_sync_file_exit")]
 pub fn ext4_sync_file_exit(ctx: RawTracePointContext) -> i32 {
-    if !ring::open() {
-        return 0;
-    }
-    let mut owner = Owner::default();
-    owner::describe_inode(&mut owner, &owner::inode_at(ctx.arg(0)));
-    sync(Kind::SyncExit, owner, false, i64::from(ctx.arg::<u64>(1) as i32).cast_unsigned())
+    preemption::without(|| {
+        if !ring::open() {
+            return 0;
+        }
+        let mut owner = Owner::default();
+        owner::describe_inode(&mut owner, &owner::inode_at(ctx.arg(0)));
+        sync(Kind::SyncExit, owner, false, i64::from(ctx.arg::<u64>(1) as i32).cast_unsigned())
+    })
 }
 
 #[raw_tracepoint(tracepoint = "xfs_file_fsync")]
 pub fn xfs_file_fsync(ctx: RawTracePointContext) -> i32 {
-    if !ring::open() || !has(&XFS_INODE_VFS) {
-        return 0;
-    }
-    let mut owner = Owner::default();
-    let inode = ctx.arg::<u64>(0) + u64::from(XFS_INODE_VFS.load());
-    owner::describe_inode(&mut owner, &owner::inode_at(inode));
-    sync(Kind::SyncEnter, owner, false, 0)
+    preemption::without(|| {
+        if !ring::open() || !has(&XFS_INODE_VFS) {
+            return 0;
+        }
+        let mut owner = Owner::default();
+        let inode = ctx.arg::<u64>(0) + u64::from(XFS_INODE_VFS.load());
+        owner::describe_inode(&mut owner, &owner::inode_at(inode));
+        sync(Kind::SyncEnter, owner, false, 0)
+    })
 }

@@ -4,7 +4,7 @@ use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
 use super::{OpenFile, first_buffer, open_file, vector_bytes};
-use crate::{caller, layout::*, ring, thread};
+use crate::{caller, layout::*, preemption, ring, thread};
 
 /// `struct pt_regs` of x86-64, whose layout is part of the kernel's user interface.
 pub mod pt_regs {
@@ -56,33 +56,35 @@ fn operation(nr: u64) -> u8 {
 
 #[btf_tracepoint(function = "sys_enter")]
 pub fn sys_enter(ctx: BtfTracePointContext) -> i32 {
-    let nr: u64 = ctx.arg(1);
-    let operation = operation(nr);
-    if operation == 0 || !ring::open() {
-        return 0;
-    }
-    let Some(guest) = caller::current() else { return 0 };
-    if caller::is_compat() {
-        return 0;
-    }
-    let mut record = ring::stamp(Kind::SyscallEnter);
-    let regs: *const u8 = ctx.arg(0);
-    record.dev = guest;
-    record.sub = operation;
-    record.object = load(regs, pt_regs::DI);
-    let opened = OpenFile::at(open_file(record.object));
-    if !caller::wants_file(&opened.inode) {
-        return 0;
-    }
-    thread::introduce();
-    let mut file = opened.owner();
-    describe_arguments(&mut record, &mut file, nr, regs);
-    if caller::by_mount() {
-        find_position(&mut record, &file, nr, &opened);
-    }
-    caller::begins_call();
-    ring::send_owned(record, file, Source::File);
-    0
+    preemption::without(|| {
+        let nr: u64 = ctx.arg(1);
+        let operation = operation(nr);
+        if operation == 0 || !ring::open() {
+            return 0;
+        }
+        let Some(guest) = caller::current() else { return 0 };
+        if caller::is_compat() {
+            return 0;
+        }
+        let mut record = ring::stamp(Kind::SyscallEnter);
+        let regs: *const u8 = ctx.arg(0);
+        record.dev = guest;
+        record.sub = operation;
+        record.object = load(regs, pt_regs::DI);
+        let opened = OpenFile::at(open_file(record.object));
+        if !caller::wants_file(&opened.inode) {
+            return 0;
+        }
+        thread::introduce();
+        let mut file = opened.owner();
+        describe_arguments(&mut record, &mut file, nr, regs);
+        if caller::by_mount() {
+            find_position(&mut record, &file, nr, &opened);
+        }
+        caller::begins_call();
+        ring::send_owned(record, file, Source::File);
+        0
+    })
 }
 
 /// Fills offset, length, flags and the first buffer.
@@ -136,22 +138,24 @@ fn find_position(record: &mut Record, file: &Owner, nr: u64, opened: &OpenFile) 
 
 #[btf_tracepoint(function = "sys_exit")]
 pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
-    let nr: u64 = load(ctx.arg(0), pt_regs::ORIG_AX);
-    let operation = match nr {
-        nr::IO_SUBMIT => op::IO_SUBMIT,
-        nr => operation(nr),
-    };
-    if operation == 0 || !ring::open() {
-        return 0;
-    }
-    let Some(guest) = caller::current() else { return 0 };
-    if !caller::ends_call() {
-        return 0;
-    }
-    let mut record = ring::stamp(Kind::SyscallExit);
-    record.dev = guest;
-    record.sub = operation;
-    record.offset = ctx.arg(1);
-    ring::send(record, Source::File);
-    0
+    preemption::without(|| {
+        let nr: u64 = load(ctx.arg(0), pt_regs::ORIG_AX);
+        let operation = match nr {
+            nr::IO_SUBMIT => op::IO_SUBMIT,
+            nr => operation(nr),
+        };
+        if operation == 0 || !ring::open() {
+            return 0;
+        }
+        let Some(guest) = caller::current() else { return 0 };
+        if !caller::ends_call() {
+            return 0;
+        }
+        let mut record = ring::stamp(Kind::SyscallExit);
+        record.dev = guest;
+        record.sub = operation;
+        record.offset = ctx.arg(1);
+        ring::send(record, Source::File);
+        0
+    })
 }

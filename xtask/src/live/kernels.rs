@@ -37,6 +37,14 @@ pub const SCENARIO_6_12: Scenario = Scenario {
     alone: false,
 };
 
+/// The newest kernel that the tests know.
+pub const SCENARIO_7_3: Scenario = Scenario {
+    name: "kernel-7.3",
+    about: "the recorder on Debian's kernel 7.3 in a guest, event by event against blktrace",
+    run: |ctx, report| run(ctx, report, "7.3"),
+    alone: false,
+};
+
 /// Names of `setup.sh` for the recorded devices that the kernel counts the I/O of. It does not for
 /// the RAM disk, which takes bios without making requests of them.
 const COUNTED: [&str; 6] = ["virtio", "second", "direct", "partition", "cached", "scsi"];

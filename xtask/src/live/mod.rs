@@ -66,6 +66,7 @@ pub fn scenarios() -> Vec<Scenario> {
         truth::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
+        kernels::SCENARIO_7_3,
         libvirt::SCENARIO,
         stacked_devices::SCENARIO,
         two_guests::SCENARIO,

@@ -118,7 +118,7 @@ impl Ebpf {
             return Err(obstacle.to_owned());
         }
         let ring_bytes = share(RINGS_BYTES, MIN_RING_BYTES..=MAX_RING_BYTES);
-        // On PREEMPT_RT newer kernels let tracepoints be preempted.
+        // On PREEMPT_RT kernels before 7.0 let tracepoints be preempted, too; there the probes do not turn it off.
         let done_slots = match Path::new("/sys/kernel/realtime").exists() {
             true => 0,
             false => share(DONE_BYTES, MIN_DONE_BYTES..=MAX_DONE_BYTES) / DONE_SLOT_BYTES,

@@ -5,11 +5,13 @@ use std::{collections::HashMap, fs::File, io::BufReader};
 use nestrace_abi::{
     end_io,
     layout::{
-        ALL_DEVICES, PG_HEAD_BIT, RQF_FLUSH_SEQ_BIT, RQF_FLUSH_SEQ_BIT_BEFORE_6_11, SYMBOLS,
-        URING_COMPLETE_CQE, URING_SUBMIT_ARG,
+        ALL_DEVICES, PG_HEAD_BIT, PREEMPTIBLE, RQF_FLUSH_SEQ_BIT, RQF_FLUSH_SEQ_BIT_BEFORE_6_11,
+        SYMBOLS, URING_COMPLETE_CQE, URING_SUBMIT_ARG,
     },
 };
-use nestrace_kernel::{kallsyms::Addresses, layout::Layout, uring};
+use nestrace_kernel::{
+    kallsyms::Addresses, layout::Layout, preemption::tracepoints_may_be_preempted, uring,
+};
 
 /// Values of all globals of the probes.
 pub struct Globals {
@@ -21,6 +23,8 @@ pub struct Globals {
     pub constants: Vec<(&'static str, u8)>,
     /// Address of `bi_end_io` functions → number in [`end_io::SYMBOLS`].
     pub end_io: HashMap<u64, u8>,
+    /// Whether a tracepoint's programs may be preempted.
+    pub preemptible: bool,
     /// Whether the kernel hides its addresses, so that direct I/O cannot be told by its end function.
     pub addresses_hidden: bool,
 }
@@ -30,6 +34,7 @@ impl Globals {
     #[must_use]
     pub fn resolve(layout: &Layout, all_devices: bool) -> Self {
         let symbols = kernel_symbols();
+        let preemptible = may_be_preempted();
         let address = |name: &str| symbols.found.get(name).copied().unwrap_or(0);
         Self {
             fields: layout.globals().collect(),
@@ -37,12 +42,13 @@ impl Globals {
                 .iter()
                 .map(|(global, symbol)| (*global, address(symbol)))
                 .collect(),
-            constants: constants(layout, all_devices),
+            constants: constants(layout, all_devices, preemptible),
             end_io: (0u8..)
                 .zip(end_io::SYMBOLS)
                 .map(|(number, symbol)| (address(symbol), number))
                 .filter(|(address, _)| *address != 0)
                 .collect(),
+            preemptible,
             addresses_hidden: symbols.hidden,
         }
     }
@@ -58,7 +64,7 @@ impl Globals {
     }
 }
 
-fn constants(layout: &Layout, all_devices: bool) -> Vec<(&'static str, u8)> {
+fn constants(layout: &Layout, all_devices: bool, preemptible: bool) -> Vec<(&'static str, u8)> {
     let bit = |name: &str| {
         layout
             .enumerators
@@ -77,7 +83,15 @@ fn constants(layout: &Layout, all_devices: bool) -> Vec<(&'static str, u8)> {
             u8::from(uring::completes_with_cqe(layout)),
         ),
         (URING_SUBMIT_ARG, u8::from(uring::context_is_first(layout))),
+        (PREEMPTIBLE, u8::from(preemptible)),
     ]
+}
+
+/// Whether the running kernel may preempt a tracepoint's programs.
+fn may_be_preempted() -> bool {
+    let release = nix::sys::utsname::uname().ok();
+    let release = release.as_ref().and_then(|names| names.release().to_str());
+    tracepoints_may_be_preempted(release.unwrap_or_default())
 }
 
 /// Addresses of the functions that matter; none where kallsyms cannot be read.

@@ -28,7 +28,12 @@ use nestrace_kernel::{
 use nestrace_trace::manifest::{Probe, Refused};
 
 use super::{
-    ProbeError, done::DoneRequests, globals::Globals, object::PROBES, standby::Link,
+    ProbeError,
+    done::DoneRequests,
+    globals::Globals,
+    object::PROBES,
+    preemption::{self, PreemptFunctions},
+    standby::Link,
     uprobe_multi::UprobeMulti,
 };
 
@@ -156,7 +161,13 @@ impl Probes {
         globals: &Globals,
         wanted: &Wanted,
     ) -> Result<Self, ProbeError> {
-        let mut ebpf = load_with(object, globals, wanted)?;
+        let kernel_btf = Btf::parse_file("/sys/kernel/btf/vmlinux", Endianness::default())
+            .map_err(|error| ProbeError::Load(Box::new(error.into())))?;
+        let functions = globals
+            .preemptible
+            .then(|| PreemptFunctions::find(&kernel_btf));
+        let object = preemption::settle(object, functions.flatten());
+        let mut ebpf = load_with(&object, globals, wanted)?;
         let mut take = |name: &'static str| {
             ebpf.take_map(name).ok_or(ProbeError::Map {
                 map: name,
@@ -185,8 +196,6 @@ impl Probes {
                 Some(DoneRequests::of(slots, counts, rings.len(), n_slots)?)
             }
         };
-        let kernel_btf = Btf::parse_file("/sys/kernel/btf/vmlinux", Endianness::default())
-            .map_err(|error| ProbeError::Load(Box::new(error.into())))?;
         let mut probes = Self {
             ebpf,
             _rings_by_cpu: outer,
@@ -202,7 +211,7 @@ impl Probes {
             mounts,
             kernel_btf,
             links: Vec::new(),
-            object: object.to_vec(),
+            object,
             uprobe_multi: None,
             counted: Vec::new(),
             programs: Vec::new(),
@@ -355,7 +364,7 @@ impl Probes {
     /// for which the kernel skipped a program because the same one was already running on that processor
     /// (an interrupt within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337) unless another took
     /// over. What is skipped can be an event of another device, so this is an upper bound. Of system calls
-    /// none is ever skipped: they do not interrupt one another, and their programs run with preemption off.
+    /// none is ever skipped before 7.0: they do not interrupt one another, and their programs run with preemption off.
     ///
     /// # Errors
     /// The map's.

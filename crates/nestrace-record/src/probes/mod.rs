@@ -9,6 +9,7 @@ pub mod done;
 pub mod globals;
 pub mod load;
 pub mod object;
+mod preemption;
 pub mod qemu;
 mod refusal;
 mod standby;

@@ -12,12 +12,18 @@ use crate::live::case::Case;
 
 /// Tracepoints that the kernels of a series do not have.
 fn absent(series: &str) -> BTreeSet<&'static str> {
-    let mut absent = BTreeSet::from([
-        "page_cache_sync_ra",
-        "page_cache_async_ra",
-        "page_cache_ra_order",
-        "page_cache_ra_unbounded",
-    ]);
+    let mut absent = BTreeSet::new();
+    if ["6.1", "6.12"].contains(&series) {
+        absent.extend([
+            "page_cache_sync_ra",
+            "page_cache_async_ra",
+            "page_cache_ra_order",
+            "page_cache_ra_unbounded",
+        ]);
+    }
+    if series == "7.3" {
+        absent.insert("btrfs_sync_file");
+    }
     if series == "6.1" {
         absent.extend(["iomap_dio_rw_begin", "iomap_dio_complete"]);
     }
