@@ -32,7 +32,7 @@ const MAX_PENDING: usize = 1 << 17;
 /// What is in the buffers.
 #[derive(Debug)]
 pub enum Format {
-    /// Those of blktrace's relay files: records of version 7 in this machine's byte order, cut anywhere.
+    /// Those of blktrace's relay files: records of version 7 or 8 in this machine's byte order, cut anywhere.
     Blktrace {
         /// One event for a request ([`crate::Kind::RequestDone`]) takes the place of its D and C.
         light: bool,

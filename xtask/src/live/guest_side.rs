@@ -1,7 +1,7 @@
 //! The guest's side in all its moods: agents that come late, die, fall silent, lie; guests that
 //! pause, reset, and go back and ahead in time; two guests at once; both backends side by side; the clock against round trips.
 
-mod backends;
+pub(super) mod backends;
 mod clock;
 mod hostile;
 mod light;

@@ -13,6 +13,7 @@ mod embedding;
 mod export;
 mod full_state;
 mod ground_truth;
+mod guest_kernels;
 mod guest_programs;
 mod guest_side;
 mod hostile_host;
@@ -67,6 +68,7 @@ pub fn scenarios() -> Vec<Scenario> {
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
         kernels::SCENARIO_7_3,
+        guest_kernels::SCENARIO,
         libvirt::SCENARIO,
         stacked_devices::SCENARIO,
         two_guests::SCENARIO,

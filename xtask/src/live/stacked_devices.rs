@@ -101,7 +101,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         topology(case, &machine, &recording)
     })?;
     report.case("stacked-devices/blktrace", |case| {
-        kernels::same_events(case, &recording, &EXPECTED)
+        kernels::same_events(case, &recording, &EXPECTED, kernels::Told::All)
     })?;
     report.case("stacked-devices/counts", |case| {
         ground_truth::nothing_lost(case, recording.analysis())?;

@@ -72,6 +72,12 @@ impl Format {
         version: Version::V7,
     };
 
+    /// What it writes there for an agent that asked for version 8.
+    const NATIVE_V8: Self = Self {
+        version: Version::V8,
+        ..Self::NATIVE
+    };
+
     /// Everything that can be read.
     pub(super) const ALL: [Self; 4] = [
         Self::new(ByteOrder::Little, Version::V7),
@@ -317,16 +323,22 @@ pub(crate) enum Front {
     Other,
 }
 
-/// Takes a record of version 7 in this machine's byte order off the front of `bytes`, in the place of another one.
+/// Takes a record in this machine's byte order off the front of `bytes`, in the place of another one.
 pub(crate) fn take_native(bytes: &[u8], trace: &mut Trace) -> Front {
     let Some(record) = bytes.first_chunk() else {
         return Front::Begun;
     };
-    if !Format::NATIVE.begins(record) {
+    let (record_bytes, payload_len) = if Format::NATIVE.begins(record) {
+        (RECORD_BYTES, parse_native(trace, record))
+    } else if !Format::NATIVE_V8.begins(record) {
         return Front::Other;
-    }
-    let end = RECORD_BYTES.saturating_add(parse_native(trace, record));
-    let Some(payload) = bytes.get(RECORD_BYTES..end) else {
+    } else if bytes.len() < RECORD_BYTES_V8 {
+        return Front::Begun;
+    } else {
+        (RECORD_BYTES_V8, parse_into(trace, bytes, Format::NATIVE_V8))
+    };
+    let end = record_bytes.saturating_add(payload_len);
+    let Some(payload) = bytes.get(record_bytes..end) else {
         return Front::Begun;
     };
     trace.payload.extend_from_slice(payload);

@@ -9,7 +9,7 @@
 
 use crate::blktrace::{Front, Trace, take_native};
 
-/// Takes records of version 7 in this machine's byte order off bytes that come one portion after the other.
+/// Takes records in this machine's byte order off bytes that come one portion after the other.
 ///
 /// Holds at most the beginning of one record.
 #[derive(Debug, Default)]
@@ -89,6 +89,42 @@ mod tests {
         assert!(expected.len() > 100);
         for portion in [1, 47, 48, 100, 4096, CPU_0.len()] {
             assert_eq!(read(CPU_0, portion), (expected.clone(), 0), "{portion}");
+        }
+    }
+
+    /// The same records as a kernel writes them that was asked for version 8 (`struct blk_io_trace2`).
+    fn as_version_8(traces: &[Trace]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for trace in traces {
+            bytes.extend_from_slice(&0x6561_7408_u32.to_ne_bytes());
+            bytes.extend_from_slice(&trace.sequence.to_ne_bytes());
+            bytes.extend_from_slice(&trace.time_ns.to_ne_bytes());
+            bytes.extend_from_slice(&trace.sector.to_ne_bytes());
+            bytes.extend_from_slice(&trace.bytes.to_ne_bytes());
+            bytes.extend_from_slice(&trace.tid.to_ne_bytes());
+            bytes.extend_from_slice(&trace.raw_action.to_ne_bytes());
+            bytes.extend_from_slice(&trace.device.to_ne_bytes());
+            bytes.extend_from_slice(&trace.cpu.to_ne_bytes());
+            bytes.extend_from_slice(&trace.error.to_ne_bytes());
+            let payload_len = u16::try_from(trace.payload.len()).unwrap();
+            bytes.extend_from_slice(&payload_len.to_ne_bytes());
+            bytes.extend_from_slice(&[0; 12]);
+            bytes.extend_from_slice(&trace.payload);
+        }
+        bytes
+    }
+
+    #[test]
+    fn version_8_says_the_same() {
+        let expected: Vec<Trace> = Reader::new(CPU_0).into_iter().flatten().collect();
+        let bytes = as_version_8(&expected);
+        for portion in [1, 47, 48, 63, 64, 100, bytes.len()] {
+            let mut file = RelayFile::default();
+            let mut traces = Vec::new();
+            for part in bytes.chunks(portion) {
+                file.push(part, |trace| traces.push(trace.clone()));
+            }
+            assert_eq!((&traces, file.skipped()), (&expected, 0), "{portion}");
         }
     }
 

@@ -6,13 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use nestrace_lab::guest::GuestSpec;
 use nestrace_lab::stack::{DiskStack, HostFsKind};
 use nestrace_trace::Event;
 use nestrace_trace::blktrace::Action;
 use nestrace_trace::manifest::GuestSide;
 
 use super::sides;
-use crate::live::agent::recording::{boot, device_in_guest, measure};
+use crate::live::agent::chains;
+use crate::live::agent::recording::{boot_with, device_in_guest, measure};
 use crate::live::case::{Case, Report};
 use crate::live::direct_io_link::stream_events;
 use crate::live::kernels::compare::Comparison;
@@ -39,17 +41,36 @@ fio --directory=/mnt/t --size=4m --fallocate=none --output=/tmp/fio.out \
 rm /mnt/t/sync*; sync; fstrim /mnt/t
 ";
 
+/// Which backends a guest's kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backends {
+    /// One sends over the port, the other writes a bundle in the guest.
+    Both,
+    /// The agent has to find by itself that the probes do not load.
+    BlktraceAlone,
+}
+
 /// The only case.
 pub fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    report.case("guest-side/backends", |case| same_events(ctx, case))?;
+    report.case("guest-side/backends", |case| {
+        record(ctx, case, Backends::Both, |spec| spec)
+    })?;
     Ok(())
 }
 
-fn same_events(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
+/// Records a guest that `change` has the last word on: its bios are followed, its counts are the kernel's, and its backends
+/// have the same events.
+pub fn record(
+    ctx: &LiveContext,
+    case: &mut Case,
+    backends: Backends,
+    change: impl FnOnce(GuestSpec) -> GuestSpec,
+) -> anyhow::Result<()> {
     let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
     let stack = DiskStack::RAW;
     let disk = ctx.disk(&host, DISK, stack, 64 << 20, "full")?;
-    let guest = boot(ctx, "backends", vec![disk])?;
+    let disks = vec![disk];
+    let guest = boot_with(ctx, "backends", |spec| change(GuestSpec { disks, ..spec }))?;
     let device = device_in_guest(&guest, DISK)?;
     guest.make_fs(DISK, nestrace_lab::stack::GuestFsKind::Ext4)?;
     let limits = format!(
@@ -58,7 +79,10 @@ fn same_events(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
          echo 128 > /sys/block/{device}/queue/max_sectors_kb"
     );
     guest.run_ok(&limits, Duration::from_secs(30))?;
-    guest.start_agent("--backend ebpf")?;
+    guest.start_agent(match backends {
+        Backends::Both => "--backend ebpf",
+        Backends::BlktraceAlone => "",
+    })?;
     let watched = [Watched {
         guest: &guest,
         disk: DISK,
@@ -74,17 +98,38 @@ fn same_events(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
                kill -0 $(cat /run/second.pid) 2> /dev/null || break; sleep 0.1; done; \
                cat /run/second.log; tar -cf /tmp/b.tar -C /tmp b.nest";
     let patience = Duration::from_secs(120);
+    let both = backends == Backends::Both;
     let measured = measure(ctx, &watched, || {
-        guest.run_ok(&begin, patience)?;
-        thread::sleep(Duration::from_secs(2));
+        if both {
+            guest.run_ok(&begin, patience)?;
+            thread::sleep(Duration::from_secs(2));
+        }
         guest.mount(DISK, nestrace_lab::stack::GuestFsKind::Ext4, "/mnt/t", "")?;
         guest.run_ok(LOAD, patience)?;
         guest.unmount("/mnt/t")?;
-        thread::sleep(Duration::from_secs(1));
-        guest.run_ok(end, patience)?;
+        if both {
+            thread::sleep(Duration::from_secs(1));
+            guest.run_ok(end, patience)?;
+        }
         Ok(())
     })?;
     measured.is_whole(case)?;
+    chains::clock(case, &measured.analysis, guest.name())?;
+    let subject = chains::Subject {
+        guest: &guest,
+        disk: DISK,
+        device: &device,
+        linked: chains::LINKED,
+    };
+    let counts = measured.truth.first().context("find the counts")?;
+    chains::disk(case, &measured.analysis, &subject, counts)?;
+    if !both {
+        let first = sides::sides(&measured.bundle)?;
+        let (side, _) = first.first().context("find the agent's side")?;
+        case.equal("backend", side.backend.as_str(), "blktrace");
+        ctx.discard(&measured.bundle);
+        return Ok(());
+    }
     let copied = ctx.fetch_archive(&guest, "backends", "/tmp/b.tar")?;
     let first = sides::sides(&measured.bundle)?;
     let second = sides::sides(&copied.join("b.nest"))?;
