@@ -111,16 +111,24 @@ fn describe_request(record: &mut Record, request: *const u8) {
 
 #[btf_tracepoint(function = "block_bio_queue")]
 pub fn block_bio_queue(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        let bio: *const u8 = ctx.arg(0);
-        if let Some(mut record) = bio_record(Kind::Queue, bio) {
-            thread::introduce();
-            describe_bio(&mut record, bio);
-            let owner = owner::of_bio(bio, &mut record);
-            ring::send_owned(record, owner, Source::Block);
-        }
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || queue(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_bio_queue")]
+pub fn block_bio_queue_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || queue(&ctx)))
+}
+
+#[inline(always)]
+fn queue(ctx: &BtfTracePointContext) -> i32 {
+    let bio: *const u8 = ctx.arg(0);
+    if let Some(mut record) = bio_record(Kind::Queue, bio) {
+        thread::introduce();
+        describe_bio(&mut record, bio);
+        let owner = owner::of_bio(bio, &mut record);
+        ring::send_owned(record, owner, Source::Block);
+    }
+    0
 }
 
 #[inline(always)]
@@ -133,43 +141,93 @@ fn plain_bio(kind: Kind, bio: *const u8) -> i32 {
 
 #[btf_tracepoint(function = "block_getrq")]
 pub fn block_getrq(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| plain_bio(Kind::GetRequest, ctx.arg(0)))
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || get_request(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_getrq")]
+pub fn block_getrq_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || get_request(&ctx))
+    })
+}
+
+#[inline(always)]
+fn get_request(ctx: &BtfTracePointContext) -> i32 {
+    plain_bio(Kind::GetRequest, ctx.arg(0))
 }
 
 #[btf_tracepoint(function = "block_bio_backmerge")]
 pub fn block_bio_backmerge(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| plain_bio(Kind::BackMerge, ctx.arg(0)))
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || back_merge(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_bio_backmerge")]
+pub fn block_bio_backmerge_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || back_merge(&ctx)))
+}
+
+#[inline(always)]
+fn back_merge(ctx: &BtfTracePointContext) -> i32 {
+    plain_bio(Kind::BackMerge, ctx.arg(0))
 }
 
 #[btf_tracepoint(function = "block_bio_frontmerge")]
 pub fn block_bio_frontmerge(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| plain_bio(Kind::FrontMerge, ctx.arg(0)))
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || front_merge(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_bio_frontmerge")]
+pub fn block_bio_frontmerge_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || front_merge(&ctx))
+    })
+}
+
+#[inline(always)]
+fn front_merge(ctx: &BtfTracePointContext) -> i32 {
+    plain_bio(Kind::FrontMerge, ctx.arg(0))
 }
 
 #[btf_tracepoint(function = "block_split")]
 pub fn block_split(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        let bio: *const u8 = ctx.arg(0);
-        if let Some(mut record) = bio_record(Kind::Split, bio) {
-            describe_bio(&mut record, bio);
-            record.related = follow(bio, &BIO_PRIVATE);
-            ring::send(record, Source::Block);
-        }
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || split(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_split")]
+pub fn block_split_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || split(&ctx)))
+}
+
+#[inline(always)]
+fn split(ctx: &BtfTracePointContext) -> i32 {
+    let bio: *const u8 = ctx.arg(0);
+    if let Some(mut record) = bio_record(Kind::Split, bio) {
+        describe_bio(&mut record, bio);
+        record.related = follow(bio, &BIO_PRIVATE);
+        ring::send(record, Source::Block);
+    }
+    0
 }
 
 #[btf_tracepoint(function = "block_bio_remap")]
 pub fn block_bio_remap(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        let bio: *const u8 = ctx.arg(0);
-        if let Some(mut record) = bio_record(Kind::BioRemap, bio) {
-            describe_bio(&mut record, bio);
-            let owner = Owner { owner_dev: ctx.arg(1), file_offset: ctx.arg::<u64>(2) << 9, ..Owner::default() };
-            ring::send_owned(record, owner, Source::Block);
-        }
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || remap_bio(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_bio_remap")]
+pub fn block_bio_remap_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || remap_bio(&ctx)))
+}
+
+#[inline(always)]
+fn remap_bio(ctx: &BtfTracePointContext) -> i32 {
+    let bio: *const u8 = ctx.arg(0);
+    if let Some(mut record) = bio_record(Kind::BioRemap, bio) {
+        describe_bio(&mut record, bio);
+        let owner = Owner { owner_dev: ctx.arg(1), file_offset: ctx.arg::<u64>(2) << 9, ..Owner::default() };
+        ring::send_owned(record, owner, Source::Block);
+    }
+    0
 }
 
 #[btf_tracepoint(function = "block_bio_complete")]
@@ -207,7 +265,17 @@ fn plain_request(kind: Kind, request: *const u8) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_insert")]
 pub fn block_rq_insert(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| plain_request(Kind::Insert, ctx.arg(0)))
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || insert(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_rq_insert")]
+pub fn block_rq_insert_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || insert(&ctx)))
+}
+
+#[inline(always)]
+fn insert(ctx: &BtfTracePointContext) -> i32 {
+    plain_request(Kind::Insert, ctx.arg(0))
 }
 
 #[btf_tracepoint(function = "block_rq_requeue")]
@@ -217,7 +285,21 @@ pub fn block_rq_requeue(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_merge")]
 pub fn block_rq_merge(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| plain_request(Kind::RequestMerge, ctx.arg(0)))
+    preemption::without(|| {
+        second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || merge_requests(&ctx))
+    })
+}
+
+#[btf_tracepoint(function = "block_rq_merge")]
+pub fn block_rq_merge_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || merge_requests(&ctx))
+    })
+}
+
+#[inline(always)]
+fn merge_requests(ctx: &BtfTracePointContext) -> i32 {
+    plain_request(Kind::RequestMerge, ctx.arg(0))
 }
 
 #[btf_tracepoint(function = "block_rq_remap")]
@@ -234,24 +316,32 @@ pub fn block_rq_remap(ctx: BtfTracePointContext) -> i32 {
 
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn block_rq_issue(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        let request: *const u8 = ctx.arg(0);
-        let Some(mut record) = request_record(Kind::Issue, request) else { return 0 };
-        let first: *const u8 = follow(request, &RQ_BIO);
-        record.related = first as u64;
-        if first.is_null() {
-            ring::send(record, Source::Block);
-            return 0;
-        }
-        let second: *const u8 = follow(first, &BIO_NEXT);
-        let further = count_bios(second);
-        record.sub = if further > 255 { 255 } else { further as u8 };
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || issue(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_rq_issue")]
+pub fn block_rq_issue_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || issue(&ctx)))
+}
+
+#[inline(always)]
+fn issue(ctx: &BtfTracePointContext) -> i32 {
+    let request: *const u8 = ctx.arg(0);
+    let Some(mut record) = request_record(Kind::Issue, request) else { return 0 };
+    let first: *const u8 = follow(request, &RQ_BIO);
+    record.related = first as u64;
+    if first.is_null() {
         ring::send(record, Source::Block);
-        if further > 0 {
-            link_bios(record, second);
-        }
-        0
-    })
+        return 0;
+    }
+    let second: *const u8 = follow(first, &BIO_NEXT);
+    let further = count_bios(second);
+    record.sub = if further > 255 { 255 } else { further as u8 };
+    ring::send(record, Source::Block);
+    if further > 0 {
+        link_bios(record, second);
+    }
+    0
 }
 
 #[inline(always)]

@@ -125,17 +125,25 @@ fn is_in_flight(entry: &InFlight, request: u64, recording: u32) -> bool {
 
 #[btf_tracepoint(function = "block_rq_issue")]
 pub fn light_rq_issue(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        let request: *const u8 = ctx.arg(0);
-        let recording = ring::recording();
-        if recording == 0 || request.is_null() {
-            return 0;
-        }
-        if let Some(dev) = block::wanted_disk(request) {
-            remember(number_of(request), recording, dev);
-        }
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::Block, number_of(ctx.arg(0)), || issue(&ctx)))
+}
+
+#[btf_tracepoint(function = "block_rq_issue")]
+pub fn light_rq_issue_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::Block, number_of(ctx.arg(0)), || issue(&ctx)))
+}
+
+#[inline(always)]
+fn issue(ctx: &BtfTracePointContext) -> i32 {
+    let request: *const u8 = ctx.arg(0);
+    let recording = ring::recording();
+    if recording == 0 || request.is_null() {
+        return 0;
+    }
+    if let Some(dev) = block::wanted_disk(request) {
+        remember(number_of(request), recording, dev);
+    }
+    0
 }
 
 #[btf_tracepoint(function = "block_rq_complete")]

@@ -1,5 +1,8 @@
 //! Tracepoints that interrupt one another, and the second program that listens on each of them.
 //!
+//! Since Linux 7.0 threads interrupt one another, too: a program may be preempted, and until its thread goes on all that the
+//! others of that processor do would be skipped. There a second program listens on each tracepoint that threads come by.
+//!
 //! The kernel does not run a program that already runs on this processor. A loop device completes in
 //! the block softirq, a disk's interrupt comes in the middle of the program and completes too: that
 //! completion would be skipped (on 6.1 and 6.12 in guests, 1 to 3 of 4,500, each of them missing against
@@ -62,6 +65,25 @@ pub fn second(source: Source, key: u64, body: impl FnOnce()) {
     }
     rescued(source);
     body();
+}
+
+/// The first program on a tracepoint that only threads come by: where it may be preempted for another thread that comes by,
+/// it leaves the event's key, too.
+#[inline(always)]
+pub fn first_of_threads(source: Source, key: u64, body: impl FnOnce() -> i32) -> i32 {
+    if preemption::may_move() && ring::open() {
+        leave(source, key);
+    }
+    body()
+}
+
+/// The second program on it, which is attached only where the first may be preempted.
+#[inline(always)]
+pub fn second_of_threads(source: Source, key: u64, body: impl FnOnce() -> i32) -> i32 {
+    second(source, key, || {
+        body();
+    });
+    0
 }
 
 /// Counts an event that a second program takes over.

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::facts::KernelFacts;
 use crate::layout::Layout;
+use crate::preemption::tracepoints_may_be_preempted;
 use crate::probes::{At, How, ProbeRow, QEMU, QEMU_USDT, TRACEPOINTS};
 use crate::uring;
 
@@ -125,7 +126,9 @@ impl From<String> for Refusal {
 #[must_use]
 pub fn plan(facts: &KernelFacts, layout: &Layout, wanted: Wanted) -> ProbePlan {
     let mut plan = ProbePlan::default();
-    for row in TRACEPOINTS.iter().filter(|row| is_wanted(row, wanted)) {
+    let preempted = tracepoints_may_be_preempted(&facts.release);
+    let is_wanted = |row: &&ProbeRow| is_wanted(row, wanted) && (preempted || !row.where_preempted);
+    for row in TRACEPOINTS.iter().filter(is_wanted) {
         let found = tracepoint(facts, layout, row).map(|target| (target, row.how));
         // What has no first program needs no second one.
         let is_second = row.program.ends_with(NESTED_PROGRAM);

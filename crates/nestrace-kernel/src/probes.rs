@@ -57,6 +57,8 @@ pub struct ProbeRow {
     /// What the user loses without it, as a sentence.
     pub cost: &'static str,
     pub(crate) at: At,
+    /// It is a second program for events of threads, which none needs where tracepoints are not preempted.
+    pub(crate) where_preempted: bool,
     /// It looks at every page of a file, which is for images only.
     pub(crate) page_cache: bool,
 }
@@ -67,26 +69,40 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "block_bio_queue",
         "Which file a host I/O belongs to, and its time before the request, stay unknown.",
     ),
+    of_threads("block_bio_queue_nested", "block_bio_queue", BLOCK_FULL),
     block(
         "block_getrq",
         "The time from queueing to a request (q2g) stays unknown.",
     ),
+    of_threads("block_getrq_nested", "block_getrq", BLOCK_FULL),
     block(
         "block_bio_backmerge",
         "Back merges are not counted and merged I/O lacks q2m and m2d.",
+    ),
+    of_threads(
+        "block_bio_backmerge_nested",
+        "block_bio_backmerge",
+        BLOCK_FULL,
     ),
     block(
         "block_bio_frontmerge",
         "Front merges are not counted and merged I/O lacks q2m and m2d.",
     ),
+    of_threads(
+        "block_bio_frontmerge_nested",
+        "block_bio_frontmerge",
+        BLOCK_FULL,
+    ),
     block(
         "block_split",
         "Split I/O cannot be followed: the fragments look like new I/O.",
     ),
+    of_threads("block_split_nested", "block_split", BLOCK_FULL),
     block(
         "block_bio_remap",
         "I/O cannot be followed through partitions, dm and md.",
     ),
+    of_threads("block_bio_remap_nested", "block_bio_remap", BLOCK_FULL),
     block(
         "block_bio_complete",
         "I/O on dm and md devices has no end of its own.",
@@ -96,10 +112,12 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "block_rq_insert",
         "The scheduler's share of the queue time (i2d) stays unknown.",
     ),
+    of_threads("block_rq_insert_nested", "block_rq_insert", BLOCK_FULL),
     block(
         "block_rq_issue",
         "There is no device latency: nothing says when a request reached the driver.",
     ),
+    of_threads("block_rq_issue_nested", "block_rq_issue", BLOCK_FULL),
     block(
         "block_rq_requeue",
         "Requests that the driver put back count as issued twice.",
@@ -113,6 +131,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "block_rq_merge",
         "Merges of two requests are not counted; the swallowed one never ends.",
     ),
+    of_threads("block_rq_merge_nested", "block_rq_merge", BLOCK_FULL),
     block(
         "block_rq_remap",
         "Requests of request-based dm cannot be followed to the path beneath.",
@@ -126,12 +145,14 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "Unplugging is not shown; its time is part of the queue time.",
     ),
     light("light_rq_issue", "block_rq_issue"),
+    of_threads("light_rq_issue_nested", "block_rq_issue", BLOCK_LIGHT),
     light("light_rq_complete", "block_rq_complete"),
     nested("light_rq_complete_nested", "block_rq_complete", At::Light),
     call(
         "sys_enter",
         "QEMU's system calls on its images are not seen: host file I/O folds into QEMU's own time.",
     ),
+    of_threads("sys_enter_nested", "sys_enter", CALL),
     ProbeRow {
         // A program of its own, so that the loops over control blocks do not burden the verifier
         // with every other call.
@@ -141,10 +162,12 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
             "Native aio is not seen: what QEMU submits by io_submit has no begin.",
         )
     },
+    of_threads("sys_enter_io_submit_nested", "sys_enter", CALL),
     call(
         "sys_exit",
         "The end of QEMU's system calls is not seen: host file I/O folds into QEMU's own time.",
     ),
+    of_threads("sys_exit_nested", "sys_exit", CALL),
     ProbeRow {
         older_target: Some("io_uring_submit_sqe"),
         ..file(
@@ -152,18 +175,29 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
             "File I/O that QEMU submits by io_uring (aio=io_uring) is not seen.",
         )
     },
+    ProbeRow {
+        older_target: Some("io_uring_submit_sqe"),
+        ..of_threads("io_uring_submit_req_nested", "io_uring_submit_req", FILE)
+    },
     file(
         "io_uring_complete",
         "The end of io_uring file I/O is not seen; direct I/O may still end in iomap.",
     ),
+    of_threads("io_uring_complete_nested", "io_uring_complete", FILE),
     file(
         "io_uring_queue_async_work",
         "Whether io_uring handed I/O to a worker thread stays unknown.",
+    ),
+    of_threads(
+        "io_uring_queue_async_work_nested",
+        "io_uring_queue_async_work",
+        FILE,
     ),
     file(
         "iomap_dio_rw_begin",
         "The begin of direct I/O in iomap is not seen; the system call's begin stands for it.",
     ),
+    of_threads("iomap_dio_rw_begin_nested", "iomap_dio_rw_begin", FILE),
     file(
         "iomap_dio_complete",
         "The end of direct I/O with aio=native is not seen: it folds into QEMU's completion time.",
@@ -315,6 +349,7 @@ const fn row(source: Source, how: How, at: At, name: &'static str, cost: &'stati
         module: None,
         cost,
         at,
+        where_preempted: false,
         page_cache: false,
     }
 }
@@ -338,6 +373,27 @@ const fn nested(program: &'static str, target: &'static str, at: At) -> ProbeRow
     ProbeRow {
         program,
         ..row(Source::Block, How::TpBtf, at, target, cost)
+    }
+}
+
+/// Source, way and level of detail of a first program, for its second one.
+type Kin = (Source, How, At);
+const BLOCK_FULL: Kin = (Source::Block, How::TpBtf, At::Full);
+const BLOCK_LIGHT: Kin = (Source::Block, How::TpBtf, At::Light);
+const CALL: Kin = (Source::File, How::TpBtf, At::Both);
+const FILE: Kin = (Source::File, How::RawTp, At::Both);
+
+/// The second program on a tracepoint that threads come by.
+const fn of_threads(
+    program: &'static str,
+    target: &'static str,
+    (source, how, at): Kin,
+) -> ProbeRow {
+    let cost = "What other threads do while the program is preempted is lost (and counted).";
+    ProbeRow {
+        program,
+        where_preempted: true,
+        ..row(source, how, at, target, cost)
     }
 }
 

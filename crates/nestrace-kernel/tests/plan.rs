@@ -29,6 +29,7 @@ fn frozen(kernel: &str) -> Layout {
 /// Root on a kernel with BTF that allows all and has loaded the modules of `loaded`.
 fn facts(loaded: &[&str]) -> KernelFacts {
     KernelFacts {
+        release: "6.18.0".to_owned(),
         btf: true,
         module_btf: loaded.iter().map(|name| (*name).to_owned()).collect(),
         capabilities: u64::MAX >> 23,

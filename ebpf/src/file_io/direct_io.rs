@@ -24,13 +24,21 @@ fn dio_record(kind: Kind, iocb: u64) -> Option<(Record, Owner)> {
 
 #[raw_tracepoint(tracepoint = "iomap_dio_rw_begin")]
 pub fn iomap_dio_rw_begin(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| {
-        if let Some((mut record, file)) = dio_record(Kind::DioBegin, ctx.arg(0)) {
-            record.bytes = copy_field(ctx.arg::<u64>(1), &ITER_COUNT);
-            ring::send_owned(record, file, Source::File);
-        }
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::File, ctx.arg(0), || begin(&ctx)))
+}
+
+#[raw_tracepoint(tracepoint = "iomap_dio_rw_begin")]
+pub fn iomap_dio_rw_begin_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::File, ctx.arg(0), || begin(&ctx)))
+}
+
+#[inline(always)]
+fn begin(ctx: &RawTracePointContext) -> i32 {
+    if let Some((mut record, file)) = dio_record(Kind::DioBegin, ctx.arg(0)) {
+        record.bytes = copy_field(ctx.arg::<u64>(1), &ITER_COUNT);
+        ring::send_owned(record, file, Source::File);
+    }
+    0
 }
 
 #[raw_tracepoint(tracepoint = "iomap_dio_complete")]

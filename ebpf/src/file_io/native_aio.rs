@@ -7,36 +7,48 @@ use nestrace_abi::{Kind, Source, flags::op};
 
 use super::{
     OpenFile, copy_user, first_buffer, open_file,
-    system_call::{nr, pt_regs},
+    system_call::{Passing, nr, pt_regs, this_call},
     vector_bytes,
 };
-use crate::{caller, layout::*, preemption, ring, thread};
+use crate::{caller, layout::*, preemption, ring, second_program, thread};
 
 #[btf_tracepoint(function = "sys_enter")]
 pub fn sys_enter_io_submit(ctx: BtfTracePointContext) -> i32 {
     preemption::without(|| {
-        let nr: u64 = ctx.arg(1);
-        if nr != nr::IO_SUBMIT || !ring::open() {
-            return 0;
-        }
-        let Some(guest) = caller::current() else { return 0 };
-        if caller::is_compat() {
-            return 0;
-        }
-        let regs: *const u8 = ctx.arg(0);
-        let count: u64 = load(regs, pt_regs::SI);
-        // By mount the control blocks are judged one by one, and the call itself is nobody's.
-        if !caller::by_mount() {
-            thread::introduce();
-            let mut record = ring::stamp(Kind::SyscallEnter);
-            record.dev = guest;
-            record.sub = op::IO_SUBMIT;
-            record.bytes = count;
-            ring::send(record, Source::File);
-        }
-        submit_control_blocks(load(regs, pt_regs::DX), count, guest);
-        0
+        second_program::first_of_threads(Source::File, this_call(Passing::EnterIoSubmit), || enter(&ctx))
     })
+}
+
+#[btf_tracepoint(function = "sys_enter")]
+pub fn sys_enter_io_submit_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::File, this_call(Passing::EnterIoSubmit), || enter(&ctx))
+    })
+}
+
+#[inline(always)]
+fn enter(ctx: &BtfTracePointContext) -> i32 {
+    let nr: u64 = ctx.arg(1);
+    if nr != nr::IO_SUBMIT || !ring::open() {
+        return 0;
+    }
+    let Some(guest) = caller::current() else { return 0 };
+    if caller::is_compat() {
+        return 0;
+    }
+    let regs: *const u8 = ctx.arg(0);
+    let count: u64 = load(regs, pt_regs::SI);
+    // By mount the control blocks are judged one by one, and the call itself is nobody's.
+    if !caller::by_mount() {
+        thread::introduce();
+        let mut record = ring::stamp(Kind::SyscallEnter);
+        record.dev = guest;
+        record.sub = op::IO_SUBMIT;
+        record.bytes = count;
+        ring::send(record, Source::File);
+    }
+    submit_control_blocks(load(regs, pt_regs::DX), count, guest);
+    0
 }
 
 /// Control blocks of one io_submit that are read; QEMU's batches end at 32 (`aio-max-batch`).

@@ -1,10 +1,10 @@
 //! System calls that read, write, sync and allocate.
 
-use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
 use super::{OpenFile, first_buffer, open_file, vector_bytes};
-use crate::{caller, layout::*, preemption, ring, thread};
+use crate::{caller, layout::*, preemption, ring, second_program, thread};
 
 /// `struct pt_regs` of x86-64, whose layout is part of the kernel's user interface.
 pub mod pt_regs {
@@ -38,6 +38,22 @@ pub mod nr {
 /// O_APPEND of `file.f_flags`.
 const APPEND: u32 = 0o2000;
 
+/// Which program a system call comes by.
+#[derive(Clone, Copy)]
+pub enum Passing {
+    Enter,
+    EnterIoSubmit,
+    Exit,
+}
+
+/// What tells the current thread's call from all others. Every call of every process has a key, wanted or not: the kernel
+/// counts what it skips of every one.
+#[inline(always)]
+pub fn this_call(passing: Passing) -> u64 {
+    let tid = bpf_get_current_pid_tgid() & 0xffff_ffff;
+    (tid << 2) | (passing as u64 + 1)
+}
+
 /// Calls at the file's own position are a guest's programs' matter; QEMU names an offset always.
 #[inline(always)]
 fn operation(nr: u64) -> u8 {
@@ -56,35 +72,43 @@ fn operation(nr: u64) -> u8 {
 
 #[btf_tracepoint(function = "sys_enter")]
 pub fn sys_enter(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        let nr: u64 = ctx.arg(1);
-        let operation = operation(nr);
-        if operation == 0 || !ring::open() {
-            return 0;
-        }
-        let Some(guest) = caller::current() else { return 0 };
-        if caller::is_compat() {
-            return 0;
-        }
-        let mut record = ring::stamp(Kind::SyscallEnter);
-        let regs: *const u8 = ctx.arg(0);
-        record.dev = guest;
-        record.sub = operation;
-        record.object = load(regs, pt_regs::DI);
-        let opened = OpenFile::at(open_file(record.object));
-        if !caller::wants_file(&opened.inode) {
-            return 0;
-        }
-        thread::introduce();
-        let mut file = opened.owner();
-        describe_arguments(&mut record, &mut file, nr, regs);
-        if caller::by_mount() {
-            find_position(&mut record, &file, nr, &opened);
-        }
-        caller::begins_call();
-        ring::send_owned(record, file, Source::File);
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::File, this_call(Passing::Enter), || enter(&ctx)))
+}
+
+#[btf_tracepoint(function = "sys_enter")]
+pub fn sys_enter_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::File, this_call(Passing::Enter), || enter(&ctx)))
+}
+
+#[inline(always)]
+fn enter(ctx: &BtfTracePointContext) -> i32 {
+    let nr: u64 = ctx.arg(1);
+    let operation = operation(nr);
+    if operation == 0 || !ring::open() {
+        return 0;
+    }
+    let Some(guest) = caller::current() else { return 0 };
+    if caller::is_compat() {
+        return 0;
+    }
+    let mut record = ring::stamp(Kind::SyscallEnter);
+    let regs: *const u8 = ctx.arg(0);
+    record.dev = guest;
+    record.sub = operation;
+    record.object = load(regs, pt_regs::DI);
+    let opened = OpenFile::at(open_file(record.object));
+    if !caller::wants_file(&opened.inode) {
+        return 0;
+    }
+    thread::introduce();
+    let mut file = opened.owner();
+    describe_arguments(&mut record, &mut file, nr, regs);
+    if caller::by_mount() {
+        find_position(&mut record, &file, nr, &opened);
+    }
+    caller::begins_call();
+    ring::send_owned(record, file, Source::File);
+    0
 }
 
 /// Fills offset, length, flags and the first buffer.
@@ -138,24 +162,32 @@ fn find_position(record: &mut Record, file: &Owner, nr: u64, opened: &OpenFile) 
 
 #[btf_tracepoint(function = "sys_exit")]
 pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        let nr: u64 = load(ctx.arg(0), pt_regs::ORIG_AX);
-        let operation = match nr {
-            nr::IO_SUBMIT => op::IO_SUBMIT,
-            nr => operation(nr),
-        };
-        if operation == 0 || !ring::open() {
-            return 0;
-        }
-        let Some(guest) = caller::current() else { return 0 };
-        if !caller::ends_call() {
-            return 0;
-        }
-        let mut record = ring::stamp(Kind::SyscallExit);
-        record.dev = guest;
-        record.sub = operation;
-        record.offset = ctx.arg(1);
-        ring::send(record, Source::File);
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::File, this_call(Passing::Exit), || exit(&ctx)))
+}
+
+#[btf_tracepoint(function = "sys_exit")]
+pub fn sys_exit_nested(ctx: BtfTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::File, this_call(Passing::Exit), || exit(&ctx)))
+}
+
+#[inline(always)]
+fn exit(ctx: &BtfTracePointContext) -> i32 {
+    let nr: u64 = load(ctx.arg(0), pt_regs::ORIG_AX);
+    let operation = match nr {
+        nr::IO_SUBMIT => op::IO_SUBMIT,
+        nr => operation(nr),
+    };
+    if operation == 0 || !ring::open() {
+        return 0;
+    }
+    let Some(guest) = caller::current() else { return 0 };
+    if !caller::ends_call() {
+        return 0;
+    }
+    let mut record = ring::stamp(Kind::SyscallExit);
+    record.dev = guest;
+    record.sub = operation;
+    record.offset = ctx.arg(1);
+    ring::send(record, Source::File);
+    0
 }

@@ -4,7 +4,7 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
 use super::{OpenFile, first_buffer, open_file, vector_bytes};
-use crate::{caller, layout::*, preemption, ring, thread};
+use crate::{caller, layout::*, preemption, ring, second_program, thread};
 
 /// IORING_OP_* of the kernel's user interface.
 #[inline(always)]
@@ -107,41 +107,78 @@ fn file_of(request: u64) -> u64 {
     }
 }
 
+/// The request of the tracepoint of a submission.
+#[inline(always)]
+fn submitted(ctx: &RawTracePointContext) -> u64 {
+    if URING_SUBMIT_ARG.load() == 1 { ctx.arg(1) } else { ctx.arg(0) }
+}
+
+/// That of the tracepoint of one that a worker thread takes over.
+#[inline(always)]
+fn handed_over(ctx: &RawTracePointContext) -> u64 {
+    if URING_SUBMIT_ARG.load() == 1 { ctx.arg(2) } else { ctx.arg(0) }
+}
+
 #[raw_tracepoint(tracepoint = "io_uring_submit_req")]
 pub fn io_uring_submit_req(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| uring_submit(if URING_SUBMIT_ARG.load() == 1 { ctx.arg(1) } else { ctx.arg(0) }))
+    preemption::without(|| second_program::first_of_threads(Source::File, submitted(&ctx), || submit(&ctx)))
+}
+
+#[raw_tracepoint(tracepoint = "io_uring_submit_req")]
+pub fn io_uring_submit_req_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::File, submitted(&ctx), || submit(&ctx)))
+}
+
+#[inline(always)]
+fn submit(ctx: &RawTracePointContext) -> i32 {
+    uring_submit(submitted(ctx))
 }
 
 #[raw_tracepoint(tracepoint = "io_uring_complete")]
 pub fn io_uring_complete(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| {
-        let Some((mut record, _)) = uring_record(Kind::UringComplete, ctx.arg(1)) else { return 0 };
-        if !caller::knows_request(record.object) {
-            return 0;
-        }
-        caller::ends_request(record.object);
-        if URING_COMPLETE_CQE.load() != 0 {
-            let cqe: u64 = ctx.arg(2);
-            record.related = copy_field(cqe, &URING_CQE_USER_DATA);
-            record.offset = i64::from(copy_field::<i32>(cqe, &URING_CQE_RES)).cast_unsigned();
-        } else {
-            record.related = ctx.arg(2);
-            record.offset = i64::from(ctx.arg::<u64>(3) as i32).cast_unsigned();
-        }
-        ring::send(record, Source::File);
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::File, ctx.arg(1), || complete(&ctx)))
+}
+
+#[raw_tracepoint(tracepoint = "io_uring_complete")]
+pub fn io_uring_complete_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::File, ctx.arg(1), || complete(&ctx)))
+}
+
+#[inline(always)]
+fn complete(ctx: &RawTracePointContext) -> i32 {
+    let Some((mut record, _)) = uring_record(Kind::UringComplete, ctx.arg(1)) else { return 0 };
+    if !caller::knows_request(record.object) {
+        return 0;
+    }
+    caller::ends_request(record.object);
+    if URING_COMPLETE_CQE.load() != 0 {
+        let cqe: u64 = ctx.arg(2);
+        record.related = copy_field(cqe, &URING_CQE_USER_DATA);
+        record.offset = i64::from(copy_field::<i32>(cqe, &URING_CQE_RES)).cast_unsigned();
+    } else {
+        record.related = ctx.arg(2);
+        record.offset = i64::from(ctx.arg::<u64>(3) as i32).cast_unsigned();
+    }
+    ring::send(record, Source::File);
+    0
 }
 
 #[raw_tracepoint(tracepoint = "io_uring_queue_async_work")]
 pub fn io_uring_queue_async_work(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| {
-        let request = if URING_SUBMIT_ARG.load() == 1 { ctx.arg(2) } else { ctx.arg(0) };
-        if let Some((record, _)) = uring_record(Kind::UringAsync, request)
-            && caller::knows_request(record.object)
-        {
-            ring::send(record, Source::File);
-        }
-        0
-    })
+    preemption::without(|| second_program::first_of_threads(Source::File, handed_over(&ctx), || hand_over(&ctx)))
+}
+
+#[raw_tracepoint(tracepoint = "io_uring_queue_async_work")]
+pub fn io_uring_queue_async_work_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| second_program::second_of_threads(Source::File, handed_over(&ctx), || hand_over(&ctx)))
+}
+
+#[inline(always)]
+fn hand_over(ctx: &RawTracePointContext) -> i32 {
+    if let Some((record, _)) = uring_record(Kind::UringAsync, handed_over(ctx))
+        && caller::knows_request(record.object)
+    {
+        ring::send(record, Source::File);
+    }
+    0
 }
