@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::stack::{DiskStack, HostFsKind};
+use nestrace_lab::stack::{Bus, DiskStack, HostFsKind};
 use nestrace_trace::Event;
 use nestrace_trace::blktrace::Action;
 use nestrace_trace::manifest::GuestSide;
@@ -67,7 +67,14 @@ pub fn record(
     change: impl FnOnce(GuestSpec) -> GuestSpec,
 ) -> anyhow::Result<()> {
     let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
-    let stack = DiskStack::RAW;
+    let stack = match backends {
+        Backends::Both => DiskStack::RAW,
+        // Kernels this old count an agent's question for a virtio disk's serial number as a read of the disk.
+        Backends::BlktraceAlone => DiskStack {
+            bus: Bus::VirtioScsi,
+            ..DiskStack::RAW
+        },
+    };
     let disk = ctx.disk(&host, DISK, stack, 64 << 20, "full")?;
     let disks = vec![disk];
     let guest = boot_with(ctx, "backends", |spec| change(GuestSpec { disks, ..spec }))?;
