@@ -88,10 +88,10 @@ macro_rules! fields {
             LOOP_IOCB = "loop_cmd.iocb";
             URING_FILE = "io_kiocb.file";
             // The file is looked up at issue since 5.18 (6bf9c47a3989): until then its descriptor is here.
-            URING_FD = "io_kiocb.cqe.fd";
+            URING_FD = "io_kiocb.cqe.fd|io_kiocb.fd";
             URING_FLAGS = "io_kiocb.flags";
             URING_OPCODE = "io_kiocb.opcode";
-            URING_USER_DATA = "io_kiocb.cqe.user_data";
+            URING_USER_DATA = "io_kiocb.cqe.user_data|io_kiocb.user_data";
             URING_CQE_USER_DATA = "io_uring_cqe.user_data";
             URING_CQE_RES = "io_uring_cqe.res";
             URING_RW_ADDR = "io_rw.addr";

@@ -20,6 +20,7 @@ pub mod btf;
 pub mod facts;
 pub mod kallsyms;
 pub mod layout;
+pub mod needs;
 pub mod plan;
 pub mod preemption;
 pub mod probes;

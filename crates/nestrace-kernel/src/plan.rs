@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::facts::KernelFacts;
 use crate::layout::Layout;
+use crate::needs;
 use crate::preemption::tracepoints_may_be_preempted;
 use crate::probes::{At, How, ProbeRow, QEMU, QEMU_USDT, TRACEPOINTS};
 use crate::uring;
@@ -200,7 +201,7 @@ fn tracepoint(
     if row.program.starts_with("io_uring_") {
         names_its_request(layout, row)?;
     }
-    Ok(found)
+    needs::lacking(layout, row.program, found).map_or(Ok(found), |reason| Err(no(&reason)))
 }
 
 fn names_its_request(layout: &Layout, row: &ProbeRow) -> Result<(), Refusal> {

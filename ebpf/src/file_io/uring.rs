@@ -53,9 +53,11 @@ fn uring_submit(request: u64) -> i32 {
     }
     thread::introduce();
     let mut file = opened.owner();
-    record.related = copy_field(request, &URING_USER_DATA);
+    if has(&URING_USER_DATA) {
+        record.related = copy_field(request, &URING_USER_DATA);
+    }
     match record.sub {
-        op::READ | op::WRITE => {
+        op::READ | op::WRITE if has(&URING_RW_FLAGS) => {
             // The command of a read or write is an io_rw at the head of the request: kiocb, address, length, flags.
             record.offset = copy_field(request, &KIOCB_POS);
             record.flags = copy_field(request, &URING_RW_FLAGS);

@@ -1,0 +1,528 @@
+//! What each program cannot do without.
+
+use nestrace_abi::{layout::FIELDS, maps::NESTED_PROGRAM};
+
+use crate::layout::Layout;
+
+/// What a program needs of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Name of the program in the probe object.
+    pub program: &'static str,
+    /// Types of its tracepoint's first arguments, as BTF names them; `_` is any.
+    pub arguments: &'static [&'static str],
+    /// Fields (globals of [`nestrace_abi::layout::FIELDS`]) that it reads without asking whether they are there. A test finds
+    /// them out from the compiled probes (`nestrace-record/tests/needed_fields.rs`).
+    pub reads: &'static [&'static str],
+    /// Of these one has to be there, or the program sends nothing.
+    pub any_of: &'static [&'static str],
+}
+
+/// By program.
+pub const NEEDS: &[Needs] = &[
+    Needs {
+        program: "block_bio_queue",
+        arguments: &["bio"],
+        reads: &[
+            "BDEV_DISK",
+            "BIO_BDEV",
+            "BIO_BVEC_DONE",
+            "BIO_END_IO",
+            "BIO_IDX",
+            "BIO_IOPRIO",
+            "BIO_OPF",
+            "BIO_PRIVATE",
+            "BIO_SECTOR",
+            "BIO_SIZE",
+            "BIO_VEC",
+            "BLKCG_CGROUP",
+            "BLKG_BLKCG",
+            "BVEC_OFFSET",
+            "BVEC_PAGE",
+            "BVEC_SIZE",
+            "CGROUP_KN",
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "FILE_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "KIOCB_COMPLETE",
+            "KIOCB_FILE",
+            "KIOCB_POS",
+            "MAPPING_HOST",
+            "PAGE_HEAD",
+            "PAGE_INDEX",
+            "PAGE_MAPPING",
+            "PAGE_SIZEOF",
+            "SB_DEV",
+            "TASK_COMM",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "block_getrq",
+        arguments: &["bio"],
+        reads: &["BDEV_DISK", "BIO_BDEV", "DISK_MAJOR", "DISK_MINOR"],
+        any_of: &[],
+    },
+    Needs {
+        program: "block_bio_backmerge",
+        arguments: &["bio"],
+        reads: &["BDEV_DISK", "BIO_BDEV", "DISK_MAJOR", "DISK_MINOR"],
+        any_of: &[],
+    },
+    Needs {
+        program: "block_bio_frontmerge",
+        arguments: &["bio"],
+        reads: &["BDEV_DISK", "BIO_BDEV", "DISK_MAJOR", "DISK_MINOR"],
+        any_of: &[],
+    },
+    Needs {
+        program: "block_split",
+        arguments: &["bio"],
+        reads: &[
+            "BDEV_DISK",
+            "BIO_BDEV",
+            "BIO_OPF",
+            "BIO_PRIVATE",
+            "BIO_SECTOR",
+            "BIO_SIZE",
+            "DISK_MAJOR",
+            "DISK_MINOR",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "block_bio_remap",
+        arguments: &["bio", "dev_t", "sector_t"],
+        reads: &[
+            "BDEV_DISK",
+            "BIO_BDEV",
+            "BIO_OPF",
+            "BIO_SECTOR",
+            "BIO_SIZE",
+            "DISK_MAJOR",
+            "DISK_MINOR",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "block_bio_complete",
+        arguments: &["_", "bio"],
+        reads: &[
+            "BDEV_DISK",
+            "BIO_BDEV",
+            "BIO_OPF",
+            "BIO_SECTOR",
+            "BIO_SIZE",
+            "BIO_STATUS",
+            "DISK_MAJOR",
+            "DISK_MINOR",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "block_rq_insert",
+        arguments: &["request"],
+        reads: &[
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "RQ_CMD_FLAGS",
+            "RQ_FLAGS",
+            "RQ_LEN",
+            "RQ_QUEUE",
+            "RQ_SECTOR",
+        ],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "block_rq_issue",
+        arguments: &["request"],
+        reads: &[
+            "BIO_NEXT",
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "RQ_BIO",
+            "RQ_CMD_FLAGS",
+            "RQ_FLAGS",
+            "RQ_LEN",
+            "RQ_QUEUE",
+            "RQ_SECTOR",
+        ],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "block_rq_requeue",
+        arguments: &["request"],
+        reads: &[
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "RQ_CMD_FLAGS",
+            "RQ_FLAGS",
+            "RQ_LEN",
+            "RQ_QUEUE",
+            "RQ_SECTOR",
+        ],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "block_rq_merge",
+        arguments: &["request"],
+        reads: &[
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "RQ_CMD_FLAGS",
+            "RQ_FLAGS",
+            "RQ_LEN",
+            "RQ_QUEUE",
+            "RQ_SECTOR",
+        ],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "block_rq_complete",
+        arguments: &["request", "_", "unsigned int"],
+        reads: &[
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "RQ_BIO",
+            "RQ_CMD_FLAGS",
+            "RQ_FLAGS",
+            "RQ_LEN",
+            "RQ_QUEUE",
+            "RQ_SECTOR",
+        ],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "block_rq_remap",
+        arguments: &["request", "dev_t", "sector_t"],
+        reads: &[
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "RQ_CMD_FLAGS",
+            "RQ_FLAGS",
+            "RQ_LEN",
+            "RQ_QUEUE",
+            "RQ_SECTOR",
+        ],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "block_plug",
+        arguments: &["request_queue"],
+        reads: &["DISK_MAJOR", "DISK_MINOR"],
+        any_of: &["QUEUE_DISK"],
+    },
+    Needs {
+        program: "block_unplug",
+        arguments: &["request_queue", "unsigned int", "bool"],
+        reads: &["DISK_MAJOR", "DISK_MINOR"],
+        any_of: &["QUEUE_DISK"],
+    },
+    Needs {
+        program: "light_rq_issue",
+        arguments: &["request"],
+        reads: &["DISK_MAJOR", "DISK_MINOR", "RQ_QUEUE"],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "light_rq_complete",
+        arguments: &["request", "_", "unsigned int"],
+        reads: &[
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "RQ_CMD_FLAGS",
+            "RQ_FLAGS",
+            "RQ_LEN",
+            "RQ_QUEUE",
+            "RQ_SECTOR",
+        ],
+        any_of: &["RQ_DISK", "QUEUE_DISK"],
+    },
+    Needs {
+        program: "sys_enter",
+        arguments: &["pt_regs", "long int"],
+        reads: &[
+            "FDT_MAX",
+            "FILE_FLAGS",
+            "FILE_MAPPING",
+            "FILE_POS",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "INODE_SIZE",
+            "MAPPING_HOST",
+            "SB_DEV",
+            "TASK_COMM",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "sys_enter_io_submit",
+        arguments: &["pt_regs", "long int"],
+        reads: &[
+            "FDT_MAX",
+            "FILE_FLAGS",
+            "FILE_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "MAPPING_HOST",
+            "SB_DEV",
+            "TASK_COMM",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "sys_exit",
+        arguments: &["pt_regs", "long int"],
+        reads: &[],
+        any_of: &[],
+    },
+    Needs {
+        program: "iomap_dio_rw_begin",
+        arguments: &["kiocb", "iov_iter"],
+        reads: &[
+            "FILE_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "ITER_COUNT",
+            "KIOCB_COMPLETE",
+            "KIOCB_FILE",
+            "KIOCB_POS",
+            "MAPPING_HOST",
+            "SB_DEV",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "iomap_dio_complete",
+        arguments: &["kiocb", "int"],
+        reads: &[
+            "FILE_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "KIOCB_COMPLETE",
+            "KIOCB_FILE",
+            "KIOCB_POS",
+            "MAPPING_HOST",
+            "SB_DEV",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "ext4_sync_file_enter",
+        arguments: &["file", "int"],
+        reads: &[
+            "FILE_FLAGS",
+            "FILE_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "MAPPING_HOST",
+            "SB_DEV",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "ext4_sync_file_exit",
+        arguments: &["inode", "int"],
+        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        any_of: &[],
+    },
+    Needs {
+        program: "xfs_file_fsync",
+        arguments: &["xfs_inode"],
+        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        any_of: &["XFS_INODE_VFS"],
+    },
+    Needs {
+        program: "btrfs_sync_file",
+        arguments: &["file", "int"],
+        reads: &[
+            "FILE_FLAGS",
+            "FILE_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "MAPPING_HOST",
+            "SB_DEV",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "page_cache_sync_ra",
+        arguments: &[
+            "inode",
+            "long unsigned int",
+            "file_ra_state",
+            "long unsigned int",
+        ],
+        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        any_of: &[],
+    },
+    Needs {
+        program: "page_cache_async_ra",
+        arguments: &[
+            "inode",
+            "long unsigned int",
+            "file_ra_state",
+            "long unsigned int",
+        ],
+        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        any_of: &[],
+    },
+    Needs {
+        program: "page_cache_ra_order",
+        arguments: &["inode", "long unsigned int", "file_ra_state"],
+        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        any_of: &[],
+    },
+    Needs {
+        program: "page_cache_ra_unbounded",
+        arguments: &[
+            "inode",
+            "long unsigned int",
+            "long unsigned int",
+            "long unsigned int",
+        ],
+        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        any_of: &[],
+    },
+    Needs {
+        program: "mm_filemap_add_to_page_cache",
+        arguments: &["folio|page"],
+        reads: &[
+            "FOLIO_INDEX",
+            "FOLIO_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "MAPPING_HOST",
+            "SB_DEV",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "jbd2_start_commit",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[
+            "BDEV_DISK",
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "TASK_COMM",
+            "TRANSACTION_TID",
+        ],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
+        program: "jbd2_end_commit",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[
+            "BDEV_DISK",
+            "DISK_MAJOR",
+            "DISK_MINOR",
+            "TASK_COMM",
+            "TRANSACTION_TID",
+        ],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
+        program: "xfs_log_force",
+        arguments: &["xfs_mount"],
+        reads: &["SB_DEV"],
+        any_of: &["XFS_MOUNT_SUPER"],
+    },
+    Needs {
+        program: "writeback_single_inode_start",
+        arguments: &["inode", "writeback_control", "long unsigned int"],
+        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV", "TASK_COMM"],
+        any_of: &[],
+    },
+    Needs {
+        program: "writeback_single_inode",
+        arguments: &["inode", "writeback_control", "long unsigned int"],
+        reads: &[
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "SB_DEV",
+            "WBC_TO_WRITE",
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "io_uring_submit_req",
+        arguments: &[],
+        reads: &[
+            "FDT_MAX",
+            "FILE_FLAGS",
+            "FILE_MAPPING",
+            "INODE_INO",
+            "INODE_MODE",
+            "INODE_SB",
+            "KIOCB_POS",
+            "MAPPING_HOST",
+            "SB_DEV",
+            "TASK_COMM",
+            "URING_FILE",
+            "URING_FLAGS",
+            "URING_RW_LEN",
+        ],
+        any_of: &["URING_OPCODE"],
+    },
+    Needs {
+        program: "io_uring_complete",
+        arguments: &[],
+        reads: &["URING_CQE_RES", "URING_CQE_USER_DATA"],
+        any_of: &["URING_OPCODE"],
+    },
+    Needs {
+        program: "io_uring_queue_async_work",
+        arguments: &[],
+        reads: &[],
+        any_of: &["URING_OPCODE"],
+    },
+];
+
+/// What a program needs; `None` where that is nothing.
+#[must_use]
+pub fn of(program: &str) -> Option<&'static Needs> {
+    let first = program.strip_suffix(NESTED_PROGRAM).unwrap_or(program);
+    NEEDS.iter().find(|needs| needs.program == first)
+}
+
+/// What a kernel of this layout lacks of it, in words; `None` where it has all.
+#[must_use]
+pub fn lacking(layout: &Layout, program: &str, tracepoint: &str) -> Option<String> {
+    let needs = of(program)?;
+    let has = |field: &&&str| layout.fields.contains_key(**field);
+    if let Some(missing) = needs.reads.iter().find(|field| !has(field)) {
+        return Some(format!("this kernel has no {}", path_of(missing)));
+    }
+    if let Some(first) = needs.any_of.first()
+        && !needs.any_of.iter().any(|field| has(&field))
+    {
+        return Some(format!("this kernel has no {}", path_of(first)));
+    }
+    // Of a tracepoint that only tracefs lists, the arguments are not known.
+    let arguments = layout.tracepoints.get(tracepoint)?;
+    let fits = |(place, wanted): (usize, &&str)| {
+        let found = arguments
+            .get(place)
+            .map(|argument| argument.type_name.as_str());
+        *wanted == "_" || found.is_some_and(|found| wanted.split('|').any(|name| name == found))
+    };
+    let all_fit = needs.arguments.iter().enumerate().all(fits);
+    (!all_fit).then(|| format!("this kernel's {tracepoint} has other arguments"))
+}
+
+/// `bio.bi_bdev` of a global's name.
+fn path_of(global: &str) -> &str {
+    let field = FIELDS.iter().find(|field| field.global == global);
+    field.map_or(global, |field| field.path)
+}
