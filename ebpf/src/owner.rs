@@ -236,7 +236,7 @@ fn describe_pages(owner: &mut Owner, bio: *const u8, record: &mut Record) -> u8 
 /// cgroup id of the bio, which write-back by a kworker carries from the task that dirtied the page.
 #[inline(always)]
 fn cgroup_of(bio: *const u8) -> u64 {
-    if !has(&BIO_BLKG) || !has(&KN_ID) {
+    if !has(&BIO_BLKG) || !has(&BLKG_BLKCG) || !has(&BLKCG_CGROUP) || !has(&CGROUP_KN) || !has(&KN_ID) {
         return 0;
     }
     let group: *const u8 = follow(bio, &BIO_BLKG);

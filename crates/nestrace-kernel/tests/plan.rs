@@ -126,6 +126,50 @@ fn attaches_on_5_15_without_modules() {
     insta::assert_snapshot!(text(&plan(&facts(&[]), &like_5_15(), FULL)));
 }
 
+/// Every frozen kernel, oldest first.
+fn all_kernels() -> Vec<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/kernel");
+    let entries = std::fs::read_dir(folder).expect("the layouts are there");
+    let names = entries.map(|entry| entry.expect("a layout").file_name());
+    let mut kernels: Vec<String> = names
+        .filter_map(|name| Some(name.to_str()?.strip_suffix(".txt")?.to_owned()))
+        .collect();
+    kernels.sort_by_key(|kernel| version(kernel));
+    kernels
+}
+
+fn version(kernel: &str) -> Vec<u32> {
+    let digits = kernel.split(|c: char| !c.is_ascii_digit());
+    digits.filter_map(|part| part.parse().ok()).collect()
+}
+
+/// What each kernel does without, and whether recording works there at all.
+#[test]
+fn every_kernel_does_without() {
+    let mut all = String::new();
+    for kernel in all_kernels() {
+        let facts = KernelFacts {
+            release: kernel.trim_start_matches("about-").to_owned(),
+            ..facts(&["ext4", "jbd2", "xfs", "btrfs"])
+        };
+        let plan = plan(&facts, &frozen(&kernel), FULL);
+        let first = |program: &str| !program.ends_with(NESTED_PROGRAM);
+        let attached = plan.attach.iter().filter(|probe| first(probe.program));
+        writeln!(
+            all,
+            "{kernel}: {} programs and {} second ones; recording {}",
+            attached.clone().count(),
+            plan.attach.len() - attached.count(),
+            plan.obstacle().unwrap_or("works")
+        )
+        .expect("writing to memory");
+        for probe in plan.refused.iter().filter(|probe| first(probe.program)) {
+            writeln!(all, "    {}: {}", probe.program, probe.reason).expect("writing to memory");
+        }
+    }
+    insta::assert_snapshot!(all);
+}
+
 /// What of io_uring is seen where, and why not the rest.
 #[test]
 fn io_uring_is_followed_where_its_tracepoints_name_the_request() {
@@ -311,7 +355,7 @@ fn functions_of_qemu() {
 /// The frozen layouts were made from the tables as they are now: regenerate them after adding a row.
 #[test]
 fn frozen_layouts_know_every_field_and_tracepoint() {
-    for kernel in ["6.1", "6.12", "6.18"] {
+    for kernel in all_kernels() {
         let path = format!(
             "{}/../../fixtures/kernel/{kernel}.txt",
             env!("CARGO_MANIFEST_DIR")
