@@ -171,7 +171,6 @@ struct Reader {
     devices: Vec<Map<String, Value>>,
     chardevs: BTreeMap<String, Map<String, Value>>,
     monitor_chardevs: Vec<String>,
-    fd_sets: BTreeMap<String, String>,
     /// Order of what attaches disks: index into drives, or into devices.
     attached: Vec<Attach>,
     enable_kvm: bool,
@@ -202,7 +201,6 @@ fn handles(option: &str) -> bool {
             | "object"
             | "blockdev"
             | "drive"
-            | "add-fd"
             | "readconfig"
             | "hda"
             | "hdb"
@@ -252,7 +250,6 @@ impl Reader {
                 None => self.read.notes.push(format!("-blockdev {argument} is not valid JSON")),
             },
             "drive" => self.drives.add(&options::split(argument, None), self.block_interface),
-            "add-fd" => self.add_fd(argument),
             "readconfig" => self.read.notes.push(format!(
                 "-readconfig {argument} is not read: disks that only it defines are known through QMP alone"
             )),
@@ -330,15 +327,6 @@ impl Reader {
         }
     }
 
-    /// `-add-fd fd=24,set=3`: `/dev/fdset/3` is then that descriptor.
-    fn add_fd(&mut self, argument: &str) {
-        let pairs = options::split(argument, None);
-        if let (Some(fd), Some(set)) = (options::last(&pairs, "fd"), options::last(&pairs, "set")) {
-            self.fd_sets
-                .insert(format!("/dev/fdset/{set}"), format!("/proc/self/fd/{fd}"));
-        }
-    }
-
     /// The server socket behind a chardev, if it is one.
     fn endpoint(&self, id: &str) -> Option<Endpoint> {
         let chardev = self.chardevs.get(id)?;
@@ -412,7 +400,8 @@ impl Reader {
                 disk.cache = Some("unsafe".to_owned());
             }
             if let DiskSource::Node(node) = &mut disk.source {
-                drive::substitute_fd_sets(node, &self.fd_sets);
+                // What `-add-fd` hands over, QEMU closes: the set has a copy with another number.
+                drive::substitute_fd_sets(node, &BTreeMap::new());
             }
         }
         self.read

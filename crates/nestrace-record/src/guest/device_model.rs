@@ -53,10 +53,12 @@ pub fn of(
     })
 }
 
-/// The bus of a device model by its driver's name, for a device that only QMP knows.
+/// The bus of a device model by its driver's name and its controller's, for a device that only QMP knows.
 #[must_use]
-pub fn bus_of_driver(driver: &str) -> Option<String> {
-    bus_of(driver, &Map::new(), &[]).map(|(bus, _)| bus)
+pub fn bus_of_driver(driver: &str, controller: Option<&str>) -> Option<String> {
+    let named = |driver: &str| Device::from_iter([("driver".to_owned(), driver.into())]);
+    let controllers: Vec<Device> = controller.map(named).into_iter().collect();
+    bus_of(driver, &Map::new(), &controllers).map(|(bus, _)| bus)
 }
 
 /// Without its variant: `virtio-blk` of `virtio-blk-pci-non-transitional`.

@@ -11,6 +11,7 @@ use super::block_node::{self, Backing, BlockNode, Storage};
 use super::cache_mode::CacheMode;
 use super::command_line::{CommandLine, DiskOption, DiskSource};
 use super::device_model;
+use super::drive;
 use super::libvirt::DomainDisk;
 use super::qmp::{BlockDevice, BlockInfo, Facts, ImageInfo};
 
@@ -164,13 +165,18 @@ fn hot_plugged(index: usize, block: &BlockInfo, facts: &Facts) -> PlannedDisk {
         .drivers
         .iter()
         .find(|(id, _)| Some(id.as_str()) == qdev);
+    let controller = facts
+        .controllers
+        .iter()
+        .find(|(id, _)| Some(id.as_str()) == qdev)
+        .map(|(_, controller)| controller.as_str());
     let option = DiskOption {
         drive: Some(block.device.clone()).filter(|d| !d.is_empty()),
         drive_named: true,
         qdev: qdev.map(str::to_owned),
         node_name: block.inserted.as_ref().and_then(|i| i.node_name.clone()),
         bus: driver
-            .and_then(|(_, driver)| device_model::bus_of_driver(driver))
+            .and_then(|(_, driver)| device_model::bus_of_driver(driver, controller))
             .unwrap_or_default(),
         serial: facts
             .serials
@@ -187,7 +193,19 @@ fn hot_plugged(index: usize, block: &BlockInfo, facts: &Facts) -> PlannedDisk {
 /// Corrects a disk by what QMP says; `None` for a drive without a medium.
 fn with_facts(mut planned: PlannedDisk, block: &BlockInfo, facts: &Facts) -> Option<PlannedDisk> {
     let inserted = block.inserted.as_ref()?;
-    let chain = chain_of(inserted);
+    let mut chain = chain_of(inserted);
+    if has_cut_name(inserted)
+        && let Some(named) = &planned.chain
+        && named.node_name.is_some()
+        && named.node_name == inserted.node_name
+    {
+        // The same node, as the command line has it whole.
+        chain = named.clone();
+    }
+    let cache = cache_of(inserted, &chain, facts);
+    for chain in std::iter::once(&mut chain).chain(&mut planned.chain) {
+        drive::substitute_fd_sets(chain, &facts.fd_sets);
+    }
     // aio, and a format that a filter hides, hold only for the image that the command line named.
     let known = planned.chain.take().filter(|c| c.storage == chain.storage);
     planned.disk.node = inserted.node_name.clone().or(planned.disk.node);
@@ -203,14 +221,29 @@ fn with_facts(mut planned: PlannedDisk, block: &BlockInfo, facts: &Facts) -> Opt
     planned.note = known
         .as_ref()
         .and_then(|_| switched_write_cache(&planned.disk, inserted));
-    planned.disk.cache = cache_of(inserted, &chain, facts);
-    let mut chain = chain;
+    planned.disk.cache = cache;
     if chain.format.is_none() {
         chain.format = known.and_then(|k| k.format);
     }
     planned.disk.format = chain.format.clone().unwrap_or_default();
     planned.chain = Some(chain);
     Some(planned)
+}
+
+/// QEMU cuts names at 4,095 characters; a description in JSON is none any more then.
+fn has_cut_name(inserted: &BlockDevice) -> bool {
+    let is_cut = |name: &str| {
+        let json = name.strip_prefix("json:");
+        json.is_some_and(|json| serde_json::from_str::<serde_json::Value>(json).is_err())
+    };
+    let mut image = inserted.image.as_ref();
+    while let Some(this) = image {
+        if is_cut(&this.filename) {
+            return true;
+        }
+        image = this.backing_image.as_deref();
+    }
+    is_cut(&inserted.file)
 }
 
 /// The guest decides about the write cache too: firmware, and drivers that cannot flush, switch it off.

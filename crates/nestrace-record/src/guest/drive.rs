@@ -163,12 +163,21 @@ impl Drives {
     /// No drives yet, on the machine that the arguments ask for.
     #[must_use]
     pub fn of_machine(argv: &[String]) -> Self {
-        let is_q35 = |arg: &String| {
-            let kind = arg.strip_prefix("type=").unwrap_or(arg);
-            kind.starts_with("q35") || kind.starts_with("pc-q35")
+        let options = argv.iter().zip(argv.iter().skip(1));
+        let machines = options.filter(|(option, _)| {
+            option.starts_with('-') && matches!(option.trim_start_matches('-'), "machine" | "M")
+        });
+        // The type may stand behind other properties; several options are one, whose last type counts.
+        let is_q35 = |argument: &String| {
+            let pairs = options::split(argument, Some("type"));
+            let kind = options::last(&pairs, "type")?;
+            Some(kind.starts_with("q35") || kind.starts_with("pc-q35"))
         };
         Self {
-            one_ide_unit: argv.iter().any(is_q35),
+            one_ide_unit: machines
+                .filter_map(|(_, argument)| is_q35(argument))
+                .last()
+                .unwrap_or(false),
             ..Self::default()
         }
     }
@@ -395,7 +404,7 @@ fn node_of(pairs: &[(String, String)]) -> Option<Map<String, Value>> {
     Some(node)
 }
 
-/// Replaces `/dev/fdset/N` by the descriptor that `-add-fd` put there, and `/dev/fd/N` likewise.
+/// Replaces `/dev/fdset/N` by one of the descriptors in that set, as far as they are known, and `/dev/fd/N` likewise.
 pub fn substitute_fd_sets(node: &mut BlockNode, sets: &BTreeMap<String, String>) {
     use super::block_node::Backing;
     if let Storage::Path(path) = &mut node.storage {

@@ -162,7 +162,20 @@ pub(super) fn guest(
         .into_iter()
         .filter_map(|disk| follow(survey, process, look.open.as_ref(), disk))
         .collect();
-    if look.facts.is_none() && look.domain.is_none() {
+    let has_fd_sets = line
+        .files
+        .iter()
+        .any(|file| file.starts_with("/dev/fdset/"));
+    if has_fd_sets && look.facts.is_none() {
+        survey.note(
+            "command line",
+            "images are named by sets of descriptors (-add-fd), and which file is in which set, only QMP tells: \
+             give QEMU one more monitor (-qmp unix:PATH,server=on,wait=off)"
+                .to_owned(),
+        );
+    }
+    // The files of these sets are no disks of their own.
+    if look.facts.is_none() && look.domain.is_none() && !has_fd_sets {
         let later = plugged_later(survey, process, line, open, &disks);
         disks.extend(later);
     }

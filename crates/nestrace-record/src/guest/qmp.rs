@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use super::socket;
 pub use answers::{
     BlockCounts, BlockDevice, BlockInfo, BlockStats, CacheInfo, ImageInfo, IoThread,
 };
-use answers::{Chardev, Property, StatsRow};
+use answers::{Chardev, FdSet, Property, StatsRow};
 
 mod answers;
 
@@ -222,6 +223,22 @@ impl Qmp {
         }
     }
 
+    /// The driver of the controller that a SCSI device is plugged into.
+    fn controller_of(&mut self, id: &str, drivers: &[(String, String)]) -> Option<String> {
+        let (_, driver) = drivers.iter().find(|(of, _)| of == id)?;
+        if !driver.starts_with("scsi-") {
+            return None;
+        }
+        // `/machine/peripheral/s0/virtio-backend/s0.0`.
+        let bus = self.property(id, "parent_bus")?;
+        let device: Vec<&str> = bus.split('/').take(4).collect();
+        let question = json!({ "path": device.join("/"), "property": "type" });
+        match self.execute("qom-get", &question) {
+            Ok(Value::String(driver)) => Some(driver),
+            _ => None,
+        }
+    }
+
     /// The socket behind the port that is named as the agent's, among devices with an id.
     fn agent_socket(&mut self) -> Option<String> {
         let all: Vec<Property> = self
@@ -390,6 +407,10 @@ pub struct Facts {
     pub drivers: Vec<(String, String)>,
     /// `serial=` of the same devices, where one is set.
     pub serials: Vec<(String, String)>,
+    /// Driver of the controller that each of these devices on a SCSI bus is plugged into.
+    pub controllers: Vec<(String, String)>,
+    /// `query-fdsets`: `/dev/fdset/N` → `/proc/self/fd/N` of one descriptor in it.
+    pub fd_sets: BTreeMap<String, String>,
     /// Path of the listening socket behind the agent's port, where the port was plugged in by id.
     pub agent: Option<String>,
 }
@@ -436,10 +457,15 @@ pub fn ask(pid: u32, path: &str) -> Result<Facts, QmpError> {
             Ok(_) | Err(QmpError::Refused { .. }) => {}
             Err(_) => break,
         }
+        if let Some(controller) = qmp.controller_of(id, &facts.drivers) {
+            facts.controllers.push((id.to_owned(), controller));
+        }
         if let Some(serial) = qmp.property(id, "serial").filter(|s| !s.is_empty()) {
             facts.serials.push((id.to_owned(), serial));
         }
     }
+    let sets: Vec<FdSet> = qmp.ask("query-fdsets", &nothing).unwrap_or_default();
+    facts.fd_sets = sets.iter().filter_map(FdSet::names).collect();
     facts.agent = qmp.agent_socket();
     Ok(facts)
 }

@@ -1,5 +1,7 @@
 //! A disk's image and its backing files, down to the last.
 
+use std::io;
+
 use nestrace_trace::manifest::Image;
 
 use super::image_file::{self, ImageFile, Viewer};
@@ -34,12 +36,21 @@ pub fn follow(
         images: Vec::new(),
         seen: Vec::new(),
     };
-    let not_followed = walk.node(top, None);
+    let not_followed = walk.node(top, None, Origin::Node);
     let not_followed = not_followed.filter(|_| walk.images.is_empty());
     ImageChain {
         images: walk.images,
         not_followed,
     }
+}
+
+/// Who names a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// QMP, libvirt or the command line.
+    Node,
+    /// The header of the image above it.
+    Header,
 }
 
 struct Walk<'a, 'b> {
@@ -52,7 +63,7 @@ struct Walk<'a, 'b> {
 
 impl Walk<'_, '_> {
     /// Adds a node's images; why it could not, if it could not. `above` is the path of the overlay.
-    fn node(&mut self, node: &BlockNode, above: Option<&str>) -> Option<String> {
+    fn node(&mut self, node: &BlockNode, above: Option<&str>, origin: Origin) -> Option<String> {
         if self.images.len() >= MAX_IMAGES {
             self.survey.note(
                 above.unwrap_or("image"),
@@ -61,7 +72,7 @@ impl Walk<'_, '_> {
             return None;
         }
         let reason = match &node.storage {
-            Storage::Path(path) => self.file(node, path, above),
+            Storage::Path(path) => self.file(node, path, above, origin),
             Storage::Elsewhere(reason) => Some(reason.clone()),
             Storage::Unknown => {
                 Some("neither QMP, libvirt nor the command line says where its data is".to_owned())
@@ -74,20 +85,56 @@ impl Walk<'_, '_> {
             );
         }
         for further in &node.further {
-            self.node(further, above);
+            self.node(further, above, origin);
         }
         reason
     }
 
-    fn file(&mut self, node: &BlockNode, path: &str, above: Option<&str>) -> Option<String> {
-        let path = match above {
-            // A backing file's relative name counts from its overlay.
-            Some(above) if !path.starts_with('/') => beside(above, path),
-            _ => self.process.absolute(path),
-        };
-        let file = match image_file::find(self.viewer, &path) {
-            Ok(file) => file,
-            Err(error) => return Some(format!("{path} cannot be looked at: {error}")),
+    /// The file of a name. A relative name counts from the overlay where its header has it, else from QEMU's working folder;
+    /// what QEMU has open of the two is meant.
+    fn look_for(
+        &self,
+        name: &str,
+        above: Option<&str>,
+        origin: Origin,
+    ) -> Result<(String, ImageFile), (String, io::Error)> {
+        let mut places = vec![self.process.absolute(name)];
+        if let Some(above) = above.filter(|_| !name.starts_with('/')) {
+            places.push(beside(above, name));
+        }
+        if origin == Origin::Header {
+            places.reverse();
+        }
+        let mut best = None;
+        for place in places {
+            let found = image_file::find(self.viewer, &place);
+            let is_meant = found.as_ref().is_ok_and(|file| !file.not_open);
+            let found = found
+                .map(|file| (place.clone(), file))
+                .map_err(|error| (place, error));
+            if is_meant {
+                return found;
+            }
+            let is_better = best
+                .as_ref()
+                .is_none_or(|known: &Result<_, _>| known.is_err());
+            if is_better && (best.is_none() || found.is_ok()) {
+                best = Some(found);
+            }
+        }
+        best.unwrap_or_else(|| Err((name.to_owned(), io::ErrorKind::NotFound.into())))
+    }
+
+    fn file(
+        &mut self,
+        node: &BlockNode,
+        path: &str,
+        above: Option<&str>,
+        origin: Origin,
+    ) -> Option<String> {
+        let (path, file) = match self.look_for(path, above, origin) {
+            Ok(found) => found,
+            Err((path, error)) => return Some(format!("{path} cannot be looked at: {error}")),
         };
         if file.not_open && above.is_none() {
             // Whatever has that name by now is not what the guest uses.
@@ -155,24 +202,23 @@ impl Walk<'_, '_> {
     /// The data file, then the backing chain.
     fn behind(&mut self, node: &BlockNode, header: Option<ImageHeader>, path: &str) {
         let header = header.unwrap_or_default();
-        let data = node.data_file.as_deref().cloned().or_else(|| {
-            let name = header.data_file.as_deref()?;
-            Some(BlockNode {
+        if let Some(data) = node.data_file.as_deref() {
+            self.node(data, Some(path), Origin::Node);
+        } else if let Some(name) = header.data_file.as_deref() {
+            let data = BlockNode {
                 format: Some("raw".to_owned()),
                 ..block_node::node_of_name(name)
-            })
-        });
-        if let Some(data) = data {
-            self.node(&data, Some(path));
+            };
+            self.node(&data, Some(path), Origin::Header);
         }
         match (&node.backing, header.backing_file) {
             (Backing::Node(below), _) => {
-                self.node(below, Some(path));
+                self.node(below, Some(path), Origin::Node);
             }
             (Backing::FromHeader, Some(name)) => {
                 let mut below = block_node::node_of_name(&name);
                 below.format = below.format.or(header.backing_format);
-                self.node(&below, Some(path));
+                self.node(&below, Some(path), Origin::Header);
             }
             _ => {}
         }

@@ -187,6 +187,11 @@ pub fn find(viewer: Viewer<'_>, path: &str) -> io::Result<ImageFile> {
             |f| from_open(viewer, f),
         );
     }
+    if path.starts_with("/dev/fdset/") {
+        return Err(io::Error::other(
+            "which descriptor of QEMU that is, only QMP tells",
+        ));
+    }
     let at_path = by_path(viewer.pid, path);
     let Some(open) = viewer.open else {
         return at_path;

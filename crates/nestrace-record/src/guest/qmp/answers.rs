@@ -166,6 +166,31 @@ pub(super) struct StatsRow {
     pub(super) stats: BlockCounts,
 }
 
+/// One row of `query-fdsets`.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct FdSet {
+    fdset_id: u64,
+    #[serde(default)]
+    fds: Vec<FdOfSet>,
+}
+
+#[derive(Deserialize)]
+struct FdOfSet {
+    fd: u32,
+}
+
+impl FdSet {
+    /// The set's name as a file, and that of its first descriptor. All of a set are one file, opened in several ways.
+    pub(super) fn names(&self) -> Option<(String, String)> {
+        let fd = self.fds.first()?.fd;
+        Some((
+            format!("/dev/fdset/{}", self.fdset_id),
+            format!("/proc/self/fd/{fd}"),
+        ))
+    }
+}
+
 /// One row of `qom-list`.
 #[derive(Deserialize)]
 pub(super) struct Property {
