@@ -17,6 +17,7 @@ mod guest_kernels;
 mod guest_programs;
 mod guest_side;
 mod hostile_host;
+mod image_names;
 mod image_pattern;
 mod kernels;
 mod lab;
@@ -75,6 +76,7 @@ pub fn scenarios() -> Vec<Scenario> {
         block_device::SCENARIO,
         namespaces::SCENARIO,
         qemu_10::SCENARIO,
+        image_names::SCENARIO,
         export::SCENARIO,
         replay::SCENARIO,
         report::SCENARIO,

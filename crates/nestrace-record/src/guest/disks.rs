@@ -349,6 +349,8 @@ mod tests {
         let facts = (!blocks.is_empty()).then(|| Facts {
             blocks: serde_json::from_str(blocks).expect("test JSON parses"),
             drivers: vec![("hot".to_owned(), "scsi-hd".to_owned())],
+            controllers: vec![("hot".to_owned(), "virtio-scsi-pci".to_owned())],
+            fd_sets: [("/dev/fdset/3".to_owned(), "/proc/self/fd/7".to_owned())].into(),
             ..Facts::default()
         });
         plan(
@@ -444,7 +446,22 @@ mod tests {
         let hot = VDA.replace("/v/", "/hot/").replace("\"f\"", "\"g\"");
         assert_eq!(
             plan_of(LINE, &format!("[{hot},{VDA}]")),
-            "v virtio-blk qcow2 cache=directsync aio=native <- /a <- /b\nhot scsi qcow2 cache=directsync <- /a <- /b"
+            "v virtio-blk qcow2 cache=directsync aio=native <- /a <- /b\nhot virtio-scsi qcow2 cache=directsync <- /a <- /b"
+        );
+        // A set's descriptor, and a description that QEMU cut: the command line has it whole.
+        let of_set = VDA.replace("/a", "/dev/fdset/3");
+        assert_eq!(
+            plan_of(&LINE.replace("/a", "/dev/fdset/3"), &format!("[{of_set}]")),
+            "v virtio-blk qcow2 cache=directsync aio=native <- /proc/self/fd/7 <- /b"
+        );
+        let cut = VDA.replace("\"/b\"", r#""json:{\"driver\": \"qcow2\", \"fi...""#);
+        let line = LINE.replace(
+            "file=s ",
+            "file=s,backing.file.filename=/b,backing.driver=qcow2,backing.file.driver=file ",
+        );
+        assert_eq!(
+            plan_of(&line, &format!("[{cut}]")),
+            "v virtio-blk qcow2 cache=directsync aio=native <- /a <- /b"
         );
         let changed = VDA.replace("/a", "/new");
         assert_eq!(

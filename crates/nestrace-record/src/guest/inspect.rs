@@ -12,7 +12,7 @@ use super::command_line::{AGENT_PORT, CommandLine};
 use super::disks::{self, PlannedDisk, Witness};
 use super::libvirt::{self, DomainDisk};
 use super::proc_file;
-use super::process::{self, OpenFiles, Process};
+use super::process::{self, OpenFile, OpenFiles, Process};
 use super::program::Program;
 use super::qmp::{self, Facts};
 use super::select::Identity;
@@ -263,7 +263,7 @@ fn virtual_size(viewer: Viewer<'_>, disk: &Disk) -> Option<u64> {
 }
 
 /// Disks that were plugged in after the start, while neither QMP nor libvirt tells of them: files that carry QEMU's
-/// image locks and that the command line does not name. Their format is not looked for: the guest
+/// image locks, or are open with O_DIRECT, and that the command line does not name. Their format is not looked for: the guest
 /// may have written it, and what a header names would be followed.
 fn plugged_later(
     survey: &mut Survey,
@@ -289,7 +289,9 @@ fn plugged_later(
         .collect();
     let mut seen = Vec::new();
     let mut disks = Vec::new();
-    for file in open.files.iter().filter(|f| f.image_locked && f.writable) {
+    // Incus and LXD switch QEMU's locks off (`locking=off`); nothing but images does QEMU open with O_DIRECT.
+    let is_image = |file: &&OpenFile| file.writable && (file.image_locked || file.direct);
+    for file in open.files.iter().filter(is_image) {
         if named.contains(&file.identity)
             || seen.contains(&file.identity)
             || images.contains(&file.path.as_str())

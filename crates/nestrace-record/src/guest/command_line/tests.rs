@@ -90,7 +90,7 @@ fn hand_written_drives() {
         "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads\nide ?:/b drive=ide0-hd1 cache=writeback aio=threads",
     );
     check(
-        "-M q35 -drive file=/a -drive file=/b",
+        "-M vmport=off,type=q35 -drive file=/a -drive file=/b",
         "ide ?:/a drive=ide0-hd0 cache=writeback aio=threads\nide ?:/b drive=ide1-hd0 cache=writeback aio=threads",
     );
     check(
@@ -300,7 +300,7 @@ fn blockdevs() {
     );
     check(
         "-add-fd fd=24,set=3,opaque=x -drive file=/dev/fdset/3,if=virtio",
-        "virtio-blk ?:/proc/self/fd/24 drive=virtio0 cache=writeback aio=threads",
+        "virtio-blk ?:/dev/fdset/3 drive=virtio0 cache=writeback aio=threads",
     );
     check(
         "-blockdev {broken -device virtio-blk-pci,drive=n",
