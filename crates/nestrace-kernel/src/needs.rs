@@ -13,9 +13,16 @@ pub struct Needs {
     pub arguments: &'static [&'static str],
     /// Fields (globals of [`nestrace_abi::layout::FIELDS`]) that it reads without asking whether they are there. A test finds
     /// them out from the compiled probes (`nestrace-record/tests/needed_fields.rs`).
-    pub reads: &'static [&'static str],
+    pub reads: &'static [&'static [&'static str]],
     /// Of these one has to be there, or the program sends nothing.
     pub any_of: &'static [&'static str],
+}
+
+impl Needs {
+    /// [`Needs::reads`], one by one.
+    pub fn reads(&self) -> impl Iterator<Item = &'static str> {
+        self.reads.iter().copied().flatten().copied()
+    }
 }
 
 /// By program.
@@ -24,252 +31,142 @@ pub const NEEDS: &[Needs] = &[
         program: "block_bio_queue",
         arguments: &["bio"],
         reads: &[
-            "BDEV_DISK",
-            "BIO_BDEV",
-            "BIO_BVEC_DONE",
-            "BIO_END_IO",
-            "BIO_IDX",
-            "BIO_IOPRIO",
-            "BIO_OPF",
-            "BIO_PRIVATE",
-            "BIO_SECTOR",
-            "BIO_SIZE",
-            "BIO_VEC",
-            "BVEC_OFFSET",
-            "BVEC_PAGE",
-            "BVEC_SIZE",
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "FILE_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "KIOCB_COMPLETE",
-            "KIOCB_FILE",
-            "KIOCB_POS",
-            "MAPPING_HOST",
-            "PAGE_HEAD",
-            "PAGE_INDEX",
-            "PAGE_MAPPING",
-            "PAGE_SIZEOF",
-            "SB_DEV",
-            "TASK_COMM",
+            DISK,
+            BIO_DISK,
+            BIO_PLACE,
+            INODE,
+            MAPPING,
+            KIOCB,
+            &[
+                "BIO_BVEC_DONE",
+                "BIO_END_IO",
+                "BIO_IDX",
+                "BIO_IOPRIO",
+                "BIO_PRIVATE",
+                "BIO_VEC",
+                "BVEC_OFFSET",
+                "BVEC_PAGE",
+                "BVEC_SIZE",
+                "PAGE_HEAD",
+                "PAGE_INDEX",
+                "PAGE_MAPPING",
+                "PAGE_SIZEOF",
+                "TASK_COMM",
+            ],
         ],
         any_of: &[],
     },
     Needs {
         program: "block_getrq",
         arguments: &["bio"],
-        reads: &["BDEV_DISK", "BIO_BDEV", "DISK_MAJOR", "DISK_MINOR"],
+        reads: &[DISK, BIO_DISK],
         any_of: &[],
     },
     Needs {
         program: "block_bio_backmerge",
         arguments: &["bio"],
-        reads: &["BDEV_DISK", "BIO_BDEV", "DISK_MAJOR", "DISK_MINOR"],
+        reads: &[DISK, BIO_DISK],
         any_of: &[],
     },
     Needs {
         program: "block_bio_frontmerge",
         arguments: &["bio"],
-        reads: &["BDEV_DISK", "BIO_BDEV", "DISK_MAJOR", "DISK_MINOR"],
+        reads: &[DISK, BIO_DISK],
         any_of: &[],
     },
     Needs {
         program: "block_split",
         arguments: &["bio"],
-        reads: &[
-            "BDEV_DISK",
-            "BIO_BDEV",
-            "BIO_OPF",
-            "BIO_PRIVATE",
-            "BIO_SECTOR",
-            "BIO_SIZE",
-            "DISK_MAJOR",
-            "DISK_MINOR",
-        ],
+        reads: &[DISK, BIO_DISK, BIO_PLACE, &["BIO_PRIVATE"]],
         any_of: &[],
     },
     Needs {
         program: "block_bio_remap",
         arguments: &["bio", "dev_t", "sector_t"],
-        reads: &[
-            "BDEV_DISK",
-            "BIO_BDEV",
-            "BIO_OPF",
-            "BIO_SECTOR",
-            "BIO_SIZE",
-            "DISK_MAJOR",
-            "DISK_MINOR",
-        ],
+        reads: &[DISK, BIO_DISK, BIO_PLACE],
         any_of: &[],
     },
     Needs {
         program: "block_bio_complete",
         arguments: &["_", "bio"],
-        reads: &[
-            "BDEV_DISK",
-            "BIO_BDEV",
-            "BIO_OPF",
-            "BIO_SECTOR",
-            "BIO_SIZE",
-            "BIO_STATUS",
-            "DISK_MAJOR",
-            "DISK_MINOR",
-        ],
+        reads: &[DISK, BIO_DISK, BIO_PLACE, &["BIO_STATUS"]],
         any_of: &[],
     },
     Needs {
         program: "block_rq_insert",
         arguments: &["request"],
-        reads: &[
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "RQ_CMD_FLAGS",
-            "RQ_FLAGS",
-            "RQ_LEN",
-            "RQ_QUEUE",
-            "RQ_SECTOR",
-        ],
+        reads: &[DISK, REQUEST, &["RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "block_rq_issue",
         arguments: &["request"],
-        reads: &[
-            "BIO_NEXT",
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "RQ_BIO",
-            "RQ_CMD_FLAGS",
-            "RQ_FLAGS",
-            "RQ_LEN",
-            "RQ_QUEUE",
-            "RQ_SECTOR",
-        ],
+        reads: &[DISK, REQUEST, &["BIO_NEXT", "RQ_BIO", "RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "block_rq_requeue",
         arguments: &["request"],
-        reads: &[
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "RQ_CMD_FLAGS",
-            "RQ_FLAGS",
-            "RQ_LEN",
-            "RQ_QUEUE",
-            "RQ_SECTOR",
-        ],
+        reads: &[DISK, REQUEST, &["RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "block_rq_merge",
         arguments: &["request"],
-        reads: &[
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "RQ_CMD_FLAGS",
-            "RQ_FLAGS",
-            "RQ_LEN",
-            "RQ_QUEUE",
-            "RQ_SECTOR",
-        ],
+        reads: &[DISK, REQUEST, &["RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "block_rq_complete",
         arguments: &["request", "_", "unsigned int"],
-        reads: &[
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "RQ_BIO",
-            "RQ_CMD_FLAGS",
-            "RQ_FLAGS",
-            "RQ_LEN",
-            "RQ_QUEUE",
-            "RQ_SECTOR",
-        ],
+        reads: &[DISK, REQUEST, &["RQ_BIO", "RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "block_rq_remap",
         arguments: &["request", "dev_t", "sector_t"],
-        reads: &[
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "RQ_CMD_FLAGS",
-            "RQ_FLAGS",
-            "RQ_LEN",
-            "RQ_QUEUE",
-            "RQ_SECTOR",
-        ],
+        reads: &[DISK, REQUEST, &["RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "block_plug",
         arguments: &["request_queue"],
-        reads: &["DISK_MAJOR", "DISK_MINOR"],
+        reads: &[DISK],
         any_of: &["QUEUE_DISK"],
     },
     Needs {
         program: "block_unplug",
         arguments: &["request_queue", "unsigned int", "bool"],
-        reads: &["DISK_MAJOR", "DISK_MINOR"],
+        reads: &[DISK],
         any_of: &["QUEUE_DISK"],
     },
     Needs {
         program: "light_rq_issue",
         arguments: &["request"],
-        reads: &["DISK_MAJOR", "DISK_MINOR", "RQ_QUEUE"],
+        reads: &[DISK, &["RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "light_rq_complete",
         arguments: &["request", "_", "unsigned int"],
-        reads: &[
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "RQ_CMD_FLAGS",
-            "RQ_FLAGS",
-            "RQ_LEN",
-            "RQ_QUEUE",
-            "RQ_SECTOR",
-        ],
+        reads: &[DISK, REQUEST, &["RQ_QUEUE"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
         program: "sys_enter",
         arguments: &["pt_regs", "long int"],
         reads: &[
-            "FDT_MAX",
-            "FILE_FLAGS",
-            "FILE_MAPPING",
-            "FILE_POS",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "INODE_SIZE",
-            "MAPPING_HOST",
-            "SB_DEV",
-            "TASK_COMM",
+            INODE,
+            MAPPING,
+            OPEN_FILE,
+            &["FILE_POS", "INODE_SIZE", "TASK_COMM"],
         ],
         any_of: &[],
     },
     Needs {
         program: "sys_enter_io_submit",
         arguments: &["pt_regs", "long int"],
-        reads: &[
-            "FDT_MAX",
-            "FILE_FLAGS",
-            "FILE_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "MAPPING_HOST",
-            "SB_DEV",
-            "TASK_COMM",
-        ],
+        reads: &[INODE, MAPPING, OPEN_FILE, &["TASK_COMM"]],
         any_of: &[],
     },
     Needs {
@@ -281,74 +178,37 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "iomap_dio_rw_begin",
         arguments: &["kiocb", "iov_iter"],
-        reads: &[
-            "FILE_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "ITER_COUNT",
-            "KIOCB_COMPLETE",
-            "KIOCB_FILE",
-            "KIOCB_POS",
-            "MAPPING_HOST",
-            "SB_DEV",
-        ],
+        reads: &[INODE, MAPPING, KIOCB, &["ITER_COUNT"]],
         any_of: &[],
     },
     Needs {
         program: "iomap_dio_complete",
         arguments: &["kiocb", "int"],
-        reads: &[
-            "FILE_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "KIOCB_COMPLETE",
-            "KIOCB_FILE",
-            "KIOCB_POS",
-            "MAPPING_HOST",
-            "SB_DEV",
-        ],
+        reads: &[INODE, MAPPING, KIOCB],
         any_of: &[],
     },
     Needs {
         program: "ext4_sync_file_enter",
         arguments: &["file", "int"],
-        reads: &[
-            "FILE_FLAGS",
-            "FILE_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "MAPPING_HOST",
-            "SB_DEV",
-        ],
+        reads: &[INODE, MAPPING, &["FILE_FLAGS"]],
         any_of: &[],
     },
     Needs {
         program: "ext4_sync_file_exit",
         arguments: &["inode", "int"],
-        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        reads: &[INODE],
         any_of: &[],
     },
     Needs {
         program: "xfs_file_fsync",
         arguments: &["xfs_inode"],
-        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        reads: &[INODE],
         any_of: &["XFS_INODE_VFS"],
     },
     Needs {
         program: "btrfs_sync_file",
         arguments: &["file", "int"],
-        reads: &[
-            "FILE_FLAGS",
-            "FILE_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "MAPPING_HOST",
-            "SB_DEV",
-        ],
+        reads: &[INODE, MAPPING, &["FILE_FLAGS"]],
         any_of: &[],
     },
     Needs {
@@ -359,7 +219,7 @@ pub const NEEDS: &[Needs] = &[
             "file_ra_state",
             "long unsigned int",
         ],
-        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        reads: &[INODE],
         any_of: &[],
     },
     Needs {
@@ -370,13 +230,13 @@ pub const NEEDS: &[Needs] = &[
             "file_ra_state",
             "long unsigned int",
         ],
-        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        reads: &[INODE],
         any_of: &[],
     },
     Needs {
         program: "page_cache_ra_order",
         arguments: &["inode", "long unsigned int", "file_ra_state"],
-        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        reads: &[INODE],
         any_of: &[],
     },
     Needs {
@@ -387,95 +247,66 @@ pub const NEEDS: &[Needs] = &[
             "long unsigned int",
             "long unsigned int",
         ],
-        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"],
+        reads: &[INODE],
         any_of: &[],
     },
     Needs {
         program: "mm_filemap_add_to_page_cache",
         arguments: &["folio|page"],
-        reads: &[
-            "FOLIO_INDEX",
-            "FOLIO_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "MAPPING_HOST",
-            "SB_DEV",
-        ],
+        reads: &[INODE, &["FOLIO_INDEX", "FOLIO_MAPPING", "MAPPING_HOST"]],
         any_of: &[],
     },
     Needs {
         program: "jbd2_start_commit",
         arguments: &["journal_t", "transaction_t"],
-        reads: &[
-            "BDEV_DISK",
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "TASK_COMM",
-            "TRANSACTION_TID",
-        ],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
         any_of: &["JOURNAL_DEV"],
     },
     Needs {
         program: "jbd2_end_commit",
         arguments: &["journal_t", "transaction_t"],
-        reads: &[
-            "BDEV_DISK",
-            "DISK_MAJOR",
-            "DISK_MINOR",
-            "TASK_COMM",
-            "TRANSACTION_TID",
-        ],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
         any_of: &["JOURNAL_DEV"],
     },
     Needs {
         program: "xfs_log_force",
         arguments: &["xfs_mount"],
-        reads: &["SB_DEV"],
+        reads: &[&["SB_DEV"]],
         any_of: &["XFS_MOUNT_SUPER"],
     },
     Needs {
         program: "writeback_single_inode_start",
         arguments: &["inode", "writeback_control", "long unsigned int"],
-        reads: &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV", "TASK_COMM"],
+        reads: &[INODE, &["TASK_COMM"]],
         any_of: &[],
     },
     Needs {
         program: "writeback_single_inode",
         arguments: &["inode", "writeback_control", "long unsigned int"],
-        reads: &[
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "SB_DEV",
-            "WBC_TO_WRITE",
-        ],
+        reads: &[INODE, &["WBC_TO_WRITE"]],
         any_of: &[],
     },
     Needs {
         program: "io_uring_submit_req",
         arguments: &[],
         reads: &[
-            "FDT_MAX",
-            "FILE_FLAGS",
-            "FILE_MAPPING",
-            "INODE_INO",
-            "INODE_MODE",
-            "INODE_SB",
-            "KIOCB_POS",
-            "MAPPING_HOST",
-            "SB_DEV",
-            "TASK_COMM",
-            "URING_FILE",
-            "URING_FLAGS",
-            "URING_RW_LEN",
+            INODE,
+            MAPPING,
+            OPEN_FILE,
+            &[
+                "KIOCB_POS",
+                "TASK_COMM",
+                "URING_FILE",
+                "URING_FLAGS",
+                "URING_RW_LEN",
+            ],
         ],
         any_of: &["URING_OPCODE"],
     },
     Needs {
         program: "io_uring_complete",
         arguments: &[],
-        reads: &["URING_CQE_RES", "URING_CQE_USER_DATA"],
+        reads: &[&["URING_CQE_RES", "URING_CQE_USER_DATA"]],
         any_of: &["URING_OPCODE"],
     },
     Needs {
@@ -485,6 +316,23 @@ pub const NEEDS: &[Needs] = &[
         any_of: &["URING_OPCODE"],
     },
 ];
+
+/// Of a disk.
+const DISK: &[&str] = &["DISK_MAJOR", "DISK_MINOR"];
+/// From a bio to its disk.
+const BIO_DISK: &[&str] = &["BDEV_DISK", "BIO_BDEV"];
+/// Place, length and operation of a bio.
+const BIO_PLACE: &[&str] = &["BIO_OPF", "BIO_SECTOR", "BIO_SIZE"];
+/// Place, length and operation of a request.
+const REQUEST: &[&str] = &["RQ_CMD_FLAGS", "RQ_FLAGS", "RQ_LEN", "RQ_SECTOR"];
+/// Of an inode.
+const INODE: &[&str] = &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"];
+/// From an open file to its inode.
+const MAPPING: &[&str] = &["FILE_MAPPING", "MAPPING_HOST"];
+/// Of a direct I/O's control block.
+const KIOCB: &[&str] = &["KIOCB_COMPLETE", "KIOCB_FILE", "KIOCB_POS"];
+/// From a descriptor to the open file.
+const OPEN_FILE: &[&str] = &["FDT_MAX", "FILE_FLAGS"];
 
 /// What a program needs; `None` where that is nothing.
 #[must_use]
@@ -497,12 +345,12 @@ pub fn of(program: &str) -> Option<&'static Needs> {
 #[must_use]
 pub fn lacking(layout: &Layout, program: &str, tracepoint: &str) -> Option<String> {
     let needs = of(program)?;
-    let has = |field: &&&str| layout.fields.contains_key(**field);
-    if let Some(missing) = needs.reads.iter().find(|field| !has(field)) {
+    let has = |field: &&str| layout.fields.contains_key(*field);
+    if let Some(missing) = needs.reads().find(|field| !has(field)) {
         return Some(format!("this kernel has no {}", path_of(missing)));
     }
     if let Some(first) = needs.any_of.first()
-        && !needs.any_of.iter().any(|field| has(&field))
+        && !needs.any_of.iter().any(has)
     {
         return Some(format!("this kernel has no {}", path_of(first)));
     }

@@ -327,7 +327,7 @@ fn newest(packages: &[String], series: &str) -> Option<String> {
     packages
         .iter()
         .filter(of_series)
-        .max_by_key(|package| version_numbers(package))
+        .max_by_key(|package| version_numbers(plain_version(package).unwrap_or_default()))
         .cloned()
 }
 
@@ -362,8 +362,7 @@ fn known_series(packages: &[String]) -> String {
     words.join(", ")
 }
 
-fn version_numbers(package: &str) -> Vec<u64> {
-    let version = plain_version(package).unwrap_or_default();
+fn version_numbers(version: &str) -> Vec<u64> {
     version
         .split(|c: char| !c.is_ascii_digit())
         .filter_map(|part| part.parse().ok())

@@ -32,8 +32,54 @@ pub struct ImageMap {
     pub extents: Vec<Extent>,
     /// Compressed clusters, ascending by the guest's offset.
     pub compressed: Vec<CompressedCluster>,
+    /// Where the image keeps its own tables (header, L1 and L2, reference counts, snapshots), ascending; neighbours are one.
+    /// Whatever is in neither is unknown: the state of a stopped machine, data that is in no table yet. `None` where that
+    /// was not looked for, as in older recordings.
+    pub tables: Option<Vec<TableRange>>,
     /// Why something is missing from it; `None` if it is whole.
     pub partial: Option<String>,
+}
+
+/// A part of the file that holds the image's own tables. Stored as `[file_offset, bytes]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u64, u64)", into = "(u64, u64)")]
+pub struct TableRange {
+    /// Byte offset in the file.
+    pub file_offset: u64,
+    /// Length.
+    pub bytes: u64,
+}
+
+impl TableRange {
+    /// All of them, ascending; what touches or overlaps is one.
+    #[must_use]
+    pub fn joined<'r>(ranges: impl IntoIterator<Item = &'r Self>) -> Vec<Self> {
+        let mut ranges: Vec<Self> = ranges.into_iter().copied().collect();
+        ranges.sort_unstable();
+        let mut joined: Vec<Self> = Vec::new();
+        for range in ranges {
+            let end = range.file_offset.saturating_add(range.bytes);
+            match joined.last_mut() {
+                Some(last) if range.file_offset <= last.file_offset.saturating_add(last.bytes) => {
+                    last.bytes = last.bytes.max(end.saturating_sub(last.file_offset));
+                }
+                _ => joined.push(range),
+            }
+        }
+        joined
+    }
+}
+
+impl From<(u64, u64)> for TableRange {
+    fn from((file_offset, bytes): (u64, u64)) -> Self {
+        Self { file_offset, bytes }
+    }
+}
+
+impl From<TableRange> for (u64, u64) {
+    fn from(range: TableRange) -> Self {
+        (range.file_offset, range.bytes)
+    }
 }
 
 /// A range of the guest's disk and where it lies in the file. Stored as `[guest_offset, bytes, file_offset]`.
@@ -122,6 +168,7 @@ mod tests {
             image: 1,
             extents: vec![Extent::from((0, 65536, 327_680))],
             compressed: vec![CompressedCluster::from((65536, 400_001, 511))],
+            tables: Some(vec![TableRange::from((0, 65536))]),
             partial: Some("x".to_owned()),
             ..ImageMap::default()
         }];

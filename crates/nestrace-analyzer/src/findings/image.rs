@@ -35,7 +35,7 @@ pub(super) fn qcow2_allocation(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     let Some(tables) = written.tables else {
-        return Err("the image's map was not recorded");
+        return Err("what lies where in the image is not known");
     };
     if written.data == 0 && tables > 0 {
         return Err("none of the image's data was seen on the host");
@@ -168,7 +168,10 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
             .filter_map(|image| Some(image.file_io.as_ref()?.bytes.read))
             .sum()
     };
-    let (backing, top) = (read(true), read(false));
+    let of_jobs = subject
+        .clues
+        .map_or(0, |clues| clues.from_host.backing_reads_of_jobs);
+    let (backing, top) = (read(true).saturating_sub(of_jobs), read(false));
     let share = backing as f64 / (backing + top).max(1) as f64;
     if backing + top < threshold::BYTES || share < threshold::BACKING {
         return Ok(None);
@@ -208,7 +211,7 @@ pub(super) fn qcow2_l2_misses(subject: &Subject<'_>) -> Judgement {
         return Err("QEMU's file I/O was not recorded");
     };
     if amplified.by_class.image_metadata.is_none() {
-        return Err("the image's map was not recorded");
+        return Err("what lies where in the image is not known");
     }
     let tables = subject.gathered()?.from_host.table_reads;
     let share = tables as f64 / image.max(1) as f64;

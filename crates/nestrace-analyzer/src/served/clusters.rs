@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use nestrace_trace::image_map::{CompressedCluster, Extent, ImageMap};
+use nestrace_trace::image_map::{CompressedCluster, Extent, ImageMap, TableRange};
 
 use crate::image::Images;
 
@@ -46,6 +46,8 @@ struct Mapped {
     /// Extents of each map, ascending by the file's offset.
     maps: Vec<Vec<Extent>>,
     compressed: Vec<CompressedCluster>,
+    /// Where the tables lie, ascending; `None` where a map does not say.
+    tables: Option<Vec<TableRange>>,
     /// Something is missing from one of them besides what was new when it was read.
     is_partial: bool,
     /// By the file's offset.
@@ -66,7 +68,10 @@ impl Clusters {
                     grain: raw_grain(number, images, maps),
                 };
             }
-            let mut mapped = Mapped::default();
+            let mut mapped = Mapped {
+                tables: Some(Vec::new()),
+                ..Mapped::default()
+            };
             for map in maps.iter().filter(|map| images.is_of_map(number, map)) {
                 mapped.add(map);
             }
@@ -88,7 +93,9 @@ impl Clusters {
             Layout::Raw { .. } => Some(true),
             Layout::Mapped(mapped) if mapped.maps.is_empty() => None,
             Layout::Mapped(mapped) if !mapped.guest_ranges(offset, bytes).is_empty() => Some(true),
-            Layout::Mapped(mapped) => (!mapped.is_partial).then_some(false),
+            Layout::Mapped(mapped) if mapped.is_partial => None,
+            // What a job writes, the rest of a cluster that is copied up, the state of a stopped machine: nobody knows.
+            Layout::Mapped(mapped) => mapped.is_table(offset, bytes).then_some(false),
         }
     }
 
@@ -142,12 +149,29 @@ impl Mapped {
     fn add(&mut self, map: &ImageMap) {
         self.cluster_bytes = self.cluster_bytes.max(map.cluster_bytes);
         self.is_partial |= map.partial.is_some();
+        match (&mut self.tables, &map.tables) {
+            (Some(known), Some(more)) => *known = TableRange::joined(known.iter().chain(more)),
+            _ => self.tables = None,
+        }
         let mut extents = map.extents.clone();
         extents.sort_by_key(|extent| extent.file_offset);
         self.maps.push(extents);
         self.compressed.extend(&map.compressed);
         self.compressed.sort_by_key(|cluster| cluster.file_offset);
         self.compressed.dedup();
+    }
+
+    /// Whether a range of the file is one of the image's tables; of maps that do not say where these are, whatever is not
+    /// data.
+    fn is_table(&self, offset: u64, bytes: u64) -> bool {
+        let Some(tables) = &self.tables else {
+            return true;
+        };
+        let end = offset.saturating_add(bytes);
+        let before = tables.partition_point(|table| table.file_offset < end);
+        // They do not overlap.
+        let last = before.checked_sub(1).and_then(|last| tables.get(last));
+        last.is_some_and(|table| table.file_offset.saturating_add(table.bytes) > offset)
     }
 
     fn grain(&self) -> u64 {
@@ -223,5 +247,54 @@ impl Mapped {
             self.learnt.remove(&at);
         }
         self.learnt.insert(new.file_offset, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(maps: &[ImageMap]) -> Clusters {
+        let mut mapped = Mapped {
+            tables: Some(Vec::new()),
+            ..Mapped::default()
+        };
+        for map in maps {
+            mapped.add(map);
+        }
+        Clusters {
+            layouts: vec![Layout::Mapped(Box::new(mapped))],
+        }
+    }
+
+    fn map(tables: Option<&[(u64, u64)]>) -> ImageMap {
+        let tables = tables.map(|tables| tables.iter().copied().map(TableRange::from).collect());
+        ImageMap {
+            extents: vec![Extent::from((0, 65_536, 327_680))],
+            tables,
+            ..ImageMap::default()
+        }
+    }
+
+    #[test]
+    fn what_is_neither_data_nor_a_table_is_unknown() {
+        let clusters = mapped(&[
+            map(Some(&[(0, 65_536), (131_072, 65_536)])),
+            // At the end there is one more.
+            map(Some(&[(0, 65_536), (131_072, 131_072)])),
+        ]);
+        let at = |offset| clusters.holds_data(0, offset, 4096);
+        assert_eq!(at(327_680), Some(true), "data");
+        assert_eq!(at(0), Some(false), "the header");
+        assert_eq!(at(196_608), Some(false), "a table that came later");
+        assert_eq!(at(65_536), None, "between two tables");
+        assert_eq!(at(1 << 30), None, "the state of a machine, or a job's data");
+    }
+
+    #[test]
+    fn older_maps_take_all_else_for_tables() {
+        for maps in [[map(None), map(None)], [map(Some(&[(0, 1)])), map(None)]] {
+            assert_eq!(mapped(&maps).holds_data(0, 1 << 30, 4096), Some(false));
+        }
     }
 }

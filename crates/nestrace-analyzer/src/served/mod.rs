@@ -212,7 +212,10 @@ impl HostSide {
         if file.op == op::READ {
             self.bytes.asked(file.image, file.pages(), images);
         }
-        self.clues.file_io(file, holds_data != Some(false), images);
+        let qemu_seen = self.qemu_seen.get(file.guest as usize) == Some(&true);
+        let of_job = qemu_seen && fate == Fate::NoCall;
+        self.clues
+            .file_io(file, holds_data != Some(false), of_job, images);
         if file.op == op::WRITE && !images.is_direct(file.image) && !file.dsync {
             self.deferred.written(file);
         }

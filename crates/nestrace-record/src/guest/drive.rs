@@ -176,7 +176,7 @@ impl Drives {
         Self {
             one_ide_unit: machines
                 .filter_map(|(_, argument)| is_q35(argument))
-                .last()
+                .next_back()
                 .unwrap_or(false),
             ..Self::default()
         }

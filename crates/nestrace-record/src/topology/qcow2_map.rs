@@ -8,12 +8,17 @@
 
 use std::io;
 
-use nestrace_trace::image_map::{CompressedCluster, Extent, ImageMap, MAX_EXTENTS};
+use nestrace_trace::image_map::{CompressedCluster, Extent, ImageMap, MAX_EXTENTS, TableRange};
 
 /// Bytes of the header that are looked at.
 const HEADER: usize = 104;
 /// QEMU's own limit of an L1 table (`QCOW_MAX_L1_SIZE`).
 const MAX_L1_BYTES: u64 = 32 << 20;
+/// QEMU's own limit of a table of reference counts (`QCOW_MAX_REFTABLE_SIZE`).
+const MAX_REFERENCE_TABLE_BYTES: u64 = 8 << 20;
+/// QEMU's own limits of the table of snapshots (`QCOW_MAX_SNAPSHOTS`, and bytes of one entry at most).
+const MAX_SNAPSHOTS: u64 = 65_536;
+const MAX_SNAPSHOT_BYTES: u64 = 1 << 10;
 /// Tables are read up to this: enough for 2 TiB at the default cluster size.
 const MAX_TABLE_BYTES: u64 = 256 << 20;
 /// Entries of the L1 table that are read at once.
@@ -53,6 +58,10 @@ struct Geometry {
     virtual_size: u64,
     l1_entries: u64,
     l1_offset: u64,
+    /// Offset and bytes of the table of reference counts.
+    reference_table: (u64, u64),
+    /// Offset and number of snapshots.
+    snapshots: (u64, u64),
     extended: bool,
     data_file: bool,
 }
@@ -76,11 +85,13 @@ impl Geometry {
             return Err(MapError::NotQcow2);
         }
         let incompatible = if version >= 3 { be64(72) } else { 0 };
-        let geometry = Self {
+        let mut geometry = Self {
             cluster_bits: be32(20),
             virtual_size: be64(24),
             l1_entries: u64::from(be32(36)),
             l1_offset: be64(40),
+            reference_table: (be64(48), u64::from(be32(56))),
+            snapshots: (be64(64), u64::from(be32(60))),
             extended: incompatible & INCOMPATIBLE_EXTENDED_L2 != 0,
             data_file: incompatible & INCOMPATIBLE_DATA_FILE != 0,
         };
@@ -94,6 +105,9 @@ impl Geometry {
         if geometry.virtual_size > i64::MAX as u64 {
             return invalid("size", geometry.virtual_size);
         }
+        // The header has it in clusters.
+        let (_, clusters) = &mut geometry.reference_table;
+        *clusters = (*clusters << geometry.cluster_bits).min(MAX_REFERENCE_TABLE_BYTES);
         Ok(geometry)
     }
 
@@ -139,15 +153,18 @@ pub fn read(
         read_at,
         max_extents: max_extents.min(MAX_EXTENTS),
         table_bytes: 0,
+        tables: Vec::new(),
         map: ImageMap {
             cluster_bytes: geometry.cluster_bytes(),
             virtual_size: geometry.virtual_size,
             ..ImageMap::default()
         },
     };
-    if let Err(reason) = walk.l1() {
+    walk.fixed_tables();
+    if let Err(reason) = walk.l1().and_then(|()| walk.reference_blocks()) {
         walk.map.partial = Some(reason);
     }
+    walk.map.tables = Some(TableRange::joined(&walk.tables));
     Ok(Mapped {
         map: walk.map,
         data_file: geometry.data_file,
@@ -168,6 +185,7 @@ struct Walk<F> {
     read_at: F,
     max_extents: usize,
     table_bytes: u64,
+    tables: Vec<TableRange>,
     map: ImageMap,
 }
 
@@ -197,6 +215,60 @@ impl<F: FnMut(u64, &mut [u8]) -> io::Result<()>> Walk<F> {
         Ok(())
     }
 
+    /// A part of the file, in whole clusters, is the image's own.
+    fn is_table(&mut self, at: u64, bytes: u64) {
+        let cluster = self.geometry.cluster_bytes();
+        if at.is_multiple_of(cluster) && bytes > 0 {
+            self.tables.push(TableRange {
+                file_offset: at,
+                bytes: bytes.next_multiple_of(cluster),
+            });
+        }
+    }
+
+    /// The tables that the header names.
+    fn fixed_tables(&mut self) {
+        let Geometry {
+            l1_entries,
+            l1_offset,
+            reference_table: (references, reference_bytes),
+            snapshots: (snapshots, n_snapshots),
+            ..
+        } = self.geometry;
+        self.is_table(0, 1);
+        self.is_table(l1_offset, l1_entries * 8);
+        self.is_table(references, reference_bytes);
+        if snapshots != 0 {
+            let n_snapshots = n_snapshots.min(MAX_SNAPSHOTS);
+            self.is_table(snapshots, n_snapshots * MAX_SNAPSHOT_BYTES);
+        }
+    }
+
+    /// The blocks of reference counts, each a cluster.
+    fn reference_blocks(&mut self) -> Result<(), String> {
+        let (at, bytes) = self.geometry.reference_table;
+        let mut chunk = vec![0; L1_CHUNK * 8];
+        let mut done = 0;
+        while done < bytes {
+            let n = (bytes - done).min(chunk.len() as u64);
+            let at = at
+                .checked_add(done)
+                .ok_or("the table of reference counts lies beyond any file")?;
+            let entries = chunk
+                .get_mut(..usize::try_from(n).unwrap_or(0))
+                .unwrap_or_default();
+            self.table(at, entries)?;
+            for entry in entries.as_chunks::<8>().0 {
+                let block = u64::from_be_bytes(*entry) & OFFSET_MASK;
+                if block != 0 {
+                    self.is_table(block, 1);
+                }
+            }
+            done += n;
+        }
+        Ok(())
+    }
+
     fn table(&mut self, at: u64, into: &mut [u8]) -> Result<(), String> {
         self.table_bytes += into.len() as u64;
         if self.table_bytes > MAX_TABLE_BYTES {
@@ -213,6 +285,10 @@ impl<F: FnMut(u64, &mut [u8]) -> io::Result<()>> Walk<F> {
         let cluster = self.geometry.cluster_bytes();
         // Below 2^63: the L1 table has at most 2^22 entries of at most 2^18 clusters of 2^21 bytes.
         let base = l1_index * self.geometry.l2_entries() * cluster;
+        if at != 0 {
+            self.is_table(at, 1);
+        }
+        // What lies behind the disk's end is the state of a stopped machine.
         if at == 0 || base >= self.geometry.virtual_size {
             return Ok(());
         }

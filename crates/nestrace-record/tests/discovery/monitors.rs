@@ -310,7 +310,7 @@ fn disks_that_are_plugged_in_and_out() {
             hot.cache.as_deref(),
             hot.aio.as_deref()
         ),
-        ("scsi", "raw", Some("none"), None)
+        ("virtio-scsi", "raw", Some("none"), None)
     );
     assert_eq!(hot.images[0].path, path("hot.img"));
 

@@ -106,7 +106,7 @@ mod tests {
             bytes.extend_from_slice(&trace.device.to_ne_bytes());
             bytes.extend_from_slice(&trace.cpu.to_ne_bytes());
             bytes.extend_from_slice(&trace.error.to_ne_bytes());
-            let payload_len = u16::try_from(trace.payload.len()).unwrap();
+            let payload_len = u16::try_from(trace.payload.len()).unwrap_or(u16::MAX);
             bytes.extend_from_slice(&payload_len.to_ne_bytes());
             bytes.extend_from_slice(&[0; 12]);
             bytes.extend_from_slice(&trace.payload);

@@ -74,6 +74,8 @@ pub(crate) struct FromHost {
     pub(super) held_back: HeldBackTimes,
     /// QEMU's reads of what the image's map has no data at, bytes.
     pub(super) table_reads: u64,
+    /// Its reads of backing files for no request of the guest's: for a job (`block-stream`), bytes.
+    pub(super) backing_reads_of_jobs: u64,
 }
 
 /// Both, and the clocks of the disk.
@@ -236,6 +238,7 @@ struct DiskOnHost {
     writeback: Writeback,
     held_back: HeldBack,
     table_reads: u64,
+    backing_reads_of_jobs: u64,
 }
 
 /// All disks on the host, by the numbers of `Images::disks`.
@@ -283,8 +286,15 @@ impl HostClues {
         }
     }
 
-    /// A file I/O of QEMU has ended. `is_data`: it does not read the image's own tables.
-    pub(crate) fn file_io(&mut self, file: &FileIoSpan, is_data: bool, images: &Images) {
+    /// A file I/O of QEMU has ended. `is_data`: it does not read the image's own tables; `of_job`: QEMU's requests were
+    /// seen, and it is for none of them.
+    pub(crate) fn file_io(
+        &mut self,
+        file: &FileIoSpan,
+        is_data: bool,
+        of_job: bool,
+        images: &Images,
+    ) {
         let disk = images.disk_of(file.image);
         let Some(disk) = disk.and_then(|disk| self.disks.get_mut(disk as usize)) else {
             return;
@@ -297,6 +307,9 @@ impl HostClues {
         let reads = file.op == op::READ && file.end == FileEnd::Done;
         if reads && !is_data {
             disk.table_reads += file.bytes;
+        }
+        if reads && of_job && images.depth(file.image) > 0 {
+            disk.backing_reads_of_jobs += file.bytes;
         }
         if reads && is_data && !images.is_direct(file.image) {
             let cached = file.bios.is_empty();
@@ -327,6 +340,7 @@ impl HostClues {
             writeback: disk.writeback.finish(),
             held_back: disk.held_back.finish(),
             table_reads: disk.table_reads,
+            backing_reads_of_jobs: disk.backing_reads_of_jobs,
         }
     }
 }

@@ -261,3 +261,43 @@ fn one_table_named_a_million_times_ends() {
     let map = read_bytes(&bytes).unwrap().map;
     assert!(map.partial.is_some() && map.extents.len() <= MAX_EXTENTS);
 }
+
+/// Whatever `qemu-img check` counts beside the allocated clusters is a table, and no table lies where data does.
+#[test]
+fn tables_are_what_is_left_beside_the_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let commands = [
+        "write -P 1 0 3M",
+        "write -P 2 700M 64k",
+        "write -P 3 40M 128k",
+    ];
+    let path = image(folder.path(), "cluster_size=64k", "1G", &commands);
+    run(
+        "qemu-img",
+        &["snapshot", "-c", "one", path.to_str().unwrap()],
+    );
+    let map = map_of(&path).map;
+    let tables = map.tables.unwrap();
+    let check = run(
+        "qemu-img",
+        &["check", "--output=json", path.to_str().unwrap()],
+    );
+    let check: serde_json::Value = serde_json::from_str(&check).unwrap();
+    let end = check["image-end-offset"].as_u64().unwrap();
+    let data: u64 = map.extents.iter().map(|extent| extent.bytes).sum();
+    let n_tables: u64 = tables.iter().map(|range| range.bytes).sum();
+    // What belongs to the snapshot alone (its own L1 and L2 tables) is left out.
+    assert!(data + n_tables <= end, "{data} {n_tables} {end}");
+    assert!(
+        end - data - n_tables <= 8 * 65_536,
+        "{data} {n_tables} {end}"
+    );
+    for table in &tables {
+        let overlaps = map.extents.iter().any(|extent| {
+            extent.file_offset < table.file_offset + table.bytes
+                && table.file_offset < extent.file_offset + extent.bytes
+        });
+        assert!(!overlaps, "{table:?}");
+    }
+    assert_eq!(tables.first().unwrap().file_offset, 0, "the header");
+}
