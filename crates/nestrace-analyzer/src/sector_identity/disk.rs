@@ -220,7 +220,13 @@ impl Disk {
         request.bios.truncate(MOST_BIOS);
         request.in_sequence = request.is_in_flush_sequence(event.flags);
         event.object = request.address;
-        event.related = request.bios.iter().next().map_or(0, |bio| bio.address);
+        // A capture of D and C alone (`blktrace -a issue -a complete`) has requests all the same: each of one bio that
+        // nobody saw before.
+        event.related = match request.bios.iter().next() {
+            Some(bio) => bio.address,
+            None if extent.op == flags::OP_FLUSH || extent.bytes == 0 => 0,
+            None => addresses.next(),
+        };
         let n_others = request.bios.len().saturating_sub(1);
         event.sub = u8::try_from(n_others).unwrap_or(u8::MAX);
         if request.in_sequence {
