@@ -70,8 +70,9 @@ pub(crate) struct ImageState {
     /// What is right under the file system; empty where the topology does not tell.
     first_devices: Vec<Extent>,
     host_bytes: ReadWrite,
-    buffered_fallback: u64,
-    buffered_fallback_bytes: u64,
+    /// Bios with pages of the file although QEMU has it open with O_DIRECT, and their bytes.
+    paged: u64,
+    paged_bytes: ReadWrite,
     /// Several disks have the file.
     shared: bool,
     /// What was done to it, if so.
@@ -81,6 +82,22 @@ pub(crate) struct ImageState {
 }
 
 impl ImageState {
+    /// Bios and bytes of QEMU's O_DIRECT that fell back to the page cache: no more than what its calls moved and no direct
+    /// bio did. The rest are pages that others have in the cache, an image that was just copied, say: the kernel writes
+    /// them back before direct I/O at the same place.
+    fn fell_back(&self) -> (u64, u64) {
+        let asked = self.file.bytes();
+        let (host, paged) = (self.host_bytes, self.paged_bytes);
+        let least = |asked: u64, host: u64, paged: u64| {
+            paged.min(asked.saturating_sub(host.saturating_sub(paged)))
+        };
+        let bytes =
+            least(asked.read, host.read, paged.read) + least(asked.write, host.write, paged.write);
+        let all = paged.read + paged.write;
+        let bios = u128::from(self.paged) * u128::from(bytes) / u128::from(all.max(1));
+        (bios as u64, bytes)
+    }
+
     /// A block device opened with O_DIRECT.
     pub(crate) fn always_direct(&self) -> bool {
         self.about.is_block_device && self.about.direct == Some(true)
@@ -189,8 +206,8 @@ impl Images {
             about: image.clone(),
             first_devices,
             host_bytes: ReadWrite::default(),
-            buffered_fallback: 0,
-            buffered_fallback_bytes: 0,
+            paged: 0,
+            paged_bytes: ReadWrite::default(),
             shared,
             usage: Use::default(),
             file: FileMeter::default(),
@@ -299,8 +316,11 @@ impl Images {
             _ => {}
         }
         if state.about.direct == Some(true) && event.sub == flags::OWNER_PAGES {
-            state.buffered_fallback += 1;
-            state.buffered_fallback_bytes += event.bytes;
+            state.paged += 1;
+            match event.op() {
+                flags::OP_READ => state.paged_bytes.read += event.bytes,
+                _ => state.paged_bytes.write += event.bytes,
+            }
         }
         true
     }
@@ -317,8 +337,12 @@ impl Images {
         };
         *total = total.saturating_sub(bytes);
         if state.about.direct == Some(true) && paged {
-            state.buffered_fallback = state.buffered_fallback.saturating_sub(1);
-            state.buffered_fallback_bytes = state.buffered_fallback_bytes.saturating_sub(bytes);
+            state.paged = state.paged.saturating_sub(1);
+            let paged = match operation {
+                Operation::Read => &mut state.paged_bytes.read,
+                _ => &mut state.paged_bytes.write,
+            };
+            *paged = paged.saturating_sub(bytes);
         }
     }
 
@@ -452,8 +476,7 @@ impl Images {
         let entry = |state: &ImageState| {
             let disk = self.disks.get(state.disk as usize);
             let mut file_io = state.file.finish();
-            file_io.buffered_fallback = state.buffered_fallback;
-            file_io.buffered_fallback_bytes = state.buffered_fallback_bytes;
+            (file_io.buffered_fallback, file_io.buffered_fallback_bytes) = state.fell_back();
             analysis::Image {
                 guest: disk.map(|disk| disk.guest_name.clone()).unwrap_or_default(),
                 disk: disk.map(|disk| disk.name.clone()).unwrap_or_default(),
