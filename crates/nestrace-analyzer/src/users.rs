@@ -24,6 +24,8 @@ pub(crate) struct Users {
     keys: Vec<Key>,
     totals: Vec<Totals>,
     by_owner: PointerMap<u64, usize>,
+    /// [`Threads::changes`] that `by_owner` holds for: a program that is executed has another name from then on.
+    names: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +45,10 @@ impl Users {
         device_ns: u64,
         threads: &Threads,
     ) {
+        if self.names != threads.changes() {
+            self.names = threads.changes();
+            self.by_owner.clear();
+        }
         let slot = match self.by_owner.get(&packed(owner)) {
             Some(slot) => *slot,
             None => self.slot(owner, threads),
@@ -188,4 +194,37 @@ fn name(
         }
     }
     user
+}
+
+#[cfg(test)]
+mod tests {
+    use nestrace_abi::Kind;
+    use nestrace_trace::Event;
+
+    use super::*;
+
+    #[test]
+    fn a_program_has_the_name_that_it_had_at_the_time() {
+        let mut threads = Threads::default();
+        let mut users = Users::default();
+        for (name, bytes) in [("sh", 4096), ("mybackup", 65_536), ("mybackup", 65_536)] {
+            let mut word = [0; 8];
+            word[..name.len()].copy_from_slice(name.as_bytes());
+            threads.name(&Event {
+                kind: Kind::Thread as u8,
+                tid: 7,
+                object: 7,
+                related: u64::from_le_bytes(word),
+                ..Event::default()
+            });
+            users.charge(Owner::Thread(7), (Operation::Read, bytes), 10, &threads);
+        }
+        let mut found = users.finish(&Images::default(), &[], &|_| String::new());
+        found.sort_by_key(|user| user.bytes);
+        let found: Vec<_> = found
+            .iter()
+            .map(|user| (user.name.as_deref(), user.bytes))
+            .collect();
+        assert_eq!(found, [(Some("sh"), 4096), (Some("mybackup"), 131_072)]);
+    }
 }
