@@ -177,17 +177,17 @@ impl Images {
             .filter_map(|name| Extent::named(topology, name))
             .collect();
         if image.is_block_device {
-            let inode = if image.inode == 0 {
-                u64::from(image.dev)
-            } else {
-                image.inode
-            };
+            let inode = Some(image.inode).filter(|inode| *inode != 0);
+            let inode = inode.unwrap_or(image.dev.into());
             self.by_device_inode.entry(inode).or_insert(number);
             if first_devices.is_empty() {
                 first_devices.push(Extent::whole(image.dev));
             }
         } else {
             self.super_blocks.insert(image.dev);
+        }
+        if let Some(opened) = image.opened {
+            self.by_owner.entry(opened).or_default().push(number);
         }
         let same = self.by_owner.entry((image.inode, image.dev)).or_default();
         same.push(number);

@@ -221,6 +221,8 @@ pub struct Image {
     /// Device number (`MAJOR << 20 | MINOR`) of the super block as the *kernel* has it in
     /// `inode->i_sb->s_dev` (which `stat` does not show on btrfs); for a block device, the device itself.
     pub dev: u32,
+    /// Inode and device of the file as QEMU has it open, where another one holds the data: on overlayfs.
+    pub opened: Option<(u64, u32)>,
     /// Whether `path` is a block device.
     pub is_block_device: bool,
     /// Whether the file was open with O_DIRECT.

@@ -41,7 +41,7 @@ pub(super) fn wanted(options: &Options) -> Wanted {
             .collect(),
         inodes: images
             .chain(loop_files)
-            .map(|image| (image.inode, image.dev))
+            .flat_map(|image| std::iter::once((image.inode, image.dev)).chain(image.opened))
             .collect(),
         mounts: None,
         ring_bytes: options.ring_bytes.unwrap_or_else(default_ring_bytes),

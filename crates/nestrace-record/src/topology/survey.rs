@@ -153,6 +153,7 @@ impl Survey {
         *image = Image {
             path: image.path.clone(),
             direct: image.direct,
+            opened: Some((file.about.ino(), entry.dev)),
             ..below
         };
         true
