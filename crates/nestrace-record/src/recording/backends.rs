@@ -9,7 +9,7 @@
 //! for ever. So only memory that has no file is read, and by a thread that nothing waits for ([`BackendFinder`]).
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     fs::File,
     ops::Range,
     os::unix::fs::FileExt,
@@ -28,6 +28,8 @@ const BACKEND_WORDS: usize = 8;
 /// Bytes of a BlockDriverState that hold its names: flags, a few pointers, and four inline strings of
 /// up to 4096 bytes.
 const STATE_BYTES: usize = 20 << 10;
+/// What may be a child of a node, that is looked at: more of its pointers lead to a pointer than there are children.
+const MOST_CHILDREN: usize = 256;
 /// Longest name that is compared.
 const MAX_NAME: usize = 4096;
 
@@ -230,8 +232,35 @@ impl AnonymousMemory<'_> {
             if let Some(disk) = only(&guest.disks, |disk| names_file(disk, &bytes)) {
                 return found(disk, "file name");
             }
+            // A job that began since (backup, mirror) has put a filter above the disk's node.
+            if let Some(disk) = self.beneath_filter(state, &bytes, guest) {
+                return found(disk, "node name beneath a filter");
+            }
         }
         None
+    }
+
+    /// The one disk whose node is a child of the node at `state`, of which these are the bytes: a node has its children's
+    /// BdrvChild among its pointers, and no other disk's.
+    fn beneath_filter(&self, state: u64, bytes: &[u8], guest: &Guest) -> Option<usize> {
+        let words = bytes
+            .chunks_exact(8)
+            .filter_map(|word| word.try_into().ok());
+        let pointers = words.map(u64::from_le_bytes).filter(|at| is_heap(*at));
+        let children = pointers.filter_map(|at| self.word(at));
+        let children: BTreeSet<u64> = children
+            .filter(|child| is_heap(*child) && *child != state)
+            .take(MOST_CHILDREN)
+            .collect();
+        let mut disks = BTreeSet::new();
+        for child in children {
+            let Some(bytes) = self.block(child) else {
+                continue;
+            };
+            disks.extend(only(&guest.disks, |disk| names_node(disk, &bytes)));
+        }
+        let first = disks.pop_first()?;
+        disks.is_empty().then_some(first)
     }
 
     /// Bytes of memory without a file from `address` on, `most` at most.
@@ -380,12 +409,23 @@ mod tests {
         finder.ask(backend.as_ptr() as u64, &guest, true);
         let deadline = Instant::now() + Duration::from_secs(20);
         assert_eq!(finder.last(deadline), [found]);
+        // A filter above it has the child among its pointers, and a name of its own.
+        let mut filter = vec![0u64; STATE_BYTES / 8];
+        filter[9] = u64::from_le_bytes(*b"#block7\0");
+        filter[700] = child.as_ptr() as u64;
+        let above = Box::new([filter.as_ptr() as u64, 0]);
+        backend[2] = above.as_ptr() as u64;
+        let beneath = memory.by_name(backend.as_ptr() as u64, &guest).unwrap();
+        assert_eq!(
+            (beneath.disk, beneath.proof.as_str()),
+            (1, "node name beneath a filter")
+        );
         let unknown = Guest {
             disks: vec![disk("x"), disk("y")],
             ..Guest::default()
         };
         assert_eq!(memory.by_name(backend.as_ptr() as u64, &unknown), None);
-        drop((empty, child));
+        drop((empty, child, above, filter, state));
     }
 
     #[test]
