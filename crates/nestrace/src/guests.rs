@@ -70,7 +70,13 @@ fn failure(error: &DiscoverError) -> Failure {
         DiscoverError::UnknownGuest { .. } | DiscoverError::AmbiguousGuest { .. } => INPUT,
         _ => FAILURE,
     };
-    Failure::caused(code, error).hint("nestrace guests shows what runs here")
+    let hint = match error {
+        DiscoverError::UnknownGuest { wanted, .. } if wanted.parse::<u32>().is_ok() => {
+            format!("a process id is written pid:{wanted}; nestrace guests shows what runs here")
+        }
+        _ => "nestrace guests shows what runs here".to_owned(),
+    };
+    Failure::caused(code, error).hint(hint)
 }
 
 /// What a recording is about, and what the user should know of it before.

@@ -5,7 +5,8 @@ use super::{Case, Judgement, threshold};
 use crate::units::{self, percent};
 
 /// Controllers that are emulated in full, register by register.
-const EMULATED: [&str; 3] = ["ide", "sata", "ahci"];
+/// `scsi` are LSI's, megasas and their kin: virtio-scsi has a name of its own.
+const EMULATED: [&str; 7] = ["ide", "sata", "ahci", "scsi", "usb", "sd", "floppy"];
 
 /// Whether a disk's controller is one of them.
 pub(super) fn is_emulated(bus: &str) -> bool {

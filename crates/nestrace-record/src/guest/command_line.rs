@@ -293,6 +293,11 @@ impl Reader {
             if let (Some(path), true) = (options::last(&pairs, "path"), server) {
                 self.read.monitors.push(Endpoint::Path(path.to_owned()));
             }
+        } else if argument.starts_with("tcp:") || argument.starts_with("telnet:") {
+            self.read.notes.push(format!(
+                "-qmp {argument}: QMP over TCP is not asked, because who answers there cannot be checked: \
+                 add -qmp unix:PATH,server=on,wait=off"
+            ));
         }
     }
 

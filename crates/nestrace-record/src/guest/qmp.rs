@@ -49,7 +49,7 @@ pub enum QmpError {
         source: io::Error,
     },
     /// Another client holds the monitor, or QEMU's main loop is stopped.
-    #[error("get a greeting from {path} within {} ms: another client holds the monitor", GREETING.as_millis())]
+    #[error("get a greeting from {path} within {} ms: another client has the monitor, or QEMU is busy", GREETING.as_millis())]
     Busy {
         /// The socket.
         path: String,

@@ -178,7 +178,7 @@ fn qmp_free_and_busy_tell_the_same_disks() {
     assert!(
         busy.diagnostics
             .iter()
-            .any(|d| d.message.contains("another client holds")),
+            .any(|d| d.message.contains("another client has")),
         "{:?}",
         busy.diagnostics
     );

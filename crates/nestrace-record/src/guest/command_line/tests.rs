@@ -316,6 +316,17 @@ fn blockdevs() {
 }
 
 #[test]
+fn a_monitor_that_is_not_asked_is_noted() {
+    let read = parse(&words("q -qmp tcp:127.0.0.1:4444,server=on,wait=off"));
+    assert!(read.monitors.is_empty());
+    assert!(
+        read.notes[0].starts_with("-qmp tcp:127.0.0.1:4444,server=on,wait=off: QMP over TCP"),
+        "{:?}",
+        read.notes
+    );
+}
+
+#[test]
 fn identity_and_sockets() {
     let read = |line: &str| parse(&words(&format!("qemu-system-x86_64 {line}")));
     let check = |line: &str, expected: &str| {
