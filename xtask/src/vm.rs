@@ -8,11 +8,15 @@ use anyhow::Context;
 use nestrace_lab::guest::{Guest, GuestSpec};
 use nestrace_lab::{initramfs, kernel_image, packages};
 
+use crate::live;
 use crate::progress::Progress;
 
 /// Options of `vm`.
 #[derive(clap::Args)]
 pub struct VmArgs {
+    /// Instead: fetch the archive's newest kernel, write its layout to fixtures/kernel, and follow a guest with it
+    #[arg(value_enum, conflicts_with_all = ["kernels", "command"])]
+    what: Option<What>,
     /// Debian kernel series; may be given several times
     #[arg(long = "kernel", default_values = ["6.1", "6.12"])]
     kernels: Vec<String>,
@@ -33,9 +37,19 @@ pub struct VmArgs {
     command: Vec<String>,
 }
 
+/// What `vm` does instead of running a command.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum What {
+    /// The archive's newest kernel.
+    Newest,
+}
+
 /// Runs the command in a guest of each kernel; fails when one of them failed.
 pub fn run(args: &VmArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
+    if let Some(What::Newest) = args.what {
+        return live::newest_kernel(progress);
+    }
     packages::install(|line| progress.say(line))?;
     let mut all_good = true;
     for series in &args.kernels {

@@ -1,10 +1,11 @@
 //! Guests of other kernels: every bio is followed, and both backends of the agent see the same events.
 
 use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::{initramfs, kernel_image};
+use nestrace_lab::initramfs;
+use nestrace_lab::kernel_image::{self, KernelImage};
 
 use super::Scenario;
-use super::case::Report;
+use super::case::{Case, Report};
 use super::guest_side::backends::{self, Backends};
 use super::rig::LiveContext;
 
@@ -26,17 +27,44 @@ const KERNELS: [(&str, Backends); 4] = [
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     for (series, backends) in KERNELS {
-        report.case(&format!("guest-kernels/{series}"), |case| {
+        let name = format!("guest-kernels/{series}");
+        if !ctx.wants(&name) {
+            continue;
+        }
+        report.case(&name, |case| {
             let kernel = kernel_image::obtain(series)?;
-            let initramfs = initramfs::obtain(&kernel)?;
-            case.figure(kernel.release.clone());
-            let of_kernel = |spec| GuestSpec {
-                kernel: kernel.clone(),
-                initramfs: initramfs.clone(),
-                ..spec
-            };
-            backends::record(ctx, case, backends, of_kernel)
+            follow_with(ctx, case, &kernel, backends)
         })?;
     }
     Ok(())
+}
+
+/// Whether a kernel is of one of these series.
+pub fn boots_series_of(release: &str) -> bool {
+    let is_of = |(series, _): &(&str, Backends)| {
+        let rest = release.strip_prefix(series);
+        rest.is_some_and(|rest| rest.starts_with(['.', '-', '+']))
+    };
+    KERNELS.iter().any(is_of)
+}
+
+/// A guest with a kernel that has both backends.
+pub fn follow(ctx: &LiveContext, case: &mut Case, kernel: &KernelImage) -> anyhow::Result<()> {
+    follow_with(ctx, case, kernel, Backends::Both)
+}
+
+fn follow_with(
+    ctx: &LiveContext,
+    case: &mut Case,
+    kernel: &KernelImage,
+    backends: Backends,
+) -> anyhow::Result<()> {
+    let initramfs = initramfs::obtain(kernel)?;
+    case.figure(kernel.release.clone());
+    let of_kernel = |spec| GuestSpec {
+        kernel: kernel.clone(),
+        initramfs,
+        ..spec
+    };
+    backends::record(ctx, case, backends, of_kernel)
 }

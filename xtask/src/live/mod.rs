@@ -25,6 +25,7 @@ mod lanes;
 mod libvirt;
 mod measure;
 mod namespaces;
+mod newest_kernel;
 mod python;
 mod qemu_10;
 mod replay;
@@ -40,6 +41,7 @@ mod two_guests;
 pub use case::{Case, Report};
 pub use guest_programs::agent as static_agent;
 pub use lanes::run as run_scenarios;
+pub use newest_kernel::freeze_and_follow as newest_kernel;
 pub use rig::{LiveContext, NeedsRoot, require_root};
 
 /// One group of live tests.
@@ -70,6 +72,7 @@ pub fn scenarios() -> Vec<Scenario> {
         kernels::SCENARIO_6_12,
         kernels::SCENARIO_7_3,
         guest_kernels::SCENARIO,
+        newest_kernel::SCENARIO,
         libvirt::SCENARIO,
         stacked_devices::SCENARIO,
         two_guests::SCENARIO,
