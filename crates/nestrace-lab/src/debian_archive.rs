@@ -38,6 +38,8 @@ pub enum ArchiveError {
 /// apt with lists, cache and sources in a folder of its own, whose lists have been read.
 pub(crate) struct PrivateApt {
     folder: PathBuf,
+    /// Where it downloads from.
+    mirror: String,
 }
 
 impl PrivateApt {
@@ -68,9 +70,14 @@ impl PrivateApt {
             .collect();
         let sources = folder.join("sources.list");
         std::fs::write(&sources, list).map_err(failed(&sources))?;
-        let apt = Self { folder };
+        let apt = Self { folder, mirror };
         apt.get(&["update", "-q"]).map_err(tool)?;
         Ok(apt)
+    }
+
+    /// The mirror's address, without a slash at its end.
+    pub(crate) fn mirror(&self) -> &str {
+        self.mirror.trim_end_matches('/')
     }
 
     /// Runs `apt-get` with these arguments.

@@ -205,7 +205,7 @@ impl Lists {
         if let Some(version) = self.download_one(&binary, folder)? {
             for part in ["base", "modules"].map(|part| format!("linux-{part}-{release}")) {
                 if self.download_one(&part, folder)?.is_none() {
-                    download_from_pool(&part, &version, folder)?;
+                    self.download_from_pool(&part, &version, folder)?;
                 }
             }
         }
@@ -221,21 +221,32 @@ impl Lists {
         self.apt.download(&format!("{package}={version}"), folder)?;
         Ok(Some(version))
     }
+
+    /// Parts of some kernels are in no list any more and still lie in the pool: Debian's own, asked by TLS because no list
+    /// has their sums, or, where that is out of reach, that of this machine's mirror.
+    fn download_from_pool(
+        &self,
+        package: &str,
+        version: &str,
+        folder: &Path,
+    ) -> Result<(), ToolError> {
+        let file = format!("{package}_{version}_amd64.deb");
+        let get = |archive: &str| {
+            Tool::new("curl")
+                .args(["-fsS", "--retry", "2", "-o", &file])
+                .arg(format!("{archive}/{POOL}/{file}"))
+                .current_dir(folder)
+                .run()
+        };
+        get(ARCHIVE).or_else(|_| get(self.apt.mirror()))?;
+        Ok(())
+    }
 }
 
-/// Parts of some kernels are in no list any more and still lie in the pool.
-fn download_from_pool(package: &str, version: &str, folder: &Path) -> Result<(), ToolError> {
-    let file = format!("{package}_{version}_amd64.deb");
-    Tool::new("curl")
-        .args(["-fsS", "--retry", "2", "-o", &file])
-        .arg(format!("{POOL}/{file}"))
-        .current_dir(folder)
-        .run()?;
-    Ok(())
-}
-
-/// Where Debian's archive keeps all packages of `linux`; asked by TLS, because no list has their sums.
-const POOL: &str = "https://deb.debian.org/debian/pool/main/l/linux";
+/// Debian's archive.
+const ARCHIVE: &str = "https://deb.debian.org/debian";
+/// Where an archive keeps all packages of `linux`.
+const POOL: &str = "pool/main/l/linux";
 
 fn tool_failed(series: &str, source: ToolError) -> KernelImageError {
     KernelImageError::Tool {
