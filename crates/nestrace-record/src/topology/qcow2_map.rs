@@ -164,7 +164,8 @@ pub fn read(
     if let Err(reason) = walk.l1().and_then(|()| walk.reference_blocks()) {
         walk.map.partial = Some(reason);
     }
-    walk.map.tables = Some(TableRange::joined(&walk.tables));
+    // With an external data file the map is of that, which has no tables.
+    walk.map.tables = (!geometry.data_file).then(|| TableRange::joined(&walk.tables));
     Ok(Mapped {
         map: walk.map,
         data_file: geometry.data_file,
