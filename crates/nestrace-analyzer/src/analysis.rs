@@ -24,7 +24,7 @@ pub use block::{
     FirstSeek, FirstSeeks, Histograms, Io, IostatRow, Modes, OpHistograms, Path, Plug, Process,
     Q2d, Sizes, Slot, Stats, Step, Way,
 };
-pub use chains::{ChainLatency, Chains, Deferred, Segment, SegmentsByOperation};
+pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
 pub use clock::{Clock, ClockPiece, ErrorBound};
 pub use device::{
     ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, Parts, QueueDepth,

@@ -120,7 +120,7 @@ impl Analyzer {
                 qemu: &mut qemu,
                 images: &images,
             });
-            HostSide::new(&manifest.topology, &images, &options.image_maps)
+            HostSide::new(manifest, &images, &options.image_maps)
         });
         Self {
             qemu,

@@ -59,6 +59,7 @@ mod device;
 mod figures;
 mod file_io;
 mod findings;
+mod guest_memory;
 mod guest_side;
 pub mod histogram;
 mod image;

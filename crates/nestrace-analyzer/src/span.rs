@@ -31,6 +31,8 @@ pub(crate) struct RequestSpan {
     pub bios: u32,
     /// Processor of its D; [`Self::ANY_LANE`] where it was put back, or is not known.
     pub lane: u32,
+    /// Page identity of its first byte (`nestrace_abi::PAGE_IDENTITY_SHIFT`); 0 if unknown.
+    pub page: u64,
 }
 
 impl RequestSpan {
@@ -72,6 +74,8 @@ pub(crate) struct BioSpan {
     pub file_offset: u64,
     pub iocb: u64,
     pub origin: u64,
+    /// Page identity of its first byte; 0 if unknown.
+    pub page: u64,
     /// Serial of the file I/O in flight that it was queued for; 0 if there is none.
     pub file_io: u64,
     /// It waited for a flush, and more than one could be it: the last is taken.
@@ -174,4 +178,17 @@ pub(crate) struct Served {
     pub continues: Option<u64>,
     /// Beneath it something could not be tied to one request alone.
     pub ambiguous: bool,
+    /// Address of the first buffer of its own; 0 if unknown.
+    pub buffer: u64,
+    /// QEMU's functions were not seen: a file I/O stands for the request.
+    pub file_io: Option<FileIoFacts>,
+}
+
+/// What more is known of a file I/O that stands for a request of QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIoFacts {
+    /// The range of the guest's disk that it moves; `None` where no map tells.
+    pub place: Option<(u64, u64)>,
+    /// Of a table of the image.
+    pub of_table: bool,
 }

@@ -8,7 +8,7 @@
 
 pub mod chains;
 pub mod counts;
-mod pairs;
+pub mod pairs;
 pub mod recording;
 
 use super::Scenario;

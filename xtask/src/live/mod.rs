@@ -24,6 +24,7 @@ mod lab;
 mod lanes;
 mod libvirt;
 mod measure;
+mod nameless_qemu;
 mod namespaces;
 mod newest_kernel;
 mod python;
@@ -37,6 +38,7 @@ mod survival;
 mod topology;
 mod truth;
 mod two_guests;
+mod without_functions;
 
 pub use case::{Case, Report};
 pub use guest_programs::agent as static_agent;
@@ -68,6 +70,7 @@ pub fn scenarios() -> Vec<Scenario> {
         hostile_host::SCENARIO,
         survival::SCENARIO,
         truth::SCENARIO,
+        without_functions::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
         kernels::SCENARIO_7_3,

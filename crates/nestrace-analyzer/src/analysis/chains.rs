@@ -56,6 +56,9 @@ pub struct Chains {
     pub shared: u64,
     /// Linked bios beneath which something could be one of several requests' work.
     pub ambiguous: u64,
+    /// Linked requests by what the guest's memory says of the link: whether the pages of the guest's bio are the buffer that
+    /// QEMU moved.
+    pub memory_check: MemoryCheck,
     /// Host I/O that guest requests caused, but did not wait for.
     pub deferred: Deferred,
     /// Time of linked bios under flushes: empty ones, and those before and behind data.
@@ -112,6 +115,18 @@ pub struct Segment {
     pub p99_ns: Option<u64>,
     /// Part of the summed latency.
     pub share: f64,
+}
+
+/// Whether links and the guest's memory agree, in requests.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct MemoryCheck {
+    /// The guest's pages are the buffer that QEMU moved.
+    pub agreed: u64,
+    /// They are not: the link is wrong.
+    pub contradicted: u64,
+    /// Pages or buffer are not known, or the buffer is a copy.
+    pub unknown: u64,
 }
 
 /// Work that came later.

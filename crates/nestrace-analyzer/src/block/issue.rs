@@ -30,6 +30,8 @@ pub(super) struct FirstIssue {
     pub ts_ns: u64,
     pub offset: u64,
     pub bytes: u64,
+    /// Page identity of its first byte; 0 if unknown.
+    pub page: u64,
 }
 
 /// What a processor issued last.
@@ -252,6 +254,7 @@ impl BlockLayer {
                 ts_ns: event.ts_ns,
                 offset: event.offset,
                 bytes: event.bytes,
+                page: 0,
             };
         }
         let meter = self.meter(device);
@@ -371,6 +374,12 @@ impl BlockLayer {
         bio.request = event.object;
         if request.n_bios == 0 {
             request.owner = bio.owner;
+            if let Some(spans) = &self.spans
+                && request.first_issue.page == 0
+            {
+                let offset = request.first_issue.offset;
+                request.first_issue.page = spans.page_at(bio.whole(), offset);
+            }
         }
         request.n_bios += 1;
         request.carry(Carried {

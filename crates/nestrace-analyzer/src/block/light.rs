@@ -29,6 +29,7 @@ impl BlockLayer {
                 pointer: event.object,
                 bios: 0,
                 lane: RequestSpan::ANY_LANE,
+                page: 0,
             });
         }
     }

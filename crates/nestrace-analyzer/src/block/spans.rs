@@ -63,6 +63,7 @@ impl BlockSpans {
             file_offset: event.file_offset,
             iocb: event.iocb,
             origin: event.origin,
+            page: event.related,
             file_io,
             ambiguous: false,
             requests: Vec::new(),
@@ -106,6 +107,13 @@ impl BlockSpans {
     pub(super) fn offset_of(&self, bio: &Bio) -> u64 {
         let span = self.open.get(&bio.generation);
         span.map_or(0, |span| span.offset)
+    }
+
+    /// The page identity of the byte at `offset`, which is the first of a whole bio; 0 if it is not, or is unknown.
+    pub(super) fn page_at(&self, whole: u32, offset: u64) -> u64 {
+        let span = self.open.get(&whole);
+        span.filter(|span| span.offset == offset)
+            .map_or(0, |span| span.page)
     }
 
     /// A whole bio has ended. `data_ns` is the last C of its data.
@@ -272,6 +280,7 @@ impl Request {
             pointer,
             bios: self.n_bios,
             lane: self.lane,
+            page: self.first_issue.page,
         }
     }
 }

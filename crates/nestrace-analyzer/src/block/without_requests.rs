@@ -180,6 +180,7 @@ impl BlockLayer {
                 pointer: event.object,
                 bios: 1,
                 lane: RequestSpan::ANY_LANE,
+                page: 0,
             };
             spans.carried(bio.generation, whole);
         }

@@ -342,10 +342,15 @@ impl Bio {
                 what: What::of(request.operation, request.flush),
                 shared: request.bios > 1,
                 place: self.device,
-                children: link
-                    .into_iter()
-                    .map(|link| on_guest_clock(link.served, link.offset_ns))
-                    .collect(),
+                children: link.map_or_else(Vec::new, |link| {
+                    let without_qemu = link.served.file_io.is_some();
+                    let span = on_guest_clock(link.served, link.offset_ns);
+                    if without_qemu {
+                        span.children
+                    } else {
+                        vec![span]
+                    }
+                }),
             });
         }
         chain

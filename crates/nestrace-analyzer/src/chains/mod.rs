@@ -18,6 +18,7 @@ use std::rc::Rc;
 use crate::analysis;
 use crate::compare::{self, ChainSums, Series, SeriesMeter, joined};
 use crate::device::Operation;
+use crate::guest_memory::MemoryCheck;
 use crate::histogram::Histogram;
 use crate::span::{Served, Span, What};
 
@@ -45,6 +46,8 @@ pub(crate) struct DiskChains {
     flush: SegmentMeter,
     /// Empty flushes, and those before and behind data.
     under_flush: Histogram,
+    /// Pairs of requests, by what the guest's memory says of them.
+    pub memory_check: MemoryCheck,
     series: SeriesMeter<ChainSums>,
     /// Of other sessions.
     merged_series: Series<ChainSums>,
@@ -102,6 +105,7 @@ impl DiskChains {
         self.stretched += other.stretched;
         self.shared += other.shared;
         self.ambiguous += other.ambiguous;
+        self.memory_check.add(other.memory_check);
         self.data.merge(&other.data);
         self.read.merge(&other.read);
         self.write.merge(&other.write);
@@ -151,6 +155,7 @@ impl DiskChains {
             residual_share: self.data.residual_share(),
             shared: self.shared,
             ambiguous: self.ambiguous,
+            memory_check: self.memory_check.finish(),
             series: self.series(),
             ..analysis::Chains::default()
         }

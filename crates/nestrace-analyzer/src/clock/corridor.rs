@@ -162,6 +162,8 @@ mod tests {
         GuestRequest {
             issued_ns,
             completed_ns: issued_ns + length_ns,
+            buffer: 0,
+            may_be_merged: false,
             lane: GuestRequest::ANY_LANE,
             serial: 0,
             device: 0,
@@ -190,6 +192,7 @@ mod tests {
                 serial: 0,
                 disk: 0,
                 key: KEY,
+                buffer: 0,
                 lane: HostRequest::ANY_LANE,
                 start_ns: start,
                 end_ns: start + length,

@@ -78,7 +78,7 @@ impl Pairing {
     /// Counts a request without a partner; `true` if there are so many in a row that the clock may have
     /// made a step.
     pub(super) fn doubt(&mut self, number: u64, request: &GuestRequest, weighs: u64) -> bool {
-        if !self.tally.expected(request) {
+        if weighs == 0 || !self.tally.expected(request) {
             return false;
         }
         if self.misses.score == 0 {
@@ -319,6 +319,7 @@ mod tests {
                 serial,
                 disk: 0,
                 key,
+                buffer: 0,
                 lane: HostRequest::ANY_LANE,
                 start_ns: at_ns,
                 end_ns: at_ns + 3_000,
@@ -327,6 +328,8 @@ mod tests {
                 serial,
                 device: 0,
                 key,
+                buffer: 0,
+                may_be_merged: false,
                 lane: GuestRequest::ANY_LANE,
                 issued_ns: at_ns + shift_ns,
                 completed_ns: at_ns + shift_ns + 3_000,

@@ -91,6 +91,7 @@ mod tests {
                 offset: 0,
                 bytes: 0,
             },
+            buffer: 0,
             lane: HostRequest::ANY_LANE,
             start_ns,
             end_ns: start_ns + length_ns,

@@ -165,6 +165,20 @@ impl Pairing {
         self.timeline.band(guest_ns)
     }
 
+    /// The disk of a guest's device: `None` while its requests have not told.
+    ///
+    /// # Errors
+    /// Why it is no disk that is known.
+    pub fn disk_of(&self, device: u32) -> Result<Option<u32>, UnpairedReason> {
+        self.devices.disk(device)
+    }
+
+    /// The guest's clock minus the host's by the wall clocks, if both were told.
+    #[must_use]
+    pub const fn wall_offset_ns(&self) -> Option<i64> {
+        self.start.wall_offset_ns
+    }
+
     /// The host's time of a guest's time, for merging the streams: the stream with the earlier next
     /// event is read next. While the offset is being looked for, it is that of the side of which less
     /// has been seen.
@@ -308,6 +322,7 @@ impl Pairing {
                     continue;
                 }
                 Tie::Ambiguous => 1,
+                Tie::Miss if request.may_be_merged => 0,
                 Tie::Miss => MISS_WEIGHS,
             };
             self.unsure.push_back(number);

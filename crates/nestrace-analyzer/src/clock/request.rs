@@ -34,6 +34,10 @@ pub struct GuestRequest {
     pub device: u32,
     /// Operation and place.
     pub key: Key,
+    /// Address in QEMU of its first byte, as the place of the guest's memory there tells; 0 if unknown.
+    pub buffer: u64,
+    /// QEMU may have merged it into the request before it: without a partner it says nothing about the clock.
+    pub may_be_merged: bool,
     /// Requests of one lane reach QEMU in the order of their D: the processor that issued it, as long
     /// as it was not put back (R). [`Self::ANY_LANE`] if that is not known.
     pub lane: u32,
@@ -57,6 +61,8 @@ pub struct HostRequest {
     pub disk: u32,
     /// Operation and place.
     pub key: Key,
+    /// Address of its first buffer in the guest's memory; 0 if unknown, or of other memory.
+    pub buffer: u64,
     /// The virtqueue that it came from; [`Self::ANY_LANE`] if that is not known.
     pub lane: u32,
     /// `block_acct_start`, nanoseconds.
@@ -69,6 +75,11 @@ pub struct HostRequest {
 impl HostRequest {
     /// Its queue is not known.
     pub const ANY_LANE: u32 = u32::MAX;
+
+    /// Whether it and a guest's request name different memory.
+    pub(super) const fn is_of_other_memory(&self, guest: &GuestRequest) -> bool {
+        self.buffer != 0 && guest.buffer != 0 && self.buffer != guest.buffer
+    }
 }
 
 /// An interval that the guest's clock minus the host's lies in, nanoseconds.

@@ -4,6 +4,7 @@
 //! A guest that reboots begins another session with its own clock; its disks are the same.
 
 mod bound;
+mod direct;
 mod disk;
 mod loss;
 mod numbers;
@@ -24,15 +25,18 @@ use crate::clock::{
 };
 use crate::device::Operation;
 use crate::file_io::FileIo;
+use crate::guest_memory::GuestMemory;
 use crate::image::Images;
 use crate::loss_counts::LossCounts;
 use crate::plausible::{self, lies_nowhere};
 use crate::pointer::PointerMap;
+use crate::qemu;
 use crate::sector_identity::SectorIdentity;
 use crate::span::{BioSpan, RequestSpan, Served, What};
 use crate::threads::Threads;
 use crate::unlinked::{Reason, Reasons};
 
+use direct::{DirectLinks, Read};
 use disk::DiskCounts;
 use numbers::DiskNumbers;
 pub(crate) use summary::{DiskSummary, HostStretch, disk_of, told_by_requests};
@@ -64,6 +68,12 @@ pub(crate) struct Session {
     wall_offset_ns: Option<i64>,
     pairing: Pairing,
     join: Join,
+    /// Where QEMU has the guest's memory.
+    memory: GuestMemory,
+    /// Page and device of requests that the clock has not decided on.
+    pages: PointerMap<u64, (u64, u32)>,
+    /// `None` where QEMU's functions were seen.
+    direct: Option<Box<DirectLinks>>,
     /// By the numbers of `GuestSide::disks`; behind them those of I/O that may have been of either of two disks.
     pub disks: Vec<DiskCounts>,
     numbers_of_disks: DiskNumbers,
@@ -116,6 +126,9 @@ impl Session {
         });
         let start = ClockStart::of(manifest, side);
         let numbers_of_disks = DiskNumbers::new(side);
+        let direct = guest
+            .filter(|_| qemu::has_no_functions(manifest, &side.guest))
+            .map(|guest| Box::new(DirectLinks::new(manifest, guest)));
         Some(Self {
             follows_another: earlier.iter().any(|earlier| earlier.guest == side.guest),
             guest: guest.and_then(|guest| u32::try_from(guest).ok()),
@@ -133,6 +146,9 @@ impl Session {
             wall_offset_ns: start.wall_offset_ns,
             pairing: Pairing::new(start),
             join: Join::default(),
+            memory: GuestMemory::default(),
+            pages: PointerMap::default(),
+            direct,
             disks: DiskCounts::all(side, &numbers_of_disks),
             numbers_of_disks,
             served: PointerMap::default(),
@@ -287,10 +303,29 @@ impl Session {
                     self.join.decide(request.serial, Err(AMBIGUOUS));
                     continue;
                 }
+                if let Some(direct) = &mut self.direct {
+                    direct.request(direct::Request {
+                        serial: request.serial,
+                        device,
+                        class: key.class,
+                        offset: key.offset,
+                        bytes: key.bytes,
+                        page: request.page,
+                        lane: request.lane,
+                        issued_ns: request.issued_ns,
+                        completed_ns: request.completed_ns,
+                    });
+                    continue;
+                }
+                if request.page != 0 {
+                    self.pages.insert(request.serial, (request.page, device));
+                }
                 self.pairing.guest_request(GuestRequest {
                     serial: request.serial,
                     device,
                     key,
+                    buffer: self.memory.buffer_of(request.page).unwrap_or(0),
+                    may_be_merged: false,
                     lane: request.lane,
                     issued_ns: request.issued_ns,
                     completed_ns: request.completed_ns,
@@ -358,7 +393,10 @@ impl Session {
 
     /// Takes a QEMU request that has been handed back; `disk` is its place among the guest's disks.
     pub(crate) fn served(&mut self, served: &Rc<Served>, disk: u32) {
-        if served.span.what == What::Discard && !served.handed_back {
+        if let (Some(direct), Some(facts)) = (&mut self.direct, served.file_io) {
+            direct.file_io(served, disk, facts);
+            direct.offer_last_file(&mut self.pairing);
+        } else if served.span.what == What::Discard && !served.handed_back {
             self.unmaps.add(served, disk);
         } else {
             self.offer(served, disk);
@@ -392,6 +430,9 @@ impl Session {
                 offset,
                 bytes,
             },
+            buffer: Some(served.buffer)
+                .filter(|buffer| self.memory.holds(*buffer))
+                .unwrap_or(0),
             lane,
             start_ns: span.start_ns,
             end_ns: span.end_ns,
@@ -422,16 +463,24 @@ impl Session {
         self.looked_events = self.block_events;
         self.looked_guest_ns = self.last_ns;
         self.looked_host_ns = self.host_ns;
-        self.pairing
-            .advance(self.guest_read_ns.max(self.last_ns), self.host_ns);
+        let read = Read {
+            guest_ns: self.guest_read_ns.max(self.last_ns),
+            host_ns: self.host_ns,
+            end: false,
+        };
+        self.link_directly(read);
+        self.pairing.advance(read.guest_ns, read.host_ns);
         self.take_outcomes();
+        self.decide_directly(read);
         Some(self.join.drain().collect())
     }
 
     /// What ended on the host before this time was linked here or passed on.
     pub(crate) fn host_decided(&self) -> u64 {
         let offered = self.served.values().map(|served| served.span.end_ns);
-        let open = offered.chain(self.unmaps.oldest_ns()).min();
+        let direct = self.direct.as_ref();
+        let direct = direct.and_then(|direct| direct.oldest_file_ns());
+        let open = offered.chain(self.unmaps.oldest_ns()).chain(direct).min();
         open.map_or(self.host_ns, |open| open.min(self.host_ns))
     }
 
@@ -440,9 +489,17 @@ impl Session {
         self.block.finish();
         self.hand_on();
         self.host_read(u64::MAX);
+        let read = Read {
+            guest_ns: u64::MAX,
+            host_ns: u64::MAX,
+            end: true,
+        };
+        self.link_directly(read);
         self.pairing.advance(u64::MAX, u64::MAX);
         let clock = self.pairing.finish();
         self.take_outcomes();
+        self.decide_directly(read);
+        self.check_early_pairs(true);
         self.join.finish(self.reason_of_open());
         Finished {
             clock,

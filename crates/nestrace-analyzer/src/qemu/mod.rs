@@ -11,9 +11,9 @@ mod meter;
 mod opaque;
 mod requests;
 
-use nestrace_abi::Kind;
+use nestrace_abi::{Kind, Source};
 use nestrace_trace::Event;
-use nestrace_trace::manifest::{Guest, Notice};
+use nestrace_trace::manifest::{Guest, Manifest, Notice};
 
 use crate::analysis::{QemuDisk, ReadWrite};
 use crate::compare;
@@ -122,6 +122,17 @@ impl Disks<'_> {
     fn of(&mut self, disk: Option<u32>) -> Option<&mut Activity> {
         self.activity.get_mut(disk? as usize)
     }
+}
+
+/// Whether the recording has no function of a guest's QEMU, but its file I/O: what knows no probes has what its events say.
+pub(crate) fn has_no_functions(manifest: &Manifest, guest: &str) -> bool {
+    let attached = |source: Source, guest: Option<&str>| {
+        let mut probes = manifest.probes.iter();
+        probes.any(|probe| {
+            probe.source == source.name() && (guest.is_none() || probe.guest.as_deref() == guest)
+        })
+    };
+    attached(Source::File, None) && !attached(Source::Qemu, Some(guest))
 }
 
 impl Qemu {

@@ -22,15 +22,15 @@ use std::collections::BTreeMap;
 use nestrace_abi::{Kind, Source, flags, flags::op};
 use nestrace_trace::Event;
 use nestrace_trace::image_map::ImageMap;
-use nestrace_trace::manifest::Topology;
+use nestrace_trace::manifest::Manifest;
 
 use crate::analysis::Deferred;
 use crate::block::BlockLayer;
 use crate::file_io::{FileEnd, FileIo, FileIoSpan};
 use crate::findings::HostClues;
 use crate::image::Images;
-use crate::qemu::{Ended, Qemu, Step};
-use crate::span::{Layer, Served, Span, What};
+use crate::qemu::{self, Ended, Qemu, Step};
+use crate::span::{FileIoFacts, Layer, Served, Span, What};
 
 use calls::{Calls, Fate, How};
 use clusters::Clusters;
@@ -77,6 +77,15 @@ struct DiskFacts {
     unlinked: BTreeMap<&'static str, u64>,
 }
 
+/// The first buffer of a request itself: a merged call names that of its first member.
+fn own_buffer(ended: &Ended, calls: &[&calls::OpenCall]) -> u64 {
+    let is_own = |open: &&&calls::OpenCall| ended.offset == Some(open.call.offset);
+    calls
+        .iter()
+        .find(is_own)
+        .map_or(0, |open| open.call.buffer)
+}
+
 /// Builds the trees of QEMU's requests.
 #[derive(Debug)]
 pub(crate) struct HostSide {
@@ -90,13 +99,16 @@ pub(crate) struct HostSide {
     disks: Vec<DiskFacts>,
     /// By guest: events of its QEMU were seen.
     qemu_seen: Vec<bool>,
+    /// By guest: no function of its QEMU was probed.
+    without_functions: Vec<bool>,
     block_events: u64,
     /// Requests that have ended, in the order of `done_ns`, for the caller to drain.
     pub served: Vec<Served>,
 }
 
 impl HostSide {
-    pub(crate) fn new(topology: &Topology, images: &Images, maps: &[ImageMap]) -> Self {
+    pub(crate) fn new(manifest: &Manifest, images: &Images, maps: &[ImageMap]) -> Self {
+        let topology = &manifest.topology;
         let disk = |number: usize| {
             let disk = images.disks.get(number)?;
             let guest = topology.guests.get(disk.guest as usize)?;
@@ -124,6 +136,11 @@ impl HostSide {
                 })
                 .collect(),
             qemu_seen: vec![false; topology.guests.len()],
+            without_functions: topology
+                .guests
+                .iter()
+                .map(|guest| qemu::has_no_functions(manifest, &guest.name))
+                .collect(),
             block_events: 0,
             served: Vec::new(),
         }
@@ -206,6 +223,12 @@ impl HostSide {
         if file.end == FileEnd::Refused {
             return;
         }
+        let without_functions =
+            self.without_functions.get(file.guest as usize) == Some(&true);
+        if without_functions {
+            let served = self.serve_file_io(file, images);
+            self.served.extend(served);
+        }
         let holds_data = self
             .clusters
             .holds_data(file.image, file.offset, file.bytes);
@@ -226,6 +249,9 @@ impl HostSide {
             return;
         };
         disk.file_ios += 1;
+        if without_functions {
+            return;
+        }
         let reason = match fate {
             Fate::Tied | Fate::Ambiguous => return,
             Fate::Unaccounted => "layer_not_recorded",
@@ -317,6 +343,45 @@ impl HostSide {
             merged: ended.merged,
             continues: ended.continues,
             ambiguous,
+            buffer: own_buffer(ended, &calls),
+            file_io: None,
+        })
+    }
+
+    /// The file I/O as what stands for a request of QEMU, whose functions were not seen.
+    fn serve_file_io(&self, file: &FileIoSpan, images: &Images) -> Option<Served> {
+        let [disk] = images.disks_of(file.image, file.guest)[..] else {
+            return None;
+        };
+        let what = tree::of_operation(file.op);
+        let ranges = self
+            .clusters
+            .guest_ranges(file.image, file.offset, file.bytes);
+        let place = match ranges[..] {
+            [range] => Some((range.start, range.end)),
+            _ => None,
+        };
+        let holds_data = self
+            .clusters
+            .holds_data(file.image, file.offset, file.bytes);
+        let shared = false;
+        Some(Served {
+            serial: file.serial,
+            disk,
+            span: tree::file_io(file, what, shared),
+            done_ns: file.end_ns,
+            failed: file.end == FileEnd::Failed,
+            handed_back: false,
+            queue: 0,
+            offset_known: place.is_some(),
+            merged: false,
+            continues: None,
+            ambiguous: file.bios.iter().any(|bio| bio.ambiguous),
+            buffer: file.buffer,
+            file_io: Some(FileIoFacts {
+                place,
+                of_table: holds_data == Some(false),
+            }),
         })
     }
 

@@ -140,11 +140,13 @@ impl Recorded {
     }
 }
 
-fn id(index: usize) -> String {
+/// The name of a disk.
+pub fn id(index: usize) -> String {
     format!("disk-{index}")
 }
 
-fn make_disks(ctx: &LiveContext, pairs: &[Pair]) -> anyhow::Result<(Vec<HostFs>, Vec<DiskSpec>)> {
+/// Host file systems with a disk of each pair.
+pub fn make_disks(ctx: &LiveContext, pairs: &[Pair]) -> anyhow::Result<(Vec<HostFs>, Vec<DiskSpec>)> {
     let mut hosts = Vec::new();
     let mut disks = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {
@@ -178,7 +180,7 @@ umount $1
 ";
 
 /// Mounts every disk and loads all of them at once.
-fn workload(devices: &[String], pairs: &[Pair]) -> String {
+pub fn workload(devices: &[String], pairs: &[Pair]) -> String {
     let mut script = format!("cat > /tmp/load.sh <<'EOF'\n{LOAD}EOF\n");
     for (device, pair) in devices.iter().zip(pairs) {
         script += &format!(

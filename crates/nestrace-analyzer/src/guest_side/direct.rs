@@ -1,0 +1,822 @@
+//! Links of a guest's requests straight to QEMU's file I/O, where none of QEMU's functions were seen.
+//!
+//! What a request and its file I/O have in common is the memory ([`crate::guest_memory`]): the clock pairs requests with the
+//! file I/O that names their buffer. Where the pages are not known (blktrace) or the constant cannot be learned, it pairs
+//! them by their place on the disk.
+//!
+//! A request that QEMU merged into another one has no file I/O that begins with its buffer, a request over several
+//! clusters has several, and flushes have none of their own. These are decided once the clock is known at their time, by
+//! place: the file I/O of the disk within D and C that covers the request. Two that could be it leave it ambiguous.
+//!
+//! Reads and writes of the image's tables are not linked: their time is that of `virt_submit`, as all of QEMU's own is.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use nestrace_trace::manifest::{Disk, Manifest};
+
+use crate::clock::{Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing};
+use crate::chains::Link;
+use crate::guest_memory::{Agreement, GuestMemory};
+use crate::pointer::PointerMap;
+use crate::span::{FileIoFacts, Layer, Served, Span, What};
+
+/// The constant of the guest's memory is looked for when so many requests have come, and twice as many, and so on.
+const FIRST_LOOK: usize = 64;
+/// With so many requests it is given up.
+const LAST_LOOK: usize = 1 << 14;
+/// Without a better clock, what the wall clocks say is true to this.
+const WALL_CLOCKS_AGREE_NS: i64 = 50_000_000;
+/// A request is offered to the clock this long after its C: the one before it has come by then.
+const OFFER_AFTER_NS: u64 = 20_000_000;
+/// A request is decided on this long after its C: the clock has reported what it has paired by then.
+const DECIDE_AFTER_NS: u64 = 600_000_000;
+/// File I/O is kept for so long before the oldest request that is not decided.
+const KEEP_FILES_NS: u64 = 1_000_000_000;
+/// Requests that may wait, and file I/Os.
+const MAX_WAITING: usize = 1 << 17;
+/// Ends of requests that are remembered, to tell which another one goes on with.
+const MAX_ENDS: usize = 1 << 14;
+/// QEMU pads what is smaller than a block.
+const BLOCK: u64 = 4096;
+
+/// What the clock pairs by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    /// Not decided yet.
+    Unknown,
+    /// The memory of the first byte.
+    Memory,
+    /// The place of the first byte on the disk.
+    Place,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Not offered to the clock yet.
+    Held,
+    /// The clock has it.
+    Offered,
+    Paired(Paired),
+    /// The clock did not pair it, or was not asked.
+    Alone,
+}
+
+/// A request of the guest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub serial: u64,
+    /// Index into [`super::Session::disks`].
+    pub device: u32,
+    pub class: OpClass,
+    pub offset: u64,
+    pub bytes: u64,
+    /// Page identity of its first byte; 0 if unknown.
+    pub page: u64,
+    pub lane: u32,
+    pub issued_ns: u64,
+    pub completed_ns: u64,
+}
+
+impl Request {
+    const fn end(&self) -> u64 {
+        self.offset.saturating_add(self.bytes)
+    }
+}
+
+/// A file I/O of QEMU.
+#[derive(Debug)]
+struct File {
+    served: Rc<Served>,
+    /// Place of the disk among the guest's.
+    disk: u32,
+    class: Option<OpClass>,
+    /// The range of the guest's disk that it moves.
+    place: Option<(u64, u64)>,
+    of_table: bool,
+    /// What requests have taken of that range.
+    taken: Vec<(u64, u64)>,
+    /// Requests that it was linked to.
+    n_links: u32,
+}
+
+impl File {
+    fn is_free(&self, from: u64, to: u64) -> bool {
+        self.taken.iter().all(|taken| taken.1 <= from || to <= taken.0)
+    }
+
+    fn start_ns(&self) -> u64 {
+        self.served.span.start_ns
+    }
+
+    fn end_ns(&self) -> u64 {
+        self.served.span.end_ns
+    }
+}
+
+/// Facts of a disk, by its place among the guest's.
+#[derive(Debug)]
+struct DiskFacts {
+    /// Index into `Images::disks`.
+    number: u32,
+    raw: bool,
+    /// QEMU syncs after each write.
+    writes_through: bool,
+}
+
+/// The requests and file I/Os of one session that are not linked yet.
+#[derive(Debug)]
+pub(super) struct DirectLinks {
+    identity: Identity,
+    disks: Vec<DiskFacts>,
+    /// In the order of their C.
+    requests: VecDeque<(Request, State)>,
+    /// Number of the first of these.
+    first: u64,
+    /// Numbers of requests, by serial.
+    numbers: PointerMap<u64, u64>,
+    /// The next to be offered to the clock.
+    offered_before: u64,
+    /// In the order of their end.
+    files: VecDeque<File>,
+    first_file: u64,
+    file_numbers: PointerMap<u64, u64>,
+    /// When the request ended that ends at a place, by device, operation and place.
+    ends: PointerMap<(u64, u64), u64>,
+    look_at: usize,
+    /// Links that were decided, for the caller to drain.
+    pub decided: Vec<Decided>,
+    /// File I/Os that no request came for.
+    pub unclaimed: Vec<Rc<Served>>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub serial: u64,
+    pub device: u32,
+    pub link: Result<Link, &'static str>,
+    /// What place and memory say of each other.
+    pub agreement: Option<Agreement>,
+}
+
+/// How far the streams have been read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub guest_ns: u64,
+    pub host_ns: u64,
+    pub end: bool,
+}
+
+impl DirectLinks {
+    /// For the guest with this index in the topology.
+    pub(super) fn new(manifest: &Manifest, guest: usize) -> Self {
+        let guests = &manifest.topology.guests;
+        let before: usize = guests.iter().take(guest).map(|it| it.disks.len()).sum();
+        let facts = |(place, disk): (usize, &Disk)| DiskFacts {
+            number: u32::try_from(before + place).unwrap_or(u32::MAX),
+            raw: disk.images.first().is_some_and(|image| image.format == "raw"),
+            writes_through: matches!(disk.cache.as_deref(), Some("writethrough" | "directsync")),
+        };
+        let disks = guests.get(guest).map_or(&[][..], |guest| &guest.disks);
+        Self {
+            identity: Identity::Unknown,
+            disks: disks.iter().enumerate().map(facts).collect(),
+            requests: VecDeque::new(),
+            first: 0,
+            numbers: PointerMap::default(),
+            offered_before: 0,
+            files: VecDeque::new(),
+            first_file: 0,
+            file_numbers: PointerMap::default(),
+            ends: PointerMap::default(),
+            look_at: FIRST_LOOK,
+            decided: Vec::new(),
+            unclaimed: Vec::new(),
+        }
+    }
+
+    /// Takes a request that has completed.
+    pub(super) fn request(&mut self, request: Request) {
+        let number = self.first + self.requests.len() as u64;
+        self.numbers.insert(request.serial, number);
+        self.requests.push_back((request, State::Held));
+        if self.ends.len() >= MAX_ENDS {
+            self.ends.clear();
+        }
+        let ends = (end_key(&request), request.end());
+        self.ends.insert(ends, request.completed_ns);
+    }
+
+    /// Takes a file I/O that has ended, of the disk with this place among the guest's.
+    pub(super) fn file_io(&mut self, served: &Rc<Served>, disk: u32, facts: FileIoFacts) {
+        let class = match served.span.what {
+            What::Read => Some(OpClass::Read),
+            What::Write => Some(OpClass::Write),
+            What::Sync => Some(OpClass::Flush),
+            What::Other => Some(OpClass::Discard),
+            _ => None,
+        };
+        let number = self.first_file + self.files.len() as u64;
+        self.file_numbers.insert(served.serial, number);
+        self.files.push_back(File {
+            served: Rc::clone(served),
+            disk,
+            class,
+            place: facts.place,
+            of_table: facts.of_table,
+            taken: Vec::new(),
+            n_links: 0,
+        });
+    }
+
+    /// Goes on with what can be decided by now.
+    pub(super) fn work(&mut self, read: Read, pairing: &mut Pairing, memory: &mut GuestMemory) {
+        if self.identity == Identity::Unknown {
+            self.look(read, pairing, memory);
+        }
+        if self.identity != Identity::Unknown {
+            self.offer(read, pairing, memory);
+        }
+    }
+
+    /// Learns where the guest's memory is, and decides what the clock pairs by.
+    fn look(&mut self, read: Read, pairing: &mut Pairing, memory: &mut GuestMemory) {
+        let enough = self.requests.len().min(self.files.len()) >= self.look_at;
+        if !(enough || read.end || self.requests.len().max(self.files.len()) >= LAST_LOOK) {
+            return;
+        }
+        self.look_at = self.look_at.saturating_mul(2);
+        if !memory.is_learned() {
+            self.learn(pairing, memory);
+        }
+        if memory.is_learned() {
+            self.identity = Identity::Memory;
+        } else if read.end || self.requests.len().max(self.files.len()) >= LAST_LOOK {
+            self.identity = Identity::Place;
+        } else {
+            return;
+        }
+        let identity = self.identity;
+        for file in &self.files {
+            offer_file(identity, file, pairing);
+        }
+    }
+
+    /// Learns from requests and file I/Os that have the same place and no other partner within the clock's bound.
+    fn learn(&self, pairing: &Pairing, memory: &mut GuestMemory) {
+        let mut by_place: PointerMap<(u64, u64), Vec<&File>> = PointerMap::default();
+        for file in &self.files {
+            if let (Some(class), Some(place), true) =
+                (file.class, file.place, file.served.buffer != 0)
+            {
+                by_place.entry((class as u64, place.0)).or_default().push(file);
+            }
+        }
+        let mut alike: PointerMap<(u64, u64), u32> = PointerMap::default();
+        for (request, _) in &self.requests {
+            *alike.entry((request.class as u64, request.offset)).or_default() += 1;
+        }
+        for (request, _) in self.requests.iter().filter(|(request, _)| request.page != 0) {
+            let key = (request.class as u64, request.offset);
+            let band = near_band(pairing, request.completed_ns);
+            let files = by_place.get(&key).into_iter().flatten();
+            let mut files = files.filter(|file| band.is_none_or(|band| fits(request, file, band)));
+            let alone = band.is_some() || alike.get(&key) == Some(&1);
+            if let (Some(file), None, true) = (files.next(), files.next(), alone) {
+                memory.learn(request.page, file.served.buffer);
+            }
+        }
+        if !memory.is_learned() {
+            self.vote(pairing, memory);
+        }
+    }
+
+    /// Learns where no map tells a place: the constant that most requests have with a file I/O within their time.
+    fn vote(&self, pairing: &Pairing, memory: &mut GuestMemory) {
+        let mut votes: PointerMap<u64, Vec<(u64, u64)>> = PointerMap::default();
+        let asked = self.requests.iter().filter(|(request, _)| request.page != 0);
+        for (request, _) in asked.take(LAST_LOOK / 16) {
+            let Some(band) = near_band(pairing, request.completed_ns) else {
+                continue;
+            };
+            let (from, to) = self.ended_within(request, band);
+            let mut seen: Vec<u64> = Vec::new();
+            for file in self.files.range(from..to) {
+                let alike = file.class == Some(request.class)
+                    && file.served.span.bytes == request.bytes
+                    && file.served.buffer != 0
+                    && fits(request, file, band);
+                let constant = file.served.buffer.wrapping_sub(request.page.wrapping_mul(64));
+                if alike && !seen.contains(&constant) {
+                    seen.push(constant);
+                    let pairs = votes.entry(constant).or_default();
+                    pairs.push((request.page, file.served.buffer));
+                }
+            }
+        }
+        let mut by_votes: Vec<&Vec<(u64, u64)>> = votes.values().collect();
+        by_votes.sort_by_key(|pairs| std::cmp::Reverse(pairs.len()));
+        let second = by_votes.get(1).map_or(0, |pairs| pairs.len());
+        if let Some(best) = by_votes.first()
+            && best.len() * 10 > second * 11
+        {
+            best.iter().for_each(|(page, buffer)| memory.learn(*page, *buffer));
+        }
+    }
+
+    /// Places of the file I/Os that ended within a request's time.
+    fn ended_within(&self, request: &Request, band: Band) -> (usize, usize) {
+        let (from, to) = host_times(request, band);
+        let before = |ns: i64| {
+            self.files
+                .partition_point(|file| file.end_ns().cast_signed() < ns)
+        };
+        let (from, to) = (before(from), before(to.saturating_add(1)));
+        (from, to.max(from))
+    }
+
+    /// Offers requests to the clock.
+    fn offer(&mut self, read: Read, pairing: &mut Pairing, memory: &GuestMemory) {
+        self.offered_before = self.offered_before.max(self.first);
+        while let Some(index) = index_of(self.offered_before, self.first)
+            && let Some((request, state)) = self.requests.get_mut(index)
+        {
+            let due = request.completed_ns.saturating_add(OFFER_AFTER_NS) <= read.guest_ns;
+            if !due && !read.end {
+                return;
+            }
+            self.offered_before += 1;
+            let key = (end_key(request), request.offset);
+            let follows = self.ends.get(&key).is_some_and(|ended_ns| *ended_ns >= request.issued_ns);
+            let place = match (self.identity, request.class) {
+                (_, OpClass::Flush | OpClass::Discard) => None,
+                (Identity::Memory, _) => {
+                    let page = Some(request.page).filter(|page| *page != 0);
+                    page.and_then(|page| memory.buffer_of(page))
+                }
+                _ => Some(request.offset),
+            };
+            let Some(place) = place else {
+                *state = State::Alone;
+                continue;
+            };
+            *state = State::Offered;
+            pairing.guest_request(GuestRequest {
+                serial: request.serial,
+                device: request.device,
+                key: Key {
+                    class: request.class,
+                    offset: place,
+                    bytes: 0,
+                },
+                buffer: 0,
+                may_be_merged: follows
+                    || self.identity == Identity::Memory && !memory.knows(request.page),
+                lane: request.lane,
+                issued_ns: request.issued_ns,
+                completed_ns: request.completed_ns,
+            });
+        }
+    }
+
+    /// A file I/O that came after the identity was decided on.
+    pub(super) fn offer_last_file(&self, pairing: &mut Pairing) {
+        if self.identity != Identity::Unknown
+            && let Some(file) = self.files.back()
+        {
+            offer_file(self.identity, file, pairing);
+        }
+    }
+
+    /// Takes what the clock has decided.
+    pub(super) fn outcome(&mut self, outcome: &Outcome, memory: &mut GuestMemory) {
+        let (serial, paired) = match outcome {
+            Outcome::Paired(paired) => (paired.guest, Some(*paired)),
+            Outcome::Unpaired(unpaired) => (unpaired.guest, None),
+            Outcome::Unclaimed(_) => return,
+        };
+        let number = self.numbers.get(&serial).copied();
+        let index = number.and_then(|number| index_of(number, self.first));
+        let Some((request, state)) = index.and_then(|index| self.requests.get_mut(index)) else {
+            return;
+        };
+        *state = paired.map_or(State::Alone, State::Paired);
+        let request = *request;
+        let file = paired.and_then(|paired| self.file_of(paired.host));
+        let Some(file) = file else {
+            return;
+        };
+        match file.place {
+            // Only a place that does not come from the memory teaches.
+            Some((start, _)) if start == request.offset => {
+                memory.learn(request.page, file.served.buffer);
+            }
+            Some(_) => {}
+            None => {
+                let end = request.offset.saturating_add(file.served.span.bytes);
+                file.place = Some((request.offset, end));
+            }
+        }
+    }
+
+    fn file_of(&mut self, serial: u64) -> Option<&mut File> {
+        let number = *self.file_numbers.get(&serial)?;
+        self.files.get_mut(index_of(number, self.first_file)?)
+    }
+
+    /// Decides on the requests whose time the clock is done with.
+    pub(super) fn decide(&mut self, read: Read, pairing: &Pairing, memory: &GuestMemory) {
+        let crowded = self.requests.len() > MAX_WAITING;
+        while let Some((request, state)) = self.requests.front().copied() {
+            let host_ns = pairing.host_time(request.completed_ns);
+            let due = request.completed_ns.saturating_add(DECIDE_AFTER_NS) <= read.guest_ns
+                && host_ns.saturating_add(DECIDE_AFTER_NS / 2) <= read.host_ns;
+            let waits = matches!(state, State::Held | State::Offered);
+            if (!due || waits) && !read.end && !crowded {
+                break;
+            }
+            self.requests.pop_front();
+            self.first += 1;
+            self.numbers.remove(&request.serial);
+            let decided = self.link(&request, state, pairing, memory);
+            self.decided.push(decided);
+        }
+        self.forget_files(read, pairing);
+    }
+
+    /// What ended before a time of the host was linked here or passed on.
+    pub(super) fn oldest_file_ns(&self) -> Option<u64> {
+        self.files.front().map(File::end_ns)
+    }
+
+    fn forget_files(&mut self, read: Read, pairing: &Pairing) {
+        let oldest = self.requests.front().map(|(request, _)| request.issued_ns);
+        let host_ns = match (oldest, read.end) {
+            (_, true) => u64::MAX,
+            (Some(issued_ns), _) => pairing.host_time(issued_ns),
+            (None, _) => pairing.host_time(read.guest_ns).min(read.host_ns),
+        };
+        let before_ns = host_ns.saturating_sub(KEEP_FILES_NS);
+        while let Some(file) = self.files.front()
+            && (file.end_ns() < before_ns || read.end || self.files.len() > MAX_WAITING)
+        {
+            let Some(file) = self.files.pop_front() else {
+                return;
+            };
+            self.first_file += 1;
+            self.file_numbers.remove(&file.served.serial);
+            if file.n_links == 0 {
+                self.unclaimed.push(file.served);
+            }
+        }
+    }
+
+    fn link(
+        &mut self,
+        request: &Request,
+        state: State,
+        pairing: &Pairing,
+        memory: &GuestMemory,
+    ) -> Decided {
+        let (link, agreement) = self.link_or_reason(request, state, pairing, memory);
+        Decided {
+            serial: request.serial,
+            device: request.device,
+            link,
+            agreement,
+        }
+    }
+
+    fn link_or_reason(
+        &mut self,
+        request: &Request,
+        state: State,
+        pairing: &Pairing,
+        memory: &GuestMemory,
+    ) -> (Result<Link, &'static str>, Option<Agreement>) {
+        let disk = match pairing.disk_of(request.device) {
+            Ok(Some(disk)) => disk,
+            Ok(None) => return (Err("ambiguous"), None),
+            Err(reason) => return (Err(reason.name()), None),
+        };
+        let paired = match state {
+            State::Paired(paired) => Some(paired),
+            _ => None,
+        };
+        let band = paired.map(|paired| paired.band);
+        let Some(band) = band.or_else(|| pairing.band(request.completed_ns)) else {
+            return (Err("outside_clock_bound"), None);
+        };
+        let window = Window {
+            disk,
+            band,
+            times: host_times(request, band),
+            files: self.ended_within(request, band),
+        };
+        let found = match request.class {
+            OpClass::Flush => Ok(self.syncs(request, &window)),
+            _ => self.data(request, paired, &window, memory),
+        };
+        match found {
+            Ok((mut files, agreement)) => {
+                if request.class == OpClass::Write
+                    && self.disks.get(disk as usize).is_some_and(|it| it.writes_through)
+                {
+                    let synced = self.syncs_after(&files, &window);
+                    files.extend(synced);
+                }
+                (Ok(self.tree(request, &files, &window)), agreement)
+            }
+            Err(reason) => (Err(reason), None),
+        }
+    }
+
+    /// The file I/Os that move a request's data.
+    fn data(
+        &mut self,
+        request: &Request,
+        paired: Option<Paired>,
+        window: &Window,
+        memory: &GuestMemory,
+    ) -> Result<(Vec<usize>, Option<Agreement>), &'static str> {
+        let head = paired.and_then(|paired| {
+            let number = *self.file_numbers.get(&paired.host)?;
+            index_of(number, self.first_file).filter(|index| *index < self.files.len())
+        });
+        let mut agreement = None;
+        let mut pieces: Vec<usize> = Vec::new();
+        let mut covered: Vec<(u64, u64)> = Vec::new();
+        if let Some(index) = head {
+            let file = &self.files[index];
+            let place = file.place.unwrap_or((request.offset, request.end()));
+            let contradicts = self.identity == Identity::Memory && !holds(place, request.offset);
+            if contradicts && self.is_raw(window.disk) {
+                return Err("no_match");
+            }
+            agreement = self.agreement(request, file, contradicts, memory);
+            pieces.push(index);
+            covered.push(cut(place, request));
+        }
+        let mut unplaced = false;
+        for index in window.files.0..window.files.1 {
+            let file = &self.files[index];
+            let within = file.disk == window.disk
+                && file.start_ns().cast_signed() >= window.times.0
+                && file.class == Some(request.class)
+                && !file.of_table;
+            if !within || pieces.contains(&index) {
+                continue;
+            }
+            let Some(place) = file.place else {
+                unplaced |= file.n_links == 0;
+                continue;
+            };
+            let (from, to) = cut(place, request);
+            if from >= to || covered.iter().any(|it| it.0 <= from && to <= it.1) {
+                // Another one's, at the same place.
+                if from < to && head.is_none() && file.is_free(from, to) {
+                    return Err("ambiguous");
+                }
+                continue;
+            }
+            if !file.is_free(from, to) || self.is_of_other_memory(request, file, place, memory) {
+                continue;
+            }
+            pieces.push(index);
+            covered.push((from, to));
+        }
+        if pieces.is_empty() {
+            let needs_none = !self.is_raw(window.disk) || request.class == OpClass::Discard;
+            if unplaced || !needs_none {
+                return Err("no_match");
+            }
+        }
+        for (index, range) in pieces.iter().zip(&covered) {
+            if let Some(file) = self.files.get_mut(*index) {
+                file.taken.push(*range);
+            }
+        }
+        Ok((pieces, agreement))
+    }
+
+    /// What memory and place say of each other.
+    fn agreement(
+        &self,
+        request: &Request,
+        file: &File,
+        contradicts: bool,
+        memory: &GuestMemory,
+    ) -> Option<Agreement> {
+        let mapped = file.served.file_io.is_some_and(|facts| facts.place.is_some());
+        Some(match self.identity {
+            Identity::Memory if contradicts => Agreement::Contradicted,
+            Identity::Memory if mapped => Agreement::Agreed,
+            Identity::Place if memory.is_learned() && memory.knows(request.page) => {
+                match memory.buffer_of(request.page) == Some(file.served.buffer) {
+                    true => Agreement::Agreed,
+                    false => Agreement::Contradicted,
+                }
+            }
+            _ => Agreement::Unknown,
+        })
+    }
+
+    /// A file I/O that begins with the request moves the buffer of another.
+    fn is_of_other_memory(
+        &self,
+        request: &Request,
+        file: &File,
+        place: (u64, u64),
+        memory: &GuestMemory,
+    ) -> bool {
+        let buffer = file.served.buffer;
+        place.0 == request.offset
+            && request.page != 0
+            && memory.knows(request.page)
+            && memory.holds(buffer)
+            && memory.buffer_of(request.page) != Some(buffer)
+    }
+
+    fn is_raw(&self, disk: u32) -> bool {
+        self.disks.get(disk as usize).is_some_and(|disk| disk.raw)
+    }
+
+    /// The syncs that a flush waited for: those that ended in its time. QEMU runs one flush of a node at a time, and the others
+    /// wait for it; where nothing was written since the last one, there is none.
+    fn syncs(&self, _request: &Request, window: &Window) -> (Vec<usize>, Option<Agreement>) {
+        let syncs = (window.files.0..window.files.1).filter(|index| {
+            let file = &self.files[*index];
+            file.disk == window.disk && file.class == Some(OpClass::Flush)
+        });
+        (syncs.collect(), None)
+    }
+
+    /// The syncs after the data of a write that must be on the device.
+    fn syncs_after(&self, data: &[usize], window: &Window) -> Vec<usize> {
+        let ends = data.iter().map(|index| self.files[*index].end_ns());
+        let Some(data_ns) = ends.max() else {
+            return Vec::new();
+        };
+        let syncs = (window.files.0..window.files.1).filter(|index| {
+            let file = &self.files[*index];
+            file.disk == window.disk
+                && file.class == Some(OpClass::Flush)
+                && file.end_ns() > data_ns
+        });
+        syncs.collect()
+    }
+
+    /// The request's part of the tree beneath it.
+    fn tree(&mut self, request: &Request, files: &[usize], window: &Window) -> Link {
+        let mut children: Vec<Span> = Vec::new();
+        let (mut lo_ns, mut hi_ns) = (window.band.lo_ns, window.band.hi_ns);
+        let mut ambiguous = false;
+        for index in files {
+            let Some(file) = self.files.get_mut(*index) else {
+                continue;
+            };
+            file.n_links += 1;
+            let mut span = file.served.span.clone();
+            let beyond = |place: (u64, u64)| {
+                place.0.saturating_add(BLOCK) <= request.offset
+                    || place.1 >= request.end().saturating_add(BLOCK)
+            };
+            let is_sync = file.class == Some(OpClass::Flush);
+            span.shared = is_sync || file.place.is_some_and(beyond);
+            ambiguous |= file.served.ambiguous;
+            if !span.shared {
+                let start_ns = request.issued_ns.cast_signed();
+                let end_ns = request.completed_ns.cast_signed();
+                hi_ns = hi_ns.min(end_ns.saturating_sub(span.end_ns.cast_signed()));
+                lo_ns = lo_ns.max(start_ns.saturating_sub(span.start_ns.cast_signed()));
+            }
+            children.push(span);
+        }
+        let offset_ns = if lo_ns <= hi_ns {
+            Band { lo_ns, hi_ns }.middle_ns()
+        } else {
+            window.band.middle_ns()
+        };
+        let number = self.disks.get(window.disk as usize).map_or(u32::MAX, |disk| disk.number);
+        let starts = children.iter().map(|child| child.start_ns);
+        let ends = children.iter().map(|child| child.end_ns);
+        let (start_ns, end_ns) = (starts.min().unwrap_or(0), ends.max().unwrap_or(0));
+        let served = Served {
+            serial: request.serial,
+            disk: number,
+            span: Span {
+                layer: Layer::Qemu,
+                start_ns,
+                end_ns,
+                offset: request.offset,
+                bytes: request.bytes,
+                what: What::Other,
+                shared: false,
+                place: number,
+                children,
+            },
+            done_ns: end_ns,
+            failed: false,
+            handed_back: false,
+            queue: 0,
+            offset_known: true,
+            merged: false,
+            continues: None,
+            ambiguous,
+            buffer: 0,
+            file_io: Some(FileIoFacts {
+                place: None,
+                of_table: false,
+            }),
+        };
+        Link {
+            served: Rc::new(served),
+            offset_ns,
+            bound_ns: window.band.bound_ns(),
+            stretched: false,
+        }
+    }
+}
+
+/// Where and when a request's file I/O is looked for.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    disk: u32,
+    band: Band,
+    /// The earliest D and the latest C on the host's clock.
+    times: (i64, i64),
+    /// Places of the file I/Os that ended then.
+    files: (usize, usize),
+}
+
+/// The earliest D and the latest C of a request on the host's clock.
+fn host_times(request: &Request, band: Band) -> (i64, i64) {
+    let issued_ns = request.issued_ns.cast_signed();
+    let completed_ns = request.completed_ns.cast_signed();
+    (
+        issued_ns.saturating_sub(band.hi_ns),
+        completed_ns.saturating_sub(band.lo_ns),
+    )
+}
+
+fn fits(request: &Request, file: &File, band: Band) -> bool {
+    let (from, to) = host_times(request, band);
+    file.start_ns().cast_signed() >= from && file.end_ns().cast_signed() <= to
+}
+
+/// What is known of the clock before any pair is.
+fn near_band(pairing: &Pairing, guest_ns: u64) -> Option<Band> {
+    let by_wall = || {
+        let offset_ns = pairing.wall_offset_ns()?;
+        Some(Band {
+            lo_ns: offset_ns.saturating_sub(WALL_CLOCKS_AGREE_NS),
+            hi_ns: offset_ns.saturating_add(WALL_CLOCKS_AGREE_NS),
+        })
+    };
+    pairing.band(guest_ns).or_else(by_wall)
+}
+
+fn offer_file(identity: Identity, file: &File, pairing: &mut Pairing) {
+    let class = file.class.filter(|class| matches!(class, OpClass::Read | OpClass::Write));
+    let place = match identity {
+        Identity::Memory => Some(file.served.buffer).filter(|buffer| *buffer != 0),
+        _ => file.place.map(|place| place.0),
+    };
+    let (Some(class), Some(place), false) = (class, place, file.of_table) else {
+        return;
+    };
+    pairing.host_request(HostRequest {
+        serial: file.served.serial,
+        disk: file.disk,
+        key: Key {
+            class,
+            offset: place,
+            bytes: 0,
+        },
+        buffer: 0,
+        lane: HostRequest::ANY_LANE,
+        start_ns: file.start_ns(),
+        end_ns: file.end_ns(),
+    });
+}
+
+/// A device and an operation as one number.
+fn end_key(request: &Request) -> u64 {
+    u64::from(request.device) << 8 | request.class as u64
+}
+
+/// Where the thing with a number stands behind the first.
+fn index_of(number: u64, first: u64) -> Option<usize> {
+    usize::try_from(number.checked_sub(first)?).ok()
+}
+
+/// The part of a range that a request asked for.
+fn cut(place: (u64, u64), request: &Request) -> (u64, u64) {
+    (place.0.max(request.offset), place.1.min(request.end()))
+}
+
+const fn holds(place: (u64, u64), offset: u64) -> bool {
+    place.0 <= offset && offset < place.1
+}
