@@ -204,7 +204,13 @@ fn split(ctx: &BtfTracePointContext) -> i32 {
     if let Some(mut record) = bio_record(Kind::Split, bio) {
         describe_bio(&mut record, bio);
         record.related = follow(bio, &BIO_PRIVATE);
-        ring::send(record, Source::Block);
+        // The rest begins elsewhere in memory than the bio did.
+        if BY_MOUNT.load() != 0 && record.related != 0 {
+            let owner = Owner { origin: owner::page_left(record.related), ..Owner::default() };
+            ring::send_owned(record, owner, Source::Block);
+        } else {
+            ring::send(record, Source::Block);
+        }
     }
     0
 }

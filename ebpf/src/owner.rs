@@ -180,17 +180,28 @@ impl FirstPage {
 fn first_page(bio: *const u8) -> FirstPage {
     // Copied: of a pointer that it follows, the verifier allows no arithmetic with what it does not know.
     let vectors: u64 = copy_field(bio as u64, &BIO_VEC);
+    first_page_in(vectors, follow(bio, &BIO_IDX), follow(bio, &BIO_BVEC_DONE))
+}
+
+/// The identity of the first page that the bio at an address still has to carry.
+#[inline(always)]
+pub fn page_left(bio: u64) -> u64 {
+    let vectors: u64 = copy_field(bio, &BIO_VEC);
+    first_page_in(vectors, copy_field(bio, &BIO_IDX), copy_field(bio, &BIO_BVEC_DONE)).identity()
+}
+
+#[inline(always)]
+fn first_page_in(vectors: u64, index: u32, done: u32) -> FirstPage {
     if vectors == 0 {
         return FirstPage::default();
     }
-    let index: u32 = follow(bio, &BIO_IDX);
     let vector = vectors + u64::from(index) * u64::from(BVEC_SIZE.load());
     let start: u64 = copy_field(vector, &BVEC_PAGE);
     if start == 0 {
         return FirstPage::default();
     }
     let begin: u32 = copy_field(vector, &BVEC_OFFSET);
-    let within_vector = u64::from(begin) + u64::from(follow::<u32>(bio, &BIO_BVEC_DONE));
+    let within_vector = u64::from(begin) + u64::from(done);
     FirstPage {
         // A vector of several pages may leave one folio for the next.
         page: start + (within_vector >> PAGE_SHIFT) * u64::from(PAGE_SIZEOF.load()),

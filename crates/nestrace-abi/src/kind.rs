@@ -65,7 +65,8 @@ kinds! {
     /// A bio was merged at the front of a request (F). `object` bio, `dev`.
     FrontMerge = 4, "front_merge", Block;
     /// A bio was split (X). `object` the new *front* half, `related` the parent (its `bi_private`),
-    /// `offset`/`bytes` of the front half, `dev`.
+    /// `offset`/`bytes` of the front half, `dev`. In a guest `origin` is the first page of the rest, as `related` of
+    /// [`Kind::Queue`] is the first page of the whole.
     Split = 5, "split", Block;
     /// A bio was remapped to another device or sector (A). `object` bio, `offset`/`bytes`/`dev` the new
     /// place; `file_offset` the old byte offset, `owner_dev` the old device (partition, dm, md).

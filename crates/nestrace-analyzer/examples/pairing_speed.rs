@@ -129,7 +129,7 @@ fn run(requests: u64) {
                             device: 0,
                             key,
                             buffer: 0,
-                            may_be_merged: false,
+                            may_be_alone: false,
                             lane: GuestRequest::ANY_LANE,
                             issued_ns: guest_ns(begin),
                             completed_ns: guest_ns(end),

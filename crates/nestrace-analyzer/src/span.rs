@@ -76,6 +76,8 @@ pub(crate) struct BioSpan {
     pub origin: u64,
     /// Page identity of its first byte; 0 if unknown.
     pub page: u64,
+    /// Where the rest of it began after each split, with its page identity.
+    pub further_pages: Vec<(u64, u64)>,
     /// Serial of the file I/O in flight that it was queued for; 0 if there is none.
     pub file_io: u64,
     /// It waited for a flush, and more than one could be it: the last is taken.

@@ -37,20 +37,14 @@ pub const NEEDS: &[Needs] = &[
             INODE,
             MAPPING,
             KIOCB,
+            FIRST_PAGE,
             &[
-                "BIO_BVEC_DONE",
                 "BIO_END_IO",
-                "BIO_IDX",
                 "BIO_IOPRIO",
                 "BIO_PRIVATE",
-                "BIO_VEC",
-                "BVEC_OFFSET",
-                "BVEC_PAGE",
-                "BVEC_SIZE",
                 "PAGE_HEAD",
                 "PAGE_INDEX",
                 "PAGE_MAPPING",
-                "PAGE_SIZEOF",
                 "TASK_COMM",
             ],
         ],
@@ -77,7 +71,7 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "block_split",
         arguments: &["bio"],
-        reads: &[DISK, BIO_DISK, BIO_PLACE, &["BIO_PRIVATE"]],
+        reads: &[DISK, BIO_DISK, BIO_PLACE, FIRST_PAGE, &["BIO_PRIVATE"]],
         any_of: &[],
     },
     Needs {
@@ -323,6 +317,16 @@ const DISK: &[&str] = &["DISK_MAJOR", "DISK_MINOR"];
 const BIO_DISK: &[&str] = &["BDEV_DISK", "BIO_BDEV"];
 /// Place, length and operation of a bio.
 const BIO_PLACE: &[&str] = &["BIO_OPF", "BIO_SECTOR", "BIO_SIZE"];
+/// Where a bio's memory begins.
+const FIRST_PAGE: &[&str] = &[
+    "BIO_BVEC_DONE",
+    "BIO_IDX",
+    "BIO_VEC",
+    "BVEC_OFFSET",
+    "BVEC_PAGE",
+    "BVEC_SIZE",
+    "PAGE_SIZEOF",
+];
 /// Place, length and operation of a request.
 const REQUEST: &[&str] = &["RQ_CMD_FLAGS", "RQ_FLAGS", "RQ_LEN", "RQ_SECTOR"];
 /// Of an inode.

@@ -356,6 +356,11 @@ impl BlockLayer {
         if let Some(root) = self.bios.get_mut(root.0) {
             root.open = root.open.saturating_add(1);
         }
+        if let Some(spans) = &mut self.spans
+            && event.origin != 0
+        {
+            spans.split(root.1, parent.offset, event.origin);
+        }
         self.begin_life(event.object, Box::new(front), event.ts_ns, above);
     }
 

@@ -27,6 +27,9 @@ const RECENT_FLUSHES: usize = 8;
 /// that is done once, when it ends.
 const LOOKED_THROUGH: usize = 64;
 
+/// Parts of a bio whose pages are remembered.
+const MAX_PARTS: usize = 1024;
+
 /// What has ended and was not taken yet, and bios on their way.
 #[derive(Debug, Default)]
 pub(crate) struct BlockSpans {
@@ -64,6 +67,7 @@ impl BlockSpans {
             iocb: event.iocb,
             origin: event.origin,
             page: event.related,
+            further_pages: Vec::new(),
             file_io,
             ambiguous: false,
             requests: Vec::new(),
@@ -109,11 +113,24 @@ impl BlockSpans {
         span.map_or(0, |span| span.offset)
     }
 
-    /// The page identity of the byte at `offset`, which is the first of a whole bio; 0 if it is not, or is unknown.
+    /// What is left of a bio begins at `offset` and with this page.
+    #[inline(never)]
+    pub(super) fn split(&mut self, whole: u32, offset: u64, page: u64) {
+        if let Some(span) = self.open.get_mut(&whole)
+            && span.further_pages.len() < MAX_PARTS
+        {
+            span.further_pages.push((offset, page));
+        }
+    }
+
+    /// The page identity of the byte at `offset`, where a bio or a part of it begins; 0 if unknown.
     pub(super) fn page_at(&self, whole: u32, offset: u64) -> u64 {
-        let span = self.open.get(&whole);
-        span.filter(|span| span.offset == offset)
-            .map_or(0, |span| span.page)
+        let Some(span) = self.open.get(&whole) else {
+            return 0;
+        };
+        let begins = (span.offset, span.page);
+        let mut known = std::iter::once(&begins).chain(&span.further_pages);
+        known.find(|(at, _)| *at == offset).map_or(0, |it| it.1)
     }
 
     /// A whole bio has ended. `data_ns` is the last C of its data.

@@ -163,7 +163,7 @@ mod tests {
             issued_ns,
             completed_ns: issued_ns + length_ns,
             buffer: 0,
-            may_be_merged: false,
+            may_be_alone: false,
             lane: GuestRequest::ANY_LANE,
             serial: 0,
             device: 0,

@@ -329,7 +329,7 @@ mod tests {
                 device: 0,
                 key,
                 buffer: 0,
-                may_be_merged: false,
+                may_be_alone: false,
                 lane: GuestRequest::ANY_LANE,
                 issued_ns: at_ns + shift_ns,
                 completed_ns: at_ns + shift_ns + 3_000,

@@ -21,7 +21,7 @@
 //!     // The guest's clock is 5 s behind.
 //!     pairing.host_request(HostRequest { serial: i, disk: 0, key, buffer: 0, lane: HostRequest::ANY_LANE,
 //!         start_ns: 6_000_040_000 + at, end_ns: 6_000_100_000 + at });
-//!     pairing.guest_request(GuestRequest { serial: i, device: 0, key, buffer: 0, may_be_merged: false, lane: GuestRequest::ANY_LANE,
+//!     pairing.guest_request(GuestRequest { serial: i, device: 0, key, buffer: 0, may_be_alone: false, lane: GuestRequest::ANY_LANE,
 //!         issued_ns: 1_000_000_000 + at, completed_ns: 1_000_130_000 + at });
 //!     pairing.advance(1_000_130_000 + at, 6_000_130_000 + at);
 //! }

@@ -322,7 +322,7 @@ impl Pairing {
                     continue;
                 }
                 Tie::Ambiguous => 1,
-                Tie::Miss if request.may_be_merged => 0,
+                Tie::Miss if request.may_be_alone => 0,
                 Tie::Miss => MISS_WEIGHS,
             };
             self.unsure.push_back(number);

@@ -81,7 +81,9 @@ impl Pairing {
             State::Tied(host) => self.confirm(number, host),
             State::Waiting => {
                 let reason = self.why_alone(number);
-                self.tally.rejected += u64::from(reason == UnpairedReason::OutsideClockBound);
+                let contradicts = reason == UnpairedReason::OutsideClockBound;
+                let expected = !entry.request.may_be_alone;
+                self.tally.rejected += u64::from(contradicts && expected);
                 self.give_up(number, reason);
             }
             State::Done => {}

@@ -36,8 +36,9 @@ pub struct GuestRequest {
     pub key: Key,
     /// Address in QEMU of its first byte, as the place of the guest's memory there tells; 0 if unknown.
     pub buffer: u64,
-    /// QEMU may have merged it into the request before it: without a partner it says nothing about the clock.
-    pub may_be_merged: bool,
+    /// It need not have a partner (QEMU may have merged it into the request before it): without one it says nothing about the
+    /// clock.
+    pub may_be_alone: bool,
     /// Requests of one lane reach QEMU in the order of their D: the processor that issued it, as long
     /// as it was not put back (R). [`Self::ANY_LANE`] if that is not known.
     pub lane: u32,

@@ -350,6 +350,10 @@ impl DirectLinks {
             self.offered_before += 1;
             let key = (end_key(request), request.offset);
             let follows = self.ends.get(&key).is_some_and(|ended_ns| *ended_ns >= request.issued_ns);
+            // What an image has nowhere is zero: QEMU reads nothing.
+            let disk = pairing.disk_of(request.device).ok().flatten();
+            let raw = disk.and_then(|disk| self.disks.get(disk as usize));
+            let may_be_zero = request.class == OpClass::Read && raw.is_none_or(|it| !it.raw);
             let place = match (self.identity, request.class) {
                 (_, OpClass::Flush | OpClass::Discard) => None,
                 (Identity::Memory, _) => {
@@ -372,7 +376,8 @@ impl DirectLinks {
                     bytes: 0,
                 },
                 buffer: 0,
-                may_be_merged: follows
+                may_be_alone: follows
+                    || may_be_zero
                     || self.identity == Identity::Memory && !memory.knows(request.page),
                 lane: request.lane,
                 issued_ns: request.issued_ns,
@@ -588,8 +593,8 @@ impl DirectLinks {
             covered.push((from, to));
         }
         if pieces.is_empty() {
-            let needs_none = !self.is_raw(window.disk) || request.class == OpClass::Discard;
-            if unplaced || !needs_none {
+            let is_discard = request.class == OpClass::Discard;
+            if !is_discard && (unplaced || self.is_raw(window.disk)) {
                 return Err("no_match");
             }
         }

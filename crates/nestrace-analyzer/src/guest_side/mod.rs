@@ -325,7 +325,7 @@ impl Session {
                     device,
                     key,
                     buffer: self.memory.buffer_of(request.page).unwrap_or(0),
-                    may_be_merged: false,
+                    may_be_alone: false,
                     lane: request.lane,
                     issued_ns: request.issued_ns,
                     completed_ns: request.completed_ns,

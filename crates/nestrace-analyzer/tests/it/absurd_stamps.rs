@@ -178,7 +178,7 @@ fn of_requests_that_are_paired() {
                 device: 0,
                 key,
                 buffer: 0,
-                may_be_merged: false,
+                may_be_alone: false,
                 lane: 0,
                 issued_ns: c.min(d),
                 completed_ns: c.max(d),

@@ -318,7 +318,7 @@ fn guest_request(i: usize, request: &TrueRequest, clock: &TrueClock) -> GuestReq
         device: request.disk,
         key: request.key,
         buffer: 0,
-        may_be_merged: false,
+        may_be_alone: false,
         lane: request.guest_lane,
         issued_ns: clock.guest(request.issued),
         completed_ns: clock.guest(request.completed),
