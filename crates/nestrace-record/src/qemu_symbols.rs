@@ -4,9 +4,13 @@
 //! from `.symtab`. USDT notes are in `.note.stapsdt`. Both are addresses in the program's image; a
 //! uprobe wants offsets in the file, so they are mapped through the program headers.
 //!
+//! Where the binary has neither, the file of its debug symbols may be there: distributions ship one for each build-id
+//! ([`debug_file`]).
+//!
 //! The binary is whatever a process says it runs, so nothing here trusts it: what does not parse is
 //! left out, and [`Located::problem`] says so.
 
+pub mod debug_file;
 mod elf;
 
 use std::collections::BTreeMap;

@@ -122,6 +122,10 @@ pub struct RecordArgs {
     /// Whether to probe QEMU itself.
     #[arg(long, value_enum, default_value = "auto")]
     pub qemu: QemuArg,
+    /// Debug symbols of a QEMU that exports no functions: a file of the same build. Those in /usr/lib/debug are found
+    /// without this.
+    #[arg(long, value_name = "FILE")]
+    pub qemu_debug: Option<PathBuf>,
     /// How the agents in the guests are reached: the channel that each guest has (auto), none (off),
     /// or for a single guest unix:PATH or vsock:CID:PORT.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = clap::value_parser!(Choice))]

@@ -2,9 +2,11 @@
 
 use std::{
     error::Error,
+    fs::File,
     io::{self, IsTerminal},
     path::Path,
     process::ExitStatus,
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,6 +16,7 @@ use nestrace_record::{
     agent::{Choice, State},
     doctor,
     probes::ProbeError,
+    qemu_symbols::debug_file,
     recording::{Counters, End, Options, RecordError, Recorder, Summary, privileges},
 };
 use nestrace_trace::{Manifest, manifest::Topology};
@@ -88,6 +91,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
             DetailArg::Light => Detail::Light,
         },
         qemu: args.qemu == QemuArg::Auto,
+        qemu_debug: args.qemu_debug.as_deref().map(open_debug_file).transpose()?,
         max_bytes: args.max_size,
         ring_bytes: args.ring_size,
         topology,
@@ -115,6 +119,17 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     })
 }
 
+fn open_debug_file(path: &Path) -> Result<Arc<File>, Failure> {
+    debug_file::open(path).map(Arc::new).map_err(|error| {
+        let text = format!("--qemu-debug {}: {error}", path.display());
+        Failure::new(INPUT, text).hint(DEBUG_FILE)
+    })
+}
+
+/// Where files of QEMU's debug symbols come from.
+const DEBUG_FILE: &str = "apt install qemu-system-x86-dbgsym (with Debian's debug archive) or dnf debuginfo-install qemu-kvm puts \
+     the file of this very build below /usr/lib/debug, where it is found without --qemu-debug";
+
 fn not_permitted() -> Failure {
     Failure::new(MISSING, "recording needs root (CAP_BPF and CAP_PERFMON)")
         .hint("sudo nestrace record …; nestrace doctor says what this user may do")
@@ -130,6 +145,7 @@ fn failure(error: RecordError) -> Failure {
         RecordError::Probe(_) => {
             Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows")
         }
+        RecordError::QemuDebug { .. } => Failure::caused(INPUT, &error).hint(DEBUG_FILE),
         RecordError::Bundle(error) => new_bundle::failure(error),
         _ => Failure::caused(FAILURE, &error),
     }

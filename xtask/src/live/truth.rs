@@ -20,7 +20,7 @@ use nestrace_lab::stack::{Aio, DiskStack, HostFsKind, ImageFormat};
 use super::Scenario;
 use super::case::Report;
 use super::rig::LiveContext;
-use scene::{Backend, Scene, Writer};
+use scene::{Backend, Functions, Scene, Writer};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -61,6 +61,22 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             &requests::ARGUMENTS,
         )?;
         report.case("truth/requests", |case| requests::check(case, &scene))?;
+    }
+    for (format, rewrites, storm) in [
+        (ImageFormat::Raw, "truth/nameless-rewrites", Some("truth/nameless-storm")),
+        (ImageFormat::Qcow2, "truth/nameless-qcow2", None),
+    ] {
+        let wanted = |case: &str| ctx.wants(case);
+        if !wanted(rewrites) && !storm.is_some_and(wanted) {
+            continue;
+        }
+        let (backend, stack) = (Backend::Ebpf, DiskStack { format, ..RAW });
+        let functions = Functions::None;
+        let scene = Scene::boot_on(ctx, functions, backend, HostFsKind::Xfs, stack, &[])?;
+        report.case(rewrites, |case| data::check(case, &scene, &Writer::REWRITES))?;
+        if let Some(storm) = storm {
+            report.case(storm, |case| data::check(case, &scene, &Writer::STORM))?;
+        }
     }
     if ctx.wants("truth/qcow2") {
         let stack = DiskStack {

@@ -8,7 +8,7 @@ use nestrace_lab::guest::GuestSpec;
 use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack};
 use serde_json::Value;
 
-use super::agent::chains;
+use super::agent::chains::{self, Subject};
 use super::agent::counts::DiskCounts;
 use super::agent::pairs::{self, Pair};
 use super::agent::recording::{boot_with, device_in_guest, measure};
@@ -100,23 +100,30 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         let counts = measured.truth.get(index).context("find the counts")?;
         let name = format!("without-functions/{}/{}", pair.guest_fs, pair.stack);
         report.case(&name, |case| {
-            let keys = [("guest", guest.name()), ("disk", &pairs::id(index))];
-            let chains = entry(&measured.analysis, "chains", &keys)?;
-            disk(case, &measured.analysis, chains, (guest.name(), device), counts)
+            let id = pairs::id(index);
+            let chains = entry(&measured.analysis, "chains", &[("guest", guest.name()), ("disk", &id)])?;
+            let subject = Subject {
+                guest: &guest,
+                disk: &id,
+                device,
+                linked: chains::LINKED,
+            };
+            disk(case, &measured.analysis, chains, &subject, counts)
         })?;
     }
     ctx.discard(&measured.bundle);
     Ok(())
 }
 
-fn disk(
+/// Everything that has to hold for a disk of a guest with an agent whose QEMU has no functions.
+pub fn disk(
     case: &mut Case,
     analysis: &Value,
     chains: &Value,
-    (guest, device): (&str, &str),
+    subject: &Subject<'_>,
     counts: &DiskCounts,
 ) -> anyhow::Result<()> {
-    chains::linked(case, chains, chains::LINKED)?;
+    chains::linked(case, chains, subject.linked)?;
     chains::sums(case, chains)?;
     case.equal("layers that are folded", chains["folded"].to_string(), r#"["qemu"]"#.to_owned());
     case.equal(
@@ -124,7 +131,11 @@ fn disk(
         number(chains, "/guest_requests")?,
         counts.requests(),
     );
-    let keys = [("side", "guest"), ("guest", guest), ("name", device)];
+    let keys = [
+        ("side", "guest"),
+        ("guest", subject.guest.name()),
+        ("name", subject.device),
+    ];
     ground_truth::device_entry(case, entry(analysis, "devices", &keys)?, &counts.guest)?;
     let check = &chains["memory_check"];
     case.equal("links that the memory contradicts", number(check, "/contradicted")?, 0);

@@ -1,6 +1,6 @@
 //! Attaching the entry probes of one QEMU.
 
-use std::{num::NonZeroU32, path::Path};
+use std::{fs::File, num::NonZeroU32, path::Path};
 
 use aya::programs::{
     UProbe,
@@ -15,19 +15,43 @@ use nestrace_kernel::{
 use super::counted;
 use super::{load::Probes, refusal::describe};
 use crate::guest::program::Program;
+use crate::qemu_symbols::debug_file::{self, DebugFileError};
 use crate::qemu_symbols::{self, Located};
 
 impl Probes {
     /// Attaches every entry probe to the QEMU with this pid that started at `start_ticks`. Its program is opened once:
     /// what is parsed is what is probed, whatever the process executes meanwhile, and in which mount namespace.
-    pub fn attach_qemu(&mut self, facts: &KernelFacts, pid: u32, start_ticks: u64, guest: &str) {
+    ///
+    /// Functions that it does not name are looked for in `debug`, a file of its debug symbols, and in the one that is
+    /// installed for it. Gives back why `debug` is of no use.
+    pub fn attach_qemu(
+        &mut self,
+        facts: &KernelFacts,
+        (pid, start_ticks): (u32, u64),
+        guest: &str,
+        debug: Option<&File>,
+    ) -> Option<DebugFileError> {
         let names: Vec<&str> = QEMU.iter().map(|row| row.target).collect();
         let program = Program::open(pid, start_ticks);
         // A program that cannot be read has no symbols either; its probes are refused one by one.
-        let located = program.as_ref().map_or_else(
+        let mut located = program.as_ref().map_or_else(
             |_| Located::default(),
             |program| qemu_symbols::locate_in(program.file(), &names),
         );
+        let mut of_no_use = None;
+        if let Ok(program) = &program {
+            let mut add = |debug: &File| {
+                debug_file::add(&mut located, program.file(), debug, &names).err()
+            };
+            of_no_use = debug.and_then(&mut add);
+            if located.symbols.is_empty() && located.usdt.is_empty() {
+                // What is installed need not be whole, and nobody has asked for it.
+                let installed = debug_file::installed(pid, program.file());
+                installed.and_then(|debug| {
+                    debug_file::add(&mut located, program.file(), &debug, &names).err()
+                });
+            }
+        }
         let functions = located.symbols.keys().cloned().collect();
         let usdt = located
             .usdt
@@ -42,7 +66,7 @@ impl Probes {
                     probe.reason = error.to_string();
                 }
                 self.note_planned_refusals(&plan, Some(guest));
-                return;
+                return of_no_use;
             }
         };
         self.note_planned_refusals(&plan, Some(guest));
@@ -61,6 +85,7 @@ impl Probes {
                 Err(reason) => self.note_refused(probe, reason, Some(guest)),
             }
         }
+        of_no_use
     }
 
     fn attach_entry(

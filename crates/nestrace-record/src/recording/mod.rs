@@ -24,6 +24,7 @@ use std::{
     fs::File,
     io,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -44,6 +45,7 @@ use crate::{
     clock,
     collect::{Collector, translate::translation},
     probes::{ProbeError, globals::Globals, load::Probes},
+    qemu_symbols::debug_file::DebugFileError,
     topology::image_file::FileIdentity,
 };
 use address_secret::new_shift;
@@ -76,6 +78,15 @@ pub enum RecordError {
     /// The system gave no random bytes.
     #[error("draw the secret that hides addresses")]
     Secret(#[source] io::Error),
+    /// The file of QEMU's debug symbols is of no use for a guest's QEMU.
+    #[error("the file of --qemu-debug is of no use for {guest}")]
+    QemuDebug {
+        /// The guest.
+        guest: String,
+        /// Why.
+        #[source]
+        error: DebugFileError,
+    },
 }
 
 /// What to record, and where to.
@@ -89,6 +100,8 @@ pub struct Options {
     pub detail: Detail,
     /// Whether QEMU is probed.
     pub qemu: bool,
+    /// A file of QEMU's debug symbols.
+    pub qemu_debug: Option<Arc<File>>,
     /// The recording ends when its stream has this many bytes.
     pub max_bytes: Option<u64>,
     /// Bytes of one processor's ring; `None`: by the number of processors.
@@ -201,7 +214,14 @@ impl Recorder {
         if options.qemu && options.detail == Detail::Full {
             let guests = options.topology.guests.iter();
             for (guest, start_ticks) in guests.zip(&options.start_ticks) {
-                probes.attach_qemu(facts, guest.pid, *start_ticks, &guest.name);
+                let process = (guest.pid, *start_ticks);
+                let debug = options.qemu_debug.as_deref();
+                if let Some(error) = probes.attach_qemu(facts, process, &guest.name, debug) {
+                    return Err(RecordError::QemuDebug {
+                        guest: guest.name.clone(),
+                        error,
+                    });
+                }
             }
         }
         if probes.attached.is_empty() {

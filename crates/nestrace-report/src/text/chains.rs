@@ -198,6 +198,14 @@ pub(crate) fn remarks(chains: &Chains) -> Vec<String> {
             of(chains.ambiguous, "bio", "bios")
         ));
     }
+    let check = chains.memory_check;
+    if check.contradicted > 0 {
+        remarks.push(format!(
+            "The guest's memory contradicts {} of {}: they are in doubt.",
+            count(check.contradicted),
+            of(check.agreed + check.contradicted, "link", "links")
+        ));
+    }
     if chains.wrong_order > 0 {
         remarks.push(format!(
             "{} have layers that are not inside each other: their links are in doubt.",
@@ -230,7 +238,10 @@ fn folded(chains: &Chains) -> Vec<&str> {
     let layers = chains.folded.iter().map(String::as_str);
     layers
         .map(|layer| match layer {
-            "qemu" => "QEMU's requests (between guest and QEMU)",
+            "qemu" => {
+                "QEMU's requests (in the time between guest and QEMU; its debug symbols bring them: nestrace record --help, \
+                 --qemu-debug)"
+            }
             "file_io" => "QEMU's file I/O (in QEMU's own time)",
             "host_bio" if is_folded(chains, "file_io") => {
                 "the host's bios and requests (in QEMU's own time too)"

@@ -11,7 +11,7 @@ use nestrace_stamp::{Deed, SECTOR_BYTES, Stamp, Write};
 use nestrace_trace::flags::op;
 use nestrace_trace::{Event, Kind};
 
-use super::scene::{Backend, DISK_BYTES, Scene, Seen, Writer};
+use super::scene::{Backend, DISK_BYTES, Functions, Scene, Seen, Writer};
 use super::stories::{Span, Story};
 use super::system_calls::WriteCall;
 use super::{alone, naive};
@@ -19,6 +19,7 @@ use crate::live::agent::chains::{self, Subject};
 use crate::live::analysis::entry;
 use crate::live::case::Case;
 use crate::live::direct_io_link::FileId;
+use crate::live::without_functions;
 
 /// A write of the guest, and what the recording says of its bio.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +142,14 @@ fn everything_else(
         linked: least_linked,
     };
     let counts = seen.measured.truth.first().context("find the counts")?;
-    chains::disk(case, analysis, &subject, counts)?;
+    match scene.functions() {
+        Functions::Exported => chains::disk(case, analysis, &subject, counts)?,
+        Functions::None => {
+            let keys = [("guest", subject.guest.name()), ("disk", subject.disk)];
+            let chains = entry(analysis, "chains", &keys)?;
+            without_functions::disk(case, analysis, chains, &subject, counts)?;
+        }
+    }
     chains::clock(case, analysis, scene.guest().name())?;
     let keys = [
         ("guest", scene.guest().name()),

@@ -27,6 +27,7 @@ use crate::live::case::Case;
 use crate::live::direct_io_link::{host_events, stream_events};
 use crate::live::guest_programs;
 use crate::live::measure::{Measured, Watched};
+use crate::live::nameless_qemu;
 use crate::live::rig::LiveContext;
 use crate::live::survival::stage::manifest;
 
@@ -87,9 +88,19 @@ impl Backend {
     }
 }
 
+/// Whether QEMU exports the functions that nestrace looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Functions {
+    /// It does.
+    Exported,
+    /// It does not.
+    None,
+}
+
 /// The guest and the file system of its image.
 pub struct Scene<'a> {
     ctx: &'a LiveContext,
+    functions: Functions,
     backend: Backend,
     guest: Guest,
     host: HostFs,
@@ -132,6 +143,19 @@ impl<'a> Scene<'a> {
         stack: DiskStack,
         arguments: &[&str],
     ) -> anyhow::Result<Self> {
+        let functions = Functions::Exported;
+        Self::boot_on(ctx, functions, backend, host_fs, stack, arguments)
+    }
+
+    /// The same on a QEMU with or without functions that it exports.
+    pub fn boot_on(
+        ctx: &'a LiveContext,
+        functions: Functions,
+        backend: Backend,
+        host_fs: HostFsKind,
+        stack: DiskStack,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("nestrace-truth-")
             .tempdir()
@@ -146,7 +170,12 @@ impl<'a> Scene<'a> {
         let writer = guest_programs::stamp_writer()?;
         let mut extra_arguments = qemu_log::arguments(&folder.path().join("qemu.log"));
         extra_arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let qemu = match functions {
+            Functions::Exported => None,
+            Functions::None => Some(nameless_qemu::copy(folder.path())?),
+        };
         let guest = boot_with(ctx, "truth", |spec| GuestSpec {
+            qemu: qemu.unwrap_or(spec.qemu),
             disks: vec![disk],
             files: vec![(WRITER.to_owned(), writer)],
             extra_arguments,
@@ -156,12 +185,18 @@ impl<'a> Scene<'a> {
         let device = device_in_guest(&guest, DISK)?;
         Ok(Self {
             ctx,
+            functions,
             backend,
             guest,
             host,
             device,
             folder,
         })
+    }
+
+    /// Whether QEMU exports what nestrace looks for.
+    pub fn functions(&self) -> Functions {
+        self.functions
     }
 
     /// What records in it.
@@ -263,7 +298,9 @@ impl<'a> Scene<'a> {
             .iter()
             .filter(|event| event.kind() == Some(Kind::VirtqueuePush));
         let mut log = qemu_log::parse(text.get(begin.get()..).unwrap_or_default())?;
-        qemu_log::shift_to(&mut log, &pushes.map(|event| event.object).collect())?;
+        if self.functions == Functions::Exported {
+            qemu_log::shift_to(&mut log, &pushes.map(|event| event.object).collect())?;
+        }
         Ok(Seen {
             host_events,
             stories: stories::all(&self.ctx.nestrace, &measured.bundle)?,
