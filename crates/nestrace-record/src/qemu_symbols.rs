@@ -57,6 +57,20 @@ pub fn locate_in(program: &File, names: &[&str]) -> Located {
     locate_from(program, names)
 }
 
+/// The same for the program that the process `pid` runs; where it names none, with the debug symbols that are installed for it.
+#[must_use]
+pub fn locate_program(pid: u32, program: &File, names: &[&str]) -> Located {
+    let mut located = locate_in(program, names);
+    if located.symbols.is_empty()
+        && located.usdt.is_empty()
+        && let Some(debug) = debug_file::installed(pid, program)
+    {
+        // What is of no use adds nothing: nobody has asked for it.
+        let _ = debug_file::add(&mut located, program, &debug, names);
+    }
+    located
+}
+
 fn locate_from<B: Bytes + ?Sized>(data: &B, names: &[&str]) -> Located {
     let mut located = Located::default();
     if let Err(error) = locate_all(data, names, &mut located) {

@@ -6,10 +6,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use nestrace_lab::external_tool::find_program;
+use nestrace_lab::external_tool::{Tool, find_program};
 
 /// What nestrace looks for in QEMU.
-const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 12] = [
     "block_acct_start",
     "block_acct_done",
     "block_acct_failed",
@@ -45,6 +45,40 @@ pub fn copy(folder: &Path) -> anyhow::Result<PathBuf> {
     let copy = usr.join("bin/qemu-system-x86_64");
     write_program(&copy, &bytes)?;
     Ok(copy)
+}
+
+/// Puts a file of debug symbols of the same build into a folder: what distributions ship apart from the program.
+pub fn debug_file(folder: &Path) -> anyhow::Result<PathBuf> {
+    let qemu = find_program("qemu-system-x86_64").context("find QEMU")?;
+    let qemu = qemu.display().to_string();
+    let exported = Tool::new("nm").args(["-D", "--defined-only", &qemu]).run()?;
+    let sections = Tool::new("readelf").args(["-SW", &qemu]).run()?;
+    let text = address_of_text(&sections).context("find QEMU's code")?;
+    let mut arguments = vec![String::from("--only-keep-debug")];
+    for line in exported.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(address), Some(_), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        if NAMES.contains(&name) {
+            let address = u64::from_str_radix(address, 16).context("read an address of nm")?;
+            let place = address.checked_sub(text).context("find a function in QEMU's code")?;
+            arguments.push(String::from("--add-symbol"));
+            arguments.push(format!("{name}=.text:{place:#x},function,global"));
+        }
+    }
+    let symbols = folder.join("qemu.debug");
+    arguments.extend([qemu, symbols.display().to_string()]);
+    Tool::new("objcopy").args(arguments).run()?;
+    Ok(symbols)
+}
+
+/// Of `readelf -SW`: `[15] .text PROGBITS 0000000000341d00 341d00 …`.
+fn address_of_text(sections: &str) -> Option<u64> {
+    let line = sections.lines().find(|line| line.contains(" .text "))?;
+    let mut fields = line.split_ascii_whitespace();
+    fields.find(|field| *field == ".text")?;
+    u64::from_str_radix(fields.nth(1)?, 16).ok()
 }
 
 fn write_program(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {

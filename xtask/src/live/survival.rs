@@ -73,6 +73,7 @@ const CASES_WITHOUT_SYMBOLS: &[(&str, Body)] = &[
         "no-symbols/file-io-stands-in",
         no_symbols::file_io_stands_in,
     ),
+    ("no-symbols/debug-file", no_symbols::debug_file),
     ("guest/exit", guest_troubles::exited),
 ];
 

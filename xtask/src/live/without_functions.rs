@@ -43,6 +43,11 @@ const PAIRS: [Pair; 6] = {
     ]
 };
 
+/// From 3.5 GiB on QEMU's memory is in two pieces: 3 GiB below the hole, the rest above 4 GiB.
+const MEMORY_MIB: u32 = 3584;
+/// Linux takes what is above 4 GiB first.
+const FILL_UPPER: &str = "dd if=/dev/zero of=/tmp/fill bs=1M count=400";
+
 const fn pair(
     guest_fs: GuestFsKind,
     host_fs: HostFsKind,
@@ -72,6 +77,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let guest = boot_with(ctx, "without-functions", |spec| GuestSpec {
         disks,
         qemu,
+        memory_mib: MEMORY_MIB,
         ..spec
     })?;
     let mut devices = Vec::new();
@@ -81,6 +87,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     }
     guest.start_agent("--backend ebpf")?;
     let watched = Watched::of_guest(&guest, &ids, &hosts);
+    guest.run_ok(FILL_UPPER, Duration::from_secs(60))?;
     let work = pairs::workload(&devices, &PAIRS);
     let mut measured = None;
     report.case("without-functions/recording", |case| {
@@ -137,8 +144,5 @@ pub fn disk(
         ("name", subject.device),
     ];
     ground_truth::device_entry(case, entry(analysis, "devices", &keys)?, &counts.guest)?;
-    let check = &chains["memory_check"];
-    case.equal("links that the memory contradicts", number(check, "/contradicted")?, 0);
-    case.figure(format!("memory: {check}"));
     Ok(())
 }

@@ -26,6 +26,7 @@ mod images;
 mod interrupted_guest;
 mod lost_events;
 mod machine_active;
+mod memory_identity;
 mod notation;
 mod one_device;
 mod one_guest;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::guest::process::{self, Process};
 use crate::guest::{command_line, program::Program};
-use crate::qemu_symbols::{Located, locate_in};
+use crate::qemu_symbols::{Located, locate_program};
 
 /// Where distributions put QEMU, for when none runs.
 const INSTALLED: &[&str] = &[
@@ -100,7 +100,7 @@ fn running_qemu(process: Process) -> QemuBinary {
         guest: command_line::parse(&process.argv).name,
         // Through the process: its mount namespace may be another, its package upgraded.
         located: Program::open(process.pid, process.start_ticks)
-            .map(|program| look_into(program.file()))
+            .map(|program| look_into(process.pid, program.file()))
             .map_err(|error| format!("read {}: {error}", process.executable)),
         path: fs::read_link(process.proc_path("exe")).map_or(process.executable, |path| {
             path.to_string_lossy().into_owned()
@@ -110,10 +110,10 @@ fn running_qemu(process: Process) -> QemuBinary {
 
 fn installed_program(path: &Path) -> Result<Located, String> {
     let program = File::open(path).map_err(|error| format!("read {}: {error}", path.display()))?;
-    Ok(look_into(&program))
+    Ok(look_into(std::process::id(), &program))
 }
 
-fn look_into(program: &File) -> Located {
+fn look_into(pid: u32, program: &File) -> Located {
     let names: Vec<_> = QEMU.iter().map(|row| row.target).collect();
-    locate_in(program, &names)
+    locate_program(pid, program, &names)
 }

@@ -36,22 +36,11 @@ impl Probes {
         // A program that cannot be read has no symbols either; its probes are refused one by one.
         let mut located = program.as_ref().map_or_else(
             |_| Located::default(),
-            |program| qemu_symbols::locate_in(program.file(), &names),
+            |program| qemu_symbols::locate_program(pid, program.file(), &names),
         );
-        let mut of_no_use = None;
-        if let Ok(program) = &program {
-            let mut add = |debug: &File| {
-                debug_file::add(&mut located, program.file(), debug, &names).err()
-            };
-            of_no_use = debug.and_then(&mut add);
-            if located.symbols.is_empty() && located.usdt.is_empty() {
-                // What is installed need not be whole, and nobody has asked for it.
-                let installed = debug_file::installed(pid, program.file());
-                installed.and_then(|debug| {
-                    debug_file::add(&mut located, program.file(), &debug, &names).err()
-                });
-            }
-        }
+        let of_no_use = program.as_ref().ok().zip(debug).and_then(|(program, debug)| {
+            debug_file::add(&mut located, program.file(), debug, &names).err()
+        });
         let functions = located.symbols.keys().cloned().collect();
         let usdt = located
             .usdt

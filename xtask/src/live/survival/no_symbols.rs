@@ -11,6 +11,7 @@ use crate::live::analysis::{entry, number};
 use crate::live::case::Case;
 use crate::live::nameless_qemu;
 use crate::live::rig::LiveContext;
+use crate::recorder;
 
 /// Boots a guest on a copy of QEMU that exports these functions under other names.
 pub fn boot(ctx: &LiveContext) -> anyhow::Result<Stage<'_>> {
@@ -78,6 +79,46 @@ pub fn file_io_stands_in(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<(
         manifest.refused.len()
     ));
     stage.ctx.discard(&ended.bundle);
+    Ok(())
+}
+
+/// A file of debug symbols brings QEMU's functions back; one of another build is refused by name.
+pub fn debug_file(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir().context("make a folder for debug symbols")?;
+    let symbols = nameless_qemu::debug_file(folder.path())?;
+    stage.load()?;
+    let named = symbols.display().to_string();
+    let recording = stage.record(&["--qemu-debug", &named])?;
+    thread::sleep(Duration::from_millis(700));
+    let ended = recording.stop(Signal::SIGINT)?;
+    let analysis = stage.ended_well(case, &ended, "interrupted")?;
+    let manifest = manifest(&ended.bundle)?;
+    let attached = |name: &str| {
+        let mut probes = manifest.probes.iter();
+        probes.any(|probe| probe.source == "qemu" && probe.name == name)
+    };
+    for name in nameless_qemu::NAMES {
+        case.holds(&format!("{name} is attached"), attached(name), "no");
+    }
+    let keys = [("guest", stage.guest.name()), ("disk", DISK)];
+    let writes = number(entry(&analysis, "qemu", &keys)?, "/writes")?;
+    case.holds("requests of QEMU", writes > 100, &writes.to_string());
+    case.figure(format!("{writes} writes by QEMU's accounting"));
+    stage.ctx.discard(&ended.bundle);
+    for (file, reason) in [
+        ("/bin/busybox", "build-id"),
+        ("/dev/zero", "not a regular file"),
+        ("/none", "No such file"),
+    ] {
+        let bundle = folder.path().join("refused.nest").display().to_string();
+        let guest = ["record", "--guest", stage.guest.name(), "-o", &bundle];
+        let arguments = [&guest[..], &["--duration", "1", "--qemu-debug", file]].concat();
+        let end = recorder::nestrace(&stage.ctx.nestrace, &arguments)?;
+        let code = end.code.unwrap_or(-1);
+        case.equal(&format!("exit code with {file}"), code, 3);
+        let told = end.stderr.contains(reason) && end.stderr.contains("hint:");
+        case.holds(&format!("{file} is refused for {reason}"), told, &end.stderr);
+    }
     Ok(())
 }
 
