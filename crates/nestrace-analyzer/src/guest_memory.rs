@@ -13,7 +13,7 @@ use crate::analysis;
 use crate::pointer::PointerMap;
 
 /// So many pairs make a constant.
-const LEARNED: u64 = 8;
+pub(crate) const LEARNED: u64 = 8;
 /// Constants that pairs have asked for and that are none yet.
 const MAX_CANDIDATES: usize = 1 << 10;
 /// Pairs that wait for the first constant.
@@ -130,6 +130,11 @@ impl GuestMemory {
     pub(crate) fn buffer_of(&self, page: u64) -> Option<u64> {
         let near = self.regions.iter().min_by_key(|it| it.distance(page))?;
         Some(near.buffer_of(page))
+    }
+
+    /// Where QEMU has a page by each of the constants.
+    pub(crate) fn buffers_of(&self, page: u64) -> impl Iterator<Item = u64> + '_ {
+        self.regions.iter().map(move |it| it.buffer_of(page))
     }
 
     /// Whether the constant of a page is known and not that of a page near it.

@@ -38,13 +38,24 @@ pub enum ArchiveError {
 /// apt with lists, cache and sources in a folder of its own, whose lists have been read.
 pub(crate) struct PrivateApt {
     folder: PathBuf,
+    /// dpkg's list of what is there already.
+    installed: PathBuf,
     /// Where it downloads from.
     mirror: String,
 }
 
 impl PrivateApt {
-    /// For these suites of the mirror that this machine uses, in the folder `parent/apt`.
+    /// For these suites of the mirror that this machine uses, in the folder `parent/apt`, beside the packages of this machine.
     pub(crate) fn new(parent: &Path, suites: &[&str]) -> Result<Self, ArchiveError> {
+        Self::beside(parent, suites, Path::new("/var/lib/dpkg/status"))
+    }
+
+    /// The same for a root of its own, where no package is.
+    pub(crate) fn for_new_root(parent: &Path, suites: &[&str]) -> Result<Self, ArchiveError> {
+        Self::beside(parent, suites, Path::new("/dev/null"))
+    }
+
+    fn beside(parent: &Path, suites: &[&str], installed: &Path) -> Result<Self, ArchiveError> {
         let tool = |source| ArchiveError::Tool {
             suites: suites.join(", "),
             source,
@@ -70,7 +81,11 @@ impl PrivateApt {
             .collect();
         let sources = folder.join("sources.list");
         std::fs::write(&sources, list).map_err(failed(&sources))?;
-        let apt = Self { folder, mirror };
+        let apt = Self {
+            folder,
+            installed: installed.to_owned(),
+            mirror,
+        };
         apt.get(&["update", "-q"]).map_err(tool)?;
         Ok(apt)
     }
@@ -113,7 +128,7 @@ impl PrivateApt {
         let at = |part: &str| self.folder.join(part).display().to_string();
         let options = [
             format!("Dir::State={}", at("state")),
-            "Dir::State::status=/var/lib/dpkg/status".to_owned(),
+            format!("Dir::State::status={}", self.installed.display()),
             format!("Dir::Cache={}", at("cache")),
             format!("Dir::Etc::SourceList={}", at("sources.list")),
             "Dir::Etc::SourceParts=/dev/null".to_owned(),

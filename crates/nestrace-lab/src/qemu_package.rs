@@ -68,12 +68,71 @@ pub fn obtain(base: &str, suite: &str) -> Result<PathBuf, QemuPackageError> {
     Ok(folder.join(LAUNCHER))
 }
 
+/// Runs QEMU in a root of its own, as in a container, with this machine's files but for its programs and libraries; the process is
+/// QEMU itself. The root is in memory and goes with the process.
+const ROOT_LAUNCHER_TEXT: &str = r#"#!/bin/sh
+here=${0%/*}
+exec unshare --mount --propagation slave sh -c '
+here=$1
+shift
+root=$here/root
+mount -t tmpfs tmpfs "$root"
+for folder in /*; do
+    case $folder in
+    /bin | /etc | /lib* | /sbin | /usr) ;;
+    *)
+        if [ -d "$folder" ] && [ ! -L "$folder" ]; then
+            mkdir "$root$folder"
+            mount --rbind "$folder" "$root$folder"
+        fi
+        ;;
+    esac
+done
+mkdir "$root/usr"
+mount --bind "$here/usr" "$root/usr"
+for link in bin lib lib64 sbin; do
+    ln -s "usr/$link" "$root/$link"
+done
+exec chroot "$root" /usr/bin/qemu-system-x86_64 "$@"' sh "$here" "$@"
+"#;
+
+/// QEMU of `suite` (`trixie-backports`) with all that it needs of Debian's release `base` (`trixie`), in a root of its own,
+/// from the cache or downloaded: a program for [`GuestSpec::qemu`](crate::guest::GuestSpec::qemu). Only root can start it.
+///
+/// # Errors
+/// No mirror, no network, or the packages do not hold what is expected.
+pub fn obtain_root(base: &str, suite: &str) -> Result<PathBuf, QemuPackageError> {
+    let root = cache_dir::root()?;
+    let folder = cache_dir::entry(&root, &format!("qemu-root-{suite}"), |folder| {
+        let apt = PrivateApt::for_new_root(folder, &[base, suite])?;
+        let inner = folder.join("root");
+        let made = std::fs::create_dir(&inner);
+        made.map_err(|source| QemuPackageError::Io {
+            path: inner,
+            source,
+        })?;
+        unpack(folder, &apt, suite, ROOT_LAUNCHER_TEXT)?;
+        Ok::<_, QemuPackageError>(apt.remove()?)
+    })?;
+    Ok(folder.join(LAUNCHER))
+}
+
 fn fill(folder: &Path, base: &str, suite: &str) -> Result<(), QemuPackageError> {
+    let apt = PrivateApt::new(folder, &[base, suite])?;
+    unpack(folder, &apt, suite, LAUNCHER_TEXT)?;
+    Ok(apt.remove()?)
+}
+
+fn unpack(
+    folder: &Path,
+    apt: &PrivateApt,
+    suite: &str,
+    launcher_text: &str,
+) -> Result<(), QemuPackageError> {
     let tool = |source| QemuPackageError::Tool {
         suite: suite.to_owned(),
         source,
     };
-    let apt = PrivateApt::new(folder, &[base, suite])?;
     let wanted = ["--download-only", "--no-install-recommends", "-t", suite];
     apt.get(&[&["install", "-q", "-y"], &wanted[..], &["qemu-system-x86"]].concat())
         .map_err(tool)?;
@@ -85,7 +144,6 @@ fn fill(folder: &Path, base: &str, suite: &str) -> Result<(), QemuPackageError> 
             .run()
             .map_err(tool)?;
     }
-    apt.remove()?;
     if !folder.join("usr/bin").join(LAUNCHER).exists() {
         return Err(QemuPackageError::Incomplete {
             suite: suite.to_owned(),
@@ -93,7 +151,7 @@ fn fill(folder: &Path, base: &str, suite: &str) -> Result<(), QemuPackageError> 
     }
     let launcher = folder.join(LAUNCHER);
     let executable = std::fs::Permissions::from_mode(0o755);
-    std::fs::write(&launcher, LAUNCHER_TEXT)
+    std::fs::write(&launcher, launcher_text)
         .and_then(|()| std::fs::set_permissions(&launcher, executable))
         .map_err(|source| QemuPackageError::Io {
             path: launcher,

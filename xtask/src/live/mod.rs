@@ -29,6 +29,7 @@ mod namespaces;
 mod newest_kernel;
 mod python;
 mod qemu_10;
+mod qemu_versions;
 mod replay;
 mod report;
 mod rig;
@@ -82,6 +83,7 @@ pub fn scenarios() -> Vec<Scenario> {
         block_device::SCENARIO,
         namespaces::SCENARIO,
         qemu_10::SCENARIO,
+        qemu_versions::SCENARIO,
         image_names::SCENARIO,
         export::SCENARIO,
         replay::SCENARIO,

@@ -17,7 +17,7 @@ use nestrace_trace::manifest::{Disk, Manifest};
 
 use crate::clock::{Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing};
 use crate::chains::Link;
-use crate::guest_memory::{Agreement, GuestMemory};
+use crate::guest_memory::{Agreement, GuestMemory, LEARNED};
 use crate::pointer::PointerMap;
 use crate::span::{FileIoFacts, Layer, Served, Span, What};
 
@@ -29,14 +29,24 @@ const LAST_LOOK: usize = 1 << 14;
 const WALL_CLOCKS_AGREE_NS: i64 = 50_000_000;
 /// A request is offered to the clock this long after its C: the one before it has come by then.
 const OFFER_AFTER_NS: u64 = 20_000_000;
+/// A request whose pages have no constant is offered all the same this long after its C.
+const RECOGNIZE_NS: u64 = 300_000_000;
+/// Requests that are asked for a constant at a time.
+const MAX_VOTERS: usize = 1 << 10;
 /// A request is decided on this long after its C: the clock has reported what it has paired by then.
-const DECIDE_AFTER_NS: u64 = 600_000_000;
+const DECIDE_AFTER_NS: u64 = 700_000_000;
 /// File I/O is kept for so long before the oldest request that is not decided.
 const KEEP_FILES_NS: u64 = 1_000_000_000;
 /// Requests that may wait, and file I/Os.
 const MAX_WAITING: usize = 1 << 17;
 /// Ends of requests that are remembered, to tell which another one goes on with.
 const MAX_ENDS: usize = 1 << 14;
+/// File I/Os with the place of a request that are looked through while its memory is not known.
+const MAX_ALIKE: usize = 512;
+/// File I/Os within a request's time that are looked through.
+const MAX_SCANNED: usize = 1 << 14;
+/// Syncs that one request is told to have waited for.
+const MAX_SYNCS: usize = 64;
 /// QEMU pads what is smaller than a block.
 const BLOCK: u64 = 4096;
 
@@ -138,6 +148,8 @@ pub(super) struct DirectLinks {
     numbers: PointerMap<u64, u64>,
     /// The next to be offered to the clock.
     offered_before: u64,
+    /// Numbers of those whose pages have no constant yet.
+    strangers: Vec<u64>,
     /// In the order of their end.
     files: VecDeque<File>,
     first_file: u64,
@@ -187,6 +199,7 @@ impl DirectLinks {
             first: 0,
             numbers: PointerMap::default(),
             offered_before: 0,
+            strangers: Vec::new(),
             files: VecDeque::new(),
             first_file: 0,
             file_numbers: PointerMap::default(),
@@ -281,7 +294,7 @@ impl DirectLinks {
         for (request, _) in self.requests.iter().filter(|(request, _)| request.page != 0) {
             let key = (request.class as u64, request.offset);
             let band = near_band(pairing, request.completed_ns);
-            let files = by_place.get(&key).into_iter().flatten();
+            let files = by_place.get(&key).into_iter().flatten().take(MAX_ALIKE);
             let mut files = files.filter(|file| band.is_none_or(|band| fits(request, file, band)));
             let alone = band.is_some() || alike.get(&key) == Some(&1);
             if let (Some(file), None, true) = (files.next(), files.next(), alone) {
@@ -289,30 +302,31 @@ impl DirectLinks {
             }
         }
         if !memory.is_learned() {
-            self.vote(pairing, memory);
+            let asked = self.requests.iter().map(|(request, _)| request);
+            let asked = asked.filter(|request| request.page != 0).take(MAX_VOTERS);
+            self.vote(asked, pairing, memory);
         }
     }
 
-    /// Learns where no map tells a place: the constant that most requests have with a file I/O within their time.
-    fn vote(&self, pairing: &Pairing, memory: &mut GuestMemory) {
+    /// Learns the constant that most of these requests have with a file I/O within their time.
+    fn vote<'a>(
+        &self,
+        asked: impl Iterator<Item = &'a Request>,
+        pairing: &Pairing,
+        memory: &mut GuestMemory,
+    ) {
         let mut votes: PointerMap<u64, Vec<(u64, u64)>> = PointerMap::default();
-        let asked = self.requests.iter().filter(|(request, _)| request.page != 0);
-        for (request, _) in asked.take(LAST_LOOK / 16) {
-            let Some(band) = near_band(pairing, request.completed_ns) else {
-                continue;
-            };
-            let (from, to) = self.ended_within(request, band);
+        for request in asked {
             let mut seen: Vec<u64> = Vec::new();
-            for file in self.files.range(from..to) {
-                let alike = file.class == Some(request.class)
-                    && file.served.span.bytes == request.bytes
-                    && file.served.buffer != 0
-                    && fits(request, file, band);
-                let constant = file.served.buffer.wrapping_sub(request.page.wrapping_mul(64));
-                if alike && !seen.contains(&constant) {
+            for file in self.candidates(request, pairing).take(MAX_ALIKE) {
+                let buffer = file.served.buffer;
+                let constant = buffer.wrapping_sub(request.page.wrapping_mul(64));
+                let alike = file.place.map_or(file.served.span.bytes == request.bytes, |place| {
+                    place.0 == request.offset
+                });
+                if alike && !memory.holds(buffer) && !seen.contains(&constant) {
                     seen.push(constant);
-                    let pairs = votes.entry(constant).or_default();
-                    pairs.push((request.page, file.served.buffer));
+                    votes.entry(constant).or_default().push((request.page, buffer));
                 }
             }
         }
@@ -321,8 +335,59 @@ impl DirectLinks {
         let second = by_votes.get(1).map_or(0, |pairs| pairs.len());
         if let Some(best) = by_votes.first()
             && best.len() * 10 > second * 11
+            && best.len() as u64 >= LEARNED
         {
             best.iter().for_each(|(page, buffer)| memory.learn(*page, *buffer));
+        }
+    }
+
+    /// File I/Os that may be a request's, as far as the clock and the operation tell.
+    fn candidates<'a>(
+        &'a self,
+        request: &'a Request,
+        pairing: &Pairing,
+    ) -> impl Iterator<Item = &'a File> {
+        let band = near_band(pairing, request.completed_ns);
+        let (from, to) = band.map_or((0, 0), |band| self.ended_within(request, band));
+        self.files.range(from..to).filter(move |file| {
+            file.class == Some(request.class)
+                && !file.of_table
+                && file.served.buffer != 0
+                && band.is_some_and(|band| fits(request, file, band))
+        })
+    }
+
+    /// Requests whose pages have no constant yet: a constant that is known may hold for more pages, and several of them
+    /// teach another one.
+    fn recognize(&mut self, read: Read, pairing: &mut Pairing, memory: &mut GuestMemory) {
+        let waiting = std::mem::take(&mut self.strangers);
+        let asked: Vec<(u64, Request)> = waiting
+            .into_iter()
+            .filter_map(|number| {
+                let index = index_of(number, self.first)?;
+                let (request, _) = self.requests.get(index)?;
+                Some((number, *request))
+            })
+            .collect();
+        if asked.len() as u64 >= LEARNED {
+            let unknown = asked.iter().map(|(_, request)| request);
+            self.vote(unknown.take(MAX_VOTERS), pairing, memory);
+        }
+        for (number, request) in asked {
+            let near: Vec<u64> = memory.buffers_of(request.page).collect();
+            let found = self
+                .candidates(&request, pairing)
+                .map(|file| file.served.buffer)
+                .find(|buffer| near.contains(buffer));
+            if let Some(buffer) = found {
+                memory.learn(request.page, buffer);
+            }
+            let waited = request.completed_ns.saturating_add(RECOGNIZE_NS) <= read.guest_ns;
+            if memory.knows(request.page) || waited || read.end {
+                self.offer_one(number, pairing, memory);
+            } else {
+                self.strangers.push(number);
+            }
         }
     }
 
@@ -338,52 +403,69 @@ impl DirectLinks {
     }
 
     /// Offers requests to the clock.
-    fn offer(&mut self, read: Read, pairing: &mut Pairing, memory: &GuestMemory) {
+    fn offer(&mut self, read: Read, pairing: &mut Pairing, memory: &mut GuestMemory) {
         self.offered_before = self.offered_before.max(self.first);
         while let Some(index) = index_of(self.offered_before, self.first)
-            && let Some((request, state)) = self.requests.get_mut(index)
+            && let Some((request, _)) = self.requests.get(index)
         {
             let due = request.completed_ns.saturating_add(OFFER_AFTER_NS) <= read.guest_ns;
             if !due && !read.end {
-                return;
+                break;
             }
+            let number = self.offered_before;
             self.offered_before += 1;
-            let key = (end_key(request), request.offset);
-            let follows = self.ends.get(&key).is_some_and(|ended_ns| *ended_ns >= request.issued_ns);
-            // What an image has nowhere is zero: QEMU reads nothing.
-            let disk = pairing.disk_of(request.device).ok().flatten();
-            let raw = disk.and_then(|disk| self.disks.get(disk as usize));
-            let may_be_zero = request.class == OpClass::Read && raw.is_none_or(|it| !it.raw);
-            let place = match (self.identity, request.class) {
-                (_, OpClass::Flush | OpClass::Discard) => None,
-                (Identity::Memory, _) => {
-                    let page = Some(request.page).filter(|page| *page != 0);
-                    page.and_then(|page| memory.buffer_of(page))
-                }
-                _ => Some(request.offset),
-            };
-            let Some(place) = place else {
-                *state = State::Alone;
-                continue;
-            };
-            *state = State::Offered;
-            pairing.guest_request(GuestRequest {
-                serial: request.serial,
-                device: request.device,
-                key: Key {
-                    class: request.class,
-                    offset: place,
-                    bytes: 0,
-                },
-                buffer: 0,
-                may_be_alone: follows
-                    || may_be_zero
-                    || self.identity == Identity::Memory && !memory.knows(request.page),
-                lane: request.lane,
-                issued_ns: request.issued_ns,
-                completed_ns: request.completed_ns,
-            });
+            let by_memory = self.identity == Identity::Memory && request.page != 0;
+            if by_memory && !memory.knows(request.page) {
+                self.strangers.push(number);
+            } else {
+                self.offer_one(number, pairing, memory);
+            }
         }
+        if !self.strangers.is_empty() {
+            self.recognize(read, pairing, memory);
+        }
+    }
+
+    fn offer_one(&mut self, number: u64, pairing: &mut Pairing, memory: &GuestMemory) {
+        let index = index_of(number, self.first);
+        let Some((request, state)) = index.and_then(|index| self.requests.get_mut(index)) else {
+            return;
+        };
+        let key = (end_key(request), request.offset);
+        let follows = self.ends.get(&key).is_some_and(|ended_ns| *ended_ns >= request.issued_ns);
+        // What an image has nowhere is zero: QEMU reads nothing.
+        let disk = pairing.disk_of(request.device).ok().flatten();
+        let raw = disk.and_then(|disk| self.disks.get(disk as usize));
+        let may_be_zero = request.class == OpClass::Read && raw.is_none_or(|it| !it.raw);
+        let place = match (self.identity, request.class) {
+            (_, OpClass::Flush | OpClass::Discard) => None,
+            (Identity::Memory, _) => {
+                let page = Some(request.page).filter(|page| *page != 0);
+                page.and_then(|page| memory.buffer_of(page))
+            }
+            _ => Some(request.offset),
+        };
+        let Some(place) = place else {
+            *state = State::Alone;
+            return;
+        };
+        *state = State::Offered;
+        pairing.guest_request(GuestRequest {
+            serial: request.serial,
+            device: request.device,
+            key: Key {
+                class: request.class,
+                offset: place,
+                bytes: 0,
+            },
+            buffer: 0,
+            may_be_alone: follows
+                || may_be_zero
+                || self.identity == Identity::Memory && !memory.knows(request.page),
+            lane: request.lane,
+            issued_ns: request.issued_ns,
+            completed_ns: request.completed_ns,
+        });
     }
 
     /// A file I/O that came after the identity was decided on.
@@ -433,11 +515,13 @@ impl DirectLinks {
 
     /// Decides on the requests whose time the clock is done with.
     pub(super) fn decide(&mut self, read: Read, pairing: &Pairing, memory: &GuestMemory) {
-        let crowded = self.requests.len() > MAX_WAITING;
         while let Some((request, state)) = self.requests.front().copied() {
-            let host_ns = pairing.host_time(request.completed_ns);
+            let crowded = self.requests.len() > MAX_WAITING;
+            let host_ns = host_time(pairing, request.completed_ns);
             let due = request.completed_ns.saturating_add(DECIDE_AFTER_NS) <= read.guest_ns
-                && host_ns.saturating_add(DECIDE_AFTER_NS / 2) <= read.host_ns;
+                && host_ns.is_some_and(|host_ns| {
+                    host_ns.saturating_add(DECIDE_AFTER_NS / 2) <= read.host_ns
+                });
             let waits = matches!(state, State::Held | State::Offered);
             if (!due || waits) && !read.end && !crowded {
                 break;
@@ -458,12 +542,8 @@ impl DirectLinks {
 
     fn forget_files(&mut self, read: Read, pairing: &Pairing) {
         let oldest = self.requests.front().map(|(request, _)| request.issued_ns);
-        let host_ns = match (oldest, read.end) {
-            (_, true) => u64::MAX,
-            (Some(issued_ns), _) => pairing.host_time(issued_ns),
-            (None, _) => pairing.host_time(read.guest_ns).min(read.host_ns),
-        };
-        let before_ns = host_ns.saturating_sub(KEEP_FILES_NS);
+        let host_ns = host_time(pairing, oldest.unwrap_or(read.guest_ns)).unwrap_or(0);
+        let before_ns = host_ns.min(read.host_ns).saturating_sub(KEEP_FILES_NS);
         while let Some(file) = self.files.front()
             && (file.end_ns() < before_ns || read.end || self.files.len() > MAX_WAITING)
         {
@@ -520,6 +600,9 @@ impl DirectLinks {
             times: host_times(request, band),
             files: self.ended_within(request, band),
         };
+        if window.files.1 - window.files.0 > MAX_SCANNED {
+            return (Err("ambiguous"), None);
+        }
         let found = match request.class {
             OpClass::Flush => Ok(self.syncs(request, &window)),
             _ => self.data(request, paired, &window, memory),
@@ -655,7 +738,9 @@ impl DirectLinks {
             let file = &self.files[*index];
             file.disk == window.disk && file.class == Some(OpClass::Flush)
         });
-        (syncs.collect(), None)
+        let mut last: Vec<usize> = syncs.rev().take(MAX_SYNCS).collect();
+        last.reverse();
+        (last, None)
     }
 
     /// The syncs after the data of a write that must be on the device.
@@ -670,7 +755,7 @@ impl DirectLinks {
                 && file.class == Some(OpClass::Flush)
                 && file.end_ns() > data_ns
         });
-        syncs.collect()
+        syncs.take(MAX_SYNCS).collect()
     }
 
     /// The request's part of the tree beneath it.
@@ -769,6 +854,12 @@ fn host_times(request: &Request, band: Band) -> (i64, i64) {
 fn fits(request: &Request, file: &File, band: Band) -> bool {
     let (from, to) = host_times(request, band);
     file.start_ns().cast_signed() >= from && file.end_ns().cast_signed() <= to
+}
+
+/// The host's time of a guest's; `None` where the clock is not known.
+fn host_time(pairing: &Pairing, guest_ns: u64) -> Option<u64> {
+    let band = pairing.band(guest_ns)?;
+    Some(guest_ns.saturating_add_signed(band.middle_ns().saturating_neg()))
 }
 
 /// What is known of the clock before any pair is.

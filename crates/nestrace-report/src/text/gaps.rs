@@ -1,7 +1,7 @@
 //! What is missing: losses, refused probes, events without a partner; and what to type next.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::Check;
+use nestrace_analyzer::analysis::{Check, TraceSource};
 
 use super::{Page, device_name};
 use crate::units::{count, of};
@@ -111,11 +111,16 @@ fn losses(analysis: &Analysis) -> Vec<String> {
 fn unlinked(analysis: &Analysis) -> Vec<String> {
     let mut lines = Vec::new();
     for device in &analysis.devices {
+        let is_light = analysis.trace.detail.as_deref() == Some("light");
+        let is_queue_recorded = is_light || device.counts.queued.unwrap_or(0) > 0;
         let reasons: Vec<String> = device
             .unlinked
             .iter()
             .map(|(reason, n)| {
                 let words = match *reason {
+                    "before_start" | "no_match" if !is_queue_recorded => {
+                        "no Q was recorded of any bio"
+                    }
                     "before_start" => "was in flight when recording began",
                     "lost_events" => "belongs to events that were lost",
                     other => other,
@@ -179,7 +184,13 @@ fn next(analysis: &Analysis, page: &mut Page) {
             page,
         );
     }
-    if lost_while_recording(analysis) {
+    if lost_while_recording(analysis) && is_capture(analysis) {
+        command(
+            "blktrace -b 4096 -n 16 …",
+            "larger buffers and more of them, where events were lost",
+            page,
+        );
+    } else if lost_while_recording(analysis) {
         command(
             "nestrace record --detail light …",
             "fewer events, where some were lost",
@@ -203,6 +214,13 @@ fn command(command: &str, what: &str, page: &mut Page) {
         page.line(&format!("  {command}"));
         page.line(&format!("      {what}"));
     }
+}
+
+/// Whether blktrace alone recorded it.
+fn is_capture(analysis: &Analysis) -> bool {
+    let sources = &analysis.trace.sources;
+    let of_blktrace = |source: &TraceSource| source.backend.as_deref() == Some("blktrace");
+    !sources.is_empty() && sources.iter().all(of_blktrace)
 }
 
 /// Whether the recorder had too little room, which fewer events help; damage of a file they do not.
