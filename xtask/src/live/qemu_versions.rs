@@ -145,7 +145,7 @@ fn libvirt(image: &str, _release: &Release) -> Vec<String> {
 /// A limit as Proxmox writes it: the drive's own, on a disk with an iothread and a controller of its own.
 fn proxmox(image: &str, _release: &Release) -> Vec<String> {
     let drive = format!(
-        "file={image},if=none,id=drive-proxmox,format=raw,cache=none,aio=io_uring,detect-zeroes=on,throttling.iops-total=1500"
+        "file={image},if=none,id=proxmox,format=raw,cache=none,aio=io_uring,detect-zeroes=on,throttling.iops-total=1500"
     );
     words(&[
         "-object",
@@ -155,7 +155,7 @@ fn proxmox(image: &str, _release: &Release) -> Vec<String> {
         "-device",
         "virtio-scsi-pci,id=virtioscsi0,iothread=io-proxmox",
         "-device",
-        "scsi-hd,bus=virtioscsi0.0,channel=0,scsi-id=0,lun=0,drive=drive-proxmox,id=proxmox,serial=proxmox",
+        "scsi-hd,bus=virtioscsi0.0,channel=0,scsi-id=0,lun=0,drive=proxmox,id=proxmox,serial=proxmox",
     ])
 }
 
