@@ -193,10 +193,7 @@ impl GuestMemory {
     pub(crate) fn learn(&mut self, page: u64, buffer: u64) {
         let constant = buffer.wrapping_sub(page.wrapping_mul(SCALE));
         let known = self.regions.iter_mut();
-        if let Some(region) = known
-            .into_iter()
-            .find(|region| region.constant == constant)
-        {
+        if let Some(region) = known.into_iter().find(|region| region.constant == constant) {
             return region.add(page);
         }
         if self.candidates.len() >= MAX_CANDIDATES {
@@ -208,9 +205,8 @@ impl GuestMemory {
             .or_insert_with(|| Region::new(constant, page));
         candidate.add(page);
         let candidate = *candidate;
-        let better = |region: &Region| {
-            !region.overlaps(&candidate) || region.pairs < candidate.pairs
-        };
+        let better =
+            |region: &Region| !region.overlaps(&candidate) || region.pairs < candidate.pairs;
         if candidate.pairs >= LEARNED && self.regions.iter().all(better) {
             self.candidates.remove(&constant);
             self.regions.retain(|region| !region.overlaps(&candidate));

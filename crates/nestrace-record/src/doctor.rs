@@ -15,6 +15,8 @@ use nestrace_kernel::layout::Layout;
 use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan};
 use serde::Serialize;
 
+use crate::helpers::finder::find_qemu_apart;
+
 pub use checks::{Check, State};
 pub use facts::{gather, modules};
 pub use qemu::{QemuBinary, QemuReport, find as find_qemu};
@@ -41,7 +43,9 @@ impl DoctorReport {
     #[must_use]
     pub fn of_this_machine() -> Self {
         let (facts, layout) = gather();
-        Self::new(facts, &layout, &find_qemu())
+        // Where they cannot be looked at apart there are none, as where nothing runs.
+        let binaries = find_qemu_apart().unwrap_or_default();
+        Self::new(facts, &layout, &binaries)
     }
 
     /// Judges facts; looks at nothing.

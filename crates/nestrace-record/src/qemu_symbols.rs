@@ -16,10 +16,12 @@ mod elf;
 use std::collections::BTreeMap;
 use std::fs::File;
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use elf::{Bytes, Elf, ElfError, Table};
 
 /// What was found. Offsets are in bytes from the start of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
     /// Offset of each function that was asked for and is there.
     pub symbols: BTreeMap<String, u64>,
@@ -30,7 +32,7 @@ pub struct Located {
 }
 
 /// One USDT note.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsdtProbe {
     /// `qemu`.
     pub provider: String,

@@ -8,7 +8,8 @@ use std::{
 };
 
 use nestrace_record::{
-    guest::{self, DiscoverError, Discovery, Selection},
+    guest::{self, DiscoverError, Discovery, Selection, program::ParsedProgram},
+    helpers::finder::discover_apart,
     topology::{Survey, block_device, image_file::FileIdentity},
 };
 use nestrace_trace::manifest::{Disk, Guest, Topology};
@@ -25,7 +26,7 @@ pub fn run(args: &GuestsArgs) -> Result<u8, Failure> {
     } else {
         Selection::Named(args.guest.clone())
     };
-    let found = guest::discover(&selection).map_err(|error| failure(&error))?;
+    let found = discover_apart(&selection, false).map_err(|error| failure(&error))?;
     say_diagnostics(&found);
     if args.json {
         let json = serde_json::to_string_pretty(&found.topology)
@@ -88,6 +89,8 @@ pub struct Selected {
     pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
     /// For each guest: when its process started, in clock ticks since boot.
     pub start_ticks: Vec<u64>,
+    /// For each guest: what its program's tables say.
+    pub programs: Vec<Option<ParsedProgram>>,
     /// For a person, one line each. They are said when recording begins: where it does not, the
     /// failure is the first line.
     pub notes: Vec<String>,
@@ -100,8 +103,8 @@ pub struct Selected {
 pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure> {
     let mut selected = Selected::default();
     if !guests.is_empty() {
-        let mut found =
-            guest::discover(&Selection::Named(guests.to_vec())).map_err(|error| failure(&error))?;
+        let mut found = discover_apart(&Selection::Named(guests.to_vec()), true)
+            .map_err(|error| failure(&error))?;
         tell_apart(&mut found.topology.guests);
         selected.notes.extend(diagnostics(&found));
         for guest in &found.topology.guests {
@@ -112,6 +115,7 @@ pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure
         selected.topology = found.topology;
         selected.open_files = found.open_files;
         selected.start_ticks = found.start_ticks;
+        selected.programs = found.programs;
     }
     for name in devices {
         add_device(&mut selected.topology, name)?;
@@ -124,7 +128,7 @@ pub fn select(guests: &[String], devices: &[String]) -> Result<Selected, Failure
 /// # Errors
 /// Where none runs, or several do: then their names are said.
 pub fn only_one() -> Result<String, Failure> {
-    let found = guest::discover(&Selection::All).map_err(|error| failure(&error))?;
+    let found = discover_apart(&Selection::All, false).map_err(|error| failure(&error))?;
     match found.topology.guests.as_slice() {
         [only] => Ok(format!("pid:{}", only.pid)),
         [] => Err(Failure::new(INPUT, "no QEMU guest is running")

@@ -35,6 +35,9 @@ use cli::{Cli, Command};
 use exit::Failure;
 
 fn main() -> ExitCode {
+    if let Some(code) = nestrace_record::helpers::run_if_asked() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

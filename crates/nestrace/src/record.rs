@@ -17,13 +17,10 @@ use nestrace_record::{
     doctor,
     probes::ProbeError,
     qemu_symbols::debug_file,
-    recording::{Counters, End, Options, RecordError, Recorder, Summary, privileges},
+    recording::{CommandEnder, Counters, End, Options, RecordError, Recorder, Summary},
 };
 use nestrace_trace::{Manifest, manifest::Topology};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::{AccessFlags, Pid, access},
-};
+use nix::unistd::{AccessFlags, access};
 use tokio::{
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
@@ -69,6 +66,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         topology,
         open_files,
         start_ticks,
+        programs,
         notes,
     } = match args.guest.is_empty() && args.device.is_empty() {
         true => guests::select(&[guests::only_one()?], &[])?,
@@ -91,12 +89,17 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
             DetailArg::Light => Detail::Light,
         },
         qemu: args.qemu == QemuArg::Auto,
-        qemu_debug: args.qemu_debug.as_deref().map(open_debug_file).transpose()?,
+        qemu_debug: args
+            .qemu_debug
+            .as_deref()
+            .map(open_debug_file)
+            .transpose()?,
         max_bytes: args.max_size,
         ring_bytes: args.ring_size,
         topology,
         open_files,
         start_ticks,
+        programs,
         agent: args.agent.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -287,8 +290,13 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
             "note: the older bundle stays beside the new one: failed to {error}{cause}"
         ));
     }
-    if let Err(error) = privileges::give_up() {
-        say(format_args!("note: {error}; going on with all privileges"));
+    let ender = command_ender(&recorder, child.as_ref());
+    if let Err(error) = recorder.give_up() {
+        let cause = error.source().map(|cause| format!(": {cause}"));
+        let cause = cause.unwrap_or_default();
+        say(format_args!(
+            "note: {error}{cause}; going on with all privileges"
+        ));
     }
     let deadline = args
         .duration
@@ -317,7 +325,7 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
     live.clear();
     let finished = recorder.finish(&reason);
     // However the recording ends, the command ends with it.
-    stop_command(child).await;
+    stop_command(child, ender).await;
     let summary = finished.map_err(failure)?;
     report(&summary);
     // What an analysis of this recording would exit with.
@@ -368,6 +376,20 @@ fn start_command(words: &[String]) -> Result<Option<Child>, Failure> {
     Ok(Some(child))
 }
 
+/// Who ends the command when the recorder may not any more.
+fn command_ender(recorder: &Recorder, child: Option<&Child>) -> Option<CommandEnder> {
+    let pid = child?.id()?;
+    match recorder.command_ender(pid) {
+        Ok(ender) => Some(ender),
+        Err(error) => {
+            say(format_args!(
+                "note: the command will not be ended with the recording: {error}"
+            ));
+            None
+        }
+    }
+}
+
 async fn wait(child: &mut Option<Child>) -> io::Result<ExitStatus> {
     match child {
         Some(running) => {
@@ -388,10 +410,11 @@ fn command_ended(status: io::Result<ExitStatus>) -> String {
 }
 
 /// The command outlives neither the duration nor a signal, but is asked, not killed.
-async fn stop_command(child: Option<Child>) {
+async fn stop_command(child: Option<Child>, ender: Option<CommandEnder>) {
     let Some(mut child) = child else { return };
-    if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    if let Some(ender) = ender {
+        // Where it has just ended there is nothing to do.
+        let _ = ender.end();
     }
     if tokio::time::timeout(Duration::from_secs(2), child.wait())
         .await

@@ -4,6 +4,7 @@
 mod addresses;
 mod endings;
 mod looks;
+mod privileges;
 mod processes;
 mod programs;
 mod sockets;
@@ -39,6 +40,11 @@ const CASES: &[(&str, Body)] = &[
     ("sockets/link", sockets::link),
     ("sockets/other-process", sockets::other_process),
     ("sockets/agent-link", sockets::agent_link),
+    ("privileges/recorder-of-root", privileges::of_root),
+    ("privileges/recorder-of-sudo", privileges::of_sudo),
+    ("privileges/finder", privileges::finder),
+    ("privileges/killed", privileges::killed),
+    ("privileges/command-ends", privileges::command_ends),
     ("strict/killed", strict::killed),
     ("strict/closed", strict::closed),
     ("addresses/hidden", addresses::hidden),

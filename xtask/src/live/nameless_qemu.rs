@@ -51,18 +51,23 @@ pub fn copy(folder: &Path) -> anyhow::Result<PathBuf> {
 pub fn debug_file(folder: &Path) -> anyhow::Result<PathBuf> {
     let qemu = find_program("qemu-system-x86_64").context("find QEMU")?;
     let qemu = qemu.display().to_string();
-    let exported = Tool::new("nm").args(["-D", "--defined-only", &qemu]).run()?;
+    let exported = Tool::new("nm")
+        .args(["-D", "--defined-only", &qemu])
+        .run()?;
     let sections = Tool::new("readelf").args(["-SW", &qemu]).run()?;
     let text = address_of_text(&sections).context("find QEMU's code")?;
     let mut arguments = vec![String::from("--only-keep-debug")];
     for line in exported.lines() {
         let mut fields = line.split_ascii_whitespace();
-        let (Some(address), Some(_), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
+        let (Some(address), Some(_), Some(name)) = (fields.next(), fields.next(), fields.next())
+        else {
             continue;
         };
         if NAMES.contains(&name) {
             let address = u64::from_str_radix(address, 16).context("read an address of nm")?;
-            let place = address.checked_sub(text).context("find a function in QEMU's code")?;
+            let place = address
+                .checked_sub(text)
+                .context("find a function in QEMU's code")?;
             arguments.push(String::from("--add-symbol"));
             arguments.push(format!("{name}=.text:{place:#x},function,global"));
         }

@@ -44,12 +44,22 @@ const RELEASES: [Release; 3] = [
     },
     Release {
         version: "10.0",
-        obtain: || Ok(Some(qemu_package::obtain("bookworm", "bookworm-backports")?)),
+        obtain: || {
+            Ok(Some(qemu_package::obtain(
+                "bookworm",
+                "bookworm-backports",
+            )?))
+        },
         maps_queues: true,
     },
     Release {
         version: "11.",
-        obtain: || Ok(Some(qemu_package::obtain_root("trixie", "trixie-backports")?)),
+        obtain: || {
+            Ok(Some(qemu_package::obtain_root(
+                "trixie",
+                "trixie-backports",
+            )?))
+        },
         maps_queues: true,
     },
 ];
@@ -108,7 +118,14 @@ fn queues(image: &str, release: &Release) -> Vec<String> {
         }
     };
     words(&[
-        "-object", "iothread,id=io0", "-object", "iothread,id=io1", "-blockdev", &node, "-device", device,
+        "-object",
+        "iothread,id=io0",
+        "-object",
+        "iothread,id=io1",
+        "-blockdev",
+        &node,
+        "-device",
+        device,
     ])
 }
 
@@ -204,7 +221,9 @@ fn of_release(ctx: &LiveContext, case: &mut Case, release: &Release) -> anyhow::
     measured.is_whole(case)?;
     let found = topology::recorded(&measured.bundle)?;
     let version = &topology::guest(&found, guest.name())?["qemu_version"];
-    let is_right = version.as_str().is_some_and(|it| it.starts_with(release.version));
+    let is_right = version
+        .as_str()
+        .is_some_and(|it| it.starts_with(release.version));
     case.holds("QEMU's version", is_right, &version.to_string());
     chains::clock(case, &measured.analysis, guest.name())?;
     for ((disk, device), counts) in DISKS.iter().zip(&devices).zip(&measured.truth) {

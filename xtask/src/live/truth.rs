@@ -63,7 +63,11 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         report.case("truth/requests", |case| requests::check(case, &scene))?;
     }
     for (format, rewrites, storm) in [
-        (ImageFormat::Raw, "truth/nameless-rewrites", Some("truth/nameless-storm")),
+        (
+            ImageFormat::Raw,
+            "truth/nameless-rewrites",
+            Some("truth/nameless-storm"),
+        ),
         (ImageFormat::Qcow2, "truth/nameless-qcow2", None),
     ] {
         let wanted = |case: &str| ctx.wants(case);
@@ -73,7 +77,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         let (backend, stack) = (Backend::Ebpf, DiskStack { format, ..RAW });
         let functions = Functions::None;
         let scene = Scene::boot_on(ctx, functions, backend, HostFsKind::Xfs, stack, &[])?;
-        report.case(rewrites, |case| data::check(case, &scene, &Writer::REWRITES))?;
+        report.case(rewrites, |case| {
+            data::check(case, &scene, &Writer::REWRITES)
+        })?;
         if let Some(storm) = storm {
             report.case(storm, |case| data::check(case, &scene, &Writer::STORM))?;
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack};
+use nestrace_lab::stack::{
+    Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack,
+};
 use serde_json::Value;
 
 use super::agent::chains::{self, Subject};
@@ -108,7 +110,11 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         let name = format!("without-functions/{}/{}", pair.guest_fs, pair.stack);
         report.case(&name, |case| {
             let id = pairs::id(index);
-            let chains = entry(&measured.analysis, "chains", &[("guest", guest.name()), ("disk", &id)])?;
+            let chains = entry(
+                &measured.analysis,
+                "chains",
+                &[("guest", guest.name()), ("disk", &id)],
+            )?;
             let subject = Subject {
                 guest: &guest,
                 disk: &id,
@@ -132,7 +138,11 @@ pub fn disk(
 ) -> anyhow::Result<()> {
     chains::linked(case, chains, subject.linked)?;
     chains::sums(case, chains)?;
-    case.equal("layers that are folded", chains["folded"].to_string(), r#"["qemu"]"#.to_owned());
+    case.equal(
+        "layers that are folded",
+        chains["folded"].to_string(),
+        r#"["qemu"]"#.to_owned(),
+    );
     case.equal(
         "guest_requests against QEMU's count",
         number(chains, "/guest_requests")?,

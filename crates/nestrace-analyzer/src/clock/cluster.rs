@@ -201,7 +201,8 @@ impl<'a> Graph<'a> {
             let length = (of.end_ns - of.start_ns).cast_signed();
             let shorter = length > longest_ns(timeline.rho_ppm(), guest);
             let known = |(known, _): &(u64, &GuestRequest)| *known == number;
-            let far = shorter || of.is_of_other_memory(guest) || timeline.rules_out(asked, guest, of);
+            let far =
+                shorter || of.is_of_other_memory(guest) || timeline.rules_out(asked, guest, of);
             if far || self.guests.iter().any(known) || !timeline.admits(guest, of) {
                 continue;
             }

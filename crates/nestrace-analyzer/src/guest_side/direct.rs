@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use nestrace_trace::manifest::{Disk, Manifest};
 
-use crate::clock::{Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing};
 use crate::chains::Link;
+use crate::clock::{Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing};
 use crate::guest_memory::{Agreement, GuestMemory, LEARNED};
 use crate::pointer::PointerMap;
 use crate::span::{FileIoFacts, Layer, Served, Span, What};
@@ -113,7 +113,9 @@ struct File {
 
 impl File {
     fn is_free(&self, from: u64, to: u64) -> bool {
-        self.taken.iter().all(|taken| taken.1 <= from || to <= taken.0)
+        self.taken
+            .iter()
+            .all(|taken| taken.1 <= from || to <= taken.0)
     }
 
     fn start_ns(&self) -> u64 {
@@ -188,7 +190,10 @@ impl DirectLinks {
         let before: usize = guests.iter().take(guest).map(|it| it.disks.len()).sum();
         let facts = |(place, disk): (usize, &Disk)| DiskFacts {
             number: u32::try_from(before + place).unwrap_or(u32::MAX),
-            raw: disk.images.first().is_some_and(|image| image.format == "raw"),
+            raw: disk
+                .images
+                .first()
+                .is_some_and(|image| image.format == "raw"),
             writes_through: matches!(disk.cache.as_deref(), Some("writethrough" | "directsync")),
         };
         let disks = guests.get(guest).map_or(&[][..], |guest| &guest.disks);
@@ -284,14 +289,23 @@ impl DirectLinks {
             if let (Some(class), Some(place), true) =
                 (file.class, file.place, file.served.buffer != 0)
             {
-                by_place.entry((class as u64, place.0)).or_default().push(file);
+                by_place
+                    .entry((class as u64, place.0))
+                    .or_default()
+                    .push(file);
             }
         }
         let mut alike: PointerMap<(u64, u64), u32> = PointerMap::default();
         for (request, _) in &self.requests {
-            *alike.entry((request.class as u64, request.offset)).or_default() += 1;
+            *alike
+                .entry((request.class as u64, request.offset))
+                .or_default() += 1;
         }
-        for (request, _) in self.requests.iter().filter(|(request, _)| request.page != 0) {
+        for (request, _) in self
+            .requests
+            .iter()
+            .filter(|(request, _)| request.page != 0)
+        {
             let key = (request.class as u64, request.offset);
             let band = near_band(pairing, request.completed_ns);
             let files = by_place.get(&key).into_iter().flatten().take(MAX_ALIKE);
@@ -321,12 +335,17 @@ impl DirectLinks {
             for file in self.candidates(request, pairing).take(MAX_ALIKE) {
                 let buffer = file.served.buffer;
                 let constant = buffer.wrapping_sub(request.page.wrapping_mul(64));
-                let alike = file.place.map_or(file.served.span.bytes == request.bytes, |place| {
-                    place.0 == request.offset
-                });
+                let alike = file
+                    .place
+                    .map_or(file.served.span.bytes == request.bytes, |place| {
+                        place.0 == request.offset
+                    });
                 if alike && !memory.holds(buffer) && !seen.contains(&constant) {
                     seen.push(constant);
-                    votes.entry(constant).or_default().push((request.page, buffer));
+                    votes
+                        .entry(constant)
+                        .or_default()
+                        .push((request.page, buffer));
                 }
             }
         }
@@ -337,7 +356,8 @@ impl DirectLinks {
             && best.len() * 10 > second * 11
             && best.len() as u64 >= LEARNED
         {
-            best.iter().for_each(|(page, buffer)| memory.learn(*page, *buffer));
+            best.iter()
+                .for_each(|(page, buffer)| memory.learn(*page, *buffer));
         }
     }
 
@@ -432,7 +452,10 @@ impl DirectLinks {
             return;
         };
         let key = (end_key(request), request.offset);
-        let follows = self.ends.get(&key).is_some_and(|ended_ns| *ended_ns >= request.issued_ns);
+        let follows = self
+            .ends
+            .get(&key)
+            .is_some_and(|ended_ns| *ended_ns >= request.issued_ns);
         // What an image has nowhere is zero: QEMU reads nothing.
         let disk = pairing.disk_of(request.device).ok().flatten();
         let raw = disk.and_then(|disk| self.disks.get(disk as usize));
@@ -610,7 +633,10 @@ impl DirectLinks {
         match found {
             Ok((mut files, agreement)) => {
                 if request.class == OpClass::Write
-                    && self.disks.get(disk as usize).is_some_and(|it| it.writes_through)
+                    && self
+                        .disks
+                        .get(disk as usize)
+                        .is_some_and(|it| it.writes_through)
                 {
                     let synced = self.syncs_after(&files, &window);
                     files.extend(synced);
@@ -697,7 +723,10 @@ impl DirectLinks {
         contradicts: bool,
         memory: &GuestMemory,
     ) -> Option<Agreement> {
-        let mapped = file.served.file_io.is_some_and(|facts| facts.place.is_some());
+        let mapped = file
+            .served
+            .file_io
+            .is_some_and(|facts| facts.place.is_some());
         Some(match self.identity {
             Identity::Memory if contradicts => Agreement::Contradicted,
             Identity::Memory if mapped => Agreement::Agreed,
@@ -789,7 +818,10 @@ impl DirectLinks {
         } else {
             window.band.middle_ns()
         };
-        let number = self.disks.get(window.disk as usize).map_or(u32::MAX, |disk| disk.number);
+        let number = self
+            .disks
+            .get(window.disk as usize)
+            .map_or(u32::MAX, |disk| disk.number);
         let starts = children.iter().map(|child| child.start_ns);
         let ends = children.iter().map(|child| child.end_ns);
         let (start_ns, end_ns) = (starts.min().unwrap_or(0), ends.max().unwrap_or(0));
@@ -875,7 +907,9 @@ fn near_band(pairing: &Pairing, guest_ns: u64) -> Option<Band> {
 }
 
 fn offer_file(identity: Identity, file: &File, pairing: &mut Pairing) {
-    let class = file.class.filter(|class| matches!(class, OpClass::Read | OpClass::Write));
+    let class = file
+        .class
+        .filter(|class| matches!(class, OpClass::Read | OpClass::Write));
     let place = match identity {
         Identity::Memory => Some(file.served.buffer).filter(|buffer| *buffer != 0),
         _ => file.place.map(|place| place.0),

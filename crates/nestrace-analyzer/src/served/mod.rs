@@ -80,10 +80,7 @@ struct DiskFacts {
 /// The first buffer of a request itself: a merged call names that of its first member.
 fn own_buffer(ended: &Ended, calls: &[&calls::OpenCall]) -> u64 {
     let is_own = |open: &&&calls::OpenCall| ended.offset == Some(open.call.offset);
-    calls
-        .iter()
-        .find(is_own)
-        .map_or(0, |open| open.call.buffer)
+    calls.iter().find(is_own).map_or(0, |open| open.call.buffer)
 }
 
 /// Builds the trees of QEMU's requests.
@@ -223,8 +220,7 @@ impl HostSide {
         if file.end == FileEnd::Refused {
             return;
         }
-        let without_functions =
-            self.without_functions.get(file.guest as usize) == Some(&true);
+        let without_functions = self.without_functions.get(file.guest as usize) == Some(&true);
         if without_functions {
             let served = self.serve_file_io(file, images);
             self.served.extend(served);

@@ -8,7 +8,9 @@ use std::thread::{self, JoinHandle};
 use super::account::{Account, State};
 use super::address::Address;
 use super::session::Session;
+use crate::helpers::keeper::Keeper;
 use crate::recording::{address_secret::new_shift, held_dir::HeldDir};
+use crate::sandbox::Sandbox;
 
 /// A guest and the channel to its agent.
 #[derive(Clone, Debug)]
@@ -17,6 +19,15 @@ pub struct Place {
     pub guest: String,
     /// Where its agent is spoken to.
     pub address: Address,
+}
+
+/// What a session's thread enters before it reads a byte, and who connects for it afterwards.
+#[derive(Clone)]
+pub struct Service {
+    /// What the thread gives up.
+    pub sandbox: Sandbox,
+    /// It knows the same places, in the same order.
+    pub keeper: Arc<Keeper>,
 }
 
 /// The agents of all guests that have a channel.
@@ -47,7 +58,8 @@ pub(super) struct Shared {
 impl Agents {
     /// Connects to every place and asks for a recording of this detail. The streams go into `dir`; those of
     /// each guest may have `limit_bytes` until [`Self::set_limit`] says otherwise.
-    /// Call it while there are privileges: sockets of QEMU's belong to other users.
+    /// Call it while there are privileges: sockets of QEMU's belong to other users. Without `service` the threads keep what
+    /// the caller has, and connect themselves.
     ///
     /// # Errors
     /// Where the system gives no thread, or no random bytes.
@@ -56,15 +68,17 @@ impl Agents {
         dir: &Arc<HeldDir>,
         detail: &str,
         limit_bytes: u64,
+        service: Option<Service>,
     ) -> io::Result<Self> {
         let mut agents = Self::default();
-        for place in places {
+        for (index, place) in places.iter().enumerate() {
             let shared = Arc::new(Shared {
                 account: Mutex::new(Account::new(&place.guest)),
                 limit_bytes: AtomicU64::new(limit_bytes),
                 ..Shared::default()
             });
-            let session = Session::new(place, dir, detail, Arc::clone(&shared), new_shift()?);
+            let mut session = Session::new(place, dir, detail, Arc::clone(&shared), new_shift()?);
+            session.served_by(service.clone().map(|service| (service, index)));
             let thread = thread::Builder::new()
                 .name("nestrace-agent".to_owned())
                 .spawn(move || session.run())?;

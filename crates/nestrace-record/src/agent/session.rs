@@ -17,10 +17,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;
 use super::address::Address;
-use super::agents::{Place, Shared};
+use super::agents::{Place, Service, Shared};
 use super::ingest::Ingest;
 use crate::clock;
-use crate::recording::{held_dir::HeldDir, privileges};
+use crate::recording::held_dir::HeldDir;
 use files::Files;
 
 /// How long connecting may take.
@@ -58,6 +58,8 @@ pub(super) struct Session {
     ingest: Ingest<Files>,
     shared: Arc<Shared>,
     address: Address,
+    /// Who connects when there are no privileges any more, and the place's number there.
+    service: Option<(Service, usize)>,
     detail: String,
     port: Option<File>,
     out: Vec<u8>,
@@ -107,6 +109,7 @@ impl Session {
             ingest: Ingest::new(&place.guest, files, number).shifted(shift),
             shared,
             address: place.address.clone(),
+            service: None,
             detail: detail.to_owned(),
             port: None,
             out: Vec::new(),
@@ -126,9 +129,18 @@ impl Session {
         session
     }
 
+    /// From now on; so far this connects itself.
+    pub(super) fn served_by(&mut self, service: Option<(Service, usize)>) {
+        self.service = service;
+    }
+
     pub(super) fn run(mut self) {
         // What this thread was born with; the recorder's own thread gives up its own later.
-        if let Err(error) = privileges::give_up_in_thread() {
+        let entered = self
+            .service
+            .as_ref()
+            .map(|(service, _)| service.sandbox.enter());
+        if let Some(Err(error)) = entered {
             let message = format!("{error}; its agent is listened to with all privileges");
             self.ingest
                 .account
@@ -182,7 +194,11 @@ impl Session {
 
     fn connect(&mut self, now_ns: u64) {
         self.next_connect_ns = now_ns + RECONNECT_NS;
-        match self.address.connect(CONNECT) {
+        let connected = match &self.service {
+            Some((service, index)) => service.keeper.connect(*index),
+            None => self.address.connect(CONNECT),
+        };
+        match connected {
             Ok(port) => {
                 self.port = Some(port);
                 self.out.clear();

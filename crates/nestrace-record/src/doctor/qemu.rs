@@ -7,7 +7,7 @@ use std::path::Path;
 use nestrace_kernel::facts::KernelFacts;
 use nestrace_kernel::plan::{ProbePlan, plan_qemu};
 use nestrace_kernel::probes::QEMU;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::guest::process::{self, Process};
 use crate::guest::{command_line, program::Program};
@@ -23,7 +23,7 @@ const INSTALLED: &[&str] = &[
 ];
 
 /// A QEMU program, running or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QemuBinary {
     /// Process id; `None` for one that is only installed.
     pub pid: Option<u32>,

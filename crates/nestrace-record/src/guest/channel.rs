@@ -7,13 +7,14 @@ use std::fmt::Write as _;
 
 use nestrace_trace::manifest::Guest;
 use nestrace_trace::{printable, shell_word};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::command_line::AGENT_PORT;
 use super::options;
 
 /// What the command line says about getting a channel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Channel {
     /// libvirt started this QEMU.
     pub libvirt: bool,
@@ -28,7 +29,7 @@ pub struct Channel {
 }
 
 /// How virtio devices are attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// PCI.
     #[default]

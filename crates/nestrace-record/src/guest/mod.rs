@@ -36,18 +36,20 @@ use std::io;
 use std::time::Duration;
 
 use nestrace_trace::manifest::{Guest, Topology};
+use serde::{Deserialize, Serialize};
 
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
 use crate::topology::image_file::FileIdentity;
 use command_line::CommandLine;
 use process::Process;
+use program::{ParsedProgram, Program};
 use select::Identity;
 pub use select::Selection;
 use side_by_side::side_by_side;
 
 /// What a look at the machine found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discovery {
     /// The chosen guests and the devices beneath their images.
     pub topology: Topology,
@@ -57,6 +59,8 @@ pub struct Discovery {
     pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
     /// For each guest of `topology`: how it could get the agent's channel.
     pub channels: Vec<channel::Channel>,
+    /// For each guest of `topology`: what its program's tables say, where they were read.
+    pub programs: Vec<Option<ParsedProgram>>,
     /// What could not be found out, and why.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -87,6 +91,9 @@ pub enum DiscoverError {
     /// `/proc` cannot be listed.
     #[error("list the processes in /proc")]
     Proc(#[source] io::Error),
+    /// The process that looks for guests failed.
+    #[error("look for guests in a process of its own")]
+    Finder(#[source] io::Error),
 }
 
 fn running_text(running: &[String]) -> String {
@@ -194,6 +201,19 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
     }
     (found.topology.devices, found.diagnostics) = survey.into_devices();
     Ok(found)
+}
+
+impl Discovery {
+    /// Reads the tables of each guest's program, side by side.
+    pub fn parse_programs(&mut self) {
+        let pids = self.topology.guests.iter().map(|guest| guest.pid);
+        let processes: Vec<(u32, u64)> = pids.zip(self.start_ticks.iter().copied()).collect();
+        let parsed = side_by_side(processes, PARSING, MAX_LOOK, |(pid, start_ticks)| {
+            let program = Program::open(*pid, *start_ticks).ok()?;
+            Some(program.parse())
+        });
+        self.programs = parsed.into_iter().map(Option::flatten).collect();
+    }
 }
 
 /// Processes that are left out and named one by one.

@@ -186,7 +186,7 @@ fn look_at(pid: u32, asked: bool, budget: &Budget) -> Found {
 }
 
 /// Whether the program that a process runs is called as QEMU is.
-pub(super) fn has_qemu_name(pid: u32) -> bool {
+pub(crate) fn has_qemu_name(pid: u32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe"))
         .is_ok_and(|link| executable::is_qemu_name(base_name(&link.to_string_lossy())))
 }

@@ -7,8 +7,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use nestrace_kernel::probes::QEMU;
+use serde::{Deserialize, Serialize};
+
 use super::proc_file;
 use super::process::start_of;
+use crate::qemu_symbols::{self, Located};
 
 /// Why a program may not be probed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +48,27 @@ pub struct Program {
     identity: (u64, u64),
 }
 
+/// What the tables of a program say, and of which inode that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParsedProgram {
+    identity: (u64, u64),
+    located: Located,
+}
+
+impl ParsedProgram {
+    /// Where its functions are, if this program is the one that was read.
+    ///
+    /// # Errors
+    /// [`ProgramError::Replaced`].
+    pub fn located(&self, program: &Program) -> Result<&Located, ProgramError> {
+        if self.identity == program.identity {
+            Ok(&self.located)
+        } else {
+            Err(ProgramError::Replaced)
+        }
+    }
+}
+
 impl Program {
     /// Opens what the process `pid` runs, which has to be the process that started at `start_ticks` (clock ticks since boot).
     ///
@@ -67,6 +92,16 @@ impl Program {
     #[must_use]
     pub const fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Where the functions are that are probed, by the program's own tables.
+    #[must_use]
+    pub fn parse(&self) -> ParsedProgram {
+        let names: Vec<&str> = QEMU.iter().map(|row| row.target).collect();
+        ParsedProgram {
+            identity: self.identity,
+            located: qemu_symbols::locate_program(self.pid, &self.file, &names),
+        }
     }
 
     /// A path that leads to this very inode, for the kernel, as long as this is open.

@@ -1,9 +1,13 @@
 //! Choosing guests by what a user types: QEMU's name, UUID, or `pid:N`.
 
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
 use super::DiscoverError;
 
 /// Which guests to look at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Selection {
     /// All that run.
     #[default]
@@ -31,11 +35,24 @@ const LIBVIRT_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
 /// Whether a process of this user is taken for a guest before those of other users.
 #[must_use]
 pub fn is_trusted(user: u32) -> bool {
-    user == 0
-        || LIBVIRT_USERS.iter().any(|name| {
-            let found = nix::unistd::User::from_name(name).ok().flatten();
-            found.is_some_and(|found| found.uid.as_raw() == user)
-        })
+    user == 0 || libvirt_users().contains(&user)
+}
+
+/// Their ids, asked for once.
+static LIBVIRT_IDS: OnceLock<Vec<u32>> = OnceLock::new();
+
+fn libvirt_users() -> &'static [u32] {
+    LIBVIRT_IDS.get_or_init(|| {
+        let found = LIBVIRT_USERS
+            .iter()
+            .filter_map(|name| nix::unistd::User::from_name(name).ok().flatten());
+        found.map(|user| user.uid.as_raw()).collect()
+    })
+}
+
+/// Asks for what [`is_trusted`] needs to know, where that can be asked later no more.
+pub fn learn_trusted_users() {
+    libvirt_users();
 }
 
 /// Others that are called as a chosen one is, by their process ids.

@@ -75,3 +75,36 @@ pub(crate) fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// Whether this kernel asks for `CAP_BPF` at every access to a map: those before 5.19 do where
+/// `kernel.unprivileged_bpf_disabled` is set (c8644cd0efe7). Asked for a map that is not there, as a thread without
+/// capabilities.
+#[must_use]
+pub(crate) fn needs_bpf_capability() -> bool {
+    let asked = std::thread::spawn(|| {
+        if caps::clear(None, caps::CapSet::Effective).is_err() {
+            return true;
+        }
+        let attr = MapAttr {
+            map_fd: u32::MAX,
+            ..MapAttr::default()
+        };
+        let error = bpf(MAP_LOOKUP_ELEM, &attr).err();
+        error.and_then(|error| error.raw_os_error()) != Some(libc::EBADF)
+    });
+    asked.join().unwrap_or(true)
+}
+
+/// `BPF_MAP_LOOKUP_ELEM` of `enum bpf_cmd`.
+const MAP_LOOKUP_ELEM: libc::c_long = 1;
+
+/// `union bpf_attr` for commands on elements of maps.
+#[repr(C)]
+#[derive(Default)]
+struct MapAttr {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}

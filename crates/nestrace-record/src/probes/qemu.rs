@@ -14,33 +14,46 @@ use nestrace_kernel::{
 
 use super::counted;
 use super::{load::Probes, refusal::describe};
-use crate::guest::program::Program;
+use crate::guest::program::{ParsedProgram, Program};
+use crate::qemu_symbols::Located;
 use crate::qemu_symbols::debug_file::{self, DebugFileError};
-use crate::qemu_symbols::{self, Located};
+
+/// Why a guest's QEMU has no probes.
+const NOT_PARSED: &str = "its program could not be looked into";
 
 impl Probes {
-    /// Attaches every entry probe to the QEMU with this pid that started at `start_ticks`. Its program is opened once:
-    /// what is parsed is what is probed, whatever the process executes meanwhile, and in which mount namespace.
+    /// Attaches every entry probe to the QEMU with this pid that started at `start_ticks`. Only the inode that was `parsed`
+    /// is probed, whatever the process executes meanwhile, and in which mount namespace.
     ///
-    /// Functions that it does not name are looked for in `debug`, a file of its debug symbols, and in the one that is
-    /// installed for it. Gives back why `debug` is of no use.
+    /// Functions that it does not name are looked for in `debug`, a file of its debug symbols. Gives back why that is of no
+    /// use.
     pub fn attach_qemu(
         &mut self,
         facts: &KernelFacts,
         (pid, start_ticks): (u32, u64),
+        parsed: Option<&ParsedProgram>,
         guest: &str,
         debug: Option<&File>,
     ) -> Option<DebugFileError> {
-        let names: Vec<&str> = QEMU.iter().map(|row| row.target).collect();
         let program = Program::open(pid, start_ticks);
         // A program that cannot be read has no symbols either; its probes are refused one by one.
-        let mut located = program.as_ref().map_or_else(
-            |_| Located::default(),
-            |program| qemu_symbols::locate_program(pid, program.file(), &names),
-        );
-        let of_no_use = program.as_ref().ok().zip(debug).and_then(|(program, debug)| {
-            debug_file::add(&mut located, program.file(), debug, &names).err()
+        let found = program.as_ref().map_err(ToString::to_string);
+        let found = found.and_then(|program| {
+            let parsed = parsed.ok_or_else(|| NOT_PARSED.to_owned())?;
+            let located = parsed.located(program);
+            Ok((program, located.map_err(|error| error.to_string())?))
         });
+        let mut located = found
+            .as_ref()
+            .map_or_else(|_| Located::default(), |(_, located)| (*located).clone());
+        let of_no_use = found
+            .as_ref()
+            .ok()
+            .zip(debug)
+            .and_then(|((program, _), debug)| {
+                let names: Vec<&str> = QEMU.iter().map(|row| row.target).collect();
+                debug_file::add(&mut located, program.file(), debug, &names).err()
+            });
         let functions = located.symbols.keys().cloned().collect();
         let usdt = located
             .usdt
@@ -48,11 +61,11 @@ impl Probes {
             .map(|probe| probe.name.clone())
             .collect();
         let mut plan = plan_qemu(facts, &functions, &usdt);
-        let program = match program {
-            Ok(program) => program,
-            Err(error) => {
+        let program = match &found {
+            Ok((program, _)) => *program,
+            Err(reason) => {
                 for probe in &mut plan.refused {
-                    probe.reason = error.to_string();
+                    probe.reason.clone_from(reason);
                 }
                 self.note_planned_refusals(&plan, Some(guest));
                 return of_no_use;

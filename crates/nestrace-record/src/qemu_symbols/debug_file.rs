@@ -134,10 +134,7 @@ mod tests {
     #[test]
     fn a_build_id_names_its_file() {
         let place = place(&[0xab, 0x01, 0xff]).unwrap();
-        assert_eq!(
-            place,
-            Path::new("/usr/lib/debug/.build-id/ab/01ff.debug")
-        );
+        assert_eq!(place, Path::new("/usr/lib/debug/.build-id/ab/01ff.debug"));
         assert_eq!(super::place(&[]), None);
     }
 

@@ -20,7 +20,6 @@ use std::{
 
 use nestrace_trace::manifest::{Backend, Disk, Guest};
 
-use super::privileges;
 use crate::guest::proc_file::MAX_MAPS;
 
 /// Words of a BlockBackend in which its root child is looked for.
@@ -62,17 +61,14 @@ pub struct BackendFinder {
 }
 
 impl BackendFinder {
-    /// Opens the memory of the process `pid`, while privileges last; without permission disks are found by elimination alone.
+    /// Starts the thread; without memory to read disks are found by elimination alone.
     #[must_use]
-    pub fn start(pid: u32) -> Self {
+    pub fn start(memory: QemuMemory) -> Self {
         let (questions, asked) = mpsc::channel::<Question>();
         let (told, answers) = mpsc::channel();
-        let memory = QemuMemory::open(pid);
         let started = thread::Builder::new()
             .name("nestrace-memory".to_owned())
             .spawn(move || {
-                // What cannot be given up is what the recorder could not give up either, which it says.
-                let _ = privileges::give_up_in_thread();
                 for question in asked {
                     let found = memory
                         .by_name(question.address, &question.guest)
@@ -136,17 +132,34 @@ impl BackendFinder {
 pub const LAST_ANSWERS: Duration = Duration::from_millis(300);
 
 /// Reads one QEMU's memory. Opened while privileges last; reading needs none.
-struct QemuMemory {
+#[derive(Debug)]
+pub struct QemuMemory {
     memory: Option<File>,
     maps: Option<File>,
 }
 
 impl QemuMemory {
     /// Opens `/proc/PID/mem` and `/proc/PID/maps`.
-    fn open(pid: u32) -> Self {
+    #[must_use]
+    pub fn open(pid: u32) -> Self {
         Self {
             memory: File::open(format!("/proc/{pid}/mem")).ok(),
             maps: File::open(format!("/proc/{pid}/maps")).ok(),
+        }
+    }
+
+    /// The two files, or none.
+    pub fn files(&self) -> impl Iterator<Item = &File> {
+        let both = self.memory.as_ref().zip(self.maps.as_ref());
+        both.into_iter().flat_map(|(memory, maps)| [memory, maps])
+    }
+
+    /// Of the two files in that order.
+    #[must_use]
+    pub fn of(mut files: impl Iterator<Item = File>) -> Self {
+        Self {
+            memory: files.next(),
+            maps: files.next(),
         }
     }
 
@@ -405,7 +418,7 @@ mod tests {
         let found = memory.by_name(backend.as_ptr() as u64, &guest).unwrap();
         assert_eq!((found.disk, found.proof.as_str()), (1, "node name"));
         // The same by the thread.
-        let mut finder = BackendFinder::start(std::process::id());
+        let mut finder = BackendFinder::start(QemuMemory::open(std::process::id()));
         finder.ask(backend.as_ptr() as u64, &guest, true);
         let deadline = Instant::now() + Duration::from_secs(20);
         assert_eq!(finder.last(deadline), [found]);

@@ -60,6 +60,7 @@ impl Recorder {
         // Nobody wants the older one back now, also where the last manifest finds no room.
         let settled = self.settle();
         self.dir.close(&self.manifest)?;
+        self.give_bundle_back();
         settled?;
         let live_ns = self
             .manifest
@@ -108,15 +109,15 @@ impl Recorder {
 
     /// The tables as they are now; QEMU's newest entries may still be in its memory.
     fn write_image_maps(&mut self) {
-        if let Some(file) = self.image_maps.take()
-            && let Err(error) = self.images.read_and_write(&file)
+        if self.has_image_maps
+            && let Err(error) = self.reader.write_maps()
         {
             self.notice(
                 "image_maps",
                 &format!("{IMAGE_MAPS} cannot be written: {error}"),
             );
         }
-        for note in std::mem::take(&mut self.images.notes) {
+        for note in self.reader.notes() {
             self.notice("image_maps", &note);
         }
     }

@@ -9,7 +9,7 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::held_dir::HeldDir;
 use super::{MAX_NOTICES, Recorder, nanoseconds};
-use crate::agent::{Account, Agents, Choice, Place, State};
+use crate::agent::{Account, Agents, Choice, Place, Service, State};
 use crate::clock;
 
 /// How long the host's side waits for agents before it goes live without them.
@@ -46,31 +46,39 @@ pub struct AgentStatus {
 }
 
 impl GuestSides {
-    /// Connects to the guests' agents. An agent that cannot be spoken to is no error. `to_come` bytes of the file system
-    /// will be free soon.
-    pub fn start(
-        choice: &Choice,
-        topology: &Topology,
-        (dir, to_come): (&Arc<HeldDir>, u64),
-        detail: &str,
-        max_bytes: Option<u64>,
-    ) -> Self {
-        let mut sides = Self::default();
-        let mut places = Vec::new();
+    /// Where the guests' agents are spoken to, and the guests that have no channel though one is wanted.
+    pub fn places(choice: &Choice, topology: &Topology) -> (Vec<Place>, Vec<String>) {
+        let (mut places, mut without_channel) = (Vec::new(), Vec::new());
         for guest in &topology.guests {
             match choice.address(guest) {
                 Some(address) => places.push(Place {
                     guest: guest.name.clone(),
                     address,
                 }),
-                None if *choice != Choice::Off => sides.without_channel.push(guest.name.clone()),
+                None if *choice != Choice::Off => without_channel.push(guest.name.clone()),
                 None => {}
             }
         }
+        (places, without_channel)
+    }
+
+    /// Connects to the guests' agents. An agent that cannot be spoken to is no error. `to_come` bytes of the file system
+    /// will be free soon.
+    pub fn start(
+        (places, without_channel): (&[Place], Vec<String>),
+        service: Service,
+        (dir, to_come): (&Arc<HeldDir>, u64),
+        detail: &str,
+        max_bytes: Option<u64>,
+    ) -> Self {
+        let mut sides = Self {
+            without_channel,
+            ..Self::default()
+        };
         // From its first byte on: what a guest sends before the first look may be more than there is room for.
         let share_bytes = share(dir, places.len(), to_come).unwrap_or(u64::MAX);
         let share_bytes = share_bytes.min(most(max_bytes, places.len()));
-        match Agents::start(&places, dir, detail, share_bytes) {
+        match Agents::start(places, dir, detail, share_bytes, Some(service)) {
             Ok(agents) => sides.agents = agents,
             Err(error) => sides
                 .news

@@ -1,13 +1,13 @@
 //! What happens to guests while they are recorded: they exit, open and close images, are reset and paused.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::io;
 
 use nestrace_trace::manifest::{Backend, Guest, Image};
 
-use super::backends::{BackendFinder, LAST_ANSWERS};
 use super::watch::{self, Watched};
 use super::{End, Options, Recorder};
+use crate::helpers::watcher::Changes;
 use crate::topology::block_device;
 use crate::topology::image_file::FileIdentity;
 
@@ -22,7 +22,6 @@ pub(super) const MAX_BACKENDS: usize = 1024;
 /// What is known of a guest beyond the manifest.
 pub(super) struct GuestState {
     watched: Watched,
-    backends: BackendFinder,
     known: BTreeSet<u64>,
     gone: bool,
 }
@@ -31,11 +30,9 @@ impl GuestState {
     /// Those of the topology.
     pub(super) fn all(options: &Options) -> Vec<Self> {
         let guests = options.topology.guests.iter();
-        let mut open_files = options.open_files.iter();
         guests
             .map(|guest| Self {
-                watched: Watched::new(guest.pid, open_files.next().cloned().flatten()),
-                backends: BackendFinder::start(guest.pid),
+                watched: Watched::new(guest.pid),
                 known: BTreeSet::new(),
                 gone: false,
             })
@@ -45,14 +42,12 @@ impl GuestState {
 
 impl Recorder {
     pub(super) fn look_at_guests(&mut self) -> Option<End> {
-        let (mut exited, mut files) = (Vec::new(), Vec::new());
+        let mut exited = Vec::new();
         for (state, guest) in self.guests.iter_mut().zip(&self.manifest.topology.guests) {
             if state.gone {
                 continue;
             }
-            if state.watched.is_alive() {
-                changes_of_files(&mut state.watched, guest, &mut files);
-            } else {
+            if !state.watched.is_alive() {
                 state.gone = true;
                 exited.push(format!("guest {} (pid {}) exited", guest.name, guest.pid));
             }
@@ -60,7 +55,7 @@ impl Recorder {
         for message in exited {
             self.notice("guest_exited", &message);
         }
-        for (what, message) in files {
+        for (what, message) in self.changes_of_files() {
             self.n_file_notices += 1;
             match self.n_file_notices {
                 ..MAX_FILE_NOTICES => self.notice(what, &message),
@@ -74,13 +69,36 @@ impl Recorder {
         all_gone.then_some(End::GuestsGone)
     }
 
+    /// What the watcher has noticed.
+    fn changes_of_files(&mut self) -> Vec<(&'static str, String)> {
+        let all = match self.watcher.changes() {
+            Ok(all) => all,
+            Err(error) => {
+                let message = format!(
+                    "images that guests open and close are not noticed any more: the watcher is gone ({error})"
+                );
+                self.notice("watcher_gone", &message);
+                Vec::new()
+            }
+        };
+        let mut notices = Vec::new();
+        for changes in all {
+            let guest = self.manifest.topology.guests.get(changes.guest);
+            let is_gone = |state: &GuestState| state.gone;
+            if let Some(guest) = guest
+                && !self.guests.get(changes.guest).is_none_or(is_gone)
+            {
+                notices_of(&changes, guest, &mut notices);
+            }
+        }
+        notices
+    }
+
     /// Has it looked for in QEMU's memory which disk a BlockBackend belongs to, once each, and takes what was found.
     pub(super) fn identify_backends(&mut self) {
         for (index, address) in std::mem::take(&mut self.sink.new_backends) {
-            let Some(state) = self.guests.get_mut(index as usize) else {
-                continue;
-            };
-            let Some(guest) = self.manifest.topology.guests.get_mut(index as usize) else {
+            let guest = index as usize;
+            let Some(state) = self.guests.get_mut(guest) else {
                 continue;
             };
             if state.known.len() >= MAX_BACKENDS {
@@ -88,23 +106,35 @@ impl Recorder {
             }
             let is_first = state.known.is_empty();
             if state.known.insert(address) {
-                state.backends.ask(address, guest, is_first);
+                self.reader.ask(guest, address, is_first);
             }
         }
-        self.take_backends(BackendFinder::found);
+        let found = self.reader.found();
+        self.take_backends(found);
     }
 
     /// The same at the end, when what has not been answered is found by elimination.
     pub(super) fn identify_last_backends(&mut self) {
         self.identify_backends();
-        let deadline = Instant::now() + LAST_ANSWERS;
-        self.take_backends(|backends| backends.last(deadline));
+        if self.guests.iter().any(|state| !state.known.is_empty()) {
+            let found = self.reader.last();
+            self.take_backends(found);
+        }
     }
 
-    fn take_backends(&mut self, found: impl Fn(&mut BackendFinder) -> Vec<Backend>) {
-        let guests = self.manifest.topology.guests.iter_mut();
-        for (state, guest) in self.guests.iter_mut().zip(guests) {
-            for mut backend in found(&mut state.backends) {
+    fn take_backends(&mut self, found: io::Result<Vec<(usize, Backend)>>) {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let message = format!(
+                    "which disk some of QEMU's I/O belongs to is not known: the reader has failed ({error})"
+                );
+                self.notice("reader_gone", &message);
+                return;
+            }
+        };
+        for (index, mut backend) in found {
+            if let Some(guest) = self.manifest.topology.guests.get_mut(index) {
                 // As in the stream.
                 backend.address = self.sink.shift.address(backend.address);
                 guest.backends.push(backend);
@@ -129,21 +159,16 @@ impl Recorder {
 }
 
 /// Images that a guest closed, and what it opened since it was found.
-fn changes_of_files(
-    watched: &mut Watched,
-    guest: &Guest,
-    notices: &mut Vec<(&'static str, String)>,
-) {
-    let watch::Changes { closed, opened } = watched.changes();
-    for file in closed {
+fn notices_of(changes: &Changes, guest: &Guest, notices: &mut Vec<(&'static str, String)>) {
+    for file in &changes.closed {
         let mut disks = guest.disks.iter();
-        let disk = disks.find(|disk| disk.images.iter().any(|image| is_image(file, image)));
+        let disk = disks.find(|disk| disk.images.iter().any(|image| is_image(*file, image)));
         if let Some(disk) = disk {
             let message = format!("guest {} closed an image of disk {}", guest.name, disk.name);
             notices.push(("disk_removed", message));
         }
     }
-    for (_, inode) in opened {
+    for (_, inode) in &changes.opened {
         let message = format!(
             "guest {} opened another file (inode {inode}); if that is a new disk, its image is not followed",
             guest.name

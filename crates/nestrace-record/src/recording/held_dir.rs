@@ -15,7 +15,7 @@ use std::{
     path::Path,
 };
 
-use super::privileges::sudo_user;
+use crate::sandbox::{User, sudo_user};
 use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2},
@@ -30,6 +30,13 @@ const FILE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 /// An open directory. Names are of what is directly in it.
 #[derive(Debug)]
 pub struct HeldDir(File);
+
+impl From<File> for HeldDir {
+    /// A directory that was opened for reading.
+    fn from(dir: File) -> Self {
+        Self(dir)
+    }
+}
 
 impl HeldDir {
     /// The folder in which `path` is or is to be.
@@ -107,6 +114,37 @@ impl HeldDir {
         if let Some((uid, gid)) = sudo_user() {
             self.give_all(uid, gid);
         }
+    }
+
+    /// The directory and what lies directly in it belong to this user from now on, who goes on writing it.
+    ///
+    /// # Errors
+    /// Where a file cannot be given away, as on a file system without owners.
+    pub fn lend_to(&self, user: User) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+        for name in self.names()? {
+            let file = self.open_as(Path::new(&name), OFlag::O_PATH)?;
+            fchownat(&file, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
+        }
+        Ok(fchown(&self.0, Some(uid), Some(gid))?)
+    }
+
+    /// The directory and what this user made in it belong to the caller from now on.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn take_back(&self, from: u32) -> io::Result<()> {
+        let (uid, gid) = (Uid::effective(), Gid::effective());
+        // First, so that nothing is put into it meanwhile.
+        fchown(&self.0, Some(uid), Some(gid))?;
+        for name in self.names()? {
+            let file = self.open_as(Path::new(&name), OFlag::O_PATH)?;
+            let meta = file.metadata()?;
+            if meta.is_file() && meta.nlink() == 1 && meta.uid() == from {
+                fchownat(&file, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
+            }
+        }
+        Ok(())
     }
 
     /// Links, special files and files that have another name too stay whose they are: others may have put them there.

@@ -1,5 +1,5 @@
 //! The maps of qcow2 images: their tables are read once before anything is recorded and once after,
-//! through descriptors that were opened while there were privileges.
+//! through descriptors that were opened while there were privileges, by a process that has none ([`crate::helpers::reader`]).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,15 +10,17 @@ use nestrace_trace::ImageMap;
 use nestrace_trace::image_map::MAX_EXTENTS;
 use nestrace_trace::manifest::{Guest, Topology};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::guest::process::{self, OpenFiles};
 use crate::topology::image_file::{self, Viewer};
 use crate::topology::qcow2_map;
 
-/// How long reading all maps may take before the recording, and after it.
-const AT_START: Duration = Duration::from_millis(300);
-const AT_END: Duration = Duration::from_millis(1500);
+/// How long reading all maps may take before the recording.
+pub const AT_START: Duration = Duration::from_millis(300);
+/// And after it.
+pub const AT_END: Duration = Duration::from_millis(1500);
 /// Extents of the first look that are kept until the end.
 const MAX_KEPT: usize = MAX_EXTENTS / 4;
 
@@ -31,15 +33,24 @@ pub struct ImageMaps {
     pub notes: Vec<String>,
 }
 
-#[derive(Debug)]
-struct OpenImage {
+/// An image by its place in the topology.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ImagePlace {
     guest: u32,
     disk: u32,
     image: u32,
     path: String,
-    file: File,
     /// QEMU reads around the page cache, so what is read here would only be in its way.
     direct: bool,
+}
+
+/// An image that is open.
+#[derive(Debug)]
+pub struct OpenImage {
+    /// Which.
+    pub place: ImagePlace,
+    /// It, for reading.
+    pub file: File,
 }
 
 impl ImageMaps {
@@ -68,12 +79,14 @@ impl ImageMaps {
                 }
                 match open_image(guest.pid, &open, &image.path) {
                     Ok(file) => self.images.push(OpenImage {
-                        guest: index,
-                        disk: disk_index,
-                        image: image_index,
-                        path: image.path.clone(),
+                        place: ImagePlace {
+                            guest: index,
+                            disk: disk_index,
+                            image: image_index,
+                            path: image.path.clone(),
+                            direct: image.direct == Some(true),
+                        },
                         file,
-                        direct: image.direct == Some(true),
                     }),
                     Err(error) => self.note(&image.path, &error.to_string()),
                 }
@@ -86,6 +99,21 @@ impl ImageMaps {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+
+    /// Of images that others opened.
+    #[must_use]
+    pub fn of(images: Vec<OpenImage>) -> Self {
+        Self {
+            images,
+            ..Self::default()
+        }
+    }
+
+    /// The images, and what could not be opened.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<OpenImage>, Vec<String>) {
+        (self.images, self.notes)
     }
 
     /// Whether there are none.
@@ -132,7 +160,7 @@ impl ImageMaps {
                     left = left.saturating_sub(map.extents.len());
                     maps.push(map);
                 }
-                Err(error) => failed.push((image.path.clone(), with_cause(&error))),
+                Err(error) => failed.push((image.place.path.clone(), with_cause(&error))),
             }
         }
         for (path, why) in failed {
@@ -158,7 +186,7 @@ impl OpenImage {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
             }
             self.file.read_exact_at(into, at)?;
-            if self.direct
+            if self.place.direct
                 && let (Ok(at), Ok(n)) = (i64::try_from(at), i64::try_from(into.len()))
             {
                 let _ = posix_fadvise(&self.file, at, n, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
@@ -167,10 +195,10 @@ impl OpenImage {
         };
         let mapped = qcow2_map::read(read_at, max_extents)?;
         Ok(ImageMap {
-            guest: self.guest,
-            disk: self.disk,
+            guest: self.place.guest,
+            disk: self.place.disk,
             // The chain lists an external data file right behind its image.
-            image: self.image + u32::from(mapped.data_file),
+            image: self.place.image + u32::from(mapped.data_file),
             mono_ns,
             ..mapped.map
         })

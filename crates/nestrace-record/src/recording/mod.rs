@@ -10,14 +10,15 @@ mod closing;
 mod guest_sides;
 mod guest_state;
 pub mod held_dir;
-mod image_maps;
-pub mod privileges;
+pub mod image_maps;
+mod privileges;
 mod reserve;
 mod setup;
 mod sink;
 pub mod watch;
 
 pub use guest_sides::AgentStatus;
+pub use privileges::CommandEnder;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,15 +45,18 @@ use crate::{
     agent::Choice,
     clock,
     collect::{Collector, translate::translation},
+    guest::program::ParsedProgram,
+    helpers::{keeper::Keeper, reader::Reader, watcher::Watcher},
     probes::{ProbeError, globals::Globals, load::Probes},
     qemu_symbols::debug_file::DebugFileError,
+    sandbox::{Sandbox, SandboxError},
     topology::image_file::FileIdentity,
 };
 use address_secret::new_shift;
 use bundle_dir::{BundleDir, BundleError};
 use guest_sides::GuestSides;
 use guest_state::GuestState;
-use image_maps::ImageMaps;
+use privileges::Helpers;
 use setup::{manifest, wanted};
 use sink::Sink;
 
@@ -75,6 +79,18 @@ pub enum RecordError {
     /// The bundle could not be made or written.
     #[error(transparent)]
     Bundle(#[from] BundleError),
+    /// A process beside the recorder could not be started.
+    #[error("start {name}")]
+    Helper {
+        /// Which.
+        name: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// What the recorder gives up could not be made ready.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
     /// The system gave no random bytes.
     #[error("draw the secret that hides addresses")]
     Secret(#[source] io::Error),
@@ -112,6 +128,8 @@ pub struct Options {
     pub start_ticks: Vec<u64>,
     /// For each guest of the topology: what its QEMU had open then, if it is known.
     pub open_files: Vec<Option<BTreeSet<FileIdentity>>>,
+    /// For each guest of the topology: what its program's tables say, if they were read. Others' QEMUs are not probed.
+    pub programs: Vec<Option<ParsedProgram>>,
     /// Which agents are listened to.
     pub agent: Choice,
 }
@@ -170,8 +188,11 @@ pub struct Recorder {
     manifest: Manifest,
     guests: Vec<GuestState>,
     sides: GuestSides,
-    images: ImageMaps,
-    image_maps: Option<File>,
+    watcher: Watcher,
+    keeper: Arc<Keeper>,
+    sandbox: Sandbox,
+    reader: Reader,
+    has_image_maps: bool,
     dropped: BTreeMap<Source, u64>,
     correction: clock::Correction,
     max_bytes: Option<u64>,
@@ -202,6 +223,8 @@ impl Recorder {
         if !options.topology.guests.is_empty() && !facts.may_follow_processes() {
             return Err(ProbeError::OtherPidNamespace.into());
         }
+        // They come to life while the probes are loaded.
+        let helpers = Helpers::start()?;
         let globals = Globals::resolve(layout, false);
         let wanted = wanted(&options);
         let mut probes = Probes::load(&globals, &wanted)?;
@@ -213,10 +236,13 @@ impl Recorder {
         probes.attach(&plan(facts, layout, plan_wanted));
         if options.qemu && options.detail == Detail::Full {
             let guests = options.topology.guests.iter();
+            let mut programs = options.programs.iter();
             for (guest, start_ticks) in guests.zip(&options.start_ticks) {
+                let parsed = programs.next().and_then(Option::as_ref);
                 let process = (guest.pid, *start_ticks);
                 let debug = options.qemu_debug.as_deref();
-                if let Some(error) = probes.attach_qemu(facts, process, &guest.name, debug) {
+                let of_no_use = probes.attach_qemu(facts, process, parsed, &guest.name, debug);
+                if let Some(error) = of_no_use {
                     return Err(RecordError::QemuDebug {
                         guest: guest.name.clone(),
                         error,
@@ -237,18 +263,23 @@ impl Recorder {
         let manifest = manifest(&options, &probes);
         let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
         let shift = new_shift().map_err(RecordError::Secret)?;
-        let images = ImageMaps::open(&options.topology);
+        let places = GuestSides::places(&options.agent, &options.topology);
+        let (helpers, unlent) = helpers.begin(&dir, &options, &places.0)?;
+        let service = helpers.service();
         let mut recorder = Self {
             sides: GuestSides::start(
-                &options.agent,
-                &options.topology,
+                (&places.0, places.1),
+                service,
                 (dir.held(), dir.older_bytes()),
                 &manifest.detail,
                 options.max_bytes,
             ),
-            images,
-            image_maps: None,
+            has_image_maps: helpers.has_images,
             guests: GuestState::all(&options),
+            reader: helpers.reader,
+            watcher: helpers.watcher,
+            keeper: helpers.keeper,
+            sandbox: helpers.sandbox,
             manifest,
             probes,
             collector,
@@ -263,6 +294,9 @@ impl Recorder {
             n_machine_notices: 0,
             n_file_notices: 0,
         };
+        if let Some(message) = unlent {
+            recorder.notice("privileges", &message);
+        }
         if globals.addresses_hidden {
             recorder.notice(
                 "addresses_hidden",
@@ -279,9 +313,12 @@ impl Recorder {
     }
 
     fn go_live(&mut self) -> Result<(), RecordError> {
-        if !self.images.is_empty() {
-            self.image_maps = Some(self.dir.new_file(IMAGE_MAPS)?);
-            self.images.read_first();
+        if self.has_image_maps {
+            let file = self.dir.new_file(IMAGE_MAPS)?;
+            if let Err(error) = self.reader.read_first(&file) {
+                let message = format!("the first look at the images' tables failed: {error}");
+                self.notice("image_maps", &message);
+            }
         }
         self.sides.wait_live();
         self.take_guest_sides(clock::monotonic_ns());

@@ -1,137 +1,175 @@
-//! Giving up what a running recording no longer needs.
+//! What a running recording gives up.
 //!
-//! Attaching needs nearly all of root. Afterwards only three things are left: the rings and maps,
-//! whose descriptors are open; the bundle's files, which exist; and looking at the guests' processes,
-//! for images that they open and close. So every capability but
-//! `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH` and `CAP_BPF` (kernels before 5.19 ask for it at every
-//! map access) goes, and a seccomp filter refuses what a tracer of system calls has no business with.
-//! Under sudo the bundle belongs to the user who typed the command; without the capability to write
-//! into anybody's files the recorder does so as that user.
+//! Attaching needs nearly all of root. Afterwards the recorder needs its rings and maps, whose descriptors are open, and
+//! the folder of its bundle. So it becomes the user who typed `sudo`, or a user that nobody else is; it keeps no capability
+//! but `CAP_BPF`, and that only on kernels that ask for it at every access to a map; it may use the system calls of
+//! [`crate::sandbox::system_calls`] alone, and open files of its bundle only. What needs more is done by
+//! [`crate::helpers`].
 
-use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use caps::{CapSet, Capability, CapsHashSet};
-use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use caps::Capability;
+use nix::sys::stat::fstat;
+use nix::unistd::Uid;
 
-/// Why privileges could not be given up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PrivilegeError {
-    /// Capabilities could not be set.
-    #[error("give up capabilities")]
-    Capabilities(#[source] caps::errors::CapsError),
-    /// The filter could not be built or installed.
-    #[error("install the system-call filter")]
-    Filter(#[source] Box<dyn std::error::Error + Send + Sync>),
+use super::bundle_dir::BundleDir;
+use super::image_maps::ImageMaps;
+use super::{Options, RecordError, Recorder};
+use crate::agent::{Address, Place, Service};
+use crate::helpers::{keeper::Keeper, reader::Reader, watcher::Watcher};
+use crate::probes::bpf_call::needs_bpf_capability;
+use crate::sandbox::system_calls::Role;
+use crate::sandbox::{Sandbox, SandboxError, User};
+
+/// Read by aya whenever it looks at a map with a value for each processor.
+const READABLE: &[&str] = &["/sys/devices/system/cpu/possible"];
+
+/// Processes that have been started and wait for what they are to do.
+pub(super) struct Helpers {
+    keeper: Keeper,
+    reader: Reader,
+    watcher: Watcher,
 }
 
-/// What stays.
-const KEPT: &[Capability] = &[
-    Capability::CAP_SYS_PTRACE,
-    Capability::CAP_DAC_READ_SEARCH,
-    Capability::CAP_BPF,
-];
-
-/// System calls that fail with EPERM from now on: starting programs, changing the system, writing
-/// into other processes, loading code into the kernel.
-const REFUSED: &[libc::c_long] = &[
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_writev,
-    libc::SYS_perf_event_open,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsmount,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_setns,
-    libc::SYS_unshare,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_clock_adjtime,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_quotactl,
-    libc::SYS_acct,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_userfaultfd,
-];
-
-/// Gives up privileges for good. Call it when everything is attached and the command, if there is
-/// one, has been started.
-///
-/// # Errors
-/// [`PrivilegeError`]; the recording can go on with what it has.
-pub fn give_up() -> Result<(), PrivilegeError> {
-    give_up_in_thread()?;
-    install_filter()
+/// The same at work, and what the recorder's threads give up.
+pub(super) struct Begun {
+    pub keeper: Arc<Keeper>,
+    pub reader: Reader,
+    pub watcher: Watcher,
+    pub sandbox: Sandbox,
+    /// Whether there are images whose tables the reader reads.
+    pub has_images: bool,
 }
 
-/// The part of [`give_up`] that a thread has to do for itself: capabilities and the file-system user
-/// are each thread's own. The filter is for all.
-///
-/// # Errors
-/// [`PrivilegeError::Capabilities`].
-pub fn give_up_in_thread() -> Result<(), PrivilegeError> {
-    let kept: CapsHashSet = KEPT.iter().copied().collect();
-    let had = caps::read(None, CapSet::Permitted).map_err(PrivilegeError::Capabilities)?;
-    let left: CapsHashSet = had.intersection(&kept).copied().collect();
-    // Takes the capabilities about files out of the effective set; what is kept of them comes back below.
-    if let Some((uid, gid)) = sudo_user() {
-        setfsgid(gid);
-        setfsuid(uid);
+fn failed(name: &'static str) -> impl Fn(io::Error) -> RecordError {
+    move |source| RecordError::Helper { name, source }
+}
+
+impl Helpers {
+    pub(super) fn start() -> Result<Self, RecordError> {
+        Ok(Self {
+            keeper: Keeper::start().map_err(failed("the keeper"))?,
+            reader: Reader::start().map_err(failed("the reader"))?,
+            watcher: Watcher::start().map_err(failed("the watcher"))?,
+        })
     }
-    // What execve would give back: a child could otherwise regain everything.
-    for capability in had.difference(&kept) {
-        caps::drop(None, CapSet::Bounding, *capability).map_err(PrivilegeError::Capabilities)?;
+
+    /// Lets them begin, and the bundle be the recorder's. Why it stays root's, where it does.
+    pub(super) fn begin(
+        mut self,
+        dir: &BundleDir,
+        options: &Options,
+        places: &[Place],
+    ) -> Result<(Begun, Option<String>), RecordError> {
+        let (user, unlent) = recorders_user(dir)?;
+        let kept: &[Capability] = match needs_bpf_capability() {
+            true => &[Capability::CAP_BPF],
+            false => &[],
+        };
+        let sandbox = Sandbox::new(Role::Recorder, user, kept)?;
+        let sandbox = sandbox.with_folder(dir.held().as_fd(), READABLE)?;
+        let addresses: Vec<Address> = places.iter().map(|place| place.address.clone()).collect();
+        self.keeper
+            .begin(dir.held(), user, &addresses)
+            .map_err(failed("the keeper"))?;
+        // Each its own: processes of one user may disturb one another.
+        let of_its_own = || match Uid::effective().is_root() {
+            true => User::of_its_own().map(Some).map_err(RecordError::Secret),
+            false => Ok(None),
+        };
+        let images = ImageMaps::open(&options.topology);
+        let has_images = !images.is_empty();
+        self.reader
+            .begin(&options.topology, images, of_its_own()?)
+            .map_err(failed("the reader"))?;
+        let pids = options.topology.guests.iter().map(|guest| guest.pid);
+        let mut open_files = options.open_files.iter();
+        let guests = pids.map(|pid| (pid, open_files.next().and_then(Option::as_ref)));
+        self.watcher
+            .begin(guests, of_its_own()?)
+            .map_err(failed("the watcher"))?;
+        let begun = Begun {
+            keeper: Arc::new(self.keeper),
+            reader: self.reader,
+            watcher: self.watcher,
+            sandbox,
+            has_images,
+        };
+        Ok((begun, unlent))
     }
-    caps::clear(None, CapSet::Inheritable).map_err(PrivilegeError::Capabilities)?;
-    caps::set(None, CapSet::Effective, &left).map_err(PrivilegeError::Capabilities)?;
-    caps::set(None, CapSet::Permitted, &left).map_err(PrivilegeError::Capabilities)
 }
 
-/// The user who typed the command, where this is root by way of sudo.
-#[must_use]
-pub fn sudo_user() -> Option<(Uid, Gid)> {
-    let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-    let user = (
-        Uid::from_raw(id("SUDO_UID")?),
-        Gid::from_raw(id("SUDO_GID")?),
-    );
-    Uid::effective().is_root().then_some(user)
+impl Begun {
+    /// What agents' threads get.
+    pub(super) fn service(&self) -> Service {
+        Service {
+            sandbox: self.sandbox.clone(),
+            keeper: Arc::clone(&self.keeper),
+        }
+    }
 }
 
-fn install_filter() -> Result<(), PrivilegeError> {
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| PrivilegeError::Filter(error);
-    let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
-        REFUSED.iter().map(|number| (*number, Vec::new())).collect();
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let architecture = std::env::consts::ARCH
-        .try_into()
-        .map_err(|e| failed(Box::new(e)))?;
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)
-        .map_err(|e| failed(Box::new(e)))?;
-    let program: BpfProgram = filter
-        .try_into()
-        .map_err(|e: seccompiler::BackendError| failed(Box::new(e)))?;
-    seccompiler::apply_filter_all_threads(&program).map_err(|e| failed(Box::new(e)))
+/// As whom the recorder goes on, `None` as it is. The bundle belongs to that user from now on; where it cannot, and why,
+/// the recorder stays who it is.
+fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), RecordError> {
+    if !Uid::effective().is_root() {
+        return Ok((None, None));
+    }
+    let user = match User::of_sudo() {
+        Some(user) => user,
+        None => User::of_its_own().map_err(RecordError::Secret)?,
+    };
+    let lent = dir.held().lend_to(user);
+    // Some file systems say yes and do nothing.
+    let is_lent = fstat(dir.held()).is_ok_and(|about| about.st_uid == user.uid);
+    let why = match lent {
+        Ok(()) if is_lent => return Ok((Some(user), None)),
+        Ok(()) => "its file system keeps the owner".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message =
+        format!("the bundle cannot be given to another user ({why}), so the recorder stays root's");
+    Ok((None, Some(message)))
+}
+
+/// Ends the command of a recording, as whoever started it.
+#[derive(Clone, Debug)]
+pub struct CommandEnder(Arc<Keeper>);
+
+impl CommandEnder {
+    /// Asks the command to end.
+    ///
+    /// # Errors
+    /// What the system says, as where it is gone.
+    pub fn end(&self) -> io::Result<()> {
+        self.0.end_command()
+    }
+}
+
+impl Recorder {
+    /// Gives up privileges for good. Call it when the command, if there is one, has been started: afterwards no program
+    /// can be started any more.
+    ///
+    /// # Errors
+    /// [`SandboxError`]; the recording can go on with what it has.
+    pub fn give_up(&self) -> Result<(), SandboxError> {
+        self.sandbox.enter_last()
+    }
+
+    /// Who ends the command with this process id, which was started. Call it before [`Self::give_up`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn command_ender(&self, pid: u32) -> io::Result<CommandEnder> {
+        self.keeper.take_command(pid)?;
+        Ok(CommandEnder(Arc::clone(&self.keeper)))
+    }
+
+    /// The bundle is closed: it belongs to whoever called the recorder.
+    pub(super) fn give_bundle_back(&self) {
+        // Where the keeper is gone it stays with a user that nobody is; root can read and remove it.
+        let _ = self.keeper.give_back();
+    }
 }

@@ -1,46 +1,22 @@
-//! Notices while recording that a guest is gone, that it was reset, stopped or started, or that one of
-//! its images was closed or opened.
+//! Notices while recording that a guest is gone, and that it was reset, stopped or started.
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, File},
-    os::unix::fs::FileExt,
-};
+use std::{fs::File, os::unix::fs::FileExt};
 
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
-use crate::topology::image_file::{FileIdentity, identity_at};
-
-/// What a process closed and opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Files that it no longer has open.
-    pub closed: Vec<FileIdentity>,
-    /// Files that it had not open before.
-    pub opened: Vec<FileIdentity>,
-}
-
 /// A process that is watched through an open file of its own, so that a reused pid is not taken for it.
 pub struct Watched {
-    pid: u32,
     stat: Option<File>,
-    open: BTreeSet<FileIdentity>,
 }
 
 impl Watched {
-    /// Begins to watch; a process that is gone already counts as gone. `open` is what it had open when it was looked
-    /// at, `None` for now.
+    /// Begins to watch; a process that is gone already counts as gone.
     #[must_use]
-    pub fn new(pid: u32, open: Option<BTreeSet<FileIdentity>>) -> Self {
-        let stat = File::open(format!("/proc/{pid}/stat")).ok();
-        let mut watched = Self {
-            pid,
-            stat,
-            open: BTreeSet::new(),
-        };
-        watched.open = open.unwrap_or_else(|| watched.open_files().unwrap_or_default());
-        watched
+    pub fn new(pid: u32) -> Self {
+        Self {
+            stat: File::open(format!("/proc/{pid}/stat")).ok(),
+        }
     }
 
     /// Whether the process still runs. A zombie has let go of its files and counts as gone.
@@ -58,26 +34,6 @@ impl Watched {
             .rposition(|byte| *byte == b')')
             .and_then(|at| line.get(at + 2));
         !matches!(state, None | Some(b'Z' | b'X'))
-    }
-
-    /// Files that were closed and opened since the last call; none where they cannot be listed.
-    pub fn changes(&mut self) -> Changes {
-        let Some(now) = self.open_files() else {
-            return Changes::default();
-        };
-        let closed = self.open.difference(&now).copied().collect();
-        let opened = now.difference(&self.open).copied().collect();
-        self.open = now;
-        Changes { closed, opened }
-    }
-
-    fn open_files(&self) -> Option<BTreeSet<FileIdentity>> {
-        let entries = fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
-        // Other files are no images.
-        let images = entries
-            .flatten()
-            .filter_map(|entry| identity_at(&entry.path()));
-        Some(images.collect())
     }
 }
 
@@ -146,7 +102,6 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::topology::image_file::identity;
 
     #[test]
     fn what_happens_to_a_machine_has_words() {
@@ -190,32 +145,10 @@ mod tests {
     #[test]
     fn a_process_that_ends_is_noticed() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let watched = Watched::new(child.id(), None);
+        let watched = Watched::new(child.id());
         assert!(watched.is_alive());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!watched.is_alive());
-    }
-
-    #[test]
-    fn files_that_are_opened_and_closed_are_noticed() {
-        let mut watched = Watched::new(std::process::id(), None);
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let meta = file.as_file().metadata();
-        let identity = meta.map(|meta| identity(&meta)).unwrap();
-        assert!(watched.changes().opened.contains(&identity));
-        // Only closed: a deleted file's number could be that of a file of another test at once.
-        let _closed = file.into_temp_path();
-        assert!(watched.changes().closed.contains(&identity));
-    }
-
-    #[test]
-    fn what_was_opened_since_a_process_was_found_is_noticed() {
-        let file = tempfile::tempfile().unwrap();
-        let opened = identity(&file.metadata().unwrap());
-        let found = Some(BTreeSet::new());
-        let mut watched = Watched::new(std::process::id(), found);
-        assert!(watched.changes().opened.contains(&opened));
-        assert!(!watched.changes().opened.contains(&opened));
     }
 }

@@ -1,11 +1,10 @@
 //! Finding the file that QEMU has open for an image's path, and looking at it without touching it.
 
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -120,18 +119,17 @@ pub fn identity(about: &Metadata) -> FileIdentity {
     }
 }
 
-/// Of the file at this path, if it is a regular file or a block device. Nothing but its kind is asked for, and no server:
+/// Of the file of this name in an open folder, if it is a regular file or a block device. Nothing but its kind is asked for, and no server:
 /// for the times of a file on NFS the kernel first writes back all of it (`nfs_getattr`, 6.12).
 #[must_use]
-pub fn identity_at(path: &Path) -> Option<FileIdentity> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+pub fn identity_in(folder: BorrowedFd<'_>, name: &CStr) -> Option<FileIdentity> {
     let mask = libc::STATX_TYPE | libc::STATX_INO;
     let mut about = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path ends with a NUL, and there is room for the answer.
     let done = unsafe {
         libc::statx(
-            libc::AT_FDCWD,
-            path.as_ptr(),
+            folder.as_raw_fd(),
+            name.as_ptr(),
             libc::AT_STATX_DONT_SYNC,
             mask,
             about.as_mut_ptr(),
@@ -278,7 +276,17 @@ fn real_path(pid: u32, path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    use nix::fcntl::AT_FDCWD;
+
     use super::*;
+
+    fn identity_at(path: &Path) -> Option<FileIdentity> {
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        identity_in(AT_FDCWD, &path)
+    }
 
     #[test]
     fn a_look_without_times_finds_the_same_file() {

@@ -19,7 +19,7 @@ pub mod survey;
 pub use survey::Survey;
 
 /// Something that could not be found out, and why.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Diagnostic {
     /// Guest's name, if it concerns one.
     pub guest: Option<String>,

@@ -198,7 +198,9 @@ fn of_chains(chains: &Chains) -> String {
 /// A part, which has what lies beneath it too where that was not seen.
 fn in_words(chains: &Chains, part: &'static str) -> &'static str {
     match part {
-        "between guest and QEMU" if is_folded(chains, "qemu") => "in QEMU and on the way to it, not told apart",
+        "between guest and QEMU" if is_folded(chains, "qemu") => {
+            "in QEMU and on the way to it, not told apart"
+        }
         "in QEMU" if is_folded(chains, "file_io") => "in QEMU and beneath it, not told apart",
         "in the host's file system" if is_folded(chains, "host_bio") => {
             "in the host's file system and beneath it, not told apart"

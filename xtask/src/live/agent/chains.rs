@@ -88,7 +88,11 @@ pub fn linked(case: &mut Case, chains: &Value, least: f64) -> anyhow::Result<()>
     case.equal("wrong_order", number(chains, "/wrong_order")?, 0);
     let check = |key: &str| number(chains, &format!("/memory_check/{key}"));
     let (agreed, unknown) = (check("agreed")?, check("unknown")?);
-    case.equal("links that the memory contradicts", check("contradicted")?, 0);
+    case.equal(
+        "links that the memory contradicts",
+        check("contradicted")?,
+        0,
+    );
     case.figure(format!("memory: {agreed} agree, {unknown} unknown"));
     case.figure(format!("{linked} of {bios} bios linked"));
     Ok(())

@@ -146,7 +146,10 @@ pub fn id(index: usize) -> String {
 }
 
 /// Host file systems with a disk of each pair.
-pub fn make_disks(ctx: &LiveContext, pairs: &[Pair]) -> anyhow::Result<(Vec<HostFs>, Vec<DiskSpec>)> {
+pub fn make_disks(
+    ctx: &LiveContext,
+    pairs: &[Pair],
+) -> anyhow::Result<(Vec<HostFs>, Vec<DiskSpec>)> {
     let mut hosts = Vec::new();
     let mut disks = Vec::new();
     for (index, pair) in pairs.iter().enumerate() {

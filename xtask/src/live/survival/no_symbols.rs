@@ -117,7 +117,11 @@ pub fn debug_file(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         let code = end.code.unwrap_or(-1);
         case.equal(&format!("exit code with {file}"), code, 3);
         let told = end.stderr.contains(reason) && end.stderr.contains("hint:");
-        case.holds(&format!("{file} is refused for {reason}"), told, &end.stderr);
+        case.holds(
+            &format!("{file} is refused for {reason}"),
+            told,
+            &end.stderr,
+        );
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Rig {
                 path: path.to_str().unwrap().to_owned(),
             },
         };
-        let agents = Agents::start(&[place], &Arc::new(bundle), "full", limit_bytes).unwrap();
+        let agents = Agents::start(&[place], &Arc::new(bundle), "full", limit_bytes, None).unwrap();
         Self {
             dir,
             listener,
