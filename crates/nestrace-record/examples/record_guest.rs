@@ -10,11 +10,11 @@ use nestrace_kernel::plan::Detail;
 use nestrace_record::agent::Choice;
 use nestrace_record::doctor;
 use nestrace_record::guest::Selection;
-use nestrace_record::helpers::{self, finder::discover_apart};
 use nestrace_record::recording::{Options, Recorder};
+use nestrace_record::roles::{self, finder::discover_apart};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    if let Some(code) = helpers::run_if_asked() {
+    if let Some(code) = roles::run_if_asked() {
         return Ok(code);
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +29,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         force: true,
         detail: Detail::Full,
         qemu: true,
+        qemu_debug: None,
         max_bytes: None,
         ring_bytes: None,
         topology: found.topology,

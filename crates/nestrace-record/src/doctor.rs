@@ -15,7 +15,7 @@ use nestrace_kernel::layout::Layout;
 use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan};
 use serde::Serialize;
 
-use crate::helpers::finder::find_qemu_apart;
+use crate::roles::finder::find_qemu_apart;
 
 pub use checks::{Check, State};
 pub use facts::{gather, modules};

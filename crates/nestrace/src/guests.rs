@@ -9,7 +9,7 @@ use std::{
 
 use nestrace_record::{
     guest::{self, DiscoverError, Discovery, Selection, program::ParsedProgram},
-    helpers::finder::discover_apart,
+    roles::finder::discover_apart,
     topology::{Survey, block_device, image_file::FileIdentity},
 };
 use nestrace_trace::manifest::{Disk, Guest, Topology};

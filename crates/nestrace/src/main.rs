@@ -35,7 +35,7 @@ use cli::{Cli, Command};
 use exit::Failure;
 
 fn main() -> ExitCode {
-    if let Some(code) = nestrace_record::helpers::run_if_asked() {
+    if let Some(code) = nestrace_record::roles::run_if_asked() {
         return code;
     }
     let cli = match Cli::try_parse() {

@@ -2,11 +2,9 @@
 
 use std::{
     error::Error,
-    fs::File,
     io::{self, IsTerminal},
     path::Path,
     process::ExitStatus,
-    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +14,6 @@ use nestrace_record::{
     agent::{Choice, State},
     doctor,
     probes::ProbeError,
-    qemu_symbols::debug_file,
     recording::{CommandEnder, Counters, End, Options, RecordError, Recorder, Summary},
 };
 use nestrace_trace::{Manifest, manifest::Topology};
@@ -27,8 +24,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
+mod debug_symbols;
 mod default_output;
 
+use debug_symbols::{HINT, open_debug_file};
 use default_output::default_output;
 
 use crate::{
@@ -122,17 +121,6 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     })
 }
 
-fn open_debug_file(path: &Path) -> Result<Arc<File>, Failure> {
-    debug_file::open(path).map(Arc::new).map_err(|error| {
-        let text = format!("--qemu-debug {}: {error}", path.display());
-        Failure::new(INPUT, text).hint(DEBUG_FILE)
-    })
-}
-
-/// Where files of QEMU's debug symbols come from.
-const DEBUG_FILE: &str = "apt install qemu-system-x86-dbgsym (with Debian's debug archive) or dnf debuginfo-install qemu-kvm puts \
-     the file of this very build below /usr/lib/debug, where it is found without --qemu-debug";
-
 fn not_permitted() -> Failure {
     Failure::new(MISSING, "recording needs root (CAP_BPF and CAP_PERFMON)")
         .hint("sudo nestrace record …; nestrace doctor says what this user may do")
@@ -148,7 +136,7 @@ fn failure(error: RecordError) -> Failure {
         RecordError::Probe(_) => {
             Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows")
         }
-        RecordError::QemuDebug { .. } => Failure::caused(INPUT, &error).hint(DEBUG_FILE),
+        RecordError::QemuDebug { .. } => Failure::caused(INPUT, &error).hint(HINT),
         RecordError::Bundle(error) => new_bundle::failure(error),
         _ => Failure::caused(FAILURE, &error),
     }

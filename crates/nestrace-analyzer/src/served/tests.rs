@@ -9,7 +9,7 @@ mod layers_beneath;
 mod waiting;
 
 use nestrace_trace::image_map::ImageMap;
-use nestrace_trace::manifest::{Backend, Device, Disk, Guest, Image, Mount, Topology};
+use nestrace_trace::manifest::{Backend, Device, Disk, Guest, Image, Manifest, Mount, Topology};
 
 use super::{DiskOnHost, HostHalf, HostLayers, HostSide};
 use crate::block::{Above, BlockLayer};
@@ -117,7 +117,11 @@ struct Outcome {
 fn run(topology: &Topology, maps: &[ImageMap], text: &str) -> Outcome {
     let mut images = Images::new(topology);
     let n_disks = images.disks.len();
-    let mut side = HostSide::new(topology, &images, maps);
+    let manifest = Manifest {
+        topology: topology.clone(),
+        ..Manifest::default()
+    };
+    let mut side = HostSide::new(&manifest, &images, maps);
     let mut block = BlockLayer::default();
     let (mut files, threads) = (FileIo::default(), Threads::default());
     let mut qemu = Qemu::new(&topology.guests, &[], n_disks);

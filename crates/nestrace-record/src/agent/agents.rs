@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use super::account::{Account, State};
 use super::address::Address;
 use super::session::Session;
-use crate::helpers::keeper::Keeper;
 use crate::recording::{address_secret::new_shift, held_dir::HeldDir};
+use crate::roles::keeper::Keeper;
 use crate::sandbox::Sandbox;
 
 /// A guest and the channel to its agent.

@@ -7,7 +7,7 @@ use nestrace_trace::manifest::{Backend, Guest, Image};
 
 use super::watch::{self, Watched};
 use super::{End, Options, Recorder};
-use crate::helpers::watcher::Changes;
+use crate::roles::watcher::Changes;
 use crate::topology::block_device;
 use crate::topology::image_file::FileIdentity;
 

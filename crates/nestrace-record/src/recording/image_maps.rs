@@ -1,5 +1,5 @@
 //! The maps of qcow2 images: their tables are read once before anything is recorded and once after,
-//! through descriptors that were opened while there were privileges, by a process that has none ([`crate::helpers::reader`]).
+//! through descriptors that were opened while there were privileges, by a process that has none ([`crate::roles::reader`]).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -46,9 +46,9 @@ use crate::{
     clock,
     collect::{Collector, translate::translation},
     guest::program::ParsedProgram,
-    helpers::{keeper::Keeper, reader::Reader, watcher::Watcher},
     probes::{ProbeError, globals::Globals, load::Probes},
     qemu_symbols::debug_file::DebugFileError,
+    roles::{keeper::Keeper, reader::Reader, watcher::Watcher},
     sandbox::{Sandbox, SandboxError},
     topology::image_file::FileIdentity,
 };

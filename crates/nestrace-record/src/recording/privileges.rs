@@ -4,7 +4,7 @@
 //! the folder of its bundle. So it becomes the user who typed `sudo`, or a user that nobody else is; it keeps no capability
 //! but `CAP_BPF`, and that only on kernels that ask for it at every access to a map; it may use the system calls of
 //! [`crate::sandbox::system_calls`] alone, and open files of its bundle only. What needs more is done by
-//! [`crate::helpers`].
+//! [`crate::roles`].
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,8 +18,8 @@ use super::bundle_dir::BundleDir;
 use super::image_maps::ImageMaps;
 use super::{Options, RecordError, Recorder};
 use crate::agent::{Address, Place, Service};
-use crate::helpers::{keeper::Keeper, reader::Reader, watcher::Watcher};
 use crate::probes::bpf_call::needs_bpf_capability;
+use crate::roles::{keeper::Keeper, reader::Reader, watcher::Watcher};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, SandboxError, User};
 

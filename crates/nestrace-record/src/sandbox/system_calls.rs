@@ -3,6 +3,11 @@
 //! The lists hold what glibc and musl make of Rust's standard library and of our own calls. `clone3`, whose flags lie in
 //! memory that a filter cannot read, is not there for glibc (`ENOSYS`), which then calls `clone`.
 
+#![allow(
+    clippy::unnecessary_cast,
+    reason = "the numbers of requests of ioctl have another type with musl"
+)]
+
 use std::collections::BTreeMap;
 
 use seccompiler::{

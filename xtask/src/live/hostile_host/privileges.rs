@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use super::processes::{Hostile, Programs, USER};
 use crate::live::case::Case;
 use crate::live::survival::stage::{Recording, Stage};
+use crate::recorder;
 
 /// `EPERM`, and what Landlock says.
 const EPERM: i64 = 1;
@@ -213,6 +214,8 @@ pub fn finder(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     let output = command.wait_with_output().context("wait for guests")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     case.holds("exit code 0", output.status.code() == Some(0), &said);
+    // While it was stopped, its looks ran out of time.
+    let said = recorder::nestrace(&stage.ctx.nestrace, &["guests"])?.stdout;
     case.holds(
         "the honest guest is listed",
         said.contains(stage.guest.name()),
@@ -392,7 +395,7 @@ fn children_of(pid: u32) -> anyhow::Result<Vec<(u32, String)>> {
 
 fn helpers_of(pid: u32) -> anyhow::Result<Vec<(u32, String)>> {
     let mut children = children_of(pid)?;
-    children.retain(|(_, words)| words.contains("--as-helper"));
+    children.retain(|(_, words)| words.contains("--as-role"));
     Ok(children)
 }
 

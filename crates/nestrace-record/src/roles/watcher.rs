@@ -142,9 +142,7 @@ impl Watched {
     /// Files that were closed and opened since the last call; none where they cannot be listed.
     fn changes(&mut self) -> Option<(Vec<FileIdentity>, Vec<FileIdentity>)> {
         let now = self.open_files()?;
-        let Some(before) = self.open.replace(now) else {
-            return None;
-        };
+        let before = self.open.replace(now)?;
         let now = self.open.as_ref()?;
         let closed = before.difference(now).copied().collect();
         let opened = now.difference(&before).copied().collect();

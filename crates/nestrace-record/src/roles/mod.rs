@@ -24,7 +24,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use channel::Channel;
 
 /// The first argument of a program that is a helper.
-const WORD: &str = "--as-helper";
+const WORD: &str = "--as-role";
 
 /// A kind of helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
