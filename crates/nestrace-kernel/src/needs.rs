@@ -45,6 +45,7 @@ pub const NEEDS: &[Needs] = &[
                 "PAGE_HEAD",
                 "PAGE_INDEX",
                 "PAGE_MAPPING",
+                "PAGE_SIZEOF",
                 "TASK_COMM",
             ],
         ],
@@ -325,7 +326,6 @@ const FIRST_PAGE: &[&str] = &[
     "BVEC_OFFSET",
     "BVEC_PAGE",
     "BVEC_SIZE",
-    "PAGE_SIZEOF",
 ];
 /// Place, length and operation of a request.
 const REQUEST: &[&str] = &["RQ_CMD_FLAGS", "RQ_FLAGS", "RQ_LEN", "RQ_SECTOR"];

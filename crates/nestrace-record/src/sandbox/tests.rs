@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{AT_FDCWD, OFlag, open, renameat};
 use nix::sys::stat::Mode;
-use nix::unistd::Uid;
+use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 
 use super::*;
 
@@ -66,8 +66,10 @@ fn a_recorder_is_its_user_and_has_its_folder() {
         assert_eq!(Uid::current().as_raw(), user.uid);
         fs::write(&inside, "x").unwrap();
         assert_eq!(fs::read(&inside).unwrap(), b"x");
-        fs::rename(&inside, inside.with_extension("too")).unwrap();
-        fs::remove_file(inside.with_extension("too")).unwrap();
+        // As a bundle's files are: glibc's own `rename` and `unlink` are other system calls.
+        let renamed = inside.with_extension("too");
+        renameat(AT_FDCWD, &inside, AT_FDCWD, &renamed).unwrap();
+        unlinkat(AT_FDCWD, &renamed, UnlinkatFlags::NoRemoveDir).unwrap();
         assert!(fs::read("/etc/shadow").is_err());
         // Where nobody's rights stand in the way, Landlock does.
         if landlock::version().is_some() {
