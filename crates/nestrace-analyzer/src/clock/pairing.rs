@@ -165,7 +165,7 @@ impl Pairing {
         self.timeline.band(guest_ns)
     }
 
-    /// The disk of a guest's device: `None` while its requests have not told.
+    /// The disk of a guest's device; `None` until its requests have decided it.
     ///
     /// # Errors
     /// Why it is no disk that is known.
@@ -173,7 +173,7 @@ impl Pairing {
         self.devices.disk(device)
     }
 
-    /// The guest's clock minus the host's by the wall clocks, if both were told.
+    /// The guest's clock minus the host's by the wall clocks, if both are known.
     #[must_use]
     pub const fn wall_offset_ns(&self) -> Option<i64> {
         self.start.wall_offset_ns

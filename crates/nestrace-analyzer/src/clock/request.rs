@@ -34,7 +34,7 @@ pub struct GuestRequest {
     pub device: u32,
     /// Operation and place.
     pub key: Key,
-    /// Address in QEMU of its first byte, as the place of the guest's memory there tells; 0 if unknown.
+    /// Address of its first byte in QEMU's memory; 0 if unknown.
     pub buffer: u64,
     /// It need not have a partner (QEMU may have merged it into the request before it): without one it says nothing about the
     /// clock.
