@@ -126,7 +126,7 @@ impl Analyzer {
             .unwrap_or_default();
         let images = self.images.images.iter();
         let image = images
-            .filter(|image| image.disk == number)
+            .filter(|image| image.disk() == number)
             .map(|image| image.file.bytes())
             .fold(ReadWrite::default(), |sum, it| ReadWrite {
                 read: sum.read + it.read,

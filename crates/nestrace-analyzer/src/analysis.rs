@@ -12,6 +12,7 @@ mod figures;
 mod finding;
 mod story;
 
+use nestrace_trace::manifest::Relation;
 use serde::Serialize;
 
 use crate::compare::{QemuSums, Series};
@@ -271,8 +272,10 @@ pub struct Image {
     pub path: String,
     /// Inode number.
     pub inode: u64,
-    /// 0 for the disk's own image, 1 for its backing file, and so on.
+    /// 0 for the disk's own image and what holds its data, 1 for its backing file, and so on.
     pub depth: u32,
+    /// What it is to the disk or to another image of it.
+    pub relation: ImageRelation,
     /// `raw`, `qcow2`, …
     pub format: String,
     /// The host's file system, where it lies on one.
@@ -283,6 +286,36 @@ pub struct Image {
     pub host_bytes: Option<ReadWrite>,
     /// The same file serves several disks or guests; device I/O is listed under the first of them.
     pub shared: bool,
+}
+
+/// What an image is in QEMU's block graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ImageRelation {
+    /// The disk's own image.
+    #[default]
+    Own,
+    /// Holds what the image above it does not have.
+    Backing,
+    /// qcow2's external data file.
+    DataFile,
+    /// A part of the disk: an extent of vmdk.
+    Extent,
+    /// A further copy: a child of quorum or blkverify.
+    Member,
+}
+
+impl From<Option<Relation>> for ImageRelation {
+    fn from(relation: Option<Relation>) -> Self {
+        match relation {
+            Some(Relation::BackingOf(_)) => Self::Backing,
+            Some(Relation::DataFileOf(_)) => Self::DataFile,
+            Some(Relation::ExtentOf(_)) => Self::Extent,
+            Some(Relation::MemberOf(_)) => Self::Member,
+            _ => Self::Own,
+        }
+    }
 }
 
 /// QEMU's file I/O on an image; calls that failed are not counted.

@@ -407,7 +407,7 @@ impl Analyzer {
         devices.iter().any(|device| {
             is_called(&device.name, device.dev, wanted)
                 && images.clone().any(|(number, image)| {
-                    image.disk == disk && self.images.lies_on(number, device.dev)
+                    image.disk() == disk && self.images.lies_on(number, device.dev)
                 })
         })
     }

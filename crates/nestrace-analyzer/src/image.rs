@@ -1,6 +1,7 @@
 //! Image files: which inode is which disk's, on which devices it lies, and what was read and
 //! written on it.
 
+mod graph;
 mod outsider;
 mod sharing;
 mod volume;
@@ -17,6 +18,7 @@ use crate::device::Operation;
 use crate::file_io::FileMeter;
 use crate::pointer::PointerMap;
 use crate::span::BioSpan;
+use graph::InGraph;
 use outsider::Qemus;
 use sharing::Use;
 use volume::{Extent, Volume, Volumes};
@@ -63,9 +65,7 @@ pub(crate) struct DiskRef {
 /// An image file and what happened to it.
 #[derive(Debug)]
 pub(crate) struct ImageState {
-    /// Index into [`Images::disks`].
-    pub disk: u32,
-    depth: u32,
+    place: InGraph,
     about: manifest::Image,
     /// What is right under the file system; empty where the topology does not tell.
     first_devices: Vec<Extent>,
@@ -96,6 +96,11 @@ impl ImageState {
         let all = paged.read + paged.write;
         let bios = u128::from(self.paged) * u128::from(bytes) / u128::from(all.max(1));
         (bios as u64, bytes)
+    }
+
+    /// Index into [`Images::disks`].
+    pub(crate) const fn disk(&self) -> u32 {
+        self.place.disk
     }
 
     /// A block device opened with O_DIRECT.
@@ -141,8 +146,8 @@ impl Images {
                     guest_name: guest.name.clone(),
                     name: disk.name.clone(),
                 });
-                for (depth, image) in (0u32..).zip(&disk.images) {
-                    this.add(topology, number, depth, image);
+                for (image, place) in disk.images.iter().zip(InGraph::all(number, disk)) {
+                    this.add(topology, place, image);
                 }
             }
         }
@@ -169,7 +174,7 @@ impl Images {
         this
     }
 
-    fn add(&mut self, topology: &Topology, disk: u32, depth: u32, image: &manifest::Image) {
+    fn add(&mut self, topology: &Topology, place: InGraph, image: &manifest::Image) {
         let number = self.images.len() as u32;
         let mut first_devices: Vec<Extent> = image
             .devices
@@ -198,11 +203,11 @@ impl Images {
             }
         }
         for extent in &first_devices {
-            self.volumes.add(*extent, !image.is_block_device, disk);
+            self.volumes
+                .add(*extent, !image.is_block_device, place.disk);
         }
         self.images.push(ImageState {
-            disk,
-            depth,
+            place,
             about: image.clone(),
             first_devices,
             host_bytes: ReadWrite::default(),
@@ -237,7 +242,7 @@ impl Images {
 
     fn guest_of(&self, image: u32) -> Option<u32> {
         let image = self.images.get(image as usize)?;
-        self.disks.get(image.disk as usize).map(|disk| disk.guest)
+        self.disks.get(image.disk() as usize).map(|disk| disk.guest)
     }
 
     /// Inodes of block devices live in a super block of their own, with an anonymous device number
@@ -365,20 +370,14 @@ impl Images {
     /// Whether the map describes this image.
     pub(crate) fn is_of_map(&self, image: u32, map: &ImageMap) -> bool {
         self.images.get(image as usize).is_some_and(|image| {
-            image.depth == map.image && self.disk_number(map.guest, map.disk) == Some(image.disk)
+            image.place.index == map.image
+                && self.disk_number(map.guest, map.disk) == Some(image.place.disk)
         })
-    }
-
-    /// 0 for a disk's own image, 1 for its backing file, and so on.
-    pub(crate) fn depth(&self, image: u32) -> u32 {
-        self.images
-            .get(image as usize)
-            .map_or(0, |image| image.depth)
     }
 
     /// The disk of an image: index into [`Self::disks`].
     pub(crate) fn disk_of(&self, image: u32) -> Option<u32> {
-        self.images.get(image as usize).map(|image| image.disk)
+        self.images.get(image as usize).map(|image| image.disk())
     }
 
     /// Whether the file was opened with O_DIRECT.
@@ -474,7 +473,7 @@ impl Images {
     /// `images[]`.
     pub(crate) fn finish(&self, bios_recorded: bool, files_recorded: bool) -> Vec<analysis::Image> {
         let entry = |state: &ImageState| {
-            let disk = self.disks.get(state.disk as usize);
+            let disk = self.disks.get(state.disk() as usize);
             let mut file_io = state.file.finish();
             (file_io.buffered_fallback, file_io.buffered_fallback_bytes) = state.fell_back();
             analysis::Image {
@@ -482,7 +481,8 @@ impl Images {
                 disk: disk.map(|disk| disk.name.clone()).unwrap_or_default(),
                 path: state.about.path.clone(),
                 inode: state.about.inode,
-                depth: state.depth,
+                depth: state.place.depth,
+                relation: state.place.relation.into(),
                 format: state.about.format.clone(),
                 fs_type: state
                     .about

@@ -174,7 +174,7 @@ fn name(
             let disk = images
                 .images
                 .get(*image as usize)
-                .and_then(|image| images.disks.get(image.disk as usize));
+                .and_then(|image| images.disks.get(image.disk() as usize));
             user.guest = disk.map(|disk| disk.guest_name.clone());
             user.disk = disk.map(|disk| disk.name.clone());
         }

@@ -204,8 +204,51 @@ pub struct Disk {
     pub virtual_size: u64,
     /// Why its I/O cannot be followed on this host (rbd, nbd, vhost-user, vfio); `None` if it can.
     pub not_followed: Option<String>,
-    /// The image and its backing files, top first. Empty when it is not a file or device here.
+    /// The image and what belongs to it (backing files, data files, extents), the image itself first. Empty when it is not a
+    /// file or device here.
     pub images: Vec<Image>,
+}
+
+impl Disk {
+    /// What each of [`Self::images`] is to another one; `None` of the disk's own image. In recordings that do not say, each
+    /// image is the backing file of the one before it, and so is one that names no image before it.
+    #[must_use]
+    pub fn relations(&self) -> Vec<Option<Relation>> {
+        let relation = |(index, image): (u32, &Image)| {
+            let before = index.checked_sub(1)?;
+            let told = image.relation.filter(|relation| relation.of() < index);
+            Some(told.unwrap_or(Relation::BackingOf(before)))
+        };
+        (0u32..).zip(&self.images).map(relation).collect()
+    }
+}
+
+/// What an image is to another one, by the index of that in [`Disk::images`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Relation {
+    /// Holds what that image does not have itself.
+    BackingOf(u32),
+    /// Holds that image's data: qcow2's external data file.
+    DataFileOf(u32),
+    /// Holds a part of that image's data: an extent of vmdk.
+    ExtentOf(u32),
+    /// Holds the same data as that image: a child of quorum or blkverify.
+    MemberOf(u32),
+}
+
+impl Relation {
+    /// The other image.
+    #[must_use]
+    pub const fn of(self) -> u32 {
+        match self {
+            Self::BackingOf(of)
+            | Self::DataFileOf(of)
+            | Self::ExtentOf(of)
+            | Self::MemberOf(of) => of,
+        }
+    }
 }
 
 /// A file (or block device) that holds a disk's data.
@@ -216,6 +259,13 @@ pub struct Image {
     pub path: String,
     /// `raw`, `qcow2`, …
     pub format: String,
+    /// What it is to another image of the disk; `None` of the disk's own, and in older recordings ([`Disk::relations`]).
+    pub relation: Option<Relation>,
+    /// Where in the file the image begins, in bytes: raw's `offset`, a flat extent's offset.
+    pub start: u64,
+    /// Where on the guest's disk the image begins, in bytes: of vmdk's extents; negative where QEMU shows the guest a later
+    /// part only (raw's `offset` over another format).
+    pub disk_offset: i64,
     /// Inode number; for a block device that of the device's own inode in bdev (0 if unknown).
     pub inode: u64,
     /// Device number (`MAJOR << 20 | MINOR`) of the super block as the *kernel* has it in

@@ -7,6 +7,7 @@ mod agent;
 mod analysis;
 mod backend_calls;
 mod block_device;
+mod block_graph;
 mod case;
 mod direct_io_link;
 mod embedding;
@@ -84,6 +85,7 @@ pub fn scenarios() -> Vec<Scenario> {
         namespaces::SCENARIO,
         qemu_10::SCENARIO,
         qemu_versions::SCENARIO,
+        block_graph::SCENARIO,
         image_names::SCENARIO,
         export::SCENARIO,
         replay::SCENARIO,

@@ -73,7 +73,7 @@ struct Disk {
     arguments: fn(image: &str, release: &Release) -> Vec<String>,
 }
 
-const DISKS: [Disk; 4] = [
+const DISKS: [Disk; 5] = [
     Disk {
         id: "queues",
         format: ImageFormat::Qcow2,
@@ -85,6 +85,12 @@ const DISKS: [Disk; 4] = [
         format: ImageFormat::Raw,
         host_fs: HostFsKind::Ext4,
         arguments: scsi,
+    },
+    Disk {
+        id: "scsi-io",
+        format: ImageFormat::Raw,
+        host_fs: HostFsKind::Xfs,
+        arguments: scsi_in_iothreads,
     },
     Disk {
         id: "libvirt",
@@ -141,6 +147,33 @@ fn scsi(image: &str, _release: &Release) -> Vec<String> {
         "virtio-scsi-pci,id=scsi-queues,num_queues=2",
         "-device",
         "scsi-hd,bus=scsi-queues.0,drive=scsi-format,id=scsi,serial=scsi",
+    ])
+}
+
+/// virtio-scsi with two queues: over two iothreads, or both in one where QEMU cannot spread them.
+fn scsi_in_iothreads(image: &str, release: &Release) -> Vec<String> {
+    let node = format!(
+        r#"{{"driver":"raw","node-name":"scsi-io-format","file":{{"driver":"file","filename":"{image}","aio":"native","cache":{{"direct":true}}}},"cache":{{"direct":true}}}}"#
+    );
+    let controller = match release.maps_queues {
+        true => {
+            r#"{"driver":"virtio-scsi-pci","id":"scsi-io-queues","num_queues":2,"iothread-vq-mapping":[{"iothread":"io2"},{"iothread":"io3"}]}"#
+        }
+        false => {
+            r#"{"driver":"virtio-scsi-pci","id":"scsi-io-queues","num_queues":2,"iothread":"io2"}"#
+        }
+    };
+    words(&[
+        "-object",
+        "iothread,id=io2",
+        "-object",
+        "iothread,id=io3",
+        "-blockdev",
+        &node,
+        "-device",
+        controller,
+        "-device",
+        "scsi-hd,bus=scsi-io-queues.0,drive=scsi-io-format,id=scsi-io,serial=scsi-io",
     ])
 }
 

@@ -55,7 +55,7 @@ pub(super) fn clocks_of(owner: Owner, event: &Event, above: &mut Above<'_>) -> O
     match owner {
         Owner::Image(image) => {
             let first = above.images.queued(image, event);
-            let disk = above.images.images.get(image as usize)?.disk;
+            let disk = above.images.images.get(image as usize)?.disk();
             let direct = matches!(event.sub, flags::OWNER_DIRECT | flags::OWNER_ANONYMOUS);
             first.then_some(if direct {
                 ClocksOf::Direct(disk)

@@ -118,7 +118,7 @@ impl Host<'_> {
     }
 
     fn activity_of(&mut self, image: u32) -> Option<&mut Activity> {
-        let disk = self.images.images.get(image as usize)?.disk;
+        let disk = self.images.images.get(image as usize)?.disk();
         self.activity.get_mut(disk as usize)
     }
 }

@@ -186,7 +186,12 @@ pub(super) fn readahead_waste(subject: &Subject<'_>) -> Judgement {
 
 pub(super) fn double_cache(subject: &Subject<'_>) -> Judgement {
     let may_cache = |image: &&Image| image.direct != Some(true);
-    let Some(image) = subject.disk.images.first().filter(may_cache) else {
+    let Some(image) = subject
+        .disk
+        .images
+        .get(subject.data_image())
+        .filter(may_cache)
+    else {
         return Ok(None);
     };
     let clues = subject.gathered_to_the_device()?;

@@ -2,6 +2,7 @@
 
 use super::subject::Subject;
 use super::{Case, Judgement, Missing, device, threshold};
+use crate::analysis::{Image, ImageRelation};
 use crate::units::{of, percent, size};
 
 /// Bytes written on the host, of them its journal and metadata, the image's tables and the guest's data.
@@ -153,7 +154,9 @@ pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
 }
 
 pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
-    if subject.disk.images.len() < 2 {
+    let is_backing = |image: &&&Image| image.relation == ImageRelation::Backing;
+    let backing_files = subject.images.iter().filter(is_backing).count() as u64;
+    if backing_files == 0 {
         return Ok(None);
     }
     subject.whole()?;
@@ -180,7 +183,7 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
         title: format!(
             "{} of the bytes are read from {}",
             percent(share),
-            of(subject.disk.images.len() as u64 - 1, "backing file", "backing files")
+            of(backing_files, "backing file", "backing files")
         ),
         explanation: String::from(
             "The image is an overlay. What it does not have itself is read from the files beneath it, after a look \
@@ -193,7 +196,7 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
         evidence: [
             ("backing_read_bytes", backing.into()),
             ("top_read_bytes", top.into()),
-            ("depth", (subject.disk.images.len() as u64).into()),
+            ("depth", (1 + backing_files).into()),
         ]
         .into(),
         share,
@@ -203,7 +206,7 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
 }
 
 pub(super) fn qcow2_l2_misses(subject: &Subject<'_>) -> Judgement {
-    if subject.disk.format != "qcow2" || subject.disk.images.len() > 1 {
+    if subject.disk.format != "qcow2" || subject.images.iter().any(|image| image.depth > 0) {
         return Ok(None);
     }
     let amplified = subject.amplified_to_the_image()?;

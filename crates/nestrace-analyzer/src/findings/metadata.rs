@@ -116,7 +116,7 @@ fn guest_atime(subject: &Subject<'_>) -> Result<Option<Case>, Missing> {
 
 fn host_atime(subject: &Subject<'_>) -> Judgement {
     let seen = subject.gathered_to_the_device()?.from_host.access_times;
-    let image = subject.disk.images.first();
+    let image = subject.disk.images.get(subject.data_image());
     let mount = image.and_then(|image| image.mount.as_ref());
     let Some(mount) = mount.filter(|mount| each_read_updates(&mount.options)) else {
         return Ok(None);

@@ -4,7 +4,7 @@ use nestrace_abi::Source;
 use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount, Manifest};
 
 use super::{DiskClues, Missing, threshold};
-use crate::analysis::{Amplification, Analysis, Chains, Device, Image, QemuDisk};
+use crate::analysis::{Amplification, Analysis, Chains, Device, Image, ImageRelation, QemuDisk};
 use crate::data_path::{DataPath, Unseen};
 use crate::image::{device_named, disk_of};
 
@@ -307,9 +307,18 @@ impl<'a> Subject<'a> {
         disk.iothread.as_deref().unwrap_or(otherwise)
     }
 
-    /// The file system that the top image lies on.
+    /// The file system that the disk's data lies on.
     pub(super) fn host_fs(&self) -> Option<&'a str> {
-        self.images.first()?.fs_type.as_deref()
+        self.images.get(self.data_image())?.fs_type.as_deref()
+    }
+
+    /// Index of the first image that holds data of the disk's own: the top one, or its data file or first extent.
+    pub(super) fn data_image(&self) -> usize {
+        let holds_data = |image: &&Image| {
+            let relation = image.relation;
+            image.depth == 0 && matches!(relation, ImageRelation::DataFile | ImageRelation::Extent)
+        };
+        self.images.iter().position(holds_data).unwrap_or(0)
     }
 
     /// A file system with a journal on the disk in the guest. Others may lie beside it, as `/boot/efi` does.

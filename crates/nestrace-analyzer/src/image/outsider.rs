@@ -57,7 +57,7 @@ impl Images {
             return false;
         };
         let is_its_own = |state: &ImageState| {
-            let guest = self.disks.get(state.disk as usize).map(|disk| disk.guest);
+            let guest = self.disks.get(state.disk() as usize).map(|disk| disk.guest);
             let qemu = guest.and_then(|guest| self.qemus.0.get(guest as usize));
             let qemu = qemu.and_then(|qemu| qemu.process(threads));
             qemu.is_none_or(|qemu| qemu == thread.tgid)

@@ -53,7 +53,7 @@ impl Images {
 
     /// A file of the disk that others use too, and with which things were done that may be theirs.
     pub(crate) fn shared_file(&self, disk: u32) -> Option<&str> {
-        let mut of_disk = self.images.iter().filter(|state| state.disk == disk);
+        let mut of_disk = self.images.iter().filter(|state| state.disk() == disk);
         let found = of_disk.find(|state| state.shared && !state.usage.is_divided());
         found.map(|state| state.about.path.as_str())
     }
@@ -100,7 +100,7 @@ impl Images {
             return;
         };
         if !state.shared {
-            return tell(state.disk);
+            return tell(state.disk());
         }
         self.disks_of(image, guest).into_iter().for_each(tell);
     }
@@ -110,7 +110,7 @@ impl Images {
         let same = self.of_same_file(image);
         let mut disks: Vec<u32> = same
             .filter(|(other, _)| self.guest_of(*other) == Some(guest))
-            .map(|(_, image)| image.disk)
+            .map(|(_, image)| image.disk())
             .collect();
         disks.dedup();
         disks

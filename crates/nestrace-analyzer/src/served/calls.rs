@@ -213,7 +213,7 @@ impl Calls {
         let ranges = clusters.guest_ranges(file.image, file.offset, file.bytes);
         let mut best: Vec<(Fit, &OpenCall)> = Vec::new();
         for call in self.in_flight(file, disks) {
-            let copies = images.format(file.image) != "raw" || images.depth(file.image) > 0;
+            let copies = !clusters.is_raw(file.image) || images.is_backing(file.image);
             let fit = ranges
                 .iter()
                 .filter_map(|range| Fit::of(file, call, *range, copies))

@@ -32,11 +32,15 @@ pub(super) struct GuestRange {
 /// Layout of one image file.
 #[derive(Debug)]
 enum Layout {
-    /// The guest's offset is the file's.
+    /// The guest's data, as it is.
     Raw {
         /// File I/O may be rounded to this.
         grain: u64,
+        /// The guest's offset less the file's.
+        shift: i64,
     },
+    /// Nothing but tables: other files hold the data.
+    Tables,
     Mapped(Box<Mapped>),
 }
 
@@ -63,9 +67,14 @@ pub(super) struct Clusters {
 impl Clusters {
     pub(super) fn new(images: &Images, maps: &[ImageMap]) -> Self {
         let layout = |number: u32| {
-            if images.format(number) == "raw" {
+            if images.is_without_data(number) {
+                return Layout::Tables;
+            }
+            let is_data_file = images.is_data_file(number);
+            if images.format(number) == "raw" && !is_data_file {
                 return Layout::Raw {
                     grain: raw_grain(number, images, maps),
+                    shift: images.shift(number),
                 };
             }
             let mut mapped = Mapped {
@@ -73,7 +82,10 @@ impl Clusters {
                 ..Mapped::default()
             };
             for map in maps.iter().filter(|map| images.is_of_map(number, map)) {
-                mapped.add(map);
+                mapped.add(map, images.disk_offset(number));
+            }
+            if is_data_file {
+                mapped.tables = Some(Vec::new());
             }
             Layout::Mapped(Box::new(mapped))
         };
@@ -91,6 +103,7 @@ impl Clusters {
     pub(super) fn holds_data(&self, image: u32, offset: u64, bytes: u64) -> Option<bool> {
         match self.layouts.get(image as usize)? {
             Layout::Raw { .. } => Some(true),
+            Layout::Tables => Some(false),
             Layout::Mapped(mapped) if mapped.maps.is_empty() => None,
             Layout::Mapped(mapped) if !mapped.guest_ranges(offset, bytes).is_empty() => Some(true),
             Layout::Mapped(mapped) if mapped.is_partial => None,
@@ -102,12 +115,18 @@ impl Clusters {
     /// The ranges of the guest's disk that a range of the file may hold or have held.
     pub(super) fn guest_ranges(&self, image: u32, offset: u64, bytes: u64) -> Vec<GuestRange> {
         match self.layouts.get(image as usize) {
-            Some(Layout::Raw { grain }) => vec![GuestRange {
-                start: offset,
-                end: offset.saturating_add(bytes),
-                grain: *grain,
-                bounced: false,
-            }],
+            Some(Layout::Raw { grain, shift }) => {
+                let at = |offset: u64| offset.checked_add_signed(*shift);
+                let range = at(offset).zip(at(offset.saturating_add(bytes)));
+                let range = range.map(|(start, end)| GuestRange {
+                    start,
+                    end,
+                    grain: *grain,
+                    bounced: false,
+                });
+                range.into_iter().collect()
+            }
+            Some(Layout::Tables) => Vec::new(),
             Some(Layout::Mapped(mapped)) => mapped.guest_ranges(offset, bytes),
             None => Vec::new(),
         }
@@ -127,7 +146,7 @@ impl Clusters {
 
 /// A backing file is copied in clusters of the image above it.
 fn raw_grain(image: u32, images: &Images, maps: &[ImageMap]) -> u64 {
-    if images.depth(image) == 0 {
+    if !images.is_backing(image) {
         return BLOCK;
     }
     let above = |other: &u32| {
@@ -146,17 +165,31 @@ fn raw_grain(image: u32, images: &Images, maps: &[ImageMap]) -> u64 {
 }
 
 impl Mapped {
-    fn add(&mut self, map: &ImageMap) {
+    /// Adds a map whose image begins at `disk_offset` of the guest's disk.
+    fn add(&mut self, map: &ImageMap, disk_offset: i64) {
         self.cluster_bytes = self.cluster_bytes.max(map.cluster_bytes);
         self.is_partial |= map.partial.is_some();
         match (&mut self.tables, &map.tables) {
             (Some(known), Some(more)) => *known = TableRange::joined(known.iter().chain(more)),
             _ => self.tables = None,
         }
-        let mut extents = map.extents.clone();
+        let shown = |offset: u64| offset.checked_add_signed(disk_offset);
+        let extents = map.extents.iter().filter_map(|extent| {
+            Some(Extent {
+                guest_offset: shown(extent.guest_offset)?,
+                ..*extent
+            })
+        });
+        let mut extents: Vec<Extent> = extents.collect();
         extents.sort_by_key(|extent| extent.file_offset);
         self.maps.push(extents);
-        self.compressed.extend(&map.compressed);
+        let compressed = map.compressed.iter().filter_map(|cluster| {
+            Some(CompressedCluster {
+                guest_offset: shown(cluster.guest_offset)?,
+                ..*cluster
+            })
+        });
+        self.compressed.extend(compressed);
         self.compressed.sort_by_key(|cluster| cluster.file_offset);
         self.compressed.dedup();
     }
@@ -252,6 +285,8 @@ impl Mapped {
 
 #[cfg(test)]
 mod tests {
+    use nestrace_trace::manifest::{Disk, Guest, Image, Relation, Topology};
+
     use super::*;
 
     fn mapped(maps: &[ImageMap]) -> Clusters {
@@ -260,7 +295,7 @@ mod tests {
             ..Mapped::default()
         };
         for map in maps {
-            mapped.add(map);
+            mapped.add(map, 0);
         }
         Clusters {
             layouts: vec![Layout::Mapped(Box::new(mapped))],
@@ -296,5 +331,64 @@ mod tests {
         for maps in [[map(None), map(None)], [map(Some(&[(0, 1)])), map(None)]] {
             assert_eq!(mapped(&maps).holds_data(0, 1 << 30, 4096), Some(false));
         }
+    }
+
+    #[test]
+    fn files_of_a_disk_hold_what_the_block_graph_says() {
+        let image = |format: &str, relation, start, disk_offset| Image {
+            format: format.to_owned(),
+            relation,
+            start,
+            disk_offset,
+            ..Image::default()
+        };
+        let disk = Disk {
+            images: vec![
+                image("qcow2", None, 0, 0),
+                image("raw", Some(Relation::DataFileOf(0)), 0, 0),
+                image("raw", Some(Relation::BackingOf(0)), 1 << 20, 0),
+                image("vmdk", Some(Relation::BackingOf(2)), 0, 0),
+                image("raw", Some(Relation::ExtentOf(3)), 512, 4096),
+                // It would lead to itself.
+                image("raw", Some(Relation::BackingOf(5)), 0, 0),
+            ],
+            ..Disk::default()
+        };
+        let guest = Guest {
+            disks: vec![disk],
+            ..Guest::default()
+        };
+        let topology = Topology {
+            guests: vec![guest],
+            ..Topology::default()
+        };
+        let images = Images::new(&topology);
+        let depths: Vec<u32> = (0..6).map(|image| images.depth(image)).collect();
+        assert_eq!(depths, [0, 0, 1, 2, 2, 3]);
+        let map = ImageMap {
+            image: 1,
+            cluster_bytes: 1 << 16,
+            extents: vec![Extent {
+                guest_offset: 1 << 16,
+                bytes: 1 << 16,
+                file_offset: 0,
+            }],
+            ..ImageMap::default()
+        };
+        let clusters = Clusters::new(&images, &[map]);
+        let start = |image, offset| {
+            let ranges = clusters.guest_ranges(image, offset, 4096);
+            ranges.first().map(|range| range.start)
+        };
+        // A qcow2 with a data file is nothing but tables, and the data file has none.
+        assert_eq!(start(0, 0), None);
+        assert_eq!(clusters.holds_data(0, 0, 4096), Some(false));
+        assert_eq!(start(1, 4096), Some((1 << 16) + 4096));
+        assert_eq!(clusters.holds_data(1, 1 << 30, 4096), None);
+        // Raw bytes from a byte of the file on, and an extent that begins at a byte of the disk.
+        assert_eq!(start(2, 1 << 20), Some(0));
+        assert_eq!(start(2, 0), None);
+        assert_eq!(start(3, 0), None);
+        assert_eq!(start(4, 512 + 8192), Some(4096 + 8192));
     }
 }

@@ -19,6 +19,10 @@ pub struct BlockNode {
     pub format: Option<String>,
     /// Where the bytes are.
     pub storage: Storage,
+    /// Where in the storage the image begins, in bytes: raw's `offset`.
+    pub start: u64,
+    /// The byte of the image that its user sees first: the `offset` of a raw node over another format.
+    pub shown_from: u64,
     /// What lies behind it.
     pub backing: Backing,
     /// qcow2's external data file, if the options name it.
@@ -265,6 +269,13 @@ impl BlockGraph {
         };
         // `raw` over another format only cuts out a part of it (offset, size).
         let transparent = driver == "raw" && top.format.as_deref().is_some_and(|f| f != "raw");
+        let offset = options::bytes_at(node, &["offset"]).filter(|_| driver == "raw");
+        let cut = if transparent {
+            &mut top.shown_from
+        } else {
+            &mut top.start
+        };
+        *cut = cut.saturating_add(offset.unwrap_or(0));
         if !transparent && !matches!(driver, "quorum" | "blkverify") {
             top.format = Some(driver.to_owned());
             top.backing = self.backing(node, settings, depth);

@@ -306,6 +306,11 @@ fn chain_of_image(image: &ImageInfo, left: usize) -> BlockNode {
             },
         };
     }
+    let shows_part = image.format == "raw" && named.format.as_deref().is_some_and(|f| f != "raw");
+    if shows_part {
+        // A part of an image of another format: the name describes that one.
+        return named;
+    }
     BlockNode {
         format: format_of(&image.format).or(named.format),
         backing: below.map_or(Backing::Nothing, |b| {
@@ -319,6 +324,8 @@ fn chain_of_image(image: &ImageInfo, left: usize) -> BlockNode {
             })
         }),
         storage: named.storage,
+        start: named.start,
+        shown_from: named.shown_from,
         further: named.further,
         ..BlockNode::default()
     }
@@ -475,5 +482,16 @@ mod tests {
             "/machine/system.flash0",
         );
         assert_eq!(plan_of("-S", &format!("[{flash}]")), "");
+    }
+
+    #[test]
+    fn a_part_of_another_format_is_that_format() {
+        let block = r#"[{"device":"","qdev":"/machine/peripheral/v/virtio-backend","inserted":{"node-name":"f","drv":"raw","file":"x",
+            "image":{"format":"raw","filename":"json:{\"driver\":\"raw\",\"offset\":4096,\"file\":{\"driver\":\"qcow2\",\"file\":{\"driver\":\"file\",\"filename\":\"/a\"}}}"}}}]"#;
+        let shown = plan_of("-device virtio-blk-pci,drive=f,id=v", block);
+        assert!(
+            shown.contains(" qcow2 ") && shown.contains("<- /a"),
+            "{shown}"
+        );
     }
 }

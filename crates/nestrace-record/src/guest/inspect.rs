@@ -252,11 +252,11 @@ fn follow(
 fn virtual_size(viewer: Viewer<'_>, disk: &Disk) -> Option<u64> {
     let top = disk.images.first()?;
     if disk.format == "raw" {
-        return Some(top.size);
+        return Some(top.size.saturating_sub(top.start));
     }
     let header = image_file::find(viewer, &top.path)
         .ok()?
-        .header()
+        .header(top.start)
         .ok()?
         .ok()?;
     header.virtual_size.filter(|_| header.format == disk.format)

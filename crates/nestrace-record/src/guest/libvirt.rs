@@ -248,10 +248,22 @@ fn chain(
         node_name: top_node(source),
         format: format.map(str::to_owned),
         storage: storage(element.attribute("type"), source),
+        start: slice_offset(source).unwrap_or(0),
         backing,
         data_file: child(source, "dataStore").and_then(image).map(Box::new),
         ..BlockNode::default()
     }
+}
+
+/// `<slices><slice type='storage' offset='…' size='…'/></slices>`: where in the file the image begins.
+fn slice_offset(source: Node<'_, '_>) -> Option<u64> {
+    let slice = child(child(source, "slices")?, "slice")?;
+    let is_of_storage = slice.attribute("type") == Some("storage");
+    slice
+        .attribute("offset")?
+        .parse()
+        .ok()
+        .filter(|_| is_of_storage)
 }
 
 fn storage(kind: Option<&str>, source: Node<'_, '_>) -> Storage {

@@ -134,6 +134,22 @@ pub fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// A number of bytes, with one of QEMU's suffixes or none.
+#[must_use]
+pub fn bytes(value: &Value) -> Option<u64> {
+    let text = text(value)?;
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..)? {
+        "" | "b" | "B" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        "t" | "T" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 /// A switch in any of QEMU's spellings.
 #[must_use]
 pub fn switch(value: &Value) -> Option<bool> {
@@ -152,6 +168,12 @@ pub fn switch(value: &Value) -> Option<bool> {
 #[must_use]
 pub fn text_at(map: &Map<String, Value>, path: &[&str]) -> Option<String> {
     text(at(map, path)?)
+}
+
+/// The number of bytes at a path of keys.
+#[must_use]
+pub fn bytes_at(map: &Map<String, Value>, path: &[&str]) -> Option<u64> {
+    bytes(at(map, path)?)
 }
 
 /// The switch at a path of keys; a flat dotted key (`"cache.direct"`) is found too.
@@ -174,6 +196,19 @@ fn at<'a>(map: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_bytes_have_qemus_suffixes() {
+        let read = |text: &str| bytes(&Value::String(text.to_owned()));
+        assert_eq!(read("4096"), Some(4096));
+        assert_eq!(read("1M"), Some(1 << 20));
+        assert_eq!(read("512b"), Some(512));
+        assert_eq!(read("2g"), Some(2 << 30));
+        assert_eq!(bytes(&Value::from(65536)), Some(65536));
+        for text in ["", "M", "1Q", "-1", "99999999999T", "1MM"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 
     fn check(text: &str, implied: Option<&str>, expected: &str) {
         let got: Vec<String> = split(text, implied)

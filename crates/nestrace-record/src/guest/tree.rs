@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use nestrace_trace::manifest::{Device, Disk, Guest, Image, Mount, Topology};
+use nestrace_trace::manifest::{Device, Disk, Guest, Image, Mount, Relation, Topology};
 use nestrace_trace::printable;
 
 /// Column at which the agent's state stands.
@@ -98,16 +98,23 @@ fn disk_node(topology: &Topology, disk: &Disk) -> Node {
             children: Vec::new(),
         });
     }
-    node.children.extend(chain(topology, &disk.images));
+    node.children.extend(images(topology, disk));
     node
 }
 
-/// Images of a chain beside each other, those that lie on the same file system as the one before
+/// Images of a disk beside each other, those that lie on the same file system as the one before
 /// without repeating what is beneath.
-fn chain(topology: &Topology, images: &[Image]) -> Vec<Node> {
+fn images(topology: &Topology, disk: &Disk) -> Vec<Node> {
+    let images = &disk.images;
     let mut nodes = Vec::new();
-    for (index, image) in images.iter().enumerate() {
-        let role = if index == 0 { "" } else { "backed by " };
+    for (index, (image, relation)) in images.iter().zip(disk.relations()).enumerate() {
+        let role = match relation {
+            None => "",
+            Some(Relation::DataFileOf(_)) => "with its data in ",
+            Some(Relation::ExtentOf(_)) => "with an extent in ",
+            Some(Relation::MemberOf(_)) => "and a copy in ",
+            Some(_) => "backed by ",
+        };
         let mut node = Node {
             text: format!("{role}{}", image_text(image)),
             children: Vec::new(),
@@ -135,6 +142,7 @@ fn image_text(image: &Image) -> String {
     facts.extend(Some(image.format.clone()).filter(|f| !f.is_empty()));
     facts.extend(image.is_block_device.then(|| "block device".to_owned()));
     facts.extend((image.direct == Some(true)).then(|| "O_DIRECT".to_owned()));
+    facts.extend((image.start > 0).then(|| format!("from byte {}", image.start)));
     format!("{}  ({})", image.path, facts.join(", "))
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nestrace_trace::ImageMap;
 use nestrace_trace::image_map::MAX_EXTENTS;
-use nestrace_trace::manifest::{Guest, Topology};
+use nestrace_trace::manifest::{Guest, Relation, Topology};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,10 @@ pub struct ImagePlace {
     disk: u32,
     image: u32,
     path: String,
+    /// Where in the file the image begins, in bytes.
+    start: u64,
+    /// The image's external data file: its index among the images, and where it begins.
+    data_file: Option<(u32, u64)>,
     /// QEMU reads around the page cache, so what is read here would only be in its way.
     direct: bool,
 }
@@ -73,10 +77,17 @@ impl ImageMaps {
     fn open_guest(&mut self, guest: &Guest, index: u32) {
         let open = process::open_files(guest.pid).unwrap_or_default();
         for (disk, disk_index) in guest.disks.iter().zip(0u32..) {
+            let relations = disk.relations();
             for (image, image_index) in disk.images.iter().zip(0u32..) {
                 if image.format != "qcow2" {
                     continue;
                 }
+                let is_data_file = |relation: &Option<Relation>| {
+                    *relation == Some(Relation::DataFileOf(image_index))
+                };
+                let data_file = relations.iter().position(is_data_file);
+                let data_file =
+                    data_file.and_then(|at| Some((at as u32, disk.images.get(at)?.start)));
                 match open_image(guest.pid, &open, &image.path) {
                     Ok(file) => self.images.push(OpenImage {
                         place: ImagePlace {
@@ -84,6 +95,8 @@ impl ImageMaps {
                             disk: disk_index,
                             image: image_index,
                             path: image.path.clone(),
+                            start: image.start,
+                            data_file,
                             direct: image.direct == Some(true),
                         },
                         file,
@@ -160,7 +173,7 @@ impl ImageMaps {
                     left = left.saturating_sub(map.extents.len());
                     maps.push(map);
                 }
-                Err(error) => failed.push((image.place.path.clone(), with_cause(&error))),
+                Err(why) => failed.push((image.place.path.clone(), why)),
             }
         }
         for (path, why) in failed {
@@ -179,12 +192,13 @@ fn is_same(a: &ImageMap, b: &ImageMap) -> bool {
 }
 
 impl OpenImage {
-    fn read(&self, deadline: Instant, max_extents: usize) -> Result<ImageMap, qcow2_map::MapError> {
+    fn read(&self, deadline: Instant, max_extents: usize) -> Result<ImageMap, String> {
         let mono_ns = clock::monotonic_ns();
         let read_at = |at: u64, into: &mut [u8]| {
             if Instant::now() >= deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
             }
+            let at = at.saturating_add(self.place.start);
             self.file.read_exact_at(into, at)?;
             if self.place.direct
                 && let (Ok(at), Ok(n)) = (i64::try_from(at), i64::try_from(into.len()))
@@ -193,15 +207,30 @@ impl OpenImage {
             }
             Ok(())
         };
-        let mapped = qcow2_map::read(read_at, max_extents)?;
-        Ok(ImageMap {
+        let mapped = qcow2_map::read(read_at, max_extents).map_err(|error| with_cause(&error))?;
+        let (image, start) = match (mapped.data_file, self.place.data_file) {
+            (false, _) => (self.place.image, self.place.start),
+            (true, Some(data_file)) => data_file,
+            (true, None) => return Err("its data file is not followed".to_owned()),
+        };
+        let mut map = ImageMap {
             guest: self.place.guest,
             disk: self.place.disk,
-            // The chain lists an external data file right behind its image.
-            image: self.place.image + u32::from(mapped.data_file),
+            image,
             mono_ns,
             ..mapped.map
-        })
+        };
+        let extents = map.extents.iter_mut().map(|it| &mut it.file_offset);
+        let compressed = map.compressed.iter_mut().map(|it| &mut it.file_offset);
+        let tables = map
+            .tables
+            .iter_mut()
+            .flatten()
+            .map(|it| &mut it.file_offset);
+        for offset in extents.chain(compressed).chain(tables) {
+            *offset = offset.saturating_add(start);
+        }
+        Ok(map)
     }
 }
 

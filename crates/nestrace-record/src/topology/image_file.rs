@@ -61,18 +61,22 @@ impl ImageFile {
             .flatten()
     }
 
-    /// Reads the format's header.
+    /// Reads the format's header, which begins at byte `start`.
     ///
     /// # Errors
     ///
     /// Where the file cannot be read. A header that is not understood is the inner error.
-    pub fn header(&self) -> io::Result<Result<ImageHeader, HeaderError>> {
+    pub fn header(&self, start: u64) -> io::Result<Result<ImageHeader, HeaderError>> {
         let file = self.open_for_reading()?;
         // No read-ahead on QEMU's image for the sake of one block.
         let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM);
         let mut wanted = 4096;
         loop {
-            let bytes = read_start(&file, wanted)?;
+            let bytes = read_from(&file, start, wanted)?;
+            if let Some(more) = image_header::at_least(&bytes).filter(|more| *more > wanted) {
+                wanted = more;
+                continue;
+            }
             match image_header::parse(&bytes) {
                 Err(HeaderError::NeedsMore { needed, .. })
                     if needed > wanted && needed <= MAX_HEADER && bytes.len() == wanted =>
@@ -154,11 +158,11 @@ pub fn identity_in(folder: BorrowedFd<'_>, name: &CStr) -> Option<FileIdentity> 
 }
 
 /// Up to `len` bytes from the start.
-fn read_start(file: &File, len: usize) -> io::Result<Vec<u8>> {
+fn read_from(file: &File, start: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|r| !r.is_empty()) {
-        match file.read_at(rest, filled as u64) {
+        match file.read_at(rest, start.saturating_add(filled as u64)) {
             Ok(0) => break,
             Ok(n) => filled += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -6,6 +6,8 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+use super::vmdk;
+
 /// What a header says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageHeader {
@@ -19,6 +21,21 @@ pub struct ImageHeader {
     pub data_file: Option<String>,
     /// Bytes that the guest sees, where the header says so.
     pub virtual_size: Option<u64>,
+    /// The files that hold parts of the disk, where those are others: vmdk's extents.
+    pub extents: Vec<Extent>,
+}
+
+/// A file that holds a part of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its name, as the header has it.
+    pub name: String,
+    /// `raw` or `vmdk`.
+    pub format: &'static str,
+    /// Where in the file the part begins, in bytes.
+    pub start: u64,
+    /// Where on the disk the part begins, in bytes.
+    pub disk_offset: u64,
 }
 
 /// Why a header is not understood.
@@ -60,9 +77,7 @@ const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
 
 /// Magic bytes, their offset, and the format.
 const MAGICS: &[(usize, &[u8], &str)] = &[
-    (0, b"KDMV", "vmdk"),
     (0, b"COWD", "vmdk"),
-    (0, b"# Disk DescriptorFile", "vmdk"),
     (0x40, &[0x7f, 0x10, 0xda, 0xbe], "vdi"),
     (0, b"vhdxfile", "vhdx"),
     (0, b"conectix", "vpc"),
@@ -71,6 +86,14 @@ const MAGICS: &[(usize, &[u8], &str)] = &[
     (0, b"WithouFreSpacExt", "parallels"),
     (0, b"Bochs Virtual HD Image", "bochs"),
 ];
+
+/// How many bytes to read of an image that begins with these, where its header does not say it.
+#[must_use]
+pub fn at_least(bytes: &[u8]) -> Option<usize> {
+    bytes
+        .starts_with(vmdk::DESCRIPTOR)
+        .then_some(vmdk::MAX_DESCRIPTOR)
+}
 
 /// Reads a header from the first bytes of an image.
 ///
@@ -84,6 +107,15 @@ pub fn parse(bytes: &[u8]) -> Result<ImageHeader, HeaderError> {
     if bytes.starts_with(b"QED\0") {
         return qed(bytes);
     }
+    if bytes.starts_with(vmdk::DESCRIPTOR) {
+        return Ok(vmdk::descriptor(bytes));
+    }
+    if bytes.starts_with(b"KDMV") {
+        return vmdk::sparse(&Reader {
+            bytes,
+            format: "vmdk",
+        });
+    }
     let format = MAGICS
         .iter()
         .find(|(at, magic, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic)))
@@ -95,13 +127,18 @@ pub fn parse(bytes: &[u8]) -> Result<ImageHeader, HeaderError> {
 }
 
 /// Reads fields of one format's header.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     format: &'static str,
 }
 
 impl<'a> Reader<'a> {
-    fn take(&self, field: &'static str, at: u64, len: u64) -> Result<&'a [u8], HeaderError> {
+    pub(super) fn take(
+        &self,
+        field: &'static str,
+        at: u64,
+        len: u64,
+    ) -> Result<&'a [u8], HeaderError> {
         let invalid = HeaderError::Invalid {
             format: self.format,
             field,
@@ -140,7 +177,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(self.array(field, at)?))
     }
 
-    fn le64(&self, field: &'static str, at: u64) -> Result<u64, HeaderError> {
+    pub(super) fn le64(&self, field: &'static str, at: u64) -> Result<u64, HeaderError> {
         Ok(u64::from_le_bytes(self.array(field, at)?))
     }
 
@@ -335,7 +372,8 @@ mod tests {
     fn other_formats() {
         check(b"", "raw backing= () data=");
         check(&[0; 512], "raw backing= () data=");
-        check(b"KDMV\x01", "vmdk backing= () data=");
+        check(b"KDMV\x01", "find capacity of the vmdk header at 20 bytes");
+        check(b"COWD\x01", "vmdk backing= () data=");
         check(b"vhdxfile", "vhdx backing= () data=");
         let mut qed = vec![0; 80];
         qed[..4].copy_from_slice(b"QED\0");

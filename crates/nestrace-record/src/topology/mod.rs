@@ -15,6 +15,7 @@ pub mod namespace;
 pub mod overlay;
 pub mod qcow2_map;
 pub mod survey;
+mod vmdk;
 
 pub use survey::Survey;
 

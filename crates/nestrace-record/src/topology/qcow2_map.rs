@@ -165,7 +165,12 @@ pub fn read(
         walk.map.partial = Some(reason);
     }
     // With an external data file the map is of that, which has no tables.
-    walk.map.tables = (!geometry.data_file).then(|| TableRange::joined(&walk.tables));
+    let tables = if geometry.data_file {
+        &[]
+    } else {
+        walk.tables.as_slice()
+    };
+    walk.map.tables = Some(TableRange::joined(tables));
     Ok(Mapped {
         map: walk.map,
         data_file: geometry.data_file,

@@ -9,7 +9,7 @@ use super::*;
 use crate::address::{Column, Shift, columns};
 use crate::manifest::{
     Addresses, Backend, ClockSample, Device, Format, Gap, GuestDisk, GuestMount, Loss,
-    RefusedInput, State, Stream, Topology,
+    RefusedInput, Relation, State, Stream, Topology,
 };
 
 /// Keys that stay as they are: numbers, the kernel's own words, and words of nestrace.
@@ -81,11 +81,14 @@ const KEPT: &[&str] = &[
     "topology.devices.loop_file.dev",
     "topology.devices.loop_file.devices",
     "topology.devices.loop_file.direct",
+    "topology.devices.loop_file.disk_offset",
     "topology.devices.loop_file.format",
     "topology.devices.loop_file.inode",
     "topology.devices.loop_file.is_block_device",
     "topology.devices.loop_file.opened",
+    "topology.devices.loop_file.relation.backing_of",
     "topology.devices.loop_file.size",
+    "topology.devices.loop_file.start",
     "topology.devices.name",
     "topology.devices.nr_requests",
     "topology.devices.read_ahead_kb",
@@ -105,11 +108,14 @@ const KEPT: &[&str] = &[
     "topology.guests.disks.images.dev",
     "topology.guests.disks.images.devices",
     "topology.guests.disks.images.direct",
+    "topology.guests.disks.images.disk_offset",
     "topology.guests.disks.images.format",
     "topology.guests.disks.images.inode",
     "topology.guests.disks.images.is_block_device",
     "topology.guests.disks.images.opened",
+    "topology.guests.disks.images.relation.backing_of",
     "topology.guests.disks.images.size",
+    "topology.guests.disks.images.start",
     "topology.guests.disks.read_only",
     "topology.guests.disks.virtual_size",
     "topology.guests.pid",
@@ -200,6 +206,9 @@ fn image() -> Image {
     Image {
         path: text("/srv/secret.raw"),
         format: text("raw"),
+        relation: Some(Relation::BackingOf(N)),
+        start: LONG,
+        disk_offset: LONG as i64,
         inode: LONG,
         dev: N,
         opened: Some((LONG, N)),

@@ -308,7 +308,7 @@ impl HostClues {
         if reads && !is_data {
             disk.table_reads += file.bytes;
         }
-        if reads && of_job && images.depth(file.image) > 0 {
+        if reads && of_job && images.is_backing(file.image) {
             disk.backing_reads_of_jobs += file.bytes;
         }
         if reads && is_data && !images.is_direct(file.image) {

@@ -9,6 +9,12 @@ fn show(node: &BlockNode) -> String {
         Storage::Path(path) => text.push_str(path),
         Storage::Elsewhere(why) => text.push_str(&format!("<{why}>")),
     }
+    if node.start > 0 {
+        text.push_str(&format!(" from {}", node.start));
+    }
+    if node.shown_from > 0 {
+        text.push_str(&format!(" shown from {}", node.shown_from));
+    }
     if node.direct == Some(true) {
         text.push_str(" direct");
     }
@@ -102,7 +108,7 @@ fn chains_filters_and_members() {
             "raw,node-name=r,offset=512,file.driver=qcow2,file.file.driver=file,file.file.filename=/a",
         ],
         "r",
-        "qcow2 /a",
+        "qcow2 /a shown from 512",
     );
     check(
         &["luks,node-name=l,key-secret=k,file.driver=host_device,file.filename=/dev/sdb"],
@@ -177,5 +183,29 @@ fn storage_elsewhere() {
         &["qcow2,node-name=n,file.driver=iscsi,file.target=iqn.x"],
         "n",
         "qcow2 <iscsi: the data is in an iSCSI target, reached by QEMU's own initiator (iqn.x)>",
+    );
+}
+
+#[test]
+fn parts_of_files_and_of_images() {
+    check(
+        &["driver=raw,node-name=f,offset=1M,size=32M,file.driver=file,file.filename=/a"],
+        "f",
+        "raw /a from 1048576",
+    );
+    // An image within an archive, and a part of what an image holds.
+    check(
+        &[
+            r#"{"driver":"qcow2","node-name":"f","file":{"driver":"raw","offset":512,"file":{"driver":"file","filename":"/a.ova"}}}"#,
+        ],
+        "f",
+        "qcow2 /a.ova from 512",
+    );
+    check(
+        &[
+            r#"{"driver":"raw","node-name":"f","offset":4096,"file":{"driver":"qcow2","file":{"driver":"raw","offset":512,"file":{"driver":"file","filename":"/a"}}}}"#,
+        ],
+        "f",
+        "qcow2 /a from 512 shown from 4096",
     );
 }

@@ -230,6 +230,17 @@ fn sources_of_every_kind() {
         node.data_file.as_deref().map(images).as_deref(),
         Some("raw:/dev/data")
     );
+    let slices = "<disk type='file'><driver type='qcow2'/><source file='/a.ova'><slices>\
+                  <slice type='storage' offset='512' size='1024'/></slices></source><alias name='d'/></disk>";
+    let found = parse(
+        &format!("<s><domain><devices>{slices}</devices></domain></s>"),
+        None,
+    )
+    .unwrap();
+    let Some(DiskSource::Node(node)) = found[0].medium.as_ref().map(|medium| &medium.source) else {
+        panic!("{found:?}");
+    };
+    assert_eq!(node.start, 512);
 }
 
 #[test]

@@ -118,6 +118,11 @@ fn chains_members_and_what_is_not_followed() {
                         "d0",
                         vec![
                             image("/i/top", Some(("btrfs", "/i")), &["sda1", "dm-0"]),
+                            Image {
+                                relation: Some(Relation::DataFileOf(0)),
+                                start: 512,
+                                ..image("/i/data", Some(("btrfs", "/i")), &["sda1", "dm-0"])
+                            },
                             image("/i/base", Some(("btrfs", "/i")), &["sda1", "dm-0"]),
                         ],
                     ),
@@ -157,6 +162,7 @@ fn chains_members_and_what_is_not_followed() {
 a  (pid 1234, qemu 7.2.22, tcg)                             agent: none
 ├─ d0  virtio-blk  qcow2  cache=none  aio=io_uring
 │  ├─ /i/top  (8.0 GiB, 1.2 GiB allocated, qcow2)  …
+│  ├─ with its data in /i/data  (8.0 GiB, 1.2 GiB allocated, qcow2, from byte 512)  …
 │  └─ backed by /i/base  (8.0 GiB, 1.2 GiB allocated, qcow2)
 │     └─ btrfs on /i (rw,noatime)
 │        ├─ sda1  (partition, read-ahead 128 KiB, 64 requests)
