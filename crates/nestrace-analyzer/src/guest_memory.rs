@@ -23,6 +23,11 @@ const MAX_REGIONS: usize = 64;
 /// Bytes of memory for each byte of `struct page`.
 const SCALE: u64 = 64;
 
+/// The constant that a pair asks for.
+pub(crate) const fn constant(page: u64, buffer: u64) -> u64 {
+    buffer.wrapping_sub(page.wrapping_mul(SCALE))
+}
+
 /// What the guest's memory says of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Agreement {
@@ -191,7 +196,7 @@ impl GuestMemory {
 
     /// Learns from a pair that something else has found.
     pub(crate) fn learn(&mut self, page: u64, buffer: u64) {
-        let constant = buffer.wrapping_sub(page.wrapping_mul(SCALE));
+        let constant = constant(page, buffer);
         let known = self.regions.iter_mut();
         if let Some(region) = known.into_iter().find(|region| region.constant == constant) {
             return region.add(page);

@@ -92,9 +92,11 @@ fn layout(ctx: &LiveContext, kernel: &KernelImage) -> anyhow::Result<Layout> {
         modules: MODULES.iter().map(|name| (*name).to_owned()).collect(),
         ..GuestSpec::new(name, kernel, &initramfs::obtain(kernel)?)
     })?;
-    let pack = "cd /sys/kernel/btf && tar -cf /tmp/btf.tar vmlinux \
-                $(for m in jbd2 ext4 xfs btrfs loop dm_mod md_mod; do [ -e $m ] && echo $m; done)";
-    guest.run_ok(pack, Duration::from_secs(60))?;
+    let pack = format!(
+        "cd /sys/kernel/btf && tar -cf /tmp/btf.tar vmlinux $(for m in {}; do [ -e $m ] && echo $m; done)",
+        MODULES.join(" ")
+    );
+    guest.run_ok(&pack, Duration::from_secs(60))?;
     let folder = ctx.fetch_archive(&guest, "btf", "/tmp/btf.tar")?;
     let read = |name: &str| std::fs::read(folder.join(name));
     let mut types = KernelTypes::new(Btf::parse(&read("vmlinux").context("read its types")?)?);

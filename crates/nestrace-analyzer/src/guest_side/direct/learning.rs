@@ -2,7 +2,7 @@
 
 use super::{DirectLinks, File, Identity, Read, Request, fits, index_of, near_band, offer_file};
 use crate::clock::Pairing;
-use crate::guest_memory::{GuestMemory, LEARNED};
+use crate::guest_memory::{self, GuestMemory, LEARNED};
 use crate::pointer::PointerMap;
 
 /// With so many requests it is given up.
@@ -90,7 +90,7 @@ impl DirectLinks {
             let mut seen: Vec<u64> = Vec::new();
             for file in self.candidates(request, pairing).take(MAX_ALIKE) {
                 let buffer = file.served.buffer;
-                let constant = buffer.wrapping_sub(request.page.wrapping_mul(64));
+                let constant = guest_memory::constant(request.page, buffer);
                 let alike = file
                     .place
                     .map_or(file.served.span.bytes == request.bytes, |place| {

@@ -73,7 +73,7 @@ impl DirectLinks {
             return (Err("ambiguous"), None);
         }
         let found = match request.class {
-            OpClass::Flush => Ok(self.syncs(request, &window)),
+            OpClass::Flush => Ok((self.syncs(&window), None)),
             _ => self.data(request, paired, &window, memory),
         };
         match found {
@@ -208,14 +208,14 @@ impl DirectLinks {
 
     /// The syncs that a flush waited for: those that ended in its time. QEMU runs one flush of a node at a time, and the others
     /// wait for it; where nothing was written since the last one, there is none.
-    fn syncs(&self, _request: &Request, window: &Window) -> (Vec<usize>, Option<Agreement>) {
+    fn syncs(&self, window: &Window) -> Vec<usize> {
         let syncs = (window.files.0..window.files.1).filter(|index| {
             let file = &self.files[*index];
             file.disk == window.disk && file.class == Some(OpClass::Flush)
         });
         let mut last: Vec<usize> = syncs.rev().take(MAX_SYNCS).collect();
         last.reverse();
-        (last, None)
+        last
     }
 
     /// The syncs after the data of a write that must be on the device.
