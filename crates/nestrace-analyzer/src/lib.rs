@@ -28,8 +28,9 @@
 //! - *Tables.* The feature `dataframe`, on by default, gives the result as polars' tables (module `dataframe`). Without it
 //!   (`default-features = false`) everything else is the same and the dependencies are few.
 //!
-//! The examples of this crate are `latency_of_one_disk`, `slower_than` (all chains that took longer than a limit) and `custom_finding`
-//! (a rule of one's own); `examples/embedding` in the repository is a program outside the workspace.
+//! `nestrace-bundle` opens recordings and hands them to this crate: most programs need that one alone. Its examples are `json`,
+//! `latency_of_one_disk`, `slower_than` (all chains that took longer than a limit) and `custom_finding` (a rule of one's own);
+//! `examples/embedding` in the repository is a program outside the workspace.
 //!
 //! What may grow without being a break: result types get fields, and enums marked `#[non_exhaustive]` get variants. Write [`Options`]
 //! with `..Options::default()`.

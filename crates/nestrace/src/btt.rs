@@ -11,6 +11,9 @@ use nestrace_analyzer::{
     BlockAnalyzer, BlockOptions, Identified, analysis::BlockAnalysis, incomplete::ends_missed,
     losses, units,
 };
+use nestrace_bundle::{
+    check_capture_from, check_device, check_from, check_guest, nanoseconds, no_device,
+};
 use nestrace_report::btt::{IoListing, IostatTable, render};
 use nestrace_trace::{
     Event, Kind, Source, TimeOrdered,
@@ -19,13 +22,12 @@ use nestrace_trace::{
 };
 
 use crate::{
-    analyze::{check_device, check_from, check_guest, nanoseconds},
-    blktrace_files,
+    analyze::{check_options, options},
     bundle::{self, Bundle},
-    capture_analysis::{self, no_device},
+    capture,
     cli::AnalyzeArgs,
     device_number,
-    exit::{DONE, Failure, INPUT, LOST, USAGE, note, print},
+    exit::{DONE, Failure, INPUT, LOST, USAGE, note, noted, print},
     output_place,
     read_ahead::{Fill, ReadAhead, each, read_ahead},
 };
@@ -212,8 +214,8 @@ impl Machine<'_> {
 
 /// A capture of blktrace.
 pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
-    let mut capture = blktrace_files::open(args.input())?;
-    capture_analysis::check_options(args)?;
+    let mut capture = capture::open(args.input(), &mut noted)?;
+    check_options(args)?;
     let topology = Topology::default();
     let device = args.device.as_ref();
     let machine = Machine {
@@ -234,13 +236,14 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     }
     let outline = capture.capture.outline();
     if outline.n_events == 0 {
-        return Err(capture.no_events());
+        capture.tell_damage(&mut noted);
+        return Err(capture.no_events().into());
     }
-    capture.say_damage();
+    capture.tell_damage(&mut noted);
     if blocks.devices.is_empty() {
-        capture_analysis::check_from(args, outline)?;
+        check_capture_from(args.input(), &options(args), outline)?;
         return Err(match device {
-            Some(device) => no_device(args.input(), device, outline),
+            Some(device) => no_device(args.input(), device, outline).into(),
             None => nothing_recorded(args),
         });
     }
@@ -277,9 +280,10 @@ fn code<'a>(
 /// A bundle: the host's block layer and that of each guest, or of the guest that was asked for.
 pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(args.input())?;
-    check_guest(args, &bundle.manifest)?;
-    check_device(args, &bundle.manifest)?;
-    check_from(args, &bundle.manifest)?;
+    let chosen = options(args);
+    check_guest(args.input(), &chosen, &bundle.manifest)?;
+    check_device(args.input(), &chosen, &bundle.manifest)?;
+    check_from(args.input(), &chosen, &bundle.manifest)?;
     for diagnostic in &bundle.diagnostics {
         note(diagnostic);
     }
@@ -305,7 +309,7 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let losses = losses(&bundle.manifest, told);
     // Machines that were not asked for are not shown, and belong to the recording.
     bundle.read_to_the_end();
-    bundle.say_damage();
+    bundle.tell_damage(&mut noted);
     reports.retain(|(_, blocks)| !blocks.devices.is_empty());
     if reports.is_empty() {
         return Err(nothing_recorded(args));

@@ -8,6 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use nestrace_bundle::ErrorKind;
 use nestrace_trace::{printable, printable_lines};
 
 /// Done.
@@ -103,6 +104,22 @@ impl Failure {
 
 const CLOSED_PIPE: &str = "closed pipe";
 
+impl From<nestrace_bundle::Error> for Failure {
+    fn from(error: nestrace_bundle::Error) -> Self {
+        let code = match error.kind() {
+            ErrorKind::Options => USAGE,
+            ErrorKind::Input => INPUT,
+            ErrorKind::System => MISSING,
+            _ => FAILURE,
+        };
+        let failure = Self::new(code, &error);
+        match error.way_out() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -129,6 +146,11 @@ pub fn hold(line: impl Display) {
 /// Something to know of an input or a result, held like any such line.
 pub fn note(line: impl Display) {
     hold(format_args!("note: {line}"));
+}
+
+/// Takes the notes of [`nestrace_bundle`].
+pub fn noted(line: &dyn Display) {
+    note(line);
 }
 
 /// Says what was held: it is known what comes of the command.

@@ -2,26 +2,19 @@
 //! libraries.
 
 mod analyze;
-mod blktrace_files;
 mod btt;
-mod bundle;
-mod capture_analysis;
 mod cli;
 mod compare;
 mod damage_notes;
-mod device_number;
 mod doctor;
 mod exit;
 mod export;
 mod guests;
 mod import;
-mod input_file;
 mod lab;
 mod new_bundle;
 mod newest_recordings;
-mod open_files;
 mod output_place;
-mod read_ahead;
 mod record;
 mod repair;
 mod report_files;
@@ -30,6 +23,7 @@ mod shell;
 use std::process::ExitCode;
 
 use clap::Parser;
+use nestrace_bundle::{bundle, capture, damage, device_number, input_file, open_files, read_ahead};
 
 use cli::{Cli, Command};
 use exit::Failure;

@@ -25,8 +25,9 @@ use nestrace_trace::{
 use crate::{
     bundle::Stream,
     cli::RepairArgs,
-    damage_notes::{DamageNotes, guest_stream_damaged},
-    exit::{DONE, FAILURE, Failure, INPUT, hold, note, say},
+    damage::DamageNotes,
+    damage_notes::guest_stream_damaged,
+    exit::{DONE, FAILURE, Failure, INPUT, hold, note, noted, say},
     new_bundle::{self, NewBundle, not_written},
 };
 use damaged::Damaged;
@@ -183,8 +184,10 @@ fn copy_redacted(
 /// What was kept and what was lost of a stream, in words.
 fn say_kept(file: &str, kept: &Kept, diagnostics: &[Diagnostic]) {
     let mut notes = DamageNotes::default();
-    diagnostics.iter().for_each(|note| notes.say(file, note));
-    notes.say_rest();
+    diagnostics
+        .iter()
+        .for_each(|note| notes.tell(&mut noted, file, note));
+    notes.tell_rest(&mut noted);
     let rows = of(kept.rows, "event", "events");
     let lost = match (kept.damage.rows_lost, kept.damage.cut) {
         (0, false) => String::from("nothing is missing"),

@@ -1,14 +1,11 @@
-//! `p99-check CAPTURE MILLISECONDS`: reads what blktrace recorded and says for each disk whether 99 % of its I/O was done in
+//! `p99-check RECORDING MILLISECONDS`: reads a bundle or what blktrace recorded and says for each disk whether 99 % of its I/O was done in
 //! that time, in the manner of a monitoring system's plug-ins: a line each, exit 0 (kept), 2 (not kept), 3 (unknown). With
 //! `--json` the whole analysis goes to stdout instead, in the stable form of nestrace's `docs/json.md`.
 
-use std::fs::File;
 use std::process::ExitCode;
 
-use nestrace_analyzer::{Analysis, Analyzer, Identified, Options, units};
-use nestrace_trace::blktrace::{Capture, Reader};
-use nestrace_trace::manifest::Stream;
-use nestrace_trace::{Kind, Manifest};
+use nestrace_analyzer::{Analysis, units};
+use nestrace_bundle::{Options, analyze};
 
 const NOT_KEPT: u8 = 2;
 const UNKNOWN: u8 = 3;
@@ -19,15 +16,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args.as_slice() {
-        [capture, "--json"] => analyze(capture).and_then(|analysis| {
-            println!("{}", serde_json::to_string(&analysis)?);
-            Ok(ExitCode::SUCCESS)
-        }),
-        [capture, limit] => limit
-            .parse()
-            .map_err(Failure::from)
-            .and_then(|limit: f64| Ok(check(&analyze(capture)?, (limit * 1e6) as u64))),
-        _ => Err("usage: p99-check CAPTURE MILLISECONDS|--json".into()),
+        [recording, "--json"] => json(recording),
+        [recording, limit] => kept(recording, limit),
+        _ => Err("usage: p99-check RECORDING MILLISECONDS|--json".into()),
     };
     result.unwrap_or_else(|failure| {
         println!("UNKNOWN {failure}");
@@ -35,36 +26,16 @@ fn main() -> ExitCode {
     })
 }
 
-/// The files `NAME.blktrace.0`, … The libraries take bytes: which files they come from is this program's business.
-fn analyze(name: &str) -> Result<Analysis, Failure> {
-    let mut readers = Vec::new();
-    while let Ok(file) = File::open(format!("{name}.blktrace.{}", readers.len())) {
-        readers.push(Reader::new(file)?);
-    }
-    if readers.is_empty() {
-        return Err(format!("{name}.blktrace.0 is not there").into());
-    }
-    let mut capture = Capture::new(readers);
-    // blktrace's events name no object: what belongs together is told by place and time.
-    let mut events = Identified::new(&mut capture).peekable();
-    let mut names = Vec::new();
-    while let Some(name) = events.next_if(|event| event.kind == Kind::Thread as u8) {
-        names.push(name);
-    }
-    let manifest = Manifest {
-        start_mono_ns: events.peek().map_or(0, |event| event.ts_ns),
-        streams: vec![Stream {
-            side: "host".to_owned(),
-            backend: "blktrace".to_owned(),
-            ..Stream::default()
-        }],
-        ..Manifest::default()
-    };
-    Ok(Analyzer::analyze(
-        &manifest,
-        Options::default(),
-        names.into_iter().chain(events),
-    ))
+fn json(recording: &str) -> Result<ExitCode, Failure> {
+    let analysis = analyze(recording, &Options::default())?;
+    println!("{}", serde_json::to_string(&analysis)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kept(recording: &str, limit_ms: &str) -> Result<ExitCode, Failure> {
+    let limit_ns = (limit_ms.parse::<f64>()? * 1e6) as u64;
+    let analysis = analyze(recording, &Options::default())?;
+    Ok(check(&analysis, limit_ns))
 }
 
 fn check(analysis: &Analysis, limit_ns: u64) -> ExitCode {

@@ -171,11 +171,11 @@ fn compare(
     case.holds("image is a block device", is_device, &about.to_string());
 
     let image = entry(analysis, "images", &[("guest", guest), ("disk", &disk.id)])?;
-    // Through the page cache nothing has to be read again.
+    // Through the page cache nothing has to be read again but what the host needed the memory of.
     let read_at_q = if disk.stack.cache.is_direct() {
         LOAD_BYTES
     } else {
-        0
+        truth.device.read_sectors * 512
     };
     let pairs = [
         ("/file_io/bytes/write", LOAD_BYTES),

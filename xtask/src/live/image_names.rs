@@ -1,18 +1,16 @@
 //! Images by the names that command lines, monitors and headers have for them: what QEMU has open is meant, whatever a
 //! name is relative to. QEMU runs without a guest, stopped.
 
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nestrace_lab::external_tool::Tool;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Scenario;
 use super::case::{Case, Report};
 use super::rig::LiveContext;
-use crate::recorder;
+use super::stopped_qemu::{Stopped, UP};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -36,110 +34,6 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     report.case(&case("q35"), |case| q35(ctx, case))?;
     report.case(&case("unnamed-unlocked"), |case| unnamed(ctx, case))?;
     Ok(())
-}
-
-/// What QEMU may take to open its images.
-const UP: Duration = Duration::from_secs(20);
-
-/// A QEMU without a guest in a folder of its own.
-struct Stopped<'a> {
-    ctx: &'a LiveContext,
-    name: String,
-    folder: tempfile::TempDir,
-    qemu: Option<Child>,
-}
-
-impl<'a> Stopped<'a> {
-    fn new(ctx: &'a LiveContext) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("nestrace-images-")
-            .tempdir()
-            .context("make a folder for images")?;
-        Ok(Self {
-            ctx,
-            name: ctx.guest_name("images"),
-            folder,
-            qemu: None,
-        })
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    fn sh(&self, script: &str) -> anyhow::Result<()> {
-        let tool = Tool::new("sh").args(["-c", script]);
-        tool.current_dir(self.folder.path()).run()?;
-        Ok(())
-    }
-
-    /// Starts QEMU, whose arguments and redirections a shell reads, in the folder.
-    fn start(&mut self, arguments: &str, with_qmp: bool) -> anyhow::Result<()> {
-        self.stop();
-        let _ = std::fs::remove_file(self.folder.path().join("qmp"));
-        let qmp = match with_qmp {
-            true => "-qmp unix:qmp,server=on,wait=off",
-            false => "",
-        };
-        let line = format!(
-            "exec qemu-system-x86_64 -name guest={} -accel tcg -m 64 -display none -S {qmp} {arguments}",
-            self.name
-        );
-        let qemu = Command::new("bash")
-            .args(["-c", &line])
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("start QEMU")?;
-        self.qemu = Some(qemu);
-        Ok(())
-    }
-
-    /// The paths of each disk's images, top first, as soon as there are so many disks.
-    fn images(&self, n_disks: usize) -> anyhow::Result<Vec<(String, Vec<String>)>> {
-        let deadline = Instant::now() + UP;
-        loop {
-            let disks = self.disks()?;
-            let with_images = disks.iter().filter(|(_, images)| !images.is_empty());
-            if with_images.count() >= n_disks || Instant::now() > deadline {
-                return Ok(disks);
-            }
-            thread::sleep(Duration::from_millis(200));
-        }
-    }
-
-    fn disks(&self) -> anyhow::Result<Vec<(String, Vec<String>)>> {
-        let arguments = ["guests", "--json", "--guest", &self.name];
-        let end = recorder::nestrace(&self.ctx.nestrace, &arguments)?;
-        // It has not come up.
-        if end.code != Some(0) {
-            return Ok(Vec::new());
-        }
-        let list: Value = serde_json::from_str(&end.stdout).context("read the list of guests")?;
-        let disks = list["guests"][0]["disks"].as_array();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let disk = |disk: &Value| {
-            let images = disk["images"].as_array().into_iter().flatten();
-            let paths = images.map(|image| text(&image["path"])).collect();
-            (text(&disk["name"]), paths)
-        };
-        Ok(disks.into_iter().flatten().map(disk).collect())
-    }
-
-    fn stop(&mut self) {
-        if let Some(mut qemu) = self.qemu.take() {
-            let _ = qemu.kill();
-            let _ = qemu.wait();
-        }
-    }
-}
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        self.stop();
-    }
 }
 
 fn hold(
@@ -319,7 +213,7 @@ fn unnamed(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let mut stopped = Stopped::new(ctx)?;
     stopped.sh("truncate -s 64M root.img")?;
     let options = "[drive \"d\"]\nfile = \"root.img\"\nformat = \"raw\"\nif = \"virtio\"\ncache = \"none\"\nfile.locking = \"off\"\n";
-    std::fs::write(stopped.folder.path().join("options"), options).context("write options")?;
+    std::fs::write(stopped.path("options"), options).context("write options")?;
     stopped.start("-nodefaults -readconfig options", false)?;
     let found = stopped.images(1)?;
     let image = stopped.path("root.img");

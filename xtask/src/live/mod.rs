@@ -31,11 +31,13 @@ mod newest_kernel;
 mod python;
 mod qemu_10;
 mod qemu_versions;
+mod recognition;
 mod replay;
 mod report;
 mod rig;
 mod stacked_devices;
 mod stacks;
+mod stopped_qemu;
 mod survival;
 mod topology;
 mod truth;
@@ -87,6 +89,7 @@ pub fn scenarios() -> Vec<Scenario> {
         qemu_versions::SCENARIO,
         block_graph::SCENARIO,
         image_names::SCENARIO,
+        recognition::SCENARIO,
         export::SCENARIO,
         replay::SCENARIO,
         report::SCENARIO,

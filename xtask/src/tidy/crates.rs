@@ -8,12 +8,13 @@ use serde_json::Value;
 use crate::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 11] = [
+const FROM_THE_GROUND: [&str; 12] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
     "nestrace-trace",
     "nestrace-analyzer",
+    "nestrace-bundle",
     "nestrace-report",
     "nestrace-record",
     "nestrace-agent",

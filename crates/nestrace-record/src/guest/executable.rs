@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::fs::File;
+use std::hint::black_box;
 
 use crate::qemu_symbols::{Bytes as _, Elf, Table};
 
@@ -50,32 +51,86 @@ pub fn behind_loader(argv: &[String]) -> &[String] {
     argv.get(at..).unwrap_or_default()
 }
 
+/// Options of QEMU's that hardly another program has.
+const OWN_OPTIONS: [&str; 38] = [
+    "accel",
+    "blockdev",
+    "cdrom",
+    "chardev",
+    "cpu",
+    "daemonize",
+    "device",
+    "drive",
+    "enable-kvm",
+    "fda",
+    "fsdev",
+    "hda",
+    "hdb",
+    "hdc",
+    "hdd",
+    "incoming",
+    "loadvm",
+    "machine",
+    "mon",
+    "monitor",
+    "netdev",
+    "nic",
+    "no-reboot",
+    "no-shutdown",
+    "no-user-config",
+    "nodefaults",
+    "nographic",
+    "overcommit",
+    "pflash",
+    "qmp",
+    "qmp-pretty",
+    "readconfig",
+    "runas",
+    "smbios",
+    "smp",
+    "snapshot",
+    "usbdevice",
+    "virtfs",
+];
+/// Options of QEMU's that others have too: two of them count as one of its own.
+const COMMON_OPTIONS: [&str; 21] = [
+    "M", "S", "append", "bios", "boot", "display", "global", "initrd", "kernel", "m", "name",
+    "net", "object", "pidfile", "rtc", "serial", "spice", "uuid", "vga", "vnc", "watchdog",
+];
+/// Endings of disk images: QEMU takes one as its only argument.
+const IMAGE_ENDINGS: [&str; 8] = [
+    ".img", ".iso", ".qcow", ".qcow2", ".raw", ".vdi", ".vhdx", ".vmdk",
+];
+
 /// Whether arguments look enough like QEMU's to look into an executable of another name.
 #[must_use]
 pub fn may_be_qemu(argv: &[String]) -> bool {
-    argv.iter().skip(1).any(|word| {
+    let mut common: Vec<&str> = Vec::new();
+    for word in argv.iter().skip(1) {
         let option = word
             .strip_prefix("--")
             .or_else(|| word.strip_prefix('-'))
             .unwrap_or("");
-        matches!(
-            option,
-            "drive"
-                | "blockdev"
-                | "device"
-                | "machine"
-                | "M"
-                | "hda"
-                | "accel"
-                | "enable-kvm"
-                | "nodefaults"
-        )
-    })
+        if OWN_OPTIONS.contains(&option) {
+            return true;
+        }
+        if COMMON_OPTIONS.contains(&option) && !common.contains(&option) {
+            common.push(option);
+        }
+    }
+    let is_image = |word: &String| IMAGE_ENDINGS.iter().any(|ending| word.ends_with(ending));
+    common.len() > 1 || (argv.len() == 2 && argv.iter().skip(1).any(is_image))
+}
+
+/// Whether an executable is a QEMU system emulator: by its functions, or where it exports none by what it says of its use.
+/// `false` where it cannot be read.
+#[must_use]
+pub fn is_emulator(file: &File) -> bool {
+    has_qemu_symbols(file) || tells_qemus_use(file)
 }
 
 /// Whether an executable has the functions of a QEMU system emulator. `false` where it cannot be read.
-#[must_use]
-pub fn has_qemu_symbols(file: &File) -> bool {
+fn has_qemu_symbols(file: &File) -> bool {
     let Ok(elf) = Elf::read(file) else {
         return false;
     };
@@ -98,10 +153,28 @@ pub fn has_qemu_symbols(file: &File) -> bool {
     accounting && system
 }
 
+/// Whether it has the first line of a system emulator's `-help`. qemu-img and the storage daemon have others.
+fn tells_qemus_use(file: &File) -> bool {
+    let text: Vec<u8> = black_box(USE_REVERSED).iter().rev().copied().collect();
+    let found = |bytes: &[u8]| {
+        let mut windows = bytes.windows(text.len());
+        windows.any(|window| window == text).then_some(())
+    };
+    in_rodata(file, text.len(), found).is_some()
+}
+
+/// `[options] [disk_image]`, reversed: as it is, this program would be found to have it.
+const USE_REVERSED: &[u8] = b"]egami_ksid[ ]snoitpo[";
+
 /// The version that the executable prints with `--version`, read instead of run: the program of a
 /// container is not to be started with the recorder's rights.
 #[must_use]
 pub fn version(file: &File) -> Option<String> {
+    in_rodata(file, MAX_VERSION_TEXT, version_in)
+}
+
+/// The first find in an executable's `.rodata`, which is read in parts that overlap by `overlap` bytes.
+fn in_rodata<T>(file: &File, overlap: usize, find: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     let (mut offset, bytes) = Elf::read(file).ok()?.section_place(b".rodata")?;
     if bytes > MAX_RODATA {
         return None;
@@ -112,14 +185,14 @@ pub fn version(file: &File) -> Option<String> {
         let left = usize::try_from(end - offset).ok()?;
         let wanted = part.get_mut(..left.min(RODATA_AT_ONCE))?;
         file.read_exact_at(wanted, offset).ok()?;
-        if let Some(version) = version_in(wanted) {
-            return Some(version);
+        if let Some(found) = find(wanted) {
+            return Some(found);
         }
         if wanted.len() == left {
             return None;
         }
-        // The text may lie across the end of this part.
-        offset += (wanted.len() - MAX_VERSION_TEXT) as u64;
+        // A text may lie across the end of this part.
+        offset += (wanted.len() - overlap) as u64;
     }
     None
 }
@@ -185,6 +258,38 @@ mod tests {
     }
 
     #[test]
+    fn command_lines() {
+        let may = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            may_be_qemu(&words)
+        };
+        for line in [
+            "hypervisor -m 2G -name vm1",
+            "hypervisor -cdrom x.iso",
+            "hypervisor -hdb a",
+            "hypervisor -kernel k -append x",
+            "hypervisor -readconfig f",
+            "hypervisor -S -m 64",
+            "hypervisor --nodefaults",
+            "hypervisor disk.qcow2",
+        ] {
+            assert!(may(line), "{line}");
+        }
+        for line in [
+            "java -jar app.jar -name x",
+            "gcc -M -c a.c",
+            "ssh -M host",
+            "rsync -a a.img host:",
+            "python -m http.server",
+            "cp a.img b.img",
+            "hypervisor",
+            "",
+        ] {
+            assert!(!may(line), "{line}");
+        }
+    }
+
+    #[test]
     fn versions() {
         let check = |text: &str, expected: Option<&str>| {
             assert_eq!(version_in(text.as_bytes()).as_deref(), expected, "{text}");
@@ -202,8 +307,9 @@ mod tests {
     #[test]
     fn a_program_that_is_not_qemu() {
         let open = |path: &str| File::open(path).expect("it is there");
-        assert!(!has_qemu_symbols(&open("/proc/self/exe")));
-        assert!(!has_qemu_symbols(&open("/dev/null")));
+        assert!(!is_emulator(&open("/proc/self/exe")));
+        assert!(!is_emulator(&open("/dev/null")));
+        assert!(!is_emulator(&open("/bin/sh")));
         assert_eq!(version(&open("/bin/sh")), None);
     }
 }

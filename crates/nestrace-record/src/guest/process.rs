@@ -219,16 +219,17 @@ fn qemu_of(pid: u32, argv: Vec<String>, asked: bool, budget: &Budget) -> Option<
     if executable::is_loader(name) {
         let argv = executable::behind_loader(&argv);
         let program = argv.first()?;
-        let is_qemu = executable::is_qemu_name(base_name(program))
-            || namespace::open_regular(pid, Path::new(program))
-                .is_ok_and(|program| executable::has_qemu_symbols(&program));
-        return is_qemu.then(|| (process(argv, base_name(program)), false));
+        let process = process(argv, base_name(program));
+        let is_qemu = executable::is_qemu_name(&process.executable)
+            || namespace::open_regular(pid, Path::new(&process.absolute(program)))
+                .is_ok_and(|program| executable::is_emulator(&program));
+        return is_qemu.then_some((process, false));
     }
     // The link `/proc/PID/exe` opens the file itself, wherever it is and whether or not it has a name.
     let is_qemu = (asked || executable::may_be_qemu(&argv))
         && Budget::take(&budget.programs, 1)
         && Program::open(pid, start_ticks)
-            .is_ok_and(|program| executable::has_qemu_symbols(program.file()));
+            .is_ok_and(|program| executable::is_emulator(program.file()));
     is_qemu.then(|| (process(&argv, name), false))
 }
 

@@ -18,10 +18,10 @@ use super::{
     new_file::{NewFile, WholeFile, with_ending},
 };
 use crate::{
-    blktrace_files::by_processor,
     bundle::{self, Bundle},
+    capture::by_processor,
     cli::ExportArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, USAGE, note, say},
+    exit::{DONE, FAILURE, Failure, INPUT, USAGE, note, noted, say},
     open_files,
 };
 
@@ -65,7 +65,7 @@ impl<'a> Files<'a> {
     /// So many will be open at once.
     fn expect(&mut self, n: usize) -> Result<(), Failure> {
         self.buffer = (ALL_BUFFERS / n.max(1)).clamp(LEAST_BUFFER, MOST_BUFFER);
-        open_files::allow(n)
+        Ok(open_files::allow(n)?)
     }
 
     fn of(&mut self, cpu: u32) -> Result<&mut Writer<NewFile>, Failure> {
@@ -159,7 +159,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
             write(events, records, &chosen, &mut files)
         }
     }?;
-    bundle.say_damage();
+    bundle.tell_damage(&mut noted);
     if written == 0 {
         let path = args.input.display();
         return Err(Failure::new(

@@ -18,7 +18,7 @@ use crate::{
     bundle::{self, Bundle},
     cli::ExportArgs,
     device_number,
-    exit::{DONE, FAILURE, Failure, INPUT, note, say},
+    exit::{DONE, FAILURE, Failure, INPUT, note, noted, say},
 };
 
 mod table;
@@ -96,7 +96,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         .then(|| create(args, "chains", columns()))
         .transpose()?;
     requests.of_bundle(&mut bundle)?;
-    bundle.say_damage();
+    bundle.tell_damage(&mut noted);
     let requests = requests.table;
     if requests.rows() == 0 {
         let path = args.input.display();

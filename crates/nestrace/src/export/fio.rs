@@ -21,7 +21,7 @@ use crate::{
     bundle,
     cli::ExportArgs,
     device_number,
-    exit::{DONE, Failure, INPUT, note, say},
+    exit::{DONE, Failure, INPUT, note, noted, say},
 };
 
 /// fio knows version 3 since 3.31 (2022).
@@ -231,7 +231,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         requests,
         &mut logs,
     )?;
-    bundle.say_damage();
+    bundle.tell_damage(&mut noted);
     finish(logs)
 }
 

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     bundle::{self, Bundle},
     cli::ExportArgs,
-    exit::{DONE, FAILURE, Failure, INPUT, note, say},
+    exit::{DONE, FAILURE, Failure, INPUT, note, noted, say},
 };
 use chains::{Chains, title};
 use depth::Depths;
@@ -61,7 +61,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     };
     let mut again = bundle::open(&args.input)?;
     drawing.requests(&manifest, &mut again)?;
-    again.say_damage();
+    again.tell_damage(&mut noted);
     drawing.finish(args)
 }
 

@@ -10,14 +10,14 @@ use nestrace_trace::{
 };
 
 use super::Target;
-use crate::blktrace_files::{self, CaptureFiles};
-use crate::exit::{Failure, note};
+use crate::capture::{self, CaptureFiles};
+use crate::exit::{Failure, note, noted};
 
 /// Imports the captures of these base names, as `blktrace -o BASENAME` and `blkparse -i` have them.
 pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure> {
     let mut files = Vec::new();
     for basename in basenames {
-        files.extend(blktrace_files::files_of(basename)?);
+        files.extend(capture::files_of(basename, &mut noted)?);
     }
     let (outline, damage) = look(&files)?;
     let mut side = side_of(&outline, basenames);
@@ -26,7 +26,7 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
     }
     target.write_host()?;
     let mut writing = target.begin(&mut side)?;
-    for event in blktrace_files::open_all(files)?.capture {
+    for event in capture::open_all(files)?.capture {
         writing.push(event)?;
     }
     note_missing(&outline, target);
@@ -72,12 +72,12 @@ fn begin_at_first_io(side: &mut GuestSide, outline: &Outline) {
 
 /// Reads everything once: the side of the guest is needed before its first event. What is damaged is told here.
 fn look(files: &[PathBuf]) -> Result<(Outline, Damage), Failure> {
-    let mut first: CaptureFiles = blktrace_files::open_all(files.to_vec())?;
+    let mut first: CaptureFiles = capture::open_all(files.to_vec())?;
     first.capture.by_ref().for_each(drop);
     if first.capture.outline().n_events == 0 {
-        return Err(first.no_events());
+        return Err(first.no_events().into());
     }
-    first.say_damage();
+    first.tell_damage(&mut noted);
     Ok((first.capture.outline().clone(), first.damage()))
 }
 

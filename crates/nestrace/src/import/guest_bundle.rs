@@ -16,8 +16,9 @@ use nestrace_trace::{
 use super::{Target, bad, read_manifest};
 use crate::{
     bundle::{events_by_index, is_file_name},
-    damage_notes::{DamageNotes, GUEST_STREAM_DAMAGED},
-    exit::{Failure, INPUT, note},
+    damage::DamageNotes,
+    damage_notes::GUEST_STREAM_DAMAGED,
+    exit::{Failure, INPUT, note, noted},
     input_file,
 };
 
@@ -142,9 +143,9 @@ fn import_side(path: &Path, told: &GuestSide, target: &mut Target) -> Result<Dam
     }
     let mut notes = DamageNotes::default();
     for diagnostic in reader.diagnostics() {
-        notes.say(&path.display().to_string(), diagnostic);
+        notes.tell(&mut noted, &path.display().to_string(), diagnostic);
     }
-    notes.say_rest();
+    notes.tell_rest(&mut noted);
     target.end(writing, side)?;
     Ok(Damage::of(reader.diagnostics()))
 }

@@ -19,11 +19,11 @@ use nestrace_record::recording::address_secret::new_shift;
 use nestrace_trace::{Damage, Diagnostic, Event, Kind, Manifest, manifest, redact};
 
 use crate::{
-    blktrace_files,
     bundle::{self, Bundle},
+    capture,
     cli::ExportArgs,
-    damage_notes::DamageNotes,
-    exit::{DONE, FAILURE, Failure, USAGE, note, say},
+    damage::DamageNotes,
+    exit::{DONE, FAILURE, Failure, USAGE, note, noted, say},
     export::stories,
 };
 
@@ -170,14 +170,14 @@ impl Export {
     }
 
     fn capture(&mut self, path: &Path) -> Result<(), Failure> {
-        let mut files = blktrace_files::open(path)?;
+        let mut files = capture::open(path, &mut noted)?;
         // What names its first event's time of day may stand anywhere in it: a first look.
-        let mut look = blktrace_files::open(path)?;
+        let mut look = capture::open(path, &mut noted)?;
         let first_ns = look.events().find(|event| event.kind != Kind::Thread as u8);
         look.events().for_each(drop);
         let wall_clock = look.capture.outline().wall_clock;
         if look.capture.outline().n_events == 0 {
-            return Err(look.no_events());
+            return Err(look.no_events().into());
         }
         let mut manifest = capture_manifest(wall_clock, first_ns.map_or(0, |event| event.ts_ns));
         if self.redact {
@@ -190,7 +190,7 @@ impl Export {
             .extend(DeviceRow::unnamed(&self.recording, devices));
         let mut ordered = files.events();
         self.stream(row, "", calendar, Identified::new(ordered.by_ref()))?;
-        files.say_damage();
+        files.tell_damage(&mut noted);
         if let Some(row) = self.streams.last_mut() {
             row.damaged(files.damage());
         }
@@ -202,8 +202,8 @@ impl Export {
         let mut notes = DamageNotes::default();
         diagnostics
             .iter()
-            .for_each(|diagnostic| notes.say(place, diagnostic));
-        notes.say_rest();
+            .for_each(|diagnostic| notes.tell(&mut noted, place, diagnostic));
+        notes.tell_rest(&mut noted);
         if let Some(row) = self.streams.last_mut() {
             row.damaged(Damage::of(diagnostics));
         }

@@ -1,15 +1,16 @@
-//! Opens a bundle's files for the libraries, which open none themselves.
+//! A bundle's files, opened.
 
 use std::{
     fmt,
     fs::{self, File},
-    io::{BufReader, ErrorKind, Read},
+    io::{self, BufReader, ErrorKind, Read},
     path::{Component, Path, PathBuf},
+    thread,
 };
 
-use nestrace_analyzer::{GUEST_STREAM_DAMAGED, analysis::UnreadStream};
+use nestrace_analyzer::{Analyzer, GUEST_STREAM_DAMAGED, GuestEvents, analysis::UnreadStream};
 use nestrace_trace::{
-    Batch, Damage, Diagnostic, ImageMap, Manifest,
+    Batch, Damage, Diagnostic, ImageMap, Manifest, TimeOrdered,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, guest_of_stream, index_of},
     image_map::MAX_IMAGE_MAPS_BYTES,
     index,
@@ -18,9 +19,10 @@ use nestrace_trace::{
 };
 
 use crate::{
-    damage_notes::say_stream,
-    exit::{Failure, INPUT},
+    Error, Notes,
+    damage::tell_stream,
     input_file,
+    read_ahead::{each, read_ahead},
 };
 
 /// A stream of a bundle.
@@ -46,13 +48,44 @@ pub struct Bundle {
     unnamed: Vec<String>,
 }
 
-/// The word of that.
+/// The word of the notice that the manifest was lost.
 pub const MANIFEST_MISSING: &str = "manifest_missing";
 /// What a lost manifest costs.
 pub const MANIFEST_LOST: &str = "the manifest was lost: guests, disks and devices have no names, and what was \
                                  lost while recording is not known";
 
 impl Bundle {
+    /// Gives the analyzer every event of every stream, in the order of time; each stream is read by a thread of its own. How
+    /// many came too late to be put in order.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn push_into(&mut self, analyzer: &mut Analyzer) -> io::Result<u64> {
+        let mut host = TimeOrdered::new(self.host.events());
+        let mut ordered: Vec<_> = self
+            .guests
+            .iter_mut()
+            .map(|guest| (guest.side, TimeOrdered::new(guest.stream.events())))
+            .collect();
+        thread::scope(|scope| -> io::Result<()> {
+            let host = read_ahead(scope, each(host.by_ref()))?;
+            let mut guests = Vec::new();
+            for (side, events) in &mut ordered {
+                guests.push((*side, read_ahead(scope, each(events.by_ref()))?));
+            }
+            let guests = guests
+                .iter_mut()
+                .map(|(side, events)| GuestEvents {
+                    side: *side,
+                    events,
+                })
+                .collect();
+            analyzer.push_streams(host, guests);
+            Ok(())
+        })?;
+        Ok(host.late() + ordered.iter().map(|(_, events)| events.late()).sum::<u64>())
+    }
+
     /// The guests whose streams are left out, and how many events these hold.
     pub fn left_out(&self) -> Vec<(String, u64)> {
         let streams = self.unnamed.iter().filter_map(|file| {
@@ -62,13 +95,13 @@ impl Bundle {
         streams.collect()
     }
 
-    /// Says what was found damaged in the streams when they were read.
-    pub fn say_damage(&self) {
-        say_stream(None, self.host.diagnostics());
+    /// Tells what was found damaged in the streams when they were read.
+    pub fn tell_damage(&self, notes: &mut Notes<'_>) {
+        tell_stream(notes, None, self.host.diagnostics());
         for guest in &self.guests {
             let side = self.manifest.guest_sides.get(guest.side);
             let name = side.map(|side| side.guest.as_str());
-            say_stream(name, guest.stream.diagnostics());
+            tell_stream(notes, name, guest.stream.diagnostics());
         }
     }
 
@@ -122,12 +155,15 @@ pub struct GuestStream {
     pub stream: Stream,
 }
 
-fn bad(path: &Path, why: impl fmt::Display) -> Failure {
-    Failure::new(INPUT, format!("{}: {why}", path.display()))
+fn bad(path: &Path, why: impl fmt::Display) -> Error {
+    Error::input(format!("{}: {why}", path.display()))
 }
 
 /// Opens a bundle for reading.
-pub fn open(path: &Path) -> Result<Bundle, Failure> {
+///
+/// # Errors
+/// It is not there, is none, or a newer release wrote it.
+pub fn open(path: &Path) -> Result<Bundle, Error> {
     let how = "a bundle is a directory NAME.nest; `nestrace import blktrace BASENAME -o NAME.nest` makes one \
                of what blktrace wrote";
     let meta = fs::metadata(path).map_err(|error| bad(path, error).hint(how))?;
@@ -271,6 +307,9 @@ impl fmt::Display for Unreadable {
 }
 
 /// Opens a stream of a bundle with its index.
+///
+/// # Errors
+/// It is not there, is no stream, or a newer release wrote it.
 pub fn open_stream(bundle: &Path, file: &str) -> Result<Stream, Unreadable> {
     let stream =
         input_file::open(&bundle.join(file)).map_err(|error| Unreadable::Io(error.to_string()))?;
@@ -380,10 +419,13 @@ fn failure_text(error: &dyn std::error::Error) -> String {
 
 /// Reads the manifest; `None` where it is missing or damaged, which costs names and not events. One of a
 /// newer release is refused.
+///
+/// # Errors
+/// A newer release wrote it.
 pub fn read_manifest(
     path: &Path,
     diagnostics: &mut Vec<String>,
-) -> Result<Option<Manifest>, Failure> {
+) -> Result<Option<Manifest>, Error> {
     let path = path.join(MANIFEST);
     let lost = "guests, disks and devices have no names";
     let file = match input_file::open(&path) {

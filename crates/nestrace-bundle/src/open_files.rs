@@ -4,13 +4,16 @@ use std::fs;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::exit::{Failure, MISSING};
+use crate::Error;
 
 /// What is opened besides: the output, libraries.
 const SPARE: u64 = 64;
 
 /// Lets `more` files be opened beside those that are open, as far as the system allows it.
-pub fn allow(more: usize) -> Result<(), Failure> {
+///
+/// # Errors
+/// It allows fewer.
+pub fn allow(more: usize) -> Result<(), Error> {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         // Then opening says what is wrong.
         return Ok(());
@@ -23,7 +26,7 @@ pub fn allow(more: usize) -> Result<(), Failure> {
     let message = || format!("open {more} files at once: {hard} are allowed");
     let hint = || format!("ulimit -n {needed} as root, or LimitNOFILE={needed} of the service");
     if needed > hard || setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_err() {
-        return Err(Failure::new(MISSING, message()).hint(hint()));
+        return Err(Error::system(message()).hint(hint()));
     }
     Ok(())
 }
@@ -41,7 +44,7 @@ mod tests {
             assert!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0 > soft);
         }
         let refused = allow(1 << 40).unwrap_err();
-        assert_eq!(refused.code(), MISSING);
-        assert!(refused.hint_text().unwrap().starts_with("ulimit -n "));
+        assert_eq!(refused.kind(), crate::ErrorKind::System);
+        assert!(refused.way_out().unwrap().starts_with("ulimit -n "));
     }
 }

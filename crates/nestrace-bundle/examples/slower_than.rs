@@ -1,31 +1,29 @@
 //! Every guest I/O that took longer than a limit, and which part of it was the longest. Each is told as soon as it
 //! is known, so memory does not grow with the recording.
 //!
-//! `cargo run -p nestrace-analyzer --example slower_than -- slow.nest 10`
-
-mod recording;
+//! `cargo run -p nestrace-bundle --example slower_than -- slow.nest 10`
 
 use std::cell::Cell;
+use std::error::Error;
 use std::path::Path;
 use std::rc::Rc;
 
 use nestrace_analyzer::analysis::Story;
 use nestrace_analyzer::{Analyzer, Options, StoryChoice, units};
-use recording::Failure;
+use nestrace_bundle::bundle;
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [bundle, milliseconds] = args.as_slice() else {
         return Err("give a bundle and a limit in milliseconds: slow.nest 10".into());
     };
     let limit_ns = (milliseconds.parse::<f64>()? * 1e6) as u64;
-    let bundle = Path::new(bundle);
-    let manifest = recording::manifest(bundle)?;
+    let mut bundle = bundle::open(Path::new(bundle))?;
     let options = Options {
         story: Some(StoryChoice::All),
         ..Options::default()
     };
-    let mut analyzer = Analyzer::new(&manifest, options);
+    let mut analyzer = Analyzer::new(&bundle.manifest, options);
     let n_slow = Rc::new(Cell::new(0_u64));
     let counter = Rc::clone(&n_slow);
     analyzer.each_story(move |story| {
@@ -34,7 +32,7 @@ fn main() -> Result<(), Failure> {
             println!("{}", line(&story));
         }
     });
-    recording::push(bundle, &manifest, &mut analyzer)?;
+    bundle.push_into(&mut analyzer)?;
     let analysis = analyzer.finish();
     let bios: u64 = analysis.chains.iter().map(|chains| chains.guest_bios).sum();
     println!("{} of {bios} took longer", n_slow.get());

@@ -1,29 +1,21 @@
 //! Latency of one disk, by the part of the way and by operation.
 //!
-//! `cargo run -p nestrace-analyzer --example latency_of_one_disk -- slow.nest loop0`
+//! `cargo run -p nestrace-bundle --example latency_of_one_disk -- slow.nest loop0`
 
-mod recording;
+use std::error::Error;
 
-use std::path::Path;
+use nestrace_analyzer::{Dist, units};
+use nestrace_bundle::Options;
 
-use nestrace_analyzer::{Analyzer, Dist, Options, units};
-use recording::Failure;
-
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [bundle, disk] = args.as_slice() else {
         return Err("give a bundle and a disk: slow.nest loop0".into());
     };
-    let bundle = Path::new(bundle);
-    let manifest = recording::manifest(bundle)?;
     // Nothing else is in the result; the host's and the guests' devices are asked for in the same way.
-    let options = Options {
-        device: Some(disk.clone()),
-        ..Options::default()
-    };
-    let mut analyzer = Analyzer::new(&manifest, options);
-    recording::push(bundle, &manifest, &mut analyzer)?;
-    let analysis = analyzer.finish();
+    let mut options = Options::default();
+    options.device = Some(disk.clone());
+    let analysis = nestrace_bundle::analyze(bundle, &options)?;
     for device in &analysis.devices {
         let latency = &device.latency_ns;
         println!("{} ({}):", device.name, device.side);

@@ -1,4 +1,4 @@
-//! Finds and opens blktrace's files for the library, which opens none itself.
+//! blktrace's files of a capture, found by name and opened.
 
 use std::{
     fs::{self, File},
@@ -14,8 +14,8 @@ use nestrace_trace::{
 };
 
 use crate::{
-    damage_notes::DamageNotes,
-    exit::{Failure, INPUT, note},
+    Error, Notes,
+    damage::DamageNotes,
     input_file, open_files,
     read_ahead::{Fill, each},
 };
@@ -28,17 +28,23 @@ pub struct CaptureFiles {
     pub capture: Capture<File>,
 }
 
-fn bad(path: &Path, why: impl std::fmt::Display) -> Failure {
-    Failure::new(INPUT, format!("{}: {why}", path.display()))
+fn bad(path: &Path, why: impl std::fmt::Display) -> Error {
+    Error::input(format!("{}: {why}", path.display()))
 }
 
 /// Opens what is called so: a base name as for `blkparse -i`, one file, or a dump of `blkparse -d`.
-pub fn open(name: &Path) -> Result<CaptureFiles, Failure> {
-    open_all(files_of(name)?)
+///
+/// # Errors
+/// There is no such file, or it is not blktrace's.
+pub fn open(name: &Path, notes: &mut Notes<'_>) -> Result<CaptureFiles, Error> {
+    open_all(files_of(name, notes)?)
 }
 
 /// Opens these files as one capture.
-pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Failure> {
+///
+/// # Errors
+/// One of them cannot be opened or is not blktrace's, or they are more than may be open.
+pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Error> {
     open_files::allow(paths.len())?;
     let mut readers = Vec::new();
     for path in &paths {
@@ -56,7 +62,10 @@ pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Failure> {
 }
 
 /// `NAME.blktrace.0` and so on, or the file of that name itself.
-pub fn files_of(name: &Path) -> Result<Vec<PathBuf>, Failure> {
+///
+/// # Errors
+/// There is neither.
+pub fn files_of(name: &Path, notes: &mut Notes<'_>) -> Result<Vec<PathBuf>, Error> {
     let beside = by_processor(name)?;
     if !beside.is_empty() {
         return Ok(beside.into_iter().map(|(_, path)| path).collect());
@@ -77,12 +86,15 @@ pub fn files_of(name: &Path) -> Result<Vec<PathBuf>, Failure> {
         )
         .hint("give the name without .blktrace.N, as to blkparse -i"));
     }
-    note_others(name);
+    note_others(name, notes);
     Ok(vec![name.to_owned()])
 }
 
 /// The files of a base name, by processor.
-pub fn by_processor(basename: &Path) -> Result<Vec<(u32, PathBuf)>, Failure> {
+///
+/// # Errors
+/// Their folder cannot be listed.
+pub fn by_processor(basename: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
     let name = basename.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!("{name}.blktrace.");
     let folder = match basename.parent() {
@@ -103,14 +115,14 @@ pub fn by_processor(basename: &Path) -> Result<Vec<(u32, PathBuf)>, Failure> {
 }
 
 /// One processor's file alone is seldom what was meant.
-fn note_others(path: &Path) {
+fn note_others(path: &Path, notes: &mut Notes<'_>) {
     let name = path.to_string_lossy();
     let Some((base, _)) = name.rsplit_once(".blktrace.") else {
         return;
     };
     let others = by_processor(Path::new(base)).unwrap_or_default();
     if others.len() > 1 {
-        note(format_args!(
+        notes(&format_args!(
             "this is one processor of {}; give {base} to read all of them",
             others.len()
         ));
@@ -168,18 +180,18 @@ impl CaptureFiles {
         }
     }
 
-    /// Says on stderr what was wrong with the files.
-    pub fn say_damage(&self) {
-        let mut notes = DamageNotes::default();
+    /// Tells what was wrong with the files.
+    pub fn tell_damage(&self, notes: &mut Notes<'_>) {
+        let mut damage = DamageNotes::default();
         for (place, diagnostic) in self.capture.diagnostics() {
             let path = self.paths.get(place);
             let path = path.map_or_else(String::new, |path| path.display().to_string());
-            notes.say(&path, diagnostic);
+            damage.tell(notes, &path, diagnostic);
         }
-        notes.say_rest();
+        damage.tell_rest(notes);
         let ignored = self.capture.outline().ignored;
         if ignored > 0 {
-            note(format_args!(
+            notes(&format_args!(
                 "{ignored} events of further devices were left out"
             ));
         }
@@ -193,12 +205,12 @@ impl CaptureFiles {
     }
 
     /// What is wrong with a capture that has no event of I/O.
-    pub fn no_events(&self) -> Failure {
-        self.say_damage();
+    #[must_use]
+    pub fn no_events(&self) -> Error {
         let name = self.paths.first().map(|path| path.display().to_string());
-        Failure::new(
-            INPUT,
-            format!("{}: the capture holds no events", name.unwrap_or_default()),
-        )
+        Error::input(format!(
+            "{}: the capture holds no events",
+            name.unwrap_or_default()
+        ))
     }
 }

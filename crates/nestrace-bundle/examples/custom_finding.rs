@@ -1,15 +1,13 @@
 //! A rule of one's own: a house that has promised its guests a 99th percentile says which disk breaks the promise,
 //! what part of the time is to blame, and what nestrace's own rules say of that disk.
 //!
-//! `cargo run -p nestrace-analyzer --example custom_finding -- slow.nest 20`
+//! `cargo run -p nestrace-bundle --example custom_finding -- slow.nest 20`
 
-mod recording;
-
-use std::path::Path;
+use std::error::Error;
 
 use nestrace_analyzer::analysis::{Analysis, Chains};
-use nestrace_analyzer::{Analyzer, Options, units};
-use recording::Failure;
+use nestrace_analyzer::units;
+use nestrace_bundle::Options;
 
 /// A promise that was broken.
 struct Broken<'a> {
@@ -39,17 +37,13 @@ fn judge(analysis: &Analysis, promised_ns: u64) -> Vec<Broken<'_>> {
     broken.collect()
 }
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [bundle, milliseconds] = args.as_slice() else {
         return Err("give a bundle and a promise in milliseconds: slow.nest 20".into());
     };
     let promised_ns = (milliseconds.parse::<f64>()? * 1e6) as u64;
-    let bundle = Path::new(bundle);
-    let manifest = recording::manifest(bundle)?;
-    let mut analyzer = Analyzer::new(&manifest, Options::default());
-    recording::push(bundle, &manifest, &mut analyzer)?;
-    let analysis = analyzer.finish();
+    let analysis = nestrace_bundle::analyze(bundle, &Options::default())?;
     for broken in judge(&analysis, promised_ns) {
         let Broken { disk, p99_ns, .. } = broken;
         println!(

@@ -1,0 +1,358 @@
+//! From a path to its analysis.
+
+use std::{fmt::Display, io, path::Path, thread};
+
+use nestrace_analyzer::{Analysis, Analyzer, StoryChoice, units};
+use nestrace_trace::{
+    Damage, Kind, Manifest,
+    blktrace::Outline,
+    manifest::{State, Stream},
+};
+
+use crate::{
+    Error, Notes, bundle, capture,
+    damage::tell_stream,
+    device_number,
+    read_ahead::{ReadAhead, read_ahead},
+};
+
+/// What is analysed of a recording: everything, unless something is chosen.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// Only this guest.
+    pub guest: Option<String>,
+    /// Only this device, by its name or number (`MAJ:MIN`).
+    pub device: Option<String>,
+    /// From here on, in seconds after the recording's start.
+    pub from: Option<f64>,
+    /// To here.
+    pub to: Option<f64>,
+    /// Bios whose way to the device is told step by step.
+    pub story: Option<StoryChoice>,
+}
+
+impl Options {
+    fn of_analyzer(&self, path: &Path) -> nestrace_analyzer::Options {
+        let device = self.device.as_deref();
+        nestrace_analyzer::Options {
+            path: path.display().to_string(),
+            guest: self.guest.clone(),
+            device: device.map(|wanted| device_number::normal(wanted).into_owned()),
+            from_ns: self.from.map(nanoseconds),
+            to_ns: self.to.map(nanoseconds),
+            story: self.story,
+            ..nestrace_analyzer::Options::default()
+        }
+    }
+}
+
+/// Analyses a bundle (a directory), or a capture of blktrace by its base name or one of its files, as `nestrace analyze` does.
+///
+/// # Errors
+/// The input is not there or is none, or does not have what the options ask for.
+pub fn analyze(path: impl AsRef<Path>, options: &Options) -> Result<Analysis, Error> {
+    analyze_noting(path, options, &mut |_: &dyn Display| {})
+}
+
+/// Does what [`analyze`] does, and tells what is worth a note.
+///
+/// # Errors
+/// Those of [`analyze`].
+pub fn analyze_noting(
+    path: impl AsRef<Path>,
+    options: &Options,
+    notes: &mut Notes<'_>,
+) -> Result<Analysis, Error> {
+    let path = path.as_ref();
+    match path.is_dir() {
+        true => of_bundle(path, options, notes),
+        false => of_capture(path, options, notes),
+    }
+}
+
+fn of_bundle(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<Analysis, Error> {
+    let mut bundle = bundle::open(path)?;
+    check_guest(path, options, &bundle.manifest)?;
+    check_device(path, options, &bundle.manifest)?;
+    check_from(path, options, &bundle.manifest)?;
+    let of_analyzer = nestrace_analyzer::Options {
+        truncated: bundle.manifest.state != State::Complete,
+        image_maps: std::mem::take(&mut bundle.image_maps),
+        ..options.of_analyzer(path)
+    };
+    let mut analyzer = Analyzer::new(&bundle.manifest, of_analyzer);
+    let late = bundle.push_into(&mut analyzer)?;
+    tell_late(late, notes);
+    for diagnostic in &bundle.diagnostics {
+        notes(diagnostic);
+    }
+    // What the reader found damaged or cut belongs beside the numbers, like any other loss.
+    let mut damaged = |guest: Option<&str>, diagnostics| {
+        tell_stream(notes, guest, diagnostics);
+        analyzer.damaged(guest, Damage::of(diagnostics));
+    };
+    damaged(None, bundle.host.diagnostics());
+    for guest in &bundle.guests {
+        let side = bundle.manifest.guest_sides.get(guest.side);
+        let name = side.map(|side| side.guest.as_str());
+        damaged(name, guest.stream.diagnostics());
+    }
+    for (guest, rows_lost) in bundle.left_out() {
+        let left_out = Damage {
+            rows_lost,
+            cut: false,
+        };
+        analyzer.damaged(Some(&guest), left_out);
+    }
+    for stream in std::mem::take(&mut bundle.unread) {
+        analyzer.unread(stream);
+    }
+    let analysis = analyzer.finish();
+    check_number(path, options, &bundle.manifest, &analysis)?;
+    check_stories(path, options, &analysis, notes)?;
+    Ok(analysis)
+}
+
+/// A bio that is not there is a mistake, and the error says which are. That there are several of a number, or
+/// that none took long, is said.
+fn check_stories(
+    path: &Path,
+    options: &Options,
+    analysis: &Analysis,
+    notes: &mut Notes<'_>,
+) -> Result<(), Error> {
+    let stories = &analysis.stories;
+    let io = match options.story {
+        Some(StoryChoice::Io(io)) => Some(io),
+        _ => None,
+    };
+    if stories.len() > 1 && io.is_some() {
+        notes(&"each disk has a bio of that number; choose one by guest and device");
+    }
+    if !stories.is_empty() || options.story.is_none() {
+        return Ok(());
+    }
+    let disks: Vec<String> = analysis
+        .chains
+        .iter()
+        .map(|chains| {
+            let disk = format!("{} of {}", chains.guest_device, chains.guest);
+            match chains.guest_bios {
+                0 => format!("{disk} has none"),
+                1 => format!("{disk} has bio 1 only"),
+                n => format!("{disk} has bios 1 to {n}"),
+            }
+        })
+        .collect();
+    let known = if disks.is_empty() {
+        "nothing was recorded inside a guest".to_owned()
+    } else {
+        disks.join(", ")
+    };
+    let Some(io) = io else {
+        notes(&format_args!("no bio to tell of: {known}"));
+        return Ok(());
+    };
+    let path = path.display();
+    let there = |bios: u64| io <= bios;
+    if analysis.chains.iter().any(|it| there(it.guest_bios)) {
+        // Only one that the guest's block layer gave back before it was a request is counted and has no story.
+        let message = format!("{path}: bio {io} was given back at once, and queued again later");
+        return Err(Error::input(message).hint("its data is in one of the next"));
+    }
+    let error = Error::input(format!("{path}: no bio {io}: {known}"));
+    Err(match options.from.is_some() || options.to.is_some() {
+        true => error.hint("of a stretch of time, bios are counted from its begin on"),
+        false => error,
+    })
+}
+
+/// A guest that is not in the recording is a mistake, not an empty result.
+pub fn check_guest(path: &Path, options: &Options, manifest: &Manifest) -> Result<(), Error> {
+    let guests = manifest.topology.guests.iter().map(|guest| &guest.name);
+    let sides = manifest.guest_sides.iter().map(|side| &side.guest);
+    let known = bundle::each_once(guests.chain(sides));
+    match &options.guest {
+        Some(name) if !known.contains(&name.as_str()) => {
+            Err(no(path, "guest", name).hint(bundle::known_names(manifest, &known)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// So is a device. One that goes by its number may be in the streams all the same.
+pub fn check_device(path: &Path, options: &Options, manifest: &Manifest) -> Result<(), Error> {
+    let topology = &manifest.topology;
+    let of_host = topology.devices.iter().map(|device| &device.name);
+    let of_guests = manifest.guest_sides.iter().flat_map(|side| &side.disks);
+    let disks = topology.guests.iter().flat_map(|guest| &guest.disks);
+    let known = bundle::each_once(
+        of_host
+            .chain(of_guests.map(|disk| &disk.name))
+            .chain(disks.map(|disk| &disk.name)),
+    );
+    match &options.device {
+        Some(name) if !known.contains(&name.as_str()) && device_number::parse(name).is_none() => {
+            Err(no(path, "device", name).hint(bundle::known_names(manifest, &known)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A number that neither the manifest nor an event has.
+fn check_number(
+    path: &Path,
+    options: &Options,
+    manifest: &Manifest,
+    analysis: &Analysis,
+) -> Result<(), Error> {
+    let Some(wanted) = options
+        .device
+        .as_ref()
+        .filter(|_| analysis.devices.is_empty())
+    else {
+        return Ok(());
+    };
+    let of_guests = manifest.guest_sides.iter().flat_map(|side| &side.disks);
+    let of_host = manifest.topology.devices.iter().map(|device| device.dev);
+    let mut known = of_host.chain(of_guests.map(|disk| disk.dev));
+    match device_number::parse(wanted) {
+        Some(dev) if !known.any(|it| it == dev) => Err(no(path, "device", wanted)
+            .hint("without --device, nestrace analyze shows which there are")),
+        _ => Ok(()),
+    }
+}
+
+fn no(path: &Path, what: &str, name: &str) -> Error {
+    Error::input(format!("{}: no {what} {name}", path.display()))
+}
+
+/// So is a stretch that begins when the recording is over. One that was not closed does not say how long it is.
+pub fn check_from(path: &Path, options: &Options, manifest: &Manifest) -> Result<(), Error> {
+    let duration_ns = manifest.end_mono_ns.saturating_sub(manifest.start_mono_ns);
+    let closed = manifest.state == State::Complete && duration_ns > 0;
+    match options.from {
+        Some(from) if closed && nanoseconds(from) >= duration_ns => {
+            Err(after_end(path, from, duration_ns))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A stretch that begins when a recording is over.
+#[must_use]
+pub fn after_end(input: &Path, from: f64, lasts_ns: u64) -> Error {
+    let (input, lasts) = (input.display(), units::time(lasts_ns));
+    Error::input(format!(
+        "{input}: second {from} is after its end: it lasts {lasts}"
+    ))
+}
+
+fn tell_late(late: u64, notes: &mut Notes<'_>) {
+    if late > 0 {
+        notes(&format_args!("{late} events are out of order"));
+    }
+}
+
+/// Reads a capture once.
+fn of_capture(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<Analysis, Error> {
+    let mut files = capture::open(path, notes)?;
+    let of_bundles = [
+        ("a guest", options.guest.is_some()),
+        ("a bio", options.story.is_some()),
+    ];
+    if let Some((what, _)) = of_bundles.iter().find(|(_, given)| *given) {
+        let message = format!(
+            "{what} can be chosen of a bundle: a capture of blktrace knows one machine only"
+        );
+        return Err(Error::options(message));
+    }
+    let mut ordered = files.events();
+    let (mut analyzer, first_ns) = thread::scope(|scope| -> io::Result<_> {
+        let events = read_ahead(scope, ordered.identified())?;
+        Ok(take(path, options, events))
+    })?;
+    tell_late(ordered.late(), notes);
+    let outline = files.capture.outline().clone();
+    if outline.n_events == 0 {
+        files.tell_damage(notes);
+        return Err(files.no_events());
+    }
+    analyzer.damaged(None, files.damage());
+    analyzer.left_out(outline.ignored);
+    let mut analysis = analyzer.finish();
+    if let Some((clock_ns, unix_ns)) = outline.wall_clock {
+        let since_ns = i128::from(first_ns) - i128::from(clock_ns);
+        analysis.trace.start_unix_ns = u64::try_from(i128::from(unix_ns) + since_ns).ok();
+    }
+    files.tell_damage(notes);
+    if analysis.devices.is_empty() {
+        check_capture_from(path, options, &outline)?;
+        if let Some(device) = &options.device {
+            return Err(no_device(path, device, &outline));
+        }
+    }
+    Ok(analysis)
+}
+
+/// Where nothing is left of a capture: a stretch that begins when it is over is a mistake.
+///
+/// # Errors
+/// It is.
+pub fn check_capture_from(path: &Path, options: &Options, outline: &Outline) -> Result<(), Error> {
+    let first_ns = outline.first_ns.unwrap_or(outline.last_ns);
+    let lasts_ns = outline.last_ns.saturating_sub(first_ns);
+    match options.from {
+        Some(from) if nanoseconds(from) > lasts_ns => Err(after_end(path, from, lasts_ns)),
+        _ => Ok(()),
+    }
+}
+
+/// The device that was asked for is not in the capture; what is.
+#[must_use]
+pub fn no_device(input: &Path, device: &str, outline: &Outline) -> Error {
+    let known = outline.devices.iter();
+    let known: Vec<String> = known.map(|dev| device_number::text(*dev)).collect();
+    no(input, "device", device).hint(format!("the capture has: {}", known.join(", ")))
+}
+
+/// Takes every event; the time of the first of I/O.
+fn take(path: &Path, options: &Options, mut events: ReadAhead<'_>) -> (Analyzer, u64) {
+    // Times count from the first event of I/O: the names before it are older.
+    let mut names = Vec::new();
+    let first = loop {
+        match events.next() {
+            Some(name) if name.kind == THREAD => names.push(name),
+            first => break first,
+        }
+    };
+    let first_ns = first.map_or(0, |event| event.ts_ns);
+    let manifest = Manifest {
+        state: State::Complete,
+        detail: "full".to_owned(),
+        start_mono_ns: first_ns,
+        streams: vec![Stream {
+            file: path.display().to_string(),
+            side: "host".to_owned(),
+            backend: "blktrace".to_owned(),
+            ..Stream::default()
+        }],
+        ..Manifest::default()
+    };
+    let mut analyzer = Analyzer::new(&manifest, options.of_analyzer(path));
+    let names_and_first = names.iter().chain(&first);
+    names_and_first.for_each(|event| analyzer.push(event));
+    while let Some(batch) = events.next_batch() {
+        batch.iter().for_each(|event| analyzer.push(event));
+    }
+    (analyzer, first_ns)
+}
+
+const THREAD: u8 = Kind::Thread as u8;
+
+/// Seconds as nanoseconds.
+#[must_use]
+pub fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
