@@ -294,10 +294,7 @@ impl Reader {
                 self.read.monitors.push(Endpoint::Path(path.to_owned()));
             }
         } else if argument.starts_with("tcp:") || argument.starts_with("telnet:") {
-            self.read.notes.push(format!(
-                "-qmp {argument}: QMP over TCP is not asked, because who answers there cannot be checked: \
-                 add -qmp unix:PATH,server=on,wait=off"
-            ));
+            self.read.notes.push(over_tcp(&format!("-qmp {argument}")));
         }
     }
 
@@ -332,6 +329,16 @@ impl Reader {
         }
     }
 
+    /// Whether a chardev is a socket of TCP.
+    fn is_tcp(&self, id: &str) -> bool {
+        let chardev = self.chardevs.get(id);
+        chardev.is_some_and(|chardev| {
+            options::text_at(chardev, &["backend"]).as_deref() == Some("socket")
+                && (options::text_at(chardev, &["port"]).is_some()
+                    || options::text_at(chardev, &["host"]).is_some())
+        })
+    }
+
     /// The server socket behind a chardev, if it is one.
     fn endpoint(&self, id: &str) -> Option<Endpoint> {
         let chardev = self.chardevs.get(id)?;
@@ -363,6 +370,11 @@ impl Reader {
             .filter_map(|id| self.endpoint(id))
             .collect();
         self.read.monitors.extend(monitors);
+        let of_tcp = self.monitor_chardevs.iter().filter(|id| self.is_tcp(id));
+        let notes: Vec<String> = of_tcp
+            .map(|id| over_tcp(&format!("-chardev {id}")))
+            .collect();
+        self.read.notes.extend(notes);
         self.agent();
         self.read.channel = Channel::of(
             &self.devices,
@@ -458,6 +470,13 @@ impl Reader {
             _ => Some(disk),
         }
     }
+}
+
+fn over_tcp(option: &str) -> String {
+    format!(
+        "{option}: QMP over TCP is not asked, because who answers there cannot be checked: \
+         add -qmp unix:PATH,server=on,wait=off"
+    )
 }
 
 #[cfg(test)]

@@ -324,6 +324,12 @@ fn a_monitor_that_is_not_asked_is_noted() {
         "{:?}",
         read.notes
     );
+    for monitor in ["-mon chardev=m,mode=control", "-qmp chardev:m"] {
+        let chardev = "-chardev socket,id=m,host=127.0.0.1,port=4444,server=on,wait=off";
+        let read = parse(&words(&format!("q {chardev} {monitor}")));
+        let told = |note: &String| note.starts_with("-chardev m: QMP over TCP");
+        assert!(read.notes.iter().any(told), "{:?}", read.notes);
+    }
 }
 
 #[test]
