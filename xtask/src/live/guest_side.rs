@@ -58,12 +58,17 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     run_cases(ctx, report, (SCENARIO.name, CASES), |ctx| {
         let agent = ctx.agent()?.to_owned();
         let hostile = guest_programs::hostile_agent()?;
-        Stage::boot_as(ctx, "guest-side", |spec| GuestSpec {
+        let stage = Stage::boot_as(ctx, "guest-side", |spec| GuestSpec {
             agent: Some(agent),
             files: vec![(HOSTILE.to_owned(), hostile)],
             memory_mib: 768,
             ..spec
-        })
+        })?;
+        // The cases behind that one find its agent.
+        if !wanted("agent/late") {
+            stage.guest.start_agent("--backend ebpf")?;
+        }
+        Ok(stage)
     })?;
     for (name, body) in [
         (
