@@ -124,14 +124,14 @@ impl Analyzer {
         let (qemu, qemu_flushes) = guest
             .map(|guest| self.qemu.so_far(disk, guest))
             .unwrap_or_default();
-        let images = self.images.images.iter();
-        let image = images
-            .filter(|image| image.disk() == number)
-            .map(|image| image.file.bytes())
-            .fold(ReadWrite::default(), |sum, it| ReadWrite {
-                read: sum.read + it.read,
-                write: sum.write + it.write,
-            });
+        let images = self.images.of_disk(number);
+        let image =
+            images
+                .map(|(_, image)| image.file.bytes())
+                .fold(ReadWrite::default(), |sum, it| ReadWrite {
+                    read: sum.read + it.read,
+                    write: sum.write + it.write,
+                });
         let on_host = host.on_host(number, &self.images);
         LayerSums {
             qemu,

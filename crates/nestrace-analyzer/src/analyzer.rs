@@ -403,12 +403,10 @@ impl Analyzer {
             return true;
         }
         let devices = &self.manifest.topology.devices;
-        let images = (0u32..).zip(&self.images.images);
         devices.iter().any(|device| {
+            let mut images = self.images.of_disk(disk);
             is_called(&device.name, device.dev, wanted)
-                && images.clone().any(|(number, image)| {
-                    image.disk() == disk && self.images.lies_on(number, device.dev)
-                })
+                && images.any(|(number, _)| self.images.lies_on(number, device.dev))
         })
     }
 

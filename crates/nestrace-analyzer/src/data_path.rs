@@ -67,8 +67,7 @@ fn without_file_io(overlap: &Overlap, any_file_io: bool) -> bool {
 
 /// An image that bios would have to come from, and none can.
 fn without_device(images: &Images, number: u32) -> Option<u32> {
-    let of_disk = (0u32..).zip(&images.images);
-    let mut of_disk = of_disk.filter(|(_, image)| image.disk() == number);
+    let mut of_disk = images.of_disk(number);
     let lacks = of_disk.find(|(image, state)| {
         !images.has_device(*image) && (!images.is_backing(*image) || state.file.any())
     });

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use nestrace_abi::{end_io, flags};
 use nestrace_trace::Event;
 use nestrace_trace::image_map::ImageMap;
-use nestrace_trace::manifest::{self, Topology};
+use nestrace_trace::manifest::{self, Relation, Topology};
 
 use crate::analysis::{self, ReadWrite};
 use crate::device::Operation;
@@ -66,6 +66,8 @@ pub(crate) struct DiskRef {
 #[derive(Debug)]
 pub(crate) struct ImageState {
     place: InGraph,
+    /// Other files hold all of its data.
+    is_without_data: bool,
     about: manifest::Image,
     /// What is right under the file system; empty where the topology does not tell.
     first_devices: Vec<Extent>,
@@ -116,6 +118,10 @@ pub(crate) struct Images {
     pub disks: Vec<DiskRef>,
     /// The images, disk by disk, top first.
     pub images: Vec<ImageState>,
+    /// The first disk of each guest.
+    first_of_guest: Vec<u32>,
+    /// The first image of each disk.
+    first_of_disk: Vec<u32>,
     by_owner: PointerMap<(u64, u32), Vec<u32>>,
     /// Raw block devices, by the inode of the device.
     by_device_inode: PointerMap<u64, u32>,
@@ -138,8 +144,10 @@ impl Images {
             ..Self::default()
         };
         for (guest_index, guest) in (0u32..).zip(&topology.guests) {
+            this.first_of_guest.push(this.disks.len() as u32);
             for (disk_index, disk) in (0u32..).zip(&guest.disks) {
                 let number = this.disks.len() as u32;
+                this.first_of_disk.push(this.images.len() as u32);
                 this.disks.push(DiskRef {
                     guest: guest_index,
                     disk: disk_index,
@@ -195,19 +203,25 @@ impl Images {
             self.by_owner.entry(opened).or_default().push(number);
         }
         let same = self.by_owner.entry((image.inode, image.dev)).or_default();
-        same.push(number);
-        let shared = same.len() > 1;
-        for other in same.clone() {
-            if let Some(other) = self.images.get_mut(other as usize) {
-                other.shared = true;
-            }
+        let shared = !same.is_empty();
+        if let [first] = same.as_slice()
+            && let Some(first) = self.images.get_mut(*first as usize)
+        {
+            first.shared = true;
         }
+        same.push(number);
         for extent in &first_devices {
             self.volumes
                 .add(*extent, !image.is_block_device, place.disk);
         }
+        if let Some(Relation::DataFileOf(of) | Relation::ExtentOf(of)) = place.relation
+            && let Some(above) = self.images.get_mut((number - place.index + of) as usize)
+        {
+            above.is_without_data = true;
+        }
         self.images.push(ImageState {
             place,
+            is_without_data: false,
             about: image.clone(),
             first_devices,
             host_bytes: ReadWrite::default(),
@@ -353,11 +367,10 @@ impl Images {
 
     /// The number in [`Self::disks`] of a guest's disk.
     pub(crate) fn disk_number(&self, guest: u32, disk: u32) -> Option<u32> {
-        let found = self
-            .disks
-            .iter()
-            .position(|known| known.guest == guest && known.disk == disk);
-        found.and_then(|number| u32::try_from(number).ok())
+        let first = self.first_of_guest.get(guest as usize)?;
+        let number = first.checked_add(disk)?;
+        let known = self.disks.get(number as usize)?;
+        (known.guest == guest).then_some(number)
     }
 
     /// `raw`, `qcow2`, …
@@ -367,12 +380,22 @@ impl Images {
             .map_or("", |image| image.about.format.as_str())
     }
 
-    /// Whether the map describes this image.
-    pub(crate) fn is_of_map(&self, image: u32, map: &ImageMap) -> bool {
-        self.images.get(image as usize).is_some_and(|image| {
-            image.place.index == map.image
-                && self.disk_number(map.guest, map.disk) == Some(image.place.disk)
-        })
+    /// The images of a disk, each with its number.
+    pub(crate) fn of_disk(&self, disk: u32) -> impl Iterator<Item = (u32, &ImageState)> {
+        let first = |disk: u32| self.first_of_disk.get(disk as usize).copied();
+        let all = self.images.len() as u32;
+        let start = first(disk).unwrap_or(all);
+        let end = first(disk.saturating_add(1)).unwrap_or(all);
+        (start..end).filter_map(|number| Some((number, self.images.get(number as usize)?)))
+    }
+
+    /// The image that a map describes.
+    pub(crate) fn of_map(&self, map: &ImageMap) -> Option<u32> {
+        let disk = self.disk_number(map.guest, map.disk)?;
+        let first = self.first_of_disk.get(disk as usize)?;
+        let number = first.checked_add(map.image)?;
+        let image = self.images.get(number as usize)?;
+        (image.place.disk == disk).then_some(number)
     }
 
     /// The disk of an image: index into [`Self::disks`].

@@ -1,6 +1,7 @@
 //! A bundle's files, opened.
 
 use std::{
+    collections::HashSet,
     fmt,
     fs::{self, File},
     io::{self, BufReader, ErrorKind, Read},
@@ -375,10 +376,11 @@ fn open_guest(bundle: &Path, file: &str) -> Result<Stream, String> {
 
 /// Names in their order, each once.
 pub fn each_once<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
-    let mut once: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&'a str> = HashSet::new();
+    let mut once = Vec::new();
     for name in names {
-        if !name.is_empty() && !once.contains(&name.as_str()) {
-            once.push(name);
+        if !name.is_empty() && seen.insert(name) {
+            once.push(name.as_str());
         }
     }
     once

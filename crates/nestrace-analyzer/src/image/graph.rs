@@ -2,7 +2,7 @@
 
 use nestrace_trace::manifest::{Disk, Relation};
 
-use super::{ImageState, Images};
+use super::Images;
 
 /// Where an image is among those of its disk.
 #[derive(Clone, Copy, Debug)]
@@ -58,16 +58,14 @@ impl Images {
 
     /// Whether other files hold all of the image's data: a data file, or extents.
     pub(crate) fn is_without_data(&self, image: u32) -> bool {
-        let Some(state) = self.images.get(image as usize) else {
-            return false;
-        };
-        let holds_its_data = |other: &ImageState| match other.place.relation {
-            Some(Relation::DataFileOf(of) | Relation::ExtentOf(of)) => {
-                other.place.disk == state.place.disk && of == state.place.index
-            }
-            _ => false,
-        };
-        self.images.iter().any(holds_its_data)
+        let state = self.images.get(image as usize);
+        state.is_some_and(|state| state.is_without_data)
+    }
+
+    /// The image that this one belongs to, or whose backing file it is: one before it.
+    pub(crate) fn above(&self, image: u32) -> Option<u32> {
+        let place = self.images.get(image as usize)?.place;
+        Some(image - place.index + place.relation?.of())
     }
 
     /// Where on the guest's disk the file's first byte would be, in bytes; of an image that lies in the file as it is.

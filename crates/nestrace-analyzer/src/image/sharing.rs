@@ -53,7 +53,7 @@ impl Images {
 
     /// A file of the disk that others use too, and with which things were done that may be theirs.
     pub(crate) fn shared_file(&self, disk: u32) -> Option<&str> {
-        let mut of_disk = self.images.iter().filter(|state| state.disk() == disk);
+        let mut of_disk = self.of_disk(disk).map(|(_, state)| state);
         let found = of_disk.find(|state| state.shared && !state.usage.is_divided());
         found.map(|state| state.about.path.as_str())
     }

@@ -66,32 +66,44 @@ pub(super) struct Clusters {
 
 impl Clusters {
     pub(super) fn new(images: &Images, maps: &[ImageMap]) -> Self {
-        let layout = |number: u32| {
-            if images.is_without_data(number) {
-                return Layout::Tables;
+        let n_images = images.images.len();
+        let mut maps_of: Vec<Vec<&ImageMap>> = vec![Vec::new(); n_images];
+        for map in maps {
+            if let Some(of_image) = images
+                .of_map(map)
+                .and_then(|it| maps_of.get_mut(it as usize))
+            {
+                of_image.push(map);
             }
-            let is_data_file = images.is_data_file(number);
-            if images.format(number) == "raw" && !is_data_file {
-                return Layout::Raw {
-                    grain: raw_grain(number, images, maps),
-                    shift: images.shift(number),
-                };
-            }
-            let mut mapped = Mapped {
-                tables: Some(Vec::new()),
-                ..Mapped::default()
-            };
-            for map in maps.iter().filter(|map| images.is_of_map(number, map)) {
-                mapped.add(map, images.disk_offset(number));
-            }
-            if is_data_file {
-                mapped.tables = Some(Vec::new());
-            }
-            Layout::Mapped(Box::new(mapped))
-        };
-        Self {
-            layouts: (0u32..).take(images.images.len()).map(layout).collect(),
         }
+        // In what a backing file of each image is copied: the largest cluster of it and of those above.
+        let mut copied_in: Vec<u64> = Vec::with_capacity(n_images);
+        let mut layouts = Vec::with_capacity(n_images);
+        for (number, maps) in (0u32..).zip(&maps_of) {
+            let above = images.above(number);
+            let above = above.and_then(|above| copied_in.get(above as usize));
+            let above = above.copied().unwrap_or(BLOCK);
+            let is_raw = images.format(number) == "raw";
+            let own = match is_raw {
+                true => BLOCK,
+                false => cluster_of(maps),
+            };
+            copied_in.push(own.max(above));
+            layouts.push(if images.is_without_data(number) {
+                Layout::Tables
+            } else if is_raw && !images.is_data_file(number) {
+                let grain = if images.is_backing(number) {
+                    above
+                } else {
+                    BLOCK
+                };
+                let shift = images.shift(number);
+                Layout::Raw { grain, shift }
+            } else {
+                Layout::Mapped(Box::new(Mapped::of(number, images, maps)))
+            });
+        }
+        Self { layouts }
     }
 
     pub(super) fn is_raw(&self, image: u32) -> bool {
@@ -144,27 +156,27 @@ impl Clusters {
     }
 }
 
-/// A backing file is copied in clusters of the image above it.
-fn raw_grain(image: u32, images: &Images, maps: &[ImageMap]) -> u64 {
-    if !images.is_backing(image) {
-        return BLOCK;
-    }
-    let above = |other: &u32| {
-        images.disk_of(*other) == images.disk_of(image)
-            && images.depth(*other) < images.depth(image)
-            && images.format(*other) != "raw"
-    };
-    let cluster_bytes = |other: u32| {
-        let maps = maps.iter().filter(|map| images.is_of_map(other, map));
-        maps.map(|map| map.cluster_bytes)
-            .max()
-            .unwrap_or(USUAL_CLUSTER)
-    };
-    let others = (0u32..).take(images.images.len()).filter(above);
-    others.map(cluster_bytes).max().unwrap_or(BLOCK)
+/// Bytes of a cluster, by the maps of an image.
+fn cluster_of(maps: &[&ImageMap]) -> u64 {
+    let known = maps.iter().map(|map| map.cluster_bytes).max();
+    known.unwrap_or(USUAL_CLUSTER)
 }
 
 impl Mapped {
+    fn of(image: u32, images: &Images, maps: &[&ImageMap]) -> Self {
+        let mut mapped = Self {
+            tables: Some(Vec::new()),
+            ..Self::default()
+        };
+        for map in maps {
+            mapped.add(map, images.disk_offset(image));
+        }
+        if images.is_data_file(image) {
+            mapped.tables = Some(Vec::new());
+        }
+        mapped
+    }
+
     /// Adds a map whose image begins at `disk_offset` of the guest's disk.
     fn add(&mut self, map: &ImageMap, disk_offset: i64) {
         self.cluster_bytes = self.cluster_bytes.max(map.cluster_bytes);

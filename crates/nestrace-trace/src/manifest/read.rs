@@ -60,12 +60,47 @@ impl Manifest {
         // Each key was tried by itself, so together they cannot fail.
         let mut manifest: Self = serde_json::from_value(Value::Object(keys))
             .map_err(|source| ManifestError::Syntax { source })?;
+        manifest.leave_out_too_many(&mut diagnostics);
         manifest.forget_absurd_times(&mut diagnostics);
         if manifest.state == State::Recording {
             let message = "the recording was not closed".to_owned();
             diagnostics.push(about(DiagnosticKind::NotClosed, message));
         }
         Ok((manifest, diagnostics))
+    }
+
+    /// What a host can have, and no more: whoever looks through the lists for each entry of another one must come to an end.
+    fn leave_out_too_many(&mut self, diagnostics: &mut Vec<Diagnostic>) {
+        let mut n_left_out = cut(&mut self.guest_sides, MAX_GUESTS);
+        let topology = &mut self.topology;
+        n_left_out += cut(&mut topology.guests, MAX_GUESTS);
+        n_left_out += cut(&mut topology.devices, MAX_LISTED);
+        let [mut disks, mut images, mut names] = [MAX_LISTED; 3];
+        for disk_list in topology.guests.iter_mut().map(|guest| &mut guest.disks) {
+            n_left_out += cut(disk_list, disks.min(MAX_DISKS_OF_GUEST));
+            disks -= disk_list.len();
+            for disk in disk_list {
+                n_left_out += cut(&mut disk.images, images);
+                images -= disk.images.len();
+                for image in &mut disk.images {
+                    n_left_out += cut(&mut image.devices, names);
+                    names -= image.devices.len();
+                }
+            }
+        }
+        for device in &mut topology.devices {
+            let of_loop = device.loop_file.iter_mut().map(|file| &mut file.devices);
+            for list in of_loop.chain([&mut device.beneath]) {
+                n_left_out += cut(list, names);
+                names -= list.len();
+            }
+        }
+        if n_left_out > 0 {
+            let message = format!(
+                "{n_left_out} guests, disks, images or devices are left out: no host has more than {MAX_GUESTS} guests, of {MAX_DISKS_OF_GUEST} disks, or {MAX_LISTED} disks"
+            );
+            diagnostics.push(about(DiagnosticKind::BadValue, message));
+        }
     }
 
     /// Times that no clock shows read as not known: the events bound the recording then.
@@ -96,6 +131,20 @@ impl Manifest {
         json.push('\n');
         json
     }
+}
+
+/// Guests of a recording, and sessions of their agents.
+const MAX_GUESTS: usize = 4096;
+/// Disks of a guest: the recorder follows no more.
+const MAX_DISKS_OF_GUEST: usize = 1024;
+/// Disks, images, devices and names of devices of a recording.
+const MAX_LISTED: usize = 16_384;
+
+/// Leaves out what a list has beyond so many; how many these were.
+fn cut<T>(list: &mut Vec<T>, most: usize) -> usize {
+    let n_left_out = list.len().saturating_sub(most);
+    list.truncate(most);
+    n_left_out
 }
 
 /// A hundred years: a monotonic clock begins with its machine's start.
@@ -173,7 +222,7 @@ fn about(kind: DiagnosticKind, message: String) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Guest, Loss, Topology};
+    use crate::manifest::{Disk, Guest, Image, Loss, Topology};
 
     /// Reads `json`; the kinds of the diagnostics, or the error's text.
     fn read(json: &str) -> Result<(Manifest, Vec<DiagnosticKind>), String> {
@@ -271,5 +320,28 @@ mod tests {
             Manifest::from_slice(&long),
             Err(ManifestError::TooLong { .. })
         ));
+    }
+
+    #[test]
+    fn lists_that_no_host_has_are_cut() {
+        let disk = Disk {
+            images: vec![Image::default(); 20_000],
+            ..Disk::default()
+        };
+        let guest = Guest {
+            disks: vec![disk, Disk::default()],
+            ..Guest::default()
+        };
+        let mut whole = Manifest::default();
+        whole.topology.guests = vec![guest];
+        let (read, told) = Manifest::from_slice(whole.to_json().as_bytes()).expect("a manifest");
+        let disks = &read.topology.guests[0].disks;
+        assert_eq!(disks.len(), 2);
+        assert_eq!(disks[0].images.len(), MAX_LISTED);
+        let said = |it: &Diagnostic| {
+            it.message
+                .starts_with("3616 guests, disks, images or devices are left out")
+        };
+        assert!(told.iter().any(said), "{told:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use nestrace_trace::Event;
-use nestrace_trace::manifest::State;
+use nestrace_trace::manifest::{Device, Image, State};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
@@ -287,6 +287,34 @@ fn absurd_times() {
         every_command(&bundle);
     }
     assert!(peak_kib() < RESIDENT_KIB, "{} KiB", peak_kib());
+}
+
+/// More images and devices than any host has, each of which could be looked for among all others.
+#[test]
+fn lists_without_end() {
+    const N: u32 = 17_000;
+    let folder = tempfile::tempdir().expect("folder");
+    let bundle = bundle(folder.path(), "lists");
+    let mut endless = manifest();
+    let image = |n: u32| Image {
+        format: "raw".to_owned(),
+        devices: vec![format!("x{n}")],
+        ..Image::default()
+    };
+    let device = |n: u32| Device {
+        name: format!("x{n}"),
+        ..Device::default()
+    };
+    endless.topology.guests[0].disks[0].images = (0..N).map(image).collect();
+    endless.topology.devices = (0..N).map(device).collect();
+    fs::write(bundle.join("manifest.json"), endless.to_json()).expect("manifest");
+    let outcome = analyze(&bundle);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("are left out"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 /// The streams of two machines in one folder.
