@@ -119,7 +119,8 @@ pub fn may_be_qemu(argv: &[String]) -> bool {
         }
     }
     let is_image = |word: &String| IMAGE_ENDINGS.iter().any(|ending| word.ends_with(ending));
-    common.len() > 1 || (argv.len() == 2 && argv.iter().skip(1).any(is_image))
+    let has_image = argv.iter().skip(1).any(is_image);
+    common.len() + usize::from(has_image) > 1 || (argv.len() == 2 && has_image)
 }
 
 /// Whether an executable is a QEMU system emulator: by its functions, or where it exports none by what it says of its use.
@@ -272,6 +273,7 @@ mod tests {
             "hypervisor -S -m 64",
             "hypervisor --nodefaults",
             "hypervisor disk.qcow2",
+            "hypervisor -m 2G disk.raw",
         ] {
             assert!(may(line), "{line}");
         }

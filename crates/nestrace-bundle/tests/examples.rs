@@ -23,7 +23,7 @@ fn run_on(name: &str, example: &str, args: &[&str]) -> Output {
     let run = Command::new(&program).arg(bundle(name)).args(args).output();
     run.unwrap_or_else(|error| {
         panic!(
-            "{}: {error}; `cargo test -p nestrace-analyzer` builds it",
+            "{}: {error}; `cargo test -p nestrace-bundle` builds it",
             program.display()
         )
     })
@@ -110,11 +110,21 @@ fn custom_finding_tells_the_disk_that_breaks_the_promise() {
 }
 
 #[test]
+fn json_tells_all() {
+    let said = lines(&run("json", &[])).concat();
+    assert!(
+        said.starts_with("{\"schema\":\"nestrace-analysis/1\""),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_is_not_there_is_an_error() {
     let no_disk = run("latency_of_one_disk", &["vdz"]);
     let said = String::from_utf8_lossy(&no_disk.stderr);
     assert!(
-        !no_disk.status.success() && said.contains("no I/O of vdz was recorded"),
+        !no_disk.status.success()
+            && said.contains("lone-reads.nest: no device vdz\nhint: the recording has: "),
         "{said}"
     );
     for example in ["slower_than", "custom_finding"] {
