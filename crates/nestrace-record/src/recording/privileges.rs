@@ -169,7 +169,7 @@ impl Recorder {
 
     /// The bundle is closed: it belongs to whoever called the recorder.
     pub(super) fn give_bundle_back(&self) {
-        // Where the keeper is gone it stays with a user that nobody is; root can read and remove it.
+        // Where the keeper is gone it stays with a user id that nobody else has; root can read and remove it.
         let _ = self.keeper.give_back();
     }
 }

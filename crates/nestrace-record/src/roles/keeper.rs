@@ -83,7 +83,7 @@ impl Keeper {
     }
 
     /// Says what it will be asked for: agents by their place in `agents`, and to give the bundle back to root where it is
-    /// lent to a user that nobody is.
+    /// lent to a user id that nobody else has.
     ///
     /// # Errors
     /// What the system says, or the keeper.
