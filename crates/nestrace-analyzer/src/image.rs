@@ -10,7 +10,6 @@ use std::collections::HashSet;
 
 use nestrace_abi::{end_io, flags};
 use nestrace_trace::Event;
-use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
 use crate::analysis::{self, ReadWrite};
@@ -365,37 +364,11 @@ impl Images {
         }
     }
 
-    /// The number in [`Self::disks`] of a guest's disk.
-    pub(crate) fn disk_number(&self, guest: u32, disk: u32) -> Option<u32> {
-        let first = self.first_of_guest.get(guest as usize)?;
-        let number = first.checked_add(disk)?;
-        let known = self.disks.get(number as usize)?;
-        (known.guest == guest).then_some(number)
-    }
-
     /// `raw`, `qcow2`, …
     pub(crate) fn format(&self, image: u32) -> &str {
         self.images
             .get(image as usize)
             .map_or("", |image| image.about.format.as_str())
-    }
-
-    /// The images of a disk, each with its number.
-    pub(crate) fn of_disk(&self, disk: u32) -> impl Iterator<Item = (u32, &ImageState)> {
-        let first = |disk: u32| self.first_of_disk.get(disk as usize).copied();
-        let all = self.images.len() as u32;
-        let start = first(disk).unwrap_or(all);
-        let end = first(disk.saturating_add(1)).unwrap_or(all);
-        (start..end).filter_map(|number| Some((number, self.images.get(number as usize)?)))
-    }
-
-    /// The image that a map describes.
-    pub(crate) fn of_map(&self, map: &ImageMap) -> Option<u32> {
-        let disk = self.disk_number(map.guest, map.disk)?;
-        let first = self.first_of_disk.get(disk as usize)?;
-        let number = first.checked_add(map.image)?;
-        let image = self.images.get(number as usize)?;
-        (image.place.disk == disk).then_some(number)
     }
 
     /// The disk of an image: index into [`Self::disks`].

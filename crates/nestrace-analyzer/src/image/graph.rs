@@ -1,8 +1,9 @@
 //! What a disk's images are to each other, as QEMU's block graph says: depth says nothing.
 
+use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::{Disk, Relation};
 
-use super::Images;
+use super::{ImageState, Images};
 
 /// Where an image is among those of its disk.
 #[derive(Clone, Copy, Debug)]
@@ -81,5 +82,31 @@ impl Images {
     pub(crate) fn disk_offset(&self, image: u32) -> i64 {
         let state = self.images.get(image as usize);
         state.map_or(0, |state| state.about.disk_offset)
+    }
+
+    /// The number in [`Self::disks`] of a guest's disk.
+    pub(crate) fn disk_number(&self, guest: u32, disk: u32) -> Option<u32> {
+        let first = self.first_of_guest.get(guest as usize)?;
+        let number = first.checked_add(disk)?;
+        let known = self.disks.get(number as usize)?;
+        (known.guest == guest).then_some(number)
+    }
+
+    /// The images of a disk, each with its number.
+    pub(crate) fn of_disk(&self, disk: u32) -> impl Iterator<Item = (u32, &ImageState)> {
+        let first = |disk: u32| self.first_of_disk.get(disk as usize).copied();
+        let all = self.images.len() as u32;
+        let start = first(disk).unwrap_or(all);
+        let end = first(disk.saturating_add(1)).unwrap_or(all);
+        (start..end).filter_map(|number| Some((number, self.images.get(number as usize)?)))
+    }
+
+    /// The image that a map describes.
+    pub(crate) fn of_map(&self, map: &ImageMap) -> Option<u32> {
+        let disk = self.disk_number(map.guest, map.disk)?;
+        let first = self.first_of_disk.get(disk as usize)?;
+        let number = first.checked_add(map.image)?;
+        let image = self.images.get(number as usize)?;
+        (image.place.disk == disk).then_some(number)
     }
 }
