@@ -173,7 +173,8 @@ fn scsi_in_iothreads(image: &str, release: &Release) -> Vec<String> {
         "-device",
         controller,
         "-device",
-        "scsi-hd,bus=scsi-io-queues.0,drive=scsi-io-format,id=scsi-io,serial=scsi-io",
+        // As JSON too: QEMU makes what is written otherwise first.
+        r#"{"driver":"scsi-hd","bus":"scsi-io-queues.0","drive":"scsi-io-format","id":"scsi-io","serial":"scsi-io"}"#,
     ])
 }
 
