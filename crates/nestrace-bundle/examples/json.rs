@@ -1,4 +1,4 @@
-//! All that a recording tells, as JSON. `cargo run -p nestrace-bundle --example json -- vm1.nest`
+//! Prints the analysis of a recording as JSON. `cargo run -p nestrace-bundle --example json -- vm1.nest`
 
 use nestrace_bundle::Options;
 

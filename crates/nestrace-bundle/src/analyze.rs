@@ -11,7 +11,7 @@ use nestrace_trace::{
 
 use crate::{
     Error, Notes, bundle, capture,
-    damage::tell_stream,
+    damage::note_stream,
     device_number,
     read_ahead::{ReadAhead, read_ahead},
 };
@@ -28,7 +28,7 @@ pub struct Options {
     pub from: Option<f64>,
     /// To here.
     pub to: Option<f64>,
-    /// Bios whose way to the device is told step by step.
+    /// Bios to trace step by step, as `--io` and `--slowest` do.
     pub story: Option<StoryChoice>,
 }
 
@@ -55,7 +55,7 @@ pub fn analyze(path: impl AsRef<Path>, options: &Options) -> Result<Analysis, Er
     analyze_noting(path, options, &mut |_: &dyn Display| {})
 }
 
-/// Does what [`analyze`] does, and tells what is worth a note.
+/// Like [`analyze`], and passes on notes.
 ///
 /// # Errors
 /// Those of [`analyze`].
@@ -83,13 +83,13 @@ fn of_bundle(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<An
     };
     let mut analyzer = Analyzer::new(&bundle.manifest, of_analyzer);
     let late = bundle.push_into(&mut analyzer)?;
-    tell_late(late, notes);
+    note_late(late, notes);
     for diagnostic in &bundle.diagnostics {
         notes(diagnostic);
     }
     // What the reader found damaged or cut belongs beside the numbers, like any other loss.
     let mut damaged = |guest: Option<&str>, diagnostics| {
-        tell_stream(notes, guest, diagnostics);
+        note_stream(notes, guest, diagnostics);
         analyzer.damaged(guest, Damage::of(diagnostics));
     };
     damaged(None, bundle.host.diagnostics());
@@ -225,7 +225,7 @@ fn check_number(
 }
 
 fn no(path: &Path, what: &str, name: &str) -> Error {
-    Error::input(format!("{}: no {what} {name}", path.display()))
+    Error::at(path, format_args!("no {what} {name}"))
 }
 
 /// So is a stretch that begins when the recording is over. One that was not closed does not say how long it is.
@@ -249,7 +249,7 @@ pub fn after_end(input: &Path, from: f64, lasts_ns: u64) -> Error {
     ))
 }
 
-fn tell_late(late: u64, notes: &mut Notes<'_>) {
+fn note_late(late: u64, notes: &mut Notes<'_>) {
     if late > 0 {
         notes(&format_args!("{late} events are out of order"));
     }
@@ -273,10 +273,10 @@ fn of_capture(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<A
         let events = read_ahead(scope, ordered.identified())?;
         Ok(take(path, options, events))
     })?;
-    tell_late(ordered.late(), notes);
+    note_late(ordered.late(), notes);
     let outline = files.capture.outline().clone();
     if outline.n_events == 0 {
-        files.tell_damage(notes);
+        files.note_damage(notes);
         return Err(files.no_events());
     }
     analyzer.damaged(None, files.damage());
@@ -286,7 +286,7 @@ fn of_capture(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<A
         let since_ns = i128::from(first_ns) - i128::from(clock_ns);
         analysis.trace.start_unix_ns = u64::try_from(i128::from(unix_ns) + since_ns).ok();
     }
-    files.tell_damage(notes);
+    files.note_damage(notes);
     if analysis.devices.is_empty() {
         check_capture_from(path, options, &outline)?;
         if let Some(device) = &options.device {

@@ -21,7 +21,7 @@ use nestrace_trace::{
 
 use crate::{
     Error, Notes,
-    damage::tell_stream,
+    damage::note_stream,
     input_file,
     read_ahead::{each, read_ahead},
 };
@@ -96,13 +96,13 @@ impl Bundle {
         streams.collect()
     }
 
-    /// Tells what was found damaged in the streams when they were read.
-    pub fn tell_damage(&self, notes: &mut Notes<'_>) {
-        tell_stream(notes, None, self.host.diagnostics());
+    /// Notes the damage that reading the streams has found.
+    pub fn note_damage(&self, notes: &mut Notes<'_>) {
+        note_stream(notes, None, self.host.diagnostics());
         for guest in &self.guests {
             let side = self.manifest.guest_sides.get(guest.side);
             let name = side.map(|side| side.guest.as_str());
-            tell_stream(notes, name, guest.stream.diagnostics());
+            note_stream(notes, name, guest.stream.diagnostics());
         }
     }
 
@@ -156,10 +156,6 @@ pub struct GuestStream {
     pub stream: Stream,
 }
 
-fn bad(path: &Path, why: impl fmt::Display) -> Error {
-    Error::input(format!("{}: {why}", path.display()))
-}
-
 /// Opens a bundle for reading.
 ///
 /// # Errors
@@ -167,14 +163,14 @@ fn bad(path: &Path, why: impl fmt::Display) -> Error {
 pub fn open(path: &Path) -> Result<Bundle, Error> {
     let how = "a bundle is a directory NAME.nest; `nestrace import blktrace BASENAME -o NAME.nest` makes one \
                of what blktrace wrote";
-    let meta = fs::metadata(path).map_err(|error| bad(path, error).hint(how))?;
+    let meta = fs::metadata(path).map_err(|error| Error::at(path, error).hint(how))?;
     if !meta.is_dir() {
-        return Err(bad(path, "not a bundle").hint(how));
+        return Err(Error::at(path, "not a bundle").hint(how));
     }
     let mut diagnostics = Vec::new();
     let manifest = read_manifest(path, &mut diagnostics)?;
     let host = open_stream(path, HOST_STREAM).map_err(|why| {
-        let failure = bad(&path.join(HOST_STREAM), &why);
+        let failure = Error::at(&path.join(HOST_STREAM), &why);
         match why {
             Unreadable::Io(_) => failure.hint(why_not_opened(path)),
             _ => failure,
@@ -455,7 +451,9 @@ pub fn read_manifest(
             );
             Ok(Some(manifest))
         }
-        Err(error @ ManifestError::NewerFormat { .. }) => Err(bad(&path, failure_text(&error))),
+        Err(error @ ManifestError::NewerFormat { .. }) => {
+            Err(Error::at(&path, failure_text(&error)))
+        }
         Err(error) => {
             diagnostics.push(format!("{MANIFEST}: {}; {lost}", failure_text(&error)));
             Ok(None)

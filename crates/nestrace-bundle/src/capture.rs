@@ -28,10 +28,6 @@ pub struct CaptureFiles {
     pub capture: Capture<File>,
 }
 
-fn bad(path: &Path, why: impl std::fmt::Display) -> Error {
-    Error::input(format!("{}: {why}", path.display()))
-}
-
 /// Opens what is called so: a base name as for `blkparse -i`, one file, or a dump of `blkparse -d`.
 ///
 /// # Errors
@@ -48,9 +44,9 @@ pub fn open_all(paths: Vec<PathBuf>) -> Result<CaptureFiles, Error> {
     open_files::allow(paths.len())?;
     let mut readers = Vec::new();
     for path in &paths {
-        let file = input_file::open(path).map_err(|error| bad(path, error))?;
+        let file = input_file::open(path).map_err(|error| Error::at(path, error))?;
         let reader = Reader::new(file).map_err(|error| {
-            bad(path, &error)
+            Error::at(path, &error)
                 .hint("a recording is a bundle (a directory NAME.nest) or blktrace's output")
         })?;
         readers.push(reader);
@@ -72,15 +68,17 @@ pub fn files_of(name: &Path, notes: &mut Notes<'_>) -> Result<Vec<PathBuf>, Erro
     }
     if !name.is_file() {
         match name.metadata() {
-            Ok(_) => return Err(bad(name, "not a regular file")),
+            Ok(_) => return Err(Error::at(name, "not a regular file")),
             // A name that is there but leads nowhere: a link to itself, or through a folder that may not be read.
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(bad(name, error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::at(name, error));
+            }
             Err(_) => {}
         }
         if name.extension().is_some_and(|it| it == EXTENSION) {
-            return Err(bad(name, "there is no such bundle"));
+            return Err(Error::at(name, "there is no such bundle"));
         }
-        return Err(bad(
+        return Err(Error::at(
             name,
             "there is neither a file of that name nor one with .blktrace.0 behind it",
         )
@@ -101,7 +99,7 @@ pub fn by_processor(basename: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let entries = fs::read_dir(folder).map_err(|error| bad(basename, error))?;
+    let entries = fs::read_dir(folder).map_err(|error| Error::at(basename, error))?;
     let mut files: Vec<(u32, PathBuf)> = entries
         .flatten()
         .filter_map(|entry| {
@@ -180,15 +178,15 @@ impl CaptureFiles {
         }
     }
 
-    /// Tells what was wrong with the files.
-    pub fn tell_damage(&self, notes: &mut Notes<'_>) {
+    /// Notes the damage that reading the files has found.
+    pub fn note_damage(&self, notes: &mut Notes<'_>) {
         let mut damage = DamageNotes::default();
         for (place, diagnostic) in self.capture.diagnostics() {
             let path = self.paths.get(place);
             let path = path.map_or_else(String::new, |path| path.display().to_string());
-            damage.tell(notes, &path, diagnostic);
+            damage.note(notes, &path, diagnostic);
         }
-        damage.tell_rest(notes);
+        damage.note_rest(notes);
         let ignored = self.capture.outline().ignored;
         if ignored > 0 {
             notes(&format_args!(

@@ -1,4 +1,4 @@
-//! What is damaged in an input, at a length that a person reads.
+//! Notes about damaged inputs, short enough to read.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use nestrace_trace::Diagnostic;
 
 use crate::Notes;
 
-/// Tells what is damaged in the host's stream, or in that of this guest.
-pub fn tell_stream(notes: &mut Notes<'_>, guest: Option<&str>, diagnostics: &[Diagnostic]) {
+/// Notes the damage in the host's stream, or in this guest's.
+pub fn note_stream(notes: &mut Notes<'_>, guest: Option<&str>, diagnostics: &[Diagnostic]) {
     let place = guest.map_or_else(String::new, |guest| format!("from inside {guest}"));
     let mut damage = DamageNotes::default();
     for diagnostic in diagnostics {
-        damage.tell(notes, &place, diagnostic);
+        damage.note(notes, &place, diagnostic);
     }
-    damage.tell_rest(notes);
+    damage.note_rest(notes);
 }
 
 /// How many are spelled out for one file or stream.
@@ -33,7 +33,7 @@ struct Damage {
 
 impl DamageNotes {
     /// Takes one diagnostic about `place` (a file, a guest's side; empty where there is only one).
-    pub fn tell(&mut self, notes: &mut Notes<'_>, place: &str, diagnostic: &Diagnostic) {
+    pub fn note(&mut self, notes: &mut Notes<'_>, place: &str, diagnostic: &Diagnostic) {
         let damage = self.by_place.entry(place.to_owned()).or_default();
         damage.notes += 1;
         damage.rows_lost += diagnostic.rows_lost.unwrap_or(0);
@@ -42,11 +42,11 @@ impl DamageNotes {
         }
     }
 
-    /// Tells how much was not spelled out.
-    pub fn tell_rest(self, told: &mut Notes<'_>) {
+    /// Notes how many more there were.
+    pub fn note_rest(self, each: &mut Notes<'_>) {
         for (place, Damage { notes, rows_lost }) in self.by_place {
             if notes > SPELLED_OUT {
-                told(&format_args!(
+                each(&format_args!(
                     "{}{} more places like these; {rows_lost} events lost in all {notes}",
                     before(&place),
                     notes - SPELLED_OUT,

@@ -1,4 +1,7 @@
+//! Why there is no analysis.
+
 use std::fmt::{self, Display};
+use std::path::Path;
 
 /// Why there is no analysis.
 #[derive(Clone, PartialEq, Eq)]
@@ -8,7 +11,7 @@ pub struct Error {
     hint: Option<String>,
 }
 
-/// Whose business an [`Error`] is.
+/// What an [`Error`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -16,7 +19,9 @@ pub enum ErrorKind {
     Options,
     /// The input is not there, is none, or does not have what was asked for.
     Input,
-    /// The system does not allow it.
+    /// More files would have to be open than the system allows.
+    TooManyFiles,
+    /// The system failed: no thread could be started.
     System,
 }
 
@@ -31,9 +36,14 @@ impl Error {
         Self::new(ErrorKind::Input, message)
     }
 
-    /// An error about the system.
-    pub(crate) fn system(message: impl Display) -> Self {
-        Self::new(ErrorKind::System, message)
+    /// An error about the input at a path.
+    pub(crate) fn at(path: &Path, why: impl Display) -> Self {
+        Self::input(format!("{}: {why}", path.display()))
+    }
+
+    /// An error about the number of open files.
+    pub(crate) fn too_many_files(message: impl Display) -> Self {
+        Self::new(ErrorKind::TooManyFiles, message)
     }
 
     fn new(kind: ErrorKind, message: impl Display) -> Self {
@@ -49,7 +59,7 @@ impl Error {
         self
     }
 
-    /// Whose business it is.
+    /// What it is about.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -68,7 +78,7 @@ impl Display for Error {
     }
 }
 
-/// What a program shows that ends with it: the message and the way out.
+/// `main() -> Result<(), Error>` prints this: the message and the way out.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
@@ -83,6 +93,6 @@ impl std::error::Error for Error {}
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Self::system(error)
+        Self::new(ErrorKind::System, error)
     }
 }

@@ -1,4 +1,4 @@
-//! Opens what lies on disk (a bundle of `nestrace record`, or what blktrace wrote) and says what it tells.
+//! Opens and analyses recordings of `nestrace record` and captures of blktrace.
 //!
 //! ```no_run
 //! let analysis = nestrace_bundle::analyze("vm1.nest", &nestrace_bundle::Options::default())?;
@@ -8,8 +8,8 @@
 //! # Ok::<(), nestrace_bundle::Error>(())
 //! ```
 //!
-//! [`analyze`] does what `nestrace analyze` does: maps of images, damage, streams that cannot be read, a capture by its base
-//! name. Who wants the events themselves opens a [`bundle::Bundle`] or a [`capture::CaptureFiles`].
+//! [`analyze`] does what `nestrace analyze` does: image maps, damaged and unreadable streams, captures by their base
+//! name. To read the events yourself, open a [`bundle::Bundle`] or [`capture::CaptureFiles`].
 
 mod analyze;
 pub mod bundle;
@@ -27,5 +27,5 @@ pub use analyze::{
 };
 pub use error::{Error, ErrorKind};
 
-/// Who is told what is worth a note: damage, events out of order, a file that was probably not meant.
+/// Receives notes for the user: damage, events out of order, a file name that is probably a mistake.
 pub type Notes<'n> = dyn FnMut(&dyn std::fmt::Display) + 'n;

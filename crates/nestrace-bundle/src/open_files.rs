@@ -26,7 +26,7 @@ pub fn allow(more: usize) -> Result<(), Error> {
     let message = || format!("open {more} files at once: {hard} are allowed");
     let hint = || format!("ulimit -n {needed} as root, or LimitNOFILE={needed} of the service");
     if needed > hard || setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_err() {
-        return Err(Error::system(message()).hint(hint()));
+        return Err(Error::too_many_files(message()).hint(hint()));
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ mod tests {
             assert!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0 > soft);
         }
         let refused = allow(1 << 40).unwrap_err();
-        assert_eq!(refused.kind(), crate::ErrorKind::System);
+        assert_eq!(refused.kind(), crate::ErrorKind::TooManyFiles);
         assert!(refused.way_out().unwrap().starts_with("ulimit -n "));
     }
 }

@@ -236,10 +236,10 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     }
     let outline = capture.capture.outline();
     if outline.n_events == 0 {
-        capture.tell_damage(&mut noted);
+        capture.note_damage(&mut noted);
         return Err(capture.no_events().into());
     }
-    capture.tell_damage(&mut noted);
+    capture.note_damage(&mut noted);
     if blocks.devices.is_empty() {
         check_capture_from(args.input(), &options(args), outline)?;
         return Err(match device {
@@ -309,7 +309,7 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let losses = losses(&bundle.manifest, told);
     // Machines that were not asked for are not shown, and belong to the recording.
     bundle.read_to_the_end();
-    bundle.tell_damage(&mut noted);
+    bundle.note_damage(&mut noted);
     reports.retain(|(_, blocks)| !blocks.devices.is_empty());
     if reports.is_empty() {
         return Err(nothing_recorded(args));

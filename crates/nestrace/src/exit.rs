@@ -109,7 +109,7 @@ impl From<nestrace_bundle::Error> for Failure {
         let code = match error.kind() {
             ErrorKind::Options => USAGE,
             ErrorKind::Input => INPUT,
-            ErrorKind::System => MISSING,
+            ErrorKind::TooManyFiles => MISSING,
             _ => FAILURE,
         };
         let failure = Self::new(code, &error);

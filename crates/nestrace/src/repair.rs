@@ -186,8 +186,8 @@ fn say_kept(file: &str, kept: &Kept, diagnostics: &[Diagnostic]) {
     let mut notes = DamageNotes::default();
     diagnostics
         .iter()
-        .for_each(|note| notes.tell(&mut noted, file, note));
-    notes.tell_rest(&mut noted);
+        .for_each(|note| notes.note(&mut noted, file, note));
+    notes.note_rest(&mut noted);
     let rows = of(kept.rows, "event", "events");
     let lost = match (kept.damage.rows_lost, kept.damage.cut) {
         (0, false) => String::from("nothing is missing"),

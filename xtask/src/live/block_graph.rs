@@ -15,7 +15,7 @@ use super::analysis::{entry, number};
 use super::case::{Case, Report};
 use super::measure::Watched;
 use super::rig::LiveContext;
-use super::topology;
+use super::{random_load, topology};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -147,7 +147,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             host: &host,
         })
         .collect();
-    let work = load(&devices);
+    let disks = DISKS.iter().zip(&devices);
+    let disks = disks.map(|(disk, device)| (device.as_str(), disk.from_mib));
+    let work = random_load::script(disks, 8);
     let measured = measure(ctx, &watched, || {
         guest.run_ok(&work, Duration::from_secs(120))?;
         Ok(())
@@ -258,19 +260,4 @@ fn images_hold(case: &mut Case, disk: &Disk, images: &[&Value]) {
             case.equal(&format!("bytes written to {name}"), written, 0);
         }
     }
-}
-
-/// Deep writes and reads on all disks at once.
-fn load(devices: &[String]) -> String {
-    let jobs = DISKS.iter().zip(devices).map(|(disk, device)| {
-        format!(
-            "fio --name={device} --filename=/dev/{device} --direct=1 --ioengine=libaio --iodepth=8 --bs=8k \
-             --offset={}m --size=6m --rw=randrw --fsync=64 --end_fsync=1 > /tmp/{device}.log 2>&1 & pids=\"$pids $!\"; ",
-            disk.from_mib
-        )
-    });
-    format!(
-        "pids=; {}for pid in $pids; do wait $pid || {{ tail -5 /tmp/*.log; exit 1; }}; done",
-        jobs.collect::<String>()
-    )
 }

@@ -31,6 +31,7 @@ mod newest_kernel;
 mod python;
 mod qemu_10;
 mod qemu_versions;
+mod random_load;
 mod recognition;
 mod replay;
 mod report;

@@ -16,7 +16,7 @@ use super::agent::recording::{boot_with, device_in_guest, measure};
 use super::case::{Case, Report};
 use super::measure::Watched;
 use super::rig::LiveContext;
-use super::topology;
+use super::{random_load, topology};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -247,7 +247,7 @@ fn of_release(ctx: &LiveContext, case: &mut Case, release: &Release) -> anyhow::
         .collect::<anyhow::Result<Vec<_>>>()?;
     guest.start_agent("--backend ebpf")?;
     let watched = Watched::of_guest(&guest, &ids, &hosts);
-    let work = load(&devices);
+    let work = random_load::script(devices.iter().map(|device| (device.as_str(), 0)), 16);
     let measured = measure(ctx, &watched, || {
         guest.run_ok(&work, Duration::from_secs(120))?;
         Ok(())
@@ -272,18 +272,4 @@ fn of_release(ctx: &LiveContext, case: &mut Case, release: &Release) -> anyhow::
     }
     ctx.discard(&measured.bundle);
     Ok(())
-}
-
-/// Deep and single writes and reads on all disks at once.
-fn load(devices: &[String]) -> String {
-    let jobs = devices.iter().map(|device| {
-        format!(
-            "fio --name={device} --filename=/dev/{device} --direct=1 --ioengine=libaio --iodepth=16 --bs=8k --size=6m \
-             --rw=randrw --fsync=64 --end_fsync=1 > /tmp/{device}.log 2>&1 & pids=\"$pids $!\"; "
-        )
-    });
-    format!(
-        "pids=; {}for pid in $pids; do wait $pid || {{ tail -5 /tmp/*.log; exit 1; }}; done",
-        jobs.collect::<String>()
-    )
 }

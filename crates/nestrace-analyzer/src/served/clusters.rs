@@ -348,6 +348,21 @@ mod tests {
         }
     }
 
+    fn of_one_disk(images: Vec<Image>) -> Images {
+        let disk = Disk {
+            images,
+            ..Disk::default()
+        };
+        let guest = Guest {
+            disks: vec![disk],
+            ..Guest::default()
+        };
+        Images::new(&Topology {
+            guests: vec![guest],
+            ..Topology::default()
+        })
+    }
+
     #[test]
     fn files_of_a_disk_hold_what_the_block_graph_says() {
         let image = |format: &str, relation, start, disk_offset| Image {
@@ -357,27 +372,15 @@ mod tests {
             disk_offset,
             ..Image::default()
         };
-        let disk = Disk {
-            images: vec![
-                image("qcow2", None, 0, 0),
-                image("raw", Some(Relation::DataFileOf(0)), 0, 0),
-                image("raw", Some(Relation::BackingOf(0)), 1 << 20, 0),
-                image("vmdk", Some(Relation::BackingOf(2)), 0, 0),
-                image("raw", Some(Relation::ExtentOf(3)), 512, 4096),
-                // It would lead to itself.
-                image("raw", Some(Relation::BackingOf(5)), 0, 0),
-            ],
-            ..Disk::default()
-        };
-        let guest = Guest {
-            disks: vec![disk],
-            ..Guest::default()
-        };
-        let topology = Topology {
-            guests: vec![guest],
-            ..Topology::default()
-        };
-        let images = Images::new(&topology);
+        let images = of_one_disk(vec![
+            image("qcow2", None, 0, 0),
+            image("raw", Some(Relation::DataFileOf(0)), 0, 0),
+            image("raw", Some(Relation::BackingOf(0)), 1 << 20, 0),
+            image("vmdk", Some(Relation::BackingOf(2)), 0, 0),
+            image("raw", Some(Relation::ExtentOf(3)), 512, 4096),
+            // It would lead to itself.
+            image("raw", Some(Relation::BackingOf(5)), 0, 0),
+        ]);
         let depths: Vec<u32> = (0..6).map(|image| images.depth(image)).collect();
         assert_eq!(depths, [0, 0, 1, 2, 2, 3]);
         let map = ImageMap {
@@ -413,18 +416,6 @@ mod tests {
             format: "qcow2".to_owned(),
             ..Image::default()
         };
-        let disk = Disk {
-            images: vec![image],
-            ..Disk::default()
-        };
-        let guest = Guest {
-            disks: vec![disk],
-            ..Guest::default()
-        };
-        let topology = Topology {
-            guests: vec![guest],
-            ..Topology::default()
-        };
         let table = |at: u64| ImageMap {
             tables: Some(vec![TableRange {
                 file_offset: at << 16,
@@ -433,7 +424,7 @@ mod tests {
             ..ImageMap::default()
         };
         let maps: Vec<ImageMap> = (0..100_000).map(table).collect();
-        let images = Images::new(&topology);
+        let images = of_one_disk(vec![image]);
         let holds = |maps: &[ImageMap]| Clusters::new(&images, maps).holds_data(0, 1 << 16, 512);
         assert_eq!(holds(&maps[..2]), Some(false));
         // Something may be in a map that was not looked into.

@@ -123,11 +123,11 @@ pub fn may_be_qemu(argv: &[String]) -> bool {
     common.len() + usize::from(has_image) > 1 || (argv.len() == 2 && has_image)
 }
 
-/// Whether an executable is a QEMU system emulator: by its functions, or where it exports none by what it says of its use.
+/// Whether an executable is a QEMU system emulator: by its functions, or, where it exports none, by its usage text.
 /// `false` where it cannot be read.
 #[must_use]
 pub fn is_emulator(file: &File) -> bool {
-    has_qemu_symbols(file) || tells_qemus_use(file)
+    has_qemu_symbols(file) || has_usage_text(file)
 }
 
 /// Whether an executable has the functions of a QEMU system emulator. `false` where it cannot be read.
@@ -155,8 +155,8 @@ fn has_qemu_symbols(file: &File) -> bool {
 }
 
 /// Whether it has the first line of a system emulator's `-help`. qemu-img and the storage daemon have others.
-fn tells_qemus_use(file: &File) -> bool {
-    let text: Vec<u8> = black_box(USE_REVERSED).iter().rev().copied().collect();
+fn has_usage_text(file: &File) -> bool {
+    let text: Vec<u8> = black_box(USAGE_REVERSED).iter().rev().copied().collect();
     let found = |bytes: &[u8]| {
         let mut windows = bytes.windows(text.len());
         windows.any(|window| window == text).then_some(())
@@ -164,8 +164,8 @@ fn tells_qemus_use(file: &File) -> bool {
     in_rodata(file, text.len(), found).is_some()
 }
 
-/// `[options] [disk_image]`, reversed: as it is, this program would be found to have it.
-const USE_REVERSED: &[u8] = b"]egami_ksid[ ]snoitpo[";
+/// `[options] [disk_image]`, reversed, so that this program does not have the text itself.
+const USAGE_REVERSED: &[u8] = b"]egami_ksid[ ]snoitpo[";
 
 /// The version that the executable prints with `--version`, read instead of run: the program of a
 /// container is not to be started with the recorder's rights.

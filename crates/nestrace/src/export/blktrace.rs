@@ -159,7 +159,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
             write(events, records, &chosen, &mut files)
         }
     }?;
-    bundle.tell_damage(&mut noted);
+    bundle.note_damage(&mut noted);
     if written == 0 {
         let path = args.input.display();
         return Err(Failure::new(

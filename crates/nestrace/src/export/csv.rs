@@ -96,7 +96,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         .then(|| create(args, "chains", columns()))
         .transpose()?;
     requests.of_bundle(&mut bundle)?;
-    bundle.tell_damage(&mut noted);
+    bundle.note_damage(&mut noted);
     let requests = requests.table;
     if requests.rows() == 0 {
         let path = args.input.display();

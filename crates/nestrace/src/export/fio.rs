@@ -231,7 +231,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         requests,
         &mut logs,
     )?;
-    bundle.tell_damage(&mut noted);
+    bundle.note_damage(&mut noted);
     finish(logs)
 }
 

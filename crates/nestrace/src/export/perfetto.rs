@@ -61,7 +61,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     };
     let mut again = bundle::open(&args.input)?;
     drawing.requests(&manifest, &mut again)?;
-    again.tell_damage(&mut noted);
+    again.note_damage(&mut noted);
     drawing.finish(args)
 }
 

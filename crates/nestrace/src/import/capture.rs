@@ -77,7 +77,7 @@ fn look(files: &[PathBuf]) -> Result<(Outline, Damage), Failure> {
     if first.capture.outline().n_events == 0 {
         return Err(first.no_events().into());
     }
-    first.tell_damage(&mut noted);
+    first.note_damage(&mut noted);
     Ok((first.capture.outline().clone(), first.damage()))
 }
 

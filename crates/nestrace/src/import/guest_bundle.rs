@@ -143,9 +143,9 @@ fn import_side(path: &Path, told: &GuestSide, target: &mut Target) -> Result<Dam
     }
     let mut notes = DamageNotes::default();
     for diagnostic in reader.diagnostics() {
-        notes.tell(&mut noted, &path.display().to_string(), diagnostic);
+        notes.note(&mut noted, &path.display().to_string(), diagnostic);
     }
-    notes.tell_rest(&mut noted);
+    notes.note_rest(&mut noted);
     target.end(writing, side)?;
     Ok(Damage::of(reader.diagnostics()))
 }

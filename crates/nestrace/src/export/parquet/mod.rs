@@ -190,7 +190,7 @@ impl Export {
             .extend(DeviceRow::unnamed(&self.recording, devices));
         let mut ordered = files.events();
         self.stream(row, "", calendar, Identified::new(ordered.by_ref()))?;
-        files.tell_damage(&mut noted);
+        files.note_damage(&mut noted);
         if let Some(row) = self.streams.last_mut() {
             row.damaged(files.damage());
         }
@@ -202,8 +202,8 @@ impl Export {
         let mut notes = DamageNotes::default();
         diagnostics
             .iter()
-            .for_each(|diagnostic| notes.tell(&mut noted, place, diagnostic));
-        notes.tell_rest(&mut noted);
+            .for_each(|diagnostic| notes.note(&mut noted, place, diagnostic));
+        notes.note_rest(&mut noted);
         if let Some(row) = self.streams.last_mut() {
             row.damaged(Damage::of(diagnostics));
         }
