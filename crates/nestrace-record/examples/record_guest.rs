@@ -1,5 +1,5 @@
 //! `record_guest NAME BUNDLE SECONDS`: records a guest as `nestrace record` does, as root. It shows what a program that embeds the
-//! recorder has to do: be ready to be executed again as a helper, and give up privileges once all is attached.
+//! recorder has to do: be ready to be executed again as a helper.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -37,10 +37,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         open_files: found.open_files,
         programs: found.programs,
         agent: Choice::Auto,
+        command: Vec::new(),
     };
     let mut recorder = Recorder::start(options, &facts, &layout)?;
-    recorder.settle()?;
-    recorder.give_up()?;
+    recorder.launch()?;
     let deadline = Instant::now() + duration;
     while Instant::now() < deadline && recorder.tick().is_none() {
         thread::sleep(Duration::from_millis(50));

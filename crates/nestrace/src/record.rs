@@ -1,7 +1,6 @@
 //! `nestrace record`: finds, starts, shows, stops.
 
 use std::{
-    error::Error,
     io::{self, IsTerminal},
     time::Duration,
 };
@@ -24,9 +23,7 @@ mod command;
 mod debug_symbols;
 mod default_output;
 
-use command::{
-    check_command, command_ended, command_ender, start_command, stop_command, wait_for_command,
-};
+use command::{check_command, command_ended, launch, stop_command, wait_for_command};
 use debug_symbols::{HINT, open_debug_file};
 use default_output::default_output;
 
@@ -100,6 +97,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         start_ticks,
         programs,
         agent: args.agent.clone(),
+        command: args.command.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -138,6 +136,9 @@ fn failure(error: RecordError) -> Failure {
         }
         RecordError::QemuDebug { .. } => Failure::caused(INPUT, &error).hint(HINT),
         RecordError::Bundle(error) => new_bundle::failure(error),
+        RecordError::Command { program, source } => {
+            Failure::new(INPUT, format!("cannot start {program}: {source}"))
+        }
         _ => Failure::caused(FAILURE, &error),
     }
 }
@@ -264,28 +265,13 @@ impl Stop {
 }
 
 async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Result<u8, Failure> {
-    let mut child = match start_command(&args.command) {
-        Ok(child) => child,
-        Err(failure) => {
+    let mut command = match launch(&mut recorder) {
+        Ok(command) => command,
+        Err(error) => {
             recorder.abandon();
-            return Err(failure);
+            return Err(failure(error));
         }
     };
-    if let Err(error) = recorder.settle() {
-        let cause = error.source().map(|cause| format!(": {cause}"));
-        let cause = cause.unwrap_or_default();
-        say(format_args!(
-            "note: the older bundle stays beside the new one: failed to {error}{cause}"
-        ));
-    }
-    let ender = command_ender(&recorder, child.as_ref());
-    if let Err(error) = recorder.give_up() {
-        let cause = error.source().map(|cause| format!(": {cause}"));
-        let cause = cause.unwrap_or_default();
-        say(format_args!(
-            "note: {error}{cause}; going on with all privileges"
-        ));
-    }
     let deadline = args
         .duration
         .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
@@ -296,7 +282,7 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
         tokio::select! {
             biased;
             reason = stop.next() => break reason.to_owned(),
-            status = wait_for_command(&mut child), if child.is_some() => break command_ended(status),
+            status = wait_for_command(&mut command), if command.is_some() => break command_ended(status),
             () = until(deadline), if deadline.is_some() => break "duration".to_owned(),
             _ = tick.tick() => {
                 let end = recorder.tick();
@@ -313,7 +299,7 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
     live.clear();
     let finished = recorder.finish(&reason);
     // However the recording ends, the command ends with it.
-    stop_command(child, ender).await;
+    stop_command(command).await;
     let summary = finished.map_err(failure)?;
     report(&summary);
     // What an analysis of this recording would exit with.

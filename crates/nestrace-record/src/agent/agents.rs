@@ -10,7 +10,6 @@ use super::address::Address;
 use super::session::Session;
 use crate::recording::{address_secret::new_shift, held_dir::HeldDir};
 use crate::roles::keeper::Keeper;
-use crate::sandbox::Sandbox;
 
 /// A guest and the channel to its agent.
 #[derive(Clone, Debug)]
@@ -21,19 +20,12 @@ pub struct Place {
     pub address: Address,
 }
 
-/// What a session's thread enters before it reads a byte, and who connects for it afterwards.
-#[derive(Clone)]
-pub struct Service {
-    /// What the thread gives up.
-    pub sandbox: Sandbox,
-    /// It knows the same places, in the same order.
-    pub keeper: Arc<Keeper>,
-}
-
 /// The agents of all guests that have a channel.
 #[derive(Default)]
 pub struct Agents {
     pub(super) sessions: Vec<Handle>,
+    /// Sessions whose threads have not been started, in the order of their handles.
+    waiting: Vec<Session>,
 }
 
 pub(super) struct Handle {
@@ -58,17 +50,18 @@ pub(super) struct Shared {
 impl Agents {
     /// Connects to every place and asks for a recording of this detail. The streams go into `dir`; those of
     /// each guest may have `limit_bytes` until [`Self::set_limit`] says otherwise.
-    /// Call it while there are privileges: sockets of QEMU's belong to other users. Without `service` the threads keep what
-    /// the caller has, and connect themselves.
+    /// Call it while there are privileges: sockets of QEMU's belong to other users. Nothing is read before [`Self::listen`].
+    /// `keeper`, which knows the same places in the same order, connects when a channel was lost; without one the
+    /// sessions do it themselves.
     ///
     /// # Errors
-    /// Where the system gives no thread, or no random bytes.
-    pub fn start(
+    /// Where the system gives no random bytes.
+    pub fn connect(
         places: &[Place],
         dir: &Arc<HeldDir>,
         detail: &str,
         limit_bytes: u64,
-        service: Option<Service>,
+        keeper: Option<&Arc<Keeper>>,
     ) -> io::Result<Self> {
         let mut agents = Self::default();
         for (index, place) in places.iter().enumerate() {
@@ -78,16 +71,29 @@ impl Agents {
                 ..Shared::default()
             });
             let mut session = Session::new(place, dir, detail, Arc::clone(&shared), new_shift()?);
-            session.served_by(service.clone().map(|service| (service, index)));
-            let thread = thread::Builder::new()
-                .name("nestrace-agent".to_owned())
-                .spawn(move || session.run())?;
+            session.served_by(keeper.map(|keeper| (Arc::clone(keeper), index)));
+            agents.waiting.push(session);
             agents.sessions.push(Handle {
                 shared,
-                thread: Some(thread),
+                thread: None,
             });
         }
         Ok(agents)
+    }
+
+    /// Starts a thread for each agent, which has the privileges that the caller has now, and reads what it sends.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn listen(&mut self) -> io::Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        for (handle, session) in self.sessions.iter_mut().zip(waiting) {
+            let thread = thread::Builder::new()
+                .name("nestrace-agent".to_owned())
+                .spawn(move || session.run())?;
+            handle.thread = Some(thread);
+        }
+        Ok(())
     }
 
     /// Every guest's account, with what has happened since the last call.

@@ -20,4 +20,4 @@ pub mod throttle;
 
 pub use account::{Account, DISK_REPLACED, Look, State, merge_disks, merge_mounts};
 pub use address::{Address, Choice};
-pub use agents::{Agents, Place, Service};
+pub use agents::{Agents, Place};

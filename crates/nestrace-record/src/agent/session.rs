@@ -17,10 +17,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;
 use super::address::Address;
-use super::agents::{Place, Service, Shared};
+use super::agents::{Place, Shared};
 use super::ingest::Ingest;
 use crate::clock;
 use crate::recording::held_dir::HeldDir;
+use crate::roles::keeper::Keeper;
 use files::Files;
 
 /// How long connecting may take.
@@ -59,7 +60,7 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     address: Address,
     /// Who connects when there are no privileges any more, and the place's number there.
-    service: Option<(Service, usize)>,
+    keeper: Option<(Arc<Keeper>, usize)>,
     detail: String,
     port: Option<File>,
     out: Vec<u8>,
@@ -109,7 +110,7 @@ impl Session {
             ingest: Ingest::new(&place.guest, files, number).shifted(shift),
             shared,
             address: place.address.clone(),
-            service: None,
+            keeper: None,
             detail: detail.to_owned(),
             port: None,
             out: Vec::new(),
@@ -130,22 +131,11 @@ impl Session {
     }
 
     /// From now on; so far this connects itself.
-    pub(super) fn served_by(&mut self, service: Option<(Service, usize)>) {
-        self.service = service;
+    pub(super) fn served_by(&mut self, keeper: Option<(Arc<Keeper>, usize)>) {
+        self.keeper = keeper;
     }
 
     pub(super) fn run(mut self) {
-        // What this thread was born with; the recorder's own thread gives up its own later.
-        let entered = self
-            .service
-            .as_ref()
-            .map(|(service, _)| service.sandbox.enter());
-        if let Some(Err(error)) = entered {
-            let message = format!("{error}; its agent is listened to with all privileges");
-            self.ingest
-                .account
-                .note(clock::monotonic_ns(), "privileges", &message);
-        }
         while self.step().is_ok() {}
         let now_ns = clock::monotonic_ns();
         self.ingest.close(now_ns);
@@ -194,8 +184,8 @@ impl Session {
 
     fn connect(&mut self, now_ns: u64) {
         self.next_connect_ns = now_ns + RECONNECT_NS;
-        let connected = match &self.service {
-            Some((service, index)) => service.keeper.connect(*index),
+        let connected = match &self.keeper {
+            Some((keeper, index)) => keeper.connect(*index),
             None => self.address.connect(CONNECT),
         };
         match connected {

@@ -6,7 +6,7 @@
 //! of that is in it, so that a bundle is readable from the moment that it is there.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -83,7 +83,55 @@ pub struct BundleDir {
     next: Option<File>,
 }
 
+/// A bundle that has its name, for a process that keeps or removes it when its recorder may not.
+#[derive(Debug)]
+pub struct HandedOver {
+    /// Its name.
+    pub name: OsString,
+    /// The hidden name of the bundle that it replaces.
+    pub older: Option<OsString>,
+    /// The folder with both.
+    pub around: HeldDir,
+    /// The bundle's.
+    pub dir: HeldDir,
+}
+
 impl BundleDir {
+    /// Leaves it to somebody else to settle or discard this bundle.
+    ///
+    /// # Errors
+    /// Where the process has too many descriptors; nothing has changed then.
+    pub fn hand_over(&mut self) -> io::Result<HandedOver> {
+        let (around, dir) = (self.around.try_clone()?, self.dir.try_clone()?);
+        let name = |path: &Path| name_of(path).as_os_str().to_owned();
+        Ok(HandedOver {
+            name: name(&self.path),
+            older: self.older.take().as_deref().map(name),
+            around,
+            dir,
+        })
+    }
+
+    /// This process settles or discards it after all.
+    pub fn take_over(&mut self, bundle: HandedOver) {
+        self.older = bundle.older.map(PathBuf::from);
+    }
+
+    /// The bundle that [`Self::hand_over`] left.
+    #[must_use]
+    pub fn taken_over(bundle: HandedOver) -> Self {
+        Self {
+            path: bundle.name.into(),
+            around: bundle.around,
+            dir: Arc::new(bundle.dir),
+            force: false,
+            has_name: true,
+            older: bundle.older.map(PathBuf::from),
+            manifest: None,
+            next: None,
+        }
+    }
+
     /// Creates the directory with the start of its stream and this manifest. Under sudo all of it belongs
     /// to the user who typed the command. `force` replaces a *bundle* that is there, which is kept until
     /// [`Self::settle`].

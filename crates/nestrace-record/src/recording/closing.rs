@@ -58,10 +58,9 @@ impl Recorder {
         self.manifest.end_reason = reason.to_owned();
         self.manifest.state = State::Complete;
         // Nobody wants the older one back now, also where the last manifest finds no room.
-        let settled = self.settle();
+        self.settle();
         self.dir.close(&self.manifest)?;
         self.give_bundle_back();
-        settled?;
         let live_ns = self
             .manifest
             .end_mono_ns

@@ -9,8 +9,9 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::held_dir::HeldDir;
 use super::{MAX_NOTICES, Recorder, nanoseconds};
-use crate::agent::{Account, Agents, Choice, Place, Service, State};
+use crate::agent::{Account, Agents, Choice, Place, State};
 use crate::clock;
+use crate::roles::keeper::Keeper;
 
 /// How long the host's side waits for agents before it goes live without them.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -62,11 +63,11 @@ impl GuestSides {
         (places, without_channel)
     }
 
-    /// Connects to the guests' agents. An agent that cannot be spoken to is no error. `to_come` bytes of the file system
+    /// Connects to the guests' agents, and reads nothing yet. An agent that cannot be spoken to is no error. `to_come` bytes of the file system
     /// will be free soon.
     pub fn start(
         (places, without_channel): (&[Place], Vec<String>),
-        service: Service,
+        keeper: &Arc<Keeper>,
         (dir, to_come): (&Arc<HeldDir>, u64),
         detail: &str,
         max_bytes: Option<u64>,
@@ -78,13 +79,21 @@ impl GuestSides {
         // From its first byte on: what a guest sends before the first look may be more than there is room for.
         let share_bytes = share(dir, places.len(), to_come).unwrap_or(u64::MAX);
         let share_bytes = share_bytes.min(most(max_bytes, places.len()));
-        match Agents::start(places, dir, detail, share_bytes, Some(service)) {
+        match Agents::connect(places, dir, detail, share_bytes, Some(keeper)) {
             Ok(agents) => sides.agents = agents,
             Err(error) => sides
                 .news
                 .push(format!("agents are not listened to: {error}")),
         }
         sides
+    }
+
+    /// Begins to read what the agents send.
+    pub fn listen(&mut self) {
+        if let Err(error) = self.agents.listen() {
+            self.news
+                .push(format!("agents are not listened to: {error}"));
+        }
     }
 
     /// Waits for the agents that were reached, but not for long.

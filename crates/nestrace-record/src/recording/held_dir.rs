@@ -61,6 +61,14 @@ impl HeldDir {
         Ok(Self(open(path, flags, Mode::empty())?.into()))
     }
 
+    /// The same directory through another descriptor.
+    ///
+    /// # Errors
+    /// Where the process has too many.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
     /// Whether there is anything of that name.
     #[must_use]
     pub fn has(&self, name: impl AsRef<Path>) -> bool {

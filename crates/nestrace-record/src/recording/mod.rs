@@ -18,7 +18,7 @@ mod sink;
 pub mod watch;
 
 pub use guest_sides::AgentStatus;
-pub use privileges::CommandEnder;
+pub use privileges::RunningCommand;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,8 +48,8 @@ use crate::{
     guest::program::ParsedProgram,
     probes::{ProbeError, globals::Globals, load::Probes},
     qemu_symbols::debug_file::DebugFileError,
-    roles::{keeper::Keeper, reader::Reader, watcher::Watcher},
-    sandbox::{Sandbox, SandboxError},
+    roles::{keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher},
+    sandbox::SandboxError,
     topology::image_file::FileIdentity,
 };
 use address_secret::new_shift;
@@ -91,6 +91,15 @@ pub enum RecordError {
     /// What the recorder gives up could not be made ready.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
+    /// The command could not be started.
+    #[error("start {program}")]
+    Command {
+        /// Its program.
+        program: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// The system gave no random bytes.
     #[error("draw the secret that hides addresses")]
     Secret(#[source] io::Error),
@@ -132,6 +141,8 @@ pub struct Options {
     pub programs: Vec<Option<ParsedProgram>>,
     /// Which agents are listened to.
     pub agent: Choice,
+    /// The command that [`Recorder::launch`] starts, and its arguments; empty: none.
+    pub command: Vec<String>,
 }
 
 /// Why a recording has to end by itself.
@@ -190,7 +201,10 @@ pub struct Recorder {
     sides: GuestSides,
     watcher: Watcher,
     keeper: Arc<Keeper>,
-    sandbox: Sandbox,
+    launcher: Arc<Launcher>,
+    command: Option<String>,
+    /// Whether the older bundle was dealt with.
+    is_settled: bool,
     reader: Reader,
     has_image_maps: bool,
     dropped: BTreeMap<Source, u64>,
@@ -204,8 +218,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Loads and attaches everything and begins to record. When this returns, every source is live, and a bundle
-    /// that is replaced is kept until [`Self::settle`].
+    /// Loads and attaches everything, gives up privileges for good, and begins to record. When this returns, every source is
+    /// live, no program can be started any more but by [`Self::launch`], and a bundle that is replaced is kept until then.
     ///
     /// # Errors
     /// [`RecordError`]; nothing is left behind then.
@@ -224,7 +238,7 @@ impl Recorder {
             return Err(ProbeError::OtherPidNamespace.into());
         }
         // They come to life while the probes are loaded.
-        let helpers = Helpers::start()?;
+        let helpers = Helpers::start(&options.command)?;
         let globals = Globals::resolve(layout, false);
         let wanted = wanted(&options);
         let mut probes = Probes::load(&globals, &wanted)?;
@@ -261,16 +275,16 @@ impl Recorder {
         let translation = translation(layout, &globals.end_io);
         let collector = Collector::new(probes.rings_mut().len(), translation);
         let manifest = manifest(&options, &probes);
-        let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
+        let (mut dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
         let shift = new_shift().map_err(RecordError::Secret)?;
         let places = GuestSides::places(&options.agent, &options.topology);
-        let (helpers, unlent) = helpers.begin(&dir, &options, &places.0)?;
-        let service = helpers.service();
+        let older_bytes = dir.older_bytes();
+        let (helpers, unlent) = helpers.begin(&mut dir, &options, &places.0)?;
         let mut recorder = Self {
             sides: GuestSides::start(
                 (&places.0, places.1),
-                service,
-                (dir.held(), dir.older_bytes()),
+                &helpers.keeper,
+                (dir.held(), older_bytes),
                 &manifest.detail,
                 options.max_bytes,
             ),
@@ -279,7 +293,9 @@ impl Recorder {
             reader: helpers.reader,
             watcher: helpers.watcher,
             keeper: helpers.keeper,
-            sandbox: helpers.sandbox,
+            launcher: helpers.launcher,
+            command: options.command.first().cloned(),
+            is_settled: false,
             manifest,
             probes,
             collector,
@@ -303,6 +319,13 @@ impl Recorder {
                 "the kernel hides its symbols (kptr_restrict), so direct I/O cannot be tied to its control block",
             );
         }
+        // From here on what guests send is read.
+        if let Err(error) = helpers.sandbox.enter_last() {
+            let cause = std::error::Error::source(&error);
+            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            let message = format!("failed to {error}{cause}; going on with all privileges");
+            recorder.notice("privileges", &message);
+        }
         match recorder.go_live() {
             Ok(()) => Ok(recorder),
             Err(error) => {
@@ -320,6 +343,7 @@ impl Recorder {
                 self.notice("image_maps", &message);
             }
         }
+        self.sides.listen();
         self.sides.wait_live();
         self.take_guest_sides(clock::monotonic_ns());
         self.probes.set_gate(true)?;
@@ -329,21 +353,13 @@ impl Recorder {
         Ok(())
     }
 
-    /// Nothing stands in the recording's way any more: the bundle that it replaces is removed.
-    /// [`Self::finish`] does the same.
-    ///
-    /// # Errors
-    /// The bundle's; the older one stays beside it then, and the recording goes on.
-    pub fn settle(&mut self) -> Result<(), RecordError> {
-        Ok(self.dir.settle()?)
-    }
-
     /// Ends a recording of which nothing is wanted, and removes its bundle. One that it was to replace before
-    /// [`Self::settle`] has its name again.
+    /// [`Self::launch`] has its name again.
     pub fn abandon(mut self) {
         // The agents' threads make files in the bundle as long as they run.
         self.end_guest_sides();
-        self.dir.discard();
+        // Where the launcher is gone the bundle stays, and can be read.
+        let _ = self.launcher.discard();
     }
 
     /// What is attached and what was refused, for messages.

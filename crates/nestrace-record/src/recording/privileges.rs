@@ -1,14 +1,16 @@
 //! What a running recording gives up.
 //!
 //! Attaching needs nearly all of root. Afterwards the recorder needs its rings and maps, whose descriptors are open, and
-//! the folder of its bundle. So it becomes the user who typed `sudo`, or a user that nobody else is; it keeps no capability
+//! the folder of its bundle. So, before it reads a byte from a guest's agent, it becomes the user who typed `sudo`, or a user that nobody else is; it keeps no capability
 //! but `CAP_BPF`, and that only on kernels that ask for it at every access to a map; it may use the system calls of
 //! [`crate::sandbox::system_calls`] alone, and open files of its bundle only. What needs more is done by
 //! [`crate::roles`].
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
 use caps::Capability;
 use nix::sys::stat::fstat;
@@ -17,11 +19,11 @@ use nix::unistd::Uid;
 use super::bundle_dir::BundleDir;
 use super::image_maps::ImageMaps;
 use super::{Options, RecordError, Recorder};
-use crate::agent::{Address, Place, Service};
+use crate::agent::{Address, Place};
 use crate::probes::bpf_call::needs_bpf_capability;
-use crate::roles::{keeper::Keeper, reader::Reader, watcher::Watcher};
+use crate::roles::{keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher};
 use crate::sandbox::system_calls::Role;
-use crate::sandbox::{Sandbox, SandboxError, User};
+use crate::sandbox::{Sandbox, User};
 
 /// Read by aya whenever it looks at a map with a value for each processor.
 const READABLE: &[&str] = &["/sys/devices/system/cpu/possible"];
@@ -29,13 +31,15 @@ const READABLE: &[&str] = &["/sys/devices/system/cpu/possible"];
 /// Processes that have been started and wait for what they are to do.
 pub(super) struct Helpers {
     keeper: Keeper,
+    launcher: Launcher,
     reader: Reader,
     watcher: Watcher,
 }
 
-/// The same at work, and what the recorder's threads give up.
+/// The same at work, and what the recorder gives up.
 pub(super) struct Begun {
     pub keeper: Arc<Keeper>,
+    pub launcher: Arc<Launcher>,
     pub reader: Reader,
     pub watcher: Watcher,
     pub sandbox: Sandbox,
@@ -48,8 +52,9 @@ fn failed(name: &'static str) -> impl Fn(io::Error) -> RecordError {
 }
 
 impl Helpers {
-    pub(super) fn start() -> Result<Self, RecordError> {
+    pub(super) fn start(command: &[String]) -> Result<Self, RecordError> {
         Ok(Self {
+            launcher: Launcher::start(command).map_err(failed("the launcher"))?,
             keeper: Keeper::start().map_err(failed("the keeper"))?,
             reader: Reader::start().map_err(failed("the reader"))?,
             watcher: Watcher::start().map_err(failed("the watcher"))?,
@@ -59,7 +64,7 @@ impl Helpers {
     /// Lets them begin, and the bundle be the recorder's. Why it stays root's, where it does.
     pub(super) fn begin(
         mut self,
-        dir: &BundleDir,
+        dir: &mut BundleDir,
         options: &Options,
         places: &[Place],
     ) -> Result<(Begun, Option<String>), RecordError> {
@@ -90,24 +95,20 @@ impl Helpers {
         self.watcher
             .begin(guests, of_its_own()?)
             .map_err(failed("the watcher"))?;
+        let handed = dir.hand_over().map_err(failed("the launcher"))?;
+        if let Err(error) = self.launcher.begin(&handed) {
+            dir.take_over(handed);
+            return Err(failed("the launcher")(error));
+        }
         let begun = Begun {
             keeper: Arc::new(self.keeper),
+            launcher: Arc::new(self.launcher),
             reader: self.reader,
             watcher: self.watcher,
             sandbox,
             has_images,
         };
         Ok((begun, unlent))
-    }
-}
-
-impl Begun {
-    /// What agents' threads get.
-    pub(super) fn service(&self) -> Service {
-        Service {
-            sandbox: self.sandbox.clone(),
-            keeper: Arc::clone(&self.keeper),
-        }
     }
 }
 
@@ -134,11 +135,11 @@ fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), Rec
     Ok((None, Some(message)))
 }
 
-/// Ends the command of a recording, as whoever started it.
+/// The command of a recording, which runs as whoever called the recorder.
 #[derive(Clone, Debug)]
-pub struct CommandEnder(Arc<Keeper>);
+pub struct RunningCommand(Arc<Launcher>);
 
-impl CommandEnder {
+impl RunningCommand {
     /// Asks the command to end.
     ///
     /// # Errors
@@ -146,25 +147,54 @@ impl CommandEnder {
     pub fn end(&self) -> io::Result<()> {
         self.0.end_command()
     }
+
+    /// How it ended; `None` where it still runs after `limit`.
+    ///
+    /// # Errors
+    /// Where the process that waits for it is gone.
+    pub fn status(&self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+        self.0.command_status(limit)
+    }
+}
+
+impl AsFd for RunningCommand {
+    /// It can be read when the command has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 impl Recorder {
-    /// Gives up privileges for good. Call it when the command, if there is one, has been started: afterwards no program
-    /// can be started any more.
+    /// Starts the command of the [`Options`], if there is one; then nothing stands in the recording's way any more, and the bundle
+    /// that it replaces is removed. Where that fails, a notice says so.
     ///
     /// # Errors
-    /// [`SandboxError`]; the recording can go on with what it has.
-    pub fn give_up(&self) -> Result<(), SandboxError> {
-        self.sandbox.enter_last()
+    /// [`RecordError::Command`]: it does not start. Then [`Self::abandon`] the recording.
+    pub fn launch(&mut self) -> Result<Option<RunningCommand>, RecordError> {
+        let launched = self.launcher.launch();
+        let older = launched.map_err(|source| RecordError::Command {
+            program: self.command.clone().unwrap_or_default(),
+            source,
+        })?;
+        self.is_settled = true;
+        self.note_older(older);
+        let runs = self.command.is_some();
+        Ok(runs.then(|| RunningCommand(Arc::clone(&self.launcher))))
     }
 
-    /// Who ends the command with this process id, which was started. Call it before [`Self::give_up`].
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn command_ender(&self, pid: u32) -> io::Result<CommandEnder> {
-        self.keeper.take_command(pid)?;
-        Ok(CommandEnder(Arc::clone(&self.keeper)))
+    /// The bundle is kept: the one that it replaces is removed.
+    pub(super) fn settle(&mut self) {
+        if !std::mem::replace(&mut self.is_settled, true) {
+            let older = self.launcher.settle();
+            self.note_older(older.unwrap_or_else(|error| Some(error.to_string())));
+        }
+    }
+
+    fn note_older(&mut self, why: Option<String>) {
+        if let Some(why) = why {
+            let message = format!("the older bundle stays beside the new one: failed to {why}");
+            self.notice("older_bundle", &message);
+        }
     }
 
     /// The bundle is closed: it belongs to whoever called the recorder.

@@ -43,12 +43,8 @@ enum Order {
     Agent(AgentPlace),
     /// All was said: give up what is not needed for it.
     Begin,
-    /// The command that was started: its pidfd comes beside it.
-    Command,
     /// Connect to the agent with this number.
     Connect(usize),
-    /// Ask the command to end.
-    EndCommand,
     /// The recording is closed.
     GiveBack,
 }
@@ -104,22 +100,6 @@ impl Keeper {
         ask(&channel, &Order::Begin, &[]).map(drop)
     }
 
-    /// Lets it know the command that is to end with the recording.
-    ///
-    /// # Errors
-    /// What the system says, or the keeper.
-    pub fn take_command(&self, pid: u32) -> io::Result<()> {
-        // SAFETY: the call takes numbers alone.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let fd = i32::try_from(fd).map_err(io::Error::other)?;
-        // SAFETY: the descriptor is new, and nobody else owns it.
-        let command = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-        ask(&self.lock(), &Order::Command, &[command.as_fd()]).map(drop)
-    }
-
     /// Connects to the agent with this number.
     ///
     /// # Errors
@@ -130,14 +110,6 @@ impl Keeper {
         connection
             .map(File::from)
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-
-    /// Asks the command to end.
-    ///
-    /// # Errors
-    /// What the system said.
-    pub fn end_command(&self) -> io::Result<()> {
-        ask(&self.lock(), &Order::EndCommand, &[]).map(drop)
     }
 
     /// The bundle is closed and belongs to whom it should belong.
@@ -204,7 +176,6 @@ struct State {
     bundle: Option<OwnedFd>,
     lent_to: Option<u32>,
     agents: Vec<(AgentPlace, Option<OwnedFd>)>,
-    command: Option<OwnedFd>,
     has_begun: bool,
 }
 
@@ -259,39 +230,11 @@ impl State {
                 sandbox.enter_last().map_err(io::Error::other)?;
                 Ok(None)
             }
-            Order::Command if self.command.is_some() => too_late(),
-            Order::Command => {
-                self.command = with;
-                Ok(None)
-            }
             Order::Connect(index) => {
                 let (place, folder) = self.agents.get(index).ok_or(io::ErrorKind::NotFound)?;
                 connect_to(place, folder.as_ref()).map(Some)
             }
-            Order::EndCommand => self.end_command().map(|()| None),
             Order::GiveBack => self.give_back().map(|()| None),
-        }
-    }
-
-    fn end_command(&self) -> io::Result<()> {
-        let Some(command) = &self.command else {
-            return Ok(());
-        };
-        let nothing: *const libc::siginfo_t = std::ptr::null();
-        // SAFETY: the descriptor is open; without a `siginfo_t` the kernel makes one.
-        let sent = unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                command.as_raw_fd(),
-                libc::SIGTERM,
-                nothing,
-                0,
-            )
-        };
-        if sent == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
         }
     }
 

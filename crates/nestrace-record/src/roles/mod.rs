@@ -3,7 +3,8 @@
 //! | process | does | keeps |
 //! |---|---|---|
 //! | finder | looks at processes, programs, monitors and images, before a recording begins | `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH`, `CAP_FOWNER`; writes nothing, connects to nothing |
-//! | keeper | connects to an agent anew, ends the command, gives the bundle back to root | uid 0, no reading, no programs |
+//! | keeper | connects to an agent anew, gives the bundle back to root | uid 0, no reading, no programs |
+//! | launcher | starts and ends `-- COMMAND`, removes the bundle that is replaced | everything; reads orders of five words |
 //! | reader | reads QEMU's memory and the tables of qcow2 images, through descriptors that it gets | nothing; opens and connects to nothing |
 //! | watcher | notices which files guests open and close | `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH`; opens and connects to nothing |
 //!
@@ -13,10 +14,12 @@
 pub mod channel;
 pub mod finder;
 pub mod keeper;
+pub mod launcher;
 pub mod reader;
 pub mod watcher;
 
 use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -31,17 +34,34 @@ const WORD: &str = "--as-role";
 pub(crate) enum Helper {
     Finder,
     Keeper,
+    Launcher,
     Reader,
     Watcher,
 }
 
+/// What a helper has of the process that starts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inherits {
+    /// Its standard error alone.
+    Nothing,
+    /// Environment, folder, standard output and the terminal, for a program that is started later.
+    Session,
+}
+
 impl Helper {
-    const ALL: [Self; 4] = [Self::Finder, Self::Keeper, Self::Reader, Self::Watcher];
+    const ALL: [Self; 5] = [
+        Self::Finder,
+        Self::Keeper,
+        Self::Launcher,
+        Self::Reader,
+        Self::Watcher,
+    ];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Finder => "finder",
             Self::Keeper => "keeper",
+            Self::Launcher => "launcher",
             Self::Reader => "reader",
             Self::Watcher => "watcher",
         }
@@ -52,6 +72,7 @@ impl Helper {
         match self {
             Self::Finder => c"nestrace-find",
             Self::Keeper => c"nestrace-keeper",
+            Self::Launcher => c"nestrace-launch",
             Self::Reader => c"nestrace-read",
             Self::Watcher => c"nestrace-watch",
         }
@@ -64,17 +85,30 @@ impl Helper {
 
     /// The same, with the process, for whoever waits for its end.
     pub(crate) fn start_as_child(self) -> io::Result<(Channel, Child)> {
+        self.start_with(&[], Inherits::Nothing)
+    }
+
+    /// The same with arguments of its own.
+    pub(crate) fn start_with(
+        self,
+        arguments: &[String],
+        inherits: Inherits,
+    ) -> io::Result<(Channel, Child)> {
         let (ours, theirs) = Channel::pair()?;
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("nestrace")
             .args([WORD, self.word()])
-            .env_clear()
-            .current_dir("/")
-            .stdin(theirs)
-            .stdout(Stdio::null())
-            // A terminal's Ctrl-C is for the recorder.
-            .process_group(0);
+            .args(arguments)
+            .stdin(theirs);
+        if inherits == Inherits::Nothing {
+            command
+                .env_clear()
+                .current_dir("/")
+                .stdout(Stdio::null())
+                // A terminal's Ctrl-C is for the recorder.
+                .process_group(0);
+        }
         let child = command.spawn()?;
         Ok((ours, child))
     }
@@ -94,6 +128,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     let done = Channel::of_stdin().and_then(|channel| match helper {
         Helper::Finder => finder::run(channel),
         Helper::Keeper => keeper::run(&channel),
+        Helper::Launcher => launcher::run(&channel, &args.collect::<Vec<OsString>>()),
         Helper::Reader => reader::run(&channel),
         Helper::Watcher => watcher::run(&channel),
     });

@@ -26,7 +26,7 @@ pub enum Role {
     Watcher,
     /// Reads QEMU's memory and qcow2 tables through descriptors that it gets: it opens nothing itself.
     Reader,
-    /// Connects to agents, ends the command and gives the bundle back. It opens folders and places, never what is in a file.
+    /// Connects to agents and gives the bundle back. It opens folders and places, never what is in a file.
     Keeper,
     /// Finds guests. It opens files for reading, and connects to nothing.
     Finder,
@@ -160,8 +160,6 @@ const RECORDER: &[(libc::c_long, &[Way])] = &[
     (libc::SYS_fstatfs, ANY),
     (libc::SYS_epoll_pwait, ANY),
     (libc::SYS_epoll_ctl, ANY),
-    (libc::SYS_wait4, ANY),
-    (libc::SYS_waitid, ANY),
     (libc::SYS_bpf, MAP_COMMANDS),
     (libc::SYS_ioctl, TERMINAL_AND_PROBES),
 ];
@@ -193,7 +191,6 @@ const KEEPER: &[(libc::c_long, &[Way])] = &[
     (libc::SYS_connect, ANY),
     (libc::SYS_fchown, ANY),
     (libc::SYS_fchownat, ANY),
-    (libc::SYS_pidfd_send_signal, ANY),
     (libc::SYS_ioctl, &[&[(1, u64::MAX, libc::FIONBIO as u64)]]),
 ];
 

@@ -1,10 +1,16 @@
 //! `-- COMMAND`: looked for, started, waited for and ended with the recording.
 
-use std::{io, path::Path, process::ExitStatus, time::Duration};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    process::ExitStatus,
+    time::Duration,
+};
 
-use nestrace_record::recording::{CommandEnder, Recorder};
+use nestrace_record::recording::{RecordError, Recorder, RunningCommand};
 use nix::unistd::{AccessFlags, access};
-use tokio::process::{Child, Command};
+use tokio::io::unix::AsyncFd;
 
 use crate::exit::{Failure, INPUT, say};
 
@@ -30,36 +36,45 @@ pub(super) fn check_command(words: &[String]) -> Result<(), Failure> {
     .hint("give the command's name or path after --, and each argument as a word of its own"))
 }
 
-pub(super) fn start_command(words: &[String]) -> Result<Option<Child>, Failure> {
-    let Some((program, arguments)) = words.split_first() else {
+/// Starts the command and removes the bundle that is replaced; without a command that alone.
+pub(super) fn launch(recorder: &mut Recorder) -> Result<Option<Command>, RecordError> {
+    let Some(running) = recorder.launch()? else {
         return Ok(None);
     };
-    let child = Command::new(program)
-        .args(arguments)
-        .spawn()
-        .map_err(|error| Failure::new(INPUT, format!("cannot start {program}: {error}")))?;
-    Ok(Some(child))
+    let failed = |source| RecordError::Helper {
+        name: "the launcher",
+        source,
+    };
+    let own = running.as_fd().try_clone_to_owned().map_err(failed)?;
+    // SAFETY: the descriptor is owned by what is registered, and stays open as long.
+    let readable = unsafe { AsyncFd::register(own) };
+    let readable = readable.map_err(|error| failed(io::Error::from(error)))?;
+    Ok(Some(Command { running, readable }))
 }
 
-/// Who ends the command when the recorder may not any more.
-pub(super) fn command_ender(recorder: &Recorder, child: Option<&Child>) -> Option<CommandEnder> {
-    let pid = child?.id()?;
-    match recorder.command_ender(pid) {
-        Ok(ender) => Some(ender),
-        Err(error) => {
-            say(format_args!(
-                "note: the command will not be ended with the recording: {error}"
-            ));
-            None
+/// A command that was started.
+pub(super) struct Command {
+    running: RunningCommand,
+    readable: AsyncFd<OwnedFd>,
+}
+
+impl Command {
+    async fn ended(&self) -> io::Result<ExitStatus> {
+        loop {
+            let mut ready = self.readable.readable().await?;
+            if let Some(status) = self.running.status(Duration::ZERO)? {
+                return Ok(status);
+            }
+            ready.clear_ready();
         }
     }
 }
 
-pub(super) async fn wait_for_command(child: &mut Option<Child>) -> io::Result<ExitStatus> {
-    match child {
+pub(super) async fn wait_for_command(command: &mut Option<Command>) -> io::Result<ExitStatus> {
+    match command {
         Some(running) => {
-            let status = running.wait().await;
-            *child = None;
+            let status = running.ended().await;
+            *command = None;
             status
         }
         None => std::future::pending().await,
@@ -75,16 +90,12 @@ pub(super) fn command_ended(status: io::Result<ExitStatus>) -> String {
 }
 
 /// The command outlives neither the duration nor a signal, but is asked, not killed.
-pub(super) async fn stop_command(child: Option<Child>, ender: Option<CommandEnder>) {
-    let Some(mut child) = child else { return };
-    if let Some(ender) = ender {
-        // Where it has just ended there is nothing to do.
-        let _ = ender.end();
-    }
-    if tokio::time::timeout(Duration::from_secs(2), child.wait())
-        .await
-        .is_err()
-    {
+pub(super) async fn stop_command(command: Option<Command>) {
+    let Some(command) = command else { return };
+    // Where it has just ended there is nothing to do.
+    let _ = command.running.end();
+    let ended = tokio::time::timeout(Duration::from_secs(2), command.ended());
+    if ended.await.is_err() {
         say("note: the command still runs; it was asked to end");
     }
 }

@@ -59,7 +59,9 @@ impl Rig {
                 path: path.to_str().unwrap().to_owned(),
             },
         };
-        let agents = Agents::start(&[place], &Arc::new(bundle), "full", limit_bytes, None).unwrap();
+        let mut agents =
+            Agents::connect(&[place], &Arc::new(bundle), "full", limit_bytes, None).unwrap();
+        agents.listen().unwrap();
         Self {
             dir,
             listener,

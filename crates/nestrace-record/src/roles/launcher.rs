@@ -1,0 +1,377 @@
+//! The launcher: starts `-- COMMAND` as whoever called the recorder, when the recorder may not start programs any more.
+//!
+//! The command has to start after the guests' agents are live, and nothing is read from an agent before the recorder has given up
+//! its privileges. So a process that keeps them waits for one word. It knows its command from its own arguments and the
+//! bundle from the time before; afterwards a recorder that was taken over can only have that command started and
+//! ended, and the bundle kept or removed. It reads nothing else.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use serde::{Deserialize, Serialize};
+
+use super::channel::{Channel, Received};
+use super::{Helper, Inherits};
+use crate::recording::bundle_dir::{BundleDir, HandedOver};
+
+/// How long a command may take to start, or a bundle to be removed: both may wait for a slow file system.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// What the recorder says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    /// At first: the bundle and the one that it replaces, by their names in a folder. Beside it the standard input of the
+    /// command, that folder and the bundle's.
+    Bundle {
+        name: OsString,
+        older: Option<OsString>,
+    },
+    /// Everything is live: start the command, and remove the older bundle if that went well.
+    Start,
+    /// The bundle is kept: remove the older one.
+    Settle,
+    /// Nothing is wanted of the recording: remove its bundle, and give the older one its name back.
+    Discard,
+    /// Ask the command to end.
+    EndCommand,
+}
+
+/// What the launcher says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Said {
+    /// The command runs, or there is none. Why the older bundle is still there, if it is.
+    Started { older: Option<String> },
+    /// The command could not be started.
+    NotStarted { error: Option<i32>, text: String },
+    /// The bundle was kept or removed; why the older one is still there.
+    Done { older: Option<String> },
+    /// The command ended with this wait status.
+    Ended(i32),
+}
+
+/// The recorder's view of its launcher.
+#[derive(Debug)]
+pub struct Launcher {
+    channel: Channel,
+    /// The wait status of a command that ended while something else was answered.
+    ended: Mutex<Option<i32>>,
+}
+
+impl Launcher {
+    /// Starts it, for this command if there is one; it waits for [`Self::begin`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn start(command: &[String]) -> io::Result<Self> {
+        Ok(Self {
+            channel: Helper::Launcher.start_with(command, Inherits::Session)?.0,
+            ended: Mutex::new(None),
+        })
+    }
+
+    /// Tells it the bundle, which it keeps or removes when the recorder may not.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn begin(&self, bundle: &HandedOver) -> io::Result<()> {
+        let order = Order::Bundle {
+            name: bundle.name.clone(),
+            older: bundle.older.clone(),
+        };
+        let input = io::stdin();
+        let with = [input.as_fd(), bundle.around.as_fd(), bundle.dir.as_fd()];
+        self.channel.send(&order, &with)
+    }
+
+    /// Starts the command. Why the older bundle could not be removed, if so.
+    ///
+    /// # Errors
+    /// Why the command does not start, or the launcher is gone.
+    pub(crate) fn launch(&self) -> io::Result<Option<String>> {
+        self.channel.send(&Order::Start, &[])?;
+        match self.answer()? {
+            Said::Started { older } => Ok(older),
+            Said::NotStarted {
+                error: Some(error), ..
+            } => Err(io::Error::from_raw_os_error(error)),
+            Said::NotStarted { text, .. } => Err(io::Error::other(text)),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The bundle is kept. Why the older one could not be removed, if so.
+    ///
+    /// # Errors
+    /// Where the launcher is gone.
+    pub(crate) fn settle(&self) -> io::Result<Option<String>> {
+        self.done(&Order::Settle)
+    }
+
+    /// The bundle is removed, and an older one has its name again.
+    ///
+    /// # Errors
+    /// Where the launcher is gone.
+    pub(crate) fn discard(&self) -> io::Result<Option<String>> {
+        self.done(&Order::Discard)
+    }
+
+    fn done(&self, order: &Order) -> io::Result<Option<String>> {
+        self.channel.send(order, &[])?;
+        match self.answer()? {
+            Said::Done { older } => Ok(older),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Asks the command to end.
+    ///
+    /// # Errors
+    /// Where the launcher is gone, as it is when the command has ended.
+    pub(crate) fn end_command(&self) -> io::Result<()> {
+        self.channel.send(&Order::EndCommand, &[])
+    }
+
+    /// How the command ended; `None` where it still runs after `limit`.
+    ///
+    /// # Errors
+    /// Where the launcher is gone and has not said it.
+    pub(crate) fn command_status(&self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + limit;
+        while ended.is_none() {
+            if !self
+                .channel
+                .wait(deadline.saturating_duration_since(Instant::now()))?
+            {
+                return Ok(None);
+            }
+            match self.channel.receive()? {
+                Some((Said::Ended(status), _)) => *ended = Some(status),
+                Some(_) => {}
+                None => return Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+        Ok(ended.map(ExitStatus::from_raw))
+    }
+
+    fn answer(&self) -> io::Result<Said> {
+        loop {
+            let (said, _): Received<Said> = self.channel.answer(ANSWER)?;
+            match said {
+                Said::Ended(status) => {
+                    let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+                    *ended = Some(status);
+                }
+                said => return Ok(said),
+            }
+        }
+    }
+}
+
+impl AsFd for Launcher {
+    /// It can be read when the command has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// The launcher's life.
+pub(super) fn run(channel: &Channel, command: &[OsString]) -> io::Result<()> {
+    stay_at_signals();
+    let mut state = State {
+        command,
+        input: None,
+        bundle: None,
+        child: None,
+    };
+    loop {
+        if state.wait(channel)? == Woken::ByChild {
+            if let Some(status) = state.ended()? {
+                channel.send(&Said::Ended(status.into_raw()), &[])?;
+            }
+            continue;
+        }
+        let Some((order, with)) = channel.receive()? else {
+            // A recorder that is gone before its command was started recorded nothing: what it would have replaced, is there
+            // again when the bundle is dropped here. A command that was started goes on.
+            return Ok(());
+        };
+        if let Some(said) = state.obey(order, with)? {
+            channel.send(&said, &[])?;
+        }
+    }
+}
+
+/// Ctrl-C and a closed terminal are for the recorder and the command, whose group this process is in. What was ignored stays
+/// ignored, so that the command inherits it.
+fn stay_at_signals() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let stay = SigAction::new(
+        SigHandler::Handler(nothing),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    for signal in [
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGHUP,
+        Signal::SIGTERM,
+    ] {
+        // SAFETY: the handler does nothing.
+        let before = unsafe { sigaction(signal, &stay) };
+        if let Ok(before) = before
+            && matches!(before.handler(), SigHandler::SigIgn)
+        {
+            // SAFETY: no handler of ours is put back.
+            let _ = unsafe { sigaction(signal, &before) };
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Woken {
+    ByRecorder,
+    ByChild,
+}
+
+/// What the launcher has.
+struct State<'a> {
+    command: &'a [OsString],
+    input: Option<OwnedFd>,
+    bundle: Option<BundleDir>,
+    child: Option<(Child, OwnedFd)>,
+}
+
+impl State<'_> {
+    /// Waits for an order or the command's end.
+    fn wait(&self, channel: &Channel) -> io::Result<Woken> {
+        loop {
+            let mut waiting = vec![PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+            let child = self.child.as_ref();
+            waiting.extend(child.map(|(_, fd)| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+            match poll(&mut waiting, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let is_ready = |fd: Option<&PollFd<'_>>| fd.and_then(PollFd::any).unwrap_or(false);
+            if is_ready(waiting.get(1)) {
+                return Ok(Woken::ByChild);
+            }
+            if is_ready(waiting.first()) {
+                return Ok(Woken::ByRecorder);
+            }
+        }
+    }
+
+    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        let Some((mut child, _)) = self.child.take() else {
+            return Ok(None);
+        };
+        child.wait().map(Some)
+    }
+
+    /// What is answered, if anything is.
+    fn obey(&mut self, order: Order, with: Vec<OwnedFd>) -> io::Result<Option<Said>> {
+        match order {
+            Order::Bundle { name, older } if self.bundle.is_none() => {
+                let [input, around, dir] =
+                    <[OwnedFd; 3]>::try_from(with).map_err(|_| io::ErrorKind::InvalidData)?;
+                self.input = Some(input);
+                self.bundle = Some(BundleDir::taken_over(HandedOver {
+                    name,
+                    older,
+                    around: File::from(around).into(),
+                    dir: File::from(dir).into(),
+                }));
+                Ok(None)
+            }
+            Order::Bundle { .. } => Err(io::ErrorKind::InvalidData.into()),
+            Order::Start => Ok(Some(match self.start() {
+                Ok(()) => Said::Started {
+                    older: self.settle(),
+                },
+                Err(error) => Said::NotStarted {
+                    error: error.raw_os_error(),
+                    text: error.to_string(),
+                },
+            })),
+            Order::Settle => Ok(Some(Said::Done {
+                older: self.settle(),
+            })),
+            Order::Discard => {
+                if let Some(mut bundle) = self.bundle.take() {
+                    bundle.discard();
+                }
+                Ok(Some(Said::Done { older: None }))
+            }
+            Order::EndCommand => {
+                if let Some((_, child)) = &self.child {
+                    end(child);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        let Some((program, arguments)) = self.command.split_first() else {
+            return Ok(());
+        };
+        let Some(input) = self.input.take() else {
+            // It was started already.
+            return Err(io::ErrorKind::AlreadyExists.into());
+        };
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::from(input))
+            .spawn()?;
+        let process = process_of(child.id())?;
+        self.child = Some((child, process));
+        Ok(())
+    }
+
+    /// Removes the older bundle, or says why it is still there.
+    fn settle(&mut self) -> Option<String> {
+        let settled = self.bundle.as_mut().map_or(Ok(()), BundleDir::settle);
+        settled.err().map(|error| {
+            let cause = std::error::Error::source(&error);
+            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            format!("{error}{cause}")
+        })
+    }
+}
+
+/// A descriptor that can be read when the process has ended.
+fn process_of(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes numbers alone.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
+    match i32::try_from(fd) {
+        // SAFETY: the descriptor is new, and nobody else owns it.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A command that has just ended needs no word.
+fn end(process: &OwnedFd) {
+    let nothing: *const libc::siginfo_t = std::ptr::null();
+    // SAFETY: the descriptor is open; without a `siginfo_t` the kernel makes one.
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            libc::SIGTERM,
+            nothing,
+            0,
+        )
+    };
+}
