@@ -16,6 +16,8 @@ mod guest_words;
 mod manifest;
 #[path = "../../fuzz/targets/process_files.rs"]
 mod process_files;
+#[path = "../../fuzz/targets/programs.rs"]
+mod programs;
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -50,7 +52,7 @@ struct Target {
     check: fn(&[u8]),
 }
 
-const TARGETS: [Target; 5] = [
+const TARGETS: [Target; 6] = [
     Target {
         name: "blktrace",
         check: blktrace::check,
@@ -66,6 +68,10 @@ const TARGETS: [Target; 5] = [
     Target {
         name: "process_files",
         check: process_files::check,
+    },
+    Target {
+        name: "programs",
+        check: programs::check,
     },
     Target {
         name: "guest_words",

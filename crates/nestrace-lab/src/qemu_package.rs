@@ -68,11 +68,11 @@ pub fn obtain(base: &str, suite: &str) -> Result<PathBuf, QemuPackageError> {
     Ok(folder.join(LAUNCHER))
 }
 
-/// Runs QEMU in a root of its own, as in a container, with this machine's files but for its programs and libraries; the process is
-/// QEMU itself. The root is in memory and goes with the process.
-const ROOT_LAUNCHER_TEXT: &str = r#"#!/bin/sh
-here=${0%/*}
-exec unshare --mount --propagation slave sh -c '
+/// A root as in a container, with this machine's files but for its programs and libraries. It is in memory and goes with the
+/// process.
+macro_rules! enter_root {
+    () => {
+        r#"exec unshare --mount --propagation slave sh -c '
 here=$1
 shift
 root=$here/root
@@ -93,8 +93,20 @@ mount --bind "$here/usr" "$root/usr"
 for link in bin lib lib64 sbin; do
     ln -s "usr/$link" "$root/$link"
 done
-exec chroot "$root" /usr/bin/qemu-system-x86_64 "$@"' sh "$here" "$@"
-"#;
+exec chroot "$root" "$@"' sh "$@"
+"#
+    };
+}
+
+/// Runs QEMU in a root of its own; the process is QEMU itself.
+const ROOT_LAUNCHER_TEXT: &str = concat!(
+    "#!/bin/sh\nset -- \"${0%/*}\" /usr/bin/qemu-system-x86_64 \"$@\"\n",
+    enter_root!()
+);
+
+/// Shell that runs a program in the root that [`obtain_root`] made: the folder of its launcher is the first argument, the program and
+/// what it is given are the others.
+pub const ENTER_ROOT: &str = enter_root!();
 
 /// QEMU of `suite` (`trixie-backports`) with all that it needs of Debian's release `base` (`trixie`), in a root of its own,
 /// from the cache or downloaded: a program for [`GuestSpec::qemu`](crate::guest::GuestSpec::qemu). Only root can start it.

@@ -73,6 +73,19 @@ pub fn locate_program(pid: u32, program: &File, names: &[&str]) -> Located {
     located
 }
 
+/// The same in bytes, with a file of debug symbols.
+///
+/// # Errors
+/// Why that file is of no use.
+pub fn locate_with(
+    program: &[u8],
+    debug: &[u8],
+    names: &[&str],
+) -> Result<Located, debug_file::DebugFileError> {
+    let mut located = locate(program, names);
+    debug_file::add(&mut located, program, debug, names).map(|()| located)
+}
+
 fn locate_from<B: Bytes + ?Sized>(data: &B, names: &[&str]) -> Located {
     let mut located = Located::default();
     if let Err(error) = locate_all(data, names, &mut located) {

@@ -2,6 +2,7 @@
 //! and a recorder that dies.
 
 mod addresses;
+mod builds;
 mod endings;
 mod looks;
 mod privileges;
@@ -9,6 +10,7 @@ mod processes;
 mod programs;
 mod sockets;
 mod strict;
+mod trees;
 
 use nestrace_lab::guest::GuestSpec;
 
@@ -34,6 +36,8 @@ const CASES: &[(&str, Body)] = &[
     ("looks/costly-arguments", looks::costly_arguments),
     ("looks/many-descriptors", looks::many_descriptors),
     ("looks/many-mounts", looks::many_mounts),
+    ("looks/memory-of-fuse", looks::memory_of_fuse),
+    ("looks/random-trees", trees::random),
     ("probes/set-uid", programs::set_uid),
     ("probes/file-capabilities", programs::file_capabilities),
     ("probes/symbols-of-data", programs::symbols_of_data),
@@ -47,6 +51,9 @@ const CASES: &[(&str, Body)] = &[
     ("privileges/command-begins", privileges::command_begins),
     ("privileges/command-ends", privileges::command_ends),
     ("privileges/command-refused", privileges::command_refused),
+    ("privileges/newer-libc", builds::newer_libc),
+    ("privileges/musl", builds::musl),
+    ("privileges/without-landlock", builds::without_landlock),
     ("strict/killed", strict::killed),
     ("strict/closed", strict::closed),
     ("addresses/hidden", addresses::hidden),

@@ -11,7 +11,7 @@ mod kills;
 mod limits;
 mod no_symbols;
 mod overload;
-mod privileges;
+pub mod privileges;
 mod refusals;
 pub mod stage;
 

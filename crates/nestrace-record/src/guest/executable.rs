@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::hint::black_box;
 
-use crate::qemu_symbols::{Bytes as _, Elf, Table};
+use crate::qemu_symbols::{Bytes, Elf, Table};
 
 /// The largest `.rodata` that is searched for the version.
 const MAX_RODATA: u64 = 32 << 20;
@@ -127,12 +127,25 @@ pub fn may_be_qemu(argv: &[String]) -> bool {
 /// `false` where it cannot be read.
 #[must_use]
 pub fn is_emulator(file: &File) -> bool {
-    has_qemu_symbols(file) || has_usage_text(file)
+    is_emulator_in(file)
+}
+
+fn is_emulator_in<B: Bytes + ?Sized>(program: &B) -> bool {
+    has_qemu_symbols(program) || has_usage_text(program)
+}
+
+/// What [`is_emulator`] and [`version`] say of a program's bytes.
+#[must_use]
+pub fn emulator_of_bytes(program: &[u8]) -> (bool, Option<String>) {
+    (
+        is_emulator_in(program),
+        in_rodata(program, MAX_VERSION_TEXT, version_in),
+    )
 }
 
 /// Whether an executable has the functions of a QEMU system emulator. `false` where it cannot be read.
-fn has_qemu_symbols(file: &File) -> bool {
-    let Ok(elf) = Elf::read(file) else {
+fn has_qemu_symbols<B: Bytes + ?Sized>(program: &B) -> bool {
+    let Ok(elf) = Elf::read(program) else {
         return false;
     };
     let mut accounting = false;
@@ -155,13 +168,13 @@ fn has_qemu_symbols(file: &File) -> bool {
 }
 
 /// Whether it has the first line of a system emulator's `-help`. qemu-img and the storage daemon have others.
-fn has_usage_text(file: &File) -> bool {
+fn has_usage_text<B: Bytes + ?Sized>(program: &B) -> bool {
     let text: Vec<u8> = black_box(USAGE_REVERSED).iter().rev().copied().collect();
     let found = |bytes: &[u8]| {
         let mut windows = bytes.windows(text.len());
         windows.any(|window| window == text).then_some(())
     };
-    in_rodata(file, text.len(), found).is_some()
+    in_rodata(program, text.len(), found).is_some()
 }
 
 /// `[options] [disk_image]`, reversed, so that this program does not have the text itself.
@@ -175,8 +188,12 @@ pub fn version(file: &File) -> Option<String> {
 }
 
 /// The first find in an executable's `.rodata`, which is read in parts that overlap by `overlap` bytes.
-fn in_rodata<T>(file: &File, overlap: usize, find: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
-    let (mut offset, bytes) = Elf::read(file).ok()?.section_place(b".rodata")?;
+fn in_rodata<T, B: Bytes + ?Sized>(
+    program: &B,
+    overlap: usize,
+    find: impl Fn(&[u8]) -> Option<T>,
+) -> Option<T> {
+    let (mut offset, bytes) = Elf::read(program).ok()?.section_place(b".rodata")?;
     if bytes > MAX_RODATA {
         return None;
     }
@@ -185,7 +202,7 @@ fn in_rodata<T>(file: &File, overlap: usize, find: impl Fn(&[u8]) -> Option<T>) 
     while offset < end {
         let left = usize::try_from(end - offset).ok()?;
         let wanted = part.get_mut(..left.min(RODATA_AT_ONCE))?;
-        file.read_exact_at(wanted, offset).ok()?;
+        program.read_exact_at(wanted, offset).ok()?;
         if let Some(found) = find(wanted) {
             return Some(found);
         }

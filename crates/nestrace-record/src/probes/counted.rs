@@ -13,9 +13,9 @@ const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// `config` holds the semaphore's offset from this bit on (`format/ref_ctr_offset`: `config:32-63`).
 const SEMAPHORE_SHIFT: u32 = 32;
 /// `PERF_EVENT_IOC_SET_BPF`.
-const SET_BPF: libc::c_ulong = 0x4004_2408;
+const SET_BPF: libc::Ioctl = 0x4004_2408;
 /// `PERF_EVENT_IOC_ENABLE`.
-const ENABLE: libc::c_ulong = 0x2400;
+const ENABLE: libc::Ioctl = 0x2400;
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 
@@ -84,7 +84,7 @@ fn open(attr: &Attr, pid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-fn control(event: &OwnedFd, request: libc::c_ulong, value: RawFd) -> io::Result<()> {
+fn control(event: &OwnedFd, request: libc::Ioctl, value: RawFd) -> io::Result<()> {
     // SAFETY: both requests take an integer and touch no memory of this process.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), request, value) };
     if result == 0 {

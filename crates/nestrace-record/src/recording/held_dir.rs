@@ -17,8 +17,9 @@ use std::{
 
 use crate::sandbox::{User, sudo_user};
 use nix::{
+    NixPath,
     errno::Errno,
-    fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2},
+    fcntl::{AtFlags, OFlag, open, openat, renameat},
     sys::stat::{Mode, mkdirat},
     unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, unlinkat},
 };
@@ -220,7 +221,7 @@ impl HeldDir {
     /// # Errors
     /// What the system says.
     pub fn rename_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-        match self.rename_with(from.as_ref(), to.as_ref(), RenameFlags::RENAME_NOREPLACE) {
+        match self.rename_with(from.as_ref(), to.as_ref(), libc::RENAME_NOREPLACE) {
             // A file system without that flag: a directory replaces an empty one at most.
             Err(Errno::EINVAL | Errno::ENOSYS) => self.rename(from, to),
             renamed => Ok(renamed?),
@@ -240,11 +241,28 @@ impl HeldDir {
     /// # Errors
     /// What the system says; some file systems cannot.
     pub fn exchange(&self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> io::Result<()> {
-        Ok(self.rename_with(one.as_ref(), other.as_ref(), RenameFlags::RENAME_EXCHANGE)?)
+        Ok(self.rename_with(one.as_ref(), other.as_ref(), libc::RENAME_EXCHANGE)?)
     }
 
-    fn rename_with(&self, from: &Path, to: &Path, flags: RenameFlags) -> nix::Result<()> {
-        renameat2(&self.0, from, &self.0, to, flags)
+    /// nix and musl have no `renameat2` for each other.
+    fn rename_with(&self, from: &Path, to: &Path, flags: libc::c_uint) -> nix::Result<()> {
+        let dir = self.0.as_raw_fd();
+        let result = from.with_nix_path(|from| {
+            to.with_nix_path(|to| {
+                // SAFETY: both paths end with a NUL and outlive the call, which only reads them.
+                unsafe {
+                    libc::syscall(
+                        libc::SYS_renameat2,
+                        dir,
+                        from.as_ptr(),
+                        dir,
+                        to.as_ptr(),
+                        flags,
+                    )
+                }
+            })
+        })??;
+        Errno::result(result).map(drop)
     }
 
     /// Removes a file. One that is not there is no error.

@@ -1,11 +1,13 @@
 //! Processes that make a look at them long or large, or that are called as another guest is.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::Context;
+use nestrace_lab::packages;
 
-use super::processes::{Hostile, Programs};
-use super::programs::all_is_well;
+use super::processes::{Hostile, Programs, USER, cost_of};
+use super::programs::{PATIENCE, all_is_well};
 use crate::live::case::Case;
 use crate::live::survival::stage::Stage;
 
@@ -69,6 +71,68 @@ pub fn many_mounts(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     all_is_well(stage, case)?;
     case.figure(format!("{mib} MiB of mountinfo"));
     Ok(())
+}
+
+/// Memory that a QEMU which was taken over maps from a FUSE file of its own: a read of it never ends. It is recorded together with
+/// the honest guest, and alone.
+pub fn memory_of_fuse(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    packages::install_programs(&[("fusermount3", "fuse3")], |line| {
+        stage.ctx.progress.say(line);
+    })?;
+    let programs = Programs::folder()?;
+    let program = programs.compile(QEMU, include_str!("fuse_memory.c"), &["-rdynamic"])?;
+    let folder = programs.path("own");
+    fs::create_dir(&folder).context("make the process' folder")?;
+    std::os::unix::fs::chown(&folder, Some(USER), Some(USER)).context("give it away")?;
+    let image = programs.path("image");
+    fs::File::create(&image)
+        .and_then(|file| file.set_len(64 << 20))
+        .context("make an image")?;
+    std::os::unix::fs::chown(&image, Some(USER), Some(USER)).context("give it away")?;
+    let mount = FuseMount(folder.join("hang"));
+    let drive = format!("file={},format=raw,if=virtio", image.display());
+    let words = ["-name", "of-fuse", "-drive", &drive];
+    let places = [("FOLDER", folder.as_os_str()), ("IMAGE", image.as_os_str())];
+    let hostile = Hostile::start_with(&program, &words, &places)?;
+    hostile.wait_until("it has mapped its file", |pid| {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
+        maps.is_ok_and(|maps| maps.contains("/hang"))
+    })?;
+    stage.load()?;
+    for more in [&["--guest", stage.guest.name()][..], &[]] {
+        let bundle = folder.join("recorded.nest");
+        let place = bundle.to_str().context("a plain path")?;
+        let mut args = vec!["record", "--guest", "of-fuse", "--duration", "1.5"];
+        args.extend(["--agent", "off", "--force", "-o", place]);
+        args.extend(more);
+        let cost = cost_of(&stage.ctx.nestrace, &args)?;
+        case.holds(
+            "a recording of it ends in time",
+            cost.code == Some(0) && cost.took < PATIENCE,
+            &format!("{:?} after {:?}: {}", cost.code, cost.took, cost.said),
+        );
+        let analysis = crate::recorder::analyze(&stage.ctx.nestrace, &bundle)?;
+        case.holds(
+            "and is whole",
+            analysis["incomplete"].as_array().is_none_or(Vec::is_empty),
+            &analysis["incomplete"].to_string(),
+        );
+        case.figure(format!("{:.1} s", cost.took.as_secs_f64()));
+    }
+    all_is_well(stage, case)?;
+    drop(hostile);
+    drop(mount);
+    Ok(())
+}
+
+/// Unmounted when this is dropped, also where its server is gone.
+struct FuseMount(PathBuf);
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        // It may not have been mounted.
+        let _ = nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH);
+    }
 }
 
 const DESCRIPTORS: &str = r#"

@@ -333,7 +333,11 @@ pub fn command_begins(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> 
     let recording = stage.record(&words)?;
     let ended = recording.wait(Duration::from_secs(20))?;
     let said = &ended.end.stderr;
-    case.holds("the recorder has its filter", said.contains("filters=2\n"), said);
+    case.holds(
+        "the recorder has its filter",
+        said.contains("filters=2\n"),
+        said,
+    );
     let own = fs::read_to_string("/proc/self/status").context("read the own status")?;
     let own = own.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let folder = std::env::current_dir().context("ask for the folder")?;
@@ -357,8 +361,11 @@ pub fn command_refused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()>
     let folder = tempfile::tempdir().context("make a folder")?;
     let program = folder.path().join("no-interpreter");
     fs::write(&program, "#!/nothing/there\n").context("write the program")?;
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .context("make it executable")?;
+    fs::set_permissions(
+        &program,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .context("make it executable")?;
     let bundle = folder.path().join("older.nest");
     let place = bundle.to_str().context("a plain path")?;
     let guest = stage.guest.name();
@@ -367,7 +374,9 @@ pub fn command_refused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()>
     case.equal("exit code of the first", first.code.unwrap_or(-1), 0);
     let manifest = fs::read(bundle.join("manifest.json")).context("read the first manifest")?;
     let program = program.to_str().context("a plain path")?;
-    let again = ["record", "--guest", guest, "-o", place, "--force", "--", program];
+    let again = [
+        "record", "--guest", guest, "-o", place, "--force", "--", program,
+    ];
     let second = recorder::nestrace(&stage.ctx.nestrace, &again)?;
     case.equal("exit code of the second", second.code.unwrap_or(-1), 3);
     case.holds(
@@ -376,7 +385,11 @@ pub fn command_refused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()>
         &second.stderr,
     );
     let now = fs::read(bundle.join("manifest.json")).context("read the manifest again")?;
-    case.holds("the first bundle is there", now == manifest, "it has changed");
+    case.holds(
+        "the first bundle is there",
+        now == manifest,
+        "it has changed",
+    );
     let mut names: Vec<_> = fs::read_dir(folder.path())
         .context("list the folder")?
         .flatten()
@@ -434,7 +447,7 @@ fn called(pid: u32, calls: &[&str]) -> anyhow::Result<Vec<(i64, i64)>> {
 }
 
 /// Waits until each thread has its filter: that is right after the message that everything is live.
-fn filtered(pid: u32) -> anyhow::Result<()> {
+pub(super) fn filtered(pid: u32) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(3);
     loop {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).context("list the threads")?;

@@ -23,9 +23,19 @@ pub struct Hostile(Child);
 impl Hostile {
     /// Starts a program as `nobody`, and waits until it runs it.
     pub fn start(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
+        Self::start_with(program, args, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub fn start_with(
+        program: &Path,
+        args: &[&str],
+        variables: &[(&str, &OsStr)],
+    ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command
             .args(args)
+            .envs(variables.iter().copied())
             .uid(USER)
             .gid(USER)
             .stdin(Stdio::null())

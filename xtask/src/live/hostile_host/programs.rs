@@ -13,9 +13,9 @@ use crate::live::case::Case;
 use crate::live::survival::stage::{Stage, manifest};
 
 /// A look at the machine takes no more than this beside hostile processes; many times what it takes alone.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// And no more memory.
-const MAX_MEMORY_KIB: u64 = 64 << 10;
+pub(super) const MAX_MEMORY_KIB: u64 = 64 << 10;
 const SLEEPER: &str = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n";
 
 /// `guests`, `doctor` and a recording of the honest guest, beside what is there.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::sys::signal::Signal;
 
-use super::stage::Stage;
+use super::stage::{Recording, Stage};
 use crate::live::case::Case;
 
 /// CAP_BPF, which kernels before 5.19 ask for.
@@ -21,8 +21,13 @@ const USER: u32 = 65534;
 pub fn given_up(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     let recording = stage.record(&[])?;
-    let tasks = format!("/proc/{}/task", recording.recorder.pid());
-    // Privileges go right after the message that everything is live.
+    has_nothing(case, recording.recorder.pid())?;
+    ends_without_notice(stage, case, recording)
+}
+
+/// No thread of the recorder is root or has more than it needs.
+pub fn has_nothing(case: &mut Case, recorder: u32) -> anyhow::Result<()> {
+    let tasks = format!("/proc/{recorder}/task");
     let deadline = Instant::now() + Duration::from_secs(2);
     while !statuses(Path::new(&tasks))?
         .iter()
@@ -55,6 +60,15 @@ pub fn given_up(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
             value(&status, "CapEff").unwrap_or_default()
         ));
     }
+    Ok(())
+}
+
+/// The recording is whole, and nothing could not be given up.
+pub fn ends_without_notice(
+    stage: &Stage<'_>,
+    case: &mut Case,
+    recording: Recording,
+) -> anyhow::Result<()> {
     thread::sleep(Duration::from_millis(600));
     let ended = recording.stop(Signal::SIGINT)?;
     stage.ended_well(case, &ended, "interrupted")?;
