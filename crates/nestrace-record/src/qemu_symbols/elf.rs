@@ -94,6 +94,14 @@ struct Segment {
     file_bytes: u64,
 }
 
+impl Segment {
+    /// The part of it that lies in a file of this many bytes.
+    fn within(self, length: u64) -> Self {
+        let file_bytes = self.file_bytes.min(length.saturating_sub(self.offset));
+        Self { file_bytes, ..self }
+    }
+}
+
 /// A section, its name by its place in the table of names.
 #[derive(Clone, Copy, Debug)]
 struct Section {
@@ -177,7 +185,8 @@ impl<'data, B: Bytes + ?Sized> Elf<'data, B> {
             segments_at,
             u64::from(n_segments).saturating_mul(56),
         )?;
-        elf.segments = table.chunks_exact(56).filter_map(segment).collect();
+        let segments = table.chunks_exact(56).filter_map(segment);
+        elf.segments = segments.map(|segment| segment.within(length)).collect();
         let table = elf.bytes(
             "sections",
             sections_at,
