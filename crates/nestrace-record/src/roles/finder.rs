@@ -274,3 +274,27 @@ fn limit(is_alone: bool) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_service_of_root_that_is_no_qemu_is_not_connected_to() {
+        if !Uid::effective().is_root() {
+            eprintln!("skipped: a service of root's is needed");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("service");
+        let _service = UnixListener::bind(&path).unwrap();
+        let path = path.to_str().unwrap();
+        let own = std::process::id();
+        let refused = connected(own, path, &[]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        // The one that the user named is connected to.
+        connected(own, path, &[own]).unwrap();
+    }
+}
