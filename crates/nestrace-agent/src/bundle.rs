@@ -14,8 +14,8 @@ use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
 use nestrace_trace::address::Shift;
 use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
 use nestrace_trace::manifest::{Addresses, GuestSide, Loss, Notice, State, Stream};
-use nestrace_trace::wire::AgentHello;
 use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
+use nestrace_wire::AgentHello;
 
 use crate::Obstacle;
 use crate::backend::{Backends, Events, Piece};

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use nestrace_kernel::plan::Detail;
 use nestrace_record::clock;
 use nestrace_trace::Event;
-use nestrace_trace::kernel_buffers::Format;
-use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchEncoder, End, FrameReader, HostMessage, Live, Lost, Start,
-};
+use nestrace_trace::stream_message::BatchEncoder;
+use nestrace_wire::kernel_buffers::Format;
+use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, HostMessage, Live, Lost, Start};
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::backend::{Backends, Events, Piece};

@@ -3,9 +3,9 @@
 use std::{fmt::Display, io, path::Path, thread};
 
 use nestrace_analyzer::{Analysis, Analyzer, StoryChoice, units};
+use nestrace_blktrace::Outline;
 use nestrace_trace::{
     Damage, Kind, Manifest,
-    blktrace::Outline,
     manifest::{State, Stream},
 };
 

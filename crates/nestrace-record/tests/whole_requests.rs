@@ -17,10 +17,8 @@ use nestrace_record::{
         load::{Mounts, Probes, Wanted},
     },
 };
-use nestrace_trace::{
-    Event, Kind,
-    kernel_buffers::{Format, KernelBuffers, Translation},
-};
+use nestrace_trace::{Event, Kind};
+use nestrace_wire::kernel_buffers::{Format, KernelBuffers, Translation};
 
 const SLOTS: u32 = 64;
 /// Places that are never filled: so deep may interrupts nest.

@@ -8,11 +8,13 @@ use serde_json::Value;
 use crate::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 12] = [
+const FROM_THE_GROUND: [&str; 14] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
     "nestrace-trace",
+    "nestrace-blktrace",
+    "nestrace-wire",
     "nestrace-analyzer",
     "nestrace-bundle",
     "nestrace-report",

@@ -26,11 +26,8 @@ use nestrace_record::{
         load::{Mounts, Probes, Wanted},
     },
 };
-use nestrace_trace::{
-    Source,
-    kernel_buffers::{Format, put_record},
-    manifest::Refused,
-};
+use nestrace_trace::{Source, manifest::Refused};
+use nestrace_wire::kernel_buffers::{Format, put_record};
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::pace::Pace;

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use nestrace_abi::Source;
 use nestrace_trace::manifest::{Addresses, Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
-use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
+use nestrace_wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 
 pub use disks::{DISK_REPLACED, Look, merge_disks};
 pub use mounts::merge_mounts;

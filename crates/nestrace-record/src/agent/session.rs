@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use nestrace_trace::address::Shift;
-use nestrace_trace::wire::HostMessage;
+use nestrace_wire::HostMessage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;

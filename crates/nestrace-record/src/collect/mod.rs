@@ -6,7 +6,7 @@ pub mod translate;
 use aya::maps::{MapData, RingBuf};
 use nestrace_abi::{OwnedRecord, Owner, Record};
 use nestrace_trace::Event;
-use nestrace_trace::kernel_buffers::Translation;
+use nestrace_wire::kernel_buffers::Translation;
 
 use merge::Merge;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use nestrace_abi::flags;
 use nestrace_kernel::layout::Layout;
-use nestrace_trace::kernel_buffers::Translation;
+use nestrace_wire::kernel_buffers::Translation;
 
 /// Our flag, and the kernel's enumerator for it.
 const FLAGS: &[(u32, &str)] = &[

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::maps::{Map, MapData, MapError};
 use nestrace_abi::maps::{DONE, DONE_COUNTS, DoneCount, DoneSlot};
-use nestrace_trace::kernel_buffers::put_slots;
+use nestrace_wire::kernel_buffers::put_slots;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::ProbeError;

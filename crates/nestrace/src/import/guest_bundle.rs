@@ -10,8 +10,8 @@ use nestrace_trace::{
     Damage, Source, StreamReader,
     bundle::HOST_STREAM,
     manifest::{GuestSide, Loss, Manifest, Notice, RefusedInput, State},
-    wire::{AgentHello, bound_probes, bound_refused, bound_text},
 };
+use nestrace_wire::{AgentHello, bound_probes, bound_refused, bound_text};
 
 use super::{Target, bad, read_manifest};
 use crate::{

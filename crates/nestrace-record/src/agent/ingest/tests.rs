@@ -2,9 +2,9 @@
 
 use nestrace_abi::Kind;
 use nestrace_trace::manifest::{GuestDisk, Machine, Refused};
-use nestrace_trace::wire::{
-    AgentHello, BatchEncoder, DROPPED_BATCHES, End, Live, Lost, MAX_FRAME, MAX_PAYLOAD,
-    encode_frame,
+use nestrace_trace::stream_message::BatchEncoder;
+use nestrace_wire::{
+    AgentHello, DROPPED_BATCHES, End, Live, Lost, MAX_FRAME, MAX_PAYLOAD, encode_frame,
 };
 
 use super::super::account::bounds::MEASURED;

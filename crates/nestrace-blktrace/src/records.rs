@@ -7,9 +7,9 @@ use std::collections::HashMap;
 
 use nestrace_abi::{Kind, Source, flags};
 
-use super::action::{Action, NOTIFY_PROCESS, NOTIFY_TIMESTAMP};
 use super::{Trace, category};
-use crate::Event;
+use crate::action::{Action, NOTIFY_PROCESS, NOTIFY_TIMESTAMP};
+use nestrace_trace::Event;
 
 /// Bios remembered at once; more are not in flight.
 const MAX_BIOS: usize = 1 << 20;
@@ -289,12 +289,12 @@ fn categories(value: u32) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Capture, Notify, Reader, Writer, event};
     use super::*;
+    use crate::{Capture, Notify, Reader, Writer, event};
 
     const CPUS: [&[u8]; 2] = [
-        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
-        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"),
+        include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
+        include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"),
     ];
 
     fn events(files: &[&[u8]]) -> Vec<Event> {

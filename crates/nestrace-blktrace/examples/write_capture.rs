@@ -1,6 +1,6 @@
 //! A capture of blktrace from a few lines of text: minimal examples for `docs/btt.md`.
 //!
-//! `cargo run -p nestrace-trace --example write_capture -- NAME < LINES` writes `NAME.blktrace.0`. A line is
+//! `cargo run -p nestrace-blktrace --example write_capture -- NAME < LINES` writes `NAME.blktrace.0`. A line is
 //! `MICROSECONDS ACTION [RWBS] [SECTOR+SECTORS] [KEY=VALUE …]`: the letters as blkparse prints them, for U and
 //! UT `n=REQUESTS`, for X `rest=SECTOR`, for A `from=MAJ,MIN,SECTOR`,
 //! `dev=MAJ,MIN` (8,0 if not given), `cgroup=ID`.
@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, Write};
 
-use nestrace_trace::blktrace::{Action, Trace, Writer, category};
+use nestrace_blktrace::{Action, Trace, Writer, category};
 
 fn main() -> io::Result<()> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "gt".to_owned());

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nestrace_abi::{Kind, flags};
 
-use crate::Event;
+use nestrace_trace::Event;
 
 /// More are not in flight in a guest whose events are whole.
 const MAX_AT_DEVICE: usize = 65_536;

@@ -10,12 +10,14 @@
 //! shows them less that of its first record. (Before 2.6.25 they were those of the processor's own clock,
 //! and no better than that.)
 //!
-//! [`Reader`] reads a file, [`Capture`] all files of a capture as one stream of [`crate::Event`]s, whose times
-//! are left as they are; [`crate::kernel_buffers`] takes bytes as they come out of the relay files of a running trace.
+//! [`Reader`] reads a file, [`Capture`] all files of a capture as one stream of [`nestrace_trace::Event`]s, whose times
+//! are left as they are. [`take_native`] takes records from bytes as they come out of the relay files of a running trace.
 //! [`Records`] and [`Writer`] are the way back.
 //!
+//! Sits above `nestrace-trace`, whose events it makes. It takes bytes (`Read`, `Write`) and opens no file.
+//!
 //! ```
-//! use nestrace_trace::blktrace::{Action, Reader};
+//! use nestrace_blktrace::{Action, Reader};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let capture: &[u8] = include_bytes!(concat!(
 //! #     env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"));
@@ -42,6 +44,5 @@ pub use capture::{Capture, Outline};
 pub use events::{event, thread, wall_clock};
 pub use reader::{OpenError, Reader};
 pub use records::Records;
-pub(crate) use trace::{Front, take_native};
-pub use trace::{RECORD_BYTES, RECORD_BYTES_V8, Remap, Trace, Version};
+pub use trace::{Front, RECORD_BYTES, RECORD_BYTES_V8, Remap, Trace, Version, take_native};
 pub use writer::Writer;

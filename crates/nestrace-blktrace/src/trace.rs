@@ -7,7 +7,7 @@
     clippy::panic
 )]
 
-use super::action::{self, Action, CGROUP, Notify};
+use crate::action::{self, Action, CGROUP, Notify};
 
 /// Bytes of a record of version 7 without its payload.
 pub const RECORD_BYTES: usize = 48;
@@ -314,7 +314,7 @@ pub(super) fn parse_native(trace: &mut Trace, record: &[u8; RECORD_BYTES]) -> us
 }
 
 /// What stands at the front of bytes out of a relay file of this machine's kernel.
-pub(crate) enum Front {
+pub enum Front {
     /// A record of so many bytes.
     Record(usize),
     /// The beginning of one, or nothing.
@@ -324,7 +324,7 @@ pub(crate) enum Front {
 }
 
 /// Takes a record in this machine's byte order off the front of `bytes`, in the place of another one.
-pub(crate) fn take_native(bytes: &[u8], trace: &mut Trace) -> Front {
+pub fn take_native(bytes: &[u8], trace: &mut Trace) -> Front {
     let Some(record) = bytes.first_chunk() else {
         return Front::Begun;
     };

@@ -1,4 +1,4 @@
-//! Batches of events on the wire: the bytes that a stream has in a bundle, a message at a time.
+//! A stream without a file: the bytes that it has in a bundle, a message at a time.
 #![deny(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -15,10 +15,10 @@ use crate::message::{self, PREFIX_LEN, Seal};
 use crate::reader::OpenError;
 use crate::{Event, StreamWriter, WriteError};
 
-/// Rows of the largest batch: with 105 bytes a row it fits a frame even if zstd gains nothing.
-pub const MAX_WIRE_ROWS: usize = 8192;
+/// Rows of the largest batch: with 105 bytes a row it fits 1 MiB (a frame of `nestrace-wire`) even if zstd gains nothing.
+pub const MAX_MESSAGE_ROWS: usize = 8192;
 
-/// Makes batches that fit a frame.
+/// Makes batches of at most 1 MiB.
 pub struct BatchEncoder {
     writer: StreamWriter<Vec<u8>, io::Sink>,
 }
@@ -45,7 +45,7 @@ impl BatchEncoder {
     /// Whether [`Self::take`] must be called before the next event.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.n_rows() >= MAX_WIRE_ROWS
+        self.n_rows() >= MAX_MESSAGE_ROWS
     }
 
     /// Events that wait.
@@ -149,7 +149,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::MAX_PAYLOAD;
 
     fn noise(state: &mut u64) -> u64 {
         *state ^= *state << 13;
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_batch_fits_a_frame_and_comes_back() {
+    fn the_largest_batch_fits_and_comes_back() {
         let (mut encoder, schema) = BatchEncoder::new().unwrap();
         let mut state = 88_172_645_463_325_252;
         let mut events = Vec::new();
@@ -195,8 +194,8 @@ mod tests {
             events.push(event);
         }
         let bytes = encoder.take().unwrap();
-        assert!(bytes.len() <= MAX_PAYLOAD, "{} bytes", bytes.len());
-        assert_eq!((events.len(), encoder.n_rows()), (MAX_WIRE_ROWS, 0));
+        assert!(bytes.len() <= 1 << 20, "{} bytes", bytes.len());
+        assert_eq!((events.len(), encoder.n_rows()), (MAX_MESSAGE_ROWS, 0));
         assert!(encoder.take().unwrap().is_empty());
         let mut decoder = BatchDecoder::new().unwrap();
         let mut batch = Batch::default();

@@ -9,10 +9,10 @@
 
 use std::io::{self, Read};
 
-use super::plausible::Plausible;
-use super::trace::{self, Format, RECORD_BYTES, RECORD_BYTES_V8, Trace, Version};
-use crate::diagnostic::{Diagnostic, DiagnosticKind, Diagnostics};
-use crate::index::read_up_to;
+use crate::plausible::Plausible;
+use crate::trace::{self, Format, RECORD_BYTES, RECORD_BYTES_V8, Trace, Version};
+use nestrace_trace::diagnostic::{Diagnostic, DiagnosticKind, Diagnostics};
+use nestrace_trace::index::read_up_to;
 
 /// A file that is no blktrace file, or a newer one.
 #[derive(Debug, thiserror::Error)]

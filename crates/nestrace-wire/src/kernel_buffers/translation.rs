@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use nestrace_abi::{Kind, OwnedRecord, flags};
 use serde::{Deserialize, Serialize};
 
-use crate::Event;
+use nestrace_trace::Event;
 
 /// How the bits of one kernel read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

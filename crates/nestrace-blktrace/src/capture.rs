@@ -14,10 +14,10 @@ use std::mem;
 
 use nestrace_abi::{Kind, Source};
 
-use super::events::{put_event, thread, wall_clock};
-use super::sequence::Sequences;
 use super::{Reader, Trace};
-use crate::{Diagnostic, Event};
+use crate::events::{put_event, thread, wall_clock};
+use crate::sequence::Sequences;
+use nestrace_trace::{Diagnostic, Event};
 
 /// Devices of one capture; what blktrace traces at once is one device.
 const MAX_DEVICES: usize = 256;
@@ -25,10 +25,10 @@ const MAX_DEVICES: usize = 256;
 /// Merges the records of all processors by time and turns them into events. A gap in the records' numbers
 /// gives a [`Kind::Loss`] event as well.
 ///
-/// Files of several processors (`blktrace -o -`) come in runs: put [`crate::TimeOrdered`] behind.
+/// Files of several processors (`blktrace -o -`) come in runs: put [`nestrace_trace::TimeOrdered`] behind.
 ///
 /// ```
-/// use nestrace_trace::blktrace::{Capture, Reader};
+/// use nestrace_blktrace::{Capture, Reader};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let cpu_0: &[u8] = include_bytes!(concat!(
 /// #     env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"));
@@ -352,13 +352,13 @@ impl<R: Read> Iterator for Capture<R> {
 #[cfg(test)]
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests {
-    use super::super::Writer;
     use super::*;
+    use crate::Writer;
     use proptest::prelude::*;
 
     const CPUS: [&[u8]; 2] = [
-        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
-        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"),
+        include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"),
+        include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.1"),
     ];
 
     /// A capture in which every 40th record of I/O is missing.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::Trace;
-use super::trace::{RECORD_BYTES, magic_v7};
+use crate::trace::{RECORD_BYTES, magic_v7};
 
 /// Writes the records of one processor (or of several in one file, as `blkparse -d` does): version 7,
 /// little-endian.
@@ -12,7 +12,7 @@ use super::trace::{RECORD_BYTES, magic_v7};
 /// Numbers of records are given here, for each device and processor from 1.
 ///
 /// ```
-/// use nestrace_trace::blktrace::{Action, Reader, Trace, Writer};
+/// use nestrace_blktrace::{Action, Reader, Trace, Writer};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut issue = Trace::default();
 /// (issue.time_ns, issue.bytes, issue.raw_action) = (5, 4096, Action::Issue as u64);

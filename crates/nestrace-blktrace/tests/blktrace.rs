@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
+use nestrace_blktrace::{Action, Notify, OpenError, Reader, Trace, Version, category, event};
 use nestrace_trace::DiagnosticKind;
-use nestrace_trace::blktrace::{
-    Action, Notify, OpenError, Reader, Trace, Version, category, event,
-};
 use proptest::prelude::*;
 
 const CPU_0: &[u8] = include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0");

@@ -9,7 +9,7 @@
 
 use crc32fast::Hasher;
 
-use super::{MAGIC, MAX_PAYLOAD, VERSION};
+use crate::{MAGIC, MAX_PAYLOAD, VERSION};
 
 /// Bytes before a payload.
 pub const HEADER_BYTES: usize = 16;
@@ -18,7 +18,7 @@ pub const MAX_FRAME: usize = HEADER_BYTES + MAX_PAYLOAD;
 /// While a reader looks for the first frame, longer ones are not waited for: the rest of one that
 /// another session left in the port would hold up the answer behind it. Every message that may come
 /// first is shorter.
-const MAX_FIRST_PAYLOAD: usize = super::MAX_JSON;
+const MAX_FIRST_PAYLOAD: usize = crate::MAX_JSON;
 /// Bytes that the search for a first frame may check. Rubbish made of nothing but headers would
 /// otherwise be read once for each of them.
 const SEARCH_BUDGET: usize = 64 << 20;

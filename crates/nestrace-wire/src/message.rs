@@ -10,19 +10,19 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::frame::{Frame, FrameKind, encode_frame, encode_frame_of};
-use super::hello::{AgentHello, bound_probes, bound_refused, bound_text};
+use crate::frame::{Frame, FrameKind, encode_frame, encode_frame_of};
+use crate::hello::{AgentHello, bound_probes, bound_refused, bound_text};
 use crate::kernel_buffers::Translation;
-use crate::manifest::{Probe, Refused};
+use nestrace_trace::manifest::{Probe, Refused};
 
 /// JSON of a message is never longer, bytes.
 pub const MAX_JSON: usize = 256 << 10;
 /// A notice is never longer, bytes; a longer one is cut.
 pub const MAX_NOTICE: usize = 4 << 10;
 /// Bytes of one [`AgentMessage::Buffer`] are never more.
-pub const MAX_BUFFER: usize = super::MAX_PAYLOAD - size_of::<u32>();
+pub const MAX_BUFFER: usize = crate::MAX_PAYLOAD - size_of::<u32>();
 /// [`Lost::source`] of events in batches that the agent dropped because the port was slow; other
-/// numbers are those of [`crate::Source`].
+/// numbers are those of [`nestrace_trace::Source`].
 pub const DROPPED_BATCHES: u32 = 0x100;
 
 /// Why a message was refused.
@@ -59,7 +59,7 @@ pub enum MessageError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Start {
-    /// [`super::VERSION`] of the recorder.
+    /// [`crate::VERSION`] of the recorder.
     pub protocol: u16,
     /// A number that the answer repeats.
     pub session: u64,
@@ -100,7 +100,7 @@ pub struct End {
 /// Events that were lost since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Number of a [`crate::Source`], or [`DROPPED_BATCHES`].
+    /// Number of a [`nestrace_trace::Source`], or [`DROPPED_BATCHES`].
     pub source: u32,
     /// How many so far.
     pub total: u64,
@@ -163,7 +163,7 @@ pub enum AgentMessage<'a> {
     Hello(Box<AgentHello>),
     /// The probes are attached.
     Live(Live),
-    /// One Arrow IPC message for [`super::BatchDecoder`].
+    /// One Arrow IPC message for [`nestrace_trace::stream_message::BatchDecoder`].
     Batch(&'a [u8]),
     /// Events were lost.
     Loss(Lost),
@@ -249,7 +249,7 @@ impl<'a> AgentMessage<'a> {
     }
 
     /// Appends the frame to `to`. What is too long for a frame is left out: only a batch of more than
-    /// [`super::MAX_WIRE_ROWS`] rows, or facts that no machine has.
+    /// [`nestrace_trace::stream_message::MAX_MESSAGE_ROWS`] rows, or facts that no machine has.
     pub fn encode_to(&self, to: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => encode_json(FrameKind::Hello, hello, to),
@@ -353,7 +353,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
 
     use super::*;
-    use crate::wire::FrameReader;
+    use crate::FrameReader;
 
     fn through_the_wire(bytes: &[u8], check: impl FnOnce(Frame<'_>)) {
         let mut reader = FrameReader::new();

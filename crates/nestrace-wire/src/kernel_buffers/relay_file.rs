@@ -7,7 +7,7 @@
     clippy::panic
 )]
 
-use crate::blktrace::{Front, Trace, take_native};
+use nestrace_blktrace::{Front, Trace, take_native};
 
 /// Takes records in this machine's byte order off bytes that come one portion after the other.
 ///
@@ -68,7 +68,7 @@ mod tests {
     #![allow(clippy::arithmetic_side_effects)]
 
     use super::*;
-    use crate::blktrace::Reader;
+    use nestrace_blktrace::Reader;
 
     const CPU_0: &[u8] =
         include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0");

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::message::MAX_JSON;
-use crate::manifest::{
+use crate::message::MAX_JSON;
+use nestrace_trace::manifest::{
     GuestDisk, GuestMount, GuestSide, MAX_CLOCK_CORRECTION_PPM, Machine, Probe, Refused,
 };
-use crate::{is_printable, printable};
+use nestrace_trace::{is_printable, printable};
 
 /// Entries of a list that a guest may name.
 const MAX_DISKS: usize = 256;
@@ -19,9 +19,9 @@ const MAX_TEXT: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentHello {
-    /// [`super::VERSION`] of the agent.
+    /// [`crate::VERSION`] of the agent.
     pub protocol: u16,
-    /// [`super::Start::session`], so that an answer to somebody else's question is told apart.
+    /// [`crate::Start::session`], so that an answer to somebody else's question is told apart.
     pub session: u64,
     /// Version of the agent.
     pub agent_version: String,
@@ -173,7 +173,7 @@ pub fn bound_refused(refused: &mut Vec<Refused>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{AgentMessage, FrameReader};
+    use crate::{AgentMessage, FrameReader};
 
     #[test]
     fn a_host_of_containers_fits_into_a_message() {

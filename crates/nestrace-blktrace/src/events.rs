@@ -18,7 +18,7 @@
 use nestrace_abi::{Kind, flags};
 
 use super::{Action, Notify, Trace, category};
-use crate::Event;
+use nestrace_trace::Event;
 
 /// Category bits and the flags that they mean.
 const MARKS: [(u16, u32); 5] = [
@@ -208,11 +208,11 @@ pub fn wall_clock(trace: &Trace) -> Option<u64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::super::Reader;
     use super::*;
+    use crate::Reader;
 
     const CPU_0: &[u8] =
-        include_bytes!("../../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0");
+        include_bytes!("../../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0");
 
     /// A record with this action, these categories and a length.
     fn trace(action: Action, categories: u16, bytes: u32) -> Trace {

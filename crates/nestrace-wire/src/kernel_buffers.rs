@@ -15,8 +15,8 @@ mod translation;
 
 use std::collections::BTreeMap;
 
-use crate::Event;
-use crate::blktrace::{event, thread};
+use nestrace_blktrace::{event, thread};
+use nestrace_trace::Event;
 pub use records::{PLAIN_BYTES, put_record, put_slots};
 use relay_file::RelayFile;
 use requests::Requests;
@@ -34,7 +34,7 @@ const MAX_PENDING: usize = 1 << 17;
 pub enum Format {
     /// Those of blktrace's relay files: records of version 7 or 8 in this machine's byte order, cut anywhere.
     Blktrace {
-        /// One event for a request ([`crate::Kind::RequestDone`]) takes the place of its D and C.
+        /// One event for a request ([`nestrace_trace::Kind::RequestDone`]) takes the place of its D and C.
         light: bool,
     },
     /// Those of the probes, by way of [`put_record`] and [`put_slots`]; a portion ends where a record does.
@@ -57,7 +57,7 @@ enum Reader {
 /// after the other. A buffer is named by any number that no other one of the recording has.
 ///
 /// ```
-/// use nestrace_trace::kernel_buffers::{Format, KernelBuffers};
+/// use nestrace_wire::kernel_buffers::{Format, KernelBuffers};
 /// # let relay_file: &[u8] = include_bytes!(concat!(
 /// #     env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace/ext3-seqw-mq-ide/gt.blktrace.0"));
 /// let mut buffers = KernelBuffers::new(Format::Blktrace { light: false });

@@ -1,5 +1,7 @@
 //! What an agent in a guest and the recorder say to each other over a port or a socket: frames, the
-//! messages in them, and batches of events.
+//! messages in them, and the bytes of the kernel's buffers that they carry ([`kernel_buffers`]).
+//!
+//! Sits above `nestrace-trace` and `nestrace-blktrace`, and below the agent and the recorder.
 //!
 //! ```text
 //! recorder                          agent
@@ -28,11 +30,12 @@
 //! damaged ends the session. Kinds that a release does not know are passed over, however many: they cost the time that
 //! their bytes do, and the recorder counts them.
 //!
-//! This module opens nothing, waits for nothing and reads no clock.
+//! This crate opens nothing, waits for nothing and reads no clock.
 //!
 //! ```
+//! use nestrace_trace::stream_message::{BatchDecoder, BatchEncoder};
 //! use nestrace_trace::{Batch, Event, Kind};
-//! use nestrace_trace::wire::{AgentMessage, BatchDecoder, BatchEncoder, FrameReader};
+//! use nestrace_wire::{AgentMessage, FrameReader};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // The agent's side.
 //! let (mut encoder, schema) = BatchEncoder::new()?;
@@ -63,12 +66,11 @@
 //! # }
 //! ```
 
-mod batch;
 mod frame;
 mod hello;
+pub mod kernel_buffers;
 mod message;
 
-pub use batch::{BatchDecoder, BatchEncoder, BatchError, MAX_WIRE_ROWS};
 pub use frame::{Frame, FrameError, FrameKind, FrameReader, HEADER_BYTES, MAX_FRAME, encode_frame};
 pub use hello::{AgentHello, bound_probes, bound_refused, bound_text};
 pub use message::{
