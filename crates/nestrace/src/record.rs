@@ -441,7 +441,7 @@ impl LiveLine {
 
 #[cfg(test)]
 mod tests {
-    use nestrace_record::recording::bundle_dir::BundleError;
+    use nestrace_output::bundle_dir::BundleError;
 
     use super::*;
 

@@ -8,13 +8,14 @@ use serde_json::Value;
 use crate::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 14] = [
+const FROM_THE_GROUND: [&str; 15] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
     "nestrace-trace",
     "nestrace-blktrace",
     "nestrace-wire",
+    "nestrace-output",
     "nestrace-analyzer",
     "nestrace-bundle",
     "nestrace-report",

@@ -20,8 +20,8 @@ use super::address::Address;
 use super::agents::{Place, Service, Shared};
 use super::ingest::Ingest;
 use crate::clock;
-use crate::recording::held_dir::HeldDir;
 use files::Files;
+use nestrace_output::held_dir::HeldDir;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_millis(300);

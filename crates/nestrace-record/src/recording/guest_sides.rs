@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use nestrace_output::held_dir::HeldDir;
 use nestrace_trace::manifest::{Loss, Notice, Topology};
 use nix::sys::statvfs::fstatvfs;
 
-use super::held_dir::HeldDir;
 use super::{MAX_NOTICES, Recorder, nanoseconds};
 use crate::agent::{Account, Agents, Choice, Place, Service, State};
 use crate::clock;

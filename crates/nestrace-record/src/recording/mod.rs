@@ -3,16 +3,12 @@
 //! [`Recorder`] is driven from outside: the caller calls [`Recorder::tick`] some twenty times a second
 //! and [`Recorder::finish`] once. It writes facts only and never waits for a guest.
 
-pub mod address_secret;
 pub mod backends;
-pub mod bundle_dir;
 mod closing;
 mod guest_sides;
 mod guest_state;
-pub mod held_dir;
 pub mod image_maps;
 mod privileges;
-mod reserve;
 mod setup;
 mod sink;
 pub mod watch;
@@ -35,6 +31,10 @@ use nestrace_kernel::{
     layout::Layout,
     plan::{Detail, Wanted as PlanWanted, plan},
 };
+use nestrace_output::{
+    address_secret::new_shift,
+    bundle_dir::{BundleDir, BundleError},
+};
 use nestrace_trace::{
     Event, Manifest,
     bundle::IMAGE_MAPS,
@@ -52,8 +52,6 @@ use crate::{
     sandbox::{Sandbox, SandboxError},
     topology::image_file::FileIdentity,
 };
-use address_secret::new_shift;
-use bundle_dir::{BundleDir, BundleError};
 use guest_sides::GuestSides;
 use guest_state::GuestState;
 use privileges::Helpers;

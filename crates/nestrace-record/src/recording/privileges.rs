@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use caps::Capability;
+use nestrace_output::bundle_dir::BundleDir;
 use nix::sys::stat::fstat;
 use nix::unistd::Uid;
 
-use super::bundle_dir::BundleDir;
 use super::image_maps::ImageMaps;
 use super::{Options, RecordError, Recorder};
 use crate::agent::{Address, Place, Service};
@@ -121,7 +121,7 @@ fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), Rec
         Some(user) => user,
         None => User::of_its_own().map_err(RecordError::Secret)?,
     };
-    let lent = dir.held().lend_to(user);
+    let lent = dir.held().lend_to((user.uid, user.gid));
     // Some file systems say yes and do nothing.
     let is_lent = fstat(dir.held()).is_ok_and(|about| about.st_uid == user.uid);
     let why = match lent {

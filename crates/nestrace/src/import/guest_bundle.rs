@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, io::BufReader, path::Path};
 
-use nestrace_record::recording::address_secret::new_shift;
+use nestrace_output::address_secret::new_shift;
 use nestrace_trace::{
     Damage, Source, StreamReader,
     bundle::HOST_STREAM,

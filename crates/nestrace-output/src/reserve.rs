@@ -15,7 +15,7 @@ mod ioctl {
 
 /// Reserves so many bytes for an empty file, to be written as often as one likes. Best effort: a file system
 /// without `fallocate` (NFS, 9p) gives none.
-pub(super) fn reserve(file: &File, bytes: u64) {
+pub(crate) fn reserve(file: &File, bytes: u64) {
     write_in_place(file);
     let size = i64::try_from(bytes).unwrap_or(i64::MAX);
     let _ = fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, size);

@@ -15,7 +15,7 @@ use std::{
     path::Path,
 };
 
-use crate::sandbox::{User, sudo_user};
+use crate::sudo_user;
 use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, RenameFlags, open, openat, renameat, renameat2},
@@ -116,12 +116,12 @@ impl HeldDir {
         }
     }
 
-    /// The directory and what lies directly in it belong to this user from now on, who goes on writing it.
+    /// The directory and what lies directly in it belong to this user (and group) from now on, who goes on writing it.
     ///
     /// # Errors
     /// Where a file cannot be given away, as on a file system without owners.
-    pub fn lend_to(&self, user: User) -> io::Result<()> {
-        let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    pub fn lend_to(&self, (uid, gid): (u32, u32)) -> io::Result<()> {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         for name in self.names()? {
             let file = self.open_as(Path::new(&name), OFlag::O_PATH)?;
             fchownat(&file, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;

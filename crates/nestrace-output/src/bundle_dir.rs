@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{held_dir::HeldDir, reserve::reserve};
+use crate::{held_dir::HeldDir, reserve::reserve};
 use nestrace_trace::{
     Manifest,
     bundle::{HOST_STREAM, IMAGE_MAPS, MANIFEST, index_of},
