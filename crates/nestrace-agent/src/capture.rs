@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nestrace_abi::Kind;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::clock;
+use nestrace_probes::clock;
 use nestrace_trace::Event;
 use nestrace_trace::manifest::Refused;
 use nestrace_wire::AgentHello;

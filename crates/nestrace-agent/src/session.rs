@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
-use nestrace_record::clock;
+use nestrace_probes::clock;
 use nestrace_trace::Event;
 use nestrace_trace::stream_message::BatchEncoder;
 use nestrace_wire::kernel_buffers::Format;

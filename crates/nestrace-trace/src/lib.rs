@@ -33,6 +33,7 @@ pub mod address;
 mod batch;
 pub mod bundle;
 pub mod columns;
+pub mod device_number;
 pub mod diagnostic;
 pub mod event;
 mod events;

@@ -1,5 +1,6 @@
 //! What an agent in a guest and the recorder say to each other over a port or a socket: frames, the
 //! messages in them, and the bytes of the kernel's buffers that they carry ([`kernel_buffers`]).
+//! And what an agent's word on its disks and mounts ([`disks`], [`mounts`]) means for what was said before.
 //!
 //! Sits above `nestrace-trace` and `nestrace-blktrace`, and below the agent and the recorder.
 //!
@@ -66,10 +67,12 @@
 //! # }
 //! ```
 
+pub mod disks;
 mod frame;
 mod hello;
 pub mod kernel_buffers;
 mod message;
+pub mod mounts;
 
 pub use frame::{Frame, FrameError, FrameKind, FrameReader, HEADER_BYTES, MAX_FRAME, encode_frame};
 pub use hello::{AgentHello, bound_probes, bound_refused, bound_text};

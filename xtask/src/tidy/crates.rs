@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 15] = [
+const FROM_THE_GROUND: [&str; 16] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
@@ -16,11 +16,12 @@ const FROM_THE_GROUND: [&str; 15] = [
     "nestrace-blktrace",
     "nestrace-wire",
     "nestrace-output",
+    "nestrace-probes",
+    "nestrace-agent",
     "nestrace-analyzer",
     "nestrace-bundle",
     "nestrace-report",
     "nestrace-record",
-    "nestrace-agent",
     "nestrace-lab",
     "nestrace",
     "xtask",

@@ -18,6 +18,6 @@ mod session;
 pub mod stream_losses;
 pub mod throttle;
 
-pub use account::{Account, DISK_REPLACED, Look, State, merge_disks, merge_mounts};
+pub use account::{Account, State};
 pub use address::{Address, Choice};
 pub use agents::{Agents, Place, Service};

@@ -19,9 +19,9 @@ use super::account::State;
 use super::address::Address;
 use super::agents::{Place, Service, Shared};
 use super::ingest::Ingest;
-use crate::clock;
 use files::Files;
 use nestrace_output::held_dir::HeldDir;
+use nestrace_probes::clock;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_millis(300);

@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use nestrace_output::held_dir::HeldDir;
+use nestrace_probes::clock;
 use nestrace_trace::manifest::{Loss, Notice, Topology};
 use nix::sys::statvfs::fstatvfs;
 
 use super::{MAX_NOTICES, Recorder, nanoseconds};
 use crate::agent::{Account, Agents, Choice, Place, Service, State};
-use crate::clock;
 
 /// How long the host's side waits for agents before it goes live without them.
 const PATIENCE: Duration = Duration::from_millis(1500);

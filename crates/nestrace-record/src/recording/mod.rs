@@ -35,6 +35,12 @@ use nestrace_output::{
     address_secret::new_shift,
     bundle_dir::{BundleDir, BundleError},
 };
+use nestrace_probes::{
+    ProbeError, clock,
+    collect::{Collector, translate::translation},
+    globals::Globals,
+    load::Probes,
+};
 use nestrace_trace::{
     Event, Manifest,
     bundle::IMAGE_MAPS,
@@ -43,10 +49,8 @@ use nestrace_trace::{
 
 use crate::{
     agent::Choice,
-    clock,
-    collect::{Collector, translate::translation},
     guest::program::ParsedProgram,
-    probes::{ProbeError, globals::Globals, load::Probes},
+    qemu_probes,
     qemu_symbols::debug_file::DebugFileError,
     roles::{keeper::Keeper, reader::Reader, watcher::Watcher},
     sandbox::{Sandbox, SandboxError},
@@ -239,7 +243,8 @@ impl Recorder {
                 let parsed = programs.next().and_then(Option::as_ref);
                 let process = (guest.pid, *start_ticks);
                 let debug = options.qemu_debug.as_deref();
-                let of_no_use = probes.attach_qemu(facts, process, parsed, &guest.name, debug);
+                let of_no_use =
+                    qemu_probes::attach(&mut probes, facts, process, parsed, &guest.name, debug);
                 if let Some(error) = of_no_use {
                     return Err(RecordError::QemuDebug {
                         guest: guest.name.clone(),

@@ -10,15 +10,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use caps::Capability;
+use caps::{CapSet, Capability};
 use nestrace_output::bundle_dir::BundleDir;
+use nestrace_probes::bpf_call::may_use_maps;
 use nix::sys::stat::fstat;
 use nix::unistd::Uid;
 
 use super::image_maps::ImageMaps;
 use super::{Options, RecordError, Recorder};
 use crate::agent::{Address, Place, Service};
-use crate::probes::bpf_call::needs_bpf_capability;
 use crate::roles::{keeper::Keeper, reader::Reader, watcher::Watcher};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, SandboxError, User};
@@ -109,6 +109,13 @@ impl Begun {
             keeper: Arc::clone(&self.keeper),
         }
     }
+}
+
+/// Whether this kernel asks for `CAP_BPF` at every access to a map. Asked by a thread without capabilities.
+fn needs_bpf_capability() -> bool {
+    let asked =
+        std::thread::spawn(|| caps::clear(None, CapSet::Effective).is_err() || !may_use_maps());
+    asked.join().unwrap_or(true)
 }
 
 /// As whom the recorder goes on, `None` as it is. The bundle belongs to that user from now on; where it cannot, and why,

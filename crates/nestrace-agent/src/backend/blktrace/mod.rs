@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use nestrace_blktrace::RECORD_BYTES;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::clock;
+use nestrace_probes::clock;
 use nestrace_trace::Source;
 use nestrace_trace::manifest::{GuestDisk, Probe, Refused};
 use nestrace_wire::kernel_buffers::Format;

@@ -27,7 +27,7 @@ use nestrace_kernel::{
 };
 use nestrace_trace::manifest::{Probe, Refused};
 
-use super::{
+use crate::{
     ProbeError,
     done::DoneRequests,
     globals::Globals,
@@ -65,7 +65,7 @@ pub struct Wanted {
 /// and `write` included. Plan with [`nestrace_kernel::plan::Wanted::mounts`].
 ///
 /// ```
-/// use nestrace_record::probes::load::{Mounts, Wanted};
+/// use nestrace_probes::load::{Mounts, Wanted};
 /// let wanted = Wanted {
 ///     devices: [(254 << 20)].into(),
 ///     mounts: Some(Mounts {
@@ -279,7 +279,7 @@ impl Probes {
     }
 
     /// What the plan does without.
-    pub(super) fn note_planned_refusals(&mut self, plan: &ProbePlan, guest: Option<&str>) {
+    pub fn note_planned_refusals(&mut self, plan: &ProbePlan, guest: Option<&str>) {
         let refused = plan.refused.iter().map(|probe| Refused {
             name: probe.target.to_owned(),
             source: probe.source.name().to_owned(),
@@ -290,7 +290,8 @@ impl Probes {
         self.refused.extend(refused);
     }
 
-    pub(super) fn note_attached(&mut self, probe: &PlannedProbe, guest: Option<&str>) {
+    /// An attached probe, of this guest's QEMU or of the kernel.
+    pub fn note_attached(&mut self, probe: &PlannedProbe, guest: Option<&str>) {
         self.attached.push(Probe {
             guest: guest.map(str::to_owned),
             ..Self::entry(probe)
@@ -308,12 +309,8 @@ impl Probes {
         }
     }
 
-    pub(super) fn note_refused(
-        &mut self,
-        probe: &PlannedProbe,
-        reason: String,
-        guest: Option<&str>,
-    ) {
+    /// A probe that could not be attached, and why.
+    pub fn note_refused(&mut self, probe: &PlannedProbe, reason: String, guest: Option<&str>) {
         let row = TRACEPOINTS
             .iter()
             .chain(QEMU)
@@ -459,7 +456,9 @@ fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, 
     loader.load(object).map_err(load_error)
 }
 
-fn n_cpus() -> u32 {
+/// Processors that there may be: each has a ring.
+#[must_use]
+pub fn n_cpus() -> u32 {
     aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(1))
 }
 

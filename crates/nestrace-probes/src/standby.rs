@@ -17,7 +17,7 @@ use nestrace_kernel::{
     probes::How,
 };
 
-use super::{
+use crate::{
     ProbeError,
     load::{Probes, map_error},
     refusal::describe,

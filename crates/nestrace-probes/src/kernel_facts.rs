@@ -13,7 +13,8 @@ use nestrace_kernel::layout::{KernelTypes, Layout};
 use nestrace_kernel::probes::MODULES;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
-use super::attempt::{Body, MapType, Program, create_map, load_program};
+use crate::attempt::{Body, MapType, Program, create_map, load_program};
+use crate::mountinfo::{self, MountEntry};
 
 const BTF_FOLDER: &str = "/sys/kernel/btf";
 /// Inode number of the initial PID namespace: `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`, since 3.8
@@ -182,7 +183,7 @@ fn kallsyms_hidden() -> Option<bool> {
 }
 
 fn mounts(facts: &mut KernelFacts) {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let table = mountinfo::read(0).unwrap_or_default();
     facts.tracefs = mount_point(&table, "tracefs");
     facts.debugfs = mount_point(&table, "debugfs");
     let events = facts
@@ -194,15 +195,9 @@ fn mounts(facts: &mut KernelFacts) {
         .map(event_names);
 }
 
-/// Fields of a line: id, parent, device, root, mount point, options, …, `-`, type, source, options.
-fn mount_point(table: &str, fs_type: &str) -> Option<String> {
-    table.lines().find_map(|line| {
-        let (mount, source) = line.split_once(" - ")?;
-        let found = source.split(' ').next() == Some(fs_type);
-        found
-            .then(|| mount.split(' ').nth(4).map(str::to_owned))
-            .flatten()
-    })
+fn mount_point(table: &[MountEntry], fs_type: &str) -> Option<String> {
+    let entry = table.iter().find(|entry| entry.fs_type == fs_type)?;
+    Some(entry.mount_point.clone())
 }
 
 /// Lines of `available_events` are `system:name`.
@@ -216,6 +211,7 @@ fn event_names(list: String) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::{INITIAL_PID_NAMESPACE, event_names, initial_pid_namespace, mount_point};
+    use crate::mountinfo;
 
     #[test]
     fn pids_are_the_host_s_where_no_namespace_says_otherwise() {
@@ -244,16 +240,18 @@ mod tests {
 
     #[test]
     fn mounts_by_type() {
-        let table = "\
+        let table = mountinfo::parse(
+            "\
 25 1 0:23 / /sys rw,nosuid shared:7 - sysfs sysfs rw
 31 25 0:12 / /sys/kernel/tracing rw,nosuid - tracefs tracefs rw
 36 25 8:1 / /mnt/debugfs rw - ext4 /dev/sda1 rw
-";
+",
+        );
         assert_eq!(
-            mount_point(table, "tracefs").as_deref(),
+            mount_point(&table, "tracefs").as_deref(),
             Some("/sys/kernel/tracing")
         );
-        assert_eq!(mount_point(table, "debugfs"), None);
+        assert_eq!(mount_point(&table, "debugfs"), None);
     }
 
     #[test]

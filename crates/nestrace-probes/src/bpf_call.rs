@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 /// `BPF_PROG_LOAD` of `enum bpf_cmd`.
 pub(crate) const PROG_LOAD: libc::c_long = 5;
 /// `BPF_LINK_CREATE` of `enum bpf_cmd`.
-pub(super) const LINK_CREATE: libc::c_long = 28;
+pub(crate) const LINK_CREATE: libc::c_long = 28;
 
 /// The head of `union bpf_attr` for `BPF_PROG_LOAD`, up to `attach_btf_id`; the kernel takes what is left out as 0.
 #[repr(C)]
@@ -37,7 +37,7 @@ pub(crate) struct ProgramAttr {
 /// `union bpf_attr` for `BPF_LINK_CREATE` with `BPF_TRACE_UPROBE_MULTI`, up to `uprobe_multi.pid`.
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct UprobeMultiAttr {
+pub(crate) struct UprobeMultiAttr {
     pub prog_fd: u32,
     pub target_fd: u32,
     pub attach_type: u32,
@@ -76,23 +76,16 @@ pub(crate) fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether this kernel asks for `CAP_BPF` at every access to a map: those before 5.19 do where
-/// `kernel.unprivileged_bpf_disabled` is set (c8644cd0efe7). Asked for a map that is not there, as a thread without
-/// capabilities.
+/// Whether the calling thread may look into a map whose descriptor it has. Kernels before 5.19 ask for `CAP_BPF` at every access
+/// where `kernel.unprivileged_bpf_disabled` is set (c8644cd0efe7). Asked for a map that is not there.
 #[must_use]
-pub(crate) fn needs_bpf_capability() -> bool {
-    let asked = std::thread::spawn(|| {
-        if caps::clear(None, caps::CapSet::Effective).is_err() {
-            return true;
-        }
-        let attr = MapAttr {
-            map_fd: u32::MAX,
-            ..MapAttr::default()
-        };
-        let error = bpf(MAP_LOOKUP_ELEM, &attr).err();
-        error.and_then(|error| error.raw_os_error()) != Some(libc::EBADF)
-    });
-    asked.join().unwrap_or(true)
+pub fn may_use_maps() -> bool {
+    let attr = MapAttr {
+        map_fd: u32::MAX,
+        ..MapAttr::default()
+    };
+    let error = bpf(MAP_LOOKUP_ELEM, &attr).err();
+    error.and_then(|error| error.raw_os_error()) == Some(libc::EBADF)
 }
 
 /// `BPF_MAP_LOOKUP_ELEM` of `enum bpf_cmd`.

@@ -9,13 +9,11 @@ use std::{
 
 use nestrace_abi::Source;
 use nestrace_kernel::plan::{Detail, Wanted as PlanWanted, plan};
-use nestrace_record::{
+use nestrace_probes::{
     collect::translate::translation,
-    doctor,
-    probes::{
-        globals::Globals,
-        load::{Mounts, Probes, Wanted},
-    },
+    globals::Globals,
+    kernel_facts,
+    load::{Mounts, Probes, Wanted},
 };
 use nestrace_trace::{Event, Kind};
 use nestrace_wire::kernel_buffers::{Format, KernelBuffers, Translation};
@@ -91,7 +89,7 @@ struct Traced {
 
 impl Traced {
     fn new(disk: &Disk) -> Self {
-        let (facts, layout) = doctor::gather();
+        let (facts, layout) = kernel_facts::gather();
         assert!(facts.may_trace(), "this test needs root");
         let globals = Globals::resolve(&layout, false);
         let wanted = Wanted {

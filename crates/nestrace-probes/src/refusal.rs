@@ -27,14 +27,18 @@ pub(super) fn describe(error: &ProgramError) -> String {
                 .unwrap_or("no verifier log");
             format!("refused by the verifier ({io_error}): {reason}")
         }
-        other => {
-            let mut text = other.to_string();
-            let mut source = std::error::Error::source(other);
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            text
-        }
+        other => with_causes(other),
     }
+}
+
+/// An error with its causes, in one line.
+#[must_use]
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }

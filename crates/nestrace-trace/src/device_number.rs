@@ -1,6 +1,13 @@
-//! Numbers of block devices as they are typed and shown: `MAJ:MIN`, or with a comma as blkparse writes them.
+//! Numbers of block devices: the kernel's own form (`MAJOR << 20 | MINOR`), and as they are typed and shown, `MAJ:MIN`, or with a
+//! comma as blkparse writes them.
 
 use std::borrow::Cow;
+
+/// The kernel's own form of a number.
+#[must_use]
+pub const fn of(major: u32, minor: u32) -> u32 {
+    (major << 20) | (minor & 0xf_ffff)
+}
 
 /// The number that this is (`MAJOR << 20 | MINOR`); `None` where it is a name.
 pub fn parse(text: &str) -> Option<u32> {

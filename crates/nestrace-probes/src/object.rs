@@ -2,5 +2,4 @@
 //! toolchain. `cargo xtask bpf` makes them, `cargo xtask bpf --check` proves that they are these sources.
 
 /// The ELF object with all probes.
-pub static PROBES: &[u8] =
-    aya::include_bytes_aligned!("../../../../ebpf/prebuilt/nestrace-probes.o");
+pub static PROBES: &[u8] = aya::include_bytes_aligned!("../../../ebpf/prebuilt/nestrace-probes.o");

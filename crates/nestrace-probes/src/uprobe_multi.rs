@@ -16,7 +16,7 @@ use aya::Ebpf;
 use aya::maps::{Map, MapFd, MapInfo};
 use aya_obj::Object;
 
-use super::bpf_call::{LINK_CREATE, PROG_LOAD, ProgramAttr, UprobeMultiAttr, bpf};
+use crate::bpf_call::{LINK_CREATE, PROG_LOAD, ProgramAttr, UprobeMultiAttr, bpf};
 
 /// `BPF_TRACE_UPROBE_MULTI` of `enum bpf_attach_type`.
 const UPROBE_MULTI: u32 = 48;

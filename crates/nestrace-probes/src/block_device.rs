@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nestrace_trace::manifest::Device;
 
-use super::mountinfo::device_number;
+use nestrace_trace::device_number;
 
 /// What sysfs says about one device, without following anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,7 +105,7 @@ fn loop_backing(path: &Path, name: &str) -> Option<LoopBacking> {
         path: live.unwrap_or(file).to_owned(),
         deleted: live.is_some(),
         direct: text(&path.join("loop/dio")).map(|d| d == "1"),
-        identity: super::loop_status::backing_identity(name),
+        identity: crate::loop_status::backing_identity(name),
     })
 }
 
@@ -136,13 +136,9 @@ pub fn btrfs_members(source: &str) -> Vec<u32> {
 
 /// Number and kernel name of a device's directory in sysfs (or a link to it).
 fn number_and_name(path: &Path) -> Option<(u32, String)> {
-    let number = text(&path.join("dev"))?;
-    let (major, minor) = number.split_once(':')?;
+    let number = device_number::parse(&text(&path.join("dev"))?)?;
     let name = path.file_name()?.to_string_lossy();
-    Some((
-        device_number(major.parse().ok()?, minor.parse().ok()?),
-        kernel_name(&name),
-    ))
+    Some((number, kernel_name(&name)))
 }
 
 /// sysfs writes `!` for the `/` in names such as `cciss/c0d0`.
@@ -172,7 +168,7 @@ fn text(path: &Path) -> Option<String> {
 /// The kernel's form (`MAJOR << 20 | MINOR`) of a `dev_t` as `stat` gives it.
 #[must_use]
 pub fn from_stat(dev: u64) -> u32 {
-    device_number(libc::major(dev), libc::minor(dev))
+    device_number::of(libc::major(dev), libc::minor(dev))
 }
 
 /// The node in `/dev` of a device, if it is there and is that device.
@@ -211,6 +207,6 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there() {
-        assert!(read(device_number(4095, 0xf_ffff)).is_err());
+        assert!(read(device_number::of(4095, 0xf_ffff)).is_err());
     }
 }

@@ -69,7 +69,7 @@ pub fn settle(object: &[u8], functions: Option<PreemptFunctions>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probes::object::PROBES;
+    use crate::object::PROBES;
 
     fn count(object: &[u8], pattern: [u8; 8]) -> usize {
         let instructions = object.chunks_exact(INSTRUCTION);

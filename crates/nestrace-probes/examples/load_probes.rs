@@ -1,14 +1,12 @@
 //! Loads and attaches every tracepoint program of a probe object on the running kernel, for a moment,
-//! with the gate shut: `cargo run -p nestrace-record --example load_probes -- OBJECT` (root).
+//! with the gate shut: `cargo run -p nestrace-probes --example load_probes -- OBJECT` (root).
 
 use nestrace_kernel::plan::{Detail, Wanted as PlanWanted, plan};
-use nestrace_record::{
-    doctor,
-    probes::{
-        globals::Globals,
-        load::{Mounts, Probes, Wanted},
-        object::PROBES,
-    },
+use nestrace_probes::{
+    globals::Globals,
+    kernel_facts,
+    load::{Mounts, Probes, Wanted},
+    object::PROBES,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(path) => std::fs::read(path)?,
         None => PROBES.to_vec(),
     };
-    let (facts, layout) = doctor::gather();
+    let (facts, layout) = kernel_facts::gather();
     let globals = Globals::resolve(&layout, false);
     let mut refused = 0;
     let ways = [

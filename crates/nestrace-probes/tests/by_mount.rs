@@ -15,13 +15,11 @@ use std::{
 
 use nestrace_abi::{Source, flags::op};
 use nestrace_kernel::plan::{Wanted as PlanWanted, plan};
-use nestrace_record::{
+use nestrace_probes::{
     collect::{Collector, translate::translation},
-    doctor,
-    probes::{
-        globals::Globals,
-        load::{Mounts, Probes, Wanted},
-    },
+    globals::Globals,
+    kernel_facts,
+    load::{Mounts, Probes, Wanted},
 };
 use nestrace_trace::{Event, Kind};
 
@@ -78,7 +76,7 @@ struct Traced {
 
 impl Traced {
     fn new(mount: &Mounted, except: Vec<u32>) -> Self {
-        let (facts, layout) = doctor::gather();
+        let (facts, layout) = kernel_facts::gather();
         assert!(facts.may_trace(), "this test needs root");
         let globals = Globals::resolve(&layout, false);
         let wanted = Wanted {

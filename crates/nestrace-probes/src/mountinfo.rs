@@ -8,9 +8,10 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use nestrace_trace::device_number;
 use nestrace_trace::manifest::Mount;
 
-use crate::guest::proc_file;
+use crate::proc_file;
 
 /// One line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,8 +79,7 @@ fn parse_line(line: &str) -> Option<MountEntry> {
     let mut fields = line.split(' ');
     let id = fields.next()?.parse().ok()?;
     fields.next()?;
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let dev = device_number(major.parse().ok()?, minor.parse().ok()?);
+    let dev = device_number::parse(fields.next()?)?;
     let root = unescape(fields.next()?);
     let mount_point = unescape(fields.next()?);
     let options = unescape(fields.next()?);
@@ -98,12 +98,6 @@ fn parse_line(line: &str) -> Option<MountEntry> {
         source,
         super_options,
     })
-}
-
-/// `MAJOR << 20 | MINOR`, the kernel's own form.
-#[must_use]
-pub const fn device_number(major: u32, minor: u32) -> u32 {
-    (major << 20) | (minor & 0xf_ffff)
 }
 
 /// `\040` is a space, and so on.

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::probes::bpf_call::{PROG_LOAD, ProgramAttr, bpf};
+use crate::bpf_call::{PROG_LOAD, ProgramAttr, bpf};
 
 /// `enum bpf_cmd`.
 const MAP_CREATE: libc::c_long = 0;
