@@ -305,7 +305,6 @@ impl Victim {
         self.say(&AgentMessage::End(End {
             mono_ns: u64::MAX,
             reason: "\u{1b}[31mthe end".to_owned(),
-            out_of_order: u64::MAX,
         }))
     }
 

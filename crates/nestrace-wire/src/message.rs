@@ -69,8 +69,6 @@ pub struct Start {
     pub devices: Vec<String>,
     /// `auto`, `ebpf` or `blktrace`; empty leaves it to the agent.
     pub backend: String,
-    /// The recorder takes [`AgentMessage::Buffer`] as well as batches.
-    pub takes_buffers: bool,
 }
 
 /// The agent's probes are attached.
@@ -93,8 +91,6 @@ pub struct End {
     pub mono_ns: u64,
     /// Why: `stop`, `signal`, `new session`, or a sentence.
     pub reason: String,
-    /// Events that were handed over after a younger one.
-    pub out_of_order: u64,
 }
 
 /// Events that were lost since the session began.
@@ -163,7 +159,8 @@ pub enum AgentMessage<'a> {
     Hello(Box<AgentHello>),
     /// The probes are attached.
     Live(Live),
-    /// One Arrow IPC message for [`nestrace_trace::stream_message::BatchDecoder`].
+    /// Events that the agent itself makes, as one Arrow IPC message for [`nestrace_trace::stream_message::BatchDecoder`]: where the
+    /// kernel has lost some. All others come in buffers.
     Batch(&'a [u8]),
     /// Events were lost.
     Loss(Lost),
@@ -369,7 +366,6 @@ mod tests {
             detail: "full".to_owned(),
             devices: vec!["vda".to_owned()],
             backend: "auto".to_owned(),
-            takes_buffers: true,
         };
         let ping = HostMessage::Ping {
             token: 1,
@@ -418,7 +414,6 @@ mod tests {
             AgentMessage::End(End {
                 mono_ns: 6,
                 reason: "stop".to_owned(),
-                out_of_order: 0,
             }),
             AgentMessage::Buffer {
                 number: 7,

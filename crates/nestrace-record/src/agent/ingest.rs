@@ -182,7 +182,6 @@ impl<S: Streams> Ingest<S> {
             protocol: VERSION,
             session: self.session,
             detail: detail.to_owned(),
-            takes_buffers: true,
             ..Start::default()
         })
     }

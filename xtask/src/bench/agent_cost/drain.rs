@@ -47,7 +47,6 @@ impl Drain {
             detail: detail.to_owned(),
             devices: vec![device.trim_start_matches("/dev/").to_owned()],
             backend: backend.to_owned(),
-            takes_buffers: true,
         }))?;
         let deadline = Instant::now() + LIVE;
         while !drain.live.load(Ordering::Acquire) {

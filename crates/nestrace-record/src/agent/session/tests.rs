@@ -241,7 +241,6 @@ impl Agent {
         self.send(&AgentMessage::End(End {
             mono_ns: self.clock_ns,
             reason: "stop".to_owned(),
-            out_of_order: 0,
         }));
     }
 
