@@ -3,9 +3,8 @@
 use std::fs;
 
 use nestrace_trace::manifest::{Guest, GuestDisk, GuestMount, Loss, Machine, Manifest, Topology};
-use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchEncoder, End, FrameReader, Live, Lost, VERSION,
-};
+use nestrace_trace::stream_message::BatchEncoder;
+use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, Live, Lost, VERSION};
 use nestrace_trace::{Event, StreamWriter};
 
 fn main() -> std::io::Result<()> {

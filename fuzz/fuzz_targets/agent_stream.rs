@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use nestrace_record::agent::ingest::{Ingest, Streams};
 use nestrace_trace::StreamWriter;
 use nestrace_trace::manifest::GuestDisk;
-use nestrace_trace::wire::{AgentHello, AgentMessage, FrameKind, VERSION, encode_frame};
+use nestrace_wire::{AgentHello, AgentMessage, FrameKind, VERSION, encode_frame};
 
 /// The session that the recorder asked for.
 const SESSION: u64 = 5;

@@ -6,7 +6,7 @@
 
 use std::io::Read;
 
-use nestrace_trace::blktrace::{Capture, Reader, Trace, Writer, event};
+use nestrace_blktrace::{Capture, Reader, Trace, Writer, event};
 use nestrace_trace::{Event, Source, TimeOrdered};
 
 /// Checks one input.

@@ -126,7 +126,7 @@ fn check(root: &Path, committed: &Provenance, bytes: &[u8]) -> anyhow::Result<Ex
             "run",
             "--quiet",
             "-p",
-            "nestrace-record",
+            "nestrace-probes",
             "--example",
             "load_probes",
             "--",

@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use nestrace_trace::blktrace::{Reader, Trace, Writer};
+use nestrace_blktrace::{Reader, Trace, Writer};
 
 /// Rest between two repetitions.
 const REST_NS: u64 = 1_000_000;

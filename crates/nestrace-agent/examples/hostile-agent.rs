@@ -22,13 +22,13 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nestrace_trace::blktrace::RECORD_BYTES;
+use nestrace_blktrace::RECORD_BYTES;
 use nestrace_trace::manifest::{GuestDisk, GuestMount, Machine, Probe, Refused};
-use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchEncoder, End, FrameReader, HEADER_BYTES, HostMessage, Live,
-    MAGIC, MAX_WIRE_ROWS, VERSION,
-};
+use nestrace_trace::stream_message::{BatchEncoder, MAX_MESSAGE_ROWS};
 use nestrace_trace::{Event, Kind};
+use nestrace_wire::{
+    AgentHello, AgentMessage, End, FrameReader, HEADER_BYTES, HostMessage, Live, MAGIC, VERSION,
+};
 use nix::time::{ClockId, clock_gettime};
 
 /// Device number of the only disk that this agent names: 254:0.
@@ -263,7 +263,7 @@ impl Victim {
             }
             encoder.take().map_err(io::Error::other)
         };
-        let batches = [noise(DISK, 1024)?, noise(7 << 20, MAX_WIRE_ROWS)?];
+        let batches = [noise(DISK, 1024)?, noise(7 << 20, MAX_MESSAGE_ROWS)?];
         let mut block = Vec::new();
         for batch in &batches {
             AgentMessage::Batch(batch).encode_to(&mut block);
@@ -305,7 +305,6 @@ impl Victim {
         self.say(&AgentMessage::End(End {
             mono_ns: u64::MAX,
             reason: "\u{1b}[31mthe end".to_owned(),
-            out_of_order: u64::MAX,
         }))
     }
 

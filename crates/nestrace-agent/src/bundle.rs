@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::agent::{DISK_REPLACED, Look, merge_disks, merge_mounts};
-use nestrace_record::clock;
-use nestrace_record::recording::address_secret::new_shift;
-use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
+use nestrace_output::address_secret::new_shift;
+use nestrace_output::bundle_dir::{BundleDir, BundleError};
+use nestrace_probes::clock;
 use nestrace_trace::address::Shift;
 use nestrace_trace::bundle::{HOST_STREAM, guest_stream, index_of};
 use nestrace_trace::manifest::{Addresses, GuestSide, Loss, Notice, State, Stream};
-use nestrace_trace::wire::AgentHello;
 use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
+use nestrace_wire::AgentHello;
+use nestrace_wire::disks::{DISK_REPLACED, Look, merge_disks};
+use nestrace_wire::mounts::merge_mounts;
 
 use crate::Obstacle;
 use crate::backend::{Backends, Events, Piece};

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use nestrace_abi::Kind;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::clock;
+use nestrace_probes::clock;
 use nestrace_trace::Event;
-use nestrace_trace::kernel_buffers::Format;
 use nestrace_trace::manifest::Refused;
-use nestrace_trace::wire::AgentHello;
+use nestrace_wire::AgentHello;
+use nestrace_wire::kernel_buffers::Format;
 
 use crate::backend::{Attached, Backend, Backends, Chosen, Piece};
 use crate::guest::{Facts, Surroundings};

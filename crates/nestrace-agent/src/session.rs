@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
-use nestrace_record::clock;
+use nestrace_probes::clock;
 use nestrace_trace::Event;
-use nestrace_trace::kernel_buffers::Format;
-use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchEncoder, End, FrameReader, HostMessage, Live, Lost, Start,
-};
+use nestrace_trace::stream_message::BatchEncoder;
+use nestrace_wire::kernel_buffers::Format;
+use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, HostMessage, Live, Lost, Start};
 use nix::poll::{PollFd, PollFlags, poll};
 
-use crate::backend::{Backends, Events, Piece};
+use crate::backend::{Backends, Piece};
 use crate::capture::{Capture, News};
 use crate::guest::Facts;
 use crate::signals::{Signals, poll_timeout};
@@ -202,8 +201,6 @@ impl Line<'_> {
 struct Session<'s, 'b, 'c> {
     line: &'s mut Line<'c>,
     capture: Capture<'b>,
-    /// For a recorder that takes no buffers.
-    events: Option<Events>,
     encoder: BatchEncoder,
     token: u64,
     next_batch: Instant,
@@ -246,13 +243,12 @@ impl Session<'_, '_, '_> {
             Err(reason) => {
                 eprintln!("nestrace-agent: cannot record: {reason}");
                 line.outbox.push(&AgentMessage::Notice(reason.clone()));
-                end(line, clock::monotonic_ns(), &reason, 0);
+                end(line, clock::monotonic_ns(), &reason);
                 return line.finish(signals);
             }
         };
         let mut session = Session {
             line,
-            events: (!start.takes_buffers).then(|| Events::new(capture.format())),
             capture,
             encoder,
             token: start.session,
@@ -342,26 +338,19 @@ impl Session<'_, '_, '_> {
     /// Lets the capture hand over what it has; pings are answered in between.
     fn take_pieces(&mut self, from: impl FnOnce(&mut Capture<'_>, &mut dyn FnMut(Piece<'_>))) {
         let (encoder, line, broken) = (&mut self.encoder, &mut *self.line, &mut self.broken);
-        let events = &mut self.events;
-        from(&mut self.capture, &mut |piece| {
-            if let Some(events) = &mut *events {
-                events.take(piece, &mut |event| push_event(event, encoder, line, broken));
-                return;
+        from(&mut self.capture, &mut |piece| match piece {
+            Piece::Event(event) => push_event(event, encoder, line, broken),
+            Piece::Buffer { number, bytes } => {
+                line.outbox.push_buffer(number, bytes);
+                line.move_on();
             }
-            match piece {
-                Piece::Event(event) => push_event(event, encoder, line, broken),
-                Piece::Buffer { number, bytes } => {
-                    line.outbox.push_buffer(number, bytes);
-                    line.move_on();
-                }
-                Piece::Incomplete => {
-                    line.outbox.push(&AgentMessage::Incomplete);
-                }
-                Piece::Until(mono_ns) => {
-                    // What has come before goes before.
-                    send_batch(encoder, line, broken);
-                    line.outbox.push(&AgentMessage::Until(mono_ns));
-                }
+            Piece::Incomplete => {
+                line.outbox.push(&AgentMessage::Incomplete);
+            }
+            Piece::Until(mono_ns) => {
+                // What has come before goes before.
+                send_batch(encoder, line, broken);
+                line.outbox.push(&AgentMessage::Until(mono_ns));
             }
         });
     }
@@ -389,8 +378,7 @@ impl Session<'_, '_, '_> {
         self.send_losses();
         self.line.say_hello(self.capture.hello(self.token));
         self.line.outbox.push_late();
-        let out_of_order = self.events.as_ref().map_or(0, Events::out_of_order);
-        end(self.line, end_ns, reason, out_of_order);
+        end(self.line, end_ns, reason);
         eprintln!("nestrace-agent: recording ended: {reason}");
     }
 }
@@ -423,10 +411,9 @@ fn send_batch(encoder: &mut BatchEncoder, line: &mut Line<'_>, broken: &mut Opti
     }
 }
 
-fn end(line: &mut Line<'_>, mono_ns: u64, reason: &str, out_of_order: u64) {
+fn end(line: &mut Line<'_>, mono_ns: u64, reason: &str) {
     line.outbox.push(&AgentMessage::End(End {
         mono_ns,
         reason: reason.to_owned(),
-        out_of_order,
     }));
 }

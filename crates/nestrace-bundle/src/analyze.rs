@@ -3,16 +3,15 @@
 use std::{fmt::Display, io, path::Path, thread};
 
 use nestrace_analyzer::{Analysis, Analyzer, StoryChoice, units};
+use nestrace_blktrace::Outline;
 use nestrace_trace::{
-    Damage, Kind, Manifest,
-    blktrace::Outline,
+    Damage, Kind, Manifest, device_number,
     manifest::{State, Stream},
 };
 
 use crate::{
     Error, Notes, bundle, capture,
     damage::note_stream,
-    device_number,
     read_ahead::{ReadAhead, read_ahead},
 };
 

@@ -7,11 +7,8 @@ use std::{
 };
 
 use nestrace_analyzer::Identities;
-use nestrace_trace::{
-    Damage, Diagnostic, Event, TimeOrdered,
-    blktrace::{Capture, Reader},
-    bundle::EXTENSION,
-};
+use nestrace_blktrace::{Capture, Reader};
+use nestrace_trace::{Damage, Diagnostic, Event, TimeOrdered, bundle::EXTENSION};
 
 use crate::{
     Error, Notes,

@@ -15,7 +15,6 @@ mod analyze;
 pub mod bundle;
 pub mod capture;
 pub mod damage;
-pub mod device_number;
 mod error;
 pub mod input_file;
 pub mod open_files;

@@ -12,7 +12,7 @@ pub struct Needs {
     /// Types of its tracepoint's first arguments, as BTF names them; `_` is any.
     pub arguments: &'static [&'static str],
     /// Fields (globals of [`nestrace_abi::layout::FIELDS`]) that it reads without asking whether they are there. A test finds
-    /// them out from the compiled probes (`nestrace-record/tests/needed_fields.rs`).
+    /// them out from the compiled probes (`nestrace-probes/tests/needed_fields.rs`).
     pub reads: &'static [&'static [&'static str]],
     /// Of these one has to be there, or the program sends nothing.
     pub any_of: &'static [&'static str],

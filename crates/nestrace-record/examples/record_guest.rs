@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
+use nestrace_probes::kernel_facts;
 use nestrace_record::agent::Choice;
-use nestrace_record::doctor;
 use nestrace_record::guest::Selection;
 use nestrace_record::recording::{Options, Recorder};
 use nestrace_record::roles::{self, finder::discover_apart};
@@ -22,7 +22,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Err("usage: record_guest NAME BUNDLE SECONDS".into());
     };
     let duration = Duration::from_secs_f64(seconds.parse()?);
-    let (facts, layout) = doctor::gather();
+    let (facts, layout) = kernel_facts::gather();
     let found = discover_apart(&Selection::Named(vec![guest.clone()]), true)?;
     let options = Options {
         output: output.into(),

@@ -4,21 +4,19 @@
 //! kernel and dropped at once, never attached. As an ordinary user much stays unknown; the report says
 //! so. [`DoctorReport::new`] is pure, so other machines are tested from their facts.
 
-mod attempt;
 mod checks;
-mod facts;
 mod qemu;
 mod text;
 
 use nestrace_kernel::facts::KernelFacts;
 use nestrace_kernel::layout::Layout;
 use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan};
+use nestrace_probes::kernel_facts::gather;
 use serde::Serialize;
 
 use crate::roles::finder::find_qemu_apart;
 
 pub use checks::{Check, State};
-pub use facts::{gather, modules};
 pub use qemu::{QemuBinary, QemuReport, find as find_qemu};
 
 /// Everything that `nestrace doctor` says; serializes to the JSON of `--json`.

@@ -1,12 +1,12 @@
-//! The recorder: finds guests, plans and attaches probes, drains buffers, talks to agents, writes
-//! bundles. The only crate that touches `/proc`, `/sys`, QMP and BPF on the host.
+//! The recorder: finds guests, has probes attached and drained, talks to agents, writes bundles.
+//!
+//! Sits above `nestrace-probes` (the probes themselves), `nestrace-wire` (what agents say) and `nestrace-output` (the folder of a
+//! bundle), and below the command. On a host nothing else touches other processes, QMP or libvirt.
 
 pub mod agent;
-pub mod clock;
-pub mod collect;
 pub mod doctor;
 pub mod guest;
-pub mod probes;
+mod qemu_probes;
 pub mod qemu_symbols;
 pub mod recording;
 pub mod roles;

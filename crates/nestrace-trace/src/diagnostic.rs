@@ -89,7 +89,7 @@ impl Damage {
 
 /// A list that a hostile input cannot grow without end.
 #[derive(Debug, Default)]
-pub(crate) struct Diagnostics {
+pub struct Diagnostics {
     list: Vec<Diagnostic>,
 }
 
@@ -97,7 +97,8 @@ pub(crate) struct Diagnostics {
 const MAX_DIAGNOSTICS: usize = 1000;
 
 impl Diagnostics {
-    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+    /// Adds one, or sums it up in the last one where the list is full.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
         if self.list.len() < MAX_DIAGNOSTICS {
             self.list.push(diagnostic);
         } else if let Some(last) = self.list.last_mut() {
@@ -109,7 +110,9 @@ impl Diagnostics {
         }
     }
 
-    pub(crate) fn as_slice(&self) -> &[Diagnostic] {
+    /// What there is.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Diagnostic] {
         &self.list
     }
 }

@@ -249,8 +249,11 @@ fn header_of_any_minor(found: &[u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
     expected
 }
 
-/// Fills `bytes` as far as the input goes.
-pub(crate) fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+/// Fills `bytes` as far as the input goes; gives how far.
+///
+/// # Errors
+/// The input's.
+pub fn read_up_to(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0usize;
     while let Some(rest) = bytes.get_mut(filled..)
         && !rest.is_empty()

@@ -1,5 +1,4 @@
-//! The bundle format of nestrace: what a recording is, as values and as bytes. And blktrace's files,
-//! which other tools recorded ([`blktrace`]).
+//! The bundle format of nestrace: what a recording is, as values and as bytes.
 //!
 //! Sits above `nestrace-abi` (what an event means) and below everything that reads or writes a
 //! recording. It takes bytes (`Read`, `Write`, `Seek`) and never opens a path or reads a clock.
@@ -32,16 +31,15 @@
 
 pub mod address;
 mod batch;
-pub mod blktrace;
 pub mod bundle;
 pub mod columns;
+pub mod device_number;
 pub mod diagnostic;
 pub mod event;
 mod events;
 pub mod image_map;
 pub mod index;
 mod input;
-pub mod kernel_buffers;
 mod layout;
 pub mod manifest;
 mod message;
@@ -52,7 +50,7 @@ pub mod redact;
 pub mod repair;
 pub mod salvage;
 pub mod schema;
-pub mod wire;
+pub mod stream_message;
 pub mod writer;
 
 pub use batch::Batch;

@@ -16,7 +16,7 @@ use nestrace_bundle::{
 };
 use nestrace_report::btt::{IoListing, IostatTable, render};
 use nestrace_trace::{
-    Event, Kind, Source, TimeOrdered,
+    Event, Kind, Source, TimeOrdered, device_number,
     manifest::{Device, GuestSide, Topology},
     printable,
 };
@@ -26,7 +26,6 @@ use crate::{
     bundle::{self, Bundle},
     capture,
     cli::AnalyzeArgs,
-    device_number,
     exit::{DONE, Failure, INPUT, LOST, USAGE, note, noted, print},
     output_place,
     read_ahead::{Fill, ReadAhead, each, read_ahead},

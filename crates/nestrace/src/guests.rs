@@ -7,11 +7,13 @@ use std::{
     path::Path,
 };
 
+use nestrace_probes::block_device;
 use nestrace_record::{
     guest::{self, DiscoverError, Discovery, Selection, program::ParsedProgram},
     roles::finder::discover_apart,
-    topology::{Survey, block_device, image_file::FileIdentity},
+    topology::{Survey, image_file::FileIdentity},
 };
+use nestrace_trace::device_number;
 use nestrace_trace::manifest::{Disk, Guest, Topology};
 
 use crate::{
@@ -197,7 +199,7 @@ fn add_device(topology: &mut Topology, name: &str) -> Result<(), Failure> {
     } else {
         let text = fs::read_to_string(Path::new("/sys/class/block").join(name).join("dev"))
             .map_err(|_| unknown("there is no such block device".to_owned()))?;
-        parse_number(text.trim()).ok_or_else(|| unknown(format!("odd device number {text:?}")))?
+        device_number::parse(&text).ok_or_else(|| unknown(format!("odd device number {text:?}")))?
     };
     let mut survey = Survey::default();
     survey
@@ -209,11 +211,6 @@ fn add_device(topology: &mut Topology, name: &str) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-fn parse_number(text: &str) -> Option<u32> {
-    let (major, minor) = text.split_once(':')?;
-    Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
 }
 
 fn device_names() -> String {

@@ -23,7 +23,7 @@ mod shell;
 use std::process::ExitCode;
 
 use clap::Parser;
-use nestrace_bundle::{bundle, capture, damage, device_number, input_file, open_files, read_ahead};
+use nestrace_bundle::{bundle, capture, damage, input_file, open_files, read_ahead};
 
 use cli::{Cli, Command};
 use exit::Failure;

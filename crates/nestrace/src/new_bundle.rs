@@ -2,7 +2,7 @@
 
 use std::{error::Error, fs::File, path::Path, path::PathBuf};
 
-use nestrace_record::recording::bundle_dir::{BundleDir, BundleError};
+use nestrace_output::bundle_dir::{BundleDir, BundleError};
 use nestrace_trace::{Manifest, StreamWriter, bundle::index_of};
 
 use crate::{

@@ -7,10 +7,9 @@ use std::{
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nestrace_kernel::plan::Detail;
+use nestrace_probes::{ProbeError, kernel_facts};
 use nestrace_record::{
     agent::{Choice, State},
-    doctor,
-    probes::ProbeError,
     recording::{Counters, End, Options, RecordError, Recorder, Summary},
 };
 use nestrace_trace::{Manifest, manifest::Topology};
@@ -47,7 +46,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         }
         output_place::check(output)?;
     }
-    let (facts, layout) = doctor::gather();
+    let (facts, layout) = kernel_facts::gather();
     if !facts.may_trace() {
         return Err(not_permitted());
     }
@@ -427,7 +426,7 @@ impl LiveLine {
 
 #[cfg(test)]
 mod tests {
-    use nestrace_record::recording::bundle_dir::BundleError;
+    use nestrace_output::bundle_dir::BundleError;
 
     use super::*;
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use nestrace_analyzer::units::{count, of};
-use nestrace_record::recording::address_secret::new_shift;
+use nestrace_output::address_secret::new_shift;
 use nestrace_trace::{
     Damage, Diagnostic, ImageMap, Manifest,
     address::Shift,

@@ -6,11 +6,8 @@ use std::{
     process::{Command, Output},
 };
 
-use nestrace_trace::{
-    Event, Kind, Manifest, Source, StreamWriter,
-    blktrace::{Reader, Trace, Writer},
-    manifest::State,
-};
+use nestrace_blktrace::{Reader, Trace, Writer};
+use nestrace_trace::{Event, Kind, Manifest, Source, StreamWriter, manifest::State};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/blktrace");
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use nestrace_trace::{
-    Event, Manifest, StreamReader, StreamWriter, blktrace,
+    Event, Manifest, StreamReader, StreamWriter,
     manifest::{Guest, GuestDisk, GuestSide, State, Stream, Topology},
 };
 
@@ -49,8 +49,10 @@ fn expected() -> Vec<Event> {
     let mut events = Vec::new();
     for cpu in 0..2 {
         let file = File::open(format!("{CAPTURE}.blktrace.{cpu}")).unwrap();
-        let traces = blktrace::Reader::new(file).unwrap();
-        events.extend(traces.filter_map(|t| blktrace::event(&t).or_else(|| blktrace::thread(&t))));
+        let traces = nestrace_blktrace::Reader::new(file).unwrap();
+        events.extend(traces.filter_map(|t| {
+            nestrace_blktrace::event(&t).or_else(|| nestrace_blktrace::thread(&t))
+        }));
     }
     events.sort_by_key(|event| event.ts_ns);
     events

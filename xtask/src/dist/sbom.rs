@@ -103,7 +103,11 @@ mod tests {
         assert_eq!(components.len(), n);
         assert_eq!(bill["metadata"]["component"]["name"], "nestrace-agent");
         let find = |name: &str| components.iter().find(|c| c["name"] == name);
-        assert_eq!(find("nestrace-record").unwrap()["hashes"], Value::Null);
+        assert_eq!(find("nestrace-probes").unwrap()["hashes"], Value::Null);
+        assert!(
+            find("nestrace-record").is_none(),
+            "the recorder is no part of it"
+        );
         let aya = find("aya").unwrap();
         assert_eq!(aya["hashes"][0]["content"].as_str().unwrap().len(), 64);
         // Crates of other systems are not compiled, and are not in it.

@@ -11,7 +11,7 @@ pub(super) mod vocabulary;
 
 use std::time::Duration;
 
-use nestrace_trace::blktrace::{Action, category};
+use nestrace_blktrace::{Action, category};
 
 use super::case::{Case, Report};
 use super::direct_io_link;

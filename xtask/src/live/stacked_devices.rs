@@ -4,7 +4,7 @@
 
 mod images;
 
-use nestrace_trace::blktrace::Action;
+use nestrace_blktrace::Action;
 
 use super::analysis::{entry, number};
 use super::case::{Case, Report};

@@ -8,16 +8,20 @@ use serde_json::Value;
 use crate::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 12] = [
+const FROM_THE_GROUND: [&str; 16] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
     "nestrace-trace",
+    "nestrace-blktrace",
+    "nestrace-wire",
+    "nestrace-output",
+    "nestrace-probes",
+    "nestrace-agent",
     "nestrace-analyzer",
     "nestrace-bundle",
     "nestrace-report",
     "nestrace-record",
-    "nestrace-agent",
     "nestrace-lab",
     "nestrace",
     "xtask",

@@ -4,10 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Crates that get everything from their caller: no files, clock, environment or `/proc`.
-const PURE: [&str; 5] = [
+const PURE: [&str; 7] = [
     "crates/nestrace-abi/",
     "crates/nestrace-kernel/",
     "crates/nestrace-trace/",
+    "crates/nestrace-blktrace/",
+    "crates/nestrace-wire/",
     "crates/nestrace-analyzer/",
     "crates/nestrace-report/",
 ];

@@ -16,21 +16,16 @@ use nestrace_kernel::{
     layout::Layout,
     plan::{Detail, ProbePlan, Wanted as PlanWanted, plan},
 };
-use nestrace_record::{
-    clock,
+use nestrace_probes::{
+    ProbeError, clock,
     collect::{SLACK_NS, translate::translation},
-    doctor,
-    probes::{
-        ProbeError,
-        globals::Globals,
-        load::{Mounts, Probes, Wanted},
-    },
+    globals::Globals,
+    kernel_facts,
+    load::{Mounts, Probes, Wanted},
+    refusal::with_causes,
 };
-use nestrace_trace::{
-    Source,
-    kernel_buffers::{Format, put_record},
-    manifest::Refused,
-};
+use nestrace_trace::{Source, manifest::Refused};
+use nestrace_wire::kernel_buffers::{Format, put_record};
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::pace::Pace;
@@ -85,8 +80,8 @@ impl Ebpf {
     /// Why the probes do not work here, in words.
     pub fn load() -> Result<Self, String> {
         // First: what is loaded meanwhile is found at the next look.
-        let modules = doctor::modules();
-        let (facts, layout) = doctor::gather();
+        let modules = kernel_facts::modules();
+        let (facts, layout) = kernel_facts::gather();
         let globals = Globals::resolve(&layout, false);
         Self::load_for(facts, layout, globals, modules)
     }
@@ -153,11 +148,11 @@ impl Ebpf {
     /// File systems that were loaded since the last look bring tracepoints, and places of fields that the
     /// probes were loaded without: then they are loaded anew, which takes as long as at the start.
     fn look_at_modules(&mut self) {
-        let modules = doctor::modules();
+        let modules = kernel_facts::modules();
         if modules == self.modules {
             return;
         }
-        let (facts, layout) = doctor::gather();
+        let (facts, layout) = kernel_facts::gather();
         let globals = Globals::resolve(&layout, false);
         if globals.give_the_same_probes_as(&self.globals) {
             (self.facts, self.layout, self.globals) = (facts, layout, globals);
@@ -385,14 +380,4 @@ fn share(room: u32, bounds: RangeInclusive<u32>) -> u32 {
         .map_or(1, |last| last.saturating_add(1));
     let share = (room / n_cpus).clamp(*bounds.start(), *bounds.end());
     1 << share.ilog2()
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

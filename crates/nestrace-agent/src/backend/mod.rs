@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use nestrace_kernel::plan::Detail;
-use nestrace_trace::kernel_buffers::Format;
 use nestrace_trace::manifest::{Probe, Refused};
+use nestrace_wire::kernel_buffers::Format;
 
 use crate::guest::Facts;
 use blktrace::Blktrace;

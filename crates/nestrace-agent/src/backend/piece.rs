@@ -1,7 +1,7 @@
 //! What backends hand over, and how it becomes events where nobody else makes them.
 
 use nestrace_trace::Event;
-use nestrace_trace::kernel_buffers::{Format, KernelBuffers};
+use nestrace_wire::kernel_buffers::{Format, KernelBuffers};
 
 /// A part of a recording. They come in the order in which they are to be taken.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nestrace_record::topology::mountinfo::device_number;
+use nestrace_trace::device_number;
 use nestrace_trace::manifest::GuestDisk;
 
 /// Where sysfs has them.
@@ -57,9 +57,8 @@ fn is_a_guests_disk(folder: &Path) -> bool {
 
 /// One disk; `None` where there is none.
 fn read(folder: &Path, known: &[GuestDisk]) -> Option<GuestDisk> {
-    let (major, minor) = text(&folder.join("dev")).split_once(':').map(numbers)??;
+    let dev = device_number::parse(&text(&folder.join("dev")))?;
     let name = folder.file_name()?.to_string_lossy().replace('!', "/");
-    let dev = device_number(major, minor);
     let sysfs_path = fs::canonicalize(folder)
         .unwrap_or_default()
         .to_string_lossy()
@@ -127,10 +126,6 @@ fn unit_serial_number(page: &[u8]) -> Option<String> {
     let length = usize::from(u16::from_be_bytes([high, low]));
     let number = rest.get(..length).unwrap_or(rest);
     Some(String::from_utf8_lossy(number).trim().to_owned())
-}
-
-fn numbers((major, minor): (&str, &str)) -> Option<(u32, u32)> {
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// `mq-deadline` of `none [mq-deadline] kyber`.

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use nestrace_record::topology::mountinfo;
+use nestrace_probes::mountinfo;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 

@@ -7,9 +7,9 @@ pub mod mounts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-use nestrace_record::clock;
+use nestrace_probes::clock;
 use nestrace_trace::manifest::{GuestDisk, GuestMount, Machine};
-use nestrace_trace::wire::{AgentHello, VERSION};
+use nestrace_wire::{AgentHello, VERSION};
 use nix::unistd::{SysconfVar, sysconf};
 
 /// The facts of one moment.

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use nestrace_record::topology::block_device;
-use nestrace_record::topology::mountinfo::{self, MountEntry};
+use nestrace_probes::block_device;
+use nestrace_probes::mountinfo::{self, MountEntry};
 use nestrace_trace::manifest::{GuestDisk, GuestMount};
 
 /// How deep dm, md and loop devices may lie on one another.

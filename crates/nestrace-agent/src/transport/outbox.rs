@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use nestrace_trace::blktrace::RECORD_BYTES;
-use nestrace_trace::wire::{AgentMessage, DROPPED_BATCHES, Lost, MAX_BUFFER};
+use nestrace_blktrace::RECORD_BYTES;
+use nestrace_wire::{AgentMessage, DROPPED_BATCHES, Lost, MAX_BUFFER};
 
 use super::{Connection, Moved};
 
@@ -184,7 +184,7 @@ fn encoded(message: &AgentMessage<'_>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use nestrace_trace::wire::{AgentHello, FrameKind, FrameReader};
+    use nestrace_wire::{AgentHello, FrameKind, FrameReader};
 
     use super::*;
 
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn what_is_too_long_for_a_frame_does_not_end_the_connection() {
         let mut outbox = Outbox::default();
-        let too_long = vec![0; nestrace_trace::wire::MAX_PAYLOAD + 1];
+        let too_long = vec![0; nestrace_wire::MAX_PAYLOAD + 1];
         assert!(!outbox.push(&AgentMessage::Batch(&too_long)));
         assert!(outbox.is_empty());
         let alive = outbox.write_with(|bytes| match bytes.len() {

@@ -4,19 +4,17 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub(super) mod bounds;
-mod disks;
-mod mounts;
 mod told;
 
 use std::collections::BTreeMap;
 
 use nestrace_abi::Source;
 use nestrace_trace::manifest::{Addresses, Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
-use nestrace_trace::wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 use nestrace_trace::{bundle, manifest::Refused};
+use nestrace_wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
 
-pub use disks::{DISK_REPLACED, Look, merge_disks};
-pub use mounts::merge_mounts;
+use nestrace_wire::disks::{DISK_REPLACED, Look, merge_disks};
+use nestrace_wire::mounts::merge_mounts;
 use told::{Room, Told};
 
 /// Reboots, changes of backend and jumps of the clock in one recording; more look like an attack.

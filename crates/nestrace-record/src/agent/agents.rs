@@ -1,5 +1,6 @@
 //! The agents of all guests: a thread for each, and what the recorder sees of them.
 
+use nestrace_output::{address_secret::new_shift, held_dir::HeldDir};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +9,6 @@ use std::thread::{self, JoinHandle};
 use super::account::{Account, State};
 use super::address::Address;
 use super::session::Session;
-use crate::recording::{address_secret::new_shift, held_dir::HeldDir};
 use crate::roles::keeper::Keeper;
 
 /// A guest and the channel to its agent.

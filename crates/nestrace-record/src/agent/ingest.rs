@@ -14,13 +14,13 @@ mod writing;
 use std::io::Write;
 
 use nestrace_trace::address::Shift;
-use nestrace_trace::kernel_buffers::KernelBuffers;
 use nestrace_trace::manifest::Addresses;
-use nestrace_trace::wire::{
-    AgentMessage, BatchDecoder, Frame, FrameError, FrameKind, FrameReader, HostMessage, MAX_JSON,
-    Start, VERSION,
-};
+use nestrace_trace::stream_message::BatchDecoder;
 use nestrace_trace::{Batch, Event, StreamWriter};
+use nestrace_wire::kernel_buffers::KernelBuffers;
+use nestrace_wire::{
+    AgentMessage, Frame, FrameError, FrameKind, FrameReader, HostMessage, MAX_JSON, Start, VERSION,
+};
 
 use super::account::{Account, State};
 use super::event_check::{EventCheck, EventRefusal};
@@ -182,7 +182,6 @@ impl<S: Streams> Ingest<S> {
             protocol: VERSION,
             session: self.session,
             detail: detail.to_owned(),
-            takes_buffers: true,
             ..Start::default()
         })
     }

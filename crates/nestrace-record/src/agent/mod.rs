@@ -5,7 +5,7 @@
 //! say what a guest may send, `stream_losses` keeps the totals of a stream over sessions, `round_trips` asks for its clock, `account` is what the manifest says.
 //!
 //! **What comes from a guest is hostile.** Frames, texts and lists are bounded by
-//! [`nestrace_trace::wire`]; here events are bounded in kind, device and time, streams in size, and
+//! [`nestrace_wire`]; here events are bounded in kind, device and time, streams in size, and
 //! every refusal is counted. Which guest it is, is said by the channel alone.
 
 pub mod account;
@@ -18,6 +18,6 @@ mod session;
 pub mod stream_losses;
 pub mod throttle;
 
-pub use account::{Account, DISK_REPLACED, Look, State, merge_disks, merge_mounts};
+pub use account::{Account, State};
 pub use address::{Address, Choice};
 pub use agents::{Agents, Place};

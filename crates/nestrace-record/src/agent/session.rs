@@ -12,17 +12,17 @@ use std::thread;
 use std::time::Duration;
 
 use nestrace_trace::address::Shift;
-use nestrace_trace::wire::HostMessage;
+use nestrace_wire::HostMessage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;
 use super::address::Address;
 use super::agents::{Place, Shared};
 use super::ingest::Ingest;
-use crate::clock;
-use crate::recording::held_dir::HeldDir;
 use crate::roles::keeper::Keeper;
 use files::Files;
+use nestrace_output::held_dir::HeldDir;
+use nestrace_probes::clock;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_millis(300);

@@ -4,7 +4,9 @@ use nestrace_kernel::facts::KernelFacts;
 use nestrace_kernel::layout::Layout;
 use nestrace_kernel::probes::QEMU;
 
-use super::{DoctorReport, QemuBinary, State, find_qemu, gather};
+use nestrace_probes::kernel_facts::gather;
+
+use super::{DoctorReport, QemuBinary, State, find_qemu};
 use crate::qemu_symbols::Located;
 
 fn frozen(kernel: &str) -> Layout {

@@ -5,13 +5,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use nestrace_probes::proc_file;
 use nestrace_trace::manifest::{Disk, Guest};
 
 use super::cache_mode::CacheMode;
 use super::command_line::{AGENT_PORT, CommandLine};
 use super::disks::{self, PlannedDisk, Witness};
 use super::libvirt::{self, DomainDisk};
-use super::proc_file;
 use super::process::{self, OpenFile, OpenFiles, Process};
 use super::program::Program;
 use super::qmp::{self, Facts};

@@ -22,7 +22,6 @@ pub mod executable;
 mod inspect;
 pub mod libvirt;
 pub mod options;
-pub mod proc_file;
 pub mod process;
 pub mod program;
 pub mod qmp;

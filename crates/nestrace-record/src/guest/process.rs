@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+use nestrace_probes::proc_file;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -14,7 +15,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::executable;
-use super::proc_file;
 use super::program::Program;
 use super::side_by_side::side_by_side;
 use crate::topology::image_file::{FileIdentity, identity};

@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use nestrace_kernel::probes::QEMU;
+use nestrace_probes::proc_file;
 use serde::{Deserialize, Serialize};
 
-use super::proc_file;
 use super::process::start_of;
 use crate::qemu_symbols::{self, Located};
 

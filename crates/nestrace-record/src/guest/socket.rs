@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nestrace_probes::proc_file;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::socket::{
@@ -19,7 +20,6 @@ use nix::sys::socket::{
 };
 
 use super::command_line::Endpoint;
-use super::proc_file;
 use super::process::{self, OpenFiles, Process};
 use crate::topology::namespace;
 

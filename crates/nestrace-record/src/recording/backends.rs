@@ -20,7 +20,7 @@ use std::{
 
 use nestrace_trace::manifest::{Backend, Disk, Guest};
 
-use crate::guest::proc_file::MAX_MAPS;
+use nestrace_probes::proc_file::MAX_MAPS;
 
 /// Words of a BlockBackend in which its root child is looked for.
 const BACKEND_WORDS: usize = 8;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use nestrace_probes::clock;
 use nestrace_trace::{
     bundle::IMAGE_MAPS,
     manifest::{Loss, State},
 };
 
 use super::{LAST_PROBE, RecordError, Recorder, Summary};
-use crate::clock;
 
 impl Recorder {
     /// Shuts the gate, drains what is left, and closes the bundle.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use nestrace_output::held_dir::HeldDir;
+use nestrace_probes::clock;
 use nestrace_trace::manifest::{Loss, Notice, Topology};
 use nix::sys::statvfs::fstatvfs;
 
-use super::held_dir::HeldDir;
 use super::{MAX_NOTICES, Recorder, nanoseconds};
 use crate::agent::{Account, Agents, Choice, Place, State};
-use crate::clock;
 use crate::roles::keeper::Keeper;
 
 /// How long the host's side waits for agents before it goes live without them.

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use nestrace_probes::block_device;
 use nestrace_trace::manifest::{Backend, Guest, Image};
 
 use super::watch::{self, Watched};
 use super::{End, Options, Recorder};
 use crate::roles::watcher::Changes;
-use crate::topology::block_device;
 use crate::topology::image_file::FileIdentity;
 
 /// Of all notices, so many at most tell of resets and pauses: a guest that resets itself in a loop must not

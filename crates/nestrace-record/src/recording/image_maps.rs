@@ -6,13 +6,13 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use nestrace_probes::clock;
 use nestrace_trace::ImageMap;
 use nestrace_trace::image_map::MAX_EXTENTS;
 use nestrace_trace::manifest::{Guest, Relation, Topology};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::guest::process::{self, OpenFiles};
 use crate::topology::image_file::{self, Viewer};
 use crate::topology::qcow2_map;

@@ -3,16 +3,12 @@
 //! [`Recorder`] is driven from outside: the caller calls [`Recorder::tick`] some twenty times a second
 //! and [`Recorder::finish`] once. It writes facts only and never waits for a guest.
 
-pub mod address_secret;
 pub mod backends;
-pub mod bundle_dir;
 mod closing;
 mod guest_sides;
 mod guest_state;
-pub mod held_dir;
 pub mod image_maps;
 mod privileges;
-mod reserve;
 mod setup;
 mod sink;
 pub mod watch;
@@ -35,6 +31,16 @@ use nestrace_kernel::{
     layout::Layout,
     plan::{Detail, Wanted as PlanWanted, plan},
 };
+use nestrace_output::{
+    address_secret::new_shift,
+    bundle_dir::{BundleDir, BundleError},
+};
+use nestrace_probes::{
+    ProbeError, clock,
+    collect::{Collector, translate::translation},
+    globals::Globals,
+    load::Probes,
+};
 use nestrace_trace::{
     Event, Manifest,
     bundle::IMAGE_MAPS,
@@ -43,17 +49,13 @@ use nestrace_trace::{
 
 use crate::{
     agent::Choice,
-    clock,
-    collect::{Collector, translate::translation},
     guest::program::ParsedProgram,
-    probes::{ProbeError, globals::Globals, load::Probes},
+    qemu_probes,
     qemu_symbols::debug_file::DebugFileError,
     roles::{keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher},
     sandbox::SandboxError,
     topology::image_file::FileIdentity,
 };
-use address_secret::new_shift;
-use bundle_dir::{BundleDir, BundleError};
 use guest_sides::GuestSides;
 use guest_state::GuestState;
 use privileges::Helpers;
@@ -255,7 +257,8 @@ impl Recorder {
                 let parsed = programs.next().and_then(Option::as_ref);
                 let process = (guest.pid, *start_ticks);
                 let debug = options.qemu_debug.as_deref();
-                let of_no_use = probes.attach_qemu(facts, process, parsed, &guest.name, debug);
+                let of_no_use =
+                    qemu_probes::attach(&mut probes, facts, process, parsed, &guest.name, debug);
                 if let Some(error) = of_no_use {
                     return Err(RecordError::QemuDebug {
                         guest: guest.name.clone(),

@@ -12,15 +12,15 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use caps::Capability;
+use caps::{CapSet, Capability};
+use nestrace_output::bundle_dir::BundleDir;
+use nestrace_probes::bpf_call::may_use_maps;
 use nix::sys::stat::fstat;
 use nix::unistd::Uid;
 
-use super::bundle_dir::BundleDir;
 use super::image_maps::ImageMaps;
 use super::{Options, RecordError, Recorder};
 use crate::agent::{Address, Place};
-use crate::probes::bpf_call::needs_bpf_capability;
 use crate::roles::{keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
@@ -112,6 +112,13 @@ impl Helpers {
     }
 }
 
+/// Whether this kernel asks for `CAP_BPF` at every access to a map. Asked by a thread without capabilities.
+fn needs_bpf_capability() -> bool {
+    let asked =
+        std::thread::spawn(|| caps::clear(None, CapSet::Effective).is_err() || !may_use_maps());
+    asked.join().unwrap_or(true)
+}
+
 /// As whom the recorder goes on, `None` as it is. The bundle belongs to that user from now on; where it cannot, and why,
 /// the recorder stays who it is.
 fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), RecordError> {
@@ -122,7 +129,7 @@ fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), Rec
         Some(user) => user,
         None => User::of_its_own().map_err(RecordError::Secret)?,
     };
-    let lent = dir.held().lend_to(user);
+    let lent = dir.held().lend_to((user.uid, user.gid));
     // Some file systems say yes and do nothing.
     let is_lent = fstat(dir.held()).is_ok_and(|about| about.st_uid == user.uid);
     let why = match lent {

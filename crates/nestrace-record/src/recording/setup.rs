@@ -2,6 +2,10 @@
 
 use nestrace_abi::Source;
 use nestrace_kernel::plan::Detail;
+use nestrace_probes::{
+    clock,
+    load::{Probes, Wanted, n_cpus},
+};
 use nestrace_trace::{
     Manifest,
     bundle::HOST_STREAM,
@@ -9,10 +13,6 @@ use nestrace_trace::{
 };
 
 use super::Options;
-use crate::{
-    clock,
-    probes::load::{Probes, Wanted},
-};
 
 /// Room for all rings together, and for one.
 const RINGS_BYTES: u32 = 32 << 20;
@@ -51,8 +51,7 @@ pub(super) fn wanted(options: &Options) -> Wanted {
 
 /// A power of two that lets all rings together stay within [`RINGS_BYTES`].
 fn default_ring_bytes() -> u32 {
-    let n_cpus = aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(u32::MAX));
-    let share = (RINGS_BYTES / n_cpus.max(1)).clamp(MIN_RING_BYTES, MAX_RING_BYTES);
+    let share = (RINGS_BYTES / n_cpus().max(1)).clamp(MIN_RING_BYTES, MAX_RING_BYTES);
     1 << share.ilog2()
 }
 

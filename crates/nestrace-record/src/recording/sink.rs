@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use nestrace_abi::Kind;
+use nestrace_output::bundle_dir::HostStream;
 use nestrace_trace::{Event, address::Shift, writer::WriteError};
 
-use super::bundle_dir::HostStream;
 use super::guest_state::MAX_BACKENDS;
 
 /// BlockBackends of all guests that are remembered.

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use caps::Capability;
+use nestrace_output::held_dir::HeldDir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -24,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use super::Helper;
 use super::channel::{Channel, Received};
 use crate::agent::Address;
-use crate::recording::held_dir::HeldDir;
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
 use crate::topology::namespace;

@@ -14,6 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nestrace_output::bundle_dir::{BundleDir, HandedOver};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -21,7 +22,6 @@ use serde::{Deserialize, Serialize};
 
 use super::channel::{Channel, Received};
 use super::{Helper, Inherits};
-use crate::recording::bundle_dir::{BundleDir, HandedOver};
 
 /// How long a command may take to start, or a bundle to be removed: both may wait for a slow file system.
 const ANSWER: Duration = Duration::from_secs(30);

@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use caps::Capability;
+use nestrace_probes::proc_file::MAX_DESCRIPTORS;
 use nix::dir::Dir;
 use serde::{Deserialize, Serialize};
 
 use super::Helper;
 use super::channel::{Channel, Received};
-use crate::guest::proc_file::MAX_DESCRIPTORS;
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
 use crate::topology::image_file::{FileIdentity, identity_in};

@@ -19,7 +19,7 @@ use caps::Capability;
 
 use landlock::Ruleset;
 use system_calls::{Filter, Role};
-pub use user::{User, sudo_user};
+pub use user::User;
 
 /// Why a process could not give up what it no longer needs.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::io;
 
 use caps::{CapSet, Capability, CapsHashSet};
-use nix::unistd::{Gid, Uid};
+use nestrace_output::sudo_user;
 
 use super::SandboxError;
 
@@ -54,17 +54,6 @@ impl User {
         let id = FIRST_OWN_ID + u32::from_le_bytes(bytes) % (1 << 27);
         Ok(Self::of_id(id))
     }
-}
-
-/// The user who typed the command, where this is root by way of sudo.
-#[must_use]
-pub fn sudo_user() -> Option<(Uid, Gid)> {
-    let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-    let user = (
-        Uid::from_raw(id("SUDO_UID")?),
-        Gid::from_raw(id("SUDO_GID")?),
-    );
-    Uid::effective().is_root().then_some(user)
 }
 
 /// No program that this thread starts gets more than it has, as set-uid programs do.

@@ -4,13 +4,10 @@
 //! Everything is read from `/proc`, sysfs and the images' first bytes; nothing is written, and
 //! access times stay as they are where the system allows that.
 
-pub mod block_device;
 pub mod ext_features;
 pub mod image_chain;
 pub mod image_file;
 pub mod image_header;
-pub mod loop_status;
-pub mod mountinfo;
 pub mod namespace;
 pub mod overlay;
 pub mod qcow2_map;

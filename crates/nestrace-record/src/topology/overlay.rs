@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::mountinfo::MountEntry;
+use nestrace_probes::mountinfo::MountEntry;
 
 /// Where a file of an overlay may lie, the upper layer first: the first that exists is the one.
 /// Layers that were given as relative paths are left out, because nothing says relative to what.

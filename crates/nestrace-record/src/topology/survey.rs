@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use nestrace_probes::block_device::{self, LoopBacking};
+use nestrace_probes::mountinfo::{self, MountEntry};
 use nestrace_trace::manifest::{Device, Image, Mount};
 
-use super::block_device::{self, LoopBacking};
 use super::image_file::{self, ImageFile, Viewer};
-use super::mountinfo::{self, MountEntry};
 use super::{Diagnostic, ext_features, overlay};
 
 /// How deep loop devices may lie in files on loop devices: the kernel itself has no limit.

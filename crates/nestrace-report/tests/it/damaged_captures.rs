@@ -4,8 +4,8 @@ use crate::captures;
 
 use nestrace_analyzer::analysis::BlockAnalysis;
 use nestrace_analyzer::{Analyzer, BlockAnalyzer, BlockOptions, Identified, Options};
+use nestrace_blktrace::{Capture, OpenError, Reader};
 use nestrace_report::{btt, json, text};
-use nestrace_trace::blktrace::{Capture, OpenError, Reader};
 use nestrace_trace::{Event, Kind, Manifest, TimeOrdered};
 use proptest::prelude::*;
 

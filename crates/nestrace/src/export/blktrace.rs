@@ -7,11 +7,8 @@ use std::{
 };
 
 use nestrace_analyzer::units;
-use nestrace_trace::{
-    Event, Kind, Source, TimeOrdered,
-    blktrace::{Records, Trace, Writer},
-    redact,
-};
+use nestrace_blktrace::{Records, Trace, Writer};
+use nestrace_trace::{Event, Kind, Source, TimeOrdered, redact};
 
 use super::{
     chosen::Chosen,

@@ -1,11 +1,10 @@
 //! What of a bundle is exported: `--guest`, `--device`.
 
-use nestrace_trace::{Manifest, manifest::GuestSide, redact};
+use nestrace_trace::{Manifest, device_number, manifest::GuestSide, redact};
 
 use crate::{
     bundle::{self, Bundle},
     cli::ExportArgs,
-    device_number,
     exit::{Failure, INPUT},
 };
 

@@ -5,7 +5,7 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use nestrace_analyzer::{Identified, SEGMENT_NAMES, analysis::Story, units::of};
-use nestrace_trace::{Event, Kind, Manifest, TimeOrdered, flags, redact};
+use nestrace_trace::{Event, Kind, Manifest, TimeOrdered, device_number, flags, redact};
 
 use super::{
     chosen::{device_name, devices_of},
@@ -17,7 +17,6 @@ use super::{
 use crate::{
     bundle::{self, Bundle},
     cli::ExportArgs,
-    device_number,
     exit::{DONE, FAILURE, Failure, INPUT, note, noted, say},
 };
 

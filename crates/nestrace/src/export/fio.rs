@@ -10,7 +10,7 @@ use std::{
 };
 
 use nestrace_analyzer::Identified;
-use nestrace_trace::{Event, TimeOrdered, redact};
+use nestrace_trace::{Event, TimeOrdered, device_number, redact};
 
 use super::{
     chosen::{Chosen, device_name, devices_of},
@@ -20,7 +20,6 @@ use super::{
 use crate::{
     bundle,
     cli::ExportArgs,
-    device_number,
     exit::{DONE, Failure, INPUT, note, noted, say},
 };
 

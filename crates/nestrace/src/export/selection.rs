@@ -1,12 +1,11 @@
 //! What of everything recorded is exported, where host and guests go into one file.
 
 use nestrace_analyzer::analysis::Story;
-use nestrace_trace::{Manifest, redact};
+use nestrace_trace::{Manifest, device_number, redact};
 
 use crate::{
     bundle,
     cli::ExportArgs,
-    device_number,
     exit::{Failure, INPUT},
 };
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use nestrace_analyzer::LEFT_OUT;
+use nestrace_blktrace::Outline;
 use nestrace_trace::{
     Damage, Source,
-    blktrace::Outline,
     manifest::{GuestDisk, GuestSide, IMPORTED, Loss},
 };
 

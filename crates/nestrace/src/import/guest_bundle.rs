@@ -5,13 +5,13 @@
 
 use std::{collections::BTreeMap, io::BufReader, path::Path};
 
-use nestrace_record::recording::address_secret::new_shift;
+use nestrace_output::address_secret::new_shift;
 use nestrace_trace::{
     Damage, Source, StreamReader,
     bundle::HOST_STREAM,
     manifest::{GuestSide, Loss, Manifest, Notice, RefusedInput, State},
-    wire::{AgentHello, bound_probes, bound_refused, bound_text},
 };
+use nestrace_wire::{AgentHello, bound_probes, bound_refused, bound_text};
 
 use super::{Target, bad, read_manifest};
 use crate::{

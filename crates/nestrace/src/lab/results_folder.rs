@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use nestrace_lab::experiment;
-use nestrace_record::recording::held_dir::HeldDir;
+use nestrace_output::held_dir::HeldDir;
 
 use crate::exit::{FAILURE, Failure};
 

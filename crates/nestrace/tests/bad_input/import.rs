@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use nestrace_blktrace::{Action, Trace, Writer, category};
 use nestrace_trace::Manifest;
-use nestrace_trace::blktrace::{Action, Trace, Writer, category};
 use nestrace_trace::manifest::{Loss, Notice, Refused, State, Topology};
 
 use crate::limited::{Outcome, nestrace, nestrace_on_full_disk};

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nestrace_lab::interrupt;
 use nestrace_trace::Batch;
-use nestrace_trace::kernel_buffers::{Format, KernelBuffers};
-use nestrace_trace::wire::{AgentMessage, BatchDecoder, FrameReader, HostMessage, Start, VERSION};
+use nestrace_trace::stream_message::BatchDecoder;
+use nestrace_wire::kernel_buffers::{Format, KernelBuffers};
+use nestrace_wire::{AgentMessage, FrameReader, HostMessage, Start, VERSION};
 
 use super::Trace;
 
@@ -46,7 +47,6 @@ impl Drain {
             detail: detail.to_owned(),
             devices: vec![device.trim_start_matches("/dev/").to_owned()],
             backend: backend.to_owned(),
-            takes_buffers: true,
         }))?;
         let deadline = Instant::now() + LIVE;
         while !drain.live.load(Ordering::Acquire) {

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use nestrace_blktrace::Action;
 use nestrace_lab::guest::GuestSpec;
 use nestrace_lab::stack::{Bus, DiskStack, HostFsKind};
 use nestrace_trace::Event;
-use nestrace_trace::blktrace::Action;
 use nestrace_trace::manifest::GuestSide;
 
 use super::sides;

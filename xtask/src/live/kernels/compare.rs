@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nestrace_trace::blktrace::Action;
+use nestrace_blktrace::Action;
 
 use super::vocabulary::{Facts, Seen};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use nestrace_trace::blktrace::{Action, Trace, category};
+use nestrace_blktrace::{Action, Trace, category};
 use nestrace_trace::{Event, Kind, flags};
 
 /// What the workload has to bring about for the comparison to mean something.

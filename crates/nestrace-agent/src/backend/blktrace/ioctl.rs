@@ -57,7 +57,7 @@ mod raw {
 const EVERYWHERE: u64 = u64::MAX;
 
 /// Prepares a trace of a disk, of events in one of these categories
-/// ([`category`](nestrace_trace::blktrace::category)); gives the name of its folder in debugfs.
+/// ([`category`](nestrace_blktrace::category)); gives the name of its folder in debugfs.
 ///
 /// Records are of version 8 where the kernel has it: of version 7 it leaves out every event with FUA since 6.19 (it compares
 /// all bits of the categories with that of the last one, `BLK_TC_END_V1`, to find operations on zones).

@@ -7,7 +7,7 @@
 //!   runs *on that processor* never sees half of one. Like blktrace, the agent reads each processor's
 //!   files there.
 //! - So everything stamped before a round of reading is in what the round has read, and whoever puts the files together
-//!   ([`nestrace_trace::kernel_buffers`]) can hand it over in order.
+//!   ([`nestrace_wire::kernel_buffers`]) can hand it over in order.
 //!
 //! The stamps are `CLOCK_MONOTONIC`, as BPF's are.
 
@@ -19,12 +19,12 @@ mod trace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use nestrace_blktrace::RECORD_BYTES;
 use nestrace_kernel::plan::Detail;
-use nestrace_record::clock;
+use nestrace_probes::clock;
 use nestrace_trace::Source;
-use nestrace_trace::blktrace::RECORD_BYTES;
-use nestrace_trace::kernel_buffers::Format;
 use nestrace_trace::manifest::{GuestDisk, Probe, Refused};
+use nestrace_wire::kernel_buffers::Format;
 
 use super::pace::Pace;
 use super::{Attached, Backend, Piece};

@@ -4,8 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use nestrace_blktrace::category;
 use nestrace_kernel::plan::Detail;
-use nestrace_trace::blktrace::category;
 use nestrace_trace::manifest::GuestDisk;
 use nix::errno::Errno;
 

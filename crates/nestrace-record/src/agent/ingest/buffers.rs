@@ -1,7 +1,7 @@
 //! What an agent sends of its kernel's buffers, and how it becomes events here.
 
 use nestrace_trace::Event;
-use nestrace_trace::kernel_buffers::{Format, KernelBuffers, PLAIN_BYTES, Translation};
+use nestrace_wire::kernel_buffers::{Format, KernelBuffers, PLAIN_BYTES, Translation};
 
 use super::{Ingest, Streams};
 

@@ -1,6 +1,6 @@
 //! Sessions of agents, and which of them are of one side: the same boot, backend and clock.
 
-use nestrace_trace::wire::{AgentHello, VERSION};
+use nestrace_wire::{AgentHello, VERSION};
 
 use super::super::account::State;
 use super::super::event_check::{ClockJump, EventCheck};

@@ -2,9 +2,9 @@
 
 use nestrace_abi::Kind;
 use nestrace_trace::manifest::{GuestDisk, Machine, Refused};
-use nestrace_trace::wire::{
-    AgentHello, BatchEncoder, DROPPED_BATCHES, End, Live, Lost, MAX_FRAME, MAX_PAYLOAD,
-    encode_frame,
+use nestrace_trace::stream_message::BatchEncoder;
+use nestrace_wire::{
+    AgentHello, DROPPED_BATCHES, End, Live, Lost, MAX_FRAME, MAX_PAYLOAD, encode_frame,
 };
 
 use super::super::account::bounds::MEASURED;
@@ -400,7 +400,6 @@ fn so_does_one_that_had_ended_and_its_end_is_the_last_one() {
     let end = End {
         mono_ns: 11 * SECOND,
         reason: "stop".to_owned(),
-        out_of_order: 0,
     };
     let end = bytes(&[AgentMessage::End(end)]);
     ingest.feed(&end, 11 * SECOND).unwrap();
@@ -495,7 +494,6 @@ fn an_agent_that_comes_late_leaves_a_gap() {
         let end = AgentMessage::End(End {
             mono_ns: SECOND,
             reason: "no debugfs".to_owned(),
-            out_of_order: 0,
         });
         let tried = bytes(&[hello_at(SECOND), end]);
         ingest.feed(&tried, hello_s * SECOND).unwrap();

@@ -1,6 +1,6 @@
 //! How a session ends: by itself, when nothing of use can come any more, or with the recording.
 
-use nestrace_trace::wire::FrameError;
+use nestrace_wire::FrameError;
 
 use super::super::account::State;
 use super::super::ingest::IngestError;

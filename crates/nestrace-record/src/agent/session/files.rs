@@ -5,12 +5,12 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nestrace_output::held_dir::HeldDir;
 use nestrace_trace::StreamWriter;
 use nestrace_trace::bundle::index_of;
 
 use super::super::agents::Shared;
 use super::super::ingest::Streams;
-use crate::recording::held_dir::HeldDir;
 
 /// Makes the streams' files in the bundle.
 pub(super) struct Files {

@@ -10,11 +10,12 @@ use std::time::Instant;
 
 use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::{GuestDisk, Machine};
-use nestrace_trace::wire::{
-    AgentHello, AgentMessage, BatchEncoder, DROPPED_BATCHES, End, FrameKind, FrameReader, Live,
-    Lost, VERSION, encode_frame,
-};
+use nestrace_trace::stream_message::BatchEncoder;
 use nestrace_trace::{Event, StreamReader};
+use nestrace_wire::{
+    AgentHello, AgentMessage, DROPPED_BATCHES, End, FrameKind, FrameReader, Live, Lost, VERSION,
+    encode_frame,
+};
 use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::account::Account;
@@ -242,7 +243,6 @@ impl Agent {
         self.send(&AgentMessage::End(End {
             mono_ns: self.clock_ns,
             reason: "stop".to_owned(),
-            out_of_order: 0,
         }));
     }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use nestrace_analyzer::analysis::BlockAnalysis;
 use nestrace_analyzer::{BlockAnalyzer, BlockOptions, Identified};
+use nestrace_blktrace::Reader;
 use nestrace_trace::Event;
-use nestrace_trace::blktrace::{self, Reader};
 
 /// A file of a capture.
 pub fn file(capture: &str, name: &str) -> PathBuf {
@@ -24,7 +24,9 @@ pub fn events(capture: &str) -> Vec<Event> {
             break;
         }
         let reader = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
-        events.extend(reader.filter_map(|t| blktrace::event(&t).or_else(|| blktrace::thread(&t))));
+        events.extend(reader.filter_map(|t| {
+            nestrace_blktrace::event(&t).or_else(|| nestrace_blktrace::thread(&t))
+        }));
     }
     assert!(!events.is_empty(), "{capture}");
     events.sort_by_key(|event| event.ts_ns);

@@ -15,7 +15,7 @@ mod streams;
 use std::{path::Path, rc::Rc};
 
 use nestrace_analyzer::Identified;
-use nestrace_record::recording::address_secret::new_shift;
+use nestrace_output::address_secret::new_shift;
 use nestrace_trace::{Damage, Diagnostic, Event, Kind, Manifest, manifest, redact};
 
 use crate::{

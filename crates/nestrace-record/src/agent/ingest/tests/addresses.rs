@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use nestrace_trace::address::Shift;
 use nestrace_trace::manifest::Addresses;
-use nestrace_trace::wire::{AgentMessage, BatchEncoder};
+use nestrace_trace::stream_message::BatchEncoder;
 use nestrace_trace::{Event, Kind, StreamReader, StreamWriter};
+use nestrace_wire::AgentMessage;
 
 use super::super::{Ingest, Streams};
 use super::{bytes, hello};

@@ -1,7 +1,7 @@
 //! What agents send of their kernels' buffers.
 
 use nestrace_abi::Record;
-use nestrace_trace::kernel_buffers::{PLAIN_BYTES, Translation, put_record};
+use nestrace_wire::kernel_buffers::{PLAIN_BYTES, Translation, put_record};
 
 use super::*;
 

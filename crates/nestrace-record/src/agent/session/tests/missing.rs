@@ -201,7 +201,6 @@ fn what_comes_after_an_agent_s_own_end_is_missing() {
         AgentMessage::End(End {
             mono_ns: agent.clock_ns,
             reason: "signal".to_owned(),
-            out_of_order: 0,
         })
     });
     assert!(missing_ns >= 500_000_000, "{missing_ns}");

@@ -1,0 +1,481 @@
+//! Loading and attaching the host's probes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+        unix::fs::FileExt,
+    },
+};
+
+use aya::{
+    Btf, Ebpf, EbpfError, EbpfLoader, Endianness,
+    maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf},
+};
+use nestrace_abi::{
+    Source,
+    layout::{BY_MOUNT, DONE_SLOTS},
+    maps::{
+        DEVICES, DONE, DONE_COUNTS, DROPS, FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT,
+        INODES, InodeKey, MOUNTS, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
+    },
+};
+use nestrace_kernel::{
+    plan::{PlannedProbe, ProbePlan},
+    probes::{QEMU, TRACEPOINTS},
+};
+use nestrace_trace::manifest::{Probe, Refused};
+
+use crate::{
+    ProbeError,
+    done::DoneRequests,
+    globals::Globals,
+    object::PROBES,
+    preemption::{self, PreemptFunctions},
+    standby::Link,
+    uprobe_multi::UprobeMulti,
+};
+
+/// `BPF_MAP_TYPE_RINGBUF` of the kernel's user interface.
+const RINGBUF: u32 = 27;
+
+/// Room in a map that the probes do not use.
+const UNUSED_MAP_ENTRIES: u32 = 1;
+
+/// What the probes are to look at.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Device numbers (`MAJOR << 20 | MINOR`) of disks and partitions.
+    pub devices: BTreeSet<u32>,
+    /// Processes, each with its guest's index.
+    pub processes: Vec<(u32, u32)>,
+    /// Image files (and loop backing files): inode and device of the super block.
+    pub inodes: BTreeSet<(u64, u32)>,
+    /// A guest's way to choose file I/O, in place of `processes` and `inodes`.
+    pub mounts: Option<Mounts>,
+    /// Bytes of one processor's ring; a power of two, at least one page.
+    pub ring_bytes: u32,
+    /// Places of a processor, a power of two, for whole requests of light detail: [`Probes::done_mut`] finds them there. With
+    /// 0 they come through the rings, as they must where tracepoints may be preempted.
+    pub done_slots: u32,
+}
+
+/// File I/O of every process on regular files of these super blocks, whatever the process: plain `read`
+/// and `write` included. Plan with [`nestrace_kernel::plan::Wanted::mounts`].
+///
+/// ```
+/// use nestrace_probes::load::{Mounts, Wanted};
+/// let wanted = Wanted {
+///     devices: [(254 << 20)].into(),
+///     mounts: Some(Mounts {
+///         devices: [(254 << 20) | 1].into(),
+///         except: vec![std::process::id()],
+///     }),
+///     ring_bytes: 1 << 20,
+///     ..Wanted::default()
+/// };
+/// assert!(wanted.processes.is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Mounts {
+    /// Device numbers (`MAJOR << 20 | MINOR`) of super blocks, as `/proc/self/mountinfo` shows them: those of
+    /// btrfs are not what `stat` shows of a file.
+    pub devices: BTreeSet<u32>,
+    /// Processes that are left out: who writes the recording itself must be.
+    pub except: Vec<u32>,
+}
+
+/// Loaded probes. Dropping it detaches everything.
+pub struct Probes {
+    pub(super) ebpf: Ebpf,
+    // Programs are loaded one by one and refer to the outer map, so it must stay open.
+    _rings_by_cpu: ArrayOfMaps<MapData, MapData>,
+    rings: Vec<RingBuf<MapData>>,
+    done: Option<DoneRequests>,
+    drops: PerCpuArray<MapData, u64>,
+    rescued: PerCpuArray<MapData, u64>,
+    gate: Array<MapData, u32>,
+    pub(super) devices: HashMap<MapData, u32, u32>,
+    pub(super) first_devices: Array<MapData, FirstDevices>,
+    processes: HashMap<MapData, u32, u32>,
+    inodes: HashMap<MapData, InodeBytes, u32>,
+    pub(super) mounts: HashMap<MapData, u32, u32>,
+    pub(super) kernel_btf: Btf,
+    /// Attachments, for whoever detaches before the end.
+    pub(super) links: Vec<Link>,
+    /// The object that was loaded, for programs that are loaded in a way of their own.
+    object: Vec<u8>,
+    /// Probes of QEMU whose links can all be taken away at once; the outer `None` before the first of them.
+    uprobe_multi: Option<Option<UprobeMulti>>,
+    /// Open as long as their USDT probes are to be on.
+    pub(super) counted: Vec<OwnedFd>,
+    /// `fdinfo` of every loaded program, with its source: the kernel counts there what it skipped.
+    programs: Vec<(Source, File)>,
+    /// How often the gate was opened.
+    n_recordings: u32,
+    /// What was skipped before the gate was opened, which nobody misses, by source.
+    skipped_before: BTreeMap<Source, u64>,
+    /// What was skipped until the gate was shut.
+    skipped_in_all: Option<BTreeMap<Source, u64>>,
+    /// What is attached.
+    pub attached: Vec<Probe>,
+    /// What is not, and why.
+    pub refused: Vec<Refused>,
+}
+
+/// An [`InodeKey`] as a map key.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct InodeBytes(InodeKey);
+// SAFETY: integers without implicit padding (asserted in nestrace-abi).
+unsafe impl aya::Pod for InodeBytes {}
+
+pub(super) fn map_error(map: &'static str) -> impl Fn(MapError) -> ProbeError {
+    move |source| ProbeError::Map {
+        map,
+        source: Box::new(source),
+    }
+}
+
+fn load_error(error: EbpfError) -> ProbeError {
+    ProbeError::Load(Box::new(error))
+}
+
+impl Probes {
+    /// Loads the object with this kernel's globals, creates the rings and fills the filters. Nothing is
+    /// attached yet and the gate is shut.
+    ///
+    /// # Errors
+    /// [`ProbeError`] where nothing can work.
+    pub fn load(globals: &Globals, wanted: &Wanted) -> Result<Self, ProbeError> {
+        Self::load_object(PROBES, globals, wanted)
+    }
+
+    /// The same with another build of the probes.
+    ///
+    /// # Errors
+    /// As [`Probes::load`].
+    pub fn load_object(
+        object: &[u8],
+        globals: &Globals,
+        wanted: &Wanted,
+    ) -> Result<Self, ProbeError> {
+        let kernel_btf = Btf::parse_file("/sys/kernel/btf/vmlinux", Endianness::default())
+            .map_err(|error| ProbeError::Load(Box::new(error.into())))?;
+        let functions = globals
+            .preemptible
+            .then(|| PreemptFunctions::find(&kernel_btf));
+        let object = preemption::settle(object, functions.flatten());
+        let mut ebpf = load_with(&object, globals, wanted)?;
+        let mut take = |name: &'static str| {
+            ebpf.take_map(name).ok_or(ProbeError::Map {
+                map: name,
+                source: Box::new(MapError::InvalidName {
+                    name: name.to_owned(),
+                }),
+            })
+        };
+        let mut outer: ArrayOfMaps<MapData, MapData> =
+            ArrayOfMaps::try_from(take(RINGS)?).map_err(map_error(RINGS))?;
+        let drops = PerCpuArray::try_from(take(DROPS)?).map_err(map_error(DROPS))?;
+        let rescued = PerCpuArray::try_from(take(RESCUED)?).map_err(map_error(RESCUED))?;
+        let gate = Array::try_from(take(GATE)?).map_err(map_error(GATE))?;
+        let devices = HashMap::try_from(take(DEVICES)?).map_err(map_error(DEVICES))?;
+        let first_devices =
+            Array::try_from(take(FIRST_DEVICES)?).map_err(map_error(FIRST_DEVICES))?;
+        let processes = HashMap::try_from(take(PROCESSES)?).map_err(map_error(PROCESSES))?;
+        let inodes = HashMap::try_from(take(INODES)?).map_err(map_error(INODES))?;
+        let mounts = HashMap::try_from(take(MOUNTS)?).map_err(map_error(MOUNTS))?;
+        let rings = create_rings(&mut outer, wanted.ring_bytes)?;
+        // What is not taken stays with the programs, which are loaded one by one and refer to it.
+        let done = match wanted.done_slots as usize {
+            0 => None,
+            n_slots => {
+                let (slots, counts) = (take(DONE)?, take(DONE_COUNTS)?);
+                Some(DoneRequests::of(slots, counts, rings.len(), n_slots)?)
+            }
+        };
+        let mut probes = Self {
+            ebpf,
+            _rings_by_cpu: outer,
+            rings,
+            done,
+            drops,
+            rescued,
+            gate,
+            devices,
+            first_devices,
+            processes,
+            inodes,
+            mounts,
+            kernel_btf,
+            links: Vec::new(),
+            object,
+            uprobe_multi: None,
+            counted: Vec::new(),
+            programs: Vec::new(),
+            n_recordings: 0,
+            skipped_before: BTreeMap::new(),
+            skipped_in_all: None,
+            attached: Vec::new(),
+            refused: Vec::new(),
+        };
+        probes.choose_devices(&wanted.devices)?;
+        for (pid, guest) in &wanted.processes {
+            probes.add_process(*pid, *guest)?;
+        }
+        for (inode, dev) in &wanted.inodes {
+            probes.add_inode(*inode, *dev)?;
+        }
+        if let Some(mounts) = &wanted.mounts {
+            for dev in &mounts.devices {
+                probes.add_mount(*dev)?;
+            }
+            for pid in &mounts.except {
+                probes.add_process(*pid, 0)?;
+            }
+        }
+        Ok(probes)
+    }
+
+    /// Sends file I/O on regular files of this super block from now on, if files are chosen by mount.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn add_mount(&mut self, dev: u32) -> Result<(), ProbeError> {
+        self.mounts.insert(dev, 1, 0).map_err(map_error(MOUNTS))
+    }
+
+    /// Sends file I/O and QEMU events of this process from now on; leaves it out if files are chosen by
+    /// mount.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn add_process(&mut self, pid: u32, guest: u32) -> Result<(), ProbeError> {
+        self.processes
+            .insert(pid, guest, 0)
+            .map_err(map_error(PROCESSES))
+    }
+
+    /// Sends page-cache, read-ahead, direct I/O and sync events of this file from now on.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn add_inode(&mut self, inode: u64, dev: u32) -> Result<(), ProbeError> {
+        let key = InodeBytes(InodeKey { inode, dev, pad: 0 });
+        self.inodes.insert(key, 1, 0).map_err(map_error(INODES))
+    }
+
+    /// Attaches what was planned; success and refusal are both noted.
+    pub fn attach(&mut self, plan: &ProbePlan) {
+        self.note_planned_refusals(plan, None);
+        for probe in &plan.attach {
+            match self.try_attach(probe) {
+                Ok(()) => self.note_attached(probe, None),
+                Err(reason) => self.note_refused(probe, reason, None),
+            }
+        }
+    }
+
+    /// What the plan does without.
+    pub fn note_planned_refusals(&mut self, plan: &ProbePlan, guest: Option<&str>) {
+        let refused = plan.refused.iter().map(|probe| Refused {
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
+            reason: probe.reason.clone(),
+            cost: probe.cost.clone(),
+            guest: guest.map(str::to_owned),
+        });
+        self.refused.extend(refused);
+    }
+
+    /// An attached probe, of this guest's QEMU or of the kernel.
+    pub fn note_attached(&mut self, probe: &PlannedProbe, guest: Option<&str>) {
+        self.attached.push(Probe {
+            guest: guest.map(str::to_owned),
+            ..Self::entry(probe)
+        });
+    }
+
+    /// What a manifest says of an attached probe.
+    #[must_use]
+    pub fn entry(probe: &PlannedProbe) -> Probe {
+        Probe {
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
+            how: probe.how.name().to_owned(),
+            guest: None,
+        }
+    }
+
+    /// A probe that could not be attached, and why.
+    pub fn note_refused(&mut self, probe: &PlannedProbe, reason: String, guest: Option<&str>) {
+        let row = TRACEPOINTS
+            .iter()
+            .chain(QEMU)
+            .find(|row| row.program == probe.program);
+        self.refused.push(Refused {
+            name: probe.target.to_owned(),
+            source: probe.source.name().to_owned(),
+            reason,
+            cost: row.map(|row| row.cost.to_owned()).unwrap_or_default(),
+            guest: guest.map(str::to_owned),
+        });
+    }
+
+    pub(super) fn ebpf_mut(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+
+    /// Opens or shuts the gate: probes send events only while it is open, and only what is lost
+    /// meanwhile counts.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn set_gate(&mut self, open: bool) -> Result<(), ProbeError> {
+        if open {
+            self.skipped_before = self.skipped_by_source();
+            self.skipped_in_all = None;
+            self.n_recordings += 1;
+        }
+        let recording = if open { self.n_recordings } else { 0 };
+        self.gate.set(0, recording, 0).map_err(map_error(GATE))?;
+        if !open {
+            self.skipped_in_all = Some(self.skipped_by_source());
+        }
+        Ok(())
+    }
+
+    /// The rings, one per possible processor.
+    pub fn rings_mut(&mut self) -> &mut [RingBuf<MapData>] {
+        &mut self.rings
+    }
+
+    /// Whole requests of light detail, with [`Wanted::done_slots`].
+    pub fn done_mut(&mut self) -> Option<&mut DoneRequests> {
+        self.done.as_mut()
+    }
+
+    /// Events of a source that were lost since the gate was opened: records that found no room, and events
+    /// for which the kernel skipped a program because the same one was already running on that processor
+    /// (an interrupt within it; `recursion_misses`, counted since 5.12, 9ed9e9ba2337) unless another took
+    /// over. What is skipped can be an event of another device, so this is an upper bound. Of system calls
+    /// none is ever skipped before 7.0: they do not interrupt one another, and their programs run with preemption off.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn lost(&self, source: Source) -> Result<u64, ProbeError> {
+        let no_room: u64 = self
+            .drops
+            .get(&(source as u32), 0)
+            .map_err(map_error(DROPS))?
+            .iter()
+            .sum();
+        let in_all = match &self.skipped_in_all {
+            Some(in_all) => in_all.get(&source).copied().unwrap_or(0),
+            None => self.skipped(source),
+        };
+        let before = self.skipped_before.get(&source).copied().unwrap_or(0);
+        Ok(no_room + in_all.saturating_sub(before))
+    }
+
+    fn skipped_by_source(&self) -> BTreeMap<Source, u64> {
+        let skipped = |source: &Source| (*source, self.skipped(*source));
+        Source::ALL.iter().map(skipped).collect()
+    }
+
+    /// What the kernel skipped since the programs were loaded and no other program took over.
+    fn skipped(&self, source: Source) -> u64 {
+        let programs = self.programs.iter().filter(|(of, _)| *of == source);
+        let skipped: u64 = programs.map(|(_, fdinfo)| recursion_misses(fdinfo)).sum();
+        let rescued = self.rescued.get(&(source as u32), 0);
+        let rescued = rescued.map_or(0, |by_cpu| by_cpu.iter().sum());
+        skipped.saturating_sub(rescued)
+    }
+
+    /// Links for probes of QEMU that can all be taken away at once, where this kernel has such. Call it when the
+    /// tracepoints' programs have been loaded.
+    pub(super) fn uprobe_multi(&mut self) -> Option<&mut UprobeMulti> {
+        let prepare = || UprobeMulti::prepare(&self.object, &self.ebpf);
+        self.uprobe_multi.get_or_insert_with(prepare).as_mut()
+    }
+
+    /// Keeps an eye on what the kernel skips of this program. A second program misses only what the
+    /// first one took.
+    pub(super) fn watch_misses(&mut self, program: &str, source: Source) {
+        if program.ends_with(NESTED_PROGRAM) {
+            return;
+        }
+        let loaded = self.ebpf.program(program);
+        if let Some(fd) = loaded.and_then(|program| program.fd().ok()) {
+            let fd = fd.as_fd().as_raw_fd();
+            self.watch_misses_of(fd, source);
+        }
+    }
+
+    /// The same of a program by its descriptor.
+    pub(super) fn watch_misses_of(&mut self, fd: RawFd, source: Source) {
+        if let Ok(fdinfo) = File::open(format!("/proc/self/fdinfo/{fd}")) {
+            self.programs.push((source, fdinfo));
+        }
+    }
+}
+
+fn recursion_misses(fdinfo: &File) -> u64 {
+    let mut buffer = [0u8; 1024];
+    let n = fdinfo.read_at(&mut buffer, 0).unwrap_or(0);
+    String::from_utf8_lossy(&buffer[..n])
+        .lines()
+        .find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, ProbeError> {
+    let mut loader = EbpfLoader::new();
+    let by_mount = u8::from(wanted.mounts.is_some());
+    loader.override_global(BY_MOUNT, &by_mount, true);
+    loader.override_global(DONE_SLOTS, &wanted.done_slots, true);
+    let n_done = n_cpus().saturating_mul(wanted.done_slots);
+    loader.map_max_entries(DONE, n_done.max(UNUSED_MAP_ENTRIES));
+    loader.map_max_entries(DONE_COUNTS, n_cpus());
+    if wanted.mounts.is_none() {
+        for name in IN_FLIGHT_BY_MOUNT {
+            loader.map_max_entries(name, UNUSED_MAP_ENTRIES);
+        }
+    }
+    for (name, value) in &globals.fields {
+        loader.override_global(name, value, false);
+    }
+    for (name, value) in &globals.addresses {
+        loader.override_global(name, value, false);
+    }
+    for (name, value) in &globals.constants {
+        loader.override_global(name, value, false);
+    }
+    loader.load(object).map_err(load_error)
+}
+
+/// Processors that there may be: each has a ring.
+#[must_use]
+pub fn n_cpus() -> u32 {
+    aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(1))
+}
+
+fn create_rings(
+    outer: &mut ArrayOfMaps<MapData, MapData>,
+    ring_bytes: u32,
+) -> Result<Vec<RingBuf<MapData>>, ProbeError> {
+    let mut rings = Vec::new();
+    for cpu in 0..n_cpus().min(outer.len()) {
+        let definition = aya_obj::Map::new_from_params(RINGBUF, 0, 0, ring_bytes, 0);
+        let data = MapData::create(definition, "nestrace_ring", None).map_err(map_error(RINGS))?;
+        outer.set(cpu, &data, 0).map_err(map_error(RINGS))?;
+        rings.push(
+            aya::maps::Map::RingBuf(data)
+                .try_into()
+                .map_err(map_error(RINGS))?,
+        );
+    }
+    Ok(rings)
+}

@@ -1,0 +1,395 @@
+//! The guest's way to choose file I/O, on the running kernel: calls of any process on regular files of a
+//! mount, plain `read` and `write` included, and of nothing else. Needs root, and fio.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, OpenOptions},
+    io::{Read as _, Seek as _, Write as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use nestrace_abi::{Source, flags::op};
+use nestrace_kernel::plan::{Wanted as PlanWanted, plan};
+use nestrace_probes::{
+    collect::{Collector, translate::translation},
+    globals::Globals,
+    kernel_facts,
+    load::{Mounts, Probes, Wanted},
+};
+use nestrace_trace::{Event, Kind};
+
+/// A file system in memory, mounted for as long as this lives.
+struct Mounted {
+    folder: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=16m", "nestrace-test"])
+            .arg(folder.path()));
+        Self { folder }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `MAJOR << 20 | MINOR`, from mountinfo as a guest's agent has it.
+    fn dev(&self) -> u32 {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let ours = |line: &&str| line.split(' ').nth(4) == self.folder.path().to_str();
+        let line = mounts.lines().rfind(ours).unwrap();
+        let (major, minor) = line.split(' ').nth(2).unwrap().split_once(':').unwrap();
+        (major.parse::<u32>().unwrap() << 20) | minor.parse::<u32>().unwrap()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.folder.path()).status();
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Probes that look at one mount.
+struct Traced {
+    probes: Probes,
+    collector: Collector,
+}
+
+impl Traced {
+    fn new(mount: &Mounted, except: Vec<u32>) -> Self {
+        let (facts, layout) = kernel_facts::gather();
+        assert!(facts.may_trace(), "this test needs root");
+        let globals = Globals::resolve(&layout, false);
+        let wanted = Wanted {
+            mounts: Some(Mounts {
+                devices: [mount.dev()].into(),
+                except,
+            }),
+            ring_bytes: 1 << 20,
+            ..Wanted::default()
+        };
+        let mut probes = Probes::load(&globals, &wanted).unwrap();
+        let wanted = PlanWanted {
+            mounts: true,
+            ..PlanWanted::default()
+        };
+        probes.attach(&plan(&facts, &layout, wanted));
+        let refused: Vec<_> = probes
+            .refused
+            .iter()
+            .filter(|probe| {
+                !probe.reason.contains("no tracepoint") && !probe.reason.contains("not loaded")
+            })
+            .collect();
+        assert!(refused.is_empty(), "{refused:?}");
+        let translation = translation(&layout, &globals.end_io);
+        let collector = Collector::new(probes.rings_mut().len(), translation);
+        Self { probes, collector }
+    }
+
+    /// All events while `work` runs.
+    fn record(&mut self, work: impl FnOnce()) -> Vec<Event> {
+        self.probes.set_gate(true).unwrap();
+        work();
+        self.probes.set_gate(false).unwrap();
+        let mut events = Vec::new();
+        self.collector
+            .drain_all(self.probes.rings_mut(), |event| events.push(event));
+        for source in Source::ALL {
+            assert_eq!(self.probes.lost(*source).unwrap(), 0, "{source:?}");
+        }
+        events
+    }
+}
+
+/// File events while `work` runs.
+fn recorded(mount: &Mounted, except: Vec<u32>, work: impl FnOnce()) -> Vec<Event> {
+    let mut events = Traced::new(mount, except).record(work);
+    events.retain(|event| event.kind().map(Kind::source) == Some(Source::File));
+    events
+}
+
+/// What one call is expected to look like.
+#[derive(Debug, PartialEq, Eq)]
+struct Call {
+    op: u8,
+    offset: u64,
+    bytes: u64,
+    buffer: u64,
+    result: i64,
+}
+
+/// The calls of this thread, each with its return, in the order in which they were made.
+fn calls(events: &[Event], path: &Path) -> Vec<Call> {
+    let meta = fs::metadata(path).unwrap();
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    let ours: Vec<&Event> = events
+        .iter()
+        .filter(|event| {
+            event.tid == tid && matches!(event.kind(), Some(Kind::SyscallEnter | Kind::SyscallExit))
+        })
+        .collect();
+    let pair = |pair: &[&Event]| {
+        let &[enter, exit] = pair else {
+            panic!("{pair:?}")
+        };
+        assert_eq!(enter.kind(), Some(Kind::SyscallEnter), "{pair:?}");
+        assert_eq!(exit.kind(), Some(Kind::SyscallExit), "{pair:?}");
+        assert_eq!(enter.sub, exit.sub, "{pair:?}");
+        assert_eq!((enter.inode, enter.dev), (meta.ino(), 0), "{enter:?}");
+        Call {
+            op: enter.sub,
+            offset: enter.offset,
+            bytes: enter.bytes,
+            buffer: enter.iocb,
+            result: exit.offset.cast_signed(),
+        }
+    };
+    ours.chunks(2).map(pair).collect()
+}
+
+fn vector(parts: &mut [Vec<u8>]) -> Vec<libc::iovec> {
+    let part = |part: &mut Vec<u8>| libc::iovec {
+        iov_base: part.as_mut_ptr().cast(),
+        iov_len: part.len(),
+    };
+    parts.iter_mut().map(part).collect()
+}
+
+/// Every way to read and write a file from one thread, with what each call is expected to look like.
+fn use_in_every_way(path: &Path, mut expect: impl FnMut(u8, u64, u64, *const u8, i64)) {
+    let mut file = OpenOptions::new()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let fd = file.as_raw_fd();
+    let mut buffer = vec![7u8; 4096];
+    let at = buffer.as_ptr();
+    file.write_all(&buffer).unwrap();
+    expect(op::WRITE, 0, 4096, at, 4096);
+    file.write_all(&buffer[..100]).unwrap();
+    expect(op::WRITE, 4096, 100, at, 100);
+    file.write_all_at(&buffer[..512], 8192).unwrap();
+    expect(op::WRITE, 8192, 512, at, 512);
+    let mut parts = [vec![1u8; 10], vec![2u8; 20]];
+    let iov = vector(&mut parts);
+    let first = iov[0].iov_base.cast_const().cast();
+    // SAFETY: the parts outlive the calls.
+    unsafe {
+        assert_eq!(libc::writev(fd, iov.as_ptr(), 2), 30);
+        expect(op::WRITE, 4196, 30, first, 30);
+        assert_eq!(libc::pwritev2(fd, iov.as_ptr(), 1, -1, 0), 10);
+        expect(op::WRITE, 4226, 10, first, 10);
+        assert_eq!(libc::pwritev(fd, iov.as_ptr(), 2, 77), 30);
+        expect(op::WRITE, 77, 30, first, 30);
+        file.rewind().unwrap();
+        assert_eq!(libc::readv(fd, iov.as_ptr(), 2), 30);
+        expect(op::READ, 0, 30, first, 30);
+        assert_eq!(libc::preadv(fd, iov.as_ptr(), 2, 8190), 30);
+        expect(op::READ, 8190, 30, first, 30);
+    }
+    let n = file.read(&mut buffer[..50]).unwrap();
+    expect(op::READ, 30, 50, at, n as i64);
+    // More is asked for than there is.
+    let n = file.read_at(&mut buffer, 8192).unwrap();
+    assert_eq!(n, 512);
+    expect(op::READ, 8192, 4096, at, 512);
+    file.sync_all().unwrap();
+    expect(op::FSYNC, 0, 0, std::ptr::null(), 0);
+    file.sync_data().unwrap();
+    expect(op::FDATASYNC, 0, 0, std::ptr::null(), 0);
+    // SAFETY: no memory is passed.
+    unsafe {
+        assert_eq!(libc::fallocate(fd, 0, 4096, 16384), 0);
+        expect(op::FALLOCATE, 4096, 16384, std::ptr::null(), 0);
+        assert_eq!(libc::sync_file_range(fd, 0, 8192, 2), 0);
+        expect(op::SYNC_FILE_RANGE, 0, 8192, std::ptr::null(), 0);
+    }
+    let mut log = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_APPEND)
+        .open(path)
+        .unwrap();
+    log.write_all(&buffer[..3]).unwrap();
+    expect(op::WRITE, 20480, 3, at, 3);
+    log.write_all(&buffer[..5]).unwrap();
+    expect(op::WRITE, 20483, 5, at, 5);
+}
+
+#[test]
+fn every_call_on_a_file_of_the_mount_and_no_other() {
+    let (mount, other) = (Mounted::new(), Mounted::new());
+    let mut expected = Vec::new();
+    let events = recorded(&mount, Vec::new(), || {
+        // What is no regular file, or lies elsewhere.
+        let (mut from, mut to) = std::io::pipe().unwrap();
+        to.write_all(b"pipe").unwrap();
+        from.read_exact(&mut [0u8; 4]).unwrap();
+        fs::write(other.file("elsewhere"), b"elsewhere").unwrap();
+        File::open("/dev/zero")
+            .unwrap()
+            .read_exact(&mut [0u8; 8])
+            .unwrap();
+        fs::read_to_string("/proc/self/stat").unwrap();
+        use_in_every_way(&mount.file("a"), |op, offset, bytes, buffer, result| {
+            expected.push(Call {
+                op,
+                offset,
+                bytes,
+                buffer: buffer as u64,
+                result,
+            });
+        });
+        fs::write(other.file("elsewhere"), b"again").unwrap();
+    });
+    assert_eq!(calls(&events, &mount.file("a")), expected);
+    let dev = mount.dev();
+    let strangers = events
+        .iter()
+        .filter(|event| event.inode != 0 && event.owner_dev != dev);
+    assert_eq!(strangers.count(), 0);
+}
+
+#[test]
+fn who_records_is_left_out_and_others_are_not() {
+    let mount = Mounted::new();
+    let events = recorded(&mount, vec![std::process::id()], || {
+        fs::write(mount.file("own"), b"own").unwrap();
+        let script = "printf other > \"$0\"";
+        run(Command::new("sh")
+            .args(["-c", script])
+            .arg(mount.file("other")));
+    });
+    let other = fs::metadata(mount.file("other")).unwrap().ino();
+    let enters: Vec<_> = events
+        .iter()
+        .filter(|event| event.kind() == Some(Kind::SyscallEnter))
+        .map(|event| (event.inode, event.sub, event.bytes))
+        .collect();
+    assert_eq!(enters, [(other, op::WRITE, 5)]);
+}
+
+#[test]
+fn native_aio_and_io_uring_by_their_files() {
+    let (mount, other) = (Mounted::new(), Mounted::new());
+    let events = recorded(&mount, Vec::new(), || {
+        for engine in ["libaio", "io_uring"] {
+            for folder in [&mount, &other] {
+                run(Command::new("fio")
+                    .args([
+                        "--name=job",
+                        "--rw=write",
+                        "--bs=4k",
+                        "--size=64k",
+                        "--iodepth=4",
+                    ])
+                    .arg(format!("--ioengine={engine}"))
+                    .arg(format!("--filename={}", folder.file(engine).display()))
+                    .current_dir("/tmp"));
+            }
+        }
+    });
+    let of = |kind: Kind| {
+        events
+            .iter()
+            .filter(move |event| event.kind() == Some(kind))
+    };
+    for (kind, engine) in [(Kind::AioSubmit, "libaio"), (Kind::UringSubmit, "io_uring")] {
+        let inode = fs::metadata(mount.file(engine)).unwrap().ino();
+        let offsets: BTreeSet<u64> = of(kind).map(|event| event.offset).collect();
+        assert_eq!(
+            offsets,
+            (0..16).map(|block| block * 4096).collect(),
+            "{engine}"
+        );
+        assert_eq!(of(kind).count(), 16, "{engine}");
+        for event in of(kind) {
+            assert_eq!(
+                (event.inode, event.owner_dev),
+                (inode, mount.dev()),
+                "{event:?}"
+            );
+            assert_eq!((event.sub, event.bytes), (op::WRITE, 4096), "{event:?}");
+            assert_ne!(event.iocb, 0, "{event:?}");
+        }
+    }
+    let submitted: Vec<u64> = of(Kind::UringSubmit).map(|event| event.object).collect();
+    assert_eq!(of(Kind::UringComplete).count(), 16);
+    for event in of(Kind::UringComplete) {
+        assert!(submitted.contains(&event.object), "{event:?}");
+        assert_eq!(event.offset, 4096, "{event:?}");
+    }
+    let submits =
+        |event: &&Event| event.kind() == Some(Kind::SyscallEnter) && event.sub == op::IO_SUBMIT;
+    assert_eq!(events.iter().filter(submits).count(), 0);
+}
+
+/// A shell that reads, and becomes a program that reads on.
+#[test]
+fn a_thread_that_takes_another_name_is_introduced_again() {
+    let mount = Mounted::new();
+    fs::write(mount.file("a"), b"line\nline\n").unwrap();
+    let events = Traced::new(&mount, Vec::new()).record(|| {
+        let script = "read line < \"$0\"; exec dd if=\"$0\" of=/dev/null bs=1 count=3 status=none";
+        run(Command::new("sh").args(["-c", script]).arg(mount.file("a")));
+    });
+    let of = |kind: Kind| {
+        let of_kind = move |event: &&Event| event.kind() == Some(kind);
+        events.iter().filter(of_kind)
+    };
+    let names: Vec<String> = of(Kind::Thread).map(Event::thread_name).collect();
+    assert_eq!(names, ["sh", "dd"]);
+    let threads: BTreeSet<u32> = of(Kind::SyscallEnter).map(|event| event.tid).collect();
+    assert_eq!(threads.len(), 1, "one thread under two names");
+}
+
+#[test]
+fn a_second_recording_knows_nothing_of_the_first() {
+    let mount = Mounted::new();
+    let mut traced = Traced::new(&mount, Vec::new());
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    for name in ["first", "second"] {
+        let events = traced.record(|| fs::write(mount.file(name), name).unwrap());
+        let kinds: Vec<_> = events
+            .iter()
+            .filter(|event| event.tid == tid)
+            .filter_map(Event::kind)
+            .collect();
+        assert_eq!(
+            kinds.iter().filter(|kind| **kind == Kind::Thread).count(),
+            1,
+            "{name}: {kinds:?}"
+        );
+        assert_eq!(
+            kinds
+                .iter()
+                .filter(|kind| **kind == Kind::SyscallExit)
+                .count(),
+            1,
+            "{name}: {kinds:?}"
+        );
+    }
+}
