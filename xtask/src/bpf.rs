@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use nestrace_lab::packages;
+use nestrace_rig::packages;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack};
-use nestrace_lab::{disk_image, initramfs, kernel_image, packages};
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack};
+use nestrace_rig::{disk_image, initramfs, kernel_image, packages};
 
 use crate::cargo_build::workspace;
 use crate::folder_size;

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec, kernel_has};
-use nestrace_lab::stack::{
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::host_fs::{HostFs, HostFsSpec, kernel_has};
+use nestrace_rig::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack,
 };
-use nestrace_lab::{disk_image, initramfs, interrupt, kernel_image, packages};
+use nestrace_rig::{disk_image, initramfs, interrupt, kernel_image, packages};
 use nix::sys::signal::Signal;
 
 use crate::cargo_build::{self, Profile};

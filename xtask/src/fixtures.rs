@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use nestrace_lab::interrupt;
+use nestrace_rig::interrupt;
 
 use crate::cargo_build::workspace;
 use crate::live::LiveContext;

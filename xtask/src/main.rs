@@ -23,8 +23,8 @@ mod vm;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use nestrace_lab::interrupt::{self, Interrupted};
-use nestrace_lab::packages::PackagesError;
+use nestrace_rig::interrupt::{self, Interrupted};
+use nestrace_rig::packages::PackagesError;
 
 /// The project's own chores.
 #[derive(Parser)]

@@ -9,9 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::child_process::ends_with_us;
-use nestrace_lab::external_tool::last_lines;
-use nestrace_lab::interrupt;
+use nestrace_rig::child_process::ends_with_us;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::interrupt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use nestrace_lab::packages;
+use nestrace_rig::packages;
 
 use crate::cargo_build::cargo;
 use crate::fuzz;

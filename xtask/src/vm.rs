@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::{initramfs, kernel_image, packages};
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::{initramfs, kernel_image, packages};
 
 use crate::live;
 use crate::progress::Progress;

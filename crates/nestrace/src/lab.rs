@@ -11,14 +11,15 @@ use std::path::{Path, PathBuf};
 use nestrace_lab::experiment::{
     self, BaseError, FolderError, LabError, Options, OwnGuestError, Progress, ScriptError,
 };
-use nestrace_lab::external_tool::find_program;
-use nestrace_lab::initramfs::InitramfsError;
-use nestrace_lab::kernel_image::KernelImageError;
-use nestrace_lab::named_device::DeviceError;
-use nestrace_lab::packages::{self, PackagesError};
 use nestrace_lab::plan::{Plan, shipped};
-use nestrace_lab::qmp::QmpError;
-use nestrace_lab::{interrupt, other_lab, plan};
+use nestrace_lab::{other_lab, plan};
+use nestrace_rig::external_tool::find_program;
+use nestrace_rig::initramfs::InitramfsError;
+use nestrace_rig::interrupt;
+use nestrace_rig::kernel_image::KernelImageError;
+use nestrace_rig::named_device::DeviceError;
+use nestrace_rig::packages::{self, PackagesError};
+use nestrace_rig::qmp::QmpError;
 use nestrace_trace::printable;
 
 use crate::cli::{LabArgs, LabCommand, LabPlanArgs, LabRunArgs};
@@ -313,7 +314,7 @@ fn own_guest_failure(error: &OwnGuestError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use nestrace_lab::named_device::Objection;
+    use nestrace_rig::named_device::Objection;
 
     use super::*;
 
@@ -393,7 +394,7 @@ mod tests {
             ),
             (
                 LabError::NoHostFs {
-                    fs: nestrace_lab::stack::HostFsKind::Jfs,
+                    fs: nestrace_rig::stack::HostFsKind::Jfs,
                 },
                 MISSING,
             ),

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::stack::{DiskStack, HostFsKind, ImageFormat, Stack};
-use nestrace_lab::{disk_image, initramfs, interrupt, kernel_image};
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::host_fs::{HostFs, HostFsSpec};
+use nestrace_rig::stack::{DiskStack, HostFsKind, ImageFormat, Stack};
+use nestrace_rig::{disk_image, initramfs, interrupt, kernel_image};
 
 use super::figures::Spread;
 use super::{load, machine};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
-use nestrace_lab::{interrupt, packages};
+use nestrace_rig::{interrupt, packages};
 
 use super::watched::{self, Took};
 use super::{machine, processor};

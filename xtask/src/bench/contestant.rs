@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use nestrace_lab::external_tool::last_lines;
-use nestrace_lab::{interrupt, packages};
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::{interrupt, packages};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::interrupt;
-use nestrace_lab::stack::{DiskStack, HostFsKind, Stack};
-use nestrace_lab::{disk_image, initramfs, kernel_image};
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::host_fs::{HostFs, HostFsSpec};
+use nestrace_rig::interrupt;
+use nestrace_rig::stack::{DiskStack, HostFsKind, Stack};
+use nestrace_rig::{disk_image, initramfs, kernel_image};
 use nix::sys::signal::Signal;
 
 use super::RecordCostArgs;

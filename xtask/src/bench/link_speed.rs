@@ -13,10 +13,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::stack::{DiskStack, HostFsKind};
-use nestrace_lab::{disk_image, initramfs, interrupt, kernel_image};
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::host_fs::{HostFs, HostFsSpec};
+use nestrace_rig::stack::{DiskStack, HostFsKind};
+use nestrace_rig::{disk_image, initramfs, interrupt, kernel_image};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

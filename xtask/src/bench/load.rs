@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, ensure};
-use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::loop_device::LoopDevice;
+use nestrace_rig::block_stat::BlockStat;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::loop_device::LoopDevice;
 use serde_json::Value;
 use tempfile::TempDir;
 

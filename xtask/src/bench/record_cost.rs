@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use nestrace_lab::{interrupt, packages};
+use nestrace_rig::{interrupt, packages};
 
 use super::contestant::{self, Contestant, FIO};
 use super::figures::Figures;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nestrace_lab::interrupt;
+use nestrace_rig::interrupt;
 
 use super::machine;
 

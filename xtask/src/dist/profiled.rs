@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use anyhow::{Context, ensure};
-use nestrace_lab::{interrupt, packages};
+use nestrace_rig::{interrupt, packages};
 
 use super::TARGET;
 use crate::bench::{self, MEASURED_CAPTURE};

@@ -9,12 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::child_process::ends_with_us;
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::interrupt;
-use nestrace_lab::loop_device::LoopDevice;
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack};
+use nestrace_rig::block_stat::BlockStat;
+use nestrace_rig::child_process::ends_with_us;
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::interrupt;
+use nestrace_rig::loop_device::LoopDevice;
+use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack};
 use nestrace_trace::flags::{OWNER_DIRECT, OWNER_PAGES};
 use nestrace_trace::{Event, Kind};
 use nix::sys::signal::Signal;

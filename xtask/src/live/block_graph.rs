@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::stack::HostFsKind;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::guest::GuestSpec;
+use nestrace_rig::stack::HostFsKind;
 use serde_json::{Value, json};
 
 use super::Scenario;

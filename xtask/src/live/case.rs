@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Instant;
 
-use nestrace_lab::interrupt;
+use nestrace_rig::interrupt;
 
 /// Counts cases and prints each as it ends.
 #[derive(Debug, Default)]

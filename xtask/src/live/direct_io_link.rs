@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::Context;
-use nestrace_lab::stack::{Aio, Stack};
+use nestrace_rig::stack::{Aio, Stack};
 use nestrace_trace::flags::{OP_READ, OP_WRITE, OWNER_DIRECT, op};
 use nestrace_trace::{Event, Kind, StreamReader, bundle};
 

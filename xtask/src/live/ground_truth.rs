@@ -1,9 +1,9 @@
 //! Holds the analysis against what the kernel and QEMU counted by themselves.
 
-use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::guest::Guest;
-use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::qmp::DiskStats;
+use nestrace_rig::block_stat::BlockStat;
+use nestrace_rig::guest::Guest;
+use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::qmp::DiskStats;
 use serde_json::Value;
 
 use super::analysis::{entry, number};

@@ -1,8 +1,8 @@
 //! Guests of other kernels: every bio is followed, and both backends of the agent see the same events.
 
-use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::initramfs;
-use nestrace_lab::kernel_image::{self, KernelImage};
+use nestrace_rig::guest::GuestSpec;
+use nestrace_rig::initramfs;
+use nestrace_rig::kernel_image::{self, KernelImage};
 
 use super::Scenario;
 use super::case::{Case, Report};

@@ -13,7 +13,7 @@ mod troubles;
 mod two_guests;
 mod vsock;
 
-use nestrace_lab::guest::GuestSpec;
+use nestrace_rig::guest::GuestSpec;
 
 use super::Scenario;
 use super::case::Report;

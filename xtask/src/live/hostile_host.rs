@@ -10,7 +10,7 @@ mod programs;
 mod sockets;
 mod strict;
 
-use nestrace_lab::guest::GuestSpec;
+use nestrace_rig::guest::GuestSpec;
 
 use super::Scenario;
 use super::case::Report;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use nestrace_lab::guest::Guest;
-use nestrace_lab::stack::{CacheMode, HostFsKind, ImageFormat, Stack};
+use nestrace_rig::guest::Guest;
+use nestrace_rig::stack::{CacheMode, HostFsKind, ImageFormat, Stack};
 use serde_json::Value;
 
 use super::analysis::{entry, number};

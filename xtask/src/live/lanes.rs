@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use nestrace_lab::interrupt;
+use nestrace_rig::interrupt;
 
 use super::{LiveContext, Report, Scenario};
 use crate::progress::timed;

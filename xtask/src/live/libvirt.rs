@@ -7,9 +7,9 @@ mod lab;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::disk_image;
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat, Stack};
+use nestrace_rig::block_stat::BlockStat;
+use nestrace_rig::disk_image;
+use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat, Stack};
 
 use self::daemon::Libvirt;
 use self::domain::{Domain, DomainDisk};

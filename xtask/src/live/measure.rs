@@ -5,9 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::guest::Guest;
-use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::interrupt;
+use nestrace_rig::guest::Guest;
+use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::interrupt;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use nestrace_lab::external_tool::{Tool, find_program};
+use nestrace_rig::external_tool::{Tool, find_program};
 
 /// What nestrace looks for in QEMU.
 pub const NAMES: [&str; 12] = [

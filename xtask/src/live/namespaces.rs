@@ -4,9 +4,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use nestrace_lab::disk_image;
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat, Stack};
+use nestrace_rig::disk_image;
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat, Stack};
 
 use super::case::{Case, Report};
 use super::measure::{Measured, Watched, measure};

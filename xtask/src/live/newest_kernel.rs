@@ -8,9 +8,9 @@ use anyhow::Context;
 use nestrace_kernel::btf::Btf;
 use nestrace_kernel::layout::{KernelTypes, Layout};
 use nestrace_kernel::probes::MODULES;
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::initramfs;
-use nestrace_lab::kernel_image::{self, KernelImage};
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::initramfs;
+use nestrace_rig::kernel_image::{self, KernelImage};
 
 use super::case::Report;
 use super::rig::LiveContext;

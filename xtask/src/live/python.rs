@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::{Tool, last_lines};
-use nestrace_lab::{cache_dir, packages};
+use nestrace_rig::external_tool::{Tool, last_lines};
+use nestrace_rig::{cache_dir, packages};
 use serde_json::Value;
 
 /// Debian's; the wheels are for it.

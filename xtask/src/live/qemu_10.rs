@@ -2,9 +2,9 @@
 //! independent counts. Its `directsync` with Linux AIO or io_uring issues no `fdatasync` on a raw
 //! image but marks each write with `RWF_DSYNC`.
 
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::qemu_package;
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat, Stack};
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::qemu_package;
+use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack, HostFsKind, ImageFormat, Stack};
 use serde_json::Value;
 
 use super::analysis::{entry, number};

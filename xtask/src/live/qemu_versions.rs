@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::qemu_package;
-use nestrace_lab::stack::{DiskStack, HostFsKind, ImageFormat};
+use nestrace_rig::guest::GuestSpec;
+use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::qemu_package;
+use nestrace_rig::stack::{DiskStack, HostFsKind, ImageFormat};
 
 use super::Scenario;
 use super::agent::chains::{self, Subject};

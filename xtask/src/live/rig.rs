@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::initramfs::{self, Initramfs};
-use nestrace_lab::kernel_image::{self, KernelImage};
-use nestrace_lab::stack::{DiskStack, HostFsKind};
-use nestrace_lab::{disk_image, packages};
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::host_fs::{HostFs, HostFsSpec};
+use nestrace_rig::initramfs::{self, Initramfs};
+use nestrace_rig::kernel_image::{self, KernelImage};
+use nestrace_rig::stack::{DiskStack, HostFsKind};
+use nestrace_rig::{disk_image, packages};
 use tempfile::TempDir;
 
 use super::guest_programs;

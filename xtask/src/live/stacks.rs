@@ -8,11 +8,11 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::guest::DiskSpec;
-use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::qmp::DiskStats;
-use nestrace_lab::stack::{Aio, Bus, GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
+use nestrace_rig::block_stat::BlockStat;
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::qmp::DiskStats;
+use nestrace_rig::stack::{Aio, Bus, GuestFsKind, HostFsKind, Stack, covering_set, every_stack};
 use nestrace_trace::Kind;
 
 use super::analysis::{entry, number};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use nestrace_lab::stack::{Bus, DiskStack};
+use nestrace_rig::stack::{Bus, DiskStack};
 use serde_json::Value;
 
 use super::case::Case;

@@ -15,7 +15,7 @@ mod scene;
 mod stories;
 mod system_calls;
 
-use nestrace_lab::stack::{Aio, DiskStack, HostFsKind, ImageFormat};
+use nestrace_rig::stack::{Aio, DiskStack, HostFsKind, ImageFormat};
 
 use super::Scenario;
 use super::case::Report;

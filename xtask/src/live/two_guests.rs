@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use nestrace_lab::disk_image;
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::guest::{DiskSpec, Guest};
-use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::stack::{Aio, Bus, DiskStack, HostFsKind, ImageFormat};
+use nestrace_rig::disk_image;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::guest::{DiskSpec, Guest};
+use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::stack::{Aio, Bus, DiskStack, HostFsKind, ImageFormat};
 
 use super::analysis::{entry, number};
 use super::case::{Case, Report};

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::stack::{
+use nestrace_rig::guest::GuestSpec;
+use nestrace_rig::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack,
 };
 use serde_json::Value;

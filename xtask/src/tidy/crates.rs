@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 12] = [
+const FROM_THE_GROUND: [&str; 13] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
@@ -18,13 +18,20 @@ const FROM_THE_GROUND: [&str; 12] = [
     "nestrace-report",
     "nestrace-record",
     "nestrace-agent",
+    "nestrace-rig",
     "nestrace-lab",
     "nestrace",
     "xtask",
 ];
 
 /// They are built on a guest, in a container, or by every contributor: no polars beneath them.
-const WITHOUT_POLARS: [&str; 4] = ["nestrace-record", "nestrace-agent", "nestrace-lab", "xtask"];
+const WITHOUT_POLARS: [&str; 5] = [
+    "nestrace-record",
+    "nestrace-agent",
+    "nestrace-rig",
+    "nestrace-lab",
+    "xtask",
+];
 
 /// Only programs may use anyhow; a library's errors are typed.
 const MAY_USE_ANYHOW: [&str; 3] = ["nestrace", "nestrace-agent", "xtask"];

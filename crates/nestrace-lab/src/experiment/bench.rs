@@ -6,9 +6,9 @@ use nestrace_report::lab::CellRun;
 
 use super::LabError;
 use super::stage::{Guests, Parts, Stage};
-use crate::guest::Accel;
-use crate::interrupt::Interrupted;
 use crate::plan::{Plan, Schedule, Step};
+use nestrace_rig::guest::Accel;
+use nestrace_rig::interrupt::Interrupted;
 
 /// Whose a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{LabError, OwnGuestError};
-use crate::external_tool::last_lines;
-use crate::guest::GuestError;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::guest::GuestError;
 
 /// The line alone.
 pub(super) fn first_line(error: &LabError) -> String {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::LabError;
 use super::database::{self, DatabaseDisk, DatabaseError};
 use super::tree::{self, TreeError};
-use crate::guest::DiskSpec;
-use crate::initramfs;
-use crate::interrupt::{self, Interrupted};
-use crate::kernel_image;
 use crate::plan::Plan;
 use crate::plan::workload::{self, Workload};
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::initramfs;
+use nestrace_rig::interrupt::{self, Interrupted};
+use nestrace_rig::kernel_image;
 
 /// What the cells of a plan that are not finished want.
 #[derive(Debug)]

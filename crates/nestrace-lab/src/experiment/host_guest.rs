@@ -17,16 +17,16 @@ use super::ledger::Ledger;
 use super::results_folder::PLAN;
 use super::work_folder::WORK;
 use super::{LabError, Options, Outcome, Progress, machine};
-use crate::cache_dir;
-use crate::external_tool::last_lines;
-use crate::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
-use crate::initramfs;
-use crate::interrupt;
-use crate::kernel_image;
-use crate::machine_root::{self, P9_OPTIONS, ROOT};
 use crate::plan::{Estimate, GuestFs, Host, Plan};
-use crate::qemu_command::shared_folder;
-use crate::stack::DiskStack;
+use nestrace_rig::cache_dir;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
+use nestrace_rig::initramfs;
+use nestrace_rig::interrupt;
+use nestrace_rig::kernel_image;
+use nestrace_rig::machine_root::{self, P9_OPTIONS, ROOT};
+use nestrace_rig::qemu_command::shared_folder;
+use nestrace_rig::stack::DiskStack;
 
 /// How many times longer than usual everything in guests of this guest may take: a boot takes five minutes
 /// where it is translated twice, instead of five seconds.
@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn a_kernel_without_a_host_file_system_is_refused_before_it_boots() {
-        use crate::kernel_image::KernelImage;
-        use crate::stack::HostFsKind;
+        use nestrace_rig::kernel_image::KernelImage;
+        use nestrace_rig::stack::HostFsKind;
 
         for fs in HostFsKind::ALL {
             assert!(fs.word().parse::<GuestFs>().is_ok(), "{fs}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::own_guest::OwnGuestWithDisks;
 use super::{LabError, failure};
-use crate::guest::Guest;
+use nestrace_rig::guest::Guest;
 
 /// Either.
 #[derive(Debug)]

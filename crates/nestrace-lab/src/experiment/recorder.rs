@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::child_process::ends_with_us;
-use crate::external_tool::last_lines;
-use crate::interrupt::{self, Interrupted};
+use nestrace_rig::child_process::ends_with_us;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::interrupt::{self, Interrupted};
 
 /// Until every source is live: TCG and a loaded machine included.
 const LIVE_PATIENCE: Duration = Duration::from_secs(60);

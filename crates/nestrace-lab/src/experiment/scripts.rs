@@ -3,10 +3,10 @@
 use super::base::disk_id;
 use super::counters::SHELL;
 use super::failure::TELLING;
-use crate::guest_fs::PROGRAM_FOLDER;
-use crate::machine_root::P9_OPTIONS;
 use crate::plan::workload::{FOLDER, OUTPUT, RESULT};
 use crate::plan::{Combination, GuestFs, PASS_THROUGH, PlannedCell, Scheduler, oltp, real_tool};
+use nestrace_rig::guest_fs::PROGRAM_FOLDER;
+use nestrace_rig::machine_root::P9_OPTIONS;
 
 /// fio opens all files of a personality at once.
 const OPEN_FILES: u32 = 65_536;
@@ -154,8 +154,8 @@ fn end_if_failed(file: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::external_tool::{Tool, ToolError};
     use crate::plan::Plan;
+    use nestrace_rig::external_tool::{Tool, ToolError};
 
     /// The last cell of a plan.
     pub(in crate::experiment) fn cell(text: &str) -> PlannedCell {

@@ -6,9 +6,9 @@ use super::bench::{Bench, StepError};
 use super::ledger::Ledger;
 use super::pace::Pace;
 use super::{LabError, Outcome, Progress, failure, unix_seconds};
-use crate::interrupt;
 use crate::plan::{Kind, Plan, Step};
 use nestrace_report::lab::CellRun;
+use nestrace_rig::interrupt;
 
 /// Runs what is open.
 ///

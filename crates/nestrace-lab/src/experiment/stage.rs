@@ -21,12 +21,12 @@ use super::results_folder::not_own;
 use super::scripts::{measure_script, prepare_script, unmount_script};
 use super::sysbench_result::SysbenchResult;
 use super::work_folder;
-use crate::external_tool::last_lines;
-use crate::interrupt;
-use crate::named_device::NamedDevice;
 use crate::plan::oltp;
 use crate::plan::workload::{Action, OUTPUT, RESULT, Workload};
 use crate::plan::{Batch, OwnGuest, Plan, PlannedCell};
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::interrupt;
+use nestrace_rig::named_device::NamedDevice;
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(420);

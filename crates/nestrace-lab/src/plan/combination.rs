@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::axes::{Axis, GuestFs, Host, Placement, Preallocation, Scheduler};
-use crate::stack::{
+use nestrace_rig::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, UnknownValue,
 };
 

@@ -6,7 +6,7 @@ use super::error::PlanError;
 use super::section::Section;
 use super::workload::Action;
 use super::{GuestFs, PlannedCell, programs};
-use crate::stack::Bus;
+use nestrace_rig::stack::Bus;
 
 /// Its name.
 pub(super) const TABLE: &str = "guest";

@@ -13,7 +13,7 @@ use super::section::{Placed, Section};
 use super::workload_section::{self, plain_name};
 use super::{GuestSize, Plan, PlannedCell};
 use super::{guest_section, host_section, programs};
-use crate::stack::GuestFsKind;
+use nestrace_rig::stack::GuestFsKind;
 
 const KEYS: [&str; 22] = [
     "name",

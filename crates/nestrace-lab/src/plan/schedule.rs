@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::combination::Combination;
 use super::{Plan, PlannedCell};
-use crate::stack::Bus;
+use nestrace_rig::stack::Bus;
 
 /// Disks of a guest at a time; virtio-blk takes a PCI slot for each.
 const MOST_DISKS: usize = 8;

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use nestrace_lab::experiment::{self, FolderError};
-use nestrace_lab::{interrupt, regular_file};
+use nestrace_lab::regular_file;
 use nestrace_report::html;
 use nestrace_report::lab::{Comparison, Explanation, Results, csv, json, text};
+use nestrace_rig::interrupt;
 
 use super::folder_failure;
 use super::results_folder::put;

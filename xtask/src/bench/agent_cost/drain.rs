@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::interrupt;
+use nestrace_rig::interrupt;
 use nestrace_trace::Batch;
 use nestrace_trace::kernel_buffers::{Format, KernelBuffers};
 use nestrace_trace::wire::{AgentMessage, BatchDecoder, FrameReader, HostMessage, Start, VERSION};

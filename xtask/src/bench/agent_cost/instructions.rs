@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
-use nestrace_lab::guest::{Accel, Guest, GuestSpec};
-use nestrace_lab::{initramfs, interrupt, kernel_image};
+use nestrace_rig::guest::{Accel, Guest, GuestSpec};
+use nestrace_rig::{initramfs, interrupt, kernel_image};
 
 use super::{Contestant, PATIENCE, Trace, begin, end, own_time_ns};
 use crate::bench::figures::Spread;

@@ -1,7 +1,7 @@
 //! Chains and clocks of an analysis: how much was linked, and whether the parts add up.
 
 use anyhow::Context;
-use nestrace_lab::guest::Guest;
+use nestrace_rig::guest::Guest;
 use serde_json::Value;
 
 use super::counts::DiskCounts;

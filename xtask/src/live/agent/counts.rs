@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::guest::Guest;
+use nestrace_rig::block_stat::BlockStat;
+use nestrace_rig::guest::Guest;
 
 use crate::live::ground_truth::Counts;
 use crate::live::measure::{Tally, Watched};

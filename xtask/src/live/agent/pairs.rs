@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::guest::{DiskSpec, Guest};
-use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::stack::{Bus, DiskStack, GuestFsKind, HostFsKind, Stack, covering_set};
+use nestrace_rig::guest::{DiskSpec, Guest};
+use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::stack::{Bus, DiskStack, GuestFsKind, HostFsKind, Stack, covering_set};
 
 use super::chains::{self, Subject};
 use super::counts::DiskCounts;

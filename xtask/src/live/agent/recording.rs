@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::stack::{DiskStack, HostFsKind};
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::stack::{DiskStack, HostFsKind};
 
 use super::counts::DiskCounts;
 use crate::live::measure::{Measured, Observed, Watched, in_a_guest, measure_observed};

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::stack::{Bus, DiskStack, HostFsKind};
+use nestrace_rig::guest::GuestSpec;
+use nestrace_rig::stack::{Bus, DiskStack, HostFsKind};
 use nestrace_trace::Event;
 use nestrace_trace::blktrace::Action;
 use nestrace_trace::manifest::GuestSide;
@@ -79,7 +79,7 @@ pub fn record(
     let disks = vec![disk];
     let guest = boot_with(ctx, "backends", |spec| change(GuestSpec { disks, ..spec }))?;
     let device = device_in_guest(&guest, DISK)?;
-    guest.make_fs(DISK, nestrace_lab::stack::GuestFsKind::Ext4)?;
+    guest.make_fs(DISK, nestrace_rig::stack::GuestFsKind::Ext4)?;
     let limits = format!(
         "echo mq-deadline > /sys/block/{device}/queue/scheduler; load mq_deadline; \
          echo mq-deadline > /sys/block/{device}/queue/scheduler; \
@@ -111,7 +111,7 @@ pub fn record(
             guest.run_ok(&begin, patience)?;
             thread::sleep(Duration::from_secs(2));
         }
-        guest.mount(DISK, nestrace_lab::stack::GuestFsKind::Ext4, "/mnt/t", "")?;
+        guest.mount(DISK, nestrace_rig::stack::GuestFsKind::Ext4, "/mnt/t", "")?;
         guest.run_ok(LOAD, patience)?;
         guest.unmount("/mnt/t")?;
         if both {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::stack::{DiskStack, HostFsKind};
+use nestrace_rig::stack::{DiskStack, HostFsKind};
 use nestrace_trace::manifest::ClockSample;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ fn clock(ctx: &LiveContext, case: &mut Case, iothread: bool) -> anyhow::Result<(
 }
 
 /// The disk waits with what is over [`SERVED_IN_A_SECOND`].
-fn limit_disk(guest: &nestrace_lab::guest::Guest) -> anyhow::Result<()> {
+fn limit_disk(guest: &nestrace_rig::guest::Guest) -> anyhow::Result<()> {
     let limits = json!({
         "id": format!("/machine/peripheral/{DISK}/virtio-backend"),
         "iops": SERVED_IN_A_SECOND, "iops_rd": 0, "iops_wr": 0, "bps": 0, "bps_rd": 0, "bps_wr": 0,
@@ -92,7 +92,7 @@ fn limit_disk(guest: &nestrace_lab::guest::Guest) -> anyhow::Result<()> {
 }
 
 /// Time of reads and writes in the guest's kernel, ms.
-fn busy_ms(guest: &nestrace_lab::guest::Guest, device: &str) -> anyhow::Result<u64> {
+fn busy_ms(guest: &nestrace_rig::guest::Guest, device: &str) -> anyhow::Result<u64> {
     let script = format!("cat /sys/block/{device}/stat");
     let text = guest.run_ok(&script, Duration::from_secs(20))?.stdout;
     let fields: Vec<u64> = text

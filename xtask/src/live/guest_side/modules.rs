@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nestrace_lab::stack::GuestFsKind;
+use nestrace_rig::stack::GuestFsKind;
 use nestrace_trace::Kind;
 
 use super::sides::sides;

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use nestrace_lab::guest::GuestSpec;
-use nestrace_lab::stack::{DiskStack, ImageFormat};
+use nestrace_rig::guest::GuestSpec;
+use nestrace_rig::stack::{DiskStack, ImageFormat};
 use nix::sys::signal::Signal;
 use serde_json::json;
 

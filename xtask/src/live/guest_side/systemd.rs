@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::machine_root::{self, ROOT};
-use nestrace_lab::stack::GuestFsKind;
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::machine_root::{self, ROOT};
+use nestrace_rig::stack::GuestFsKind;
 use nestrace_trace::{Kind, Source};
 use nix::sys::signal::Signal;
 

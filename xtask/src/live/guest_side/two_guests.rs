@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::stack::{Aio, Bus, DiskStack, HostFsKind};
+use nestrace_rig::stack::{Aio, Bus, DiskStack, HostFsKind};
 
 use crate::live::agent::chains::{self, Subject};
 use crate::live::agent::recording::{boot, device_in_guest, measure};

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::find_program;
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::stack::{Aio, DiskStack, HostFsKind};
+use nestrace_rig::external_tool::find_program;
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::stack::{Aio, DiskStack, HostFsKind};
 
 use super::sides;
 use crate::live::case::{Case, Report};

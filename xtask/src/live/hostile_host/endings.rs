@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nestrace_lab::child_process::ends_with_us;
+use nestrace_rig::child_process::ends_with_us;
 use nix::sys::signal::Signal;
 
 use super::processes::Programs;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use nestrace_lab::packages;
+use nestrace_rig::packages;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use nestrace_lab::external_tool::{Tool, find_program};
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::stack::{Aio, CacheMode, DiskStack};
-use nestrace_lab::{initramfs, kernel_image};
+use nestrace_rig::external_tool::{Tool, find_program};
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::stack::{Aio, CacheMode, DiskStack};
+use nestrace_rig::{initramfs, kernel_image};
 use tempfile::TempDir;
 
 use crate::live::direct_io_link::{FileId, kernel_number};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use nestrace_lab::block_stat::BlockStat;
+use nestrace_rig::block_stat::BlockStat;
 use nestrace_trace::blktrace::{Reader, Trace};
 use nestrace_trace::{Event, Manifest, bundle};
 use serde_json::Value;

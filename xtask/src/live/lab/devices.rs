@@ -9,11 +9,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::host_fs::{HostFs, HostFsError, kernel_has};
-use nestrace_lab::loop_device::LoopDevice;
-use nestrace_lab::named_device::{DeviceError, NamedDevice, Objection};
-use nestrace_lab::stack::HostFsKind;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::host_fs::{HostFs, HostFsError, kernel_has};
+use nestrace_rig::loop_device::LoopDevice;
+use nestrace_rig::named_device::{DeviceError, NamedDevice, Objection};
+use nestrace_rig::stack::HostFsKind;
 
 use crate::live::case::Case;
 use crate::recorder::nestrace;

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::external_tool::{Tool, last_lines};
-use nestrace_lab::{guest_folder, interrupt};
+use nestrace_rig::external_tool::{Tool, last_lines};
+use nestrace_rig::{guest_folder, interrupt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;

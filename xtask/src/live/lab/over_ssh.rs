@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::{Tool, find_program};
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::{initramfs, packages};
+use nestrace_rig::external_tool::{Tool, find_program};
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::{initramfs, packages};
 use serde_json::{Value, json};
 
 use super::own_guest::{self, OwnGuest};

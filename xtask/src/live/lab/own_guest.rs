@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::external_tool::{Tool, last_lines};
-use nestrace_lab::interrupt;
+use nestrace_rig::external_tool::{Tool, last_lines};
+use nestrace_rig::interrupt;
 
 use super::read;
 use crate::live::analysis::number;

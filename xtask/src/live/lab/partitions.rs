@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use nestrace_lab::external_tool::Tool;
+use nestrace_rig::external_tool::Tool;
 
 use super::{name, read, rows};
 use crate::live::case::Case;

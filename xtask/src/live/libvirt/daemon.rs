@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::child_process::ends_with_us;
-use nestrace_lab::external_tool::{Tool, last_lines};
-use nestrace_lab::{interrupt, packages};
+use nestrace_rig::child_process::ends_with_us;
+use nestrace_rig::external_tool::{Tool, last_lines};
+use nestrace_rig::{interrupt, packages};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 

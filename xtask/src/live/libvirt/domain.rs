@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use nestrace_lab::guest_channel::GuestShell;
-use nestrace_lab::qmp::{self, DiskStats};
-use nestrace_lab::stack::{Bus, DiskStack};
+use nestrace_rig::guest_channel::GuestShell;
+use nestrace_rig::qmp::{self, DiskStats};
+use nestrace_rig::stack::{Bus, DiskStack};
 use serde_json::Value;
 
 use super::daemon::Libvirt;

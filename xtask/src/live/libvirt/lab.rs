@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::agent::{LOG, wait_script};
-use nestrace_lab::external_tool::find_program;
-use nestrace_lab::packages;
+use nestrace_rig::agent::{LOG, wait_script};
+use nestrace_rig::external_tool::find_program;
+use nestrace_rig::packages;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tempfile::TempDir;
 

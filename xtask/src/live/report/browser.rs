@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::last_lines;
-use nestrace_lab::packages;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::packages;
 
 use crate::progress::Progress;
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::stack::HostFsKind;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::host_fs::{HostFs, HostFsSpec};
+use nestrace_rig::stack::HostFsKind;
 use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::block_stat::BlockStat;
+use nestrace_rig::block_stat::BlockStat;
 use nestrace_trace::{Kind, Source};
 use nix::sys::signal::Signal;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::external_tool::find_program;
+use nestrace_rig::external_tool::find_program;
 use nix::sys::signal::Signal;
 
 use super::stage::{Ended, LIVE, Stage};

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nestrace_lab::block_stat::BlockStat;
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec};
-use nestrace_lab::stack::{DiskStack, HostFsKind};
+use nestrace_rig::block_stat::BlockStat;
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::host_fs::{HostFs, HostFsSpec};
+use nestrace_rig::stack::{DiskStack, HostFsKind};
 use nestrace_trace::{Event, Manifest, StreamReader, bundle};
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::Context;
-use nestrace_lab::stack::ImageFormat;
+use nestrace_rig::stack::ImageFormat;
 use nestrace_stamp::{Deed, SECTOR_BYTES, Stamp, Write};
 use nestrace_trace::flags::op;
 use nestrace_trace::{Event, Kind};

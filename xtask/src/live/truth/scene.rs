@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nestrace_analyzer::Identified;
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::host_fs::HostFs;
-use nestrace_lab::stack::{DiskStack, HostFsKind, ImageFormat};
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::stack::{DiskStack, HostFsKind, ImageFormat};
 use nestrace_stamp::Write;
 use nestrace_trace::{Event, Kind, Manifest, TimeOrdered};
 use nix::sys::signal::{Signal, kill};

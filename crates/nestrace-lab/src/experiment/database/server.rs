@@ -10,10 +10,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{DatabaseError, SERVER, failed};
-use crate::child_process::ends_with_us;
-use crate::external_tool::{find_program, last_lines};
-use crate::interrupt;
 use crate::plan::oltp::FILE_OPTIONS;
+use nestrace_rig::child_process::ends_with_us;
+use nestrace_rig::external_tool::{find_program, last_lines};
+use nestrace_rig::interrupt;
 
 const START_PATIENCE: Duration = Duration::from_secs(60);
 

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use super::OwnGuestError;
 use super::libvirt::Libvirt;
 use super::qemu_monitor::QemuMonitor;
-use crate::guest::DiskSpec;
 use crate::plan::{Monitor, OwnGuest};
+use nestrace_rig::guest::DiskSpec;
 
 /// libvirt or QEMU's monitor. Ctrl-C stops neither [`Self::attached`] nor [`Self::detach`] half way.
 pub(super) trait Hotplug: Debug {

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 
 use super::hotplug::Hotplug;
 use super::{OwnGuestError, domain_xml};
-use crate::external_tool::{Tool, ToolError};
-use crate::guest::DiskSpec;
+use nestrace_rig::external_tool::{Tool, ToolError};
+use nestrace_rig::guest::DiskSpec;
 
 /// A domain; its disks are named by target (`vdb`).
 #[derive(Debug)]

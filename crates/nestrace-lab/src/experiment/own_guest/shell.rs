@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::OwnGuestError;
 use crate::experiment::failure::KILLED;
-use crate::external_tool::{Tool, ToolError, last_lines};
-use crate::interrupt;
 use crate::plan::workload::FOLDER;
 use crate::plan::{OwnGuest, Shell};
+use nestrace_rig::external_tool::{Tool, ToolError, last_lines};
+use nestrace_rig::interrupt;
 
 /// What scripts of the lab expect of a guest: programs by name, modules, and a disk by its serial number.
 const PRELUDE: &str = "\

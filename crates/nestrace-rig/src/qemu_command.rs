@@ -142,7 +142,7 @@ fn disks(args: &mut Args, disks: &[DiskSpec]) {
 }
 
 /// What `-drive` and the monitor's `drive_add` take for a disk without a device.
-pub(crate) fn drive(disk: &DiskSpec) -> String {
+pub fn drive(disk: &DiskSpec) -> String {
     let DiskStack {
         format, cache, aio, ..
     } = disk.stack;
@@ -163,7 +163,7 @@ pub(crate) fn drive(disk: &DiskSpec) -> String {
 
 /// Arguments that pass a folder through to a guest, by the name `tag`; `more` are options of `-virtfs`, each after
 /// a comma.
-pub(crate) fn shared_folder(folder: &Path, tag: &str, more: &str) -> [String; 2] {
+pub fn shared_folder(folder: &Path, tag: &str, more: &str) -> [String; 2] {
     let folder = escape(folder);
     [
         String::from("-virtfs"),

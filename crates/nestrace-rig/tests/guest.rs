@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack, GuestFsKind, ImageFormat};
-use nestrace_lab::{disk_image, initramfs, kernel_image, packages};
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack, GuestFsKind, ImageFormat};
+use nestrace_rig::{disk_image, initramfs, kernel_image, packages};
 
 const SHORT: Duration = Duration::from_secs(20);
 

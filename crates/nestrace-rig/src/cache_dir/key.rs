@@ -9,11 +9,11 @@ use super::CacheError;
 
 /// Of an entry's content.
 #[derive(Debug, Default)]
-pub(crate) struct Key(DefaultHasher);
+pub struct Key(DefaultHasher);
 
 impl Key {
     /// Takes a value in.
-    pub(crate) fn add(&mut self, value: &impl Hash) {
+    pub fn add(&mut self, value: &impl Hash) {
         value.hash(&mut self.0);
     }
 
@@ -22,7 +22,7 @@ impl Key {
     ///
     /// # Errors
     /// The file is not there, or cannot be looked at.
-    pub(crate) fn add_file(&mut self, place: &impl Hash, path: &Path) -> Result<(), CacheError> {
+    pub fn add_file(&mut self, place: &impl Hash, path: &Path) -> Result<(), CacheError> {
         let about = path.metadata().map_err(|source| CacheError::Io {
             path: path.to_owned(),
             source,
@@ -32,7 +32,7 @@ impl Key {
     }
 
     /// An entry's name: `tree-4000-` and 16 hexadecimal digits.
-    pub(crate) fn name(&self, what: &str) -> String {
+    pub fn name(&self, what: &str) -> String {
         format!("{what}-{:016x}", self.0.finish())
     }
 }

@@ -15,6 +15,7 @@ pub struct UnknownValue {
 }
 
 /// Declares an axis: an enum whose values have the names that QEMU and mkfs use.
+#[macro_export]
 macro_rules! axis {
     ($(#[$doc:meta])* $name:ident, $axis:literal, { $($(#[$value_doc:meta])* $value:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -52,7 +53,7 @@ macro_rules! axis {
     };
 }
 
-pub(crate) use axis;
+pub use axis;
 
 axis!(
     /// File system on the host, under the image.

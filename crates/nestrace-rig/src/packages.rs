@@ -80,7 +80,7 @@ fn all_needed() -> Vec<(&'static str, &'static str)> {
 }
 
 /// The same of what these file systems need, and, if guests are booted, these.
-pub(crate) fn missing_for(file_systems: &[&str], boots: bool) -> Vec<String> {
+pub fn missing_for(file_systems: &[&str], boots: bool) -> Vec<String> {
     missing_of(&needed(file_systems, boots), is_here)
 }
 
@@ -93,10 +93,7 @@ fn needed(file_systems: &[&str], boots: bool) -> Vec<(&'static str, &'static str
 }
 
 /// Packages of the programs that are not there, each once.
-pub(crate) fn missing_of(
-    programs: &[(&str, &str)],
-    is_there: impl Fn(&str) -> bool,
-) -> Vec<String> {
+pub fn missing_of(programs: &[(&str, &str)], is_there: impl Fn(&str) -> bool) -> Vec<String> {
     let mut packages: Vec<String> = Vec::new();
     for (program, package) in programs {
         if !is_there(program) && !packages.iter().any(|known| known == package) {

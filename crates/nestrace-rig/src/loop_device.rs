@@ -69,7 +69,7 @@ impl Drop for LoopDevice {
 }
 
 /// Writes a file of zeros in full and waits until it is on the disk.
-pub(crate) fn fill(file: &Path, size_bytes: u64) -> Result<(), ToolError> {
+pub fn fill(file: &Path, size_bytes: u64) -> Result<(), ToolError> {
     const BLOCK: u64 = 1 << 20;
     Tool::new("dd")
         .args(["if=/dev/zero", "bs=1M", "conv=fsync,notrunc", "status=none"])

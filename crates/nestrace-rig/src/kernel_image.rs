@@ -256,10 +256,10 @@ fn tool_failed(series: &str, source: ToolError) -> KernelImageError {
 }
 
 /// Bytes that a kernel takes while it is unpacked, at most: its archive lies beside it.
-pub(crate) const MOST_BYTES: u64 = 512 << 20;
+pub const MOST_BYTES: u64 = 512 << 20;
 
 /// The release of the kernel that [`obtain`] takes from a cache, if it has one of the series.
-pub(crate) fn cached(root: &Path, series: &str) -> Option<String> {
+pub fn cached(root: &Path, series: &str) -> Option<String> {
     let package = newest(&cached_packages(root), series)?;
     package.strip_prefix("linux-image-").map(str::to_owned)
 }

@@ -430,7 +430,7 @@ fn from_panic(console: &str) -> &str {
 }
 
 /// Whether guests may be executed by hardware here.
-pub(crate) fn has_kvm() -> bool {
+pub fn has_kvm() -> bool {
     Path::new("/dev/kvm").exists()
 }
 

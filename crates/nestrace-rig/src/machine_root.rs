@@ -11,7 +11,7 @@ pub const MODULES: [&str; 3] = ["9pnet_virtio", "9p", "overlay"];
 
 const TAG: &str = "machine";
 /// How guests mount a folder of the host's.
-pub(crate) const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
+pub const P9_OPTIONS: &str = "trans=virtio,version=9p2000.L,msize=262144";
 
 /// Arguments of QEMU that offer them, for [`GuestSpec::extra_arguments`](crate::guest::GuestSpec::extra_arguments).
 #[must_use]

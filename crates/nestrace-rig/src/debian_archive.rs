@@ -36,7 +36,7 @@ pub enum ArchiveError {
 }
 
 /// apt with lists, cache and sources in a folder of its own, whose lists have been read.
-pub(crate) struct PrivateApt {
+pub struct PrivateApt {
     folder: PathBuf,
     /// dpkg's list of what is there already.
     installed: PathBuf,
@@ -46,12 +46,12 @@ pub(crate) struct PrivateApt {
 
 impl PrivateApt {
     /// For these suites of the mirror that this machine uses, in the folder `parent/apt`, beside the packages of this machine.
-    pub(crate) fn new(parent: &Path, suites: &[&str]) -> Result<Self, ArchiveError> {
+    pub fn new(parent: &Path, suites: &[&str]) -> Result<Self, ArchiveError> {
         Self::beside(parent, suites, Path::new("/var/lib/dpkg/status"))
     }
 
     /// The same for a root of its own, where no package is.
-    pub(crate) fn for_new_root(parent: &Path, suites: &[&str]) -> Result<Self, ArchiveError> {
+    pub fn for_new_root(parent: &Path, suites: &[&str]) -> Result<Self, ArchiveError> {
         Self::beside(parent, suites, Path::new("/dev/null"))
     }
 
@@ -91,31 +91,31 @@ impl PrivateApt {
     }
 
     /// The mirror's address, without a slash at its end.
-    pub(crate) fn mirror(&self) -> &str {
+    pub fn mirror(&self) -> &str {
         self.mirror.trim_end_matches('/')
     }
 
     /// Runs `apt-get` with these arguments.
-    pub(crate) fn get(&self, args: &[&str]) -> Result<(), ToolError> {
+    pub fn get(&self, args: &[&str]) -> Result<(), ToolError> {
         self.tool("apt-get").args(args).run()?;
         Ok(())
     }
 
     /// Downloads a package (`NAME=VERSION`) into a folder.
-    pub(crate) fn download(&self, package: &str, folder: &Path) -> Result<(), ToolError> {
+    pub fn download(&self, package: &str, folder: &Path) -> Result<(), ToolError> {
         let tool = self.tool("apt-get").current_dir(folder);
         tool.args(["download", "-q", package]).run()?;
         Ok(())
     }
 
     /// The names of all packages that begin like this.
-    pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>, ToolError> {
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>, ToolError> {
         let listing = self.tool("apt-cache").args(["pkgnames", prefix]).run()?;
         Ok(listing.lines().map(str::to_owned).collect())
     }
 
     /// The newest version of a package that is in the lists.
-    pub(crate) fn version(&self, package: &str) -> Result<Option<String>, ToolError> {
+    pub fn version(&self, package: &str) -> Result<Option<String>, ToolError> {
         let text = self
             .tool("apt-cache")
             .args(["show", "--no-all-versions", package])
@@ -148,12 +148,12 @@ impl PrivateApt {
     }
 
     /// What was downloaded.
-    pub(crate) fn archives(&self) -> Vec<PathBuf> {
+    pub fn archives(&self) -> Vec<PathBuf> {
         archives_in(&self.folder.join("cache/archives"))
     }
 
     /// Removes lists and archives.
-    pub(crate) fn remove(self) -> Result<(), ArchiveError> {
+    pub fn remove(self) -> Result<(), ArchiveError> {
         std::fs::remove_dir_all(&self.folder).map_err(|source| ArchiveError::Io {
             path: self.folder.clone(),
             source,
@@ -162,7 +162,7 @@ impl PrivateApt {
 }
 
 /// The packages that lie in a folder.
-pub(crate) fn archives_in(folder: &Path) -> Vec<PathBuf> {
+pub fn archives_in(folder: &Path) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     entries
         .map(|entry| entry.path())

@@ -142,10 +142,10 @@ pub fn obtain(kernel: &KernelImage) -> Result<Initramfs, InitramfsError> {
 }
 
 /// Bytes of an initramfs, at most.
-pub(crate) const MOST_BYTES: u64 = 128 << 20;
+pub const MOST_BYTES: u64 = 128 << 20;
 
 /// Whether a cache has one for a kernel. Of other programs it may be another one.
-pub(crate) fn is_cached(root: &Path, release: &str) -> bool {
+pub fn is_cached(root: &Path, release: &str) -> bool {
     let begin = format!("initramfs-{release}-");
     let mut entries = root.read_dir().into_iter().flatten().flatten();
     entries.any(|entry| entry.file_name().to_string_lossy().starts_with(&begin))
@@ -257,7 +257,7 @@ fn libraries_of(program: &Path) -> Result<Vec<PathBuf>, InitramfsError> {
 }
 
 /// Shared libraries of a program that may have none.
-pub(crate) fn libraries_of_any(program: &Path) -> Vec<PathBuf> {
+pub fn libraries_of_any(program: &Path) -> Vec<PathBuf> {
     libraries_of(program).unwrap_or_default()
 }
 

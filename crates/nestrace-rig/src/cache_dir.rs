@@ -11,7 +11,7 @@ mod unfinished;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use key::Key;
+pub use key::Key;
 use unfinished::Unfinished;
 
 /// The cache could not be used.

@@ -27,7 +27,7 @@ pub enum Accel {
 
 impl Accel {
     /// That of guests which are to be like one that had `kvm` or `tcg`; any where none is known.
-    pub(crate) fn like(word: &str) -> Self {
+    pub fn like(word: &str) -> Self {
         match word {
             "kvm" => Self::Kvm,
             "tcg" => Self::Tcg,
