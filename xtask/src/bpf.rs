@@ -12,8 +12,7 @@ use anyhow::{Context, bail, ensure};
 use nestrace_rig::packages;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use crate::cargo_build::without_paths;
+use xtask::cargo_build::without_paths;
 
 /// The committed object and what it was made from.
 const OBJECT: &str = "ebpf/prebuilt/nestrace-probes.o";

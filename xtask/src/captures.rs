@@ -14,10 +14,9 @@ use nestrace_rig::external_tool::Tool;
 use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack};
 use nestrace_rig::{disk_image, initramfs, kernel_image, packages};
-
-use crate::cargo_build::workspace;
-use crate::folder_size;
-use crate::progress::Progress;
+use xtask::cargo_build::workspace;
+use xtask::folder_size;
+use xtask::progress::Progress;
 
 /// btt takes virtio's number for a device mapper's, so the disk is a SCSI one.
 const STACK: DiskStack = DiskStack {

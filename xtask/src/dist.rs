@@ -1,6 +1,5 @@
 //! `cargo xtask dist`: programs as they are handed out, in `target/dist`, each with its checksum and what it is made of.
 
-pub mod agent;
 mod profiled;
 mod sbom;
 
@@ -10,12 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
-
-use crate::cargo_build::workspace;
-
-/// Named, so that flags for the program are not for build scripts and procedural macros as well, which they would break or
-/// slow down.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+use xtask::agent;
+use xtask::cargo_build::workspace;
 
 /// Options of `dist`.
 #[derive(clap::Args)]

@@ -1,7 +1,8 @@
 //! I/O schedulers of the running kernel.
 
-use crate::plan::Scheduler;
 use nestrace_rig::external_tool::Tool;
+
+use crate::plan::Scheduler;
 
 /// Whether the running kernel has a scheduler, or a module of it.
 #[must_use]

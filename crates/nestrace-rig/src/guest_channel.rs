@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::interrupt::{self, Interrupted};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::interrupt::{self, Interrupted};
 
 /// How often a wait looks at Ctrl-C and at QEMU.
 const LOOK: Duration = Duration::from_millis(100);

@@ -1,10 +1,11 @@
 //! Guests and host file systems on demand, for the lab, the demo and the live tests.
 //!
-//! It sits beside the recorder, not under it: nothing here traces anything. It makes a host file
+//! It sits beside the recorder, not under it: nothing here traces anything, and the recorder is a program that is
+//! started. It makes a host file
 //! system on a loop device ([`host_fs`]), an image on it ([`disk_image`]), and a small Debian guest
 //! ([`kernel_image`], [`initramfs`], [`guest`]) whose disks have the stack that was asked for
 //! ([`stack`]), runs commands in that guest, and reads the counts that the kernel ([`block_stat`])
-//! and QEMU ([`qmp`]) keep by themselves.
+//! and QEMU ([`qmp`]) keep by themselves. [`recorder`] runs `nestrace record` beside a workload as a user would.
 //!
 //! Constraints:
 //! - Everything that it makes has an owner, and dropping the owner removes it, after an error, a
@@ -52,5 +53,7 @@ pub mod packages;
 pub mod qemu_command;
 pub mod qemu_package;
 pub mod qmp;
+pub mod recorder;
+pub mod root;
 pub mod stack;
 mod translation;

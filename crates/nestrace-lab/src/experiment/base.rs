@@ -8,10 +8,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nestrace_report::lab::Base as BaseSpeed;
-use tempfile::TempDir;
-
-use super::scattered_image;
-use crate::plan::{BaseNeed, Batch, Combination, Host, Placement, Scheduler};
 use nestrace_rig::disk_image;
 use nestrace_rig::external_tool::{Tool, ToolError};
 use nestrace_rig::guest::DiskSpec;
@@ -19,6 +15,10 @@ use nestrace_rig::host_device::{HostDevice, LoopFile};
 use nestrace_rig::host_fs::{HostFs, HostFsError, HostFsSpec};
 use nestrace_rig::loop_device::fill;
 use nestrace_rig::named_device::{DeviceError, NamedDevice};
+use tempfile::TempDir;
+
+use super::scattered_image;
+use crate::plan::{BaseNeed, Batch, Combination, Host, Placement, Scheduler};
 
 /// A device could not be made.
 #[derive(Debug, thiserror::Error)]

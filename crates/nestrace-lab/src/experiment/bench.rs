@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use nestrace_report::lab::CellRun;
+use nestrace_rig::guest::Accel;
+use nestrace_rig::interrupt::Interrupted;
 
 use super::LabError;
 use super::stage::{Guests, Parts, Stage};
 use crate::plan::{Plan, Schedule, Step};
-use nestrace_rig::guest::Accel;
-use nestrace_rig::interrupt::Interrupted;
 
 /// Whose a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

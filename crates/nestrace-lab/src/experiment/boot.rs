@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
-use super::LabError;
-use super::base::{Attached, disk_id};
-use super::guest_data::GuestData;
-use crate::plan::{Plan, place_in_guest};
 use nestrace_rig::external_tool::find_program;
 use nestrace_rig::guest::{Accel, Guest, GuestError, GuestSpec};
 use nestrace_rig::guest_channel::ChannelError;
 use nestrace_rig::initramfs::{self, Initramfs, InitramfsError};
 use nestrace_rig::kernel_image::KernelImage;
 use nestrace_rig::qemu_command::shared_folder;
+
+use super::LabError;
+use super::base::{Attached, disk_id};
+use super::guest_data::GuestData;
+use crate::plan::{Plan, place_in_guest};
 
 /// What guests are booted from.
 #[derive(Debug)]

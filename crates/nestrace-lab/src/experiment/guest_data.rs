@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::initramfs;
+use nestrace_rig::interrupt::{self, Interrupted};
+use nestrace_rig::kernel_image;
+
 use super::LabError;
 use super::database::{self, DatabaseDisk, DatabaseError};
 use super::tree::{self, TreeError};
 use crate::plan::Plan;
 use crate::plan::workload::{self, Workload};
-use nestrace_rig::guest::DiskSpec;
-use nestrace_rig::initramfs;
-use nestrace_rig::interrupt::{self, Interrupted};
-use nestrace_rig::kernel_image;
 
 /// What the cells of a plan that are not finished want.
 #[derive(Debug)]

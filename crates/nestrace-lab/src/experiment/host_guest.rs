@@ -10,14 +10,6 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::base::{BaseError, knows_direct_io};
-use super::failure::KILLED;
-use super::guest_data::Wanted;
-use super::ledger::Ledger;
-use super::results_folder::PLAN;
-use super::work_folder::WORK;
-use super::{LabError, Options, Outcome, Progress, machine};
-use crate::plan::{Estimate, GuestFs, Host, Plan};
 use nestrace_rig::cache_dir;
 use nestrace_rig::external_tool::last_lines;
 use nestrace_rig::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
@@ -27,6 +19,15 @@ use nestrace_rig::kernel_image;
 use nestrace_rig::machine_root::{self, P9_OPTIONS, ROOT};
 use nestrace_rig::qemu_command::shared_folder;
 use nestrace_rig::stack::DiskStack;
+
+use super::base::{BaseError, knows_direct_io};
+use super::failure::KILLED;
+use super::guest_data::Wanted;
+use super::ledger::Ledger;
+use super::results_folder::PLAN;
+use super::work_folder::WORK;
+use super::{LabError, Options, Outcome, Progress, machine};
+use crate::plan::{Estimate, GuestFs, Host, Plan};
 
 /// How many times longer than usual everything in guests of this guest may take: a boot takes five minutes
 /// where it is translated twice, instead of five seconds.

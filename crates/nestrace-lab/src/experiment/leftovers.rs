@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use nix::mount::{MntFlags, umount2};
-
 use nestrace_rig::external_tool::Tool;
+use nix::mount::{MntFlags, umount2};
 
 /// Unmounts, detaches and removes what lies in `work`; nobody else uses it, the folder is locked.
 pub(super) fn remove(work: &Path) {

@@ -4,14 +4,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nestrace_report::lab::Machine;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::guest::has_kvm;
 use nix::sys::statvfs::statvfs;
 
 use super::guest_data::Wanted;
 use super::stage::Guests;
 use super::{LabError, own_guest};
 use crate::plan::{Estimate, Plan};
-use nestrace_rig::external_tool::Tool;
-use nestrace_rig::guest::has_kvm;
 
 /// Describes the machine, itself a guest or not; of guests that are booted the accelerator is known once one runs.
 pub(super) fn describe(guests: &Guests, is_guest: bool) -> Result<Machine, LabError> {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use nestrace_rig::external_tool::{Tool, ToolError, find_program};
+
 use crate::plan::workload::{Action, FioJobs};
 use crate::plan::{Place, Plan, Workload};
-use nestrace_rig::external_tool::{Tool, ToolError, find_program};
 
 /// fio's own options that act as soon as they are read.
 const ACTING: [&str; 17] = [

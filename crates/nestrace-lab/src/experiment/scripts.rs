@@ -1,12 +1,13 @@
 //! Shell that a guest runs for a cell: a new file system, the workload between two looks at the counters, and its end.
 
+use nestrace_rig::guest_fs::PROGRAM_FOLDER;
+use nestrace_rig::machine_root::P9_OPTIONS;
+
 use super::base::disk_id;
 use super::counters::SHELL;
 use super::failure::TELLING;
 use crate::plan::workload::{FOLDER, OUTPUT, RESULT};
 use crate::plan::{Combination, GuestFs, PASS_THROUGH, PlannedCell, Scheduler, oltp, real_tool};
-use nestrace_rig::guest_fs::PROGRAM_FOLDER;
-use nestrace_rig::machine_root::P9_OPTIONS;
 
 /// fio opens all files of a personality at once.
 const OPEN_FILES: u32 = 65_536;

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nestrace_report::lab::CellRun;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::interrupt;
+use nestrace_rig::named_device::NamedDevice;
 
 use super::LabError;
 use super::base::{Attached, Base};
@@ -16,7 +19,7 @@ use super::fio_result::FioResult;
 use super::lab_guest::LabGuest;
 use super::own_guest::{self, OwnGuestWithDisks};
 use super::real_tool_result;
-use super::recorder::Recorder;
+use super::recorder::Recording;
 use super::results_folder::not_own;
 use super::scripts::{measure_script, prepare_script, unmount_script};
 use super::sysbench_result::SysbenchResult;
@@ -24,9 +27,6 @@ use super::work_folder;
 use crate::plan::oltp;
 use crate::plan::workload::{Action, OUTPUT, RESULT, Workload};
 use crate::plan::{Batch, OwnGuest, Plan, PlannedCell};
-use nestrace_rig::external_tool::last_lines;
-use nestrace_rig::interrupt;
-use nestrace_rig::named_device::NamedDevice;
 
 /// mkfs and mount under translation, on a loaded machine, besides what the workload's layout takes.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(420);
@@ -179,7 +179,7 @@ impl Stage {
             Some((nestrace, bundle, _)) => {
                 let name = self.guest.name();
                 let patience = self.guest.patience();
-                Some(Recorder::start(
+                Some(Recording::start(
                     nestrace,
                     name,
                     bundle,

@@ -4,6 +4,7 @@
 //! shell scripts that a guest runs for it.
 
 use nestrace_report::lab::Metric;
+use nestrace_rig::stack::GuestFsKind;
 
 use super::axes::GuestFs;
 use super::error::Place;
@@ -11,7 +12,6 @@ use super::file_io::FileIo;
 use super::oltp::Oltp;
 use super::real_tool::{Figures, RealTool};
 use super::sysbench;
-use nestrace_rig::stack::GuestFsKind;
 
 /// How long and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::stack::Bus;
 use roxmltree::Document;
 
 use crate::experiment::base::is_disk_id;
-use nestrace_rig::guest::DiskSpec;
-use nestrace_rig::stack::Bus;
 
 /// Aliases of the user's begin so; QEMU's device has the same name.
 const ALIAS: &str = "ua-";

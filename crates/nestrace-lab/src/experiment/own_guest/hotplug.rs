@@ -2,11 +2,12 @@
 
 use std::fmt::Debug;
 
+use nestrace_rig::guest::DiskSpec;
+
 use super::OwnGuestError;
 use super::libvirt::Libvirt;
 use super::qemu_monitor::QemuMonitor;
 use crate::plan::{Monitor, OwnGuest};
-use nestrace_rig::guest::DiskSpec;
 
 /// libvirt or QEMU's monitor. Ctrl-C stops neither [`Self::attached`] nor [`Self::detach`] half way.
 pub(super) trait Hotplug: Debug {

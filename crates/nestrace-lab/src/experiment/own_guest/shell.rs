@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use nestrace_rig::external_tool::{Tool, ToolError, last_lines};
+use nestrace_rig::interrupt;
 use serde_json::{Value, json};
 
 use super::OwnGuestError;
 use crate::experiment::failure::KILLED;
 use crate::plan::workload::FOLDER;
 use crate::plan::{OwnGuest, Shell};
-use nestrace_rig::external_tool::{Tool, ToolError, last_lines};
-use nestrace_rig::interrupt;
 
 /// What scripts of the lab expect of a guest: programs by name, modules, and a disk by its serial number.
 const PRELUDE: &str = "\
