@@ -47,8 +47,16 @@ pub enum Profile {
 
 /// Builds the binary of `package`; cargo's own progress goes to stderr.
 pub fn build(package: &str, profile: Profile) -> anyhow::Result<PathBuf> {
+    build_with(package, &[], profile)
+}
+
+/// The same with the binaries of other packages beside it: in one build they share what they are made of.
+pub fn build_with(package: &str, beside: &[&str], profile: Profile) -> anyhow::Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--package", package]);
+    for package in beside {
+        command.args(["--package", package]);
+    }
     if profile == Profile::Release {
         command.arg("--release");
     }

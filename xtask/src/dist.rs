@@ -4,13 +4,13 @@ mod profiled;
 mod sbom;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
 use xtask::agent;
-use xtask::cargo_build::workspace;
+use xtask::cargo_build::{self, TARGET, cargo, workspace};
 
 /// Options of `dist`.
 #[derive(clap::Args)]
@@ -26,6 +26,8 @@ enum Program {
     Agent,
     /// nestrace, compiled by what a first build counts in use; needs root, and a quarter of an hour; installs fio and llvm
     Nestrace,
+    /// nestrace-lab, which nestrace lab starts: it belongs beside nestrace
+    Lab,
 }
 
 /// Builds one.
@@ -35,6 +37,7 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
     let built = match args.program {
         Program::Agent => agent::make(&folder)?,
         Program::Nestrace => profiled::make()?,
+        Program::Lab => lab()?,
     };
     check_that_it_runs(&built)?;
     let name = built.file_name().unwrap_or_default();
@@ -56,6 +59,15 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
         bytes.len() as f64 / 1e6
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn lab() -> anyhow::Result<PathBuf> {
+    const PROGRAM: &str = "nestrace-lab";
+    let mut command = cargo();
+    command
+        .args(["build", "--release", "--target", TARGET])
+        .args(["--package", PROGRAM]);
+    cargo_build::executable(command, PROGRAM)
 }
 
 fn check_that_it_runs(program: &Path) -> anyhow::Result<()> {

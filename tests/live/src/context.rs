@@ -52,7 +52,8 @@ impl LiveContext {
         packages::install(|line| progress.say(line))?;
         let nestrace = match nestrace {
             Some(program) => program,
-            None => cargo_build::build("nestrace", Profile::Dev)?,
+            // The lab lies beside it.
+            None => cargo_build::build_with("nestrace", &["nestrace-lab"], Profile::Dev)?,
         };
         let kernel = kernel_image::obtain("6.1")?;
         let initramfs = initramfs::obtain(&kernel)?;

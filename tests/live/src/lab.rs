@@ -77,12 +77,15 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// nestrace with the agent beside it, as an installation has them.
+/// nestrace with its lab and the agent beside it, as an installation has them.
 fn programs(ctx: &LiveContext, folder: &Path) -> anyhow::Result<PathBuf> {
     let place = folder.join("bin");
     std::fs::create_dir(&place).context("make a folder for the programs")?;
     let program = place.join("nestrace");
     std::fs::copy(&ctx.nestrace, &program).context("copy nestrace")?;
+    let lab = ctx.nestrace.with_file_name("nestrace-lab");
+    std::fs::copy(&lab, place.join("nestrace-lab"))
+        .with_context(|| format!("copy {}", lab.display()))?;
     std::fs::copy(ctx.agent()?, place.join("nestrace-agent")).context("copy the agent")?;
     Ok(program)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use xtask::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 15] = [
+const FROM_THE_GROUND: [&str; 16] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
@@ -17,6 +17,7 @@ const FROM_THE_GROUND: [&str; 15] = [
     "nestrace-report",
     "nestrace-record",
     "nestrace-agent",
+    "nestrace-cli",
     "nestrace-rig",
     "nestrace-lab",
     "nestrace",

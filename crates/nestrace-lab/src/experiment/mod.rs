@@ -80,6 +80,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// The recorder.
     pub nestrace: PathBuf,
+    /// The lab's own program, which takes the host's role inside a guest.
+    pub lab: PathBuf,
     /// The agent that guests get, if the plan wants one.
     pub agent: PathBuf,
     /// Whether this is the program inside a guest to which another one gave the host's role.

@@ -81,7 +81,6 @@ impl Failure {
     }
 
     /// What to type or do next.
-    #[cfg(test)]
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -127,6 +126,14 @@ impl From<io::Error> for Failure {
         }
         Self::caused(FAILURE, &error)
     }
+}
+
+/// Says what is wrong with a command line, or the help that it asks for. A closed pipe is success, and there is nowhere left to
+/// report anything else.
+pub fn of_usage(error: &clap::Error) -> ExitCode {
+    let code = if error.use_stderr() { USAGE } else { DONE };
+    let _ = error.print();
+    ExitCode::from(code)
 }
 
 /// Lines that wait for what comes of the command.

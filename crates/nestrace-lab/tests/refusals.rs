@@ -4,16 +4,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Runs `nestrace lab WORDS…` in `folder` on a machine that seems to have hardly any programs.
+/// Runs `nestrace-lab WORDS…` in `folder` on a machine that seems to have hardly any programs.
 fn lab(folder: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nestrace"))
-        .arg("lab")
+    Command::new(env!("CARGO_BIN_EXE_nestrace-lab"))
         .args(words)
         .env("PATH", "")
         .current_dir(folder)
         .stdin(Stdio::null())
         .output()
-        .expect("nestrace runs")
+        .expect("nestrace-lab runs")
 }
 
 #[test]
@@ -68,13 +67,13 @@ fn a_folder_that_is_refused_stays_whose_it_is() {
     std::fs::write(&file, "x").unwrap();
     let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
     let before = (owner(folder.path()), owner(&file));
-    let output = Command::new(env!("CARGO_BIN_EXE_nestrace"))
-        .args(["lab", "run", "quick", "-o"])
+    let output = Command::new(env!("CARGO_BIN_EXE_nestrace-lab"))
+        .args(["run", "quick", "-o"])
         .arg(folder.path())
         .envs([("SUDO_UID", "1234"), ("SUDO_GID", "1235")])
         .stdin(Stdio::null())
         .output()
-        .expect("nestrace runs");
+        .expect("nestrace-lab runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(3 | 4)), "{stderr}");
     assert_eq!((owner(folder.path()), owner(&file)), before, "{stderr}");
@@ -85,7 +84,9 @@ fn a_report_writes_into_its_folder_only() {
     let folder = tempfile::tempdir().unwrap();
     let results = folder.path().join("results");
     std::fs::create_dir(&results).unwrap();
-    crate::recording::bundle(folder.path(), "slow");
+    let recording =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/findings/qcow2-grows.nest");
+    std::os::unix::fs::symlink(recording, folder.path().join("slow.nest")).unwrap();
     let cell = r#"{"id": "../slow", "recording": "../slow.nest"}"#;
     std::fs::write(results.join("slow.json"), cell).unwrap();
     let run = r#"{"schema": "nestrace-lab-run/1", "cells": ["slow"]}"#;

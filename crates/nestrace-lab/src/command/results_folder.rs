@@ -5,7 +5,7 @@ use std::path::Path;
 use nestrace_lab::experiment;
 use nestrace_record::recording::held_dir::HeldDir;
 
-use crate::exit::{FAILURE, Failure};
+use nestrace_cli::exit::{FAILURE, Failure};
 
 /// Under sudo the results belong to the user who typed the command. A folder that the lab refused is nobody's results.
 pub fn give_to_user(folder: &Path) {

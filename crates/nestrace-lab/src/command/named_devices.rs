@@ -6,8 +6,8 @@ use nestrace_lab::plan::Plan;
 use nestrace_report::units;
 use nestrace_trace::shell_word;
 
-use crate::cli::LabRunArgs;
-use crate::exit::{Failure, USAGE};
+use nestrace_cli::exit::{Failure, USAGE};
+use nestrace_cli::lab::LabRunArgs;
 
 /// What is lost on the devices that a plan names.
 pub(super) fn erases(plan: &Plan) -> Option<String> {

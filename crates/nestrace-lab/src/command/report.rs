@@ -10,9 +10,8 @@ use nestrace_rig::interrupt;
 
 use super::folder_failure;
 use super::results_folder::put;
-use crate::analyze;
-use crate::cli::AnalyzeArgs;
-use crate::exit::{DONE, FAILURE, Failure, INPUT, print, say};
+use nestrace_bundle::{Options, analyze_noting};
+use nestrace_cli::exit::{DONE, FAILURE, Failure, INPUT, noted, print, say};
 
 /// Bytes of an earlier report that are read at most; the largest here has some.
 const MOST_BYTES: u64 = 256 << 20;
@@ -103,8 +102,8 @@ fn interrupted(folder: &Path) -> Failure {
 
 /// The analysis of a cell's recording, and its own report.
 fn explain(folder: &Path, bundle: &Path, id: &str, disk: &str) -> Result<Explanation, String> {
-    let args = AnalyzeArgs::of(bundle.to_owned());
-    let analysis = analyze::analysis(&args).map_err(|failure| failure.message().to_owned())?;
+    let analysis = analyze_noting(bundle, &Options::default(), &mut noted);
+    let analysis = analysis.map_err(|error| Failure::from(error).message().to_owned())?;
     let page = html::render(&analysis).map_err(|error| error.to_string())?;
     let file = folder.join(format!("{id}.html"));
     put(&file, page.as_bytes()).map_err(|failure| failure.message().to_owned())?;
