@@ -34,7 +34,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
 fn copy_sources(from: &Path, to: &Path) -> anyhow::Result<()> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--", "*.rs", "*.toml", "*.lock"])
-        .args(["ebpf", "crates", "xtask", "tests", "benches"])
+        .args(["ebpf", "crates", "xtask"])
         .current_dir(from)
         .output()
         .context("ask git for the sources")?;

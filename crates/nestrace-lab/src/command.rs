@@ -160,7 +160,7 @@ fn recorder_of(lab: &Path, plan: &Plan) -> Result<PathBuf, Failure> {
         None if plan.record_seconds == 0 => Ok(beside),
         None => {
             let message = format!(
-                "the lab records with nestrace, which is not {}",
+                "the lab records with nestrace, which is neither {} nor in the PATH",
                 beside.display()
             );
             Err(Failure::new(MISSING, message).hint(
@@ -295,7 +295,7 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
         LabError::NoMemory { .. } => Failure::caused(MISSING, error)
             .hint("memory in the plan is that of a guest; or end other programs"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
-            .hint("cargo build --release -p nestrace -p nestrace-agent leaves both in one folder; agent = false in the plan goes without"),
+            .hint("cargo build --release -p nestrace-lab -p nestrace-agent leaves both in one folder; agent = false in the plan goes without"),
         LabError::OwnGuest(own) => own_guest_failure(own),
         LabError::InGuest {
             status: status @ (3 | 4),
