@@ -127,7 +127,7 @@ pub struct Trace {
 /// Boots a guest, alternates, and prints Markdown.
 pub fn run(args: &AgentCostArgs) -> anyhow::Result<ExitCode> {
     root::require()?;
-    let progress = Progress::new();
+    let progress = Progress::start();
     let agent = match &args.agent {
         Some(program) => program.clone(),
         None => agent::build()?,

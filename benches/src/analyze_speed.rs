@@ -44,7 +44,7 @@ pub struct AnalyzeSpeedArgs {
 
 /// Makes the captures, has both read each, and prints Markdown.
 pub fn run(args: &AnalyzeSpeedArgs) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new();
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
     let nestrace = match &args.nestrace {
         // It is started in another folder.

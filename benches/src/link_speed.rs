@@ -53,7 +53,7 @@ pub struct LinkSpeedArgs {
 
 /// Makes the recordings, reads each, and prints Markdown.
 pub fn run(args: &LinkSpeedArgs) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new();
+    let progress = Progress::start();
     let nestrace = match &args.nestrace {
         Some(program) => program.clone(),
         None => cargo_build::build("nestrace", Profile::Release)?,

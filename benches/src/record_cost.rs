@@ -24,7 +24,7 @@ const RAMP_MS: u32 = 500;
 
 /// Runs every contestant once, checked instead of measured.
 pub fn smoke(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new();
+    let progress = Progress::start();
     let nestrace = prepare(args, Profile::Dev, &progress)?;
     let mut report = Report::default();
     crate::smoke(&nestrace, &mut report)?;
@@ -54,7 +54,7 @@ pub fn record_reads(nestrace: &Path) -> anyhow::Result<()> {
 
 /// Measures and prints Markdown.
 pub fn run(args: &RecordCostArgs) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new();
+    let progress = Progress::start();
     let nestrace = prepare(args, Profile::Release, &progress)?;
     let length = Length {
         seconds: args.seconds,

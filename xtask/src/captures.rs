@@ -112,7 +112,7 @@ pub fn run(args: &CapturesArgs) -> anyhow::Result<ExitCode> {
     }
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| workspace().join("fixtures/blktrace/schedulers"));
-    let progress = Progress::new();
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
     let folder = tempfile::Builder::new()
         .prefix("nestrace-captures-")

@@ -99,7 +99,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             stack.host_fs
         );
     }
-    let progress = Progress::new();
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
     root::require()?;
     // In the profile of the tests: a release build takes several times as long.

@@ -49,7 +49,7 @@ pub fn run(args: &VmArgs) -> anyhow::Result<ExitCode> {
     if let Some(What::Newest) = args.what {
         return elsewhere::newest_kernel();
     }
-    let progress = Progress::new();
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
     let mut all_good = true;
     for series in &args.kernels {

@@ -72,7 +72,7 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
         "index.json"
     };
     let mut index = Index::read(&folder.join(name))?;
-    let progress = Progress::new();
+    let progress = Progress::start();
     let ctx = LiveContext::prepare(args.nestrace.clone(), false, progress)?
         .with_agent(args.agent.clone())?;
     let work = Work {

@@ -73,6 +73,6 @@ fn main() -> ExitCode {
     ending::of(|| match chore {
         Chore::Test(args) => test::run(&args),
         Chore::Fixtures(args) => fixtures::run(&args),
-        Chore::NewestKernel => newest_kernel::freeze_and_follow(Progress::new()),
+        Chore::NewestKernel => newest_kernel::freeze_and_follow(Progress::start()),
     })
 }

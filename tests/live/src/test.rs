@@ -56,7 +56,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     check_names(&args.only, &scenarios)?;
     let wanted =
         |name: &str| args.only.is_empty() || args.only.iter().any(|only| stage_of(only) == name);
-    let progress = Progress::new();
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
     let mut report = Report::default();
     if wanted(WORKSPACE) {
