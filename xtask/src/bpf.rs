@@ -9,11 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use nestrace_lab::packages;
+use nestrace_rig::packages;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-
-use crate::cargo_build::without_paths;
+use xtask::cargo_build::without_paths;
 
 /// The committed object and what it was made from.
 const OBJECT: &str = "ebpf/prebuilt/nestrace-probes.o";

@@ -10,14 +10,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use nestrace_lab::external_tool::Tool;
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::stack::{Aio, Bus, CacheMode, DiskStack};
-use nestrace_lab::{disk_image, initramfs, kernel_image, packages};
-
-use crate::cargo_build::workspace;
-use crate::folder_size;
-use crate::progress::Progress;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::stack::{Aio, Bus, CacheMode, DiskStack};
+use nestrace_rig::{disk_image, initramfs, kernel_image, packages};
+use xtask::cargo_build::workspace;
+use xtask::folder_size;
+use xtask::progress::Progress;
 
 /// btt takes virtio's number for a device mapper's, so the disk is a SCSI one.
 const STACK: DiskStack = DiskStack {
@@ -113,7 +112,7 @@ pub fn run(args: &CapturesArgs) -> anyhow::Result<ExitCode> {
     }
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| workspace().join("fixtures/blktrace/schedulers"));
-    let progress = Progress::new();
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
     let folder = tempfile::Builder::new()
         .prefix("nestrace-captures-")

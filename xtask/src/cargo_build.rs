@@ -7,6 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+/// The target of what is handed out. It is named, so that flags for the program are not for build scripts and procedural
+/// macros as well, which they would break or slow down.
+pub const TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// The workspace's folder.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -43,12 +47,28 @@ pub enum Profile {
 
 /// Builds the binary of `package`; cargo's own progress goes to stderr.
 pub fn build(package: &str, profile: Profile) -> anyhow::Result<PathBuf> {
+    build_with(package, &[], profile)
+}
+
+/// The same with the binaries of other packages beside it: in one build they share what they are made of.
+pub fn build_with(package: &str, beside: &[&str], profile: Profile) -> anyhow::Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--package", package]);
+    for package in beside {
+        command.args(["--package", package]);
+    }
     if profile == Profile::Release {
         command.arg("--release");
     }
     executable(command, package)
+}
+
+/// Builds a program with the features that the whole workspace has, which is what `cargo run --bin xtask` and the tests do:
+/// nothing is compiled twice.
+pub fn build_shared(program: &str) -> anyhow::Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--bin", program]);
+    executable(command, program)
 }
 
 /// Runs a cargo that builds a target with an executable, and says where that is.

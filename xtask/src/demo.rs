@@ -6,18 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use nestrace_lab::guest::{DiskSpec, Guest, GuestSpec};
-use nestrace_lab::host_fs::{HostFs, HostFsSpec, kernel_has};
-use nestrace_lab::stack::{
+use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::host_fs::{HostFs, HostFsSpec, kernel_has};
+use nestrace_rig::recorder::Recorder;
+use nestrace_rig::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack,
 };
-use nestrace_lab::{disk_image, initramfs, interrupt, kernel_image, packages};
+use nestrace_rig::{disk_image, initramfs, interrupt, kernel_image, packages, root};
 use nix::sys::signal::Signal;
-
-use crate::cargo_build::{self, Profile};
-use crate::live;
-use crate::progress::Progress;
-use crate::recorder::Recorder;
+use xtask::cargo_build::{self, Profile};
+use xtask::guest_programs;
+use xtask::progress::Progress;
 
 const DISK: &str = "disk-a";
 
@@ -100,9 +99,9 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             stack.host_fs
         );
     }
-    let progress = Progress::new();
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
-    live::require_root()?;
+    root::require()?;
     // In the profile of the tests: a release build takes several times as long.
     progress.say("building nestrace");
     let nestrace = cargo_build::build("nestrace", Profile::Dev)?;
@@ -110,7 +109,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         None
     } else {
         progress.say("building the agent for the guest");
-        Some(live::static_agent()?)
+        Some(guest_programs::agent()?)
     };
     std::fs::create_dir_all(&args.output)
         .with_context(|| format!("make the folder {}", args.output.display()))?;

@@ -4,8 +4,7 @@
 use std::process::{Command, ExitCode, Output};
 
 use anyhow::{Context, ensure};
-
-use crate::cargo_build::{cargo, workspace};
+use xtask::cargo_build::{cargo, workspace};
 
 /// The version that CI uses.
 const VERSION: &str = "0.20.2";

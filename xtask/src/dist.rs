@@ -1,21 +1,16 @@
 //! `cargo xtask dist`: programs as they are handed out, in `target/dist`, each with its checksum and what it is made of.
 
-pub mod agent;
 mod profiled;
 mod sbom;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
-
-use crate::cargo_build::workspace;
-
-/// Named, so that flags for the program are not for build scripts and procedural macros as well, which they would break or
-/// slow down.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+use xtask::agent;
+use xtask::cargo_build::{self, TARGET, cargo, workspace};
 
 /// Options of `dist`.
 #[derive(clap::Args)]
@@ -31,6 +26,8 @@ enum Program {
     Agent,
     /// nestrace, compiled by what a first build counts in use; needs root, and a quarter of an hour; installs fio and llvm
     Nestrace,
+    /// nestrace-lab, which nestrace lab starts: it belongs beside nestrace
+    Lab,
 }
 
 /// Builds one.
@@ -40,6 +37,7 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
     let built = match args.program {
         Program::Agent => agent::make(&folder)?,
         Program::Nestrace => profiled::make()?,
+        Program::Lab => lab()?,
     };
     check_that_it_runs(&built)?;
     let name = built.file_name().unwrap_or_default();
@@ -61,6 +59,15 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
         bytes.len() as f64 / 1e6
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn lab() -> anyhow::Result<PathBuf> {
+    const PROGRAM: &str = "nestrace-lab";
+    let mut command = cargo();
+    command
+        .args(["build", "--release", "--target", TARGET])
+        .args(["--package", PROGRAM]);
+    cargo_build::executable(command, PROGRAM)
 }
 
 fn check_that_it_runs(program: &Path) -> anyhow::Result<()> {

@@ -1,30 +1,22 @@
 //! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `deny`, `bpf`, `reproduce`,
 //! `bench`, `dist`, `fixtures`, `captures`.
 
-mod bench;
 mod bpf;
 mod captures;
-mod cargo_build;
 mod demo;
 mod deny;
 mod dist;
-mod fixtures;
-mod folder_size;
-mod fuzz;
-mod live;
-mod long_capture;
-mod progress;
-mod recorder;
+mod elsewhere;
 mod reproduce;
-mod test;
 mod tidy;
 mod vm;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use nestrace_lab::interrupt::{self, Interrupted};
-use nestrace_lab::packages::PackagesError;
+use xtask::ending;
+
+use elsewhere::Passed;
 
 /// The project's own chores.
 #[derive(Parser)]
@@ -39,7 +31,8 @@ enum Chore {
     /// Boots a guest, records it during a workload and prints the analysis
     Demo(demo::DemoArgs),
     /// Runs every test, live guests included
-    Test(test::TestArgs),
+    #[command(disable_help_flag = true)]
+    Test(Passed),
     /// Boots guests of other kernels and runs a command in them
     Vm(vm::VmArgs),
     /// Checks the project's conventions
@@ -51,56 +44,34 @@ enum Chore {
     /// Builds the probes, or checks the committed ones
     Bpf(bpf::BpfArgs),
     /// Compares the cost of recording with its peers
-    Bench(bench::BenchArgs),
+    #[command(disable_help_flag = true)]
+    Bench(Passed),
     /// Builds programs as they are handed out
     Dist(dist::DistArgs),
     /// Makes the recordings that hold the rules of findings to their cases
-    Fixtures(fixtures::FixturesArgs),
+    #[command(disable_help_flag = true)]
+    Fixtures(Passed),
     /// Makes captures of blktrace in a guest, with what btt says of them
     Captures(captures::CapturesArgs),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(cli.chore) {
-        Ok(code) => code,
-        Err(error) => report(&error),
-    }
-}
-
-/// The same codes as the command's: 4 for what the machine lacks; and a shell's for Ctrl-C.
-fn report(error: &anyhow::Error) -> ExitCode {
-    if interrupt::is_interrupted() || error.chain().any(|cause| cause.is::<Interrupted>()) {
-        eprintln!("xtask: interrupted; what was started is gone");
-        return ExitCode::from(130);
-    }
-    eprintln!("xtask: failed to {error:#}");
-    let lacks = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(PackagesError::Missing { .. }))
-            || cause.is::<live::NeedsRoot>()
-    };
-    if error.chain().any(lacks) {
-        ExitCode::from(4)
-    } else {
-        ExitCode::FAILURE
-    }
+    ending::of(|| run(cli.chore))
 }
 
 fn run(chore: Chore) -> anyhow::Result<ExitCode> {
-    // Cases send it to what they start.
-    interrupt::heed_ctrl_c()?;
-    interrupt::catch_signals()?;
     match chore {
         Chore::Demo(args) => demo::run(&args),
-        Chore::Test(args) => test::run(&args),
+        Chore::Test(passed) => elsewhere::test(&passed),
         Chore::Vm(args) => vm::run(&args),
         Chore::Tidy => tidy::run(),
         Chore::Deny => deny::run(),
         Chore::Reproduce => reproduce::run(),
         Chore::Bpf(args) => bpf::run(&args),
-        Chore::Bench(args) => bench::run(&args),
+        Chore::Bench(passed) => elsewhere::bench(&passed),
         Chore::Dist(args) => dist::run(&args),
-        Chore::Fixtures(args) => fixtures::run(&args),
+        Chore::Fixtures(passed) => elsewhere::fixtures(&passed),
         Chore::Captures(args) => captures::run(&args),
     }
 }

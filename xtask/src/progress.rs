@@ -10,7 +10,7 @@ pub struct Progress {
 
 impl Progress {
     /// Starts now.
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         Self {
             start: Instant::now(),
         }

@@ -7,9 +7,10 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
+use xtask::agent;
+use xtask::cargo_build::workspace;
 
-use crate::cargo_build::workspace;
-use crate::{bpf, dist};
+use crate::bpf;
 
 /// Builds both twice.
 pub fn run() -> anyhow::Result<ExitCode> {
@@ -22,7 +23,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let probes = [workspace(), &copy].map(bpf::build);
     compare("probes", probes)?;
     let agents = [workspace(), &copy].map(|root| {
-        let program = dist::agent::build_in(root)?;
+        let program = agent::build_in(root)?;
         fs::read(&program).with_context(|| format!("read {}", program.display()))
     });
     compare("agent", agents)?;

@@ -9,8 +9,7 @@ mod sources;
 use std::process::ExitCode;
 
 use anyhow::Context;
-
-use crate::cargo_build::workspace;
+use xtask::cargo_build::workspace;
 
 /// Checks everything and prints each breach with its place.
 pub fn run() -> anyhow::Result<ExitCode> {

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_lab::guest::{Guest, GuestSpec};
-use nestrace_lab::{initramfs, kernel_image, packages};
+use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::{initramfs, kernel_image, packages};
+use xtask::progress::Progress;
 
-use crate::live;
-use crate::progress::Progress;
+use crate::elsewhere;
 
 /// Options of `vm`.
 #[derive(clap::Args)]
@@ -46,10 +46,10 @@ enum What {
 
 /// Runs the command in a guest of each kernel; fails when one of them failed.
 pub fn run(args: &VmArgs) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new();
     if let Some(What::Newest) = args.what {
-        return live::newest_kernel(progress);
+        return elsewhere::newest_kernel();
     }
+    let progress = Progress::start();
     packages::install(|line| progress.say(line))?;
     let mut all_good = true;
     for series in &args.kernels {

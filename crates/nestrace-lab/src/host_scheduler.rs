@@ -1,6 +1,7 @@
 //! I/O schedulers of the running kernel.
 
-use crate::external_tool::Tool;
+use nestrace_rig::external_tool::Tool;
+
 use crate::plan::Scheduler;
 
 /// Whether the running kernel has a scheduler, or a module of it.

@@ -138,7 +138,7 @@ fn every_request_lies_there_once_and_what_finds_no_place_is_counted() {
         disk.read(begin..begin + 20);
         seen.extend(traced.take(7));
     }
-    // On a machine under a supervisor single ends are shown to no program (`ARCHITECTURE.md`).
+    // On a machine under a supervisor single ends are shown to no program (`docs/loss.md`).
     assert!((997..=1000).contains(&seen.len()), "{}", seen.len());
     for event in &seen {
         assert_eq!(event.kind(), Some(Kind::RequestDone));

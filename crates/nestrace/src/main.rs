@@ -7,7 +7,6 @@ mod cli;
 mod compare;
 mod damage_notes;
 mod doctor;
-mod exit;
 mod export;
 mod guests;
 mod import;
@@ -24,6 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use nestrace_bundle::{bundle, capture, damage, input_file, open_files, read_ahead};
+use nestrace_cli::exit;
 
 use cli::{Cli, Command};
 use exit::Failure;
@@ -32,18 +32,12 @@ fn main() -> ExitCode {
     if let Some(code) = nestrace_record::roles::run_if_asked() {
         return code;
     }
+    if let Some(failure) = lab::start_if_asked() {
+        return failure.report();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let code = if error.use_stderr() {
-                exit::USAGE
-            } else {
-                exit::DONE
-            };
-            // A closed pipe is success, and there is nowhere left to report anything else.
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(error) => return exit::of_usage(&error),
     };
     match run(cli.command) {
         Ok(code) => {
@@ -64,7 +58,8 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Repair(args) => repair::run(&args),
-        Command::Lab(args) => lab::run(&args),
+        // What begins with `lab` does not get here.
+        Command::Lab(_) => Ok(exit::USAGE),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
     }

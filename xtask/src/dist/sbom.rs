@@ -8,9 +8,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use super::TARGET;
-use crate::cargo_build::{cargo, workspace};
+use xtask::cargo_build::{TARGET, cargo, workspace};
 
 /// The part of a lock file that is needed.
 #[derive(Deserialize)]

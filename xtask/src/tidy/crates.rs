@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use serde_json::Value;
-
-use crate::cargo_build::cargo;
+use xtask::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 16] = [
+const FROM_THE_GROUND: [&str; 20] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
@@ -22,16 +21,34 @@ const FROM_THE_GROUND: [&str; 16] = [
     "nestrace-bundle",
     "nestrace-report",
     "nestrace-record",
+    "nestrace-cli",
+    "nestrace-rig",
     "nestrace-lab",
     "nestrace",
     "xtask",
+    "nestrace-benches",
+    "nestrace-live",
 ];
 
 /// They are built on a guest, in a container, or by every contributor: no polars beneath them.
-const WITHOUT_POLARS: [&str; 4] = ["nestrace-record", "nestrace-agent", "nestrace-lab", "xtask"];
+const WITHOUT_POLARS: [&str; 7] = [
+    "nestrace-record",
+    "nestrace-agent",
+    "nestrace-rig",
+    "nestrace-lab",
+    "xtask",
+    "nestrace-benches",
+    "nestrace-live",
+];
 
 /// Only programs may use anyhow; a library's errors are typed.
-const MAY_USE_ANYHOW: [&str; 3] = ["nestrace", "nestrace-agent", "xtask"];
+const MAY_USE_ANYHOW: [&str; 5] = [
+    "nestrace",
+    "nestrace-agent",
+    "xtask",
+    "nestrace-benches",
+    "nestrace-live",
+];
 
 /// Which crate depends on which, features as they are by default, tests and build scripts included
 /// only where a rule says so.

@@ -51,7 +51,7 @@ pub struct Source {
 /// Every Rust source of the workspace, the probes and the fuzz targets.
 pub fn read_all(root: &Path) -> io::Result<Vec<Source>> {
     let mut sources = Vec::new();
-    for folder in ["crates", "xtask", "ebpf", "fuzz"] {
+    for folder in ["crates", "xtask", "tests", "benches", "ebpf", "fuzz"] {
         let folder = root.join(folder);
         if folder.is_dir() {
             visit(root, &folder, &mut sources)?;

@@ -4,7 +4,7 @@
 //! guest sees it complete (C). So each pair of the two is an exchange that bounds the guest's clock
 //! minus the host's: `D - start <= offset <= C - end`. [`Pairing`] finds the pairs by their keys (disk,
 //! operation, offset, length) inside the bound that other exchanges prove, and the bound from the
-//! pairs; see `ARCHITECTURE.md`, "The clock".
+//! pairs; see `docs/clock.md`.
 //!
 //! What it does not do: it looks at no event, opens nothing, and never moves a time to make an order
 //! come out right. A request whose partner is not certain is [`Outcome::Unpaired`], with the reason.

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nestrace_report::lab::Base as BaseSpeed;
+use nestrace_rig::disk_image;
+use nestrace_rig::external_tool::{Tool, ToolError};
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::host_device::{HostDevice, LoopFile};
+use nestrace_rig::host_fs::{HostFs, HostFsError, HostFsSpec};
+use nestrace_rig::loop_device::fill;
+use nestrace_rig::named_device::{DeviceError, NamedDevice};
 use tempfile::TempDir;
 
 use super::scattered_image;
-use crate::disk_image;
-use crate::external_tool::{Tool, ToolError};
-use crate::guest::DiskSpec;
-use crate::host_device::{HostDevice, LoopFile};
-use crate::host_fs::{HostFs, HostFsError, HostFsSpec};
-use crate::loop_device::fill;
-use crate::named_device::{DeviceError, NamedDevice};
 use crate::plan::{BaseNeed, Batch, Combination, Host, Placement, Scheduler};
 
 /// A device could not be made.

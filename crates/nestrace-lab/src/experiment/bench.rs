@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use nestrace_report::lab::CellRun;
+use nestrace_rig::guest::Accel;
+use nestrace_rig::interrupt::Interrupted;
 
 use super::LabError;
 use super::stage::{Guests, Parts, Stage};
-use crate::guest::Accel;
-use crate::interrupt::Interrupted;
 use crate::plan::{Plan, Schedule, Step};
 
 /// Whose a failure is.

@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
+use nestrace_rig::external_tool::find_program;
+use nestrace_rig::guest::{Accel, Guest, GuestError, GuestSpec};
+use nestrace_rig::guest_channel::ChannelError;
+use nestrace_rig::initramfs::{self, Initramfs, InitramfsError};
+use nestrace_rig::kernel_image::KernelImage;
+use nestrace_rig::qemu_command::shared_folder;
+
 use super::LabError;
 use super::base::{Attached, disk_id};
 use super::guest_data::GuestData;
-use crate::external_tool::find_program;
-use crate::guest::{Accel, Guest, GuestError, GuestSpec};
-use crate::guest_channel::ChannelError;
-use crate::initramfs::{self, Initramfs, InitramfsError};
-use crate::kernel_image::KernelImage;
 use crate::plan::{Plan, place_in_guest};
-use crate::qemu_command::shared_folder;
 
 /// What guests are booted from.
 #[derive(Debug)]
@@ -153,9 +154,9 @@ fn said_of<'l>(line: &'l str, id: &str) -> Option<&'l str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::DiskSpec;
     use crate::plan::Plan;
-    use crate::stack::{Bus, DiskStack};
+    use nestrace_rig::guest::DiskSpec;
+    use nestrace_rig::stack::{Bus, DiskStack};
 
     #[test]
     fn qemu_says_which_disk_it_refuses() {

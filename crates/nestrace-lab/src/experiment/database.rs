@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cache_dir::{self, CacheError, Key};
-use crate::external_tool::{Tool, ToolError, find_program};
-use crate::guest::DiskSpec;
-use crate::initramfs;
-use crate::interrupt::Interrupted;
+use nestrace_rig::cache_dir::{self, CacheError, Key};
+use nestrace_rig::external_tool::{Tool, ToolError, find_program};
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::initramfs;
+use nestrace_rig::interrupt::Interrupted;
+use nestrace_rig::stack::DiskStack;
+
 use crate::plan::oltp::{self, DATABASE_DISK, FILE_OPTIONS, OWN_BYTES};
 use crate::plan::{Plan, sysbench};
-use crate::stack::DiskStack;
 use server::Server;
 
 /// Programs of the disk and of its making, and the packages that have them.

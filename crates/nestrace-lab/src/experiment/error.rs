@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nestrace_rig::cache_dir::CacheError;
+use nestrace_rig::guest::GuestError;
+use nestrace_rig::initramfs::InitramfsError;
+use nestrace_rig::interrupt::Interrupted;
+use nestrace_rig::kernel_image::KernelImageError;
+use nestrace_rig::stack::HostFsKind;
+
 use super::{BaseError, DatabaseError, FolderError, OwnGuestError, RecorderError, TreeError};
-use crate::cache_dir::CacheError;
-use crate::guest::GuestError;
-use crate::initramfs::InitramfsError;
-use crate::interrupt::Interrupted;
-use crate::kernel_image::KernelImageError;
 use crate::plan::{GuestFs, Scheduler};
-use crate::stack::HostFsKind;
 
 /// A run could not go on. What fails within a cell is no such error.
 #[derive(Debug, thiserror::Error)]

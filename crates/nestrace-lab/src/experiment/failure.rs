@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::guest::GuestError;
+
 use super::{LabError, OwnGuestError};
-use crate::external_tool::last_lines;
-use crate::guest::GuestError;
 
 /// The line alone.
 pub(super) fn first_line(error: &LabError) -> String {

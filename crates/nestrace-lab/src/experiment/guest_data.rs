@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::initramfs;
+use nestrace_rig::interrupt::{self, Interrupted};
+use nestrace_rig::kernel_image;
+
 use super::LabError;
 use super::database::{self, DatabaseDisk, DatabaseError};
 use super::tree::{self, TreeError};
-use crate::guest::DiskSpec;
-use crate::initramfs;
-use crate::interrupt::{self, Interrupted};
-use crate::kernel_image;
 use crate::plan::Plan;
 use crate::plan::workload::{self, Workload};
 

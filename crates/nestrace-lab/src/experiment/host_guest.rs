@@ -10,6 +10,16 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use nestrace_rig::cache_dir;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
+use nestrace_rig::initramfs;
+use nestrace_rig::interrupt;
+use nestrace_rig::kernel_image;
+use nestrace_rig::machine_root::{self, P9_OPTIONS, ROOT};
+use nestrace_rig::qemu_command::shared_folder;
+use nestrace_rig::stack::DiskStack;
+
 use super::base::{BaseError, knows_direct_io};
 use super::failure::KILLED;
 use super::guest_data::Wanted;
@@ -17,16 +27,7 @@ use super::ledger::Ledger;
 use super::results_folder::PLAN;
 use super::work_folder::WORK;
 use super::{LabError, Options, Outcome, Progress, machine};
-use crate::cache_dir;
-use crate::external_tool::last_lines;
-use crate::guest::{Accel, DiskSpec, Guest, GuestError, GuestSpec};
-use crate::initramfs;
-use crate::interrupt;
-use crate::kernel_image;
-use crate::machine_root::{self, P9_OPTIONS, ROOT};
 use crate::plan::{Estimate, GuestFs, Host, Plan};
-use crate::qemu_command::shared_folder;
-use crate::stack::DiskStack;
 
 /// How many times longer than usual everything in guests of this guest may take: a boot takes five minutes
 /// where it is translated twice, instead of five seconds.
@@ -87,7 +88,7 @@ pub(super) fn run(
     progress(&now);
     let guest = boot(plan, &estimate, ledger.place(), work)?;
     guest.run_ok(&set_up_script(ledger.place()), SET_UP_PATIENCE)?;
-    let start = start_script(&options.nestrace, ledger.place())?;
+    let start = start_script(&options.lab, ledger.place())?;
     guest.run_ok(&start, LOOK_PATIENCE)?;
     let mut failed_looks = 0;
     loop {
@@ -196,18 +197,18 @@ fn set_up_script(results: &Path) -> String {
 }
 
 /// Shell that starts the program, and comes back at once.
-fn start_script(nestrace: &Path, results: &Path) -> Result<String, LabError> {
+fn start_script(lab: &Path, results: &Path) -> Result<String, LabError> {
     // What is in the cache here is not fetched or built again.
     let cache = cache_dir::root()?;
     let cache = cache.parent().unwrap_or(&cache);
     let path = |path: &Path| quoted(&path.display().to_string());
-    let program = path(nestrace);
+    let program = path(lab);
     Ok(format!(
         ": > {SAID}\n\
          cat > /run/lab.sh <<'END'\n\
          chroot {ROOT} /usr/bin/env -i HOME=/root XDG_CACHE_HOME={} \
          PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-         {program} lab run {} -o {} --inside-guest > {SAID} 2>&1 < /dev/null\n\
+         {program} run {} -o {} --inside-guest > {SAID} 2>&1 < /dev/null\n\
          echo $? > {STATUS}.new\n\
          mv {STATUS}.new {STATUS}\n\
          END\n\
@@ -255,8 +256,8 @@ mod tests {
 
     #[test]
     fn a_kernel_without_a_host_file_system_is_refused_before_it_boots() {
-        use crate::kernel_image::KernelImage;
-        use crate::stack::HostFsKind;
+        use nestrace_rig::kernel_image::KernelImage;
+        use nestrace_rig::stack::HostFsKind;
 
         for fs in HostFsKind::ALL {
             assert!(fs.word().parse::<GuestFs>().is_ok(), "{fs}");

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use nestrace_rig::guest::Guest;
+
 use super::own_guest::OwnGuestWithDisks;
 use super::{LabError, failure};
-use crate::guest::Guest;
 
 /// Either.
 #[derive(Debug)]

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
+use nestrace_rig::external_tool::Tool;
 use nix::mount::{MntFlags, umount2};
-
-use crate::external_tool::Tool;
 
 /// Unmounts, detaches and removes what lies in `work`; nobody else uses it, the folder is locked.
 pub(super) fn remove(work: &Path) {

@@ -4,13 +4,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nestrace_report::lab::Machine;
+use nestrace_rig::external_tool::Tool;
+use nestrace_rig::guest::has_kvm;
 use nix::sys::statvfs::statvfs;
 
 use super::guest_data::Wanted;
 use super::stage::Guests;
 use super::{LabError, own_guest};
-use crate::external_tool::Tool;
-use crate::guest::has_kvm;
 use crate::plan::{Estimate, Plan};
 
 /// Describes the machine, itself a guest or not; of guests that are booted the accelerator is known once one runs.

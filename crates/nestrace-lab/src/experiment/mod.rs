@@ -53,22 +53,22 @@ pub use script_check::{ScriptError, check_scripts};
 pub use standing::{CellStanding, Standing, standing};
 pub use tree::TreeError;
 
-use crate::cache_dir;
-use crate::external_tool::find_program;
-use crate::guest::Accel;
-use crate::guest_folder;
-use crate::host_fs::kernel_has;
 use crate::host_scheduler::kernel_has_scheduler;
-use crate::initramfs;
-use crate::kernel_image::{self, KernelImage};
-use crate::named_device::NamedDevice;
-use crate::packages;
 use crate::plan::{GuestFs, Host, Monitor, Plan, Scheduler, Shell, sysbench};
-use crate::stack::Aio;
 use bench::RealBench;
 use boot::BootParts;
 use guest_data::{GuestData, Wanted};
 use ledger::Ledger;
+use nestrace_rig::cache_dir;
+use nestrace_rig::external_tool::find_program;
+use nestrace_rig::guest::Accel;
+use nestrace_rig::guest_folder;
+use nestrace_rig::host_fs::kernel_has;
+use nestrace_rig::initramfs;
+use nestrace_rig::kernel_image::{self, KernelImage};
+use nestrace_rig::named_device::NamedDevice;
+use nestrace_rig::packages;
+use nestrace_rig::stack::Aio;
 use results_folder::ResultsFolder;
 use stage::{Guests, Parts};
 use work_folder::Reader;
@@ -80,6 +80,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// The recorder.
     pub nestrace: PathBuf,
+    /// The lab's own program, which takes the host's role inside a guest.
+    pub lab: PathBuf,
     /// The agent that guests get, if the plan wants one.
     pub agent: PathBuf,
     /// Whether this is the program inside a guest to which another one gave the host's role.

@@ -13,16 +13,16 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nestrace_rig::external_tool::ToolError;
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::interrupt::Interrupted;
+use nestrace_rig::qmp::QmpError;
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::Value;
 
 use self::hotplug::Hotplug;
-use crate::external_tool::ToolError;
-use crate::guest::DiskSpec;
-use crate::interrupt::Interrupted;
 use crate::plan::workload::Action;
 use crate::plan::{GuestFs, OwnGuest, Plan, sysbench};
-use crate::qmp::QmpError;
 
 /// A guest lets go of a disk when it likes.
 const DETACH_PATIENCE: Duration = Duration::from_secs(60);

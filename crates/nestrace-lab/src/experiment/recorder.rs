@@ -1,19 +1,14 @@
 //! Runs `nestrace record` beside a workload.
 
-use std::io::{self, BufRead, BufReader};
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
-use crate::child_process::ends_with_us;
-use crate::external_tool::last_lines;
-use crate::interrupt::{self, Interrupted};
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::interrupt::Interrupted;
+use nestrace_rig::recorder::{self, Recorder};
+use nix::sys::signal::Signal;
 
 /// Until every source is live: TCG and a loaded machine included.
 const LIVE_PATIENCE: Duration = Duration::from_secs(60);
@@ -21,6 +16,8 @@ const LIVE_PATIENCE: Duration = Duration::from_secs(60);
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// A recording does not grow beyond this.
 const MOST_BYTES: &str = "256M";
+/// Lines of its messages that a failure shows.
+const SHOWN_LINES: usize = 6;
 
 /// A recording was not made.
 #[derive(Debug, thiserror::Error)]
@@ -49,14 +46,12 @@ pub enum RecorderError {
 
 /// A running recording; dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Recorder {
-    child: Child,
-    said: Arc<Mutex<String>>,
-    reader: Option<JoinHandle<()>>,
+pub(super) struct Recording {
+    recorder: Recorder,
     patience: u32,
 }
 
-impl Recorder {
+impl Recording {
     /// Starts a recording of `guest` and waits until it is live; with an agent, that one too. `patience` says how
     /// many times longer than usual all of it may take.
     pub(super) fn start(
@@ -72,104 +67,65 @@ impl Recorder {
             .args(["record", "--force", "--guest", guest, "--agent", agent])
             .args(["--max-size", MOST_BYTES])
             .arg("-o")
-            .arg(bundle)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            // Ctrl-C at a terminal reaches the lab alone, which stops the recorder in order.
-            .process_group(0);
-        // A lab that is killed leaves a closed recording.
-        ends_with_us(&mut command, Signal::SIGINT);
-        let mut child = command.spawn().map_err(|source| RecorderError::Start {
-            program: nestrace.to_owned(),
-            source,
-        })?;
-        let said = Arc::new(Mutex::new(String::new()));
-        let heard = Arc::clone(&said);
-        let pipe = child.stderr.take();
-        let reader = thread::spawn(move || {
-            let Some(pipe) = pipe else {
-                return;
-            };
-            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                let mut text = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                text.push_str(&line);
-                text.push('\n');
-            }
-        });
-        let mut recorder = Self {
-            child,
-            said,
-            reader: Some(reader),
-            patience,
-        };
-        recorder.wait_for(&["live"])?;
-        if has_agent {
-            recorder.wait_for(&[guest, "agent", "live"])?;
+            .arg(bundle);
+        let mut recorder = Recorder::spawn(command, false)?;
+        let live = LIVE_PATIENCE * patience;
+        let mut words = recorder.wait_for_line(&["live"], live);
+        if has_agent && words.is_ok() {
+            words = recorder.wait_for_line(&[guest, "agent", "live"], live);
         }
-        Ok(recorder)
+        match words {
+            Ok(()) => Ok(Self { recorder, patience }),
+            Err(error) => Err(failed(recorder, error)),
+        }
     }
 
     /// Stops it and waits until the bundle is closed.
-    pub(super) fn stop(mut self) -> Result<(), RecorderError> {
+    pub(super) fn stop(self) -> Result<(), RecorderError> {
+        let Self {
+            mut recorder,
+            patience,
+        } = self;
         // It may have ended by itself, at the size limit.
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT);
-        let start = Instant::now();
-        while start.elapsed() < END_PATIENCE * self.patience {
-            match self.child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(self.failed(&format!("it ended ({status})"))),
-                Ok(None) => thread::sleep(Duration::from_millis(10)),
-                Err(error) => return Err(self.failed(&error.to_string())),
-            }
-        }
-        Err(self.failed("it does not end"))
-    }
-
-    fn said(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.clone()
-    }
-
-    fn failed(&mut self, what: &str) -> RecorderError {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if let Some(reader) = self.reader.take() {
-            let _ = reader.join();
-        }
-        RecorderError::Recorder {
-            what: what.to_owned(),
-            said: last_lines(&self.said(), 6),
-        }
-    }
-
-    /// Waits until one line of its messages has all of these words.
-    fn wait_for(&mut self, words: &[&str]) -> Result<(), RecorderError> {
-        let deadline = Instant::now() + LIVE_PATIENCE * self.patience;
-        let is_edge = |c: char| !c.is_alphanumeric() && !['-', '_'].contains(&c);
-        let has = |line: &str, word: &str| line.split(is_edge).any(|w| w == word);
-        loop {
-            interrupt::check()?;
-            let fits = |line: &str| words.iter().all(|word| has(line, word));
-            if self.said().lines().any(fits) {
-                return Ok(());
-            }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(self.failed(&format!("it ended ({status})")));
-            }
-            if Instant::now() > deadline {
-                return Err(self.failed(&format!("no word of {}", words.join(" "))));
-            }
-            thread::sleep(Duration::from_millis(10));
+        let _ = recorder.signal(Signal::SIGINT);
+        match recorder.wait_through_ctrl_c(END_PATIENCE * patience) {
+            Ok(end) if end.status.success() => Ok(()),
+            Ok(end) => Err(RecorderError::Recorder {
+                what: format!("it ended ({})", end.status),
+                said: last_lines(&end.stderr, SHOWN_LINES),
+            }),
+            Err(error) => Err(failed(recorder, error)),
         }
     }
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+/// What a recorder that is given up did, with the end of its messages.
+fn failed(recorder: Recorder, error: recorder::RecorderError) -> RecorderError {
+    use recorder::RecorderError as Cause;
+    let what = match &error {
+        Cause::Start { .. } | Cause::Interrupted(_) => return error.into(),
+        Cause::Ended { status, .. } => format!("it ended ({status})"),
+        Cause::Silent { words, .. } => format!("no word of {}", words.join(" ")),
+        Cause::Endless { .. } => String::from("it does not end"),
+        Cause::Wait(cause) => cause.to_string(),
+        other => other.to_string(),
+    };
+    RecorderError::Recorder {
+        what,
+        said: last_lines(&recorder.kill(), SHOWN_LINES),
+    }
+}
+
+impl From<recorder::RecorderError> for RecorderError {
+    fn from(error: recorder::RecorderError) -> Self {
+        use recorder::RecorderError as Cause;
+        match error {
+            Cause::Start { program, source } => Self::Start { program, source },
+            Cause::Interrupted(interrupted) => interrupted.into(),
+            other => Self::Recorder {
+                what: other.to_string(),
+                said: String::new(),
+            },
         }
     }
 }

@@ -9,13 +9,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use nestrace_rig::interrupt;
+use nestrace_rig::stack::HostFsKind;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::syncfs;
 
-use crate::interrupt;
 use crate::plan::{Host, shuffled};
-use crate::stack::HostFsKind;
 
 const PIECE: u64 = 64 << 10;
 /// Beyond this many pieces nothing is more fragmented, it only takes longer.

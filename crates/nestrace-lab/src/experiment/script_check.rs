@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::external_tool::{Tool, ToolError, find_program};
+use nestrace_rig::external_tool::{Tool, ToolError, find_program};
+
 use crate::plan::workload::{Action, FioJobs};
 use crate::plan::{Place, Plan, Workload};
 

@@ -1,10 +1,11 @@
 //! Shell that a guest runs for a cell: a new file system, the workload between two looks at the counters, and its end.
 
+use nestrace_rig::guest_fs::PROGRAM_FOLDER;
+use nestrace_rig::machine_root::P9_OPTIONS;
+
 use super::base::disk_id;
 use super::counters::SHELL;
 use super::failure::TELLING;
-use crate::guest_fs::PROGRAM_FOLDER;
-use crate::machine_root::P9_OPTIONS;
 use crate::plan::workload::{FOLDER, OUTPUT, RESULT};
 use crate::plan::{Combination, GuestFs, PASS_THROUGH, PlannedCell, Scheduler, oltp, real_tool};
 
@@ -154,8 +155,8 @@ fn end_if_failed(file: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::external_tool::{Tool, ToolError};
     use crate::plan::Plan;
+    use nestrace_rig::external_tool::{Tool, ToolError};
 
     /// The last cell of a plan.
     pub(in crate::experiment) fn cell(text: &str) -> PlannedCell {

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use nestrace_report::lab::CellRun;
+use nestrace_rig::interrupt;
+
 use super::bench::{Bench, StepError};
 use super::ledger::Ledger;
 use super::pace::Pace;
 use super::{LabError, Outcome, Progress, failure, unix_seconds};
-use crate::interrupt;
 use crate::plan::{Kind, Plan, Step};
-use nestrace_report::lab::CellRun;
 
 /// Runs what is open.
 ///

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nestrace_report::lab::CellRun;
+use nestrace_rig::external_tool::last_lines;
+use nestrace_rig::interrupt;
+use nestrace_rig::named_device::NamedDevice;
 
 use super::LabError;
 use super::base::{Attached, Base};
@@ -16,14 +19,11 @@ use super::fio_result::FioResult;
 use super::lab_guest::LabGuest;
 use super::own_guest::{self, OwnGuestWithDisks};
 use super::real_tool_result;
-use super::recorder::Recorder;
+use super::recorder::Recording;
 use super::results_folder::not_own;
 use super::scripts::{measure_script, prepare_script, unmount_script};
 use super::sysbench_result::SysbenchResult;
 use super::work_folder;
-use crate::external_tool::last_lines;
-use crate::interrupt;
-use crate::named_device::NamedDevice;
 use crate::plan::oltp;
 use crate::plan::workload::{Action, OUTPUT, RESULT, Workload};
 use crate::plan::{Batch, OwnGuest, Plan, PlannedCell};
@@ -179,7 +179,7 @@ impl Stage {
             Some((nestrace, bundle, _)) => {
                 let name = self.guest.name();
                 let patience = self.guest.patience();
-                Some(Recorder::start(
+                Some(Recording::start(
                     nestrace,
                     name,
                     bundle,

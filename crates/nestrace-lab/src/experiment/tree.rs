@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cache_dir::{self, CacheError, Key};
-use crate::external_tool::{Tool, ToolError};
+use nestrace_rig::cache_dir::{self, CacheError, Key};
+use nestrace_rig::external_tool::{Tool, ToolError};
 
 /// Goes up with every change to what is in the archive that [`SIZES`] and [`IN_A_FOLDER`] do not tell.
 const FORMAT: u32 = 1;

@@ -1,9 +1,9 @@
-//! The axes of a plan and their words, besides those of a disk (`crate::stack`).
+//! The axes of a plan and their words, besides those of a disk (`nestrace_rig::stack`).
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::stack::{GuestFsKind, HostFsKind, UnknownValue, axis};
+use nestrace_rig::stack::{GuestFsKind, HostFsKind, UnknownValue, axis};
 
 axis!(
     /// The axes of a plan.

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::axes::{Axis, GuestFs, Host, Placement, Preallocation, Scheduler};
-use crate::stack::{
+use nestrace_rig::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, UnknownValue,
 };
+
+use super::axes::{Axis, GuestFs, Host, Placement, Preallocation, Scheduler};
 
 /// One value of each axis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

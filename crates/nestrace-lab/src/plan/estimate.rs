@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use nestrace_rig::{initramfs, kernel_image};
+
 use super::library::TREE_FILE;
 use super::oltp::OWN_BYTES;
 use super::{Kind, Plan, Step};
-use crate::{initramfs, kernel_image};
 
 /// Seconds that a run takes besides what it measures, under translation: mkfs, mount, layout, counters.
 const AROUND_A_RUN: u64 = 4;

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use nestrace_rig::stack::Bus;
+
 use super::error::PlanError;
 use super::section::Section;
 use super::workload::Action;
 use super::{GuestFs, PlannedCell, programs};
-use crate::stack::Bus;
 
 /// Its name.
 pub(super) const TABLE: &str = "guest";

@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_made_end_their_loop() {
-        use crate::external_tool::{Tool, ToolError};
+        use nestrace_rig::external_tool::{Tool, ToolError};
 
         // A file where a folder should be, and a folder in place of a file.
         for there in [": > d3", "mkdir -p d3/f1; mkdir() { command mkdir -p $1; }"] {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use nestrace_rig::stack::GuestFsKind;
 use toml::de::DeTable;
 
 use super::axes::{Axis, GuestFs};
@@ -13,7 +14,6 @@ use super::section::{Placed, Section};
 use super::workload_section::{self, plain_name};
 use super::{GuestSize, Plan, PlannedCell};
 use super::{guest_section, host_section, programs};
-use crate::stack::GuestFsKind;
 
 const KEYS: [&str; 22] = [
     "name",

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
+use nestrace_rig::stack::Bus;
+
 use super::combination::Combination;
 use super::{Plan, PlannedCell};
-use crate::stack::Bus;
 
 /// Disks of a guest at a time; virtio-blk takes a PCI slot for each.
 const MOST_DISKS: usize = 8;

@@ -4,6 +4,7 @@
 //! shell scripts that a guest runs for it.
 
 use nestrace_report::lab::Metric;
+use nestrace_rig::stack::GuestFsKind;
 
 use super::axes::GuestFs;
 use super::error::Place;
@@ -11,7 +12,6 @@ use super::file_io::FileIo;
 use super::oltp::Oltp;
 use super::real_tool::{Figures, RealTool};
 use super::sysbench;
-use crate::stack::GuestFsKind;
 
 /// How long and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn the_upgrade_makes_extents_and_keeps_the_file_system_whole() {
-        use crate::external_tool::{Tool, find_program};
+        use nestrace_rig::external_tool::{Tool, find_program};
 
         for program in ["mke2fs", "tune2fs", "e2fsck", "dumpe2fs"] {
             if find_program(program).is_none() {

@@ -4,7 +4,6 @@
 mod bundles;
 mod captures;
 mod import;
-mod lab;
 mod limited;
 mod memory;
 mod names;

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nestrace_rig::child_process::ends_with_us;
+use nestrace_rig::external_tool::{find_program, last_lines};
+use nestrace_rig::interrupt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{DatabaseError, SERVER, failed};
-use crate::child_process::ends_with_us;
-use crate::external_tool::{find_program, last_lines};
-use crate::interrupt;
 use crate::plan::oltp::FILE_OPTIONS;
 
 const START_PATIENCE: Duration = Duration::from_secs(60);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::stack::Bus;
 use roxmltree::Document;
 
 use crate::experiment::base::is_disk_id;
-use crate::guest::DiskSpec;
-use crate::stack::Bus;
 
 /// Aliases of the user's begin so; QEMU's device has the same name.
 const ALIAS: &str = "ua-";
@@ -101,7 +101,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::stack::DiskStack;
+    use nestrace_rig::stack::DiskStack;
 
     #[test]
     fn a_disk_that_was_attached_is_known_again() {

@@ -2,10 +2,11 @@
 
 use std::fmt::Debug;
 
+use nestrace_rig::guest::DiskSpec;
+
 use super::OwnGuestError;
 use super::libvirt::Libvirt;
 use super::qemu_monitor::QemuMonitor;
-use crate::guest::DiskSpec;
 use crate::plan::{Monitor, OwnGuest};
 
 /// libvirt or QEMU's monitor. Ctrl-C stops neither [`Self::attached`] nor [`Self::detach`] half way.

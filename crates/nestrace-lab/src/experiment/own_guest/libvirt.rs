@@ -2,12 +2,12 @@
 
 use std::os::unix::fs::FileTypeExt;
 
+use nestrace_rig::external_tool::{Tool, ToolError};
+use nestrace_rig::guest::DiskSpec;
 use tempfile::TempDir;
 
 use super::hotplug::Hotplug;
 use super::{OwnGuestError, domain_xml};
-use crate::external_tool::{Tool, ToolError};
-use crate::guest::DiskSpec;
 
 /// A domain; its disks are named by target (`vdb`).
 #[derive(Debug)]

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use nestrace_rig::guest::DiskSpec;
+use nestrace_rig::qemu_command;
+use nestrace_rig::qmp::{Qmp, QmpError};
+use nestrace_rig::stack::Bus;
 use serde_json::{Value, json};
 
 use super::OwnGuestError;
 use super::hotplug::Hotplug;
 use crate::experiment::base::is_disk_id;
-use crate::guest::DiskSpec;
-use crate::qemu_command;
-use crate::qmp::{Qmp, QmpError};
-use crate::stack::Bus;
 
 /// A socket of the monitor, which serves one program at a time: it is connected to only while asking. Disks are
 /// named by their id.

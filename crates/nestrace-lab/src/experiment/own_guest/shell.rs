@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use nestrace_rig::external_tool::{Tool, ToolError, last_lines};
+use nestrace_rig::interrupt;
 use serde_json::{Value, json};
 
 use super::OwnGuestError;
 use crate::experiment::failure::KILLED;
-use crate::external_tool::{Tool, ToolError, last_lines};
-use crate::interrupt;
 use crate::plan::workload::FOLDER;
 use crate::plan::{OwnGuest, Shell};
 

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use nestrace_report::lab::{Cell, CellRun, Machine, RUN_SCHEMA, RunHeader};
+use nestrace_rig::external_tool::ToolError;
+
 use super::super::bench::Reach;
 use super::super::read_results;
 use super::super::results_folder::ResultsFolder;
 use super::*;
-use crate::external_tool::ToolError;
 use crate::plan::Schedule;
-use nestrace_report::lab::{Cell, CellRun, Machine, RUN_SCHEMA, RunHeader};
 
 /// Three cells (the bare device is one) that share a guest, each with two repetitions and a recording.
 const PLAN: &str = "name = 'p'\nrepetitions = 2\nrecord_seconds = 1\n\

@@ -256,7 +256,7 @@ fn each_block_has_every_cell_once_and_the_order_is_the_seeds() {
         let ide = batch
             .disks
             .iter()
-            .filter(|disk| disk.combination.disk.bus == crate::stack::Bus::Ide);
+            .filter(|disk| disk.combination.disk.bus == nestrace_rig::stack::Bus::Ide);
         assert!(batch.disks.len() <= 8 && ide.count() <= 4);
     }
 }

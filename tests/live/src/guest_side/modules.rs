@@ -1,0 +1,70 @@
+//! File systems whose modules are loaded while the agent stands by: it looks again when a recording
+//! begins.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nestrace_rig::stack::GuestFsKind;
+use nestrace_trace::Kind;
+use nix::sys::signal::Signal;
+use xtask::case::Case;
+
+use super::sides::sides;
+use crate::direct_io_link::stream_events;
+use crate::survival::stage::{SPARE_DISK, Stage};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long all programs may take on a loaded machine.
+const LOADED_ANEW: Duration = Duration::from_secs(150);
+/// Of the modules ext4 and jbd2; jbd2's need the place of a field that only the module knows.
+const PROBES: [&str; 4] = [
+    "ext4_sync_file_enter",
+    "ext4_sync_file_exit",
+    "jbd2_start_commit",
+    "jbd2_end_commit",
+];
+
+/// An agent that was started before `load ext4`: `agent/late` started it.
+pub fn loaded_later(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
+    let guest = &stage.guest;
+    let ensure_agent = "kill -0 $(cat /run/agent.pid) 2> /dev/null";
+    if guest.run(ensure_agent, PATIENCE)?.status != 0 {
+        guest.start_agent("--backend ebpf")?;
+    }
+    let loaded = guest.run("[ -d /sys/module/ext4 ]", PATIENCE)?.status == 0;
+    case.holds("ext4 comes after the agent", !loaded, "it was there before");
+    // The verifier is slow enough in a TCG guest that has nothing else to do.
+    stage.rest()?;
+    guest.run_ok("load ext4", PATIENCE)?;
+    let start = Instant::now();
+    let mut recording = stage.record(&[])?;
+    let words = [guest.name(), "agent", "live"];
+    recording.recorder.wait_for_line(&words, LOADED_ANEW)?;
+    let live = start.elapsed().as_secs_f64();
+    case.figure(format!("its agent is live after {live:.1} s"));
+    guest.make_fs(SPARE_DISK, GuestFsKind::Ext4)?;
+    guest.mount(SPARE_DISK, GuestFsKind::Ext4, "/mnt/later", "")?;
+    let write = "for n in $(seq 20); do \
+                 dd if=/dev/zero of=/mnt/later/$n bs=4k count=4 conv=fsync 2> /dev/null; done";
+    guest.run_ok(write, PATIENCE)?;
+    guest.unmount("/mnt/later")?;
+    let ended = recording.stop(Signal::SIGINT)?;
+    stage.ended_well(case, &ended, "interrupted")?;
+    let sides = sides(&ended.bundle)?;
+    let (side, _) = sides.first().context("find the guest's side")?;
+    for name in PROBES {
+        let attached = side.probes.iter().any(|probe| probe.name == name);
+        let refused = side.probes_refused.iter().find(|probe| probe.name == name);
+        let reason = refused.map_or("not named", |probe| probe.reason.as_str());
+        case.holds(&format!("{name} is attached"), attached, reason);
+    }
+    let events = stream_events(&ended.bundle, &side.file)?;
+    let commits = events
+        .iter()
+        .filter(|event| event.kind() == Some(Kind::JournalCommitStart));
+    let n = commits.count();
+    case.holds("commits of jbd2", n > 0, "none");
+    case.figure(format!("{n} commits of jbd2"));
+    stage.ctx.discard(&ended.bundle);
+    Ok(())
+}

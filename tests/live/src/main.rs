@@ -1,0 +1,78 @@
+//! Tests on live guests: the real program is run as a user would, and its JSON is held against
+//! counts that the kernel and QEMU keep by themselves.
+//!
+//! `cargo xtask test`, `fixtures` and `vm newest` build this program and become it.
+
+mod agent;
+mod analysis;
+mod backend_calls;
+mod bench;
+mod block_device;
+mod block_graph;
+mod context;
+mod direct_io_link;
+mod embedding;
+mod export;
+mod fixtures;
+mod full_state;
+mod fuzz;
+mod ground_truth;
+mod guest_kernels;
+mod guest_side;
+mod hostile_host;
+mod image_names;
+mod image_pattern;
+mod kernels;
+mod lab;
+mod lanes;
+mod libvirt;
+mod measure;
+mod nameless_qemu;
+mod namespaces;
+mod newest_kernel;
+mod python;
+mod qemu_10;
+mod qemu_versions;
+mod random_load;
+mod recognition;
+mod replay;
+mod report;
+mod scenario;
+mod stacked_devices;
+mod stacks;
+mod stopped_qemu;
+mod survival;
+mod test;
+mod topology;
+mod truth;
+mod two_guests;
+mod without_functions;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use xtask::ending;
+use xtask::progress::Progress;
+
+use scenario::Scenario;
+
+/// What `cargo xtask` hands over.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Chore {
+    /// Runs every test, live guests included
+    Test(test::TestArgs),
+    /// Makes the recordings that hold the rules of findings to their cases
+    Fixtures(fixtures::FixturesArgs),
+    /// Freezes the layout of the archive's newest kernel, and follows a guest with it
+    NewestKernel,
+}
+
+fn main() -> ExitCode {
+    let chore = Chore::parse();
+    ending::of(|| match chore {
+        Chore::Test(args) => test::run(&args),
+        Chore::Fixtures(args) => fixtures::run(&args),
+        Chore::NewestKernel => newest_kernel::freeze_and_follow(Progress::start()),
+    })
+}
