@@ -42,58 +42,31 @@
 //! QEMU's time passes, `data_path` says how far each disk was seen. `served` puts them together beneath each of QEMU's requests; `guest_side` is a
 //! guest's own block layer, [`clock`] ties the two, `chains` charges the time and tells the stories.
 
-mod aio_key;
-mod amplification;
-pub mod analysis;
-mod analyzer;
-mod at_device;
-mod block;
-mod block_stats;
-mod chains;
-pub mod clock;
-pub mod compare;
-mod data_path;
+mod analyzers;
 #[cfg(feature = "dataframe")]
 pub mod dataframe;
-mod depth;
-mod device;
-mod figures;
-mod file_io;
-mod findings;
-mod guest_memory;
-mod guest_side;
-pub mod histogram;
-mod image;
-pub mod incomplete;
-mod loss_counts;
+mod follow;
+mod judge;
+mod link;
+mod measure;
+mod model;
+mod result;
+
 #[cfg(test)]
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;
-mod overlap;
-mod places;
-mod plausible;
-mod pointer;
-mod qemu;
-mod recording;
-mod result;
-mod sector_identity;
-mod seek;
-mod served;
-mod span;
-mod spare;
-mod streams;
-mod threads;
-pub mod units;
-mod unlinked;
-mod users;
-pub mod verdict;
 
-pub use analysis::Analysis;
-pub use analyzer::{Analyzer, Options};
-pub use block_stats::{BlockAnalyzer, BlockOptions};
-pub use chains::{SEGMENT_NAMES, StoryChoice};
-pub use histogram::{Cdf, Dist, Histogram};
-pub use loss_counts::LossCounts;
-pub use recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
-pub use sector_identity::{Identified, Identities};
-pub use streams::GuestEvents;
+pub use judge::{compare, incomplete, verdict};
+pub use link::clock;
+pub use measure::histogram;
+pub use result::{analysis, units};
+
+pub use analyzers::analyzer::{Analyzer, Options};
+pub use analyzers::recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
+pub use analyzers::streams::GuestEvents;
+pub use follow::sector_identity::{Identified, Identities};
+pub use link::chains::{SEGMENT_NAMES, StoryChoice};
+pub use measure::block_stats::{BlockAnalyzer, BlockOptions};
+pub use measure::histogram::{Cdf, Dist, Histogram};
+pub use result::analysis::Analysis;
+pub use result::loss_counts::LossCounts;

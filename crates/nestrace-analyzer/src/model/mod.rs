@@ -1,0 +1,9 @@
+//! What the layers share: spans, identities, and maps for what is in flight.
+
+pub(crate) mod aio_key;
+pub(crate) mod places;
+pub(crate) mod plausible;
+pub(crate) mod pointer;
+pub(crate) mod span;
+pub(crate) mod spare;
+pub(crate) mod threads;
