@@ -56,17 +56,20 @@ mod result;
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;
 
-pub use judge::{compare, incomplete, verdict};
+pub use judge::{compare, incomplete};
 pub use link::clock;
 pub use measure::histogram;
-pub use result::{analysis, units};
+pub use result::{analysis, units, verdict};
 
 pub use analyzers::analyzer::{Analyzer, Options};
 pub use analyzers::recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
 pub use analyzers::streams::GuestEvents;
 pub use follow::sector_identity::{Identified, Identities};
-pub use link::chains::{SEGMENT_NAMES, StoryChoice};
+pub use link::chains::StoryChoice;
 pub use measure::block_stats::{BlockAnalyzer, BlockOptions};
-pub use measure::histogram::{Cdf, Dist, Histogram};
+pub use measure::histogram::Histogram;
 pub use result::analysis::Analysis;
+pub use result::cdf::Cdf;
+pub use result::dist::Dist;
 pub use result::loss_counts::LossCounts;
+pub use result::segments::SEGMENT_NAMES;

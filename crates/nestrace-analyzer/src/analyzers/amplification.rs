@@ -3,13 +3,13 @@
 mod over_time;
 
 use crate::Analyzer;
-use crate::judge::compare::LayerSums;
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::DiskSummary;
 use crate::link::served::DiskOnHost;
 use crate::result::analysis::{
     Amplification, Chains, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk, ReadWrite,
 };
+use crate::result::sums::LayerSums;
 
 pub(crate) use over_time::LayersOverTime;
 

@@ -7,11 +7,12 @@ use crate::Analyzer;
 use crate::analyzers::data_path::DataPath;
 use crate::analyzers::recording::{self, StreamCounts};
 use crate::judge::findings::{self, DiskClues};
-use crate::judge::verdict::{self, DiskVerdict, Verdict};
+use crate::judge::verdict;
 use crate::link::chains::{DiskChains, Names};
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use crate::result::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
+use crate::result::verdict::{DiskVerdict, Verdict};
 
 impl Analyzer {
     /// The result.

@@ -3,4 +3,4 @@
 pub mod compare;
 pub(crate) mod findings;
 pub mod incomplete;
-pub mod verdict;
+pub(crate) mod verdict;

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::judge::compare::{DepthSums, FIRST_STEP_NS, Series};
-use crate::measure::block_stats::OverTime;
+use crate::measure::over_time::OverTime;
+use crate::measure::series::FIRST_STEP_NS;
 use crate::result::analysis::QueueDepth;
+use crate::result::series::Series;
+use crate::result::sums::DepthSums;
 
 /// Requests between D and C, up to the last change of their number.
 #[derive(Clone, Copy, Debug, Default)]

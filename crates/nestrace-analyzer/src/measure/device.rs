@@ -7,12 +7,13 @@ use crate::measure::at_device::{AtDevice, Coming};
 use crate::measure::block_stats::{ActivePeriodsMeter, ProcessId, ProcessMeter, StatsMeter};
 use crate::measure::depth::IntervalDepth;
 use crate::measure::figures::{CURVE_STEPS, FigureMeter};
-use crate::measure::histogram::{Dist, Histogram};
+use crate::measure::histogram::Histogram;
 use crate::measure::seek::SeekMeter;
 use crate::measure::users::Users;
 use crate::result::analysis::{
     self, ByOperation, Bytes, Check, Counts, DeviceFigures, Latency, Parts, Seeks,
 };
+use crate::result::dist::Dist;
 use crate::result::unlinked::Unlinked;
 
 /// The operations that latencies are told apart by.

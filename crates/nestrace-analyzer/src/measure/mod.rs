@@ -6,6 +6,8 @@ pub(crate) mod depth;
 pub(crate) mod device;
 pub(crate) mod figures;
 pub mod histogram;
+pub(crate) mod over_time;
 pub(crate) mod overlap;
 pub(crate) mod seek;
+pub(crate) mod series;
 pub(crate) mod users;

@@ -1,8 +1,9 @@
 //! Distances between neighbours in time, in sectors.
 
 use crate::measure::block_stats::Frequent;
-use crate::measure::histogram::{Cdf, Histogram};
+use crate::measure::histogram::Histogram;
 use crate::result::analysis::{FirstSeek, Seek};
+use crate::result::cdf::Cdf;
 
 /// Bytes of a sector in the kernel's terms.
 const SECTOR: u64 = 512;

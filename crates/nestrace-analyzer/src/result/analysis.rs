@@ -15,10 +15,13 @@ mod story;
 use nestrace_trace::manifest::Relation;
 use serde::Serialize;
 
-use crate::judge::compare::{QemuSums, Series};
-use crate::judge::verdict::Verdict;
-use crate::measure::histogram::{Cdf, Dist};
+use crate::result::cdf::Cdf;
+use crate::result::dist::Dist;
+use crate::result::series::Series;
+use crate::result::sums::QemuSums;
+use crate::result::verdict::Verdict;
 
+pub(crate) use amplification::Classes;
 pub use amplification::{Amplification, ClassBytes, LayerBytes, LayerFlushes};
 pub use block::{
     Active, ActivePeriods, AtQueue, BlockAnalysis, BlockDevice, BlockProcess, ByOp, Edges,

@@ -1,7 +1,9 @@
 //! What the layers had counted at the ends of stretches of time, for comparisons: their differences add up to
 //! what is said of the whole recording, because they are made by the same counts.
 
-use crate::judge::compare::{FIRST_STEP_NS, LayerSums, Series};
+use crate::measure::series::FIRST_STEP_NS;
+use crate::result::series::Series;
+use crate::result::sums::LayerSums;
 
 /// Stretches that are kept: when there would be more, neighbours become one.
 const MOST: usize = 64;

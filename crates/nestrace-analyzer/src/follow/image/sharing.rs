@@ -5,7 +5,7 @@
 //! of one disk.
 
 use super::{ImageState, Images};
-use crate::judge::findings::FOLLOWED;
+use crate::result::verdict::FOLLOWED;
 
 /// What was done to a file that several disks have: calls and bios.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,11 +1,13 @@
 //! What QEMU counted of one disk.
 
 use super::{FLUSH, READ, TYPES, UNMAP, WRITE};
-use crate::judge::compare::{QemuSums, Series, SeriesMeter};
 use crate::measure::figures::CURVE_STEPS;
 use crate::measure::histogram::Histogram;
+use crate::measure::series::SeriesMeter;
 use crate::model::pointer::PointerMap;
 use crate::result::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged, ReadWriteCdf};
+use crate::result::series::Series;
+use crate::result::sums::QemuSums;
 
 /// What one `BlockAcctStats` counted.
 #[derive(Debug, Default)]

@@ -16,10 +16,10 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{Guest, Manifest, Notice};
 
 use crate::follow::image::{DiskRef, Images};
-use crate::judge::compare;
 use crate::measure::overlap::{Activity, Clocks};
 use crate::model::pointer::PointerMap;
 use crate::result::analysis::{QemuDisk, ReadWrite};
+use crate::result::sums;
 
 use backend::Backends;
 use bus::{Bus, Buses};
@@ -34,8 +34,8 @@ const READ: usize = 1;
 const WRITE: usize = 2;
 const FLUSH: usize = 3;
 const UNMAP: usize = 4;
-/// In the order of [`compare::OPERATIONS`].
-const OPERATIONS: [usize; compare::OPERATIONS.len()] = [READ, WRITE, UNMAP, FLUSH];
+/// In the order of [`sums::OPERATIONS`].
+const OPERATIONS: [usize; sums::OPERATIONS.len()] = [READ, WRITE, UNMAP, FLUSH];
 
 /// A request between start and done.
 #[derive(Clone, Debug)]

@@ -1,15 +1,14 @@
 //! Values of a block device in both recordings.
 
-use crate::measure::histogram::Dist;
 use crate::result::analysis::{Device, Parts};
+use crate::result::dist::Dist;
+use crate::result::sums::{DepthSums, DeviceSums, FLUSH, OPERATIONS, Sum, Times};
 use crate::result::units;
 
-use super::OPERATIONS;
 use super::bootstrap::Ratio;
 use super::comparison::{Both, Explanation, Metric};
 use super::explanation;
 use super::metric::Key;
-use super::series::{DepthSums, DeviceSums, FLUSH, Sum, Times};
 
 /// Why times at the device are not held against each other: a request has one or several bios.
 const OTHER_SAMPLES: &str = "a full recording has it for each bio, a light one for each request";

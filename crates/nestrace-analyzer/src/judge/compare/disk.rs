@@ -1,17 +1,16 @@
 //! Values of a guest's disk in both recordings.
 
-use crate::link::chains::segment_names;
-use crate::measure::histogram::Dist;
 use crate::result::analysis::{Amplification, Analysis, Chains, Device, QemuDisk, ReadWrite};
+use crate::result::dist::Dist;
+use crate::result::segments::segment_names;
+use crate::result::sums::{FLUSH, LayerSums, OPERATIONS, QemuSums, Times};
 use crate::result::units;
 
-use super::OPERATIONS;
 use super::bootstrap::Ratio;
 use super::comparison::{Both, DiskName, Explanation, Metric};
 use super::device::{Percentile, ended, mean, mean_of, seconds, whole};
 use super::explanation;
 use super::metric::Key;
-use super::series::{FLUSH, LayerSums, QemuSums, Times};
 
 /// Part of a disk's bios of an operation that must have been followed before their segments are compared.
 const FOLLOWED: f64 = 0.9;

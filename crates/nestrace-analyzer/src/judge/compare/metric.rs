@@ -1,11 +1,11 @@
 //! One value in both recordings, with what its spread allows to be said.
 
-use crate::measure::figures::bucket_limits;
+use crate::result::latencies::bucket_limits;
+use crate::result::sums::Times;
 use crate::result::units::of;
 
 use super::bootstrap::{LEAST_BLOCKS, Quantile, Ratio, Spread, TooFew, spread};
 use super::comparison::{Both, Interval, Metric, Verdict};
-use super::series::Times;
 
 /// Samples without which a mean says nothing.
 const LEAST_SAMPLES: u64 = 20;

@@ -27,22 +27,19 @@ mod findings;
 mod loss;
 mod matching;
 mod metric;
-mod series;
 mod student;
 
 use crate::result::analysis::{Amplification, Analysis, Chains, Device, QemuDisk};
 
+pub use crate::result::series::Series;
+pub use crate::result::sums::{ChainSums, DepthSums, DeviceSums, LayerSums, QemuSums};
 pub use comparison::{
     Both, Comparison, DeviceName, DevicePair, DiskName, DiskPair, DistrustedGuest, Explanation,
     FindingPair, Interval, Matched, Method, Metric, Part, Recording, SCHEMA, Unmatched, Verdict,
 };
 use device::DeviceView;
 use matching::Pair;
-pub use series::{ChainSums, DepthSums, DeviceSums, LayerSums, QemuSums, Series};
-pub(crate) use series::{FIRST_STEP_NS, FLUSH, SeriesMeter, WRITE, joined, place};
 
-/// The operations that are told apart.
-pub(crate) const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
 /// Devices that are compared; a comparison stays small whatever the machine has.
 const MOST_DEVICES: usize = 64;
 

@@ -3,7 +3,7 @@
 use super::clues::{DiskClues, HeldBackTimes, Pace, Rate};
 use super::subject::Subject;
 use super::{Case, Judgement, threshold};
-use crate::measure::histogram::Dist;
+use crate::result::dist::Dist;
 use crate::result::units::{of, percent, share, size, time};
 
 /// Where requests are held back.

@@ -25,7 +25,6 @@ use nestrace_trace::manifest::Manifest;
 use crate::result::analysis::{Analysis, Evidence, Finding, Severity, Unjudged};
 pub(crate) use clues::{DiskClues, GuestClues, HostClues};
 use subject::Subject;
-pub use threshold::FOLLOWED;
 
 /// A rule: its id and how it judges a disk.
 type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);

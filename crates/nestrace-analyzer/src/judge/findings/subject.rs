@@ -9,6 +9,7 @@ use crate::follow::image::{device_named, disk_of};
 use crate::result::analysis::{
     Amplification, Analysis, Chains, Device, Image, ImageRelation, QemuDisk,
 };
+use crate::result::verdict::FOLLOWED;
 
 /// Missing without the guest's side.
 const NO_AGENT: Missing = "the guest was not recorded from inside: start its agent";
@@ -184,7 +185,7 @@ impl<'a> Subject<'a> {
         if chains.linked < threshold::BIOS {
             return Err("too few of the guest's requests were followed");
         }
-        if chains.fraction.unwrap_or(0.0) < threshold::FOLLOWED {
+        if chains.fraction.unwrap_or(0.0) < FOLLOWED {
             return Err("too many of the guest's requests could not be followed");
         }
         self.whole()?;
@@ -228,7 +229,7 @@ impl<'a> Subject<'a> {
     pub(super) fn no_block_job(&self) -> Result<(), Missing> {
         let nobodys = self.chains.is_some_and(|chains| {
             let unlinked = chains.file_ios_unlinked.get("no_match").copied();
-            let allowed = (1.0 - threshold::FOLLOWED) * chains.file_ios as f64;
+            let allowed = (1.0 - FOLLOWED) * chains.file_ios as f64;
             unlinked.unwrap_or(0) as f64 > allowed
         });
         if nobodys {

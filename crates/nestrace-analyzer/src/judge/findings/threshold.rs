@@ -14,8 +14,6 @@ pub(super) const NOTABLE: f64 = 0.05;
 pub(super) const BIOS: u64 = 100;
 /// A judgement on a device needs so many requests.
 pub(super) const REQUESTS: u64 = 100;
-/// At least this part of the bios has to be followed, or those that were not could tell another story.
-pub const FOLLOWED: f64 = 0.98;
 
 /// `latency-overhead`: more than half of the time is not the device's.
 pub(super) const OVERHEAD: f64 = 0.5;

@@ -15,17 +15,18 @@ mod walk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::judge::compare::{self, ChainSums, Series, SeriesMeter, joined};
 use crate::link::guest_memory::MemoryCheck;
 use crate::measure::device::Operation;
 use crate::measure::histogram::Histogram;
+use crate::measure::series::SeriesMeter;
 use crate::model::span::{Served, Span, What};
 use crate::result::analysis;
+use crate::result::segments::Segment;
+use crate::result::series::{Series, joined};
+use crate::result::sums::{ChainSums, FLUSH, WRITE};
 
 pub(crate) use join::{Chain, Join, Link, NO_END};
-pub use segment::SEGMENT_NAMES;
-pub(crate) use segment::{SEGMENTS, segment_names};
-use segment::{Segment, SegmentMeter};
+use segment::SegmentMeter;
 pub use story::StoryChoice;
 pub(crate) use story::{Names, Stories};
 use walk::{outside, walk};
@@ -74,8 +75,8 @@ impl DiskChains {
         };
         of_operation.add(&times, latency_ns);
         let place = match chain.operation {
-            _ if chain.empty_flush => compare::FLUSH,
-            operation => compare::place(operation).unwrap_or(compare::WRITE),
+            _ if chain.empty_flush => FLUSH,
+            operation => operation.place().unwrap_or(WRITE),
         };
         let sums = &mut self.series.at(chain.tree.end_ns).by_op[place];
         sums.latency.record(latency_ns);

@@ -1,88 +1,13 @@
 //! The segments of a chain, and their distributions over many.
 
-use crate::measure::histogram::{Dist, Histogram};
+use crate::measure::histogram::Histogram;
 use crate::model::span::{Layer, What};
 use crate::result::analysis;
+use crate::result::dist::Dist;
+use crate::result::segments::SEGMENTS;
+use crate::result::segments::Segment;
 
 use super::walk::Times;
-
-/// How many segments there are.
-pub(crate) const SEGMENTS: usize = Segment::ALL.len();
-
-/// The names of the parts of a chain's latency, in the order of the path: what [`analysis::Chains::segments`]
-/// and [`analysis::Story::segments`] are called.
-pub const SEGMENT_NAMES: [&str; SEGMENTS] = {
-    let mut names = [""; SEGMENTS];
-    let mut place = 0;
-    while place < SEGMENTS {
-        names[place] = Segment::ALL[place].name();
-        place += 1;
-    }
-    names
-};
-
-/// A part of a guest bio's latency, in the order of its path: down to the device, and back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Segment {
-    GuestQueue,
-    VirtSubmit,
-    QemuSubmit,
-    HostFsSubmit,
-    HostQueue,
-    Device,
-    DeviceFlush,
-    HostFsBetween,
-    HostFsComplete,
-    QemuBetween,
-    QemuComplete,
-    VirtComplete,
-}
-
-impl Segment {
-    /// Every segment, in the order of the path.
-    pub(crate) const ALL: [Self; 12] = [
-        Self::GuestQueue,
-        Self::VirtSubmit,
-        Self::QemuSubmit,
-        Self::HostFsSubmit,
-        Self::HostQueue,
-        Self::Device,
-        Self::DeviceFlush,
-        Self::HostFsBetween,
-        Self::HostFsComplete,
-        Self::QemuBetween,
-        Self::QemuComplete,
-        Self::VirtComplete,
-    ];
-
-    /// The name in JSON and in text.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::GuestQueue => "guest_queue",
-            Self::VirtSubmit => "virt_submit",
-            Self::QemuSubmit => "qemu_submit",
-            Self::HostFsSubmit => "host_fs_submit",
-            Self::HostQueue => "host_queue",
-            Self::Device => "device",
-            Self::DeviceFlush => "device_flush",
-            Self::HostFsBetween => "host_fs_between",
-            Self::HostFsComplete => "host_fs_complete",
-            Self::QemuBetween => "qemu_between",
-            Self::QemuComplete => "qemu_complete",
-            Self::VirtComplete => "virt_complete",
-        }
-    }
-
-    /// Whether it is time at a host device.
-    pub(crate) const fn is_device(self) -> bool {
-        matches!(self, Self::Device | Self::DeviceFlush)
-    }
-}
-
-/// The names of all segments, in the order of the path.
-pub(crate) fn segment_names() -> impl Iterator<Item = &'static str> {
-    Segment::ALL.into_iter().map(Segment::name)
-}
 
 /// The segments that a layer's own time goes to.
 #[derive(Clone, Copy, Debug)]

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::join::Chain;
-use super::segment::Segment;
 use super::walk::{Times, walk};
 use crate::follow::image::Images;
 use crate::model::span::{Layer, Span, What};
 use crate::result::analysis::{Story, StorySegment, StorySpan};
+use crate::result::segments::Segment;
 
 /// Each holds a tree: some 100 MB for this many.
 const MOST_STORIES: usize = 100_000;

@@ -8,8 +8,9 @@
 //! segments sum to its length, whatever the children look like: serial, parallel, overlapping, or
 //! reaching out of their parent.
 
-use super::segment::{Own, SEGMENTS, Segment};
+use super::segment::Own;
 use crate::model::span::Span;
+use crate::result::segments::{SEGMENTS, Segment};
 
 /// Nanoseconds by [`Segment`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use super::read_ahead::ReadAhead;
 use crate::follow::image::{Images, Owner};
 use crate::measure::device::Operation;
 use crate::model::span::BioSpan;
+use crate::result::analysis::Classes;
 use crate::result::analysis::{ClassBytes, ReadWrite};
 
 /// Bytes of one disk's images.
@@ -53,19 +54,6 @@ pub(crate) struct DiskOnHost {
     pub readahead_unused: u64,
     /// Other disks on the same file systems.
     pub shared_with: u64,
-}
-
-/// Bytes on the host by what they are for: what was read says nothing of what is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Classes {
-    /// The guest's data.
-    pub data: ReadWrite,
-    /// The image's own tables; `None` where the image's map is not known.
-    pub image_metadata: Option<ReadWrite>,
-    /// Journal or log of the host's file system.
-    pub host_journal: ReadWrite,
-    /// Other metadata of the host's file system.
-    pub host_metadata: ReadWrite,
 }
 
 /// What tells where in its image a bio is, and what lies there.

@@ -36,7 +36,7 @@ use calls::{Calls, Fate, How};
 use clusters::Clusters;
 use deferred::DeferredWork;
 use host_bios::HostBios;
-pub(crate) use host_bytes::{Classes, DiskOnHost};
+pub(crate) use host_bytes::DiskOnHost;
 use host_bytes::{HostBytes, InImage};
 use stacked::Stacked;
 pub(crate) use tree::HostBio;

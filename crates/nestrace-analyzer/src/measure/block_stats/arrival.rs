@@ -1,9 +1,10 @@
 //! What a disk is asked for, as `vscsiStats` measures it: length, distance, what is outstanding, time
 //! between two I/Os, and latency, by operation and over time.
 
-use super::over_time::{Counted, OverTime};
 use crate::measure::device::{Collects, Operation};
+use crate::measure::over_time::OverTime;
 use crate::result::analysis::{ByOp, Edges, Histograms, OpHistograms, Slot};
+use crate::result::series::Counted;
 
 /// Bytes of a sector in the kernel's terms.
 const SECTOR: u64 = 512;

@@ -17,7 +17,6 @@ mod figures;
 mod frequent;
 mod intervals;
 mod machine;
-mod over_time;
 mod plug;
 mod processes;
 mod remapped;
@@ -26,7 +25,6 @@ pub(crate) use active_periods::ActivePeriodsMeter;
 pub use analyzer::{BlockAnalyzer, BlockOptions};
 pub(crate) use frequent::Frequent;
 pub(crate) use machine::MachineStats;
-pub(crate) use over_time::{Counted, OverTime};
 pub(crate) use processes::{ProcessId, ProcessMeter};
 
 use nestrace_trace::Event;

@@ -1,9 +1,11 @@
 //! How many requests are at a device, by time.
 
-use crate::judge::compare::{DepthSums, FIRST_STEP_NS, Series};
-use crate::measure::block_stats::{Counted, OverTime};
 use crate::measure::depth::DepthMeter;
+use crate::measure::over_time::OverTime;
+use crate::measure::series::FIRST_STEP_NS;
 use crate::result::analysis::DepthSlot;
+use crate::result::series::{Counted, Series};
+use crate::result::sums::DepthSums;
 
 /// A stretch of time from its first change to its last.
 #[derive(Debug, Default)]

@@ -2,17 +2,17 @@
 
 mod addresses;
 mod depth_series;
-mod latency_series;
 
-use crate::judge::compare::{self, DeviceSums, SeriesMeter};
-use crate::measure::block_stats::OverTime;
 use crate::measure::device::{Collects, Operation};
 use crate::measure::histogram::Histogram;
+use crate::measure::over_time::OverTime;
+use crate::measure::series::SeriesMeter;
 use crate::result::analysis::{DepthSlot, DeviceFigures, LatencySlot};
+use crate::result::latencies::Latencies;
+use crate::result::sums::{DeviceSums, FLUSH};
 
 use addresses::AddressSample;
 use depth_series::DepthSeries;
-pub(crate) use latency_series::{Latencies, bucket_limits};
 
 /// Steps of a curve: finer than a screen shows.
 pub(crate) const CURVE_STEPS: u64 = 120;
@@ -106,7 +106,7 @@ impl FigureMeter {
             return;
         }
         self.latency.at(ts_ns).record(latency_ns);
-        if let Some(place) = compare::place(operation) {
+        if let Some(place) = operation.place() {
             let sums = self.series.at(ts_ns);
             sums.q2c[place].record(latency_ns);
             sums.bytes[place] += bytes;
@@ -134,7 +134,7 @@ impl FigureMeter {
         if self.collects.only_what_btt_has() {
             return;
         }
-        if let Some(place) = compare::place(operation) {
+        if let Some(place) = operation.place() {
             self.series.at(ts_ns).d2c[place].record(d2c_ns);
         }
     }
@@ -144,7 +144,7 @@ impl FigureMeter {
         if self.collects.only_what_btt_has() {
             return;
         }
-        self.series.at(ts_ns).q2c[compare::FLUSH].record(q2c_ns);
+        self.series.at(ts_ns).q2c[FLUSH].record(q2c_ns);
     }
 
     /// A flush request was at the device for so long.
@@ -152,7 +152,7 @@ impl FigureMeter {
         if self.collects.only_what_btt_has() {
             return;
         }
-        self.series.at(ts_ns).d2c[compare::FLUSH].record(d2c_ns);
+        self.series.at(ts_ns).d2c[FLUSH].record(d2c_ns);
     }
 
     /// The part of [`DeviceFigures`] that is collected here.

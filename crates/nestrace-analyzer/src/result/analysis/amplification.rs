@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::judge::compare::{LayerSums, Series};
-use crate::link::served::Classes;
+use crate::result::analysis::device::ReadWrite;
+use crate::result::series::Series;
+use crate::result::sums::LayerSums;
 
 /// What the guest asked of one disk, and what became of it layer by layer. `None`: not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -91,4 +92,17 @@ pub struct ClassBytes {
     pub host_metadata: Option<u64>,
     /// Read ahead of what was asked for.
     pub readahead: Option<u64>,
+}
+
+/// Bytes on the host by what they are for: what was read says nothing of what is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Classes {
+    /// The guest's data.
+    pub data: ReadWrite,
+    /// The image's own tables; `None` where the image's map is not known.
+    pub image_metadata: Option<ReadWrite>,
+    /// Journal or log of the host's file system.
+    pub host_journal: ReadWrite,
+    /// Other metadata of the host's file system.
+    pub host_metadata: ReadWrite,
 }

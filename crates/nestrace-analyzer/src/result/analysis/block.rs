@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Device;
 use super::device::Parts;
-use crate::measure::histogram::Dist;
+use crate::result::dist::Dist;
 use crate::result::loss_counts::LossCounts;
 
 /// What is said of a device beyond its latencies.

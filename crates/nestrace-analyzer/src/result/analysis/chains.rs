@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::judge::compare::{ChainSums, Series};
-use crate::measure::histogram::Dist;
+use crate::result::dist::Dist;
+use crate::result::series::Series;
+use crate::result::sums::ChainSums;
 
 /// A disk's guest requests, followed to the host's device.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::block::{Modes, Stats};
 use super::figures::DeviceFigures;
-use crate::measure::histogram::Dist;
+use crate::result::dist::Dist;
 
 /// One block device.
 #[derive(Clone, Debug, Serialize)]

@@ -1,8 +1,10 @@
 //! What plots are drawn from, beside the numbers: curves and series of few points, whatever the
 //! recording's length. Not part of the JSON.
 
-use crate::judge::compare::{DepthSums, DeviceSums, Series};
-use crate::measure::histogram::{Cdf, Dist};
+use crate::result::cdf::Cdf;
+use crate::result::dist::Dist;
+use crate::result::series::Series;
+use crate::result::sums::{DepthSums, DeviceSums};
 
 /// Curves and series of one device.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,8 +2,9 @@
 //! kernel before their bio is queued. A limit (QEMU's throttling, a cgroup's `io.max`) does that, and
 //! lets as much through in each second.
 
-use crate::measure::histogram::{Dist, Histogram};
+use crate::measure::histogram::Histogram;
 use crate::model::span::{Layer, Served, Span, What};
+use crate::result::dist::Dist;
 
 /// From here on a request was held back; the way itself takes microseconds.
 const HELD_NS: u64 = 1_000_000;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::ranges::Ranges;
-use crate::measure::histogram::{Dist, Histogram};
+use crate::measure::histogram::Histogram;
+use crate::result::dist::Dist;
 
 /// A bio of write-back that overlaps a read may end after it: this long it is waited for.
 const LATE_NS: u64 = 2_000_000_000;

@@ -1,6 +1,6 @@
 //! Percentiles of latency, by time.
 
-use crate::measure::block_stats::Counted;
+use crate::result::series::Counted;
 
 /// Buckets of a power of two: a percentile is the middle of its bucket, so within 3 %.
 const BUCKETS: u32 = 16;
@@ -34,7 +34,7 @@ impl Latencies {
     }
 
     /// By nearest rank.
-    pub(super) fn quantile(&self, q: f64) -> u64 {
+    pub(crate) fn quantile(&self, q: f64) -> u64 {
         let rank = ((q * self.n as f64).ceil() as u64).max(1);
         let mut below = 0;
         let buckets = self.buckets.iter().flat_map(|buckets| buckets.iter());

@@ -1,16 +1,12 @@
 //! Something counted by time, in bounded memory.
 
+use crate::result::series::Counted;
+
 /// Slots of a series: when time runs beyond the last one, neighbours are put together and each slot
 /// stands for twice as long.
 const MAX_SLOTS: usize = 64;
 /// What a slot stands for at first.
 const FIRST_STEP_NS: u64 = 100_000_000;
-
-/// What can be put together from two stretches of time.
-pub(crate) trait Counted: Default {
-    /// Adds what was counted in `later`.
-    fn add(&mut self, later: &Self);
-}
 
 /// Up to 64 slots of equal length from the first event on.
 #[derive(Clone, Debug)]

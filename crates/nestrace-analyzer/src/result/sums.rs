@@ -1,89 +1,17 @@
-//! What is kept of a recording for comparisons: sums over short stretches of time, in bounded memory.
-//!
-//! The bootstrap draws these stretches again and again, so a value's spread is that of the stretches.
-//! There are at most 64 of them: they begin with 10 ms and become twice as long whenever time runs beyond
-//! the last one.
+//! What is summed over each stretch of a recording, for comparisons.
 
-use crate::measure::block_stats::{Counted, OverTime};
-use crate::measure::device::Operation;
-use crate::measure::figures::Latencies;
 use crate::result::analysis::ReadWrite;
+use crate::result::latencies::Latencies;
+use crate::result::series::Counted;
 
-use super::OPERATIONS;
+/// The operations that are told apart.
+pub(crate) const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
 
-/// What a stretch stands for at first: a recording of a third of a second has 32 of them.
-pub(crate) const FIRST_STEP_NS: u64 = 10_000_000;
-/// Stretches of all sessions of a guest taken together.
-const MOST: usize = 256;
+/// The place of writes in [`OPERATIONS`].
+pub(crate) const WRITE: usize = 1;
 
-/// Sums over stretches of time, one after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Series<T> {
-    /// Length of each stretch in nanoseconds, and what was counted in it.
-    pub(crate) stretches: Vec<(u64, T)>,
-}
-
-impl<T> Default for Series<T> {
-    fn default() -> Self {
-        Self {
-            stretches: Vec::new(),
-        }
-    }
-}
-
-/// One series behind the other. Where there are very many stretches, neighbours become one.
-pub(crate) fn joined<T: Counted>(mut first: Series<T>, mut later: Series<T>) -> Series<T> {
-    let stretches = &mut first.stretches;
-    stretches.append(&mut later.stretches);
-    while stretches.len() > MOST {
-        let mut halves = std::mem::take(stretches).into_iter();
-        while let Some((mut ns, mut sums)) = halves.next() {
-            if let Some((more_ns, more)) = halves.next() {
-                ns += more_ns;
-                sums.add(&more);
-            }
-            stretches.push((ns, sums));
-        }
-    }
-    first
-}
-
-/// Collects a [`Series`].
-#[derive(Clone, Debug)]
-pub(crate) struct SeriesMeter<T> {
-    slots: OverTime<T>,
-    last_ns: u64,
-}
-
-impl<T> Default for SeriesMeter<T> {
-    fn default() -> Self {
-        Self {
-            slots: OverTime::with_step(FIRST_STEP_NS),
-            last_ns: 0,
-        }
-    }
-}
-
-impl<T: Counted + Clone> SeriesMeter<T> {
-    /// The sums at this time.
-    #[inline]
-    pub(crate) fn at(&mut self, ts_ns: u64) -> &mut T {
-        self.last_ns = self.last_ns.max(ts_ns);
-        self.slots.at(ts_ns)
-    }
-
-    /// From the first event to the last: the last stretch is shorter.
-    pub(crate) fn finish(&self) -> Series<T> {
-        let step_ns = self.slots.step_ns();
-        let length = |from_ns: u64| step_ns.min(self.last_ns.saturating_sub(from_ns));
-        let slots = self.slots.slots();
-        Series {
-            stretches: slots
-                .map(|(from_ns, sums)| (length(from_ns), sums.clone()))
-                .collect(),
-        }
-    }
-}
+/// The place of flushes in [`OPERATIONS`].
+pub(crate) const FLUSH: usize = 3;
 
 /// How many, and a sum over them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,21 +59,6 @@ impl Times {
         self.latencies.add(&other.latencies);
     }
 }
-
-/// The place of an operation in [`OPERATIONS`].
-pub(crate) const fn place(operation: Operation) -> Option<usize> {
-    match operation {
-        Operation::Read => Some(0),
-        Operation::Write => Some(1),
-        Operation::Discard => Some(2),
-        Operation::Other => None,
-    }
-}
-
-/// The place of writes in [`OPERATIONS`].
-pub(crate) const WRITE: usize = 1;
-/// The place of flushes in [`OPERATIONS`].
-pub(crate) const FLUSH: usize = 3;
 
 /// What was counted on a device.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -264,7 +177,7 @@ pub struct ChainSums {
 pub(crate) struct SegmentSums {
     pub latency: Sum,
     /// In the order of the path.
-    pub segments: [u64; crate::link::chains::SEGMENTS],
+    pub segments: [u64; crate::result::segments::SEGMENTS],
 }
 
 impl Counted for ChainSums {
@@ -274,34 +187,5 @@ impl Counted for ChainSums {
             let segments = mine.segments.iter_mut().zip(&theirs.segments);
             segments.for_each(|(to, from)| *to = to.saturating_add(*from));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_series_is_bounded_and_keeps_its_sums_and_its_time() {
-        let mut meter = SeriesMeter::<QemuSums>::default();
-        for i in 0..100_000u64 {
-            let sums = meter.at(5_000_000 + i * 1_000_000);
-            sums.latency[0].record(1_000 + i % 7);
-            sums.bytes[0] += 512;
-        }
-        let series = meter.finish();
-        assert!((32..=64).contains(&series.stretches.len()));
-        let total_ns: u64 = series.stretches.iter().map(|(ns, _)| ns).sum();
-        assert_eq!(total_ns, 99_999 * 1_000_000);
-        let bytes: u64 = series.stretches.iter().map(|(_, sums)| sums.bytes[0]).sum();
-        assert_eq!(bytes, 100_000 * 512);
-        let many = (0..40).fold(Series::default(), |all, _| joined(all, series.clone()));
-        assert!(many.stretches.len() <= MOST);
-        let n: u64 = many
-            .stretches
-            .iter()
-            .map(|(_, sums)| sums.latency[0].sum().n)
-            .sum();
-        assert_eq!(n, 4_000_000);
     }
 }
