@@ -4,13 +4,13 @@ use nestrace_abi::Source;
 use nestrace_trace::manifest::{GuestDisk, Topology};
 
 use crate::Analyzer;
-use crate::analyzers::data_path::DataPath;
 use crate::analyzers::recording::{self, StreamCounts};
 use crate::judge::findings::{self, DiskClues};
 use crate::judge::verdict;
 use crate::link::chains::{DiskChains, Names};
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
+use crate::model::data_path::DataPath;
 use crate::result::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
 use crate::result::verdict::{DiskVerdict, Verdict};
 

@@ -13,7 +13,8 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
 use crate::follow::file_io::FileMeter;
-use crate::measure::device::Operation;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::BioSpan;
 use crate::result::analysis::{self, ReadWrite};
@@ -25,19 +26,6 @@ pub(crate) use volume::{device_named, disk_of};
 
 /// Linux' inode number of btrfs' own metadata (`BTRFS_BTREE_INODE_OBJECTID`).
 const BTRFS_METADATA_INODE: u64 = 1;
-
-/// Whose data a bio carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Owner {
-    /// An image file: index into [`Images::images`].
-    Image(u32),
-    /// Metadata or journal of a file system: everybody's.
-    FileSystem,
-    /// The file beneath the loop device with this number.
-    Loop(u32),
-    /// Whoever the thread is.
-    Thread(u32),
-}
 
 /// Drivers that hand bios on to devices beneath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

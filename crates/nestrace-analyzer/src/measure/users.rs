@@ -1,7 +1,8 @@
 //! Who uses a device: each guest's images, the file system, loop devices, everybody else.
 
-use crate::follow::image::{Images, Owner};
-use crate::measure::device::Operation;
+use crate::follow::image::Images;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;
 use crate::result::analysis::User;

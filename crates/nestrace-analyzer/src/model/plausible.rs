@@ -4,7 +4,7 @@
 use nestrace_abi::{Kind, Source};
 use nestrace_trace::Event;
 
-use crate::measure::device::Operation;
+use crate::model::operation::Operation;
 
 /// Longest bio or request, and most that one system call moves, in bytes: the kernel counts them with 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64;

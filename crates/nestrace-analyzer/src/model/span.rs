@@ -3,8 +3,8 @@
 //!
 //! Times are those of the machine that the layer runs on.
 
-use crate::follow::image::Owner;
-use crate::measure::device::Operation;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 
 /// A request of one device from D to its last C. Flushes of the flush machinery are requests too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,4 +193,13 @@ pub(crate) struct FileIoFacts {
     pub place: Option<(u64, u64)>,
     /// Of a table of the image.
     pub of_table: bool,
+}
+
+/// A host bio that a file I/O waited for, as a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct HostBio {
+    pub span: Span,
+    /// Serial of each request beneath it and how many bios that carried, in the order of the children.
+    pub requests: Vec<(u64, u32)>,
+    pub ambiguous: bool,
 }

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::result::cdf::Cdf;
 use crate::result::dist::Dist;
+pub use crate::result::read_write::ReadWrite;
 use crate::result::series::Series;
 use crate::result::sums::QemuSums;
 use crate::result::verdict::Verdict;
@@ -31,8 +32,8 @@ pub use block::{
 pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
 pub use clock::{Clock, ClockPiece, ErrorBound};
 pub use device::{
-    ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, Parts, QueueDepth,
-    ReadWrite, Seek, Seeks, User,
+    ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, Parts, QueueDepth, Seek,
+    Seeks, User,
 };
 pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};

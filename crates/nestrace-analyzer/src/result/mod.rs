@@ -5,6 +5,7 @@ pub(crate) mod cdf;
 pub(crate) mod dist;
 pub(crate) mod latencies;
 pub(crate) mod loss_counts;
+pub(crate) mod read_write;
 pub(crate) mod segments;
 pub(crate) mod series;
 pub(crate) mod sums;

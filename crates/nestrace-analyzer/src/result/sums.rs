@@ -1,7 +1,7 @@
 //! What is summed over each stretch of a recording, for comparisons.
 
-use crate::result::analysis::ReadWrite;
 use crate::result::latencies::Latencies;
+use crate::result::read_write::ReadWrite;
 use crate::result::series::Counted;
 
 /// The operations that are told apart.

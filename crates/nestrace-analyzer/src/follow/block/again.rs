@@ -6,7 +6,8 @@ use nestrace_trace::Event;
 
 use super::issue::Request;
 use super::{Above, BlockLayer};
-use crate::measure::device::{DeviceMeter, Operation};
+use crate::measure::device::DeviceMeter;
+use crate::model::operation::Operation;
 
 impl Request {
     /// I, D or R at its address is not about it: it was issued, and they name another device or operation, or

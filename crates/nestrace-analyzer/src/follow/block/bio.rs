@@ -4,10 +4,10 @@ use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::{Above, BlockLayer};
-use crate::follow::image::Owner;
 use crate::measure::block_stats::ProcessId;
-use crate::measure::device::Operation;
 use crate::model::aio_key::AioKey;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::span::RequestSpan;
 use crate::result::analysis::{Io, Path, Step};
 

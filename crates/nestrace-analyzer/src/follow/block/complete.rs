@@ -11,7 +11,7 @@ use nestrace_trace::Event;
 use super::bio::Ending;
 use super::issue::{Carried, Request, flush_clocks};
 use super::{Above, BlockLayer, EmptyFlush};
-use crate::measure::device::Operation;
+use crate::model::operation::Operation;
 
 impl BlockLayer {
     #[inline(never)]

@@ -7,10 +7,10 @@ use nestrace_trace::Event;
 
 use super::bio::{Bio, Way};
 use super::{Above, BlockLayer};
-use crate::follow::image::Owner;
 use crate::measure::at_device::Coming;
-use crate::measure::device::Operation;
 use crate::measure::overlap::Stages;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::span::RequestSpan;
 use crate::model::spare::MOST_LISTED;
 

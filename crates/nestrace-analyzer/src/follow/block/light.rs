@@ -4,7 +4,7 @@ use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::BlockLayer;
-use crate::measure::device::Operation;
+use crate::model::operation::Operation;
 use crate::model::span::RequestSpan;
 use crate::result::unlinked::Reason;
 

@@ -25,10 +25,12 @@ use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
 
 use crate::follow::file_io::FileIo;
-use crate::follow::image::{Images, Owner};
+use crate::follow::image::Images;
 use crate::measure::block_stats::MachineStats;
-use crate::measure::device::{Collects, DeviceMeter, Operation};
+use crate::measure::device::{Collects, DeviceMeter};
 use crate::measure::overlap::Activity;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::places::Places;
 use crate::model::pointer::PointerMap;
 use crate::model::spare::Spare;

@@ -5,7 +5,7 @@ use nestrace_trace::Event;
 
 use super::Above;
 use super::bio::ClocksOf;
-use crate::follow::image::Owner;
+use crate::model::owner::Owner;
 
 /// Whose data a bio carries, and whom it is charged to.
 pub(super) fn owner_of(event: &Event, above: &mut Above<'_>) -> (Owner, Owner) {

@@ -17,7 +17,7 @@ use nestrace_trace::Event;
 
 use super::bio::Bio;
 use super::issue::Request;
-use crate::follow::image::Owner;
+use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, RequestSpan};
 

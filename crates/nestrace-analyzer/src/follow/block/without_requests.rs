@@ -16,8 +16,9 @@ use nestrace_trace::Event;
 
 use super::bio::{Bio, ClocksOf, Way};
 use super::{Above, BlockLayer, EmptyFlush};
-use crate::follow::image::{Owner, Stacking};
-use crate::measure::device::Operation;
+use crate::follow::image::Stacking;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::span::RequestSpan;
 
 impl BlockLayer {

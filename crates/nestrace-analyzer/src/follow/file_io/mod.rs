@@ -16,11 +16,12 @@ use nestrace_trace::Event;
 use crate::follow::image::Images;
 use crate::measure::overlap::Activity;
 use crate::model::aio_key::AioKey;
+use crate::model::file_io_span::FileEnd;
 use crate::model::pointer::PointerMap;
 
 use host::Host;
 pub(crate) use meter::FileMeter;
-pub(crate) use spans::{FileEnd, FileIoSpan, FileSpans};
+pub(crate) use spans::FileSpans;
 
 /// RWF_DSYNC and RWF_SYNC of `linux/fs.h`.
 const RWF_ANY_SYNC: u32 = 0x2 | 0x4;

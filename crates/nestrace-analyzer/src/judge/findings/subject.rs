@@ -4,8 +4,8 @@ use nestrace_abi::Source;
 use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount, Manifest};
 
 use super::{DiskClues, Missing, threshold};
-use crate::analyzers::data_path::{DataPath, Unseen};
 use crate::follow::image::{device_named, disk_of};
+use crate::model::data_path::{DataPath, Unseen};
 use crate::result::analysis::{
     Amplification, Analysis, Chains, Device, Image, ImageRelation, QemuDisk,
 };

@@ -10,8 +10,9 @@ use std::rc::Rc;
 use nestrace_abi::flags;
 
 use super::on_guest_clock;
-use crate::follow::image::Owner;
-use crate::measure::device::Operation;
+use crate::model::chain::Chain;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, Layer, RequestSpan, Served, Span, What};
 
@@ -67,35 +68,6 @@ struct Bio {
     device: u32,
     /// Requests without a fate.
     open: usize,
-}
-
-/// A bio whose fate is known.
-#[derive(Debug)]
-pub(crate) struct Chain {
-    /// Index into `GuestSide::disks`.
-    pub device: u32,
-    /// Number among the bios of its device; 0 where nobody asked for numbers.
-    pub number: u64,
-    pub operation: Operation,
-    pub empty_flush: bool,
-    /// The guest marked it as metadata or as urgent (META, PRIO).
-    pub marked_urgent: bool,
-    /// Metadata or journal of the guest's file system that somebody waits for.
-    pub of_file_system: bool,
-    /// On the guest's clock. Without a link: what the guest alone knows.
-    pub tree: Span,
-    /// `None`: linked.
-    pub unlinked: Option<&'static str>,
-    /// Index into `Images::disks`, as far as linked.
-    pub disk: Option<u32>,
-    /// Clock at the first request that is linked.
-    pub offset_ns: i64,
-    /// Clock at each request where there are several: each tree beneath one is moved by its own.
-    pub offsets_ns: Vec<i64>,
-    /// The widest of its requests.
-    pub bound_ns: u64,
-    pub stretched: bool,
-    pub ambiguous: bool,
 }
 
 /// The bios and requests of one guest session that wait for each other.

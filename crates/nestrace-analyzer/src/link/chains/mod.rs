@@ -16,16 +16,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::link::guest_memory::MemoryCheck;
-use crate::measure::device::Operation;
 use crate::measure::histogram::Histogram;
 use crate::measure::series::SeriesMeter;
+use crate::model::chain::Chain;
+use crate::model::operation::Operation;
 use crate::model::span::{Served, Span, What};
 use crate::result::analysis;
 use crate::result::segments::Segment;
 use crate::result::series::{Series, joined};
 use crate::result::sums::{ChainSums, FLUSH, WRITE};
 
-pub(crate) use join::{Chain, Join, Link, NO_END};
+pub(crate) use join::{Join, Link, NO_END};
 use segment::SegmentMeter;
 pub use story::StoryChoice;
 pub(crate) use story::{Names, Stories};

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::join::Chain;
 use super::walk::{Times, walk};
 use crate::follow::image::Images;
+use crate::model::chain::Chain;
 use crate::model::span::{Layer, Span, What};
 use crate::result::analysis::{Story, StorySegment, StorySpan};
 use crate::result::segments::Segment;

@@ -9,9 +9,9 @@
 use nestrace_abi::flags::op;
 
 use super::clusters::{Clusters, GuestRange};
-use crate::follow::file_io::{FileEnd, FileIoSpan};
 use crate::follow::image::Images;
 use crate::follow::qemu::Call;
+use crate::model::file_io_span::{FileEnd, FileIoSpan};
 use crate::model::pointer::PointerMap;
 use crate::model::span::What;
 

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use nestrace_abi::flags;
 
-use crate::follow::file_io::FileIoSpan;
-use crate::follow::image::{Images, Owner};
-use crate::measure::device::Operation;
+use crate::follow::image::Images;
 use crate::measure::histogram::Histogram;
+use crate::model::file_io_span::FileIoSpan;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::span::BioSpan;
 use crate::result::analysis::Deferred;
 

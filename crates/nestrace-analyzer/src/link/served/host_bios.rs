@@ -12,12 +12,13 @@ use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 
 use super::stacked::Stacked;
-use super::tree::HostBio;
-use crate::follow::file_io::{FileIoSpan, FileSpans};
-use crate::follow::image::{Images, Owner};
-use crate::measure::device::Operation;
+use crate::follow::file_io::FileSpans;
+use crate::follow::image::Images;
+use crate::model::file_io_span::FileIoSpan;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
-use crate::model::span::BioSpan;
+use crate::model::span::{BioSpan, HostBio};
 
 /// What the file systems beneath the images do for all.
 #[derive(Debug, Default)]

@@ -4,8 +4,9 @@ use nestrace_abi::flags;
 
 use super::clusters::Clusters;
 use super::read_ahead::ReadAhead;
-use crate::follow::image::{Images, Owner};
-use crate::measure::device::Operation;
+use crate::follow::image::Images;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::span::BioSpan;
 use crate::result::analysis::Classes;
 use crate::result::analysis::{ClassBytes, ReadWrite};

@@ -25,10 +25,11 @@ use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::Manifest;
 
 use crate::follow::block::BlockLayer;
-use crate::follow::file_io::{FileEnd, FileIo, FileIoSpan};
+use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
 use crate::follow::qemu::{self, Ended, Qemu, Step};
 use crate::judge::findings::HostClues;
+use crate::model::file_io_span::{FileEnd, FileIoSpan};
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::analysis::Deferred;
 
@@ -39,7 +40,6 @@ use host_bios::HostBios;
 pub(crate) use host_bytes::DiskOnHost;
 use host_bytes::{HostBytes, InImage};
 use stacked::Stacked;
-pub(crate) use tree::HostBio;
 
 /// Ended requests of host bios that have not ended: more are of bios whose end was lost, in a damaged
 /// recording. They are forgotten, and the bio is marked.

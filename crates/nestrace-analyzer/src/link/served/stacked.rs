@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
-use super::tree::HostBio;
-use crate::follow::image::{Images, Owner};
+use crate::follow::image::Images;
+use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
-use crate::model::span::{BioSpan, RequestSpan, Span};
+use crate::model::span::{BioSpan, HostBio, RequestSpan, Span};
 
 /// Bios beneath that wait for the request above them to end. More are not in flight.
 const MAX_WAITING: usize = 1 << 14;

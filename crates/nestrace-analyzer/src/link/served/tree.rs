@@ -2,17 +2,8 @@
 
 use nestrace_abi::flags::op;
 
-use crate::follow::file_io::FileIoSpan;
-use crate::model::span::{BioSpan, Layer, RequestSpan, Span, What};
-
-/// A host bio that a file I/O waited for, as a tree.
-#[derive(Clone, Debug)]
-pub(crate) struct HostBio {
-    pub span: Span,
-    /// Serial of each request beneath it and how many bios that carried, in the order of the children.
-    pub requests: Vec<(u64, u32)>,
-    pub ambiguous: bool,
-}
+use crate::model::file_io_span::FileIoSpan;
+use crate::model::span::{BioSpan, HostBio, Layer, RequestSpan, Span, What};
 
 impl HostBio {
     /// `beneath` gives what loop, dm or md did for a request.

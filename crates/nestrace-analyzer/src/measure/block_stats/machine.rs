@@ -7,7 +7,8 @@ use super::active_periods::ActivePeriodsMeter;
 use super::activity::Activity;
 use super::processes::{ProcessId, ProcessNames, TurnedOut};
 use crate::measure::at_device::{AtDevice, Coming};
-use crate::measure::device::{DeviceMeter, Operation};
+use crate::measure::device::DeviceMeter;
+use crate::model::operation::Operation;
 use crate::model::threads::Threads;
 use crate::result::analysis::{Active, ActivePeriods, Io};
 

@@ -31,8 +31,9 @@ use nestrace_trace::Event;
 
 use crate::measure::at_device::Change;
 use crate::measure::depth::DepthMeter;
-use crate::measure::device::{Collects, Operation};
+use crate::measure::device::Collects;
 use crate::measure::histogram::Histogram;
+use crate::model::operation::Operation;
 use crate::result::analysis::{self, Path, Q2d, Sizes};
 
 use arrival::ArrivalMeter;

@@ -1,6 +1,6 @@
 //! A sample of where requests went.
 
-use crate::measure::device::Operation;
+use crate::model::operation::Operation;
 use crate::result::analysis::Address;
 
 /// Bytes of a sector in the kernel's terms.

@@ -3,10 +3,11 @@
 mod addresses;
 mod depth_series;
 
-use crate::measure::device::{Collects, Operation};
+use crate::measure::device::Collects;
 use crate::measure::histogram::Histogram;
 use crate::measure::over_time::OverTime;
 use crate::measure::series::SeriesMeter;
+use crate::model::operation::Operation;
 use crate::result::analysis::{DepthSlot, DeviceFigures, LatencySlot};
 use crate::result::latencies::Latencies;
 use crate::result::sums::{DeviceSums, FLUSH};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::result::analysis::device::ReadWrite;
+use crate::result::read_write::ReadWrite;
 use crate::result::series::Series;
 use crate::result::sums::LayerSums;
 

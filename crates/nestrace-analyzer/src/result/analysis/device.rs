@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::block::{Modes, Stats};
 use super::figures::DeviceFigures;
 use crate::result::dist::Dist;
+use crate::result::read_write::ReadWrite;
 
 /// One block device.
 #[derive(Clone, Debug, Serialize)]
@@ -102,15 +103,6 @@ impl Bytes {
     pub const fn total(&self) -> u64 {
         self.read + self.write + self.discard
     }
-}
-
-/// Bytes read and written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ReadWrite {
-    /// Read.
-    pub read: u64,
-    /// Written.
-    pub write: u64,
 }
 
 /// Latencies of a device in the vocabulary of `btt`.

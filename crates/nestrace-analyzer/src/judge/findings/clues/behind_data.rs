@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::link::chains::Chain;
 use crate::measure::histogram::Histogram;
+use crate::model::chain::Chain;
 use crate::model::span::{Layer, Span, What};
 
 /// Ends of data that are remembered, and bios with metadata that wait to be judged.

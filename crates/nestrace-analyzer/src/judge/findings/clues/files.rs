@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use nestrace_trace::manifest::GuestMount;
 
-use crate::measure::device::Operation;
+use crate::model::operation::Operation;
 use crate::model::span::BioSpan;
 use crate::result::analysis::{GuestFile, ReadWrite};
 use crate::result::units::share;

@@ -19,11 +19,12 @@ use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::GuestMount;
 
-use crate::analyzers::data_path::DataPath;
-use crate::follow::file_io::{FileEnd, FileIoSpan};
-use crate::follow::image::{Images, Owner};
-use crate::link::chains::Chain;
-use crate::measure::device::Operation;
+use crate::follow::image::Images;
+use crate::model::chain::Chain;
+use crate::model::data_path::DataPath;
+use crate::model::file_io_span::{FileEnd, FileIoSpan};
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
 use crate::model::span::{BioSpan, Layer, Served, Span, What};
 use crate::result::analysis::GuestFile;
 
