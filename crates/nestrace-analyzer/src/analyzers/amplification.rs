@@ -1,7 +1,5 @@
 //! Bytes and flushes of each disk, layer by layer. What a layer counted by itself is taken from there.
 
-mod over_time;
-
 use crate::Analyzer;
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::DiskSummary;
@@ -10,8 +8,6 @@ use crate::result::analysis::{
     Amplification, Chains, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk, ReadWrite,
 };
 use crate::result::sums::LayerSums;
-
-pub(crate) use over_time::LayersOverTime;
 
 /// What the layers counted for one disk.
 struct Layers<'a> {

@@ -8,8 +8,6 @@ use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::Manifest;
 use nestrace_trace::{Damage, Event, ImageMap};
 
-use crate::analyzers::amplification::LayersOverTime;
-use crate::analyzers::recording::FAR_NS;
 use crate::follow::block::{Above, BlockLayer};
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
@@ -18,6 +16,7 @@ use crate::link::chains::{Stories, StoryChoice};
 use crate::link::guest_side::Session;
 use crate::link::served::{HostLayers, HostSide};
 use crate::measure::device::major_minor;
+use crate::measure::layers_over_time::LayersOverTime;
 use crate::measure::overlap::Activity;
 use crate::model::chain::Chain;
 use crate::model::plausible;
@@ -25,6 +24,9 @@ use crate::model::threads::Threads;
 use crate::result::analysis::{Analysis, Story, UnreadStream};
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::Reasons;
+
+/// No recorder is that late with an event.
+pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
 
 /// What the caller knows beside the events.
 #[derive(Clone, Debug, Default)]

@@ -5,11 +5,12 @@ use nestrace_trace::manifest::{GuestDisk, Topology};
 
 use crate::Analyzer;
 use crate::analyzers::recording::{self, StreamCounts};
-use crate::judge::findings::{self, DiskClues};
+use crate::judge::findings;
 use crate::judge::verdict;
 use crate::link::chains::{DiskChains, Names};
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
+use crate::measure::clues::DiskClues;
 use crate::model::data_path::DataPath;
 use crate::result::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
 use crate::result::verdict::{DiskVerdict, Verdict};
@@ -88,7 +89,11 @@ impl Analyzer {
         for meter in self.block.devices.iter_mut().filter(|meter| meter.has_io()) {
             let mut device = meter.finish(topology, end_ns, duration_ns);
             if !meter.light {
-                device.users = Some(meter.users.finish(&self.images, &guest_pids, &device_name));
+                device.users = Some(meter.users.finish(
+                    &|image| self.images.names_of(image),
+                    &guest_pids,
+                    &device_name,
+                ));
             }
             devices.push(device);
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod amplification;
 pub(crate) mod analyzer;
+pub(crate) mod block_analyzer;
 pub(crate) mod data_path;
 pub(crate) mod finish;
 pub(crate) mod recording;

@@ -5,6 +5,7 @@ use nestrace_trace::Damage;
 use nestrace_trace::manifest::{GuestSide, Manifest, Refused, State};
 
 use crate::Analyzer;
+use crate::analyzers::analyzer::FAR_NS;
 use crate::link::clock::{UNCORRECTED_PPM, corrections_ppm};
 use crate::result::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource, UnreadStream};
 use crate::result::loss_counts::LossCounts;
@@ -254,9 +255,6 @@ fn is_of_another(manifest: &Manifest, stream: &StreamCounts) -> bool {
                 || stream.last_ns.saturating_add(FAR_NS) < start_ns)
     })
 }
-
-/// No recorder is that late with an event.
-pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
 
 /// The recorder's own, and what is said at the side of each guest.
 fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {

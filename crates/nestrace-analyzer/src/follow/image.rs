@@ -12,7 +12,7 @@ use nestrace_abi::{end_io, flags};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
-use crate::follow::file_io::FileMeter;
+use crate::measure::file_meter::FileMeter;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
@@ -362,6 +362,12 @@ impl Images {
     /// The disk of an image: index into [`Self::disks`].
     pub(crate) fn disk_of(&self, image: u32) -> Option<u32> {
         self.images.get(image as usize).map(|image| image.disk())
+    }
+
+    /// The names of the guest and of the disk that the image belongs to.
+    pub(crate) fn names_of(&self, image: u32) -> Option<(String, String)> {
+        let disk = self.disks.get(self.disk_of(image)? as usize)?;
+        Some((disk.guest_name.clone(), disk.name.clone()))
     }
 
     /// Whether the file was opened with O_DIRECT.

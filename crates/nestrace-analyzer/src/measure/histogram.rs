@@ -17,6 +17,9 @@ const BUCKETS: usize = 512;
 /// log2 of [`BUCKETS`].
 const BUCKET_BITS: u32 = 9;
 
+/// Steps of a curve: finer than a screen shows.
+pub(crate) const CURVE_STEPS: u64 = 120;
+
 /// A distribution of unsigned integers (here: nanoseconds, or sectors).
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {

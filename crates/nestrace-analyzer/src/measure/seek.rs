@@ -1,6 +1,6 @@
 //! Distances between neighbours in time, in sectors.
 
-use crate::measure::block_stats::Frequent;
+use crate::measure::frequent::Frequent;
 use crate::measure::histogram::Histogram;
 use crate::result::analysis::{FirstSeek, Seek};
 use crate::result::cdf::Cdf;

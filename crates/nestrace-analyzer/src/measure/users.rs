@@ -1,6 +1,5 @@
 //! Who uses a device: each guest's images, the file system, loop devices, everybody else.
 
-use crate::follow::image::Images;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
@@ -98,10 +97,11 @@ impl Users {
         slot
     }
 
-    /// `devices[].users`, most device time first.
+    /// `devices[].users`, most device time first. `disk_of` gives the names of the guest and of the disk that an image
+    /// belongs to.
     pub(crate) fn finish(
         &self,
-        images: &Images,
+        disk_of: &dyn Fn(u32) -> Option<(String, String)>,
         guest_pids: &[(u32, String)],
         device_name: &dyn Fn(u32) -> String,
     ) -> Vec<User> {
@@ -112,7 +112,7 @@ impl Users {
             .sum();
         let mut users: Vec<User> = Vec::new();
         for (key, totals) in self.keys.iter().zip(&self.totals) {
-            let mut user = name(key, images, guest_pids, device_name);
+            let mut user = name(key, disk_of, guest_pids, device_name);
             user.requests = totals.requests;
             user.bytes = totals.bytes;
             user.written_bytes = totals.written_bytes;
@@ -164,7 +164,7 @@ fn packed(owner: Owner) -> u64 {
 
 fn name(
     key: &Key,
-    images: &Images,
+    disk_of: &dyn Fn(u32) -> Option<(String, String)>,
     guest_pids: &[(u32, String)],
     device_name: &dyn Fn(u32) -> String,
 ) -> User {
@@ -172,12 +172,7 @@ fn name(
     match key {
         Key::Image(image) => {
             user.kind = "image";
-            let disk = images
-                .images
-                .get(*image as usize)
-                .and_then(|image| images.disks.get(image.disk() as usize));
-            user.guest = disk.map(|disk| disk.guest_name.clone());
-            user.disk = disk.map(|disk| disk.name.clone());
+            (user.guest, user.disk) = disk_of(*image).unzip();
         }
         Key::FileSystem => user.kind = "file_system",
         Key::Loop(device) => {
@@ -220,7 +215,7 @@ mod tests {
             });
             users.charge(Owner::Thread(7), (Operation::Read, bytes), 10, &threads);
         }
-        let mut found = users.finish(&Images::default(), &[], &|_| String::new());
+        let mut found = users.finish(&|_| None, &[], &|_| String::new());
         found.sort_by_key(|user| user.bytes);
         let found: Vec<_> = found
             .iter()

@@ -26,8 +26,9 @@ use nestrace_trace::Event;
 
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
-use crate::measure::block_stats::MachineStats;
-use crate::measure::device::{Collects, DeviceMeter};
+use crate::measure::collects::Collects;
+use crate::measure::device::DeviceMeter;
+use crate::measure::machine::MachineStats;
 use crate::measure::overlap::Activity;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;

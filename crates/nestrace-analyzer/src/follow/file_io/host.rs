@@ -3,8 +3,9 @@
 use nestrace_abi::{Kind, flags::op};
 use nestrace_trace::Event;
 
-use super::{Call, FileMeter, FileSpans, Outcome, RWF_ANY_SYNC};
+use super::{Call, FileSpans, Outcome, RWF_ANY_SYNC};
 use crate::follow::image::{ImageState, Images};
+use crate::measure::file_meter::FileMeter;
 use crate::measure::overlap::Activity;
 
 /// Where calls are counted.
@@ -80,12 +81,12 @@ impl Host<'_> {
         };
         match outcome {
             Outcome::Done { bytes } => {
-                image.file.count(call, bytes);
+                image.file.count((call.op, call.dsync), bytes);
                 image
                     .file
                     .took(call.op, ts_ns.saturating_sub(call.start_ns));
             }
-            Outcome::DoneSometime { bytes } => image.file.count(call, bytes),
+            Outcome::DoneSometime { bytes } => image.file.count((call.op, call.dsync), bytes),
             Outcome::Failed => image.file.counts.failed += 1,
             Outcome::Refused => {}
         }

@@ -7,7 +7,6 @@
 //! bio, or the return of `io_submit` if it never became direct I/O.
 
 mod host;
-mod meter;
 mod spans;
 
 use nestrace_abi::{Kind, flags::op};
@@ -20,7 +19,6 @@ use crate::model::file_io_span::FileEnd;
 use crate::model::pointer::PointerMap;
 
 use host::Host;
-pub(crate) use meter::FileMeter;
 pub(crate) use spans::FileSpans;
 
 /// RWF_DSYNC and RWF_SYNC of `linux/fs.h`.

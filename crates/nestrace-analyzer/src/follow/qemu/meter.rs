@@ -1,8 +1,7 @@
 //! What QEMU counted of one disk.
 
 use super::{FLUSH, READ, TYPES, UNMAP, WRITE};
-use crate::measure::figures::CURVE_STEPS;
-use crate::measure::histogram::Histogram;
+use crate::measure::histogram::{CURVE_STEPS, Histogram};
 use crate::measure::series::SeriesMeter;
 use crate::model::pointer::PointerMap;
 use crate::result::analysis::{QemuBytes, QemuDisk, QemuLatency, QemuMerged, ReadWriteCdf};

@@ -1,8 +1,8 @@
 //! The rule about limits: QEMU's throttling, and a cgroup's `io.max`.
 
-use super::clues::{DiskClues, HeldBackTimes, Pace, Rate};
 use super::subject::Subject;
 use super::{Case, Judgement, threshold};
+use crate::measure::clues::{DiskClues, HeldBackTimes, Pace, Rate};
 use crate::result::dist::Dist;
 use crate::result::units::{of, percent, share, size, time};
 

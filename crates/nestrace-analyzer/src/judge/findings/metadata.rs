@@ -2,9 +2,9 @@
 
 use nestrace_trace::manifest::GuestMount;
 
-use super::clues::AccessTimeCounts;
 use super::subject::Subject;
 use super::{Case, Judgement, Missing, threshold};
+use crate::measure::clues::AccessTimeCounts;
 use crate::result::units::{count, percent, share, size, time};
 
 pub(super) fn metadata_blind(subject: &Subject<'_>) -> Judgement {

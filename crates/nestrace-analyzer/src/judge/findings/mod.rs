@@ -1,13 +1,12 @@
 //! Findings: rules that say what happened, why, what to do about it, and what that is worth.
 //!
-//! A rule looks at one disk of one guest, through [`Subject`]: what the layers counted, what [`clues`]
+//! A rule looks at one disk of one guest, through [`Subject`]: what the layers counted, what [`clues`](crate::measure::clues)
 //! gathered for it in the pass, and what the manifest says of the set-up. It fires, stays silent, or says that it cannot judge because something was
 //! not recorded, lost or not certain; then it is in `findings_unjudged`. Limits stand in [`threshold`],
 //! each with its reason. The rules and where they come from: `docs/findings.md`.
 
 mod bus;
 mod cache;
-mod clues;
 mod device;
 mod image;
 mod latency;
@@ -22,8 +21,8 @@ use std::collections::BTreeMap;
 
 use nestrace_trace::manifest::Manifest;
 
+use crate::measure::clues::DiskClues;
 use crate::result::analysis::{Analysis, Evidence, Finding, Severity, Unjudged};
-pub(crate) use clues::{DiskClues, GuestClues, HostClues};
 use subject::Subject;
 
 /// A rule: its id and how it judges a disk.

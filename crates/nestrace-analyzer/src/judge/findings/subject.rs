@@ -3,8 +3,9 @@
 use nestrace_abi::Source;
 use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount, Manifest};
 
-use super::{DiskClues, Missing, threshold};
+use super::{Missing, threshold};
 use crate::follow::image::{device_named, disk_of};
+use crate::measure::clues::DiskClues;
 use crate::model::data_path::{DataPath, Unseen};
 use crate::result::analysis::{
     Amplification, Analysis, Chains, Device, Image, ImageRelation, QemuDisk,

@@ -5,8 +5,8 @@ use nestrace_trace::manifest::{GuestDisk, GuestSide};
 
 use super::Session;
 use super::numbers::DiskNumbers;
-use crate::judge::findings::GuestClues;
 use crate::link::chains::DiskChains;
+use crate::measure::clues::GuestClues;
 use crate::measure::device::DeviceMeter;
 use crate::result::analysis::ReadWrite;
 

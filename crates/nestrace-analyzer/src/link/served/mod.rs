@@ -28,8 +28,9 @@ use crate::follow::block::BlockLayer;
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
 use crate::follow::qemu::{self, Ended, Qemu, Step};
-use crate::judge::findings::HostClues;
+use crate::measure::clues::{HostClues, ImageOf};
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
+use crate::model::owner::Owner;
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::analysis::Deferred;
 
@@ -189,7 +190,11 @@ impl HostSide {
                 clusters: &self.clusters,
             };
             self.bytes.bio(&bio, journal, &place);
-            self.clues.bio(&bio, journal, layers.images);
+            let is_direct =
+                matches!(bio.owner, Owner::Image(image) if layers.images.is_direct(image));
+            let volumes = layers.images.volumes_at(bio.dev, bio.place());
+            let volumes = volumes.map(|volume| (volume.is_file_system, volume.disks.as_slice()));
+            self.clues.bio(&bio, journal, is_direct, volumes);
             let waited_for = self
                 .host_bios
                 .ended(&bio, files, layers.images, &mut self.stacked);
@@ -233,8 +238,15 @@ impl HostSide {
         }
         let qemu_seen = self.qemu_seen.get(file.guest as usize) == Some(&true);
         let of_job = qemu_seen && fate == Fate::NoCall;
-        self.clues
-            .file_io(file, holds_data != Some(false), of_job, images);
+        if let Some(disk) = images.disk_of(file.image) {
+            let image = ImageOf {
+                disk,
+                is_direct: images.is_direct(file.image),
+                is_backing: images.is_backing(file.image),
+            };
+            self.clues
+                .file_io(file, image, holds_data != Some(false), of_job);
+        }
         if file.op == op::WRITE && !images.is_direct(file.image) && !file.dsync {
             self.deferred.written(file);
         }

@@ -1,7 +1,7 @@
 //! What a disk is asked for, as `vscsiStats` measures it: length, distance, what is outstanding, time
 //! between two I/Os, and latency, by operation and over time.
 
-use crate::measure::device::Collects;
+use crate::measure::collects::Collects;
 use crate::measure::over_time::OverTime;
 use crate::model::operation::Operation;
 use crate::result::analysis::{ByOp, Edges, Histograms, OpHistograms, Slot};

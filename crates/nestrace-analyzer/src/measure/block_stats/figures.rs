@@ -1,7 +1,7 @@
 //! The curves of what is counted here, for plots.
 
 use super::StatsMeter;
-use crate::measure::figures::CURVE_STEPS;
+use crate::measure::histogram::CURVE_STEPS;
 use crate::result::analysis::DeviceFigures;
 
 impl StatsMeter {

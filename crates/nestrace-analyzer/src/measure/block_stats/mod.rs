@@ -2,36 +2,28 @@
 //!
 //! `block` follows bios and requests and records their latencies; here is what does not need an
 //! identity of its own: sizes, merges, plugs, what waits at Q, active periods, processes, histograms by
-//! operation and over time. [`BlockAnalyzer`] puts it together for one machine, as btt does.
+//! operation and over time. [`BlockAnalyzer`](crate::BlockAnalyzer) puts it together for one machine, as btt does.
 //!
 //! Memory is bounded by the number of devices and processes, never by the length of the recording:
 //! distributions are log-linear histograms ([`crate::measure::histogram`]), series have 64 slots, and counts of
 //! single values are exact up to 16,384 of them.
 
 mod active_periods;
-mod activity;
-mod analyzer;
 mod arrival;
 mod at_queue;
 mod figures;
-mod frequent;
-mod intervals;
-mod machine;
 mod plug;
-mod processes;
+pub(crate) mod processes;
 mod remapped;
 
 pub(crate) use active_periods::ActivePeriodsMeter;
-pub use analyzer::{BlockAnalyzer, BlockOptions};
-pub(crate) use frequent::Frequent;
-pub(crate) use machine::MachineStats;
 pub(crate) use processes::{ProcessId, ProcessMeter};
 
 use nestrace_trace::Event;
 
 use crate::measure::at_device::Change;
+use crate::measure::collects::Collects;
 use crate::measure::depth::DepthMeter;
-use crate::measure::device::Collects;
 use crate::measure::histogram::Histogram;
 use crate::model::operation::Operation;
 use crate::result::analysis::{self, Path, Q2d, Sizes};
@@ -64,14 +56,14 @@ pub(crate) struct StatsMeter {
     pub remapped: RemapSources<(u64, ProcessId)>,
     arrivals: ArrivalMeter,
     /// Bios from Q to their end.
-    in_flight: DepthMeter,
+    pub in_flight: DepthMeter,
     /// From the Q before on any device; only where the machine is looked at as a whole.
     pub q2q_anywhere: Histogram,
     /// Merged bios, by reads and writes.
-    merged: [u64; 2],
+    pub merged: [u64; 2],
     /// Completed requests and their sectors, by reads and writes.
-    completed: [u64; 2],
-    sectors: [u64; 2],
+    pub completed: [u64; 2],
+    pub sectors: [u64; 2],
     /// When anything was queued or completed at last.
     start_ns: Option<u64>,
 }
@@ -98,7 +90,7 @@ impl StatsMeter {
 
     /// Q of a bio with data.
     #[inline]
-    fn queued(&mut self, event: &Event, operation: Operation) {
+    pub(crate) fn queued(&mut self, event: &Event, operation: Operation) {
         self.start_ns.get_or_insert(event.ts_ns);
         self.plug.seen(event.ts_ns);
         self.at_queue.arrives();

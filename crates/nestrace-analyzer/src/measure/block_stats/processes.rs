@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-use crate::measure::device::{Collects, PartMeters};
+use crate::measure::collects::Collects;
 use crate::measure::histogram::Histogram;
+use crate::measure::parts::PartMeters;
 use crate::model::operation::Operation;
 use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;

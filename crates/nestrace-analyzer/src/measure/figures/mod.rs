@@ -3,8 +3,8 @@
 mod addresses;
 mod depth_series;
 
-use crate::measure::device::Collects;
-use crate::measure::histogram::Histogram;
+use crate::measure::collects::Collects;
+use crate::measure::histogram::{CURVE_STEPS, Histogram};
 use crate::measure::over_time::OverTime;
 use crate::measure::series::SeriesMeter;
 use crate::model::operation::Operation;
@@ -14,9 +14,6 @@ use crate::result::sums::{DeviceSums, FLUSH};
 
 use addresses::AddressSample;
 use depth_series::DepthSeries;
-
-/// Steps of a curve: finer than a screen shows.
-pub(crate) const CURVE_STEPS: u64 = 120;
 
 /// What is collected of one device for its plots only.
 #[derive(Debug, Default)]

@@ -302,7 +302,7 @@ pub struct BlockDevice {
     /// It has no requests (dm, md).
     pub stacked: bool,
     /// Everything that `devices[]` has; `figures`, `stats.histograms` and sizes at Q and D only if they were asked for
-    /// ([`BlockOptions::figures`](crate::BlockOptions::figures)).
+    /// ([`BlockOptions::figures`](crate::analyzers::block_analyzer::BlockOptions::figures)).
     pub device: Device,
     /// Its first I/O as a seek from sector 0, which btt counts.
     pub first_seek: FirstSeeks,

@@ -17,7 +17,7 @@ struct Place {
 
 /// What was counted of a disk.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct RewriteCounts {
+pub(crate) struct RewriteCounts {
     /// Bios that write, data of files included.
     pub writes: u64,
     /// Of these, not data of files and to a place that was written within the second before.

@@ -19,7 +19,6 @@ use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::GuestMount;
 
-use crate::follow::image::Images;
 use crate::model::chain::Chain;
 use crate::model::data_path::DataPath;
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
@@ -28,29 +27,29 @@ use crate::model::owner::Owner;
 use crate::model::span::{BioSpan, Layer, Served, Span, What};
 use crate::result::analysis::GuestFile;
 
-pub(super) use access_times::AccessTimeCounts;
+pub(crate) use access_times::AccessTimeCounts;
 use access_times::AccessTimes;
 use behind_data::BehindData;
-pub(super) use behind_data::BehindDataCounts;
+pub(crate) use behind_data::BehindDataCounts;
 use files::Files;
 use held_back::HeldBack;
-pub(super) use held_back::{HeldBackTimes, Pace, Rate};
+pub(crate) use held_back::{HeldBackTimes, Pace, Rate};
 use read_again::ReadAgain;
-pub(super) use read_again::ReadAgainCounts;
-pub(super) use rewrites::RewriteCounts;
+pub(crate) use read_again::ReadAgainCounts;
+pub(crate) use rewrites::RewriteCounts;
 use rewrites::Rewrites;
 use writeback::Writeback;
-pub(super) use writeback::WritebackTimes;
+pub(crate) use writeback::WritebackTimes;
 
 /// What a disk's guest says.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FromGuest {
-    pub(super) rewrites: RewriteCounts,
-    pub(super) access_times: AccessTimeCounts,
-    pub(super) behind_data: BehindDataCounts,
-    pub(super) reads: GuestReads,
+    pub(crate) rewrites: RewriteCounts,
+    pub(crate) access_times: AccessTimeCounts,
+    pub(crate) behind_data: BehindDataCounts,
+    pub(crate) reads: GuestReads,
     /// Calls of file I/O were recorded.
-    pub(super) files_seen: bool,
+    pub(crate) files_seen: bool,
 }
 
 impl FromGuest {
@@ -69,14 +68,14 @@ impl FromGuest {
 /// What the host says of a disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FromHost {
-    pub(super) access_times: AccessTimeCounts,
-    pub(super) read_again: ReadAgainCounts,
-    pub(super) writeback: WritebackTimes,
-    pub(super) held_back: HeldBackTimes,
+    pub(crate) access_times: AccessTimeCounts,
+    pub(crate) read_again: ReadAgainCounts,
+    pub(crate) writeback: WritebackTimes,
+    pub(crate) held_back: HeldBackTimes,
     /// QEMU's reads of what the image's map has no data at, bytes.
-    pub(super) table_reads: u64,
+    pub(crate) table_reads: u64,
     /// Its reads of backing files for no request of the guest's: for a job (`block-stream`), bytes.
-    pub(super) backing_reads_of_jobs: u64,
+    pub(crate) backing_reads_of_jobs: u64,
 }
 
 /// Both, and the clocks of the disk.
@@ -102,7 +101,7 @@ pub(crate) struct DiskClues {
 
 /// What a guest read from its disk, by where it goes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct GuestReads {
+pub(crate) struct GuestReads {
     /// Into the guest's page cache.
     pub cached_bytes: u64,
     /// Into a process' own memory.
@@ -242,6 +241,17 @@ struct DiskOnHost {
     backing_reads_of_jobs: u64,
 }
 
+/// What is known of the image that a file I/O is on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ImageOf {
+    /// The number of its disk in `Images::disks`.
+    pub disk: u32,
+    /// QEMU opened it with O_DIRECT.
+    pub is_direct: bool,
+    /// It is a backing file.
+    pub is_backing: bool,
+}
+
 /// All disks on the host, by the numbers of `Images::disks`.
 #[derive(Debug, Default)]
 pub(crate) struct HostClues {
@@ -256,21 +266,27 @@ impl HostClues {
     }
 
     /// A bio on a device right under an image has ended. `journal`: it is of the file system's journal.
-    pub(crate) fn bio(&mut self, bio: &BioSpan, journal: bool, images: &Images) {
+    /// `is_direct`: it carries the data of an image that QEMU opened with O_DIRECT; `volumes`: what images lie on at
+    /// its place, whether that is a file system, and the disks with an image there.
+    pub(crate) fn bio<'v>(
+        &mut self,
+        bio: &BioSpan,
+        journal: bool,
+        is_direct: bool,
+        volumes: impl Iterator<Item = (bool, &'v [u32])>,
+    ) {
         if bio.empty_flush || bio.for_another {
             return;
         }
         let of_file_system = journal || bio.owner == Owner::FileSystem;
         // O_DIRECT that fell back to the page cache writes at its own pace.
-        let fell_back = matches!(bio.owner, Owner::Image(image) if images.is_direct(image));
         let written_back = bio.owner_kind == flags::OWNER_PAGES
             && bio.operation == Operation::Write
             && !of_file_system
-            && !fell_back;
-        let volumes = images.volumes_at(bio.dev, bio.place());
+            && !is_direct;
         // No file system of the host writes on a block device that a guest has.
-        let volumes = volumes.filter(|volume| volume.is_file_system || !of_file_system);
-        for disk in volumes.flat_map(|volume| &volume.disks) {
+        let volumes = volumes.filter(|(is_file_system, _)| *is_file_system || !of_file_system);
+        for disk in volumes.flat_map(|(_, disks)| disks) {
             let Some(disk) = self.disks.get_mut(*disk as usize) else {
                 continue;
             };
@@ -292,12 +308,11 @@ impl HostClues {
     pub(crate) fn file_io(
         &mut self,
         file: &FileIoSpan,
+        image: ImageOf,
         is_data: bool,
         of_job: bool,
-        images: &Images,
     ) {
-        let disk = images.disk_of(file.image);
-        let Some(disk) = disk.and_then(|disk| self.disks.get_mut(disk as usize)) else {
+        let Some(disk) = self.disks.get_mut(image.disk as usize) else {
             return;
         };
         match file.op {
@@ -309,10 +324,10 @@ impl HostClues {
         if reads && !is_data {
             disk.table_reads += file.bytes;
         }
-        if reads && of_job && images.is_backing(file.image) {
+        if reads && of_job && image.is_backing {
             disk.backing_reads_of_jobs += file.bytes;
         }
-        if reads && is_data && !images.is_direct(file.image) {
+        if reads && is_data && !image.is_direct {
             let cached = file.bios.is_empty();
             disk.read_again
                 .read(file.image, file.offset, file.bytes, cached);

@@ -1,16 +1,18 @@
-//! One machine's block layer as a whole: what is counted across devices.
+//! One machine's block layer as a whole: what is counted across devices, on top of what each counts.
+
+mod activity;
 
 use nestrace_trace::Event;
 
-use super::StatsMeter;
-use super::active_periods::ActivePeriodsMeter;
-use super::activity::Activity;
-use super::processes::{ProcessId, ProcessNames, TurnedOut};
 use crate::measure::at_device::{AtDevice, Coming};
+use crate::measure::block_stats::processes::{ProcessId, ProcessNames, TurnedOut};
+use crate::measure::block_stats::{ActivePeriodsMeter, StatsMeter};
 use crate::measure::device::DeviceMeter;
 use crate::model::operation::Operation;
 use crate::model::threads::Threads;
 use crate::result::analysis::{Active, ActivePeriods, Io};
+
+use activity::Activity;
 
 /// What is counted across devices, as far as somebody asks.
 #[derive(Debug, Default)]
@@ -214,7 +216,7 @@ impl WholeMachine {
     }
 
     /// Time in which any device had work; `first` is that of the first one.
-    pub(super) fn active(&mut self, start_ns: u64, first: ActivePeriods) -> ActivePeriods {
+    pub(crate) fn active(&mut self, start_ns: u64, first: ActivePeriods) -> ActivePeriods {
         if !self.has_several {
             return first;
         }
@@ -224,7 +226,7 @@ impl WholeMachine {
     }
 
     /// Activity of all, and of each device and process by its number.
-    pub(super) fn activities(&mut self) -> (Active, Vec<Active>, Vec<Active>) {
+    pub(crate) fn activities(&mut self) -> (Active, Vec<Active>, Vec<Active>) {
         let devices = std::mem::take(&mut self.by_device).into_iter();
         let processes = std::mem::take(&mut self.by_process).into_iter();
         (

@@ -4,13 +4,15 @@ use nestrace_abi::{Kind, Source};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::Topology;
 
-use super::intervals::Intervals;
-use super::processes::{self, ProcessMeter};
 use crate::follow::block::{Above, BlockLayer};
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
-use crate::measure::device::{Collects, DeviceMeter, PartMeters};
+use crate::measure::block_stats::processes::{self, ProcessMeter};
+use crate::measure::collects::Collects;
+use crate::measure::device::DeviceMeter;
 use crate::measure::histogram::Histogram;
+use crate::measure::intervals::Intervals;
+use crate::measure::parts::PartMeters;
 use crate::model::plausible;
 use crate::model::threads::Threads;
 use crate::result::analysis::{

@@ -2,19 +2,17 @@
 
 use nestrace_abi::flags::op;
 
-use super::Call;
-use crate::measure::figures::CURVE_STEPS;
-use crate::measure::histogram::Histogram;
+use crate::measure::histogram::{CURVE_STEPS, Histogram};
 use crate::result::analysis::{FileLatency, ImageFileIo, ReadWrite, ReadWriteCdf};
 
 /// What was done to one image.
 #[derive(Debug, Default)]
 pub(crate) struct FileMeter {
     /// The kernel tells the end of direct I/O on it (iomap; not a raw block device).
-    pub(super) dio_end_recorded: bool,
+    pub(crate) dio_end_recorded: bool,
     /// The file system tells the end of a sync (ext4 does, xfs does not).
-    pub(super) sync_end_recorded: bool,
-    pub(super) counts: ImageFileIo,
+    pub(crate) sync_end_recorded: bool,
+    pub(crate) counts: ImageFileIo,
     read: Histogram,
     write: Histogram,
     sync: Histogram,
@@ -26,8 +24,9 @@ impl FileMeter {
         self.counts.reads + self.counts.writes + self.counts.failed > 0
     }
 
-    pub(super) fn count(&mut self, call: &Call, bytes: u64) {
-        match call.op {
+    /// A call has moved `bytes`; `dsync`: it ended only when they were on the device.
+    pub(crate) fn count(&mut self, (op, dsync): (u8, bool), bytes: u64) {
+        match op {
             op::READ => {
                 self.counts.reads += 1;
                 self.counts.bytes.read = self.counts.bytes.read.saturating_add(bytes);
@@ -35,7 +34,7 @@ impl FileMeter {
             op::WRITE => {
                 self.counts.writes += 1;
                 self.counts.bytes.write = self.counts.bytes.write.saturating_add(bytes);
-                self.counts.dsync += u64::from(call.dsync);
+                self.counts.dsync += u64::from(dsync);
             }
             op::FSYNC | op::FDATASYNC => self.counts.syncs += 1,
             op::FALLOCATE => self.counts.fallocates += 1,
@@ -43,7 +42,7 @@ impl FileMeter {
         }
     }
 
-    pub(super) fn took(&mut self, op: u8, ns: u64) {
+    pub(crate) fn took(&mut self, op: u8, ns: u64) {
         match op {
             op::READ => self.read.record(ns),
             op::WRITE => self.write.record(ns),

@@ -14,7 +14,7 @@ const SLOTS_NS: [u64; 2] = [250_000_000, 1_000_000_000];
 
 /// Where requests of a disk were held back, and at which pace they came through.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct HeldBackTimes {
+pub(crate) struct HeldBackTimes {
     /// QEMU's start to the first file I/O.
     pub in_qemu: Dist,
     /// File I/O's start to its first bio.
@@ -28,7 +28,7 @@ pub(in crate::judge::findings) struct HeldBackTimes {
 /// What came through in each slot in which most requests had been held back, between others of the same
 /// kind: the first and the last of a burst are not whole.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct Pace {
+pub(crate) struct Pace {
     /// Slots.
     pub slots: u64,
     /// Requests in each, on average.
@@ -41,7 +41,7 @@ pub(in crate::judge::findings) struct Pace {
 
 /// A rate and how much it varies.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct Rate {
+pub(crate) struct Rate {
     /// Mean of the slots, for a second.
     pub per_second: f64,
     /// Standard deviation of the slots as a part of their mean, beyond what one request more or less makes.

@@ -6,7 +6,7 @@ const QUIET_NS: u64 = 6_000_000_000;
 
 /// What was counted while nothing was changed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct AccessTimeCounts {
+pub(crate) struct AccessTimeCounts {
     /// Calls that read a file.
     pub calls: u64,
     /// Bios that read.

@@ -18,7 +18,7 @@ const SEVERAL: usize = 2;
 
 /// What was counted of a disk, of bios that reached the host's device.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct BehindDataCounts {
+pub(crate) struct BehindDataCounts {
     /// Bios with metadata.
     pub metadata: u64,
     /// Their latency in the guest.

@@ -13,7 +13,7 @@ const MOST: usize = 1 << 14;
 
 /// What was counted of a disk.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct WritebackTimes {
+pub(crate) struct WritebackTimes {
     /// QEMU's latency of reads that reached the device, while write-back was under way there.
     pub during: Dist,
     /// The same while none was.

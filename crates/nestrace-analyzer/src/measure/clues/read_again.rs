@@ -7,7 +7,7 @@ const MOST_RANGES: usize = 1 << 16;
 
 /// What was counted of the images of a disk that are read through the page cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::judge::findings) struct ReadAgainCounts {
+pub(crate) struct ReadAgainCounts {
     /// Bytes read.
     pub bytes: u64,
     /// Of these, read before in this recording.
