@@ -8,9 +8,10 @@ use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::Manifest;
 use nestrace_trace::{Damage, Event, ImageMap};
 
-use crate::follow::block::{Above, BlockLayer};
+use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
+use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::{Disks, Qemu};
 use crate::link::chains::{Stories, StoryChoice};
 use crate::link::guest_side::Session;
@@ -202,14 +203,16 @@ impl Analyzer {
         match kind.source() {
             Source::Block => {
                 self.bios_recorded |= kind == Kind::Queue;
-                let mut above = Above {
-                    images: &mut self.images,
-                    activity: &mut self.activity,
-                    files: &mut self.files,
+                let mut lent = Lent {
+                    observer: &mut ImageObserver {
+                        images: &mut self.images,
+                        activity: &mut self.activity,
+                        files: &mut self.files,
+                    },
                     threads: &self.threads,
                     reasons: self.reasons,
                 };
-                self.block.push(kind, event, &mut above);
+                self.block.push(kind, event, &mut lent);
             }
             Source::File => self
                 .files

@@ -4,9 +4,7 @@ use nestrace_abi::{Kind, Source};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::Topology;
 
-use crate::follow::block::{Above, BlockLayer};
-use crate::follow::file_io::FileIo;
-use crate::follow::image::Images;
+use crate::follow::block::{BlockLayer, Lent};
 use crate::measure::block_stats::processes::{self, ProcessMeter};
 use crate::measure::collects::Collects;
 use crate::measure::device::DeviceMeter;
@@ -63,8 +61,6 @@ pub struct BlockAnalyzer {
     /// The first and the last time that are wanted.
     within_ns: (u64, u64),
     block: BlockLayer,
-    images: Images,
-    files: FileIo,
     threads: Threads,
     reasons: Reasons,
     losses: LossCounts,
@@ -92,8 +88,6 @@ impl BlockAnalyzer {
             ),
             options,
             block,
-            images: Images::default(),
-            files: FileIo::default(),
             threads: Threads::default(),
             reasons: Reasons {
                 live_ns: 0,
@@ -130,10 +124,8 @@ impl BlockAnalyzer {
         events: &mut impl Iterator<Item = &'e Event>,
     ) -> Option<&'e Event> {
         let (from_ns, to_ns) = self.within_ns;
-        let mut above = Above {
-            images: &mut self.images,
-            activity: &mut [],
-            files: &mut self.files,
+        let mut lent = Lent {
+            observer: &mut (),
             threads: &self.threads,
             reasons: self.reasons,
         };
@@ -154,13 +146,13 @@ impl BlockAnalyzer {
             if self.first_ns.is_none() {
                 self.first_ns = Some(ts_ns);
                 self.reasons.live_ns = ts_ns;
-                above.reasons = self.reasons;
+                lent.reasons = self.reasons;
             }
             self.last_ns = self.last_ns.max(ts_ns);
             if let Some(intervals) = &mut self.intervals {
                 intervals.before(ts_ns, &mut self.block.devices);
             }
-            self.block.push(kind, event, &mut above);
+            self.block.push(kind, event, &mut lent);
         }
         None
     }
@@ -176,14 +168,12 @@ impl BlockAnalyzer {
         if let Some(intervals) = &mut self.intervals {
             intervals.before(event.ts_ns, &mut self.block.devices);
         }
-        let mut above = Above {
-            images: &mut self.images,
-            activity: &mut [],
-            files: &mut self.files,
+        let mut lent = Lent {
+            observer: &mut (),
             threads: &self.threads,
             reasons: self.reasons,
         };
-        self.block.interrupted(event.ts_ns, &mut above);
+        self.block.interrupted(event.ts_ns, &mut lent);
     }
 
     /// Events with a size or place that nothing has: they are in no figure.

@@ -8,7 +8,7 @@ mod volume;
 
 use std::collections::HashSet;
 
-use nestrace_abi::{end_io, flags};
+use nestrace_abi::flags;
 use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
@@ -17,6 +17,7 @@ use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::BioSpan;
+use crate::model::stacking::Stacking;
 use crate::result::analysis::{self, ReadWrite};
 use graph::InGraph;
 use outsider::Qemus;
@@ -26,15 +27,6 @@ pub(crate) use volume::{device_named, disk_of};
 
 /// Linux' inode number of btrfs' own metadata (`BTRFS_BTREE_INODE_OBJECTID`).
 const BTRFS_METADATA_INODE: u64 = 1;
-
-/// Drivers that hand bios on to devices beneath.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stacking {
-    /// Device mapper.
-    Dm,
-    /// Software RAID.
-    Md,
-}
 
 /// A disk of a guest.
 #[derive(Debug)]
@@ -285,21 +277,16 @@ impl Images {
                 return Owner::FileSystem;
             }
         }
-        // Inodes of block devices are numbered by the device: pages of the one beneath a file system
-        // are its metadata (super blocks of btrfs, ext4's and jbd2's blocks).
+        // A file system's metadata, as in `by_pages`, on another device than the one that its inode is numbered by.
         let of_device = || {
-            event.inode == u64::from(event.dev)
-                || self.partitions.contains(&(event.inode, event.dev))
+            self.partitions.contains(&(event.inode, event.dev))
                 // Clones of a logical volume's.
                 || self.stacked.iter().any(|(dev, _)| event.inode == u64::from(*dev))
         };
         if event.sub == flags::OWNER_PAGES && of_device() {
             return Owner::FileSystem;
         }
-        match event.end_io {
-            end_io::BUFFER_HEAD | end_io::XFS_LOG | end_io::XFS_BUF => Owner::FileSystem,
-            _ => Owner::Thread(event.tid),
-        }
+        Owner::by_pages(event)
     }
 
     /// Counts a data bio of an image at Q. Says whether the device is the first one under the
@@ -420,12 +407,7 @@ impl Images {
         self.super_blocks.contains(&dev)
     }
 
-    /// Whether a device hands bios on to others beneath it (dm, md) and has no requests of its own.
-    pub(crate) fn is_stacked(&self, dev: u32) -> bool {
-        self.stacking(dev).is_some()
-    }
-
-    /// Which driver does so.
+    /// The driver that hands bios of a device on to others beneath it and has no requests of its own (dm, md).
     pub(crate) fn stacking(&self, dev: u32) -> Option<Stacking> {
         let known = self.stacked.iter().find(|(stacked, _)| *stacked == dev);
         known.map(|(_, stacking)| *stacking)

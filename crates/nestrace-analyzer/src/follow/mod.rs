@@ -3,5 +3,6 @@
 pub(crate) mod block;
 pub(crate) mod file_io;
 pub(crate) mod image;
+pub(crate) mod image_observer;
 pub(crate) mod qemu;
 pub(crate) mod sector_identity;

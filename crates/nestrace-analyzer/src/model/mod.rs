@@ -11,4 +11,5 @@ pub(crate) mod plausible;
 pub(crate) mod pointer;
 pub(crate) mod span;
 pub(crate) mod spare;
+pub(crate) mod stacking;
 pub(crate) mod threads;

@@ -4,7 +4,8 @@ use nestrace_abi::Source;
 use nestrace_trace::Event;
 
 use super::Analyzer;
-use crate::follow::block::Above;
+use crate::follow::block::Lent;
+use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::Disks;
 use crate::result::loss_counts::LossCounts;
 
@@ -33,14 +34,16 @@ impl Analyzer {
         self.reasons.lost_so_far = true;
         match mark.sub {
             source if source == Source::Block as u8 => {
-                let mut above = Above {
-                    images: &mut self.images,
-                    activity: &mut self.activity,
-                    files: &mut self.files,
+                let mut lent = Lent {
+                    observer: &mut ImageObserver {
+                        images: &mut self.images,
+                        activity: &mut self.activity,
+                        files: &mut self.files,
+                    },
                     threads: &self.threads,
                     reasons: self.reasons,
                 };
-                self.block.interrupted(mark.ts_ns, &mut above);
+                self.block.interrupted(mark.ts_ns, &mut lent);
             }
             source if source == Source::File as u8 => {
                 let (images, activity) = (&mut self.images, &mut self.activity);

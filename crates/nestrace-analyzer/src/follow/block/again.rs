@@ -4,8 +4,9 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
+use super::BlockLayer;
 use super::issue::Request;
-use super::{Above, BlockLayer};
+use super::observer::{Lent, Observer};
 use crate::measure::device::DeviceMeter;
 use crate::model::operation::Operation;
 
@@ -29,18 +30,18 @@ impl BlockLayer {
     /// The request that I or R is about; a new one where what stands at the address was issued for data that
     /// lie elsewhere: its end, or its merge into another, was not seen.
     #[inline(never)]
-    pub(super) fn inserted_or_put_back(
+    pub(super) fn inserted_or_put_back<O: Observer>(
         &mut self,
         device: u16,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) -> Box<Request> {
         if let Some(old) = self.requests.remove(event.object) {
             if !old.is_elsewhere(device, event) {
                 return old;
             }
             if old.awaits_end() {
-                self.completion_missed(&old, event.ts_ns, above);
+                self.completion_missed(&old, event.ts_ns, lent);
             }
         }
         self.new_request(device, Operation::of(event.op()))
@@ -49,12 +50,12 @@ impl BlockLayer {
     /// D of a request that is at the device already: either its R was lost, and it carries the same
     /// bio as before, or its C was, and it is another request at the same address.
     #[inline(never)]
-    pub(super) fn issued_again(
+    pub(super) fn issued_again<O: Observer>(
         &mut self,
         mut old: Box<Request>,
         device: u16,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) -> Box<Request> {
         self.meter(old.device).check.reissued_while_live += 1;
         let same = !old.is_elsewhere(device, event)
@@ -69,17 +70,22 @@ impl BlockLayer {
             self.put_back(&mut old, event.ts_ns);
             return old;
         }
-        self.completion_missed(&old, event.ts_ns, above);
+        self.completion_missed(&old, event.ts_ns, lent);
         self.new_request(device, Operation::of(event.op()))
     }
 
     #[inline(never)]
-    pub(super) fn requeue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+    pub(super) fn requeue<O: Observer>(
+        &mut self,
+        device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
         self.meter(device).requeues += 1;
         if self.requests.get(event.object).is_none() {
             return;
         }
-        let mut request = self.inserted_or_put_back(device, event, above);
+        let mut request = self.inserted_or_put_back(device, event, lent);
         self.put_back(&mut request, event.ts_ns);
         self.requests.insert(event.object, request);
     }

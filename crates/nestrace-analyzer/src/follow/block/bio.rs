@@ -3,8 +3,10 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::{Above, BlockLayer};
+use super::BlockLayer;
+use super::observer::{ClocksOf, Lent, Observer};
 use crate::measure::block_stats::ProcessId;
+use crate::measure::overlap::Stages;
 use crate::model::aio_key::AioKey;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
@@ -20,17 +22,6 @@ pub(super) enum Way {
     Got,
     /// It was merged (M, F).
     Merged,
-}
-
-/// Which clocks of [`crate::measure::overlap`] run for a bio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClocksOf {
-    /// Those of one disk: direct I/O on its image.
-    Direct(u32),
-    /// Those of one disk: pages of its image.
-    Cached(u32),
-    /// Those of every disk on a file system, by its number: metadata and journal.
-    FileSystem(u32),
 }
 
 /// Where a bio is, as far as the clocks care.
@@ -167,13 +158,13 @@ impl Bio {
         self.stage = Some(Stage::Issued);
     }
 
-    pub(super) fn enter_queue(&self, ts_ns: u64, above: &mut Above<'_>) {
+    pub(super) fn enter_queue<O: Observer>(&self, ts_ns: u64, lent: &mut Lent<'_, O>) {
         match self.stage {
             Some(Stage::Queued) => {
-                for_clocks(self.clocks, ts_ns, above, |stages| stages.queued += 1)
+                for_clocks(self.clocks, ts_ns, lent, |stages| stages.queued += 1)
             }
             Some(Stage::Issued) => {
-                for_clocks(self.clocks, ts_ns, above, |stages| stages.issued += 1)
+                for_clocks(self.clocks, ts_ns, lent, |stages| stages.issued += 1)
             }
             None => {}
         }
@@ -181,10 +172,10 @@ impl Bio {
 
     /// First D: from the queue to the device.
     #[inline]
-    pub(super) fn reach_device(&mut self, ts_ns: u64, above: &mut Above<'_>) {
+    pub(super) fn reach_device<O: Observer>(&mut self, ts_ns: u64, lent: &mut Lent<'_, O>) {
         if self.stage == Some(Stage::Queued) {
             self.stage = Some(Stage::Issued);
-            for_clocks(self.clocks, ts_ns, above, |stages| {
+            for_clocks(self.clocks, ts_ns, lent, |stages| {
                 stages.queued = stages.queued.saturating_sub(1);
                 stages.issued += 1;
             });
@@ -193,15 +184,15 @@ impl Bio {
 
     /// It ended, or its end was missed.
     #[inline]
-    pub(super) fn leave(&self, ts_ns: u64, above: &mut Above<'_>) {
+    pub(super) fn leave<O: Observer>(&self, ts_ns: u64, lent: &mut Lent<'_, O>) {
         match self.stage {
             Some(Stage::Queued) => {
-                for_clocks(self.clocks, ts_ns, above, |stages| {
+                for_clocks(self.clocks, ts_ns, lent, |stages| {
                     stages.queued = stages.queued.saturating_sub(1)
                 });
             }
             Some(Stage::Issued) => {
-                for_clocks(self.clocks, ts_ns, above, |stages| {
+                for_clocks(self.clocks, ts_ns, lent, |stages| {
                     stages.issued = stages.issued.saturating_sub(1)
                 });
             }
@@ -257,49 +248,34 @@ impl Bio {
     }
 
     /// The tail of a split bio ended, the bio itself waits for its other fragments.
-    fn leave_tail(&mut self, ts_ns: u64, above: &mut Above<'_>) {
-        self.leave(ts_ns, above);
+    fn leave_tail<O: Observer>(&mut self, ts_ns: u64, lent: &mut Lent<'_, O>) {
+        self.leave(ts_ns, lent);
         self.stage = None;
     }
 }
 
 /// Lets the clocks run for a change of what is in flight.
 #[inline]
-pub(super) fn for_clocks(
+pub(super) fn for_clocks<O: Observer>(
     clocks: Option<ClocksOf>,
     ts_ns: u64,
-    above: &mut Above<'_>,
-    change: impl Fn(&mut crate::measure::overlap::Stages),
+    lent: &mut Lent<'_, O>,
+    change: impl Fn(&mut Stages),
 ) {
-    match clocks {
-        None => {}
-        Some(ClocksOf::Direct(disk)) => {
-            if let Some(activity) = above.activity.get_mut(disk as usize) {
-                activity.advance(ts_ns);
-                change(&mut activity.direct);
-            }
-        }
-        Some(ClocksOf::Cached(disk)) => {
-            if let Some(activity) = above.activity.get_mut(disk as usize) {
-                activity.advance(ts_ns);
-                change(&mut activity.cached);
-            }
-        }
-        Some(ClocksOf::FileSystem(number)) => {
-            for disk in above.images.disks_of_file_system(number) {
-                if let Some(activity) = above.activity.get_mut(*disk as usize) {
-                    activity.advance(ts_ns);
-                    change(&mut activity.file_system);
-                }
-            }
-        }
+    if let Some(clocks) = clocks {
+        lent.observer.in_flight(clocks, ts_ns, change);
     }
 }
 
 impl BlockLayer {
     /// X: the front half gets a pointer of its own, the parent keeps the tail and gets no second Q.
     #[inline(never)]
-    pub(super) fn split(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+    pub(super) fn split<O: Observer>(
+        &mut self,
+        device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
         let meter = self.meter(device);
         meter.check.splits += 1;
         meter.stats.at_queue.split();
@@ -313,7 +289,7 @@ impl BlockLayer {
             if let Some(itself) = itself.filter(|bio| bio.device == device) {
                 itself.trims = itself.trims.saturating_add(1);
             } else {
-                let reason = above.reasons.at(event.ts_ns);
+                let reason = lent.reasons.at(event.ts_ns);
                 self.meter(device).unlinked.count(reason);
                 let generation = self.new_generation(device);
                 let front = Bio::unseen(
@@ -330,7 +306,7 @@ impl BlockLayer {
                         ..front
                     }),
                     event.ts_ns,
-                    above,
+                    lent,
                 );
             }
             return;
@@ -361,16 +337,16 @@ impl BlockLayer {
         {
             spans.split(root.1, parent.offset, event.origin);
         }
-        self.begin_life(event.object, Box::new(front), event.ts_ns, above);
+        self.begin_life(event.object, Box::new(front), event.ts_ns, lent);
     }
 
     /// A fragment, carried by a request, has ended. Says whether it was alive.
-    pub(super) fn end_fragment(
+    pub(super) fn end_fragment<O: Observer>(
         &mut self,
         pointer: u64,
         generation: u32,
         ending: Ending,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) -> bool {
         let Some(bio) = self.bios.get_mut(pointer) else {
             return false;
@@ -379,7 +355,7 @@ impl BlockLayer {
             return false;
         }
         bio.open = bio.open.saturating_sub(1);
-        bio.leave_tail(ending.ts_ns, above);
+        bio.leave_tail(ending.ts_ns, lent);
         if let (Some(spans), Some(by)) = (&mut self.spans, ending.by) {
             spans.carried(bio.whole(), by);
         }
@@ -392,15 +368,15 @@ impl BlockLayer {
         let Some(bio) = self.bios.remove(pointer) else {
             return false;
         };
-        self.end_life(&bio, ending, above);
+        self.end_life(&bio, ending, lent);
         self.spare_bios.keep(bio);
         true
     }
 
     /// The life of a fragment is over, and that of its bio where it was the last one.
-    fn end_life(&mut self, bio: &Bio, ending: Ending, above: &mut Above<'_>) {
+    fn end_life<O: Observer>(&mut self, bio: &Bio, ending: Ending, lent: &mut Lent<'_, O>) {
         let Some((root_pointer, root_generation)) = bio.root else {
-            self.end_bio(bio, bio, ending, above);
+            self.end_bio(bio, bio, ending, lent);
             return;
         };
         let Some(root) = self
@@ -414,12 +390,18 @@ impl BlockLayer {
         if root.open == 0
             && let Some(root) = self.bios.remove(root_pointer)
         {
-            self.end_bio(&root, bio, ending, above);
+            self.end_bio(&root, bio, ending, lent);
         }
     }
 
     /// A whole bio has ended with `last`, its last fragment.
-    fn end_bio(&mut self, whole: &Bio, last: &Bio, ending: Ending, above: &mut Above<'_>) {
+    fn end_bio<O: Observer>(
+        &mut self,
+        whole: &Bio,
+        last: &Bio,
+        ending: Ending,
+        lent: &mut Lent<'_, O>,
+    ) {
         let Ending {
             completed_ns,
             ts_ns,
@@ -429,13 +411,7 @@ impl BlockLayer {
             spans.ended(whole, last, completed_ns, ts_ns);
         }
         if whole.aio.names_iocb() {
-            above.files.bio_ended(
-                whole.aio,
-                whole.whole_bytes,
-                ts_ns,
-                above.images,
-                above.activity,
-            );
+            lent.observer.bio_ended(whole.aio, whole.whole_bytes, ts_ns);
         }
         let here = whole.home == last.device;
         let whose = (whole.operation, whole.process);

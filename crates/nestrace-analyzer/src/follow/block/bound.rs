@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
+use super::BlockLayer;
 use super::interrupted::has_no_end;
-use super::{Above, BlockLayer};
+use super::observer::{Lent, Observer};
 use crate::model::span::BioSpan;
 
 impl BlockLayer {
@@ -13,11 +14,11 @@ impl BlockLayer {
     /// their D (or insert). Gives
     /// the spans, which have no end. Requests count as completions that were missed, bios as open. Of bios
     /// that are split again and again, those with the most requests go first.
-    pub(crate) fn give_up_beyond(
+    pub(crate) fn give_up_beyond<O: Observer>(
         &mut self,
         most: usize,
         ts_ns: u64,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) -> Vec<BioSpan> {
         let carried: usize = self
             .requests
@@ -25,7 +26,7 @@ impl BlockLayer {
             .map(|request| request.n_others())
             .sum();
         if self.requests.len().max(carried) > most {
-            self.give_up_requests(most / 2, ts_ns, above);
+            self.give_up_requests(most / 2, ts_ns, lent);
         }
         if self.flush_sequences.len() > most {
             self.flush_sequences.clear();
@@ -33,7 +34,7 @@ impl BlockLayer {
         let flushes: usize = self.flushes.iter().map(VecDeque::len).sum();
         let spans = self.spans.as_ref().map_or(0, |spans| spans.n_open());
         let mut given_up = if self.bios.len().max(flushes).max(spans) > most {
-            self.give_up_bios(most / 2, ts_ns, above)
+            self.give_up_bios(most / 2, ts_ns, lent)
         } else {
             Vec::new()
         };
@@ -45,7 +46,7 @@ impl BlockLayer {
         given_up
     }
 
-    fn give_up_requests(&mut self, keep: usize, ts_ns: u64, above: &mut Above<'_>) {
+    fn give_up_requests<O: Observer>(&mut self, keep: usize, ts_ns: u64, lent: &mut Lent<'_, O>) {
         let mut youngest_first: Vec<_> = self
             .requests
             .iter()
@@ -59,13 +60,18 @@ impl BlockLayer {
                 && let Some(request) = self.requests.remove(pointer)
                 && request.awaits_end()
             {
-                self.completion_missed(&request, ts_ns, above);
+                self.completion_missed(&request, ts_ns, lent);
             }
         }
     }
 
     /// Every life has a generation, so that is its age in each of the places that know it.
-    fn give_up_bios(&mut self, keep: usize, ts_ns: u64, above: &mut Above<'_>) -> Vec<BioSpan> {
+    fn give_up_bios<O: Observer>(
+        &mut self,
+        keep: usize,
+        ts_ns: u64,
+        lent: &mut Lent<'_, O>,
+    ) -> Vec<BioSpan> {
         let newest = self.generation;
         let age = move |generation: u32| newest.wrapping_sub(generation);
         let flushes = self.flushes.iter().flatten();
@@ -83,7 +89,7 @@ impl BlockLayer {
             flushes.retain(|flush| !is_old(flush.generation));
         }
         for bio in self.bios.extract_if(|bio| is_old(bio.generation)) {
-            has_no_end(&bio, &mut self.devices, ts_ns, above);
+            has_no_end(&bio, &mut self.devices, ts_ns, lent);
         }
         let spans = self.spans.as_mut();
         spans.map_or_else(Vec::new, |spans| spans.give_up(is_old))

@@ -9,29 +9,35 @@ use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::bio::Ending;
-use super::issue::{Carried, Request, flush_clocks};
-use super::{Above, BlockLayer, EmptyFlush};
+use super::issue::{Carried, Request};
+use super::observer::{Lent, Observer};
+use super::{BlockLayer, EmptyFlush};
 use crate::model::operation::Operation;
 
 impl BlockLayer {
     #[inline(never)]
-    pub(super) fn complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+    pub(super) fn complete<O: Observer>(
+        &mut self,
+        device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
         let operation = Operation::of(event.op());
         let request = self.requests.remove(event.object);
-        let request = request.and_then(|request| self.ended_by(request, event, above));
+        let request = request.and_then(|request| self.ended_by(request, event, lent));
         if event.op() == flags::OP_FLUSH {
-            return self.device_flush_done(device, request, event, above);
+            return self.device_flush_done(device, request, event, lent);
         }
         if self.named_flush(device, event).is_some() {
             if let Some(request) = request.filter(|request| request.awaits_end()) {
                 // Its own last C was not seen; its address serves a flush by now.
-                self.completion_missed(&request, event.ts_ns, above);
+                self.completion_missed(&request, event.ts_ns, lent);
             }
-            return self.empty_flush_done(device, event, above);
+            return self.empty_flush_done(device, event, lent);
         }
         if operation == Operation::Other {
             if let Some(request) = request {
-                self.left_device(&request, event.ts_ns, above);
+                self.left_device(&request, event.ts_ns, lent);
             }
             return;
         }
@@ -42,33 +48,31 @@ impl BlockLayer {
         meter.check.counted_completions += u64::from(last && !in_sequence);
         if event.bytes > 0 {
             meter.stats.transferred(event.ts_ns, operation, event.bytes);
-            self.machine.transferred(device, event, above.threads);
+            self.machine.transferred(device, event, lent.threads);
         }
         match request {
             Some(request) if request.sequence_data_ns.is_some() => {
-                self.sequence_done(device, request, event, above)
+                self.sequence_done(device, request, event, lent)
             }
             Some(request) if request.awaits_end() && event.bytes == 0 && last && !in_sequence => {
-                self.end_without_data(device, &request, event, above)
+                self.end_without_data(device, &request, event, lent)
             }
-            Some(request) if request.at_device => {
-                self.data_done(request, in_sequence, event, above)
-            }
+            Some(request) if request.at_device => self.data_done(request, in_sequence, event, lent),
             _ if event.bytes == 0 && last && !in_sequence => {
-                self.empty_flush_done(device, event, above)
+                self.empty_flush_done(device, event, lent)
             }
-            _ => self.completed_unseen(device, in_sequence, event, above),
+            _ => self.completed_unseen(device, in_sequence, event, lent),
         }
     }
 
     /// The request that a C ends. `None` where that is another one at the same address, whose D was not seen:
     /// its data lie elsewhere, those of the first have come, or events were lost since the D that was seen, so
     /// that they may.
-    fn ended_by(
+    fn ended_by<O: Observer>(
         &mut self,
         mut request: Box<Request>,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) -> Option<Box<Request>> {
         if event.bytes == 0 || !request.has_data() || !request.awaits_end() {
             return Some(request);
@@ -77,7 +81,7 @@ impl BlockLayer {
             || Operation::of(event.op()) != request.operation
             || event.offset != request.next_offset && !self.part_missed(&mut request, event);
         if is_another {
-            self.completion_missed(&request, event.ts_ns, above);
+            self.completion_missed(&request, event.ts_ns, lent);
             return None;
         }
         (!request.interrupted).then_some(request)
@@ -105,18 +109,18 @@ impl BlockLayer {
     }
 
     /// Data arrived: bios end in order as far as the bytes go, all of them with the last C.
-    fn data_done(
+    fn data_done<O: Observer>(
         &mut self,
         mut request: Box<Request>,
         in_sequence: bool,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
         let last = event.related == 0;
         request.next_offset = request.next_offset.saturating_add(event.bytes);
         if last {
-            self.left_device(&request, event.ts_ns, above);
-            self.charge(&request, event.ts_ns, above);
+            self.left_device(&request, event.ts_ns, lent);
+            self.charge(&request, event.ts_ns, lent);
         }
         if in_sequence {
             if last {
@@ -129,7 +133,7 @@ impl BlockLayer {
         }
         request.covered = request.covered.saturating_add(event.bytes);
         if !last {
-            self.end_covered(&mut request, event, above);
+            self.end_covered(&mut request, event, lent);
             self.requests.insert(event.object, request);
             return;
         }
@@ -137,41 +141,41 @@ impl BlockLayer {
             .request_completed(request.operation);
         self.hand_on(&request, event.object, event.ts_ns);
         let ending = self.ending(&request, event, event.ts_ns);
-        self.end_all(&request, ending, above);
+        self.end_all(&request, ending, lent);
         self.spare_requests.keep(request.into_memory());
     }
 
     /// A C of 0 bytes where data was expected: the C of that data was lost. Of a flush sequence
     /// this is the last one; else the address serves a zero-length flush by now.
     #[inline(never)]
-    fn end_without_data(
+    fn end_without_data<O: Observer>(
         &mut self,
         device: u16,
         request: &Request,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
-        self.transfer_missed(request, event.ts_ns, above);
+        self.transfer_missed(request, event.ts_ns, lent);
         if request.in_sequence && !ends_another(request, event) {
             self.meter(device).request_completed(request.operation);
             let ending = self.ending(request, event, event.ts_ns);
-            self.end_all(request, ending, above);
+            self.end_all(request, ending, lent);
         } else {
             self.meter(request.device)
                 .completion_missed(request.operation);
-            self.empty_flush_done(device, event, above);
+            self.empty_flush_done(device, event, lent);
         }
     }
 
     /// A request has left the device without being seen to.
     #[inline(never)]
-    pub(super) fn completion_missed(
+    pub(super) fn completion_missed<O: Observer>(
         &mut self,
         request: &Request,
         ts_ns: u64,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
-        self.transfer_missed(request, ts_ns, above);
+        self.transfer_missed(request, ts_ns, lent);
         if request.has_data() {
             self.meter(request.device)
                 .completion_missed(request.operation);
@@ -179,38 +183,43 @@ impl BlockLayer {
     }
 
     #[inline(never)]
-    fn transfer_missed(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
+    fn transfer_missed<O: Observer>(
+        &mut self,
+        request: &Request,
+        ts_ns: u64,
+        lent: &mut Lent<'_, O>,
+    ) {
         self.meter(request.device)
             .transfer_missed(request.operation, request.bytes_left());
         if request.at_device {
             // When it left is not known, and after its D nothing is certain.
             self.meter(request.device).leaving_missed(request.came);
             self.machine.leaving_missed(request.came_of_machine);
-            self.flush_left(request, ts_ns, above);
+            self.flush_left(request, ts_ns, lent);
         }
     }
 
     /// The last C of a flush sequence with data.
     #[inline(never)]
-    fn sequence_done(
+    fn sequence_done<O: Observer>(
         &mut self,
         device: u16,
         request: Box<Request>,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
         if event.flags & flags::FLUSH_SEQ != 0 {
             self.requests.insert(event.object, request);
             return;
         }
         if self.is_of_an_empty_flush(device, &request, event) {
-            self.completion_missed(&request, event.ts_ns, above);
-            return self.empty_flush_done(device, event, above);
+            self.completion_missed(&request, event.ts_ns, lent);
+            return self.empty_flush_done(device, event, lent);
         }
         let data_ns = request.sequence_data_ns.unwrap_or(event.ts_ns);
         self.meter(device).request_completed(request.operation);
         let ending = self.ending(&request, event, data_ns);
-        self.end_all(&request, ending, above);
+        self.end_all(&request, ending, lent);
         self.spare_requests.keep(request.into_memory());
     }
 
@@ -251,13 +260,13 @@ impl BlockLayer {
         }
     }
 
-    fn end_all(&mut self, request: &Request, ending: Ending, above: &mut Above<'_>) {
+    fn end_all<O: Observer>(&mut self, request: &Request, ending: Ending, lent: &mut Lent<'_, O>) {
         for carried in request.first.iter().chain(&request.others) {
             let Carried {
                 pointer,
                 generation,
             } = *carried;
-            if !self.end_fragment(pointer, generation, ending, above) {
+            if !self.end_fragment(pointer, generation, ending, lent) {
                 self.meter(request.device).check.ended_twice += 1;
             }
         }
@@ -266,10 +275,15 @@ impl BlockLayer {
     /// A partial completion: the kernel ends each bio that it covers, whose address may be used
     /// again while the rest of the request is still at the device.
     #[inline(never)]
-    fn end_covered(&mut self, request: &mut Request, event: &Event, above: &mut Above<'_>) {
+    fn end_covered<O: Observer>(
+        &mut self,
+        request: &mut Request,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
         for bio in self.take_covered(request) {
             let ending = self.ending(request, event, event.ts_ns);
-            self.end_fragment(bio.pointer, bio.generation, ending, above);
+            self.end_fragment(bio.pointer, bio.generation, ending, lent);
         }
     }
 
@@ -300,26 +314,32 @@ impl BlockLayer {
     }
 
     /// Ends what D began: the depth, and for a flush the wait of those who sync.
-    pub(super) fn left_device(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
+    pub(super) fn left_device<O: Observer>(
+        &mut self,
+        request: &Request,
+        ts_ns: u64,
+        lent: &mut Lent<'_, O>,
+    ) {
         if !request.at_device {
             return;
         }
         self.meter(request.device).leaves(request.came, ts_ns);
         self.machine.leaves(request.came_of_machine, ts_ns);
-        self.flush_left(request, ts_ns, above);
+        self.flush_left(request, ts_ns, lent);
     }
 
     /// Nobody waits for a flush at the device any more.
-    fn flush_left(&mut self, request: &Request, ts_ns: u64, above: &mut Above<'_>) {
+    fn flush_left<O: Observer>(&mut self, request: &Request, ts_ns: u64, lent: &mut Lent<'_, O>) {
         if request.flush {
-            flush_clocks(self.dev_of(request.device), ts_ns, above, |stages| {
+            let dev = self.dev_of(request.device);
+            lent.observer.flushes_in_flight(dev, ts_ns, |stages| {
                 stages.issued = stages.issued.saturating_sub(1)
             });
         }
     }
 
     /// The whole request is its first bio's owner's.
-    fn charge(&mut self, request: &Request, ts_ns: u64, above: &Above<'_>) {
+    fn charge<O: Observer>(&mut self, request: &Request, ts_ns: u64, lent: &Lent<'_, O>) {
         if self.collects.only_what_btt_has() {
             return;
         }
@@ -328,33 +348,33 @@ impl BlockLayer {
             request.owner,
             (request.operation, request.bytes),
             spent,
-            above.threads,
+            lent.threads,
         );
     }
 
     #[inline(never)]
-    fn device_flush_done(
+    fn device_flush_done<O: Observer>(
         &mut self,
         device: u16,
         request: Option<Box<Request>>,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
         let counted = request.as_ref().is_some_and(|request| request.flush);
         let request = request.filter(|request| request.awaits_end());
         if let Some(request) = request.as_ref().filter(|request| !request.flush) {
             // The C of these data was not seen; their address serves a flush by now.
-            self.completion_missed(request, event.ts_ns, above);
+            self.completion_missed(request, event.ts_ns, lent);
         }
         let Some(request) = request.filter(|request| request.flush) else {
             // Its D was not seen, or not the one after it was put back.
             let meter = self.meter(device);
-            meter.unlinked.count(above.reasons.at(event.ts_ns));
+            meter.unlinked.count(lent.reasons.at(event.ts_ns));
             meter.device_flushes += u64::from(!counted);
             return;
         };
         if request.at_device {
-            self.left_device(&request, event.ts_ns, above);
+            self.left_device(&request, event.ts_ns, lent);
             self.hand_on(&request, event.object, event.ts_ns);
             let meter = self.meter(device);
             let d2c_ns = event.ts_ns.saturating_sub(request.issued_ns);
@@ -396,9 +416,9 @@ impl BlockLayer {
     }
 
     #[inline(never)]
-    fn empty_flush_done(&mut self, device: u16, event: &Event, above: &Above<'_>) {
+    fn empty_flush_done<O: Observer>(&mut self, device: u16, event: &Event, lent: &Lent<'_, O>) {
         let Some(flush) = self.ended_flush(device, event) else {
-            let reason = above.reasons.at(event.ts_ns);
+            let reason = lent.reasons.at(event.ts_ns);
             return self.meter(device).unlinked.count(reason);
         };
         let meter = self.meter(device);
@@ -416,16 +436,16 @@ impl BlockLayer {
 
     /// A completion of a request whose D was not seen.
     #[inline(never)]
-    fn completed_unseen(
+    fn completed_unseen<O: Observer>(
         &mut self,
         device: u16,
         in_sequence: bool,
         event: &Event,
-        above: &Above<'_>,
+        lent: &Lent<'_, O>,
     ) {
         let operation = Operation::of(event.op());
         let meter = self.meter(device);
-        meter.unlinked.count(above.reasons.at(event.ts_ns));
+        meter.unlinked.count(lent.reasons.at(event.ts_ns));
         if event.related != 0 {
             return;
         }

@@ -7,9 +7,10 @@
 //! Of the host beneath guests nothing is forgotten: what waited for a bio that is gone would be charged with
 //! the device's time. There a C that is another request's is told by its place alone (`complete`).
 
+use super::BlockLayer;
 use super::bio::{Bio, Way};
 use super::issue::Request;
-use super::{Above, BlockLayer};
+use super::observer::{Lent, Observer};
 use crate::measure::device::DeviceMeter;
 use crate::model::span::BioSpan;
 
@@ -32,15 +33,19 @@ impl Request {
 
 impl BlockLayer {
     /// Forgets what is in flight. Gives the spans of the bios, which have no end. Bios count as open.
-    pub(crate) fn interrupted(&mut self, ts_ns: u64, above: &mut Above<'_>) -> Vec<BioSpan> {
+    pub(crate) fn interrupted<O: Observer>(
+        &mut self,
+        ts_ns: u64,
+        lent: &mut Lent<'_, O>,
+    ) -> Vec<BioSpan> {
         for (flushes, meter) in self.flushes.iter_mut().zip(&mut self.devices) {
             flushes.drain(..).for_each(|_| meter.stats.gone(ts_ns));
             meter.last_queued_ns = None;
             meter.stats.interrupted();
         }
-        self.interrupt_requests(ts_ns, above);
+        self.interrupt_requests(ts_ns, lent);
         for bio in std::mem::take(&mut self.bios).into_values() {
-            has_no_end(&bio, &mut self.devices, ts_ns, above);
+            has_no_end(&bio, &mut self.devices, ts_ns, lent);
         }
         self.last_issues.clear();
         let spans = self.spans.as_mut();
@@ -50,7 +55,7 @@ impl BlockLayer {
     /// They leave their devices. Of those that had not gone there nothing is left to be told, nor of those that
     /// have waited for a word of their address since the loss before, where these are many: addresses of captures
     /// do not come again, and each loss would look at all that were ever lost.
-    fn interrupt_requests(&mut self, ts_ns: u64, above: &mut Above<'_>) {
+    fn interrupt_requests<O: Observer>(&mut self, ts_ns: u64, lent: &mut Lent<'_, O>) {
         let mut requests = std::mem::take(&mut self.requests);
         let waiting = requests.values().filter(|it| it.waits_for_a_word());
         let too_many = waiting.count() > MOST_WAITING;
@@ -62,7 +67,7 @@ impl BlockLayer {
             request.first = None;
             request.others = Vec::new();
             if request.at_device {
-                self.left_device(request, ts_ns, above);
+                self.left_device(request, ts_ns, lent);
                 request.at_device = false;
                 request.interrupted = true;
             }
@@ -97,13 +102,13 @@ impl BlockLayer {
 }
 
 /// A bio whose end will not be seen counts as open.
-pub(super) fn has_no_end(
+pub(super) fn has_no_end<O: Observer>(
     bio: &Bio,
     devices: &mut [DeviceMeter],
     ts_ns: u64,
-    above: &mut Above<'_>,
+    lent: &mut Lent<'_, O>,
 ) {
-    bio.leave(ts_ns, above);
+    bio.leave(ts_ns, lent);
     let counts = !bio.empty_flush && bio.queued_ns.is_some() && bio.root.is_none();
     if let Some(home) = devices.get_mut(usize::from(bio.home))
         && counts
@@ -122,8 +127,6 @@ mod tests {
     use nestrace_trace::Event;
 
     use super::*;
-    use crate::follow::file_io::FileIo;
-    use crate::follow::image::Images;
     use crate::model::threads::Threads;
     use crate::result::unlinked::Reasons;
 
@@ -131,11 +134,8 @@ mod tests {
     fn losses_without_end_leave_no_more_to_look_through() {
         let n = 5 * MOST_WAITING as u64;
         let mut layer = BlockLayer::default();
-        let (mut images, mut files) = (Images::default(), FileIo::default());
-        let mut above = Above {
-            images: &mut images,
-            activity: &mut [],
-            files: &mut files,
+        let mut lent = Lent {
+            observer: &mut (),
             threads: &Threads::default(),
             reasons: Reasons {
                 live_ns: 0,
@@ -152,8 +152,8 @@ mod tests {
                 flags: flags::OP_READ,
                 ..Event::default()
             };
-            layer.push(Kind::Issue, &issue, &mut above);
-            layer.interrupted(issue.ts_ns + 500, &mut above);
+            layer.push(Kind::Issue, &issue, &mut lent);
+            layer.interrupted(issue.ts_ns + 500, &mut lent);
             assert!(layer.requests.len() <= MOST_WAITING + 2);
         }
         layer.all_ended_unseen();

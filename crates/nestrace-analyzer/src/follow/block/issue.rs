@@ -5,10 +5,10 @@ use std::mem;
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
+use super::BlockLayer;
 use super::bio::{Bio, Way};
-use super::{Above, BlockLayer};
+use super::observer::{Lent, Observer};
 use crate::measure::at_device::Coming;
-use crate::measure::overlap::Stages;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::span::RequestSpan;
@@ -191,25 +191,15 @@ impl Request {
     }
 }
 
-/// A flush at the device holds up whoever waits for a sync, on each of its partitions.
-pub(super) fn flush_clocks(
-    dev: u32,
-    ts_ns: u64,
-    above: &mut Above<'_>,
-    change: impl Fn(&mut Stages),
-) {
-    for (disk, activity) in (0u32..).zip(above.activity.iter_mut()) {
-        if above.images.is_beneath(dev, disk) {
-            activity.advance(ts_ns);
-            change(&mut activity.file_system);
-        }
-    }
-}
-
 impl BlockLayer {
     #[inline(never)]
-    pub(super) fn insert(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
-        let mut request = self.inserted_or_put_back(device, event, above);
+    pub(super) fn insert<O: Observer>(
+        &mut self,
+        device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
+        let mut request = self.inserted_or_put_back(device, event, lent);
         // A requeued request is inserted again: its bios entered the scheduler the first time. One
         // that still seems to be at the device, for these very data, had its R or its completion lost.
         if !request.awaits_end() || request.requeued {
@@ -228,11 +218,16 @@ impl BlockLayer {
     }
 
     #[inline(never)]
-    pub(super) fn issue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+    pub(super) fn issue<O: Observer>(
+        &mut self,
+        device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
         let operation = Operation::of(event.op());
         let mut request = match self.requests.remove(event.object) {
             None => self.new_request(device, operation),
-            Some(known) if known.awaits_end() => self.issued_again(known, device, event, above),
+            Some(known) if known.awaits_end() => self.issued_again(known, device, event, lent),
             Some(mut known) => {
                 if known.is_elsewhere(device, event) {
                     known.renew(device, operation);
@@ -279,7 +274,8 @@ impl BlockLayer {
         if request.flush {
             if !again {
                 meter.device_flushes += 1;
-                flush_clocks(event.dev, event.ts_ns, above, |stages| stages.issued += 1);
+                lent.observer
+                    .flushes_in_flight(event.dev, event.ts_ns, |stages| stages.issued += 1);
             }
         } else if operation != Operation::Other && event.bytes > 0 {
             meter.issued += 1;
@@ -291,7 +287,7 @@ impl BlockLayer {
             meter.figures.issued(event.ts_ns, operation, place, is_seek);
             if event.related != 0 {
                 let alone = event.sub == 0;
-                self.walk(&mut request, event.related, event, alone, above);
+                self.walk(&mut request, event.related, event, alone, lent);
             }
         }
         request.requeued = false;
@@ -328,42 +324,47 @@ impl BlockLayer {
 
     /// Further bios of a request.
     #[inline(never)]
-    pub(super) fn link(&mut self, _device: u16, event: &Event, above: &mut Above<'_>) {
+    pub(super) fn link<O: Observer>(
+        &mut self,
+        _device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
         let Some(mut request) = self.requests.remove(event.object) else {
             return;
         };
         for pointer in [event.related, event.offset, event.bytes] {
             if pointer != 0 {
-                self.walk(&mut request, pointer, event, false, above);
+                self.walk(&mut request, pointer, event, false, lent);
             }
         }
         self.requests.insert(event.object, request);
     }
 
     /// One bio of the request's list at D.
-    fn walk(
+    fn walk<O: Observer>(
         &mut self,
         request: &mut Request,
         pointer: u64,
         event: &Event,
         alone: bool,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
         let device = request.device;
         if request.n_bios >= MOST_BIOS {
-            let reason = above.reasons.at(event.ts_ns);
+            let reason = lent.reasons.at(event.ts_ns);
             return self.meter(device).unlinked.count(reason);
         }
         let is_live = |bio: &&mut Box<Bio>| bio.device == device && !bio.empty_flush;
         let bio = match self.bios.get_mut(pointer).filter(is_live) {
             Some(bio) => bio,
             None => {
-                let reason = above.reasons.at(event.ts_ns);
+                let reason = lent.reasons.at(event.ts_ns);
                 self.meter(device).unlinked.count(reason);
                 let generation = self.new_generation(device);
                 let bytes = if alone { request.bytes } else { u64::MAX };
                 let bio = Bio::unseen(generation, device, request.operation, event, bytes);
-                self.begin_life(pointer, Box::new(bio), event.ts_ns, above);
+                self.begin_life(pointer, Box::new(bio), event.ts_ns, lent);
                 let Some(bio) = self.bios.get_mut(pointer) else {
                     return;
                 };
@@ -395,7 +396,7 @@ impl BlockLayer {
         bio.inserted_ns = request
             .inserted_ns
             .filter(|inserted| bio.way == Way::Got && *inserted >= bio.entered_ns);
-        bio.reach_device(request.issued_ns, above);
+        bio.reach_device(request.issued_ns, lent);
         if let Some(spans) = &mut self.spans
             && request.in_sequence
         {

@@ -15,7 +15,7 @@ mod complete;
 mod interrupted;
 mod issue;
 mod light;
-mod owner;
+mod observer;
 mod spans;
 mod without_requests;
 
@@ -24,33 +24,20 @@ use std::collections::VecDeque;
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
 
-use crate::follow::file_io::FileIo;
-use crate::follow::image::Images;
 use crate::measure::collects::Collects;
 use crate::measure::device::DeviceMeter;
 use crate::measure::machine::MachineStats;
-use crate::measure::overlap::Activity;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::places::Places;
 use crate::model::pointer::PointerMap;
 use crate::model::spare::Spare;
-use crate::model::threads::Threads;
-use crate::result::unlinked::Reasons;
 
 use bio::{Bio, Way};
 pub(crate) use issue::MOST_BIOS;
 use issue::{LastIssue, Request};
+pub(crate) use observer::{ClocksOf, Lent, Observed, Observer};
 pub(crate) use spans::BlockSpans;
-
-/// What the block layer tells to, and asks from, the layers above it.
-pub(crate) struct Above<'a> {
-    pub images: &'a mut Images,
-    pub activity: &'a mut [Activity],
-    pub files: &'a mut FileIo,
-    pub threads: &'a Threads,
-    pub reasons: Reasons,
-}
 
 /// The state of one machine's block layer.
 #[derive(Debug, Default)]
@@ -112,36 +99,36 @@ impl BlockLayer {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, kind: Kind, event: &Event, above: &mut Above<'_>) {
+    pub(crate) fn push<O: Observer>(&mut self, kind: Kind, event: &Event, lent: &mut Lent<'_, O>) {
         let Some(device) = self.device(event.dev) else {
             self.ignored += 1;
             return;
         };
         match kind {
             Kind::Queue => {
-                let direct = owner::from_shared_memory(event, above);
-                self.queue(device, direct.as_ref().unwrap_or(event), above);
+                let explained = lent.observer.explained(event);
+                self.queue(device, explained.as_ref().unwrap_or(event), lent);
             }
             Kind::GetRequest | Kind::BackMerge | Kind::FrontMerge => {
-                self.enter_request(kind, device, event, above)
+                self.enter_request(kind, device, event, lent)
             }
-            Kind::Split => self.split(device, event, above),
+            Kind::Split => self.split(device, event, lent),
             Kind::SleepRequest => self.sleep(event),
             Kind::BioRemap => self.remap(device, event),
-            Kind::BioComplete => self.bio_complete(device, event, above),
-            Kind::Insert => self.insert(device, event, above),
-            Kind::Issue => self.issue(device, event, above),
-            Kind::Link => self.link(device, event, above),
-            Kind::Requeue => self.requeue(device, event, above),
-            Kind::Complete => self.complete(device, event, above),
-            Kind::RequestMerge => self.request_merged(device, event, above),
+            Kind::BioComplete => self.bio_complete(device, event, lent),
+            Kind::Insert => self.insert(device, event, lent),
+            Kind::Issue => self.issue(device, event, lent),
+            Kind::Link => self.link(device, event, lent),
+            Kind::Requeue => self.requeue(device, event, lent),
+            Kind::Complete => self.complete(device, event, lent),
+            Kind::RequestMerge => self.request_merged(device, event, lent),
             Kind::RequestRemap => self.meter(device).remaps += 1,
             Kind::Plug => self.meter(device).stats.plug.plug(event.ts_ns),
             Kind::Unplug => {
                 let plug = &mut self.meter(device).stats.plug;
                 plug.unplug(event.ts_ns, event.bytes, event.sub == 1);
             }
-            Kind::RequestDone => self.request_done(device, event, above.reasons.at(event.ts_ns)),
+            Kind::RequestDone => self.request_done(device, event, lent.reasons.at(event.ts_ns)),
             _ => {}
         }
     }
@@ -199,7 +186,7 @@ impl BlockLayer {
     }
 
     #[inline(never)]
-    fn queue(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+    fn queue<O: Observer>(&mut self, device: u16, event: &Event, lent: &mut Lent<'_, O>) {
         let operation = Operation::of(event.op());
         let empty_flush = event.bytes == 0
             && (event.op() == flags::OP_FLUSH || event.flags & flags::PREFLUSH != 0);
@@ -231,10 +218,10 @@ impl BlockLayer {
             meter.seek_q.io(event.offset, event.bytes);
             let meter = &mut self.devices[usize::from(device)];
             let place = (device, meter);
-            process = Some(self.machine.queued(place, event, operation, above.threads));
-            (owner, charged) = owner::owner_of(event, above);
-            counts_for = owner::clocks_of(charged, event, above);
-            above.files.bio_queued(event);
+            process = Some(self.machine.queued(place, event, operation, lent.threads));
+            let observed = lent.observer.queued(event, lent.threads);
+            (owner, charged) = (observed.owner, observed.charged);
+            counts_for = observed.clocks;
         }
         let spare = &mut self.spare_bios;
         let mut bio = spare.boxed(|| {
@@ -245,20 +232,26 @@ impl BlockLayer {
             bio.clocks = counts_for;
             bio
         });
-        if counts_for.is_some() && above.images.is_stacked(event.dev) {
+        if counts_for.is_some() && lent.observer.stacking(event.dev).is_some() {
             bio.skip_queue();
         }
         if let Some(spans) = &mut self.spans
             && (empty_flush || operation != Operation::Other && event.bytes > 0)
         {
-            spans.queued(&bio, owner, event, above.files.carrier(event));
+            spans.queued(&bio, owner, event, lent.observer.carrier(event));
         }
-        self.begin_life(event.object, bio, event.ts_ns, above);
+        self.begin_life(event.object, bio, event.ts_ns, lent);
     }
 
     /// Puts a new life in the place of an old one.
-    fn begin_life(&mut self, pointer: u64, bio: Box<Bio>, ts_ns: u64, above: &mut Above<'_>) {
-        bio.enter_queue(ts_ns, above);
+    fn begin_life<O: Observer>(
+        &mut self,
+        pointer: u64,
+        bio: Box<Bio>,
+        ts_ns: u64,
+        lent: &mut Lent<'_, O>,
+    ) {
+        bio.enter_queue(ts_ns, lent);
         let Some(old) = self.bios.insert(pointer, bio) else {
             return;
         };
@@ -277,7 +270,7 @@ impl BlockLayer {
         if old.waits() {
             home.stats.at_queue.leaves();
         }
-        old.leave(ts_ns, above);
+        old.leave(ts_ns, lent);
         let Some(request) = self.requests.get_mut(old.request) else {
             return;
         };
@@ -285,12 +278,18 @@ impl BlockLayer {
             && request.awaits_end()
             && let Some(request) = self.requests.remove(old.request)
         {
-            self.completion_missed(&request, ts_ns, above);
+            self.completion_missed(&request, ts_ns, lent);
         }
     }
 
     #[inline(never)]
-    fn enter_request(&mut self, kind: Kind, device: u16, event: &Event, above: &mut Above<'_>) {
+    fn enter_request<O: Observer>(
+        &mut self,
+        kind: Kind,
+        device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
         let meter = self.meter(device);
         if kind != Kind::GetRequest {
             meter.figures.merged(event.ts_ns);
@@ -311,7 +310,7 @@ impl BlockLayer {
             }
         };
         let Some(bio) = self.bios.get_mut(event.object) else {
-            let reason = above.reasons.at(event.ts_ns);
+            let reason = lent.reasons.at(event.ts_ns);
             self.meter(device).unlinked.count(reason);
             return;
         };
@@ -347,7 +346,7 @@ impl BlockLayer {
     /// A request that waits is another's part now. One that still seems to be at the device had its completion
     /// lost: it is the next one at its address that waited.
     #[inline(never)]
-    fn request_merged(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
+    fn request_merged<O: Observer>(&mut self, device: u16, event: &Event, lent: &mut Lent<'_, O>) {
         let meter = self.meter(device);
         meter.request_merges += 1;
         meter.figures.merged(event.ts_ns);
@@ -355,7 +354,7 @@ impl BlockLayer {
         if let Some(request) = self.requests.remove(event.object)
             && request.awaits_end()
         {
-            self.completion_missed(&request, event.ts_ns, above);
+            self.completion_missed(&request, event.ts_ns, lent);
         }
     }
 

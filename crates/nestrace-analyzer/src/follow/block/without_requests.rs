@@ -14,25 +14,31 @@
 
 use nestrace_trace::Event;
 
-use super::bio::{Bio, ClocksOf, Way};
-use super::{Above, BlockLayer, EmptyFlush};
-use crate::follow::image::Stacking;
+use super::bio::{Bio, Way};
+use super::observer::{ClocksOf, Lent, Observer};
+use super::{BlockLayer, EmptyFlush};
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::span::RequestSpan;
+use crate::model::stacking::Stacking;
 
 impl BlockLayer {
     /// A bio, or a part of it, ended without a request.
     #[inline(never)]
-    pub(super) fn bio_complete(&mut self, device: u16, event: &Event, above: &mut Above<'_>) {
-        let stacking = above.images.stacking(event.dev);
+    pub(super) fn bio_complete<O: Observer>(
+        &mut self,
+        device: u16,
+        event: &Event,
+        lent: &mut Lent<'_, O>,
+    ) {
+        let stacking = lent.observer.stacking(event.dev);
         // An empty flush ends by order, so one of another device may still stand at this address.
         let known = self.bios.get(event.object).map(|bio| **bio);
         let Some(bio) = known.filter(|bio| bio.home == device || bio.device == device) else {
-            return self.unknown_ended(device, stacking, event, above);
+            return self.unknown_ended(device, stacking, event, lent);
         };
         self.bios.remove(event.object);
-        bio.leave(event.ts_ns, above);
+        bio.leave(event.ts_ns, lent);
         let Some(queued_ns) = bio.queued_ns else {
             return;
         };
@@ -50,7 +56,7 @@ impl BlockLayer {
         let has_requests =
             bio.way != Way::Unknown || failed_early && !self.meter(bio.home).bio_based;
         if !has_requests {
-            self.part_done(&bio, stacking, event, above);
+            self.part_done(&bio, stacking, event, lent);
         }
         if let Some((root, generation)) = bio.root {
             let root = self.bios.get_mut(root);
@@ -61,16 +67,11 @@ impl BlockLayer {
         }
         self.hand_on_whole(&bio, failed_early, has_requests, event);
         if failed_early && bio.nowait {
-            return self.refused(&bio, above);
+            return self.refused(&bio, lent);
         }
         if bio.aio.names_iocb() {
-            above.files.bio_ended(
-                bio.aio,
-                bio.whole_bytes,
-                event.ts_ns,
-                above.images,
-                above.activity,
-            );
+            lent.observer
+                .bio_ended(bio.aio, bio.whole_bytes, event.ts_ns);
         }
         if let Some(request) = self.requests.get_mut(bio.request) {
             request.forget(event.object, bio.generation);
@@ -92,12 +93,12 @@ impl BlockLayer {
     }
 
     /// What the driver did at once: a whole bio, or a part that it was split into.
-    fn part_done(
+    fn part_done<O: Observer>(
         &mut self,
         bio: &Bio,
         stacking: Option<Stacking>,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
         // What md has split off silently has ended by itself; dm's bio ends with the last piece only.
         let bytes = match event.bytes {
@@ -115,19 +116,19 @@ impl BlockLayer {
         home.flushes_made += u64::from(bio.preflush && stacking == Some(Stacking::Dm));
         home.transferred(bio.operation, bytes);
         home.stats.transferred(event.ts_ns, bio.operation, bytes);
-        self.machine.transferred(bio.home, event, above.threads);
+        self.machine.transferred(bio.home, event, lent.threads);
         let home = self.meter(bio.home);
         let io = (bio.operation, bytes);
-        home.users.charge(bio.owner, io, spent, above.threads);
+        home.users.charge(bio.owner, io, spent, lent.threads);
     }
 
     /// A part that md has split off without an X, or a bio whose Q was not seen.
-    fn unknown_ended(
+    fn unknown_ended<O: Observer>(
         &mut self,
         device: u16,
         stacking: Option<Stacking>,
         event: &Event,
-        above: &mut Above<'_>,
+        lent: &mut Lent<'_, O>,
     ) {
         let operation = Operation::of(event.op());
         let meter = self.meter(device);
@@ -137,7 +138,7 @@ impl BlockLayer {
             meter.transferred(operation, event.bytes);
             meter.stats.transferred(event.ts_ns, operation, event.bytes);
         } else {
-            meter.unlinked.count(above.reasons.at(event.ts_ns));
+            meter.unlinked.count(lent.reasons.at(event.ts_ns));
         }
     }
 
@@ -191,7 +192,7 @@ impl BlockLayer {
     /// A bio that a device with requests gave back before it had one: it was to be done without
     /// waiting (REQ_NOWAIT) and would have had to wait or to be split. io_uring has a worker queue it
     /// again, so only that one counts, as in the kernel's own counts.
-    fn refused(&mut self, bio: &Bio, above: &mut Above<'_>) {
+    fn refused<O: Observer>(&mut self, bio: &Bio, lent: &mut Lent<'_, O>) {
         let home = self.meter(bio.home);
         home.stats.gone(bio.queued_ns.unwrap_or(0));
         let check = &mut home.check;
@@ -207,8 +208,7 @@ impl BlockLayer {
         }
         if let (Owner::Image(image), Some(clocks)) = (bio.owner, bio.clocks) {
             let paged = matches!(clocks, ClocksOf::Cached(_));
-            above
-                .images
+            lent.observer
                 .refused(image, bio.operation, bio.whole_bytes, paged);
         }
     }

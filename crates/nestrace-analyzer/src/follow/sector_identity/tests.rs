@@ -2,9 +2,7 @@
 //! get new ones by sector, and the block layer must see the same.
 
 use super::*;
-use crate::follow::block::{Above, BlockLayer};
-use crate::follow::file_io::FileIo;
-use crate::follow::image::Images;
+use crate::follow::block::{BlockLayer, Lent};
 use crate::model::span::{BioSpan, RequestSpan};
 use crate::model::threads::Threads;
 use crate::notation;
@@ -50,18 +48,15 @@ fn identified_by(mut identity: SectorIdentity, events: &[Event]) -> Vec<Event> {
 /// What the block layer makes of events; pointers differ between the two, so they do not count.
 fn spans(events: &[Event]) -> (Vec<BioSpan>, Vec<RequestSpan>, String) {
     let mut block = BlockLayer::with_spans();
-    let (mut images, mut files, threads) =
-        (Images::default(), FileIo::default(), Threads::default());
+    let threads = Threads::default();
     for event in events {
-        let mut above = Above {
-            images: &mut images,
-            activity: &mut [],
-            files: &mut files,
+        let mut lent = Lent {
+            observer: &mut (),
             threads: &threads,
             reasons: Reasons::default(),
         };
         if let Some(kind) = event.kind() {
-            block.push(kind, event, &mut above);
+            block.push(kind, event, &mut lent);
         }
     }
     let all = block.spans.take().expect("asked for");

@@ -19,8 +19,7 @@ use nestrace_abi::{Kind, Source, flags};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::{GuestSide, Manifest};
 
-use crate::follow::block::{Above, BlockLayer};
-use crate::follow::file_io::FileIo;
+use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::image::Images;
 use crate::follow::qemu;
 use crate::follow::sector_identity::SectorIdentity;
@@ -59,9 +58,6 @@ pub(crate) struct Session {
     guest: Option<u32>,
     identity: Option<SectorIdentity>,
     block: BlockLayer,
-    /// None of these belong to a guest; its block layer asks them as the host's does.
-    images: Images,
-    files: FileIo,
     threads: Threads,
     reasons: Reasons,
     /// Guest's clock minus the host's by the wall clocks.
@@ -135,8 +131,6 @@ impl Session {
             identity: (side.backend == "blktrace")
                 .then(|| SectorIdentity::of_kernel(&side.machine.kernel)),
             block: BlockLayer::with_spans(),
-            images: Images::default(),
-            files: FileIo::default(),
             threads: Threads::default(),
             reasons: Reasons {
                 live_ns: side.live_mono_ns.max(side.start_mono_ns),
@@ -248,15 +242,16 @@ impl Session {
     }
 
     /// Changes what is known of the guest's block layer.
-    fn change_block<T>(&mut self, change: impl FnOnce(&mut BlockLayer, &mut Above<'_>) -> T) -> T {
-        let mut above = Above {
-            images: &mut self.images,
-            activity: &mut [],
-            files: &mut self.files,
+    fn change_block<T>(
+        &mut self,
+        change: impl FnOnce(&mut BlockLayer, &mut Lent<'_, ()>) -> T,
+    ) -> T {
+        let mut lent = Lent {
+            observer: &mut (),
             threads: &self.threads,
             reasons: self.reasons,
         };
-        change(&mut self.block, &mut above)
+        change(&mut self.block, &mut lent)
     }
 
     fn count_bio(&mut self, event: &Event) {

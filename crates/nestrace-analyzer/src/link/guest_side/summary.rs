@@ -69,11 +69,7 @@ impl Session {
             device.guest = Some(self.side.guest.clone());
             device.figures.timeline.clone_from(&timeline);
             if !meter.light {
-                device.users = Some(meter.users.finish(
-                    &|image| self.images.names_of(image),
-                    &[],
-                    &name,
-                ));
+                device.users = Some(meter.users.finish(&|_| None, &[], &name));
                 let disk = self.side.disks.iter().position(|it| it.dev == meter.dev);
                 let disk = disk.and_then(|disk| self.disks.get(disk));
                 device.files = disk.map(|disk| disk.clues.files(&self.side.mounts));

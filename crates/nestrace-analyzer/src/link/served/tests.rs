@@ -12,9 +12,10 @@ use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::{Backend, Device, Disk, Guest, Image, Manifest, Mount, Topology};
 
 use super::{DiskOnHost, HostHalf, HostLayers, HostSide};
-use crate::follow::block::{Above, BlockLayer};
+use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
+use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::{Disks, Qemu};
 use crate::measure::overlap::Activity;
 use crate::model::span::{Layer, Served, Span};
@@ -140,14 +141,16 @@ fn run(topology: &Topology, maps: &[ImageMap], text: &str) -> Outcome {
         }
         match kind.source() {
             nestrace_abi::Source::Block => {
-                let mut above = Above {
-                    images: &mut images,
-                    activity: &mut activity,
-                    files: &mut files,
+                let mut lent = Lent {
+                    observer: &mut ImageObserver {
+                        images: &mut images,
+                        activity: &mut activity,
+                        files: &mut files,
+                    },
                     threads: &threads,
                     reasons: Reasons::default(),
                 };
-                block.push(kind, &event, &mut above);
+                block.push(kind, &event, &mut lent);
             }
             nestrace_abi::Source::File => {
                 files.push(kind, &event, &mut images, &mut activity);

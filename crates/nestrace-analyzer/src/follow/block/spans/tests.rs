@@ -3,9 +3,7 @@
 use nestrace_abi::Source;
 
 use super::BlockSpans;
-use crate::follow::block::{Above, BlockLayer};
-use crate::follow::file_io::FileIo;
-use crate::follow::image::Images;
+use crate::follow::block::{BlockLayer, Lent};
 use crate::model::span::{BioSpan, RequestSpan};
 use crate::model::threads::Threads;
 use crate::notation;
@@ -13,19 +11,16 @@ use crate::result::unlinked::Reasons;
 
 fn spans(text: &str) -> (Vec<BioSpan>, Vec<RequestSpan>) {
     let mut block = BlockLayer::with_spans();
-    let (mut images, mut files, threads) =
-        (Images::default(), FileIo::default(), Threads::default());
+    let threads = Threads::default();
     for event in notation::events(text) {
         let kind = event.kind().expect("known");
         assert_eq!(kind.source(), Source::Block);
-        let mut above = Above {
-            images: &mut images,
-            activity: &mut [],
-            files: &mut files,
+        let mut lent = Lent {
+            observer: &mut (),
             threads: &threads,
             reasons: Reasons::default(),
         };
-        block.push(kind, &event, &mut above);
+        block.push(kind, &event, &mut lent);
     }
     let spans = *block.spans.take().expect("asked for");
     (spans.bios, spans.requests)
