@@ -4,6 +4,7 @@
 
 mod crates;
 mod features;
+mod floors;
 mod sources;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
     for source in &sources {
         breaches.extend(source.check());
     }
+    breaches.extend(floors::check_floors(&sources));
     breaches.extend(check_lock_file()?);
     for breach in &breaches {
         println!("tidy: {breach}");

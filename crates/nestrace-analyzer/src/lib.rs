@@ -37,63 +37,47 @@
 //!
 //! # Inside
 //!
-//! Where things are: `block` follows bios and requests by identity, `file_io` QEMU's calls on image
-//! files, `qemu` its accounting, `image` knows whose inode is whose, `overlap` estimates where
-//! QEMU's time passes, `data_path` says how far each disk was seen. `served` puts them together beneath each of QEMU's requests; `guest_side` is a
-//! guest's own block layer, [`clock`] ties the two, `chains` charges the time and tells the stories.
+//! Modules stand on floors, and nothing imports from a floor above its own (`cargo xtask tidy` checks it). From the ground:
+//!
+//! | floor | modules |
+//! |---|---|
+//! | `result` | the values that an analysis consists of, and the sums that comparisons draw from |
+//! | `model` | what the layers share: spans, owners, operations, and maps for what is in flight |
+//! | `measure` | histograms, series, and meters of a device, of an image's file I/O, of a machine; `overlap` estimates where QEMU's time passes, `clues` gathers what only findings ask for |
+//! | `follow` | each layer by itself: `block` follows bios and requests by identity, with an observer that on a host knows image files (`image_observer`); `file_io` QEMU's calls on image files, `qemu` its accounting; `image` knows which file is which disk's; `sector_identity` gives blktrace's events their identities |
+//! | `link` | from layer to layer: `served` puts together what served each of QEMU's requests, `guest_side` is a guest's own block layer, [`clock`] links the two, `chains` charges the time |
+//! | `judge` | findings, comparisons, the verdict, and whether a recording is whole |
+//! | `analyzers` | the pass over a recording ([`Analyzer`]) or over one machine's block events ([`BlockAnalyzer`]), and its result |
+//! | `dataframe` | the result as tables |
 
-mod aio_key;
-mod amplification;
-pub mod analysis;
-mod analyzer;
-mod at_device;
-mod block;
-mod block_stats;
-mod chains;
-pub mod clock;
-pub mod compare;
-mod data_path;
+mod analyzers;
 #[cfg(feature = "dataframe")]
 pub mod dataframe;
-mod depth;
-mod device;
-mod figures;
-mod file_io;
-mod findings;
-mod guest_memory;
-mod guest_side;
-pub mod histogram;
-mod image;
-pub mod incomplete;
-mod loss_counts;
+mod follow;
+mod judge;
+mod link;
+mod measure;
+mod model;
+mod result;
+
 #[cfg(test)]
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;
-mod overlap;
-mod places;
-mod plausible;
-mod pointer;
-mod qemu;
-mod recording;
-mod result;
-mod sector_identity;
-mod seek;
-mod served;
-mod span;
-mod spare;
-mod streams;
-mod threads;
-pub mod units;
-mod unlinked;
-mod users;
-pub mod verdict;
 
-pub use analysis::Analysis;
-pub use analyzer::{Analyzer, Options};
-pub use block_stats::{BlockAnalyzer, BlockOptions};
-pub use chains::{SEGMENT_NAMES, StoryChoice};
-pub use histogram::{Cdf, Dist, Histogram};
-pub use loss_counts::LossCounts;
-pub use recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
-pub use sector_identity::{Identified, Identities};
-pub use streams::GuestEvents;
+pub use judge::{compare, incomplete};
+pub use link::clock;
+pub use measure::histogram;
+pub use result::{analysis, units, verdict};
+
+pub use analyzers::analyzer::{Analyzer, Options};
+pub use analyzers::block_analyzer::{BlockAnalyzer, BlockOptions};
+pub use analyzers::recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
+pub use analyzers::streams::GuestEvents;
+pub use follow::sector_identity::{Identified, Identities};
+pub use link::chains::StoryChoice;
+pub use measure::histogram::Histogram;
+pub use result::analysis::Analysis;
+pub use result::cdf::Cdf;
+pub use result::dist::Dist;
+pub use result::loss_counts::LossCounts;
+pub use result::segments::SEGMENT_NAMES;

@@ -44,8 +44,8 @@ const SKIPPED: [&str; 5] = ["target", ".git", "prebuilt", "fixtures", "corpus"];
 #[derive(Debug)]
 pub struct Source {
     /// Relative to the workspace.
-    path: String,
-    text: String,
+    pub(super) path: String,
+    pub(super) text: String,
 }
 
 /// Every Rust source of the workspace, the probes and the fuzz targets.

@@ -2,7 +2,7 @@
 
 use super::{DataFrame, PolarsResult, table};
 use crate::Analysis;
-use crate::analysis::{Chains, Segment};
+use crate::result::analysis::{Chains, Segment};
 
 /// A row for each guest's disk: how many bios were followed, and their summed latency. Reasons why others
 /// were not are in the JSON form and in [`stories`](super::stories).

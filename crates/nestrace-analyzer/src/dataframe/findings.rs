@@ -2,7 +2,7 @@
 
 use super::{DataFrame, PolarsResult, table};
 use crate::Analysis;
-use crate::analysis::Severity;
+use crate::result::analysis::Severity;
 
 /// A row for each rule that fired: `id`, `guest`, `disk`, `severity`, `title`, `share`. Explanation,
 /// evidence and advice are in [`Analysis::findings`].

@@ -2,7 +2,7 @@
 
 use super::{DataFrame, PolarsResult, table};
 use crate::Analysis;
-use crate::analysis::{ByOp, Device, Edges, OpHistograms};
+use crate::result::analysis::{ByOp, Device, Edges, OpHistograms};
 
 struct Row<'a> {
     device: &'a Device,

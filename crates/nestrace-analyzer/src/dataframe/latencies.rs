@@ -2,8 +2,8 @@
 
 use super::{DataFrame, PolarsResult, table};
 use crate::Analysis;
-use crate::analysis::{Device, Parts};
-use crate::histogram::Dist;
+use crate::result::analysis::{Device, Parts};
+use crate::result::dist::Dist;
 
 /// Whose distribution it is.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Single guest bios: their times, and the trees beneath them.
 
 use super::{DataFrame, PolarsResult, table};
-use crate::analysis::{Story, StorySpan};
+use crate::result::analysis::{Story, StorySpan};
 
 /// A row for each guest bio: which it is, what it does, how long it took, and each segment in nanoseconds.
 ///

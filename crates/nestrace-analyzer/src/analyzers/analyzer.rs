@@ -1,0 +1,462 @@
+//! The single pass: each event goes to the layer that it is about.
+
+mod loss;
+
+use std::rc::Rc;
+
+use nestrace_abi::{Kind, Source};
+use nestrace_trace::manifest::Manifest;
+use nestrace_trace::{Damage, Event, ImageMap};
+
+use crate::follow::block::{BlockLayer, Lent};
+use crate::follow::file_io::FileIo;
+use crate::follow::image::Images;
+use crate::follow::image_observer::ImageObserver;
+use crate::follow::qemu::{Disks, Qemu};
+use crate::link::chains::{Stories, StoryChoice};
+use crate::link::guest_side::Session;
+use crate::link::served::{HostLayers, HostSide};
+use crate::measure::device::major_minor;
+use crate::measure::layers_over_time::LayersOverTime;
+use crate::measure::overlap::Activity;
+use crate::model::chain::Chain;
+use crate::model::plausible;
+use crate::model::threads::Threads;
+use crate::result::analysis::{Analysis, Story, UnreadStream};
+use crate::result::loss_counts::LossCounts;
+use crate::result::unlinked::Reasons;
+
+/// No recorder is that late with an event.
+pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
+
+/// What the caller knows beside the events.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How the input is called in the result.
+    pub path: String,
+    /// The reader could not read the stream to its end.
+    pub truncated: bool,
+    /// Keep only this guest's disks in the result.
+    pub guest: Option<String>,
+    /// Keep only this device in the result: by its name, or as `MAJ:MIN`.
+    pub device: Option<String>,
+    /// Ignore events before this time after the start, nanoseconds.
+    pub from_ns: Option<u64>,
+    /// Ignore events after this time after the start, nanoseconds.
+    pub to_ns: Option<u64>,
+    /// Tell the whole story of single guest bios.
+    pub story: Option<StoryChoice>,
+    /// Where the images keep the guests' data.
+    pub image_maps: Vec<ImageMap>,
+}
+
+/// Takes the events of the host and of its guests and keeps only what is in flight.
+///
+/// Each stream comes in the order of its own time, the streams side by side as well as their clocks
+/// are known: [`Analyzer::push_streams`] does that.
+///
+/// ```
+/// use nestrace_analyzer::{Analyzer, Options};
+/// use nestrace_trace::Manifest;
+/// let mut analyzer = Analyzer::new(&Manifest::default(), Options::default());
+/// // for event in bundle.events() { analyzer.push(&event); }
+/// assert!(analyzer.finish().devices.is_empty());
+/// ```
+#[derive(Debug)]
+pub struct Analyzer {
+    pub(crate) manifest: Manifest,
+    pub(crate) options: Options,
+    pub(crate) block: BlockLayer,
+    pub(crate) files: FileIo,
+    pub(crate) qemu: Qemu,
+    pub(crate) images: Images,
+    pub(crate) activity: Vec<Activity>,
+    threads: Threads,
+    reasons: Reasons,
+    pub(crate) losses: LossCounts,
+    /// What could not be read, with the guest inside of which it was recorded.
+    pub(crate) damage: Vec<(Option<String>, Damage)>,
+    pub(crate) unread: Vec<UnreadStream>,
+    /// Events of devices that whoever read the stream did not tell apart.
+    pub(crate) left_out: u64,
+    pub(crate) events: u64,
+    pub(crate) unknown_events: u64,
+    /// Events that neither kernel nor QEMU can have written.
+    pub(crate) implausible: u64,
+    pub(crate) first_ns: Option<u64>,
+    pub(crate) last_ns: u64,
+    pub(crate) bios_recorded: bool,
+    /// By the numbers of `Manifest::guest_sides`.
+    pub(crate) sessions: Vec<Session>,
+    /// Time of the host at which they were looked at.
+    looked_ns: u64,
+    pub(crate) stories: Stories,
+    pub(crate) layers: LayersOverTime,
+    /// What the host did for the guests' requests; only where there is something to tie it to.
+    pub(crate) host: Option<HostSide>,
+}
+
+/// A request of QEMU is known to have ended when its `block_acct_done` has come, which is this much
+/// later than the hand-back to the guest at most; what comes later is linked less certainly.
+const DONE_AFTER_PUSH_NS: u64 = 50_000_000;
+/// How far the host is read between two looks at the sessions.
+const LOOK_NS: u64 = 1_000_000;
+
+impl Analyzer {
+    /// Begins with what the manifest says of guests, disks, images and devices.
+    #[must_use]
+    pub fn new(manifest: &Manifest, options: Options) -> Self {
+        let images = Images::new(&manifest.topology);
+        let n_disks = images.disks.len();
+        let lost = |source: &str| {
+            manifest
+                .losses
+                .iter()
+                .any(|loss| loss.source == source && loss.events > 0)
+        };
+        let mut block = BlockLayer::default();
+        let mut files = FileIo::default();
+        let mut qemu = Qemu::new(&manifest.topology.guests, &manifest.notices, n_disks);
+        let host = (!manifest.guest_sides.is_empty()).then(|| {
+            HostSide::follow(&mut HostLayers {
+                block: &mut block,
+                files: &mut files,
+                qemu: &mut qemu,
+                images: &images,
+            });
+            HostSide::new(manifest, &images, &options.image_maps)
+        });
+        Self {
+            qemu,
+            host,
+            activity: vec![Activity::default(); n_disks],
+            reasons: Reasons {
+                live_ns: manifest.live_mono_ns.max(manifest.start_mono_ns),
+                lost_so_far: false,
+                lost_sometime: lost(Source::Block.name()) || lost(Source::Walk.name()),
+            },
+            images,
+            sessions: (0..manifest.guest_sides.len())
+                .filter_map(|side| Session::new(manifest, side, options.story.is_some()))
+                .collect(),
+            looked_ns: 0,
+            stories: Stories::new(options.story),
+            layers: LayersOverTime::default(),
+            manifest: manifest.clone(),
+            options,
+            block,
+            files,
+            threads: Threads::default(),
+            losses: LossCounts::default(),
+            damage: Vec::new(),
+            unread: Vec::new(),
+            left_out: 0,
+            events: 0,
+            unknown_events: 0,
+            implausible: 0,
+            first_ns: None,
+            last_ns: 0,
+            bios_recorded: false,
+        }
+    }
+
+    /// Takes all of `events` and returns the result.
+    #[must_use]
+    pub fn analyze(
+        manifest: &Manifest,
+        options: Options,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Analysis {
+        let mut analyzer = Self::new(manifest, options);
+        events.into_iter().for_each(|event| analyzer.push(&event));
+        analyzer.finish()
+    }
+
+    /// Takes one event of the host's stream; events come in the order of time.
+    pub fn push(&mut self, event: &Event) {
+        // A reader's mark is none that was recorded.
+        self.events += u64::from(!event.is_gap());
+        let Some(kind) = event.kind() else {
+            self.unknown_events += 1;
+            return;
+        };
+        match kind {
+            Kind::Thread => return self.threads.name(event),
+            Kind::Loss => return self.loss(event),
+            _ => {}
+        }
+        if self.outside(event.ts_ns) {
+            return;
+        }
+        if !plausible::of_host(kind, event) {
+            self.implausible += 1;
+            return;
+        }
+        if self.first_ns.is_none() {
+            self.first_ns = Some(event.ts_ns);
+            self.reasons.live_ns = self.reasons.live_ns.max(event.ts_ns);
+        }
+        self.last_ns = self.last_ns.max(event.ts_ns);
+        if self.host.is_some() && self.layers.is_due(event.ts_ns) {
+            self.note_layers(event.ts_ns);
+        }
+        match kind.source() {
+            Source::Block => {
+                self.bios_recorded |= kind == Kind::Queue;
+                let mut lent = Lent {
+                    observer: &mut ImageObserver {
+                        images: &mut self.images,
+                        activity: &mut self.activity,
+                        files: &mut self.files,
+                    },
+                    threads: &self.threads,
+                    reasons: self.reasons,
+                };
+                self.block.push(kind, event, &mut lent);
+            }
+            Source::File => self
+                .files
+                .push(kind, event, &mut self.images, &mut self.activity),
+            Source::Qemu => {
+                let mut disks = Disks {
+                    images: &self.images,
+                    activity: &mut self.activity,
+                };
+                self.qemu.push(kind, event, &mut disks);
+            }
+            // Read-ahead, page cache, journal and write-back explain chains and findings.
+            Source::HostFs | Source::Meta | Source::Walk => {}
+        }
+        if self.host.is_some() {
+            self.hand_on_served(kind, event);
+        }
+    }
+
+    /// Takes one event of the guest session with this index in `Manifest::guest_sides`.
+    pub fn push_guest(&mut self, side: usize, event: &Event) {
+        let timed = self.options.from_ns.is_some() || self.options.to_ns.is_some();
+        let host_ns = self
+            .sessions
+            .get(side)
+            .filter(|_| timed)
+            .and_then(|session| session.host_time(event.ts_ns));
+        let within = host_ns.is_none_or(|host_ns| !self.outside(host_ns));
+        if let Some(session) = self.sessions.get_mut(side) {
+            session.push(event, within);
+            self.look(side);
+        }
+    }
+
+    /// Where an event of a guest session belongs among the host's: its time on the host's clock, as far
+    /// as that is known, else 0 or `u64::MAX`, whichever keeps the streams side by side.
+    #[must_use]
+    pub fn guest_time(&self, side: usize, guest_ns: u64) -> u64 {
+        self.sessions
+            .get(side)
+            .map_or(guest_ns, |session| session.place(guest_ns))
+    }
+
+    /// The session has no more events.
+    pub(crate) fn guest_ended(&mut self, side: usize) {
+        if let Some(session) = self.sessions.get_mut(side) {
+            session.ended();
+        }
+    }
+
+    /// The host has no more events.
+    pub(crate) fn host_ended(&mut self) {
+        self.host_read(u64::MAX);
+    }
+
+    /// Gives what QEMU has handed back to the sessions of its guest.
+    fn hand_on_served(&mut self, kind: Kind, event: &Event) {
+        let Some(host) = &mut self.host else {
+            return;
+        };
+        let mut layers = HostLayers {
+            block: &mut self.block,
+            files: &mut self.files,
+            qemu: &mut self.qemu,
+            images: &self.images,
+        };
+        host.after(kind, event, &mut layers);
+        for served in host.served.drain(..) {
+            let served = Rc::new(served);
+            for session in &mut self.sessions {
+                if !session.follows_another
+                    && let Some(disk) = session.is_of(&self.images, served.disk)
+                {
+                    session.served(&served, disk);
+                }
+            }
+        }
+        self.host_reached(event.ts_ns);
+    }
+
+    /// Nothing of the host before this time is left to be read. Told before the guests' events up to then
+    /// are taken: where the host stood still with a paused guest, they are seconds of what seems to have
+    /// no partner, and the clocks ask for the host's next events instead.
+    pub(crate) fn host_reached(&mut self, host_ns: u64) {
+        if host_ns >= self.looked_ns.saturating_add(LOOK_NS) {
+            self.looked_ns = host_ns;
+            self.host_read(host_ns.saturating_sub(DONE_AFTER_PUSH_NS));
+        }
+    }
+
+    /// What ended on the host before this time was handed to the sessions.
+    fn host_read(&mut self, host_ns: u64) {
+        for side in 0..self.sessions.len() {
+            if let Some(session) = self.sessions.get_mut(side)
+                && !session.follows_another
+            {
+                session.host_read(host_ns);
+            }
+            self.look(side);
+            self.pass_on(side);
+        }
+    }
+
+    /// What a session of a guest does not claim may be the next one's.
+    pub(crate) fn pass_on(&mut self, side: usize) {
+        let Some((session, later)) = self
+            .sessions
+            .get_mut(side..)
+            .and_then(<[Session]>::split_first_mut)
+        else {
+            return;
+        };
+        let next = later
+            .iter_mut()
+            .find(|next| next.side.guest == session.side.guest);
+        match next {
+            Some(next) => {
+                for served in session.unclaimed.drain(..) {
+                    if let Some(disk) = next.is_of(&self.images, served.disk) {
+                        next.served(&served, disk);
+                    }
+                }
+                next.host_read(session.host_decided());
+            }
+            None => session.unclaimed.clear(),
+        }
+    }
+
+    /// Takes from a session the bios whose fate is known.
+    pub(crate) fn look(&mut self, side: usize) {
+        let Some(session) = self.sessions.get_mut(side) else {
+            return;
+        };
+        if let Some(chains) = session.look() {
+            chains
+                .into_iter()
+                .for_each(|chain| self.count_chain(side, chain));
+        }
+    }
+
+    pub(crate) fn count_chain(&mut self, side: usize, chain: Chain) {
+        let told = self.stories.wanted() && self.is_selected(side, chain.device, chain.disk);
+        let Some(session) = self.sessions.get_mut(side) else {
+            return;
+        };
+        if let Some(disk) = session.disks.get_mut(chain.device as usize) {
+            match chain.unlinked {
+                None => {
+                    disk.chains.linked(&chain);
+                    disk.clues.chain(&chain);
+                }
+                Some(reason) => disk.chains.unlinked(reason),
+            }
+        }
+        if !told {
+            return;
+        }
+        if !self.stories.tells(&chain) {
+            return self.stories.offer(side, chain);
+        }
+        if let Some(mut listener) = self.stories.listener.take() {
+            self.with_names(|names| Stories::tell(&mut listener, side, &chain, names));
+            self.stories.listener = Some(listener);
+        }
+    }
+
+    /// Gives each story of [`Options::story`] to `listener` as soon as the bio's fate is known, instead of
+    /// keeping it for [`Analysis::stories`]: memory stays flat whatever the recording's length. They come
+    /// in the order in which the clock decided, which is nearly that of their ends. Of
+    /// [`StoryChoice::Slowest`] nothing is known before the end, and they are kept.
+    pub fn each_story(&mut self, listener: impl FnMut(Story) + 'static) {
+        self.stories.listener = Some(Box::new(listener));
+    }
+
+    /// Whether the guest and the device that were asked for are those of this disk.
+    pub(crate) fn is_selected(&self, side: usize, device: u32, disk: Option<u32>) -> bool {
+        let Some(session) = self.sessions.get(side) else {
+            return false;
+        };
+        let of_guest = |wanted: &String| *wanted == session.side.guest;
+        let on_device = |wanted: &String| {
+            let guest_disk = session.about(device as usize);
+            guest_disk.is_some_and(|known| is_called(&known.name, known.dev, wanted))
+                || disk.is_some_and(|disk| self.is_on(disk, wanted))
+        };
+        self.options.guest.as_ref().is_none_or(of_guest)
+            && self.options.device.as_ref().is_none_or(on_device)
+    }
+
+    /// Whether a disk has this name, or an image on the host's device of this name.
+    fn is_on(&self, disk: u32, wanted: &str) -> bool {
+        let known = self.images.disks.get(disk as usize);
+        if known.is_some_and(|known| known.name == wanted) {
+            return true;
+        }
+        let devices = &self.manifest.topology.devices;
+        devices.iter().any(|device| {
+            let mut images = self.images.of_disk(disk);
+            is_called(&device.name, device.dev, wanted)
+                && images.any(|(number, _)| self.images.lies_on(number, device.dev))
+        })
+    }
+
+    fn outside(&self, ts_ns: u64) -> bool {
+        let start = self.start_ns();
+        self.options
+            .from_ns
+            .is_some_and(|from| ts_ns < start.saturating_add(from))
+            || self
+                .options
+                .to_ns
+                .is_some_and(|to| ts_ns > start.saturating_add(to))
+    }
+
+    /// The start on the clock of the events.
+    pub(crate) fn start_ns(&self) -> u64 {
+        let start_ns = self.manifest.start_mono_ns;
+        match self.first_ns {
+            // No recorder has events from before its start but those of a moment: the manifest is another's.
+            Some(first_ns) if start_ns == 0 || start_ns > first_ns.saturating_add(FAR_NS) => {
+                first_ns
+            }
+            _ => start_ns,
+        }
+    }
+
+    pub(crate) fn end_ns(&self) -> u64 {
+        let end = if self.manifest.end_mono_ns > 0 {
+            self.manifest.end_mono_ns
+        } else {
+            self.last_ns
+        };
+        let end = end.max(self.last_ns).max(self.start_ns());
+        self.options
+            .to_ns
+            .map_or(end, |to| end.min(self.start_ns().saturating_add(to)))
+    }
+
+    pub(crate) fn duration_ns(&self) -> u64 {
+        (self.end_ns() - self.start_ns()).saturating_sub(self.options.from_ns.unwrap_or(0))
+    }
+}
+
+/// Whether a device is the one that was asked for by its name, or by its number.
+fn is_called(name: &str, dev: u32, wanted: &str) -> bool {
+    name == wanted || major_minor(dev) == wanted
+}

@@ -1,0 +1,62 @@
+//! Events of the host that are missing, and what that makes of those around them.
+
+use nestrace_abi::Source;
+use nestrace_trace::Event;
+
+use super::Analyzer;
+use crate::follow::block::Lent;
+use crate::follow::image_observer::ImageObserver;
+use crate::follow::qemu::Disks;
+use crate::result::loss_counts::LossCounts;
+
+impl Analyzer {
+    /// Takes a mark of a loss.
+    pub(super) fn loss(&mut self, event: &Event) {
+        let more = self.losses.grow(event);
+        if more && LossCounts::is_of_blocks(event) {
+            self.reasons.lost_so_far = true;
+            self.block.events_were_lost();
+        }
+        if event.is_gap() {
+            self.interrupted(event);
+        }
+        if more && event.sub != Source::Meta as u8 && event.sub != Source::HostFs as u8 {
+            for session in &mut self.sessions {
+                session.host_lost(event.ts_ns);
+            }
+        }
+    }
+
+    /// Events are missing from this very place of the stream: what was in flight cannot be followed, and an end that
+    /// comes may be another's. (Of what the recorder lost no more is known than that it was before its word of
+    /// it, and a request that waits for what is then forgotten would be charged with the device's time.)
+    fn interrupted(&mut self, mark: &Event) {
+        self.reasons.lost_so_far = true;
+        match mark.sub {
+            source if source == Source::Block as u8 => {
+                let mut lent = Lent {
+                    observer: &mut ImageObserver {
+                        images: &mut self.images,
+                        activity: &mut self.activity,
+                        files: &mut self.files,
+                    },
+                    threads: &self.threads,
+                    reasons: self.reasons,
+                };
+                self.block.interrupted(mark.ts_ns, &mut lent);
+            }
+            source if source == Source::File as u8 => {
+                let (images, activity) = (&mut self.images, &mut self.activity);
+                self.files.interrupted(mark.ts_ns, images, activity);
+            }
+            source if source == Source::Qemu as u8 => {
+                let mut disks = Disks {
+                    images: &self.images,
+                    activity: &mut self.activity,
+                };
+                self.qemu.interrupted(mark.ts_ns, &mut disks);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! What the single pass leaves, as the result.
+
+use nestrace_abi::Source;
+use nestrace_trace::manifest::{GuestDisk, Topology};
+
+use crate::Analyzer;
+use crate::analyzers::recording::{self, StreamCounts};
+use crate::judge::findings;
+use crate::judge::verdict;
+use crate::link::chains::{DiskChains, Names};
+use crate::link::clock::ClockSummary;
+use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
+use crate::measure::clues::DiskClues;
+use crate::model::data_path::DataPath;
+use crate::result::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
+use crate::result::verdict::{DiskVerdict, Verdict};
+
+impl Analyzer {
+    /// The result.
+    #[must_use]
+    pub fn finish(mut self) -> Analysis {
+        let end_ns = self.end_ns();
+        self.files
+            .finish(end_ns, &mut self.images, &mut self.activity);
+        self.activity
+            .iter_mut()
+            .for_each(|activity| activity.advance(end_ns));
+        self.block.finish();
+        self.host_ended();
+        let clocks = self.finish_sessions();
+        let chains = self.chains(&clocks);
+        let devices = self.devices(&clocks);
+        let clues = self.clues(&clocks, end_ns);
+        let verdict = self.verdict(&devices, &chains);
+        let guest = self.options.guest.clone();
+        let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
+        let probes = &self.manifest.probes;
+        let probed = |name: &str| {
+            probes.iter().any(|probe| {
+                probe.source == Source::Qemu.name() && probe.guest.as_deref() == Some(name)
+            })
+        };
+        let mut qemu = self.qemu.finish(&self.manifest.topology.guests, probed);
+        qemu.retain(|disk| of_guest(&disk.guest));
+        let files_recorded = self.files.recorded
+            || probes
+                .iter()
+                .any(|probe| probe.source == Source::File.name());
+        let mut images = self.images.finish(self.bios_recorded, files_recorded);
+        images.retain(|image| of_guest(&image.guest));
+        let amplification = self.amplification(&clocks, &qemu, &images, &chains);
+        let mut trace = self.trace();
+        trace.notices.extend(self.told_by_requests(&clocks));
+        trace.notices.extend(self.unseen_disks());
+        let stories = self.stories();
+        let mut analysis = Analysis {
+            schema: SCHEMA,
+            trace,
+            clocks: self.clocks(clocks),
+            devices,
+            qemu,
+            images,
+            chains,
+            amplification,
+            findings: Vec::new(),
+            findings_unjudged: Vec::new(),
+            verdict,
+            stories,
+        };
+        findings::judge(&mut analysis, &self.manifest, &clues);
+        analysis
+    }
+
+    fn devices(&mut self, clocks: &[ClockSummary]) -> Vec<Device> {
+        let (start_ns, end_ns, duration_ns) = (self.start_ns(), self.end_ns(), self.duration_ns());
+        let after_start = |ns: u64| start_ns.saturating_add(ns);
+        let selected = HostStretch {
+            from_ns: self.options.from_ns.map(after_start),
+            to_ns: self.options.to_ns.map(after_start),
+        };
+        let topology = &self.manifest.topology;
+        let guest_pids: Vec<(u32, String)> = topology
+            .guests
+            .iter()
+            .map(|guest| (guest.pid, guest.name.clone()))
+            .collect();
+        let device_name = |dev: u32| device_name(topology, dev);
+        let mut devices = Vec::new();
+        for meter in self.block.devices.iter_mut().filter(|meter| meter.has_io()) {
+            let mut device = meter.finish(topology, end_ns, duration_ns);
+            if !meter.light {
+                device.users = Some(meter.users.finish(
+                    &|image| self.images.names_of(image),
+                    &guest_pids,
+                    &device_name,
+                ));
+            }
+            devices.push(device);
+        }
+        for (session, summary) in self.sessions.iter_mut().zip(clocks) {
+            devices.extend(session.devices(start_ns, selected, &summary.clock.stretches));
+        }
+        let guest = &self.options.guest;
+        devices.retain(|device| {
+            let of_guest = device.guest.as_ref().zip(guest.as_ref());
+            of_guest.is_none_or(|(is, wanted)| is == wanted)
+        });
+        devices.retain(|device| {
+            self.options
+                .device
+                .as_ref()
+                .is_none_or(|name| *name == device.name || *name == device.dev)
+        });
+        devices.sort_by(|a, b| {
+            b.bytes
+                .total()
+                .cmp(&a.bytes.total())
+                .then(a.name.cmp(&b.name))
+        });
+        devices
+    }
+
+    fn verdict(&self, devices: &[Device], chains: &[Chains]) -> Verdict {
+        let guest = &self.options.guest;
+        let known = self.images.disks.iter().enumerate();
+        let disks: Vec<_> = known
+            .filter(|(_, disk)| {
+                guest
+                    .as_ref()
+                    .is_none_or(|wanted| *wanted == disk.guest_name)
+            })
+            .filter_map(|(number, disk)| {
+                // Without file I/O nothing tells QEMU's time from the host's.
+                let path = self.data_path(number as u32);
+                if path.file_io.is_some() {
+                    return None;
+                }
+                let followed = chains
+                    .iter()
+                    .find(|chains| chains.guest == disk.guest_name && chains.disk == disk.name);
+                let estimate = self.estimate(number, path);
+                match followed {
+                    Some(chains) => verdict::from_chains(chains, estimate),
+                    None => estimate,
+                }
+            })
+            .collect();
+        Verdict {
+            method: verdict::method(&disks),
+            disks,
+            devices: devices
+                .iter()
+                .filter(|device| device.side == "host")
+                .filter_map(verdict::device)
+                .collect(),
+        }
+    }
+
+    /// Where a disk's requests passed their time, from what overlapped.
+    fn estimate(&self, number: usize, path: DataPath) -> Option<DiskVerdict> {
+        if path.shared {
+            return None;
+        }
+        let overlap = self.qemu.overlap.get(number)?;
+        let activity = self.activity.get(number)?;
+        let bios = path.host_bio.is_none();
+        verdict::disk(&self.images, number, overlap, activity, bios)
+    }
+
+    /// Settles what the guests' sessions still hold.
+    fn finish_sessions(&mut self) -> Vec<ClockSummary> {
+        let mut clocks = Vec::new();
+        for side in 0..self.sessions.len() {
+            let finished = self.sessions[side].finish();
+            self.pass_on(side);
+            clocks.push(finished.clock);
+            finished
+                .chains
+                .into_iter()
+                .for_each(|chain| self.count_chain(side, chain));
+        }
+        clocks
+    }
+
+    fn clocks(&self, clocks: Vec<ClockSummary>) -> Vec<Clock> {
+        let mut clocks: Vec<Clock> = clocks.into_iter().map(|summary| summary.clock).collect();
+        let guest = &self.options.guest;
+        clocks.retain(|clock| guest.as_ref().is_none_or(|guest| *guest == clock.guest));
+        clocks
+    }
+
+    /// `chains[]`, a disk an entry: several sessions of a guest are one.
+    fn chains(&self, clocks: &[ClockSummary]) -> Vec<Chains> {
+        let mut all = Vec::new();
+        for number in 0..self.images.disks.len() {
+            let disk = u32::try_from(number).unwrap_or(u32::MAX);
+            all.extend(self.chains_of(disk, clocks));
+        }
+        all.extend(self.undecided(clocks));
+        all
+    }
+
+    /// Which devices serial number, bus and size did not tell, and what did.
+    fn told_by_requests(&self, clocks: &[ClockSummary]) -> Vec<String> {
+        let mut all = Vec::new();
+        for (session, clock) in self.sessions.iter().zip(clocks) {
+            let guests = &self.manifest.topology.guests;
+            let guest = guests.iter().find(|guest| guest.name == session.side.guest);
+            for (device, about) in session.side.disks.iter().enumerate() {
+                let told = told_by_requests(clock, device);
+                let busy = session.chains_of(device).filter(|of| of.guest_bios > 0);
+                let Some(((disk, why), guest)) = told.zip(guest).filter(|_| busy.is_some()) else {
+                    continue;
+                };
+                if let Some(disk) = guest.disks.get(disk as usize) {
+                    all.push(format!(
+                        "{} inside {} is {}: bus and size fit several disks, and {why}",
+                        about.name, guest.name, disk.name
+                    ));
+                }
+            }
+        }
+        all
+    }
+
+    /// Devices of which nobody knows which disk they are, now and then or at all: their bios are counted all the same.
+    fn undecided(&self, clocks: &[ClockSummary]) -> Vec<Chains> {
+        let mut all = Vec::new();
+        for (side, (session, clock)) in self.sessions.iter().zip(clocks).enumerate() {
+            for device in 0..session.disks.len() {
+                let why = session
+                    .why_no_disk(clock, device)
+                    .filter(|_| self.is_selected(side, device as u32, None));
+                if why.is_none() {
+                    continue;
+                }
+                let Some(summary) = session
+                    .chains_of(device)
+                    .filter(|summary| summary.guest_bios > 0)
+                else {
+                    continue;
+                };
+                all.push(Chains {
+                    guest: session.side.guest.clone(),
+                    why_no_disk: why,
+                    guest_device: session
+                        .about(device)
+                        .map(|it| it.name.clone())
+                        .unwrap_or_default(),
+                    guest_requests: summary.guest_requests,
+                    ..summary.chains.finish(summary.guest_bios, summary.open)
+                });
+            }
+        }
+        all
+    }
+
+    fn chains_of(&self, number: u32, clocks: &[ClockSummary]) -> Option<Chains> {
+        let disk = self.images.disks.get(number as usize)?;
+        let (mut guest_bios, mut guest_requests) = (0, 0);
+        let mut open = "after_end";
+        let mut guest_device = None;
+        let mut sum = DiskChains::default();
+        for (about, summary) in self.inside_guest(number, clocks) {
+            guest_bios += summary.guest_bios;
+            guest_requests += summary.guest_requests;
+            open = summary.open;
+            sum.merge(summary.chains);
+            guest_device = Some(about.name.clone());
+        }
+        let host = self.host.as_ref().map(|host| host.finish(number));
+        let host = host.unwrap_or_default();
+        let qemu = (!host.qemu_seen).then_some("qemu");
+        let beneath = self.data_path(number).folded();
+        let folded = qemu.into_iter().chain(beneath).map(str::to_owned).collect();
+        Some(Chains {
+            folded,
+            file_ios: host.file_ios,
+            file_ios_unlinked: host.unlinked,
+            deferred: host.deferred,
+            guest: disk.guest_name.clone(),
+            disk: disk.name.clone(),
+            guest_device: guest_device?,
+            guest_requests,
+            ..sum.finish(guest_bios, open)
+        })
+    }
+
+    /// What each session of its guest says of a disk, by whatever name it has there.
+    pub(crate) fn inside_guest<'a>(
+        &'a self,
+        number: u32,
+        clocks: &'a [ClockSummary],
+    ) -> impl Iterator<Item = (&'a GuestDisk, DiskSummary<'a>)> {
+        let disk = self.images.disks.get(number as usize);
+        let sessions = self.sessions.iter().zip(clocks).enumerate();
+        sessions.flat_map(move |(side, (session, clock))| {
+            let devices = session.side.disks.iter().enumerate();
+            devices.filter_map(move |(device, about)| {
+                let disk = disk.filter(|disk| disk.guest_name == session.side.guest)?;
+                let is_disk = disk_of(clock, device) == Some(disk.disk)
+                    && self.is_selected(side, device as u32, Some(number));
+                let summary = session.chains_of(device).filter(|_| is_disk)?;
+                Some((about, summary))
+            })
+        })
+    }
+
+    /// What the findings asked for beside all this, a disk an entry.
+    fn clues(&mut self, clocks: &[ClockSummary], end_ns: u64) -> Vec<DiskClues> {
+        let numbers = (0u32..).take(self.images.disks.len());
+        let paths: Vec<DataPath> = numbers.map(|number| self.data_path(number)).collect();
+        let mut all = Vec::new();
+        for (number, disk) in (0u32..).zip(&self.images.disks) {
+            let mut clues = DiskClues {
+                guest: disk.guest_name.clone(),
+                disk: disk.name.clone(),
+                path: paths.get(number as usize).copied().unwrap_or_default(),
+                virtio_blk: self.qemu.is_virtio_blk(disk),
+                ..DiskClues::default()
+            };
+            for (session, clock) in self.sessions.iter_mut().zip(clocks) {
+                let of_guest = session.side.guest == disk.guest_name;
+                let devices = session.disks.iter_mut().zip(&session.side.disks);
+                let devices = devices.map(|(device, _)| device).enumerate();
+                devices
+                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
+                    .for_each(|(_, device)| clues.from_guest.add(device.clues.finish()));
+            }
+            if let Some(host) = &mut self.host {
+                clues.from_host = host.clues.finish(number);
+            }
+            if let Some(activity) = self.activity.get_mut(number as usize) {
+                let clocks = activity.clocks(end_ns);
+                clues.qemu_ns = activity.qemu_busy_ns;
+                clues.file_ns = clocks.file_ns;
+                clues.bio_ns = clocks.queue_ns + clocks.device_ns;
+            }
+            all.push(clues);
+        }
+        all
+    }
+
+    fn stories(&mut self) -> Vec<Story> {
+        let stories = std::mem::take(&mut self.stories);
+        self.with_names(|names| stories.finish(names))
+    }
+
+    /// What the places of a story are called.
+    pub(crate) fn with_names<T>(&self, told: impl FnOnce(&Names<'_>) -> T) -> T {
+        let topology = &self.manifest.topology;
+        let file = |number: u32| {
+            let disks = topology.guests.iter().flat_map(|guest| &guest.disks);
+            let image = disks.flat_map(|disk| &disk.images).nth(number as usize);
+            let path = image.map(|image| image.path.as_str()).unwrap_or_default();
+            path.rsplit('/').next().unwrap_or_default().to_owned()
+        };
+        let session = |session: usize| self.sessions.get(session);
+        told(&Names {
+            images: &self.images,
+            file: &file,
+            host_device: &|dev| device_name(topology, dev),
+            guest_device: &|side, device| {
+                session(side)
+                    .and_then(|session| session.about(device as usize))
+                    .map(|disk| disk.name.clone())
+                    .unwrap_or_default()
+            },
+            guest: &|side| {
+                session(side)
+                    .map(|session| session.side.guest.clone())
+                    .unwrap_or_default()
+            },
+            start_ns: self.start_ns(),
+        })
+    }
+
+    fn trace(&self) -> Trace {
+        let mut streams = vec![StreamCounts {
+            guest: None,
+            file: String::new(),
+            events: self.events,
+            unknown_events: self.unknown_events,
+            implausible: self.implausible,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            losses: self.losses,
+        }];
+        streams.extend(self.sessions.iter().map(|session| StreamCounts {
+            guest: Some(session.side.guest.clone()),
+            file: session.side.file.clone(),
+            events: session.events,
+            unknown_events: session.unknown_events,
+            implausible: session.implausible,
+            first_ns: session.first_ns,
+            last_ns: session.last_ns,
+            losses: session.losses,
+        }));
+        let mut trace = recording::trace(&self.manifest, &streams);
+        trace.path.clone_from(&self.options.path);
+        trace.duration_ns = self.duration_ns();
+        trace.is_stretch = self.options.from_ns.is_some() || self.options.to_ns.is_some();
+        trace.truncated |= self.options.truncated;
+        recording::add_damage(&mut trace, &self.manifest, &self.damage);
+        recording::add_unread(&mut trace, &self.unread);
+        let left_out = self.left_out.saturating_add(self.block.ignored);
+        recording::add_left_out(&mut trace, left_out);
+        trace
+    }
+}
+
+fn device_name(topology: &Topology, dev: u32) -> String {
+    let known = topology.devices.iter().find(|device| device.dev == dev);
+    known.map_or_else(
+        || crate::measure::device::major_minor(dev),
+        |device| device.name.clone(),
+    )
+}

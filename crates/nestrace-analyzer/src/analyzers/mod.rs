@@ -1,0 +1,9 @@
+//! One pass over a recording or a capture, and its result.
+
+pub(crate) mod amplification;
+pub(crate) mod analyzer;
+pub(crate) mod block_analyzer;
+pub(crate) mod data_path;
+pub(crate) mod finish;
+pub(crate) mod recording;
+pub(crate) mod streams;

@@ -1,0 +1,92 @@
+//! Light recordings: one event for a whole request, with its own stamps of D and C.
+
+use nestrace_abi::flags;
+use nestrace_trace::Event;
+
+use super::BlockLayer;
+use crate::model::operation::Operation;
+use crate::model::span::RequestSpan;
+use crate::result::unlinked::Reason;
+
+impl BlockLayer {
+    /// Of a light recording only whole requests are known.
+    fn light_span(&mut self, event: &Event, operation: Operation, issued_ns: Option<u64>) {
+        let flush = event.op() == flags::OP_FLUSH;
+        let ends_data = operation != Operation::Other && event.bytes > 0;
+        if let (Some(spans), Some(issued_ns)) = (&mut self.spans, issued_ns)
+            && (flush || ends_data)
+        {
+            self.serial += 1;
+            spans.requests.push(RequestSpan {
+                serial: self.serial,
+                dev: event.dev,
+                operation,
+                flush,
+                offset: event.offset,
+                bytes: event.bytes,
+                issued_ns,
+                completed_ns: event.ts_ns,
+                pointer: event.object,
+                bios: 0,
+                lane: RequestSpan::ANY_LANE,
+                page: 0,
+            });
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn request_done(&mut self, device: u16, event: &Event, reason: Reason) {
+        let operation = Operation::of(event.op());
+        let in_sequence = event.flags & flags::FLUSH_SEQ != 0;
+        let data_was_counted = !in_sequence && self.flush_sequences.remove(&event.object).is_some();
+        // A request that was at the device when recording began has no stamp of its D.
+        let issued_ns = Some(event.related).filter(|issued_ns| *issued_ns > 0);
+        let meter = self.meter(device);
+        meter.light = true;
+        self.light_span(event, operation, issued_ns);
+        let meter = self.meter(device);
+        if event.op() == flags::OP_FLUSH {
+            meter.device_flushes += 1;
+            if let Some(issued_ns) = issued_ns {
+                let took_ns = event.ts_ns.saturating_sub(issued_ns);
+                meter.flush_d2c.record(took_ns);
+                meter.figures.flush_served(event.ts_ns, took_ns);
+                meter.intervals.interval(issued_ns, event.ts_ns);
+            }
+            return;
+        }
+        if operation == Operation::Other {
+            return;
+        }
+        if event.bytes == 0 {
+            // The end of a flush sequence: of one with data, which was counted then, or of none.
+            meter.check.empty_flushes += u64::from(!data_was_counted);
+            return;
+        }
+        meter.transferred(operation, event.bytes);
+        meter.issued += 1;
+        meter.readahead += u64::from(event.flags & flags::RAHEAD != 0);
+        meter.meta += u64::from(event.flags & flags::META != 0);
+        meter.request_completed(operation);
+        let is_seek = meter.seek_d.io(event.offset, event.bytes);
+        let at_ns = issued_ns.unwrap_or(event.ts_ns);
+        let place = (event.offset, event.bytes);
+        meter.figures.issued(at_ns, operation, place, is_seek);
+        match issued_ns {
+            None => meter.unlinked.count(reason),
+            Some(issued_ns) => {
+                meter.intervals.interval(issued_ns, event.ts_ns);
+                let took_ns = event.ts_ns.saturating_sub(issued_ns);
+                let io = (operation, event.bytes);
+                meter.figures.ended(event.ts_ns, io, took_ns, None);
+                meter.figures.served(event.ts_ns, operation, took_ns);
+                if let Some(parts) = meter.parts(operation) {
+                    parts.d2c.record(event.ts_ns.saturating_sub(issued_ns));
+                }
+            }
+        }
+        if in_sequence {
+            self.flush_sequences.insert(event.object, ());
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What the block layer hands on, if somebody asks: every bio at its end and every request at its
+//! last C, as intervals with their identities.
+//!
+//! A bio with PREFLUSH waits for a flush of the device before its data goes out, one with FUA on a
+//! device without FUA for one after its data, a flush without data for one alone. The kernel names
+//! no bio in such a request. It issues a flush only when the last one of that hardware queue has
+//! ended, lets none pass data of a flush sequence (`blk-flush.c`, conditions C1 to C3), and a flush
+//! serves only those who asked before its D. So it is the one that ended last before the data's D
+//! (or before the bio's end) and that was issued after the bio was queued (or after its data's C).
+//! On devices with several hardware queues there may be several such flushes: the last is taken and
+//! the bio is marked.
+
+use std::collections::VecDeque;
+
+use nestrace_abi::flags;
+use nestrace_trace::Event;
+
+use super::bio::Bio;
+use super::issue::Request;
+use crate::model::owner::Owner;
+use crate::model::pointer::PointerMap;
+use crate::model::span::{BioSpan, RequestSpan};
+
+/// Ended flushes remembered for a device: enough to see that several could be the one.
+const RECENT_FLUSHES: usize = 8;
+/// So many requests of a bio are looked through for one that carried two parts of it; where there are more,
+/// that is done once, when it ends.
+const LOOKED_THROUGH: usize = 64;
+
+/// Parts of a bio whose pages are remembered.
+const MAX_PARTS: usize = 1024;
+
+/// What has ended and was not taken yet, and bios on their way.
+#[derive(Debug, Default)]
+pub(crate) struct BlockSpans {
+    /// Ended bios, in the order of their ends.
+    pub bios: Vec<BioSpan>,
+    /// Ended requests, device flushes among them, in the order of their ends.
+    pub requests: Vec<RequestSpan>,
+    /// Bios between Q and their end, by the generation of the whole bio.
+    open: PointerMap<u32, BioSpan>,
+    /// The flushes of each device that ended last, oldest first.
+    flushes: PointerMap<u16, VecDeque<RequestSpan>>,
+}
+
+impl BlockSpans {
+    #[inline(never)]
+    pub(super) fn queued(&mut self, bio: &Bio, owner: Owner, event: &Event, file_io: u64) {
+        let span = BioSpan {
+            dev: event.dev,
+            operation: bio.operation,
+            flags: event.flags,
+            empty_flush: bio.empty_flush,
+            offset: event.offset,
+            bytes: event.bytes,
+            queued_ns: event.ts_ns,
+            ended_ns: 0,
+            tid: event.tid,
+            pointer: event.object,
+            owner,
+            for_another: bio.owner != owner,
+            owner_kind: event.sub,
+            end_io: event.end_io,
+            inode: event.inode,
+            owner_dev: event.owner_dev,
+            file_offset: event.file_offset,
+            iocb: event.iocb,
+            origin: event.origin,
+            page: event.related,
+            further_pages: Vec::new(),
+            file_io,
+            ambiguous: false,
+            requests: Vec::new(),
+        };
+        self.open.insert(bio.generation, span);
+    }
+
+    /// A life that has no end worth telling.
+    #[inline(never)]
+    pub(super) fn forget(&mut self, bio: &Bio) {
+        if bio.root.is_none() {
+            self.open.remove(&bio.generation);
+        }
+    }
+
+    /// The data of a flush sequence goes to the device: what came before was the flush.
+    #[inline(never)]
+    pub(super) fn data_of_sequence_issued(&mut self, device: u16, bio: &Bio) {
+        if let Some(span) = self.open.get_mut(&bio.whole())
+            && span.flags & flags::PREFLUSH != 0
+            && span.requests.is_empty()
+        {
+            let since = span.queued_ns.max(bio.entered_ns);
+            wait_for_flush(&self.flushes, device, since, span);
+        }
+    }
+
+    /// A request has carried a bio, or a part of it, to its end.
+    #[inline(never)]
+    pub(super) fn carried(&mut self, whole: u32, request: RequestSpan) {
+        let Some(span) = self.open.get_mut(&whole) else {
+            return;
+        };
+        let same = |known: &RequestSpan| known.serial == request.serial;
+        if span.requests.len() > LOOKED_THROUGH || !span.requests.iter().any(same) {
+            span.requests.push(request);
+        }
+    }
+
+    /// Where a whole bio began at its Q.
+    pub(super) fn offset_of(&self, bio: &Bio) -> u64 {
+        let span = self.open.get(&bio.generation);
+        span.map_or(0, |span| span.offset)
+    }
+
+    /// What is left of a bio begins at `offset` and with this page.
+    #[inline(never)]
+    pub(super) fn split(&mut self, whole: u32, offset: u64, page: u64) {
+        if let Some(span) = self.open.get_mut(&whole)
+            && span.further_pages.len() < MAX_PARTS
+        {
+            span.further_pages.push((offset, page));
+        }
+    }
+
+    /// The page identity of the byte at `offset`, where a bio or a part of it begins; 0 if unknown.
+    pub(super) fn page_at(&self, whole: u32, offset: u64) -> u64 {
+        let Some(span) = self.open.get(&whole) else {
+            return 0;
+        };
+        let begins = (span.offset, span.page);
+        let mut known = std::iter::once(&begins).chain(&span.further_pages);
+        known.find(|(at, _)| *at == offset).map_or(0, |it| it.1)
+    }
+
+    /// A whole bio has ended. `data_ns` is the last C of its data.
+    #[inline(never)]
+    pub(super) fn ended(&mut self, whole: &Bio, last: &Bio, data_ns: u64, ended_ns: u64) {
+        let Some(mut span) = self.open.remove(&whole.generation) else {
+            return;
+        };
+        if ended_ns > data_ns && span.flags & flags::FUA != 0 {
+            wait_for_flush(&self.flushes, last.device, data_ns, &mut span);
+        }
+        self.hand_on(span, ended_ns);
+    }
+
+    /// Bios on their way.
+    pub(super) fn n_open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Their generations.
+    pub(super) fn generations(&self) -> impl Iterator<Item = u32> + '_ {
+        self.open.keys().copied()
+    }
+
+    /// Bios that are not waited for any more, in the order of their Q.
+    pub(super) fn give_up(&mut self, is_old: impl Fn(u32) -> bool) -> Vec<BioSpan> {
+        let old = self.open.extract_if(|generation, _| is_old(*generation));
+        let mut old: Vec<BioSpan> = old.map(|(_, span)| span).collect();
+        old.sort_by_key(|span| span.queued_ns);
+        old
+    }
+
+    /// Requests that ended, of bios that have not.
+    pub(super) fn n_requests(&self) -> usize {
+        self.open.values().map(|span| span.requests.len()).sum()
+    }
+
+    /// The bios with the most requests, so many that all others have `keep` together at most.
+    fn heaviest(&self, keep: usize) -> Vec<u32> {
+        let mut heavy: Vec<(usize, u32)> = self
+            .open
+            .iter()
+            .filter(|(_, span)| !span.requests.is_empty())
+            .map(|(generation, span)| (span.requests.len(), *generation))
+            .collect();
+        heavy.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left: usize = heavy.iter().map(|(n, _)| n).sum();
+        heavy
+            .into_iter()
+            .take_while(|(n, _)| {
+                let too_many = left > keep;
+                left -= n;
+                too_many
+            })
+            .map(|(_, generation)| generation)
+            .collect()
+    }
+
+    /// Bios that are not waited for any more, because they were split into too many requests.
+    pub(super) fn give_up_heaviest(&mut self, keep: usize) -> Vec<BioSpan> {
+        let heaviest = self.heaviest(keep);
+        let spans = heaviest.iter();
+        spans
+            .filter_map(|generation| self.open.remove(generation))
+            .collect()
+    }
+
+    /// Where ended requests of bios that have not ended are more than `most`, forgets those of the bios
+    /// that have the most, so that half is left. These bios are marked.
+    pub(crate) fn forget_requests_beyond(&mut self, most: usize) {
+        if self.n_requests() <= most {
+            return;
+        }
+        for generation in self.heaviest(most / 2) {
+            if let Some(span) = self.open.get_mut(&generation) {
+                span.requests = Vec::new();
+                span.ambiguous = true;
+            }
+        }
+    }
+
+    /// A flush without data has ended.
+    #[inline(never)]
+    pub(super) fn flush_ended(
+        &mut self,
+        device: u16,
+        generation: u32,
+        ready_ns: u64,
+        ended_ns: u64,
+    ) {
+        let Some(mut span) = self.open.remove(&generation) else {
+            return;
+        };
+        wait_for_flush(&self.flushes, device, ready_ns, &mut span);
+        self.hand_on(span, ended_ns);
+    }
+
+    fn hand_on(&mut self, mut span: BioSpan, ended_ns: u64) {
+        span.ended_ns = ended_ns;
+        if span.requests.len() > LOOKED_THROUGH {
+            let mut known: PointerMap<u64, ()> = PointerMap::default();
+            span.requests
+                .retain(|request| known.insert(request.serial, ()).is_none());
+        }
+        span.requests.sort_by_key(|request| request.issued_ns);
+        self.bios.push(span);
+    }
+
+    /// A request has left the device.
+    #[inline(never)]
+    pub(super) fn completed(&mut self, request: RequestSpan, device: u16) {
+        if request.flush {
+            let recent = self.flushes.entry(device).or_default();
+            if recent.len() == RECENT_FLUSHES {
+                recent.pop_front();
+            }
+            recent.push_back(request);
+        }
+        self.requests.push(request);
+    }
+
+    /// D of the flush of the device that ended last.
+    pub(super) fn last_flush_issued_ns(&self, device: u16) -> Option<u64> {
+        let last = self.flushes.get(&device)?.back()?;
+        Some(last.issued_ns)
+    }
+}
+
+/// Gives a bio the flush that it waited for since `since_ns`: of those that ended, the last.
+fn wait_for_flush(
+    flushes: &PointerMap<u16, VecDeque<RequestSpan>>,
+    device: u16,
+    since_ns: u64,
+    span: &mut BioSpan,
+) {
+    let Some(recent) = flushes.get(&device) else {
+        return;
+    };
+    let mut candidates = recent
+        .iter()
+        .rev()
+        .filter(|flush| flush.issued_ns >= since_ns);
+    if let Some(flush) = candidates.next() {
+        span.ambiguous |= candidates.next().is_some();
+        span.requests.push(*flush);
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+impl Request {
+    /// The interval from its first D to the C that ended it.
+    pub(super) fn span(&self, dev: u32, pointer: u64, completed_ns: u64) -> RequestSpan {
+        RequestSpan {
+            serial: self.serial,
+            dev,
+            operation: self.operation,
+            flush: self.flush,
+            offset: self.first_issue.offset,
+            bytes: self.first_issue.bytes,
+            issued_ns: self.first_issue.ts_ns,
+            completed_ns,
+            pointer,
+            bios: self.n_bios,
+            lane: self.lane,
+            page: self.first_issue.page,
+        }
+    }
+}

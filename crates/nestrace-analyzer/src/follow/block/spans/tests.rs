@@ -1,0 +1,295 @@
+//! Spans of bios and requests from lists of events.
+
+use nestrace_abi::Source;
+
+use super::BlockSpans;
+use crate::follow::block::{BlockLayer, Lent};
+use crate::model::span::{BioSpan, RequestSpan};
+use crate::model::threads::Threads;
+use crate::notation;
+use crate::result::unlinked::Reasons;
+
+fn spans(text: &str) -> (Vec<BioSpan>, Vec<RequestSpan>) {
+    let mut block = BlockLayer::with_spans();
+    let threads = Threads::default();
+    for event in notation::events(text) {
+        let kind = event.kind().expect("known");
+        assert_eq!(kind.source(), Source::Block);
+        let mut lent = Lent {
+            observer: &mut (),
+            threads: &threads,
+            reasons: Reasons::default(),
+        };
+        block.push(kind, &event, &mut lent);
+    }
+    let spans = *block.spans.take().expect("asked for");
+    (spans.bios, spans.requests)
+}
+
+/// `Q-end: D-C D-C …` of each bio, in the order of their ends.
+fn bios(text: &str) -> Vec<String> {
+    let of = |bio: &BioSpan| {
+        let requests: Vec<String> = bio
+            .requests
+            .iter()
+            .map(|request| {
+                let flush = if request.flush { "F" } else { "" };
+                format!("{flush}{}-{}", request.issued_ns, request.completed_ns)
+            })
+            .collect();
+        let mark = if bio.ambiguous { " ?" } else { "" };
+        format!(
+            "{}-{}: {}{mark}",
+            bio.queued_ns,
+            bio.ended_ns,
+            requests.join(" ")
+        )
+    };
+    spans(text).0.iter().map(of).collect()
+}
+
+#[test]
+fn a_bio_without_an_end_does_not_keep_its_requests_for_ever() {
+    let mut open = BlockSpans::default();
+    for (generation, n_requests) in [(1, 1), (2, 5), (3, 2)] {
+        open.open.insert(generation, bio_span(generation));
+        for serial in 0..n_requests {
+            open.carried(generation, request_span(serial));
+        }
+    }
+    assert_eq!(open.n_requests(), 8);
+    open.forget_requests_beyond(8);
+    assert_eq!(open.n_requests(), 8);
+    open.forget_requests_beyond(7);
+    let left = |generation: u32| {
+        let span = &open.open[&generation];
+        (span.requests.len(), span.ambiguous)
+    };
+    assert_eq!(
+        [left(1), left(2), left(3)],
+        [(1, false), (0, true), (2, false)]
+    );
+    let given_up = open.give_up_heaviest(1);
+    assert_eq!(
+        given_up.iter().map(|bio| bio.pointer).collect::<Vec<_>>(),
+        [3]
+    );
+    assert_eq!((open.n_open(), open.n_requests()), (2, 1));
+}
+
+#[test]
+fn a_request_that_carried_two_parts_of_a_bio_is_one_of_its_requests() {
+    for n_requests in [3, 500] {
+        let mut open = BlockSpans::default();
+        open.open.insert(1, bio_span(1));
+        for serial in (0..n_requests).chain(0..n_requests) {
+            open.carried(1, request_span(serial));
+        }
+        let bio = open.open.remove(&1).expect("open");
+        open.hand_on(bio, 7);
+        let serials = open.bios[0].requests.iter().map(|request| request.serial);
+        assert!(serials.eq(0..n_requests));
+    }
+}
+
+fn bio_span(number: u32) -> BioSpan {
+    let text = format!(
+        "{number} Q b{number} W 0+4096\n{number} G b{number}\n{number} D r1 W 0+4096 rel=b{number}\n9 C r1 W 0+4096"
+    );
+    let mut bio = spans(&text).0.remove(0);
+    bio.requests.clear();
+    bio.pointer = number.into();
+    bio
+}
+
+fn request_span(serial: u64) -> RequestSpan {
+    let text = "1 Q b1 W 0+4096\n1 G b1\n1 D r1 W 0+4096 rel=b1\n9 C r1 W 0+4096";
+    let request = spans(text).1.remove(0);
+    RequestSpan { serial, ..request }
+}
+
+#[test]
+fn merged_bios_share_their_request() {
+    let text = "100 Q b1 W 0+4096 inode=12 of=7:0 sub=1 iocb=k1 origin=u1
+         101 G b1
+         102 Q b2 W 4096+4096
+         103 M b2
+         110 D r1 W 0+8192 rel=b1 links=b2
+         200 C r1 W 0+8192";
+    assert_eq!(bios(text), ["100-200: 110-200", "102-200: 110-200"]);
+    let (bios, requests) = spans(text);
+    assert_eq!(bios[0].requests[0].serial, bios[1].requests[0].serial);
+    assert_eq!(requests, bios[0].requests);
+    assert_eq!((requests[0].bytes, requests[0].bios), (8192, 2));
+    assert_eq!(bios[0].iocb, notation::address("k1"));
+    assert_eq!(bios[0].pointer, notation::address("b1"));
+}
+
+#[test]
+fn a_split_bio_ends_with_its_last_fragment() {
+    assert_eq!(
+        bios(
+            "100 Q b1 R 0+12288
+             101 X f1 R 0+4096 rel=b1
+             102 G f1
+             103 X f2 R 4096+4096 rel=b1
+             104 G f2
+             105 G b1
+             110 D r1 R 0+4096 rel=f1
+             111 D r2 R 4096+4096 rel=f2
+             112 D r3 R 8192+4096 rel=b1
+             200 C r1 R 0+4096
+             205 C r3 R 8192+4096
+             210 C r2 R 4096+4096"
+        ),
+        ["100-210: 110-200 111-210 112-205"]
+    );
+}
+
+#[test]
+fn a_requeued_request_begins_with_its_first_issue() {
+    assert_eq!(
+        bios(
+            "100 Q b1 R 0+4096
+             101 G b1
+             110 D r1 R 0+4096 rel=b1
+             120 RQ r1 R 0+4096
+             150 D r1 R 0+4096 rel=b1
+             200 C r1 R 0+4096"
+        ),
+        ["100-200: 110-200"]
+    );
+}
+
+#[test]
+fn a_bio_that_a_partial_completion_ends() {
+    assert_eq!(
+        bios(
+            "100 Q b1 R 0+4096
+             101 G b1
+             102 Q b2 R 4096+4096
+             103 M b2
+             110 D r1 R 0+8192 rel=b1 links=b2
+             150 C r1 R 0+4096 left=0x1000
+             200 C r1 R 4096+4096"
+        ),
+        ["100-150: 110-150", "102-200: 110-200"]
+    );
+}
+
+#[test]
+fn the_flushes_of_a_journal_commit() {
+    let text = "90 D f0 F          # somebody else's, too early to serve it
+         100 Q b1 Wfu 0+4096
+         101 G b1
+         102 C f0 Fs
+         103 D fl F
+         200 C fl Fs
+         210 D r1 Wsfu 0+4096 rel=b1
+         260 C r1 Wsfu 0+4096
+         262 D fl F
+         300 C fl Fs
+         301 C r1 Wfu 0+0";
+    assert_eq!(bios(text), ["100-301: F103-200 210-260 F262-300"]);
+    let (bios, requests) = spans(text);
+    assert_eq!(requests.len(), 4);
+    assert_eq!(bios[0].requests, requests[1..]);
+}
+
+#[test]
+fn a_device_with_fua_needs_no_second_flush() {
+    assert_eq!(
+        bios(
+            "100 Q b1 Wfu 0+4096
+             101 G b1
+             103 D fl F
+             200 C fl Fs
+             210 D r1 Wsfu 0+4096 rel=b1
+             260 C r1 Wsfu 0+4096
+             260 C r1 Wfu 0+0"
+        ),
+        ["100-260: F103-200 210-260"]
+    );
+}
+
+#[test]
+fn flushes_without_data_share_the_one_that_serves_them() {
+    // s2 came when the first flush was at the device already: it waits for the next.
+    assert_eq!(
+        bios(
+            "100 Q s1 Wf 0+0
+             101 G s1
+             102 D fl F
+             110 Q s2 Wf 0+0
+             111 G s2
+             112 Q s3 Wf 0+0
+             113 G s3
+             200 C fl Fs
+             201 C e1 Wf 0+0
+             202 D fl F
+             300 C fl Fs
+             301 C e2 Wf 0+0
+             302 C e3 Wf 0+0"
+        ),
+        [
+            "100-201: F102-200",
+            "110-301: F202-300",
+            "112-302: F202-300"
+        ]
+    );
+}
+
+#[test]
+fn a_flush_waits_from_its_request_on_not_from_its_queueing() {
+    // s1 was queued first but waited for a tag; s2 reached the flush machinery before it.
+    assert_eq!(
+        bios(
+            "100 Q s1 Wf 0+0
+             105 Q s2 Wf 0+0
+             106 G s2
+             107 D fl F
+             150 G s1
+             200 C fl Fs
+             201 C e2 Wf 0+0
+             202 D fl F
+             300 C fl Fs
+             301 C e1 Wf 0+0"
+        ),
+        ["105-201: F107-200", "100-301: F202-300"]
+    );
+}
+
+#[test]
+fn of_two_flushes_that_could_be_it_the_last_is_taken_and_marked() {
+    assert_eq!(
+        bios(
+            "100 Q b1 Wf 0+4096
+             101 G b1
+             103 D fl F
+             104 D fm F
+             200 C fl Fs
+             201 C fm Fs
+             210 D r1 Wsf 0+4096 rel=b1
+             260 C r1 Wsf 0+4096
+             260 C r1 Wf 0+0"
+        ),
+        ["100-260: F104-201 210-260 ?"]
+    );
+}
+
+#[test]
+fn light_recordings_have_requests_only() {
+    let (bios, requests) = spans(
+        "200 RD r1 W 0+4096 issued=100
+         300 RD fl Fs issued=250
+         301 RD r1 W 0+0 issued=0",
+    );
+    assert_eq!(bios, []);
+    assert_eq!(
+        requests
+            .iter()
+            .map(|request| (request.issued_ns, request.completed_ns, request.flush))
+            .collect::<Vec<_>>(),
+        [(100, 200, false), (250, 300, true)]
+    );
+}

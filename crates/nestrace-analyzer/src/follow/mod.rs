@@ -1,0 +1,8 @@
+//! Each layer by itself: bios and requests, file I/O, QEMU, images, identities.
+
+pub(crate) mod block;
+pub(crate) mod file_io;
+pub(crate) mod image;
+pub(crate) mod image_observer;
+pub(crate) mod qemu;
+pub(crate) mod sector_identity;

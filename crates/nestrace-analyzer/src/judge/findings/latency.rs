@@ -1,0 +1,250 @@
+//! Rules about where the time goes.
+
+use super::subject::Subject;
+use super::{Case, Judgement, limit, threshold};
+use crate::result::analysis::{Chains, Evidence};
+use crate::result::units::{percent, time};
+
+const DEVICE: [&str; 2] = ["device", "device_flush"];
+const VIRT: [&str; 2] = ["virt_submit", "virt_complete"];
+
+/// Shares of all segments, as evidence.
+fn segments(chains: &Chains) -> impl Iterator<Item = (&'static str, Evidence)> {
+    let worth = chains
+        .segments
+        .iter()
+        .filter(|segment| segment.share > 0.001);
+    worth.map(|segment| (segment.name, Evidence::Real(segment.share)))
+}
+
+/// A share of the mean latency, as a time.
+fn part(chains: &Chains, share: f64) -> String {
+    time((chains.q2c_mean_ns * share).round() as u64)
+}
+
+/// The largest segments that are not the device's, in words.
+fn largest(chains: &Chains) -> String {
+    let mut others: Vec<_> = chains
+        .segments
+        .iter()
+        .filter(|segment| !DEVICE.contains(&segment.name) && segment.share > 0.01)
+        .collect();
+    others.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let named = others
+        .iter()
+        .take(3)
+        .map(|segment| format!("{} {}", segment.name, percent(segment.share)));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn latency_overhead(subject: &Subject<'_>) -> Judgement {
+    let chains = subject.followed()?;
+    let device = Subject::share_of(chains, &DEVICE);
+    let overhead = 1.0 - device;
+    if chains.segments.is_empty() || overhead < threshold::OVERHEAD {
+        return Ok(None);
+    }
+    let mut evidence: std::collections::BTreeMap<_, _> = segments(chains).collect();
+    evidence.insert("q2c_mean_ns", Evidence::Real(chains.q2c_mean_ns));
+    Case {
+        title: format!("{} of the latency is not the device's", percent(overhead)),
+        explanation: format!(
+            "A request takes {} on average and the host's device has it for {} of that. The rest \
+             passes in the layers between: {}.",
+            part(chains, 1.0),
+            part(chains, device),
+            largest(chains)
+        ),
+        advice: vec![String::from(
+            "Look at the largest of them first; `nestrace analyze --slowest 5` shows single requests.",
+        )],
+        evidence,
+        share: overhead,
+        information: false,
+    }
+    .fires()
+}
+
+pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
+    let chains = subject.followed()?;
+    let busy_ns = subject
+        .beneath
+        .iter()
+        .map(|(_, device)| Some((*device)?.queue_depth.busy_ns));
+    let (Some(guest), Some(busy_ns)) = (subject.in_guest, busy_ns.sum::<Option<u64>>()) else {
+        return Ok(None);
+    };
+    if subject.beneath.is_empty() {
+        return Ok(None);
+    }
+    let waiting = guest.queue_depth.busy_share;
+    // The host may have been recorded for longer than the guest, so times are compared, as shares of the
+    // guest's. Busy for whomever, and whenever, and of several devices one after the other: they were idle for at least the rest of the time in which
+    // the guest waited.
+    let of_guests_time = waiting / guest.queue_depth.busy_ns.max(1) as f64;
+    let busy = (busy_ns as f64 * of_guests_time).min(1.0);
+    let idle = waiting - busy;
+    if idle < threshold::IDLE {
+        return Ok(None);
+    }
+    if !subject.seen_throughout() {
+        return Err("the guest was recorded for a part of the time only");
+    }
+    Case {
+        title: format!("the device is idle for {} of the time while the guest waits for it", percent(idle)),
+        explanation: format!(
+            "The guest had a request in flight {} of the time, the host's device {}. In between the requests were \
+             in {}.",
+            percent(waiting),
+            percent(busy),
+            largest(chains)
+        ),
+        advice: vec![fuller_device(subject, guest.queue_depth.mean / waiting, chains)],
+        evidence: [
+            ("guest_busy_share", waiting.into()),
+            ("device_busy_share", busy.into()),
+            ("guest_depth_mean", guest.queue_depth.mean.into()),
+        ]
+        .into(),
+        share: idle,
+        information: false,
+    }
+    .fires()
+}
+
+/// What gives an idle device more to do. More requests in flight do not, where there are many already or where a
+/// limit holds them back: more of them would wait there.
+fn fuller_device(subject: &Subject<'_>, depth: f64, chains: &Chains) -> String {
+    if limit::is_limited(subject) {
+        return String::from(
+            "A limit holds the requests back (see host-throttled): more of them in flight would wait there too. The \
+             device has more to do when the limit is raised.",
+        );
+    }
+    if depth >= threshold::DEEP {
+        return format!(
+            "The guest has {depth:.0} requests in flight already, more would wait too. Look at what holds them: {}; an \
+             iothread shortens the way between guest and host.",
+            largest(chains)
+        );
+    }
+    String::from(
+        "Keep more requests in flight (deeper queues, asynchronous I/O, fewer flushes); an iothread shortens the way \
+         between them.",
+    )
+}
+
+pub(super) fn virtualization_share(subject: &Subject<'_>) -> Judgement {
+    let chains = subject.followed_to_hand_back()?;
+    let share = Subject::share_of(chains, &VIRT);
+    if share < threshold::VIRTUALIZATION {
+        return Ok(None);
+    }
+    let tcg = subject.guest.accel == "tcg";
+    // An emulated controller takes neither; of that another rule speaks.
+    let bus = subject.bus();
+    let iothread = match subject.iothread() {
+        _ if bus.is_empty() => "",
+        _ if !bus.starts_with("virtio") => {
+            "Use virtio-blk or virtio-scsi: they need fewer exits for a request."
+        }
+        "unknown" => {
+            "See that the disk has an iothread of its own (`-object iothread`, `iothread=` of the device), and keep \
+             several requests in flight. The iothread takes host processor time of its own."
+        }
+        "none" => {
+            "Give the disk an iothread of its own (`-object iothread`, `iothread=` of the device; a virtio-scsi \
+             controller has one for all of its disks), and keep several requests in flight. The iothread takes host \
+             processor time of its own."
+        }
+        _ => {
+            "Keep several requests in flight, so that one notification serves several; see that nothing else keeps the \
+             iothread's processor busy."
+        }
+    };
+    let of_tcg = "The guest runs without KVM (tcg): most of this is the emulated processor's.";
+    let advice = [if tcg { of_tcg } else { "" }, iothread];
+    let advice = advice.into_iter().filter(|it| !it.is_empty());
+    let advice: Vec<String> = advice.map(str::to_owned).collect();
+    Case {
+        title: format!("{} of the latency is the way in and out of the VM", percent(share)),
+        explanation: format!(
+            "Between the guest's driver and QEMU pass {} of each request, there and back: notifying QEMU, \
+             waking its thread, and interrupting the guest. A faster device would not change that.",
+            part(chains, share)
+        ),
+        advice,
+        evidence: [
+            ("virt_submit", Subject::share_of(chains, &VIRT[..1]).into()),
+            ("virt_complete", Subject::share_of(chains, &VIRT[1..]).into()),
+            ("iothread", subject.iothread().into()),
+            ("accel", subject.guest.accel.as_str().into()),
+        ]
+        .into(),
+        share,
+        information: false,
+    }
+    .fires()
+}
+
+pub(super) fn thread_pool_wait(subject: &Subject<'_>) -> Judgement {
+    let aio = subject.disk.aio.as_deref();
+    if aio.is_some_and(|aio| aio != "threads") {
+        return Ok(None);
+    }
+    let chains = subject.followed_to_the_image()?;
+    let share = Subject::share_of(chains, &["qemu_submit"]);
+    if share < threshold::THREAD_POOL || limit::is_limited_by_qemu(subject) {
+        return Ok(None);
+    }
+    if aio.is_none() {
+        return Err("how QEMU does the disk's I/O (`aio`) is not known");
+    }
+    let direct = matches!(subject.disk.cache.as_deref(), Some("none" | "directsync"));
+    let change = if direct {
+        "Use aio=native or aio=io_uring."
+    } else {
+        "Use aio=io_uring, or cache=none with aio=native."
+    };
+    Case {
+        title: format!("{} of the latency is waiting for QEMU's worker threads", percent(share)),
+        explanation: String::from(
+            "With aio=threads each request is done by a thread of a pool of at most 64. Under load requests wait \
+             until one is free and has been scheduled, before their file I/O begins.",
+        ),
+        advice: vec![change.to_owned()],
+        evidence: [
+            ("qemu_submit", share.into()),
+            ("aio", "threads".into()),
+            ("cache", subject.disk.cache.as_deref().unwrap_or("unknown").into()),
+        ]
+        .into(),
+        share,
+        information: false,
+    }
+    .fires()
+}
+
+pub(super) fn nothing_to_gain(subject: &Subject<'_>) -> Judgement {
+    let chains = subject.followed()?;
+    let overhead = 1.0 - Subject::share_of(chains, &DEVICE);
+    if chains.segments.is_empty() || overhead > threshold::NOTHING {
+        return Ok(None);
+    }
+    Case {
+        title: format!("the nesting costs {} of the latency", percent(overhead)),
+        explanation: format!(
+            "Of {} for a request the host's device has {}. The layers above it add little, and no \
+             other rule found anything that is worth a change.",
+            part(chains, 1.0),
+            part(chains, 1.0 - overhead)
+        ),
+        advice: vec![String::from(
+            "Nothing in the virtualization needs changing: a faster disk needs a faster device.",
+        )],
+        evidence: segments(chains).collect(),
+        share: overhead,
+        information: true,
+    }
+    .fires()
+}

@@ -1,0 +1,150 @@
+//! Findings: rules that say what happened, why, what to do about it, and what that is worth.
+//!
+//! A rule looks at one disk of one guest, through [`Subject`]: what the layers counted, what [`clues`](crate::measure::clues)
+//! gathered for it in the pass, and what the manifest says of the set-up. It fires, stays silent, or says that it cannot judge because something was
+//! not recorded, lost or not certain; then it is in `findings_unjudged`. Limits stand in [`threshold`],
+//! each with its reason. The rules and where they come from: `docs/findings.md`.
+
+mod bus;
+mod cache;
+mod device;
+mod image;
+mod latency;
+mod limit;
+mod metadata;
+mod order;
+mod subject;
+mod sync;
+mod threshold;
+
+use std::collections::BTreeMap;
+
+use nestrace_trace::manifest::Manifest;
+
+use crate::measure::clues::DiskClues;
+use crate::result::analysis::{Analysis, Evidence, Finding, Severity, Unjudged};
+use subject::Subject;
+
+/// A rule: its id and how it judges a disk.
+type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);
+
+/// All rules that look at one disk, in the order of `docs/findings.md`.
+const RULES: [Rule; 28] = [
+    ("host-readahead", cache::host_readahead),
+    ("readahead-waste", cache::readahead_waste),
+    ("queue-idle", latency::queue_idle),
+    ("scheduler-ineffective", device::scheduler_ineffective),
+    ("allocation-defeated", order::allocation_defeated),
+    ("journal-on-journal", sync::journal_on_journal),
+    ("repeated-log-writes", sync::repeated_log_writes),
+    ("metadata-blind", metadata::metadata_blind),
+    ("latency-overhead", latency::latency_overhead),
+    ("flush-amplification", sync::flush_amplification),
+    ("write-through-cache", cache::write_through_cache),
+    ("qcow2-allocation", image::qcow2_allocation),
+    ("qcow2-l2-misses", image::qcow2_l2_misses),
+    ("emulated-bus", bus::emulated_bus),
+    ("sparse-allocation", image::sparse_allocation),
+    ("misaligned", order::misaligned),
+    ("double-cache", cache::double_cache),
+    ("atime-updates", metadata::atime_updates),
+    ("unmerged-small-requests", order::unmerged_small_requests),
+    ("writeback-burst", cache::writeback_burst),
+    ("virtualization-share", latency::virtualization_share),
+    ("thread-pool-wait", latency::thread_pool_wait),
+    ("direct-io-fallback", cache::direct_io_fallback),
+    ("cow-on-cow", image::cow_on_cow),
+    ("backing-chain", image::backing_chain),
+    ("host-throttled", limit::host_throttled),
+    ("noisy-neighbour", device::noisy_neighbour),
+    ("tag-starvation", device::tag_starvation),
+];
+
+/// Rules that find nothing to act on.
+const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
+
+/// Why nobody can tell.
+type Missing = &'static str;
+
+/// What a rule says of a disk: `None` where it has nothing to say.
+type Judgement = Result<Option<Case>, Missing>;
+
+/// What a rule found.
+struct Case {
+    title: String,
+    explanation: String,
+    advice: Vec<String>,
+    evidence: BTreeMap<&'static str, Evidence>,
+    /// Part of the guest's latency, bytes or requests that is at stake, 0 to 1.
+    share: f64,
+    /// Nothing has to be done about it.
+    information: bool,
+}
+
+impl Case {
+    fn fires(self) -> Judgement {
+        Ok(Some(self))
+    }
+}
+
+/// Judges every disk of an analysis that is complete but for its findings.
+pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskClues]) {
+    let mut findings = Vec::new();
+    let mut unjudged = Vec::new();
+    for subject in Subject::all(analysis, manifest, clues) {
+        let (before, open) = (findings.len(), unjudged.len());
+        for (id, rule) in RULES {
+            match rule(&subject) {
+                Ok(case) => findings.extend(case.map(|case| finding(id, &subject, case))),
+                Err(missing) => unjudged.push(Unjudged {
+                    id,
+                    guest: subject.guest_name().to_owned(),
+                    disk: subject.disk_name().to_owned(),
+                    missing,
+                }),
+            }
+        }
+        let at_stake = findings[before..].iter().any(Finding::is_worth_acting_on);
+        if !at_stake && let Ok(Some(case)) = latency::nothing_to_gain(&subject) {
+            let id = "nothing-to-gain";
+            let could_act = |rule: &Unjudged| !TO_KNOW.contains(&rule.id);
+            if unjudged[open..].iter().any(could_act) {
+                unjudged.push(Unjudged {
+                    id,
+                    guest: subject.guest_name().to_owned(),
+                    disk: subject.disk_name().to_owned(),
+                    missing: "other rules could not judge, and may have found something to gain",
+                });
+            } else {
+                findings.push(finding(id, &subject, case));
+            }
+        }
+    }
+    findings.sort_by(|a, b| {
+        b.severity
+            .cmp(&a.severity)
+            .then(b.share.total_cmp(&a.share))
+    });
+    analysis.findings = findings;
+    analysis.findings_unjudged = unjudged;
+}
+
+fn finding(id: &'static str, subject: &Subject<'_>, case: Case) -> Finding {
+    let severity = match case.share {
+        _ if case.information => Severity::Info,
+        share if share >= threshold::HIGH => Severity::High,
+        share if share >= threshold::MEDIUM => Severity::Medium,
+        _ => Severity::Low,
+    };
+    Finding {
+        id,
+        guest: subject.guest_name().to_owned(),
+        disk: subject.disk_name().to_owned(),
+        severity,
+        title: case.title,
+        explanation: case.explanation,
+        evidence: case.evidence,
+        advice: case.advice,
+        share: case.share,
+    }
+}

@@ -1,0 +1,123 @@
+//! Every limit of every rule, in one place, each with its reason.
+//!
+//! A share is a part of the summed latency of the disk's bios unless its name says otherwise.
+
+/// From here on a finding is `high`: a third of the time (or bytes) is more than the spread between two
+/// runs of the same load on one machine.
+pub(super) const HIGH: f64 = 1.0 / 3.0;
+/// From here on it is `medium`: a tenth is what a benchmark shows.
+pub(super) const MEDIUM: f64 = 0.1;
+/// Less of the latency than this is never worth a finding of its own.
+pub(super) const NOTABLE: f64 = 0.05;
+
+/// A judgement on latency needs so many bios that were followed: a mean of fewer moves by itself.
+pub(super) const BIOS: u64 = 100;
+/// A judgement on a device needs so many requests.
+pub(super) const REQUESTS: u64 = 100;
+
+/// `latency-overhead`: more than half of the time is not the device's.
+pub(super) const OVERHEAD: f64 = 0.5;
+/// `virtualization-share`: the way in and out costs as much as two of the five layers together.
+pub(super) const VIRTUALIZATION: f64 = 0.4;
+/// `thread-pool-wait`: QEMU's own submission is microseconds, unless requests wait for a worker.
+pub(super) const THREAD_POOL: f64 = 0.25;
+/// `nothing-to-gain`: what is left besides the device.
+pub(super) const NOTHING: f64 = 0.15;
+
+/// `flush-amplification`: part of the latency (flushes included) that is under flushes.
+pub(super) const FLUSHING: f64 = 0.1;
+/// `journal-on-journal`: part of the bytes written on the host that are its journal's.
+pub(super) const JOURNAL: f64 = 0.05;
+/// `write-through-cache`: syncs for each write of QEMU; a write-back cache has a few for each flush.
+pub(super) const SYNCS_PER_WRITE: f64 = 0.5;
+
+/// Rules about a part of the bytes want so many: 5 % of fewer is less than a commit or two of a journal (some ten
+/// blocks each), which come without much I/O of the guest.
+pub(super) const BYTES: u64 = 1 << 20;
+
+/// `qcow2-allocation`: bytes of the image's tables for each byte of data written. An L2 update is 4 KiB or
+/// less for a cluster of 64 KiB that is filled at once.
+pub(super) const IMAGE_TABLES: f64 = 0.02;
+/// `sparse-allocation`: part of the bytes written on the host that are metadata and journal.
+pub(super) const ALLOCATION: f64 = 0.05;
+/// `cow-on-cow`: bytes written on the host for each byte that QEMU wrote.
+pub(super) const COPIES: f64 = 1.3;
+/// `backing-chain`: part of the bytes read that come from backing files.
+pub(super) const BACKING: f64 = 0.05;
+
+/// `direct-io-fallback`: part of the host's bytes that went through the page cache all the same.
+pub(super) const FALLBACK: f64 = 0.05;
+/// `host-readahead`: part of the host's bytes read that were read ahead.
+pub(super) const READ_AHEAD: f64 = 0.5;
+/// `readahead-waste`: part of the host's bytes read that were read ahead and that nobody came for. What each stream
+/// has read ahead when the recording ends is less.
+pub(super) const WASTED: f64 = 0.25;
+
+/// `noisy-neighbour`: part of the device's time that others use.
+pub(super) const OTHERS: f64 = 0.2;
+/// `noisy-neighbour`: a device that is idle most of the time makes nobody wait.
+pub(super) const BUSY: f64 = 0.3;
+/// `tag-starvation`: part of the time from Q to C before a request was to be had.
+pub(super) const NO_TAG: f64 = 0.2;
+/// `scheduler-ineffective`: part of the time from Q to C that requests spend sorted and waiting.
+pub(super) const SCHEDULED: f64 = 0.1;
+
+/// `repeated-log-writes`: part of the guest's writes. A log that moves on rewrites nothing but its header,
+/// now and then; one that goes back does it for each commit, which is one write of two or three.
+pub(super) const REWRITTEN: f64 = 0.2;
+/// `metadata-blind`: so many bios with metadata; they are fewer than those with data by far.
+pub(super) const METADATA: u64 = 50;
+/// `metadata-blind`: so many of them that stood behind data; fewer can be one commit of a journal.
+pub(super) const STOOD_BEHIND: u64 = 10;
+/// `metadata-blind`: part of the metadata's latency that this cost. Files that are read have a few, and it
+/// costs a quarter there.
+pub(super) const BEHIND_DATA: f64 = 0.35;
+/// `double-cache`: part of what is read that was read before and that the host still had.
+pub(super) const CACHED_TWICE: f64 = 0.2;
+/// `double-cache`: part of the guest's reads that go into its own page cache. The rest is cached once.
+pub(super) const GUEST_CACHES: f64 = 0.5;
+/// `atime-updates`: part of the I/O while files are only read that writes metadata.
+pub(super) const ACCESS_TIMES: f64 = 0.05;
+/// `atime-updates`: so many writes; an update of a file or two is nothing.
+pub(super) const ACCESS_TIME_WRITES: u64 = 20;
+/// `atime-updates`: so many calls that read.
+pub(super) const READ_CALLS: u64 = 100;
+/// `writeback-burst`: p99 and median of reads during write-back against those without. Half as much again is
+/// what p99 of some hundred reads varies by itself.
+pub(super) const SLOWER: f64 = 2.0;
+/// `writeback-burst`: so many reads during write-back. Who reads one after the other has few, for each waits;
+/// that the median of ten is twice as high is no chance.
+pub(super) const READS_DURING: u64 = 10;
+/// `host-throttled`: part of the latency of QEMU's requests that they are held back.
+pub(super) const HELD_BACK: f64 = 0.3;
+/// `host-throttled`: half of the requests are held back for so long. Without a limit the way takes
+/// microseconds, on a busy host some hundred.
+pub(super) const HELD_BACK_NS: u64 = 1_000_000;
+/// `host-throttled`: part of the time with requests in which nothing is under way for any of them.
+pub(super) const NOTHING_UNDER_WAY: f64 = 0.3;
+/// `host-throttled`: slots that have to show the same pace. Of fewer nobody can tell how much they vary.
+pub(super) const PACED_SLOTS: u64 = 3;
+/// `host-throttled`: requests in a slot at least: of fewer, one more or less says nothing of a pace.
+pub(super) const PACED_REQUESTS: f64 = 10.0;
+/// `host-throttled`: how far the slots may lie apart (standard deviation). Devices vary more.
+pub(super) const PACE: f64 = 0.1;
+
+/// `queue-idle`: part of the time in which the device did nothing while the guest waited.
+pub(super) const IDLE: f64 = 0.3;
+/// `queue-idle`: requests in flight, while there are any, from which on more of them are no advice: the device had
+/// some to choose from, and what holds them lies above it.
+pub(super) const DEEP: f64 = 4.0;
+/// The guest's bytes by its own count and by QEMU's differ by no more, where both were recorded throughout.
+pub(super) const THROUGHOUT: f64 = 0.95;
+/// `allocation-defeated`, `unmerged-small-requests`: the guest goes in sequence.
+pub(super) const SEQUENTIAL: f64 = 0.5;
+/// `allocation-defeated`: the device's sequential share against the guest's.
+pub(super) const SCATTERED: f64 = 0.5;
+/// `unmerged-small-requests`: 8 KiB.
+pub(super) const SMALL_SECTORS: u64 = 16;
+/// `unmerged-small-requests`: merges for each bio.
+pub(super) const FEW_MERGES: f64 = 0.1;
+/// `misaligned`: bytes read on the host for each byte written, besides those asked for.
+pub(super) const READ_FOR_WRITE: f64 = 0.05;
+/// `qcow2-l2-misses`: part of QEMU's bytes read that are tables.
+pub(super) const TABLES_READ: f64 = 0.1;

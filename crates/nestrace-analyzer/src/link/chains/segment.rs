@@ -1,0 +1,134 @@
+//! The segments of a chain, and their distributions over many.
+
+use crate::measure::histogram::Histogram;
+use crate::model::span::{Layer, What};
+use crate::result::analysis;
+use crate::result::dist::Dist;
+use crate::result::segments::SEGMENTS;
+use crate::result::segments::Segment;
+
+use super::walk::Times;
+
+/// The segments that a layer's own time goes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Own {
+    /// All of it to one.
+    All(Segment),
+    /// By where it lies.
+    Parts {
+        /// Before the first child.
+        submit: Segment,
+        /// Between children.
+        between: Segment,
+        /// After the last.
+        complete: Segment,
+    },
+}
+
+impl Own {
+    pub(crate) const fn of(layer: Layer, what: What) -> Self {
+        match layer {
+            Layer::GuestBio => Self::All(Segment::GuestQueue),
+            Layer::GuestRequest => Self::Parts {
+                submit: Segment::VirtSubmit,
+                // QEMU may take one guest request as several (IDE's longest DMA): still on its way.
+                between: Segment::VirtSubmit,
+                complete: Segment::VirtComplete,
+            },
+            Layer::Qemu => Self::Parts {
+                submit: Segment::QemuSubmit,
+                between: Segment::QemuBetween,
+                complete: Segment::QemuComplete,
+            },
+            Layer::FileIo => Self::Parts {
+                submit: Segment::HostFsSubmit,
+                between: Segment::HostFsBetween,
+                complete: Segment::HostFsComplete,
+            },
+            Layer::HostBio => Self::All(Segment::HostQueue),
+            Layer::HostRequest => match what {
+                What::Flush => Self::All(Segment::DeviceFlush),
+                _ => Self::All(Segment::Device),
+            },
+        }
+    }
+}
+
+/// Segments of many chains.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SegmentMeter {
+    /// Q to the end, as the guest has it.
+    latency: Histogram,
+    /// The times of those chains that have the segment.
+    times: [Histogram; SEGMENTS],
+}
+
+impl SegmentMeter {
+    /// Adds a chain of a bio that took `latency_ns`.
+    pub(crate) fn add(&mut self, times: &Times, latency_ns: u64) {
+        self.latency.record(latency_ns);
+        for (segment, histogram) in Segment::ALL.into_iter().zip(&mut self.times) {
+            let ns = times.of(segment);
+            if ns > 0 {
+                histogram.record(ns);
+            }
+        }
+    }
+
+    /// Adds the chains of another.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.latency.merge(&other.latency);
+        for (mine, theirs) in self.times.iter_mut().zip(&other.times) {
+            mine.merge(theirs);
+        }
+    }
+
+    /// Latency of the chains.
+    pub(crate) fn latency(&self) -> Dist {
+        self.latency.dist()
+    }
+
+    /// Mean latency.
+    pub(crate) fn mean_ns(&self) -> f64 {
+        mean(self.latency.sum(), self.latency.n())
+    }
+
+    /// Part of the summed latency that is in no segment.
+    pub(crate) fn residual_share(&self) -> f64 {
+        let covered: u128 = self.times.iter().map(Histogram::sum).sum();
+        share(self.latency.sum().abs_diff(covered), self.latency.sum())
+    }
+
+    /// One entry for each segment; nothing where there was no chain.
+    pub(crate) fn finish(&self) -> Vec<analysis::Segment> {
+        let (n, total_ns) = (self.latency.n(), self.latency.sum());
+        if n == 0 {
+            return Vec::new();
+        }
+        let entry = |(segment, histogram): (Segment, &Histogram)| analysis::Segment {
+            name: segment.name(),
+            n: histogram.n(),
+            mean_ns: mean(histogram.sum(), n),
+            p50_ns: histogram.quantile(0.5),
+            p99_ns: histogram.quantile(0.99),
+            share: share(histogram.sum(), total_ns),
+        };
+        Segment::ALL
+            .into_iter()
+            .zip(&self.times)
+            .map(entry)
+            .collect()
+    }
+}
+
+fn mean(sum: u128, n: u64) -> f64 {
+    if n == 0 { 0.0 } else { sum as f64 / n as f64 }
+}
+
+fn share(part: u128, whole: u128) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}

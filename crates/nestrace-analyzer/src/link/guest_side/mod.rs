@@ -1,0 +1,462 @@
+//! One session of a guest's agent (or one imported capture): the guest's own block layer on the
+//! guest's clock, and the ties of its requests to QEMU's.
+//!
+//! A guest that reboots begins another session with its own clock; its disks are the same.
+
+mod bound;
+mod direct;
+mod disk;
+mod from_qemu;
+mod loss;
+mod numbers;
+mod outcome;
+mod summary;
+mod unmap;
+
+use std::rc::Rc;
+
+use nestrace_abi::{Kind, Source, flags};
+use nestrace_trace::Event;
+use nestrace_trace::manifest::{GuestSide, Manifest};
+
+use crate::follow::block::{BlockLayer, Lent};
+use crate::follow::image::Images;
+use crate::follow::qemu;
+use crate::follow::sector_identity::SectorIdentity;
+use crate::link::chains::Join;
+use crate::link::clock::{Band, ClockStart, ClockSummary, GuestRequest, Key, OpClass, Pairing};
+use crate::link::guest_memory::GuestMemory;
+use crate::model::chain::Chain;
+use crate::model::operation::Operation;
+use crate::model::plausible::{self, lies_nowhere};
+use crate::model::pointer::PointerMap;
+use crate::model::span::{BioSpan, RequestSpan, Served};
+use crate::model::threads::Threads;
+use crate::result::loss_counts::LossCounts;
+use crate::result::unlinked::{Reason, Reasons};
+
+use direct::{DirectLinks, Read};
+use disk::DiskCounts;
+use numbers::DiskNumbers;
+pub(crate) use summary::{DiskSummary, HostStretch, disk_of, told_by_requests};
+use unmap::Unmaps;
+
+/// How far a stream is read between two looks at what the clock has found.
+const LOOK_NS: u64 = 20_000_000;
+/// The same in events, should a guest's clock stand still.
+const LOOK_EVENTS: u64 = 1 << 16;
+/// Why nothing is linked that may have been of either of two disks, or one bio or another.
+const AMBIGUOUS: &str = "ambiguous";
+/// Virtqueues of one guest that are told apart.
+const MAX_QUEUES: usize = 1024;
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub side: GuestSide,
+    /// Index into the topology's guests.
+    guest: Option<u32>,
+    identity: Option<SectorIdentity>,
+    block: BlockLayer,
+    threads: Threads,
+    reasons: Reasons,
+    /// Guest's clock minus the host's by the wall clocks.
+    wall_offset_ns: Option<i64>,
+    pairing: Pairing,
+    join: Join,
+    /// Where QEMU has the guest's memory.
+    memory: GuestMemory,
+    /// Page and device of requests that the clock has not decided on.
+    pages: PointerMap<u64, (u64, u32)>,
+    /// `None` where QEMU's functions were seen.
+    direct: Option<Box<DirectLinks>>,
+    /// By the numbers of `GuestSide::disks`; behind them those of I/O that may have been of either of two disks.
+    pub disks: Vec<DiskCounts>,
+    numbers_of_disks: DiskNumbers,
+    /// QEMU requests that the clock has not decided on.
+    served: PointerMap<u64, Rc<Served>>,
+    /// Those that were no request of this session.
+    pub unclaimed: Vec<Rc<Served>>,
+    /// An earlier session of the same guest has the first say on QEMU's requests.
+    pub follows_another: bool,
+    /// Numbers of bios on their way, by address and Q, if anybody asked for them.
+    numbers: Option<PointerMap<(u64, u64), u64>>,
+    pub losses: LossCounts,
+    pub events: u64,
+    /// Events of the block layer, those that were made up in place of blktrace's among them.
+    block_events: u64,
+    pub unknown_events: u64,
+    /// Events that no kernel writes.
+    pub implausible: u64,
+    pub(crate) first_ns: Option<u64>,
+    pub(crate) last_ns: u64,
+    guest_read_ns: u64,
+    host_ns: u64,
+    /// Discards that may go on.
+    unmaps: Unmaps,
+    /// Addresses of virtqueues.
+    queues: Vec<u64>,
+    looked_events: u64,
+    looked_guest_ns: u64,
+    looked_host_ns: u64,
+}
+
+/// What a session leaves.
+pub(crate) struct Finished {
+    pub clock: ClockSummary,
+    /// Bios that became ready at last.
+    pub chains: Vec<Chain>,
+}
+
+impl Session {
+    /// The session with this index in `Manifest::guest_sides`.
+    pub(crate) fn new(manifest: &Manifest, side: usize, numbered: bool) -> Option<Self> {
+        let earlier = manifest.guest_sides.get(..side)?;
+        let side = manifest.guest_sides.get(side)?;
+        let guests = &manifest.topology.guests;
+        let guest = guests.iter().position(|guest| guest.name == side.guest);
+        let lost = manifest.losses.iter().any(|loss| {
+            loss.guest.as_deref() == Some(side.guest.as_str())
+                && loss.events > 0
+                && loss.source != Source::Meta.name()
+        });
+        let start = ClockStart::of(manifest, side);
+        let numbers_of_disks = DiskNumbers::new(side);
+        let direct = guest
+            .filter(|_| qemu::has_no_functions(manifest, &side.guest))
+            .map(|guest| Box::new(DirectLinks::new(manifest, guest)));
+        Some(Self {
+            follows_another: earlier.iter().any(|earlier| earlier.guest == side.guest),
+            guest: guest.and_then(|guest| u32::try_from(guest).ok()),
+            identity: (side.backend == "blktrace")
+                .then(|| SectorIdentity::of_kernel(&side.machine.kernel)),
+            block: BlockLayer::with_spans(),
+            threads: Threads::default(),
+            reasons: Reasons {
+                live_ns: side.live_mono_ns.max(side.start_mono_ns),
+                lost_so_far: false,
+                lost_sometime: lost,
+            },
+            wall_offset_ns: start.wall_offset_ns,
+            pairing: Pairing::new(start),
+            join: Join::default(),
+            memory: GuestMemory::default(),
+            pages: PointerMap::default(),
+            direct,
+            disks: DiskCounts::all(side, &numbers_of_disks),
+            numbers_of_disks,
+            served: PointerMap::default(),
+            unclaimed: Vec::new(),
+            numbers: numbered.then(PointerMap::default),
+            losses: LossCounts::default(),
+            events: 0,
+            block_events: 0,
+            unknown_events: 0,
+            implausible: 0,
+            first_ns: None,
+            last_ns: 0,
+            guest_read_ns: 0,
+            host_ns: 0,
+            unmaps: Unmaps::default(),
+            queues: Vec::new(),
+            looked_events: 0,
+            looked_guest_ns: 0,
+            looked_host_ns: 0,
+            side: side.clone(),
+        })
+    }
+
+    /// Where an event belongs among the host's: its time there as far as that is known, else whatever
+    /// keeps the two streams side by side.
+    pub(crate) fn place(&self, guest_ns: u64) -> u64 {
+        self.pairing.host_time(guest_ns)
+    }
+
+    /// The host's time of a guest's; `None` where nothing tells it yet.
+    pub(crate) fn host_time(&self, guest_ns: u64) -> Option<u64> {
+        let offset_ns = self
+            .pairing
+            .band(guest_ns)
+            .map(Band::middle_ns)
+            .or(self.wall_offset_ns)?;
+        Some(guest_ns.saturating_add_signed(offset_ns.saturating_neg()))
+    }
+
+    /// Takes one event; `within` is whether it lies in the time that was asked for.
+    pub(crate) fn push(&mut self, event: &Event, within: bool) {
+        // A reader's mark is none that was recorded.
+        self.events += u64::from(!event.is_gap());
+        let Some(kind) = event.kind() else {
+            self.unknown_events += 1;
+            return;
+        };
+        match kind {
+            Kind::Thread => return self.threads.name(event),
+            Kind::Loss => self.loss(event),
+            _ => {}
+        }
+        if !within || !matches!(kind.source(), Source::Block | Source::File | Source::Meta) {
+            return;
+        }
+        if kind.source() == Source::File {
+            let clues = self.disks.iter_mut().map(|disk| &mut disk.clues);
+            return clues.for_each(|clues| clues.file_io(kind, event));
+        }
+        if !plausible::of_guest(kind, event) {
+            self.implausible += u64::from(!lies_nowhere(event));
+            return;
+        }
+        let first = *self.first_ns.get_or_insert(event.ts_ns);
+        self.reasons.live_ns = self.reasons.live_ns.max(first);
+        self.last_ns = self.last_ns.max(event.ts_ns);
+        self.pass_numbers(event.ts_ns);
+        match self.identity.take() {
+            Some(mut identity) => {
+                let (mut event, mut links) = (*event, Vec::new());
+                identity.identify(&mut event, |link| links.push(link));
+                self.identity = Some(identity);
+                self.block_event(&event);
+                links.iter().for_each(|link| self.block_event(link));
+            }
+            None => self.block_event(event),
+        }
+        self.hand_on();
+    }
+
+    fn block_event(&mut self, event: &Event) {
+        let Some(kind) = event.kind().filter(|kind| kind.source() == Source::Block) else {
+            return;
+        };
+        match kind {
+            Kind::Queue => self.count_bio(event),
+            Kind::Requeue if Operation::of(event.op()) != Operation::Other && event.bytes > 0 => {
+                if let Some(disk) = self.disk_mut(event) {
+                    disk.requeues += 1;
+                }
+            }
+            _ => {}
+        }
+        self.change_block(|block, above| block.push(kind, event, above));
+        self.block_events += 1;
+        self.bound(event.ts_ns);
+    }
+
+    /// Changes what is known of the guest's block layer.
+    fn change_block<T>(
+        &mut self,
+        change: impl FnOnce(&mut BlockLayer, &mut Lent<'_, ()>) -> T,
+    ) -> T {
+        let mut lent = Lent {
+            observer: &mut (),
+            threads: &self.threads,
+            reasons: self.reasons,
+        };
+        change(&mut self.block, &mut lent)
+    }
+
+    fn count_bio(&mut self, event: &Event) {
+        let data = Operation::of(event.op()) != Operation::Other && event.bytes > 0;
+        let flush = event.bytes == 0
+            && (event.op() == flags::OP_FLUSH || event.flags & flags::PREFLUSH != 0);
+        if !data && !flush {
+            return;
+        }
+        let Some(disk) = self.disk_mut(event) else {
+            return;
+        };
+        disk.bios += 1;
+        let number = disk.bios;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.insert((event.object, event.ts_ns), number);
+        }
+    }
+
+    /// The host's stream lost events up to this time.
+    pub(crate) fn host_lost(&mut self, host_ns: u64) {
+        self.pairing.host_lost(host_ns);
+    }
+
+    /// Hands what has ended to the clock and to the bios that wait.
+    fn hand_on(&mut self) {
+        let Some(spans) = &mut self.block.spans else {
+            return;
+        };
+        if spans.bios.is_empty() && spans.requests.is_empty() {
+            return;
+        }
+        for request in spans.requests.drain(..) {
+            let numbers = &self.numbers_of_disks;
+            let Some(device) = numbers.at(request.dev, request.issued_ns) else {
+                continue;
+            };
+            if let Some(key) = key(&request) {
+                // One without bios has nobody that waits for it.
+                if request.flush || request.bios > 0 {
+                    self.join.request(&request);
+                }
+                if numbers.is_doubt(device) {
+                    self.join.decide(request.serial, Err(AMBIGUOUS));
+                    continue;
+                }
+                if let Some(direct) = &mut self.direct {
+                    direct.request(direct::Request {
+                        serial: request.serial,
+                        device,
+                        class: key.class,
+                        offset: key.offset,
+                        bytes: key.bytes,
+                        page: request.page,
+                        lane: request.lane,
+                        issued_ns: request.issued_ns,
+                        completed_ns: request.completed_ns,
+                    });
+                    continue;
+                }
+                if request.page != 0 {
+                    self.pages.insert(request.serial, (request.page, device));
+                }
+                self.pairing.guest_request(GuestRequest {
+                    serial: request.serial,
+                    device,
+                    key,
+                    buffer: self.memory.buffer_of(request.page).unwrap_or(0),
+                    may_be_alone: false,
+                    lane: request.lane,
+                    issued_ns: request.issued_ns,
+                    completed_ns: request.completed_ns,
+                });
+            }
+        }
+        let mut bios = std::mem::take(&mut spans.bios);
+        for bio in bios.drain(..) {
+            self.bio(bio, None);
+        }
+        // Its room is needed again.
+        if let Some(spans) = &mut self.block.spans {
+            spans.bios = bios;
+        }
+    }
+
+    /// A bio has ended, or was given up for this reason.
+    fn bio(&mut self, mut bio: BioSpan, given_up: Option<&'static str>) {
+        let numbers = self.numbers.as_mut();
+        let number = numbers.and_then(|numbers| numbers.remove(&(bio.pointer, bio.queued_ns)));
+        let Some(device) = self.numbers_of_disks.at(bio.dev, bio.queued_ns) else {
+            return;
+        };
+        if given_up.is_none()
+            && let Some(disk) = self.disks.get_mut(device as usize)
+        {
+            disk.clues.bio(&bio);
+        }
+        let identity = self.identity.as_mut();
+        let is_guess = identity.is_some_and(|identity| identity.was_guessed(bio.pointer));
+        let is_unclear = is_guess || self.numbers_of_disks.is_doubt(device);
+        if is_unclear {
+            // They are another bio's, or may be followed to another disk's.
+            bio.requests.clear();
+        }
+        let reason = given_up.unwrap_or_else(|| match self.reasons.at(bio.ended_ns) {
+            _ if is_unclear => AMBIGUOUS,
+            Reason::LostEvents => "lost_events",
+            Reason::BeforeStart | Reason::NoMatch => "no_match",
+        });
+        self.join.bio(bio, device, number.unwrap_or(0), reason);
+    }
+
+    /// Whether QEMU requests of this disk may be this guest's.
+    pub(crate) fn is_of(&self, images: &Images, disk: u32) -> Option<u32> {
+        let disk = images.disks.get(disk as usize)?;
+        (Some(disk.guest) == self.guest).then_some(disk.disk)
+    }
+
+    /// The guest's stream has ended.
+    pub(crate) fn ended(&mut self) {
+        self.guest_read_ns = u64::MAX;
+    }
+
+    /// The host's stream has been read so far: whatever ended before was handed to [`Self::served`].
+    pub(crate) fn host_read(&mut self, host_ns: u64) {
+        while let Some((whole, disk)) = self.unmaps.whole_before(host_ns) {
+            self.offer(&whole, disk);
+        }
+        self.host_ns = self.host_ns.max(host_ns);
+    }
+
+    /// Bios whose fate is known by now, now and then: `None` when it is too early to look again.
+    pub(crate) fn look(&mut self) -> Option<Vec<Chain>> {
+        let due = self.last_ns >= self.looked_guest_ns.saturating_add(LOOK_NS)
+            || self.host_ns >= self.looked_host_ns.saturating_add(LOOK_NS)
+            || self.block_events >= self.looked_events.saturating_add(LOOK_EVENTS);
+        if !due {
+            return None;
+        }
+        self.looked_events = self.block_events;
+        self.looked_guest_ns = self.last_ns;
+        self.looked_host_ns = self.host_ns;
+        let read = Read {
+            guest_ns: self.guest_read_ns.max(self.last_ns),
+            host_ns: self.host_ns,
+            end: false,
+        };
+        self.link_directly(read);
+        self.pairing.advance(read.guest_ns, read.host_ns);
+        self.take_outcomes();
+        self.decide_directly(read);
+        Some(self.join.drain().collect())
+    }
+
+    /// What ended on the host before this time was linked here or passed on.
+    pub(crate) fn host_decided(&self) -> u64 {
+        let offered = self.served.values().map(|served| served.span.end_ns);
+        let direct = self.direct.as_ref();
+        let direct = direct.and_then(|direct| direct.oldest_file_ns());
+        let open = offered.chain(self.unmaps.oldest_ns()).chain(direct).min();
+        open.map_or(self.host_ns, |open| open.min(self.host_ns))
+    }
+
+    /// Both streams have ended.
+    pub(crate) fn finish(&mut self) -> Finished {
+        self.block.finish();
+        self.hand_on();
+        self.host_read(u64::MAX);
+        let read = Read {
+            guest_ns: u64::MAX,
+            host_ns: u64::MAX,
+            end: true,
+        };
+        self.link_directly(read);
+        self.pairing.advance(u64::MAX, u64::MAX);
+        let clock = self.pairing.finish();
+        self.take_outcomes();
+        self.decide_directly(read);
+        self.check_early_pairs(true);
+        self.join.finish(self.reason_of_open());
+        Finished {
+            clock,
+            chains: self.join.drain().collect(),
+        }
+    }
+}
+
+/// What a request has in common with QEMU's; `None` for those that QEMU does not account.
+fn key(request: &RequestSpan) -> Option<Key> {
+    if request.flush {
+        return Some(Key {
+            class: OpClass::Flush,
+            offset: 0,
+            bytes: 0,
+        });
+    }
+    let class = match request.operation {
+        Operation::Read => OpClass::Read,
+        Operation::Write => OpClass::Write,
+        Operation::Discard => OpClass::Discard,
+        Operation::Other => return None,
+    };
+    Some(Key {
+        class,
+        offset: request.offset,
+        bytes: request.bytes,
+    })
+}

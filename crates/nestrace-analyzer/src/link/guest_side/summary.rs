@@ -1,0 +1,195 @@
+//! What a session says in the end: its devices, and the counts of its disks.
+
+use nestrace_trace::manifest::{self, Topology};
+
+use super::Session;
+use crate::link::chains::DiskChains;
+use crate::link::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
+use crate::measure::device::DeviceMeter;
+use crate::result::analysis::{ClockPiece, Device, ReadWrite, TimePiece};
+
+/// What was asked for of a recording, on the host's clock; `None` where there is no limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostStretch {
+    pub from_ns: Option<u64>,
+    pub to_ns: Option<u64>,
+}
+
+impl Session {
+    /// `chains[]` of a disk, but for its names.
+    pub(crate) fn chains_of(&self, disk: usize) -> Option<DiskSummary<'_>> {
+        let counts = self.disks.get(disk)?;
+        let dev = self.about(disk)?.dev;
+        let meter = self.block.devices.iter().find(|meter| meter.dev == dev)?;
+        let metered = counts.metered(meter)?;
+        Some(DiskSummary {
+            guest_bios: counts.bios.saturating_sub(metered.refused),
+            guest_requests: metered.issued.saturating_sub(counts.requeues) + metered.flushes,
+            bytes: metered.bytes,
+            flushes: metered.flushes,
+            chains: &counts.chains,
+            open: self.reason_of_open(),
+        })
+    }
+
+    /// Why nobody knows which of QEMU's disks one of [`Session::disks`] is; `None` where it is known.
+    pub(crate) fn why_no_disk(&self, clock: &ClockSummary, device: usize) -> Option<String> {
+        if device >= self.side.disks.len() {
+            return Some(String::from(
+                "another disk got its device number then, and nothing tells which of the two it was",
+            ));
+        }
+        match clock.devices.get(device)? {
+            DeviceDisk::Is { .. } => None,
+            DeviceDisk::OneOf(_) => Some(String::from(
+                "neither serial number, bus, size nor the requests tell which of QEMU's disks it is",
+            )),
+            DeviceDisk::Unknown { reason } => {
+                Some(format!("{reason}; it may have been plugged in later"))
+            }
+        }
+    }
+
+    /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock, and what lies in
+    /// `selected` was asked for.
+    pub(crate) fn devices(
+        &mut self,
+        host_start_ns: u64,
+        selected: HostStretch,
+        stretches: &[ClockPiece],
+    ) -> Vec<Device> {
+        let topology = self.topology();
+        let (begin_ns, end_ns) = self.recorded(selected);
+        let name = |dev: u32| crate::measure::device::major_minor(dev);
+        let timeline = self.timeline(begin_ns, host_start_ns, stretches);
+        let meters = self.block.devices.iter_mut();
+        let finish = |meter: &mut DeviceMeter| {
+            let mut device = meter.finish(&topology, end_ns, end_ns - begin_ns);
+            device.side = "guest";
+            device.guest = Some(self.side.guest.clone());
+            device.figures.timeline.clone_from(&timeline);
+            if !meter.light {
+                device.users = Some(meter.users.finish(&|_| None, &[], &name));
+                let disk = self.side.disks.iter().position(|it| it.dev == meter.dev);
+                let disk = disk.and_then(|disk| self.disks.get(disk));
+                device.files = disk.map(|disk| disk.clues.files(&self.side.mounts));
+            }
+            device
+        };
+        meters.filter(|meter| meter.has_io()).map(finish).collect()
+    }
+
+    /// From when to when the session recorded, of what lies in `selected`, on the guest's clock.
+    fn recorded(&self, selected: HostStretch) -> (u64, u64) {
+        let begin_ns = match self.side.start_mono_ns {
+            0 => self.first_ns.unwrap_or(0),
+            start_ns => start_ns,
+        };
+        let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
+        let since = |limit_ns: Option<u64>, otherwise_ns: u64| {
+            limit_ns.map_or(otherwise_ns, |host_ns| {
+                self.first_since(host_ns, (begin_ns, end_ns))
+            })
+        };
+        let from_ns = since(selected.from_ns, begin_ns);
+        (from_ns, since(selected.to_ns, end_ns).max(from_ns))
+    }
+
+    /// The first of the guest's times that are not before this one of the host; by halving, since a guest's
+    /// time never goes back. Where the clock is not known, everything was taken.
+    fn first_since(&self, host_ns: u64, (begin_ns, end_ns): (u64, u64)) -> u64 {
+        let is_before = |guest_ns: u64| {
+            let at_ns = self.host_time(guest_ns);
+            at_ns.is_some_and(|at_ns| at_ns < host_ns)
+        };
+        let (mut low, mut high) = (begin_ns, end_ns);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Where the session's times, counted from `begin_ns` of the guest's clock, lie in the recording.
+    fn timeline(
+        &self,
+        begin_ns: u64,
+        host_start_ns: u64,
+        stretches: &[ClockPiece],
+    ) -> Vec<TimePiece> {
+        let piece = |from_guest_ns: i128, offset_ns: i128| {
+            let ahead_ns = i128::from(begin_ns) - offset_ns - i128::from(host_start_ns);
+            Some(TimePiece {
+                from_ns: u64::try_from((from_guest_ns - i128::from(begin_ns)).max(0)).ok()?,
+                ahead_ns: i64::try_from(ahead_ns).ok()?,
+            })
+        };
+        if stretches.is_empty() {
+            let begin = i128::from(begin_ns);
+            let host_ns = self.host_time(begin_ns).map(i128::from);
+            return host_ns
+                .and_then(|host_ns| piece(begin, begin - host_ns))
+                .into_iter()
+                .collect();
+        }
+        let pieces = stretches.iter().filter_map(|stretch| {
+            let offset_ns = i128::from(stretch.offset_ns);
+            let host_ns = i128::from(host_start_ns) + i128::from(stretch.from_ns);
+            piece(host_ns + offset_ns, offset_ns)
+        });
+        pieces.collect()
+    }
+
+    /// The guest's disks as the host's are described.
+    fn topology(&self) -> Topology {
+        let devices = self.side.disks.iter().map(|disk| manifest::Device {
+            name: disk.name.clone(),
+            dev: disk.dev,
+            scheduler: disk.scheduler.clone(),
+            ..manifest::Device::default()
+        });
+        Topology {
+            guests: Vec::new(),
+            devices: devices.collect(),
+        }
+    }
+}
+
+/// A disk's counts, and what became of its bios.
+pub(crate) struct DiskSummary<'a> {
+    pub guest_bios: u64,
+    pub guest_requests: u64,
+    /// Bytes that its requests have moved.
+    pub bytes: ReadWrite,
+    /// Flushes that were issued to it.
+    pub flushes: u64,
+    pub chains: &'a DiskChains,
+    /// Why bios have no end.
+    pub open: &'static str,
+}
+
+/// The disk of QEMU that a device of the guest is, by its place among the guest's disks.
+pub(crate) fn disk_of(clock: &ClockSummary, device: usize) -> Option<u32> {
+    match clock.devices.get(device) {
+        Some(DeviceDisk::Is { disk, .. }) => Some(*disk),
+        Some(_) => None,
+        None => u32::try_from(device).ok(),
+    }
+}
+
+/// The disk of a device that its requests told from others that look the same, and why in words.
+pub(crate) fn told_by_requests(clock: &ClockSummary, device: usize) -> Option<(u32, &'static str)> {
+    match clock.devices.get(device)? {
+        DeviceDisk::Is { disk, proof } if *proof == BY_REQUESTS => {
+            Some((*disk, "no other disk had its requests"))
+        }
+        DeviceDisk::Is { disk, proof } if *proof == BY_REQUESTS_OF_OTHERS => {
+            Some((*disk, "the others were told by their requests"))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,437 @@
+//! The host's half of a chain: QEMU's requests with the file I/Os, host bios and host requests
+//! beneath them.
+//!
+//! [`calls`] ties file I/Os to QEMU's calls, [`host_bios`] host bios to file I/Os, [`stacked`] what
+//! lies beneath a host request; [`clusters`] knows where an image keeps what, [`deferred`] counts what
+//! nobody waited for, [`tree`] builds the intervals. Nothing here looks at an event's time to find its
+//! partner, except where something is work for several: then it says so.
+
+mod calls;
+mod clusters;
+mod deferred;
+mod host_bios;
+mod host_bytes;
+mod read_ahead;
+mod stacked;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::collections::BTreeMap;
+
+use nestrace_abi::{Kind, Source, flags, flags::op};
+use nestrace_trace::Event;
+use nestrace_trace::image_map::ImageMap;
+use nestrace_trace::manifest::Manifest;
+
+use crate::follow::block::BlockLayer;
+use crate::follow::file_io::FileIo;
+use crate::follow::image::Images;
+use crate::follow::qemu::{self, Ended, Qemu, Step};
+use crate::measure::clues::{HostClues, ImageOf};
+use crate::model::file_io_span::{FileEnd, FileIoSpan};
+use crate::model::owner::Owner;
+use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
+use crate::result::analysis::Deferred;
+
+use calls::{Calls, Fate, How};
+use clusters::Clusters;
+use deferred::DeferredWork;
+use host_bios::HostBios;
+pub(crate) use host_bytes::DiskOnHost;
+use host_bytes::{HostBytes, InImage};
+use stacked::Stacked;
+
+/// Ended requests of host bios that have not ended: more are of bios whose end was lost, in a damaged
+/// recording. They are forgotten, and the bio is marked.
+const MOST_REQUESTS: usize = 1 << 16;
+/// Block events between two looks at that.
+const BOUND_EVENTS: u64 = 1 << 14;
+
+/// The layers of the host, after they have seen an event.
+pub(crate) struct HostLayers<'a> {
+    pub block: &'a mut BlockLayer,
+    pub files: &'a mut FileIo,
+    pub qemu: &'a mut Qemu,
+    pub images: &'a Images,
+}
+
+/// What the host's half says of one disk beside the chains.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostHalf {
+    /// Host I/O that nobody waited for.
+    pub deferred: Deferred,
+    /// Events of the disk's QEMU were seen.
+    pub qemu_seen: bool,
+    /// File I/Os on the disk's images.
+    pub file_ios: u64,
+    /// File I/Os that no request of QEMU could be found for, by reason.
+    pub unlinked: BTreeMap<&'static str, u64>,
+}
+
+/// Facts of a disk that decide how its requests end.
+#[derive(Debug)]
+struct DiskFacts {
+    guest: u32,
+    scsi: bool,
+    file_ios: u64,
+    unlinked: BTreeMap<&'static str, u64>,
+}
+
+/// The first buffer of a request itself: a merged call names that of its first member.
+fn own_buffer(ended: &Ended, calls: &[&calls::OpenCall]) -> u64 {
+    let is_own = |open: &&&calls::OpenCall| ended.offset == Some(open.call.offset);
+    calls.iter().find(is_own).map_or(0, |open| open.call.buffer)
+}
+
+/// Builds the trees of QEMU's requests.
+#[derive(Debug)]
+pub(crate) struct HostSide {
+    calls: Calls,
+    clusters: Clusters,
+    host_bios: HostBios,
+    stacked: Stacked,
+    deferred: DeferredWork,
+    bytes: HostBytes,
+    pub clues: HostClues,
+    disks: Vec<DiskFacts>,
+    /// By guest: events of its QEMU were seen.
+    qemu_seen: Vec<bool>,
+    /// By guest: no function of its QEMU was probed.
+    without_functions: Vec<bool>,
+    block_events: u64,
+    /// Requests that have ended, in the order of `done_ns`, for the caller to drain.
+    pub served: Vec<Served>,
+}
+
+impl HostSide {
+    pub(crate) fn new(manifest: &Manifest, images: &Images, maps: &[ImageMap]) -> Self {
+        let topology = &manifest.topology;
+        let disk = |number: usize| {
+            let disk = images.disks.get(number)?;
+            let guest = topology.guests.get(disk.guest as usize)?;
+            guest.disks.get(disk.disk as usize)
+        };
+        let numbers = 0..images.disks.len();
+        let writes_through = |number| {
+            let cache = disk(number).and_then(|disk| disk.cache.as_deref());
+            matches!(cache, Some("writethrough" | "directsync"))
+        };
+        Self {
+            calls: Calls::new(numbers.clone().map(writes_through).collect()),
+            clusters: Clusters::new(images, maps),
+            host_bios: HostBios::default(),
+            stacked: Stacked::default(),
+            deferred: DeferredWork::new(images.disks.len()),
+            bytes: HostBytes::new(images.disks.len()),
+            clues: HostClues::new(images.disks.len()),
+            disks: numbers
+                .map(|number| DiskFacts {
+                    guest: images.disks.get(number).map_or(u32::MAX, |disk| disk.guest),
+                    scsi: disk(number).is_some_and(|disk| disk.bus.contains("scsi")),
+                    file_ios: 0,
+                    unlinked: BTreeMap::new(),
+                })
+                .collect(),
+            qemu_seen: vec![false; topology.guests.len()],
+            without_functions: topology
+                .guests
+                .iter()
+                .map(|guest| qemu::has_no_functions(manifest, &guest.name))
+                .collect(),
+            block_events: 0,
+            served: Vec::new(),
+        }
+    }
+
+    /// Asks the layers for spans.
+    pub(crate) fn follow(layers: &mut HostLayers<'_>) {
+        layers.block.spans.get_or_insert_default();
+        layers.files.spans.get_or_insert_default();
+        layers.qemu.follow_requests();
+    }
+
+    /// Takes what the layers made of an event.
+    pub(crate) fn after(&mut self, kind: Kind, event: &Event, layers: &mut HostLayers<'_>) {
+        match kind.source() {
+            Source::Block => self.block(layers),
+            Source::File => self.files(layers),
+            Source::Qemu => self.qemu(event, layers),
+            Source::HostFs => self.host_bios.host_fs(kind, event),
+            Source::Meta | Source::Walk => {}
+        }
+    }
+
+    fn block(&mut self, layers: &mut HostLayers<'_>) {
+        let (Some(block), Some(files)) = (&mut layers.block.spans, &mut layers.files.spans) else {
+            return;
+        };
+        block.requests.clear();
+        self.block_events += 1;
+        if self.block_events.is_multiple_of(BOUND_EVENTS) {
+            block.forget_requests_beyond(MOST_REQUESTS);
+        }
+        for bio in block.bios.drain(..) {
+            if self.stacked.keep(&bio, layers.images) {
+                continue;
+            }
+            let journal = self.host_bios.is_journal(&bio, layers.images);
+            let file = files.in_flight.get(&bio.file_io);
+            // Not every file system says where in the file a direct bio is; the call does.
+            let direct = file.filter(|_| bio.owner_kind != flags::OWNER_PAGES);
+            let range = direct.map_or((bio.file_offset, bio.bytes), |file| {
+                (file.offset, file.bytes)
+            });
+            let reader = file.filter(|file| file.op == op::READ);
+            let place = InImage {
+                range,
+                asked: reader.map(FileIoSpan::pages),
+                images: layers.images,
+                clusters: &self.clusters,
+            };
+            self.bytes.bio(&bio, journal, &place);
+            let is_direct =
+                matches!(bio.owner, Owner::Image(image) if layers.images.is_direct(image));
+            let volumes = layers.images.volumes_at(bio.dev, bio.place());
+            let volumes = volumes.map(|volume| (volume.is_file_system, volume.disks.as_slice()));
+            self.clues.bio(&bio, journal, is_direct, volumes);
+            let waited_for = self
+                .host_bios
+                .ended(&bio, files, layers.images, &mut self.stacked);
+            self.deferred.bio(&bio, waited_for, layers.images);
+        }
+        for file in files.ended.drain(..) {
+            self.file_ended(&file, layers.images);
+        }
+    }
+
+    fn files(&mut self, layers: &mut HostLayers<'_>) {
+        let Some(files) = &mut layers.files.spans else {
+            return;
+        };
+        for serial in files.began.drain(..) {
+            if let Some(file) = files.in_flight.get(&serial) {
+                self.calls
+                    .file_began(file, &mut self.clusters, layers.images);
+            }
+        }
+        for file in files.ended.drain(..) {
+            self.file_ended(&file, layers.images);
+        }
+    }
+
+    fn file_ended(&mut self, file: &FileIoSpan, images: &Images) {
+        let fate = self.calls.file_ended(file, &mut self.clusters, images);
+        if file.end == FileEnd::Refused {
+            return;
+        }
+        let without_functions = self.without_functions.get(file.guest as usize) == Some(&true);
+        if without_functions {
+            let served = self.serve_file_io(file, images);
+            self.served.extend(served);
+        }
+        let holds_data = self
+            .clusters
+            .holds_data(file.image, file.offset, file.bytes);
+        if file.op == op::READ {
+            self.bytes.asked(file.image, file.pages(), images);
+        }
+        let qemu_seen = self.qemu_seen.get(file.guest as usize) == Some(&true);
+        let of_job = qemu_seen && fate == Fate::NoCall;
+        if let Some(disk) = images.disk_of(file.image) {
+            let image = ImageOf {
+                disk,
+                is_direct: images.is_direct(file.image),
+                is_backing: images.is_backing(file.image),
+            };
+            self.clues
+                .file_io(file, image, holds_data != Some(false), of_job);
+        }
+        if file.op == op::WRITE && !images.is_direct(file.image) && !file.dsync {
+            self.deferred.written(file);
+        }
+        let disk = images
+            .disk_of(file.image)
+            .and_then(|disk| self.disks.get_mut(disk as usize));
+        let Some(disk) = disk else {
+            return;
+        };
+        disk.file_ios += 1;
+        if without_functions {
+            return;
+        }
+        let reason = match fate {
+            Fate::Tied | Fate::Ambiguous => return,
+            Fate::Unaccounted => "layer_not_recorded",
+            Fate::NoCall => "no_match",
+        };
+        *disk.unlinked.entry(reason).or_default() += 1;
+    }
+
+    fn qemu(&mut self, event: &Event, layers: &mut HostLayers<'_>) {
+        if let Some(seen) = self.qemu_seen.get_mut(event.dev as usize) {
+            *seen = true;
+        }
+        for step in layers.qemu.steps(event.dev) {
+            match step {
+                Step::Called(call) => self.calls.began(call, layers.images),
+                Step::Ended(ended) => self.ended(&ended, layers),
+                Step::Dropped(call) => self.calls.over(event.dev, call),
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: &Ended, layers: &mut HostLayers<'_>) {
+        let served = self.serve(ended, layers);
+        if let Some(served) = &served {
+            self.clues.served(served);
+        }
+        self.served.extend(served);
+        for call in &ended.calls_over {
+            self.calls.over(ended.guest, *call);
+        }
+    }
+
+    /// The tree of a request; `None` where nobody knows its disk.
+    fn serve(&self, ended: &Ended, layers: &HostLayers<'_>) -> Option<Served> {
+        let calls: Vec<_> = ended
+            .calls
+            .iter()
+            .filter_map(|call| self.calls.get(ended.guest, *call))
+            .collect();
+        let disk = calls
+            .iter()
+            .find_map(|call| call.disk)
+            .or_else(|| layers.images.disk_number(ended.guest, ended.disk?))?;
+        let mut children = Vec::new();
+        let mut ambiguous = false;
+        for tied in calls.iter().flat_map(|call| &call.files) {
+            let in_flight = || {
+                let files = layers.files.spans.as_ref()?;
+                files.in_flight.get(&tied.file)
+            };
+            let Some(file) = tied.span.as_ref().or_else(in_flight) else {
+                continue;
+            };
+            let what = match tied.how {
+                How::Data => tree::of_operation(file.op),
+                How::Sync => What::Sync,
+                How::Metadata if tree::of_operation(file.op) == What::Sync => What::Sync,
+                How::Metadata => What::ImageMetadata,
+            };
+            ambiguous |= tied.ambiguous || file.bios.iter().any(|bio| bio.ambiguous);
+            let mut child = tree::file_io(file, what, tied.shared || ended.merged);
+            if tied.waits_from_ns > child.start_ns {
+                child.start_ns = tied.waits_from_ns.min(child.end_ns);
+                tree::clip_children(&mut child);
+            }
+            children.push(child);
+        }
+        let mut span = Span {
+            layer: Layer::Qemu,
+            start_ns: ended.start_ns,
+            end_ns: self.end_ns(ended, disk, &calls, &children),
+            offset: ended.offset.unwrap_or(0),
+            bytes: ended.bytes,
+            what: ended.what,
+            shared: false,
+            place: disk,
+            children,
+        };
+        tree::clip_children(&mut span);
+        Some(Served {
+            serial: ended.serial,
+            disk,
+            span,
+            done_ns: ended.done_ns,
+            failed: ended.failed,
+            handed_back: ended.handed_back_ns.is_some(),
+            queue: ended.queue,
+            offset_known: ended.offset.is_some(),
+            merged: ended.merged,
+            continues: ended.continues,
+            ambiguous,
+            buffer: own_buffer(ended, &calls),
+            file_io: None,
+        })
+    }
+
+    /// The file I/O as what stands for a request of QEMU, whose functions were not seen.
+    fn serve_file_io(&self, file: &FileIoSpan, images: &Images) -> Option<Served> {
+        let [disk] = images.disks_of(file.image, file.guest)[..] else {
+            return None;
+        };
+        let what = tree::of_operation(file.op);
+        let ranges = self
+            .clusters
+            .guest_ranges(file.image, file.offset, file.bytes);
+        let place = match ranges[..] {
+            [range] => Some((range.start, range.end)),
+            _ => None,
+        };
+        let holds_data = self
+            .clusters
+            .holds_data(file.image, file.offset, file.bytes);
+        let shared = false;
+        Some(Served {
+            serial: file.serial,
+            disk,
+            span: tree::file_io(file, what, shared),
+            done_ns: file.end_ns,
+            failed: file.end == FileEnd::Failed,
+            handed_back: false,
+            queue: 0,
+            offset_known: place.is_some(),
+            merged: false,
+            continues: None,
+            ambiguous: file.bios.iter().any(|bio| bio.ambiguous),
+            buffer: file.buffer,
+            file_io: Some(FileIoFacts {
+                place,
+                of_table: holds_data == Some(false),
+            }),
+        })
+    }
+
+    /// When the guest can have been told at the earliest. `block_acct_done` comes after the hand-back
+    /// on virtio-blk and IDE, before it on SCSI.
+    fn end_ns(
+        &self,
+        ended: &Ended,
+        disk: u32,
+        calls: &[&calls::OpenCall],
+        children: &[Span],
+    ) -> u64 {
+        if let Some(handed_back_ns) = ended.handed_back_ns {
+            return handed_back_ns;
+        }
+        if self.disks.get(disk as usize).is_some_and(|disk| disk.scsi) {
+            return ended.done_ns;
+        }
+        let last = children.iter().map(|child| child.end_ns);
+        let called = calls.iter().map(|call| call.call.start_ns);
+        last.chain(called)
+            .filter(|end_ns| *end_ns <= ended.done_ns)
+            .max()
+            .unwrap_or(ended.done_ns)
+    }
+
+    /// Bytes that reached the device for a disk.
+    pub(crate) fn on_host(&self, disk: u32, images: &Images) -> DiskOnHost {
+        self.bytes.finish(disk, images)
+    }
+
+    /// What is left to say of a disk.
+    pub(crate) fn finish(&self, disk: u32) -> HostHalf {
+        let facts = self.disks.get(disk as usize);
+        let qemu_seen = |guest: u32| self.qemu_seen.get(guest as usize) == Some(&true);
+        HostHalf {
+            deferred: self.deferred.finish(disk),
+            qemu_seen: facts.is_some_and(|facts| qemu_seen(facts.guest)),
+            file_ios: facts.map_or(0, |facts| facts.file_ios),
+            unlinked: facts
+                .map(|facts| facts.unlinked.clone())
+                .unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A guest bio that was followed to the host, or was not.
+
+use crate::model::operation::Operation;
+use crate::model::span::Span;
+
+/// A bio whose fate is known.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    /// Index into `GuestSide::disks`.
+    pub device: u32,
+    /// Number among the bios of its device; 0 where nobody asked for numbers.
+    pub number: u64,
+    pub operation: Operation,
+    pub empty_flush: bool,
+    /// The guest marked it as metadata or as urgent (META, PRIO).
+    pub marked_urgent: bool,
+    /// Metadata or journal of the guest's file system that somebody waits for.
+    pub of_file_system: bool,
+    /// On the guest's clock. Without a link: what the guest alone knows.
+    pub tree: Span,
+    /// `None`: linked.
+    pub unlinked: Option<&'static str>,
+    /// Index into `Images::disks`, as far as linked.
+    pub disk: Option<u32>,
+    /// Clock at the first request that is linked.
+    pub offset_ns: i64,
+    /// Clock at each request where there are several: each tree beneath one is moved by its own.
+    pub offsets_ns: Vec<i64>,
+    /// The widest of its requests.
+    pub bound_ns: u64,
+    pub stretched: bool,
+    pub ambiguous: bool,
+}

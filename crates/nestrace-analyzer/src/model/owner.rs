@@ -1,0 +1,33 @@
+//! Whose data a bio carries.
+
+use nestrace_abi::{end_io, flags};
+use nestrace_trace::Event;
+
+/// Whose data a bio carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// An image file: index into `Images::images`.
+    Image(u32),
+    /// Metadata or journal of a file system: everybody's.
+    FileSystem,
+    /// The file beneath the loop device with this number.
+    Loop(u32),
+    /// Whoever the thread is.
+    Thread(u32),
+}
+
+impl Owner {
+    /// Whose data a bio carries at Q as far as its pages and its end tell, without knowing any file.
+    ///
+    /// Inodes of block devices are numbered by the device: pages of the one beneath a file system are its metadata (super
+    /// blocks of btrfs, ext4's and jbd2's blocks).
+    pub(crate) fn by_pages(queue: &Event) -> Self {
+        if queue.sub == flags::OWNER_PAGES && queue.inode == u64::from(queue.dev) {
+            return Self::FileSystem;
+        }
+        match queue.end_io {
+            end_io::BUFFER_HEAD | end_io::XFS_LOG | end_io::XFS_BUF => Self::FileSystem,
+            _ => Self::Thread(queue.tid),
+        }
+    }
+}

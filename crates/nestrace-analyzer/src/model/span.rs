@@ -1,0 +1,205 @@
+//! What the layers hand on when something has ended: bios, requests, QEMU requests, file I/Os as
+//! intervals with their identities. Chains are built from these and from nothing else.
+//!
+//! Times are those of the machine that the layer runs on.
+
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
+
+/// A request of one device from D to its last C. Flushes of the flush machinery are requests too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestSpan {
+    /// Number that no other request of this machine has.
+    pub serial: u64,
+    /// The device, `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    /// What it does; [`Operation::Other`] with `flush` for a flush.
+    pub operation: Operation,
+    /// Zero-length flush to the device.
+    pub flush: bool,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Bytes at D.
+    pub bytes: u64,
+    /// First D: nanoseconds.
+    pub issued_ns: u64,
+    /// Its last C that moved data (or the flush's C): nanoseconds.
+    pub completed_ns: u64,
+    /// Pointer of the request: the identity that loop devices' file I/O names as its origin.
+    pub pointer: u64,
+    /// How many bios it carried.
+    pub bios: u32,
+    /// Processor of its D; [`Self::ANY_LANE`] where it was put back, or is not known.
+    pub lane: u32,
+    /// Page identity of its first byte (`nestrace_abi::PAGE_IDENTITY_SHIFT`); 0 if unknown.
+    pub page: u64,
+}
+
+impl RequestSpan {
+    /// Nothing is known of its order among others.
+    pub(crate) const ANY_LANE: u32 = u32::MAX;
+}
+
+/// A bio from Q to its end, with every request that carried it or a part of it, and the flushes
+/// that it made or waited for, in the order of their D.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BioSpan {
+    /// The device of its Q.
+    pub dev: u32,
+    pub operation: Operation,
+    /// `nestrace_abi::flags` at Q.
+    pub flags: u32,
+    /// A flush without data.
+    pub empty_flush: bool,
+    pub offset: u64,
+    pub bytes: u64,
+    pub queued_ns: u64,
+    /// The end of its last fragment, as the file system is told: after a flush that FUA makes.
+    pub ended_ns: u64,
+    /// Thread that queued it.
+    pub tid: u32,
+    /// Pointer of the bio: with `queued_ns` its identity.
+    pub pointer: u64,
+    /// Whose data it carries.
+    pub owner: Owner,
+    /// For a process that reads a guest's image beside QEMU.
+    pub for_another: bool,
+    /// `OWNER_*` of its Q.
+    pub owner_kind: u8,
+    /// Index into `end_io::SYMBOLS`.
+    pub end_io: u8,
+    /// Identity columns of its Q.
+    pub inode: u64,
+    pub owner_dev: u32,
+    pub file_offset: u64,
+    pub iocb: u64,
+    pub origin: u64,
+    /// Page identity of its first byte; 0 if unknown.
+    pub page: u64,
+    /// Where the rest of it began after each split, with its page identity.
+    pub further_pages: Vec<(u64, u64)>,
+    /// Serial of the file I/O in flight that it was queued for; 0 if there is none.
+    pub file_io: u64,
+    /// It waited for a flush, and more than one could be it: the last is taken.
+    pub ambiguous: bool,
+    pub requests: Vec<RequestSpan>,
+}
+
+impl BioSpan {
+    /// Byte offset on its device; a flush has none.
+    pub(crate) fn place(&self) -> Option<u64> {
+        (!self.empty_flush).then_some(self.offset)
+    }
+}
+
+/// Where a span stands in the path of an I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Layer {
+    GuestBio,
+    GuestRequest,
+    Qemu,
+    FileIo,
+    HostBio,
+    /// A host request between D and C; what a loop, dm or md device did for it lies inside.
+    HostRequest,
+}
+
+/// An interval in the tree of a chain: guest bio ⊃ guest requests ⊃ QEMU requests ⊃ file I/Os ⊃
+/// host bios ⊃ host requests (⊃ the same again).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub layer: Layer,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Byte offset in the layer's own address space: disk, image file, device.
+    pub offset: u64,
+    pub bytes: u64,
+    /// What it does.
+    pub what: What,
+    /// Others wait for it as well.
+    pub shared: bool,
+    /// Index that the layer is called by: disk number, image number, or device number.
+    pub place: u32,
+    /// What it waited for, in any order.
+    pub children: Vec<Span>,
+}
+
+/// What a span does, as a person names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum What {
+    Read,
+    Write,
+    Discard,
+    Flush,
+    /// fsync, fdatasync.
+    Sync,
+    /// File I/O outside the data that the guest asked for: L2 tables, refcounts.
+    ImageMetadata,
+    /// Host file system's journal or log.
+    Journal,
+    /// fallocate and whatever else.
+    Other,
+}
+
+impl What {
+    /// What a bio or a request does in the block layer.
+    pub(crate) const fn of(operation: Operation, flush: bool) -> Self {
+        match operation {
+            _ if flush => Self::Flush,
+            Operation::Read => Self::Read,
+            Operation::Write => Self::Write,
+            Operation::Discard => Self::Discard,
+            Operation::Other => Self::Other,
+        }
+    }
+}
+
+/// A QEMU request with everything beneath it on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Number that no other request of this recording has; ascending with `span.start_ns` per disk as far as known.
+    pub serial: u64,
+    /// Index into `Images::disks`.
+    pub disk: u32,
+    /// [`Layer::Qemu`], host clock: `block_acct_start` to the hand-back (`virtqueue_push`, else the end of the last
+    /// host event beneath it, else `block_acct_done`).
+    pub span: Span,
+    /// `block_acct_done`.
+    pub done_ns: u64,
+    /// QEMU reported an error.
+    pub failed: bool,
+    /// The hand-back was seen (`virtqueue_push`).
+    pub handed_back: bool,
+    /// Address of the virtqueue that it was handed back to; 0 where that was not seen.
+    pub queue: u64,
+    /// Offset on the guest's disk is known (merged and restarted requests included).
+    pub offset_known: bool,
+    /// Served by the same `blk_aio_*` call as others.
+    pub merged: bool,
+    /// Serial of the discard that this one goes on with: QEMU does a SCSI UNMAP in several.
+    pub continues: Option<u64>,
+    /// Beneath it something could not be tied to one request alone.
+    pub ambiguous: bool,
+    /// Address of the first buffer of its own; 0 if unknown.
+    pub buffer: u64,
+    /// QEMU's functions were not seen: a file I/O stands for the request.
+    pub file_io: Option<FileIoFacts>,
+}
+
+/// What more is known of a file I/O that stands for a request of QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIoFacts {
+    /// The range of the guest's disk that it moves; `None` where no map tells.
+    pub place: Option<(u64, u64)>,
+    /// Of a table of the image.
+    pub of_table: bool,
+}
+
+/// A host bio that a file I/O waited for, as a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct HostBio {
+    pub span: Span,
+    /// Serial of each request beneath it and how many bios that carried, in the order of the children.
+    pub requests: Vec<(u64, u32)>,
+    pub ambiguous: bool,
+}

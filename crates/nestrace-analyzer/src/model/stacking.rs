@@ -1,0 +1,10 @@
+//! Devices that stand on other devices and hand bios on to them.
+
+/// Drivers that hand bios on to devices beneath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stacking {
+    /// Device mapper.
+    Dm,
+    /// Software RAID.
+    Md,
+}

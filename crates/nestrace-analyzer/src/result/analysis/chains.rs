@@ -1,0 +1,145 @@
+//! `chains[]`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::result::dist::Dist;
+use crate::result::series::Series;
+use crate::result::sums::ChainSums;
+
+/// A disk's guest requests, followed to the host's device.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Chains {
+    /// Guest's name.
+    pub guest: String,
+    /// Disk's name; empty where nothing tells which of QEMU's disks the guest's device is.
+    pub disk: String,
+    /// Why it is empty; `null` where it is not.
+    pub why_no_disk: Option<String>,
+    /// The guest's name of the disk (`vda`).
+    pub guest_device: String,
+    /// Bios, data and flush, counted in the guest before any linking.
+    pub guest_bios: u64,
+    /// Requests that reach the hypervisor, flushes included, counted in the guest before any linking.
+    pub guest_requests: u64,
+    /// Bios of which every request was followed.
+    pub linked: u64,
+    /// `linked / guest_bios`; `null` without bios.
+    pub fraction: Option<f64>,
+    /// Bios that were not, by reason.
+    pub unlinked: BTreeMap<&'static str, u64>,
+    /// Linked bios whose intervals are not inside each other.
+    pub wrong_order: u64,
+    /// Linked bios that lasted longer on the host than in the guest: its clock stood still or was set
+    /// meanwhile (a pause). They are not in `wrong_order`.
+    pub stretched: u64,
+    /// Mean latency of the linked data bios in the guest.
+    pub q2c_mean_ns: f64,
+    /// Latency of the linked bios, in the guest.
+    pub latency_ns: ChainLatency,
+    /// Segments of all linked data bios, in the order of the path.
+    pub segments: Vec<Segment>,
+    /// The same by operation.
+    pub by_op: SegmentsByOperation,
+    /// Part of the summed latency that no pair of events covers.
+    pub residual_share: f64,
+    /// Layers that were not recorded (`qemu`, `file_io`, `host_bio`): they are in the own time of the one
+    /// above.
+    pub folded: Vec<String>,
+    /// QEMU's file I/Os on the disk's images.
+    pub file_ios: u64,
+    /// Those that could not be tied to a request of QEMU, by reason.
+    pub file_ios_unlinked: BTreeMap<&'static str, u64>,
+    /// Linked bios that waited for host I/O that others waited for too (a request that QEMU merged, one
+    /// sync for several flushes, a journal's commit); each is charged what it waited.
+    pub shared: u64,
+    /// Linked bios beneath which something could be one of several requests' work.
+    pub ambiguous: u64,
+    /// Linked requests by what the guest's memory says of the link: whether the pages of the guest's bio are the buffer that
+    /// QEMU moved.
+    pub memory_check: MemoryCheck,
+    /// Host I/O that guest requests caused, but did not wait for.
+    pub deferred: Deferred,
+    /// Time of linked bios under flushes: empty ones, and those before and behind data.
+    #[serde(skip)]
+    pub(crate) under_flush: Dist,
+    /// Sums by time, for comparisons.
+    #[serde(skip)]
+    pub series: Series<ChainSums>,
+}
+
+/// Q to the end of linked bios.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct ChainLatency {
+    /// All with data.
+    pub data: Dist,
+    /// Reads.
+    pub read: Dist,
+    /// Writes.
+    pub write: Dist,
+    /// Flushes without data.
+    pub flush: Dist,
+    /// Discards.
+    pub discard: Dist,
+}
+
+/// Segments by operation; flushes are no data bios and only here.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct SegmentsByOperation {
+    /// Reads.
+    pub read: Vec<Segment>,
+    /// Writes.
+    pub write: Vec<Segment>,
+    /// Flushes without data.
+    pub flush: Vec<Segment>,
+    /// Discards.
+    pub discard: Vec<Segment>,
+}
+
+/// Where a part of the latency goes.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Segment {
+    /// `guest_queue`, …
+    pub name: &'static str,
+    /// Chains that have it.
+    pub n: u64,
+    /// Over all chains: 0 for those without it.
+    pub mean_ns: f64,
+    /// Over those that have it; `null` where none has.
+    pub p50_ns: Option<u64>,
+    /// Over those that have it; `null` where none has.
+    pub p99_ns: Option<u64>,
+    /// Part of the summed latency.
+    pub share: f64,
+}
+
+/// Whether links and the guest's memory agree, in requests.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct MemoryCheck {
+    /// The guest's pages are the buffer that QEMU moved.
+    pub agreed: u64,
+    /// They are not: the link is wrong.
+    pub contradicted: u64,
+    /// Pages or buffer are not known, or the buffer is a copy.
+    pub unknown: u64,
+}
+
+/// Work that came later.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Deferred {
+    /// Host bios: read-ahead.
+    pub reads: u64,
+    /// Host bios: write-back, journal checkpoints.
+    pub writes: u64,
+    /// Of both.
+    pub bytes: u64,
+    /// From the guest's write to the host's bio for it.
+    pub delay_ns: Option<Dist>,
+}

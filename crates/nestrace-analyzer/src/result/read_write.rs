@@ -1,0 +1,12 @@
+//! Bytes by direction.
+
+use serde::Serialize;
+
+/// Bytes read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReadWrite {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub write: u64,
+}

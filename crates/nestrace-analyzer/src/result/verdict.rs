@@ -1,0 +1,68 @@
+//! How much of QEMU's time is the host's, and how busy others keep the devices: the values.
+
+use serde::Serialize;
+
+/// The verdict of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Verdict {
+    /// `chains` where every disk's verdict rests on them, `overlap` where none does, else `mixed`.
+    pub method: &'static str,
+    /// Where the time of each disk's requests passed.
+    pub disks: Vec<DiskVerdict>,
+    /// Who used each device.
+    pub devices: Vec<DeviceVerdict>,
+}
+
+/// Where the summed latency of a disk's QEMU requests passed. The parts sum to `qemu_ns`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiskVerdict {
+    /// The guest.
+    pub guest: String,
+    /// The disk.
+    pub disk: String,
+    /// `chains`: every time between QEMU's start and hand-back of the guest's bios that were followed,
+    /// as far as they waited for it. `overlap`: shares estimated from what was under way at the same time.
+    pub method: &'static str,
+    /// Requests that the estimate covers, or bios that were followed.
+    pub requests: u64,
+    /// Their summed latency.
+    pub qemu_ns: u64,
+    /// No file I/O was under way: QEMU's device model, block graph, image format, thread pool.
+    pub qemu_own_ns: u64,
+    /// File I/O was under way, but none of its bios: page cache, copy, allocation, journal.
+    pub host_fs_ns: u64,
+    /// File I/O was under way, and its bios waited in the host's queue; `None` where bios were not recorded.
+    pub host_queue_ns: Option<u64>,
+    /// File I/O was under way, and the device worked on its bios; `None` where bios were not recorded.
+    pub device_ns: Option<u64>,
+    /// `host_fs_ns + host_queue_ns + device_ns`.
+    pub host_ns: u64,
+    /// The host's part at least: at each instant no more requests than file I/Os in flight.
+    pub host_at_least_ns: u64,
+    /// Requests in flight on average while there was any, × 1,000.
+    pub in_flight_millis: u64,
+    /// At most one request was in flight at any time: the split is exact.
+    pub serial: bool,
+}
+
+/// How a device's time was shared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DeviceVerdict {
+    /// The device.
+    pub device: String,
+    /// Share of the recording with a request at the device.
+    pub busy_share: f64,
+    /// Share of device time for the recorded guests' images (and loop devices beneath them).
+    pub guests_share: f64,
+    /// Share for metadata and journal of the file system, which is everybody's.
+    pub file_system_share: f64,
+    /// Share for everyone else.
+    pub others_share: f64,
+    /// Bytes of everyone else.
+    pub others_bytes: u64,
+    /// The largest of the others.
+    pub largest_other: Option<String>,
+}
+
+/// At least this part of the bios has to be followed, or those that were not could tell another story.
+pub const FOLLOWED: f64 = 0.98;
