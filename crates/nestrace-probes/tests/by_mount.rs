@@ -20,6 +20,7 @@ use nestrace_probes::{
     globals::Globals,
     kernel_facts,
     load::{Mounts, Probes, Wanted},
+    mountinfo,
 };
 use nestrace_trace::{Event, Kind};
 
@@ -43,11 +44,10 @@ impl Mounted {
 
     /// `MAJOR << 20 | MINOR`, from mountinfo as a guest's agent has it.
     fn dev(&self) -> u32 {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let ours = |line: &&str| line.split(' ').nth(4) == self.folder.path().to_str();
-        let line = mounts.lines().rfind(ours).unwrap();
-        let (major, minor) = line.split(' ').nth(2).unwrap().split_once(':').unwrap();
-        (major.parse::<u32>().unwrap() << 20) | minor.parse::<u32>().unwrap()
+        let mounts = mountinfo::read(0).unwrap();
+        let place = self.folder.path();
+        let mut ours = mounts.iter().filter(|m| Path::new(&m.mount_point) == place);
+        ours.next_back().unwrap().dev
     }
 }
 

@@ -15,7 +15,7 @@ use nestrace_probes::{
     kernel_facts,
     load::{Mounts, Probes, Wanted},
 };
-use nestrace_trace::{Event, Kind};
+use nestrace_trace::{Event, Kind, device_number};
 use nestrace_wire::kernel_buffers::{Format, KernelBuffers, Translation};
 
 const SLOTS: u32 = 64;
@@ -51,8 +51,7 @@ impl Disk {
     fn dev(&self) -> u32 {
         let name = Path::new(&self.path).file_name().unwrap();
         let text = fs::read_to_string(Path::new("/sys/block").join(name).join("dev")).unwrap();
-        let (major, minor) = text.trim().split_once(':').unwrap();
-        (major.parse::<u32>().unwrap() << 20) | minor.parse::<u32>().unwrap()
+        device_number::parse(&text).unwrap()
     }
 
     /// Reads these blocks one by one, past the page cache.
