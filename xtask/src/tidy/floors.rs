@@ -10,7 +10,7 @@ use super::sources::Source;
 use paths::{Module, brought_in, code_of, joined, paths_in};
 
 /// Crates whose modules stand on floors: their top-level modules from the ground up. A floor's own modules are those in
-/// its folder: they may import each other, but not in a circle.
+/// its folder: they may import each other, but not in a circle, and neither may those within each of them.
 const FLOORS: [(&str, &[&str]); 1] = [(
     "crates/nestrace-analyzer",
     &[
@@ -127,7 +127,7 @@ fn check(sources: &[Source], floors: &[(&str, &[&str])], still: &[(&str, &[&str]
     breaches
 }
 
-/// A crate with floors: every top-level module has one, arrows go down, and no floor has a circle.
+/// A crate with floors: every top-level module has one, arrows go down, and no folder has a circle.
 fn on_floors(folder: &str, tree: &Tree, floors: &[&str], arrows: &[Arrow]) -> Vec<String> {
     let tops: BTreeSet<&str> = tree
         .modules
@@ -153,13 +153,19 @@ fn on_floors(folder: &str, tree: &Tree, floors: &[&str], arrows: &[Arrow]) -> Ve
             ));
         }
         if arrow.to[0] == arrow.from[0] {
-            within.extend(between(arrow, 2));
+            within.extend(between_siblings(arrow));
         }
     }
     for circle in circles(within) {
         breaches.extend(circle.breaches(folder));
     }
     breaches
+}
+
+/// The arrow at the depth at which its two modules part, where neither is within the other.
+fn between_siblings(arrow: &Arrow) -> Option<Arrow> {
+    let both = arrow.from.iter().zip(&arrow.to);
+    between(arrow, both.take_while(|(from, to)| from == to).count() + 1)
 }
 
 /// An arrow between modules of this depth, if it is one.
@@ -400,6 +406,8 @@ mod tests {
             ("low/c/inner.rs", "use crate::low::a::A;"),
             ("low/c/mod.rs", "mod inner;"),
             ("low/d.rs", "use super::a::A;"),
+            ("low/d/one.rs", "use super::two::Two;"),
+            ("low/d/two.rs", "use crate::low::d::one::f;"),
             ("high.rs", "use crate::low::a::A;"),
         ]);
         let circle = |from: &str, name: &str, to: &str| {
@@ -412,6 +420,8 @@ mod tests {
             circle("b", "C", "c"),
             circle("b", "D", "c"),
             circle("c", "A", "a"),
+            circle("d::one", "Two", "d::two"),
+            circle("d::two", "f", "d::one"),
         ];
         assert_eq!(breaches, expected);
     }

@@ -10,6 +10,8 @@ mod clock;
 mod device;
 mod figures;
 mod finding;
+mod machine;
+mod parts;
 mod story;
 
 use nestrace_trace::manifest::Relation;
@@ -25,18 +27,19 @@ use crate::result::verdict::Verdict;
 pub(crate) use amplification::Classes;
 pub use amplification::{Amplification, ClassBytes, LayerBytes, LayerFlushes};
 pub use block::{
-    Active, ActivePeriods, AtQueue, BlockAnalysis, BlockDevice, BlockProcess, ByOp, Edges,
-    FirstSeek, FirstSeeks, Histograms, Io, IostatRow, Modes, OpHistograms, Path, Plug, Process,
-    Q2d, Sizes, Slot, Stats, Step, Way,
+    Active, ActivePeriods, AtQueue, ByOp, Edges, FirstSeek, FirstSeeks, Histograms, Io, IostatRow,
+    Modes, OpHistograms, Path, Plug, Process, Q2d, Sizes, Slot, Stats, Step, Way,
 };
 pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
 pub use clock::{Clock, ClockPiece, ErrorBound};
 pub use device::{
-    ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, Parts, QueueDepth, Seek,
-    Seeks, User,
+    ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, QueueDepth, Seek, Seeks,
+    User,
 };
 pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};
+pub use machine::{BlockAnalysis, BlockDevice, BlockProcess};
+pub use parts::Parts;
 pub use story::{Story, StorySegment, StorySpan};
 
 /// Name and major version of the JSON form.

@@ -128,6 +128,18 @@ impl DerefMut for Request {
     }
 }
 
+impl OfBios for Waiting {
+    fn bios(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.bio)
+    }
+}
+
+impl OfBios for Request {
+    fn bios(&self) -> impl Iterator<Item = u64> {
+        self.bios.iter().map(|carried: &Carried| carried.bio)
+    }
+}
+
 /// Things at a sector, the oldest first.
 pub(super) type BySector<T> = Places<Line<T>, 64>;
 

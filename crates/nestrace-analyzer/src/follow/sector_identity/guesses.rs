@@ -3,7 +3,6 @@
 //! Latencies of such I/Os are right as a set, so they count. But each of them may stand for another one of the set, and
 //! then no request is proven to be a bio's.
 
-use super::by_sector::{Carried, Request, Waiting};
 use super::line::Line;
 use crate::model::pointer::PointerMap;
 
@@ -17,18 +16,6 @@ pub(super) struct Guesses(PointerMap<u64, ()>);
 /// Bios that were queued, and are in something whole or in part.
 pub(super) trait OfBios {
     fn bios(&self) -> impl Iterator<Item = u64>;
-}
-
-impl OfBios for Waiting {
-    fn bios(&self) -> impl Iterator<Item = u64> {
-        std::iter::once(self.bio)
-    }
-}
-
-impl OfBios for Request {
-    fn bios(&self) -> impl Iterator<Item = u64> {
-        self.bios.iter().map(|carried: &Carried| carried.bio)
-    }
 }
 
 impl Guesses {

@@ -1,58 +1,11 @@
 //! The segments of a chain, and their distributions over many.
 
 use crate::measure::histogram::Histogram;
-use crate::model::span::{Layer, What};
 use crate::result::analysis;
 use crate::result::dist::Dist;
-use crate::result::segments::SEGMENTS;
-use crate::result::segments::Segment;
+use crate::result::segments::{SEGMENTS, Segment};
 
 use super::walk::Times;
-
-/// The segments that a layer's own time goes to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Own {
-    /// All of it to one.
-    All(Segment),
-    /// By where it lies.
-    Parts {
-        /// Before the first child.
-        submit: Segment,
-        /// Between children.
-        between: Segment,
-        /// After the last.
-        complete: Segment,
-    },
-}
-
-impl Own {
-    pub(crate) const fn of(layer: Layer, what: What) -> Self {
-        match layer {
-            Layer::GuestBio => Self::All(Segment::GuestQueue),
-            Layer::GuestRequest => Self::Parts {
-                submit: Segment::VirtSubmit,
-                // QEMU may take one guest request as several (IDE's longest DMA): still on its way.
-                between: Segment::VirtSubmit,
-                complete: Segment::VirtComplete,
-            },
-            Layer::Qemu => Self::Parts {
-                submit: Segment::QemuSubmit,
-                between: Segment::QemuBetween,
-                complete: Segment::QemuComplete,
-            },
-            Layer::FileIo => Self::Parts {
-                submit: Segment::HostFsSubmit,
-                between: Segment::HostFsBetween,
-                complete: Segment::HostFsComplete,
-            },
-            Layer::HostBio => Self::All(Segment::HostQueue),
-            Layer::HostRequest => match what {
-                What::Flush => Self::All(Segment::DeviceFlush),
-                _ => Self::All(Segment::Device),
-            },
-        }
-    }
-}
 
 /// Segments of many chains.
 #[derive(Clone, Debug, Default)]

@@ -8,9 +8,53 @@
 //! segments sum to its length, whatever the children look like: serial, parallel, overlapping, or
 //! reaching out of their parent.
 
-use super::segment::Own;
-use crate::model::span::Span;
+use crate::model::span::{Layer, Span, What};
 use crate::result::segments::{SEGMENTS, Segment};
+
+/// The segments that a layer's own time goes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Own {
+    /// All of it to one.
+    All(Segment),
+    /// By where it lies.
+    Parts {
+        /// Before the first child.
+        submit: Segment,
+        /// Between children.
+        between: Segment,
+        /// After the last.
+        complete: Segment,
+    },
+}
+
+impl Own {
+    pub(crate) const fn of(layer: Layer, what: What) -> Self {
+        match layer {
+            Layer::GuestBio => Self::All(Segment::GuestQueue),
+            Layer::GuestRequest => Self::Parts {
+                submit: Segment::VirtSubmit,
+                // QEMU may take one guest request as several (IDE's longest DMA): still on its way.
+                between: Segment::VirtSubmit,
+                complete: Segment::VirtComplete,
+            },
+            Layer::Qemu => Self::Parts {
+                submit: Segment::QemuSubmit,
+                between: Segment::QemuBetween,
+                complete: Segment::QemuComplete,
+            },
+            Layer::FileIo => Self::Parts {
+                submit: Segment::HostFsSubmit,
+                between: Segment::HostFsBetween,
+                complete: Segment::HostFsComplete,
+            },
+            Layer::HostBio => Self::All(Segment::HostQueue),
+            Layer::HostRequest => match what {
+                What::Flush => Self::All(Segment::DeviceFlush),
+                _ => Self::All(Segment::Device),
+            },
+        }
+    }
+}
 
 /// Nanoseconds by [`Segment`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 use nestrace_trace::manifest::{Disk, GuestDisk};
 
+use super::device_disk::DeviceDisk;
 use super::election::{Election, Seen};
 use super::pending::{DiskKey, Pending};
 use super::request::{GuestRequest, UnpairedReason};
-use super::start::DeviceDisk;
 use super::timeline::Timeline;
 
 /// What virtio-blk and IDE show of a serial number.

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 use super::corridor::Corridor;
 use super::fitting::Fitting;
+use super::misses::{CONSENSUS, MISS_WEIGHS, Search};
 use super::pairing::{MOST_GUESTS, Pairing};
-use super::pending::{Pending, State};
+use super::pending::State;
 use super::request::{Band, GuestRequest, UnpairedReason};
 use super::search::{self, Wanted};
 
@@ -17,62 +18,12 @@ use super::search::{self, Wanted};
 const DOUBT: u64 = 16;
 /// Guest requests after which a doubt is given up: QEMU's side is missing.
 const DOUBT_ENDS: usize = 4096;
-/// Requests that have to agree on an offset that nothing else points to.
-pub(super) const CONSENSUS: u64 = 24;
 /// The same at the end of a recording, or after a pause, where less is left to be found out.
 const SMALL_CONSENSUS: u64 = 6;
 /// How far the wall clocks of host and guest may be apart when they decide between offsets.
 const WALL_CLOCKS_AGREE_NS: i64 = 2_000_000_000;
 /// So many more requests that a clock does not explain than it does show that it does not hold yet.
 const NOT_YET: i64 = 8;
-/// What a request without a partner counts against one with: after a step some still find one by chance.
-pub(super) const MISS_WEIGHS: u64 = 3;
-
-/// A search for the offset.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Search {
-    /// First guest request that takes part.
-    pub from: u64,
-    /// First host request that came after the doubt.
-    pub host_from: u64,
-    /// Tried again when so many are there.
-    pub at: usize,
-    /// No clock was known before.
-    pub first: bool,
-}
-
-impl Default for Search {
-    fn default() -> Self {
-        Self {
-            from: 0,
-            host_from: 0,
-            at: CONSENSUS as usize,
-            first: true,
-        }
-    }
-}
-
-impl Search {
-    /// Guest and host requests that have come for it: those of the host from before it were there for the
-    /// old clock, and there may be thousands of them that no guest request came for.
-    pub(super) fn seen(&self, pending: &Pending) -> (u64, u64) {
-        (
-            pending.guests.end() - self.from.max(pending.guests.first()),
-            pending.hosts.end() - self.host_from.max(pending.hosts.first()),
-        )
-    }
-}
-
-/// How many guest requests of late had no partner.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Misses {
-    /// Misses times [`MISS_WEIGHS`], less the pairs since.
-    pub score: u64,
-    /// The first miss since the score was 0.
-    pub from: u64,
-    /// Doubts about requests before this one have been settled.
-    pub trusted_before: u64,
-}
 
 impl Pairing {
     /// Counts a request without a partner; `true` if there are so many in a row that the clock may have

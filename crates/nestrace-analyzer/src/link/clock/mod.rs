@@ -38,6 +38,7 @@
 
 mod cluster;
 mod corridor;
+mod device_disk;
 mod devices;
 mod doubt;
 #[cfg(test)]
@@ -45,6 +46,7 @@ mod effort;
 mod election;
 mod envelope;
 mod fitting;
+mod misses;
 mod pairing;
 mod pending;
 mod report;
@@ -52,16 +54,20 @@ mod request;
 mod result;
 mod search;
 mod start;
+mod tally;
+mod tie;
 mod timeline;
 mod trail;
 mod trails;
 mod tying;
 
+pub use device_disk::DeviceDisk;
 pub use devices::match_disks;
 pub(crate) use devices::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS};
 pub use pairing::{ClockSummary, Pairing};
 pub use request::{
     Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Unpaired, UnpairedReason,
 };
-pub use start::{ClockStart, DeviceDisk, RoundTrip};
-pub(crate) use start::{UNCORRECTED_PPM, corrections_ppm};
+pub(crate) use start::corrections_ppm;
+pub use start::{ClockStart, RoundTrip};
+pub(crate) use timeline::UNCORRECTED_PPM;

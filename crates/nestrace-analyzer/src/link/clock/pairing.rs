@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 
+use super::device_disk::DeviceDisk;
 use super::devices::Devices;
-use super::doubt::{CONSENSUS, MISS_WEIGHS, Misses, Search};
 use super::election::Seen;
+use super::misses::{CONSENSUS, MISS_WEIGHS, Misses, Search};
 use super::pending::{Pending, State};
 use super::request::{Band, GuestRequest, HostRequest, Outcome, Unpaired, UnpairedReason};
-use super::result::Tally;
-use super::start::{ClockStart, DeviceDisk};
+use super::start::ClockStart;
+use super::tally::Tally;
+use super::tie::Tie;
 use super::timeline::Timeline;
-use super::tying::Tie;
 use crate::result::analysis;
 
 /// A guest request is tied this long after its C, by both streams: by then those that were in flight

@@ -4,12 +4,10 @@ use nestrace_abi::Source;
 use nestrace_trace::manifest::{GuestSide, MAX_CLOCK_CORRECTION_PPM, Manifest};
 
 use super::corridor::Corridor;
+use super::device_disk::DeviceDisk;
 use super::devices::match_disks;
 use super::request::Band;
-
-/// Fastest change of the offset between two clocks that nobody corrects, parts per million: as much as NTP takes a
-/// clock to be wrong by.
-pub(crate) const UNCORRECTED_PPM: u32 = 500;
+use super::timeline::UNCORRECTED_PPM;
 
 /// The most that NTP bent the clocks of the host and of the guest, parts per million; 0 where nobody measured it.
 pub(crate) fn corrections_ppm(manifest: &Manifest, side: &GuestSide) -> (u32, u32) {
@@ -61,25 +59,6 @@ pub struct RoundTrip {
     pub guest_ns: u64,
     /// Host's clock after the answer.
     pub host_received_ns: u64,
-}
-
-/// Which disk of QEMU a device of the guest is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceDisk {
-    /// This one.
-    Is {
-        /// Index into `Guest::disks`.
-        disk: u32,
-        /// How that was found: `serial`, `size`, `only disk`, `bus`, `requests`.
-        proof: &'static str,
-    },
-    /// One of these; the requests will tell.
-    OneOf(Vec<u32>),
-    /// None that this host serves.
-    Unknown {
-        /// In words.
-        reason: String,
-    },
 }
 
 impl ClockStart {

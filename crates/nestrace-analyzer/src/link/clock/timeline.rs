@@ -5,10 +5,12 @@ use std::ops::RangeInclusive;
 
 use super::corridor::{Corridor, Window, exchange};
 use super::request::{Band, GuestRequest, HostRequest};
-use super::start::UNCORRECTED_PPM;
 use super::trail::Trail;
 use super::trails::Trails;
 
+/// Fastest change of the offset between two clocks that nobody corrects, parts per million: as much as NTP takes a
+/// clock to be wrong by.
+pub(crate) const UNCORRECTED_PPM: u32 = 500;
 /// More than any two kernels make of their clocks, parts per million.
 const MOST_RHO_PPM: u32 = 300_000;
 /// Pieces whose bands are kept for requests that were in flight when they ended.

@@ -3,20 +3,10 @@
 use super::cluster::{self, Resolved};
 use super::pairing::Pairing;
 use super::request::{GuestRequest, HostRequest};
+use super::tie::Tie;
 
 /// With so many equal requests waiting it is looked at once whether only one fits.
 const FEW: u32 = 32;
-
-/// What came of the search for a partner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tie {
-    /// It has its partner.
-    Certain,
-    /// It has several possible ones.
-    Ambiguous,
-    /// It has none.
-    Miss,
-}
 
 impl Pairing {
     /// Ties one request and whoever becomes certain with it.

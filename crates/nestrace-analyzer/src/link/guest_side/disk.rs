@@ -6,9 +6,9 @@ use nestrace_trace::manifest::{GuestDisk, GuestSide};
 use super::Session;
 use super::numbers::DiskNumbers;
 use crate::link::chains::DiskChains;
+use crate::link::guest_side::metered::Metered;
 use crate::measure::clues::GuestClues;
 use crate::measure::device::DeviceMeter;
-use crate::result::analysis::ReadWrite;
 
 /// What is counted of one disk of the guest before anything is linked, and what became of its bios.
 #[derive(Debug, Default)]
@@ -50,45 +50,6 @@ impl DiskCounts {
     pub(super) fn metered(&self, meter: &DeviceMeter) -> Option<Metered> {
         let until = self.until.unwrap_or_else(|| Metered::of(meter));
         self.before.map(|before| until.since(before))
-    }
-}
-
-/// Counts of a device number.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Metered {
-    /// D of requests with data.
-    pub issued: u64,
-    /// Flushes that were issued to the device.
-    pub flushes: u64,
-    /// Bios that were refused at once.
-    pub refused: u64,
-    /// Bytes that requests have moved.
-    pub bytes: ReadWrite,
-}
-
-impl Metered {
-    pub(super) fn of(meter: &DeviceMeter) -> Self {
-        Self {
-            issued: meter.issued,
-            flushes: meter.device_flushes,
-            refused: meter.check.refused,
-            bytes: ReadWrite {
-                read: meter.bytes.read,
-                write: meter.bytes.write,
-            },
-        }
-    }
-
-    fn since(self, before: Self) -> Self {
-        Self {
-            issued: self.issued.saturating_sub(before.issued),
-            flushes: self.flushes.saturating_sub(before.flushes),
-            refused: self.refused.saturating_sub(before.refused),
-            bytes: ReadWrite {
-                read: self.bytes.read.saturating_sub(before.bytes.read),
-                write: self.bytes.write.saturating_sub(before.bytes.write),
-            },
-        }
     }
 }
 

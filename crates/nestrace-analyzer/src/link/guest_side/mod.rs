@@ -8,6 +8,7 @@ mod direct;
 mod disk;
 mod from_qemu;
 mod loss;
+mod metered;
 mod numbers;
 mod outcome;
 mod summary;

@@ -7,7 +7,7 @@
 use nestrace_trace::manifest::{GuestDisk, GuestSide};
 
 use super::Session;
-use super::disk::Metered;
+use super::metered::Metered;
 use crate::model::pointer::PointerMap;
 
 /// Recordings before [`GuestDisk::until_mono_ns`] do not say when the agent looked last. It looked once a second, and had

@@ -8,8 +8,7 @@ use crate::follow::image::Images;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::span::BioSpan;
-use crate::result::analysis::Classes;
-use crate::result::analysis::{ClassBytes, ReadWrite};
+use crate::result::analysis::{ClassBytes, Classes, ReadWrite};
 
 /// Bytes of one disk's images.
 #[derive(Clone, Copy, Debug, Default)]

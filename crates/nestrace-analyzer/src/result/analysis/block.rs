@@ -3,10 +3,8 @@
 
 use serde::Serialize;
 
-use super::Device;
-use super::device::Parts;
+use super::parts::Parts;
 use crate::result::dist::Dist;
-use crate::result::loss_counts::LossCounts;
 
 /// What is said of a device beyond its latencies.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -273,43 +271,6 @@ pub struct OpHistograms {
     pub interarrival: Vec<u64>,
 }
 
-/// The block layer of one machine.
-#[derive(Clone, Debug, Default)]
-pub struct BlockAnalysis {
-    /// The first event of I/O: times in [`Active`] count from it.
-    pub start_ns: u64,
-    /// In the order in which they appeared.
-    pub devices: Vec<BlockDevice>,
-    /// By name.
-    pub processes: Vec<BlockProcess>,
-    /// Devices that have requests, taken together.
-    pub all: Way,
-    /// Devices without requests (dm, md), taken together.
-    pub all_stacked: Way,
-    /// Time in which any device had work.
-    pub active: ActivePeriods,
-    /// When anything was queued and completed.
-    pub activity: Active,
-    /// What the stream itself says was dropped.
-    pub losses: LossCounts,
-}
-
-/// A device in a [`BlockAnalysis`].
-#[derive(Clone, Debug)]
-pub struct BlockDevice {
-    /// Major and minor number.
-    pub number: (u32, u32),
-    /// It has no requests (dm, md).
-    pub stacked: bool,
-    /// Everything that `devices[]` has; `figures`, `stats.histograms` and sizes at Q and D only if they were asked for
-    /// ([`BlockOptions::figures`](crate::analyzers::block_analyzer::BlockOptions::figures)).
-    pub device: Device,
-    /// Its first I/O as a seek from sector 0, which btt counts.
-    pub first_seek: FirstSeeks,
-    /// When something was queued and completed.
-    pub activity: Active,
-}
-
 /// The first I/O of a sequence as a seek from sector 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirstSeek {
@@ -326,19 +287,6 @@ pub struct FirstSeeks {
     pub q2q: Option<FirstSeek>,
     /// At D.
     pub d2d: Option<FirstSeek>,
-}
-
-/// A process in a [`BlockAnalysis`].
-#[derive(Clone, Debug, Default)]
-pub struct BlockProcess {
-    /// Its name up to a slash.
-    pub name: String,
-    /// On devices that have requests.
-    pub way: Way,
-    /// On devices without (dm, md).
-    pub stacked: Way,
-    /// When it queued, and when something was completed while it ran.
-    pub activity: Active,
 }
 
 /// Q to Q and the parts of the way.
