@@ -51,7 +51,8 @@ pub fn run(args: &RecordCostArgs, nestrace: &Path, progress: &Progress) -> anyho
     Ok(table(&results, &stack.to_string()))
 }
 
-fn boot(host: &HostFs, stack: DiskStack) -> anyhow::Result<Guest> {
+/// A guest with one disk on this file system.
+pub fn boot(host: &HostFs, stack: DiskStack) -> anyhow::Result<Guest> {
     let kernel = kernel_image::obtain("6.1")?;
     let initramfs = initramfs::obtain(&kernel)?;
     let image = host.path().join(format!("disk.{}", stack.format));

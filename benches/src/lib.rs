@@ -17,6 +17,7 @@ mod probe_time;
 mod processor;
 mod record_cost;
 mod smoke;
+mod start_cost;
 mod table;
 mod trace_size;
 mod training;
@@ -47,6 +48,8 @@ enum What {
     Agent(agent_cost::AgentCostArgs),
     /// How fast long recordings of host and guest are linked, and in how much memory
     Link(link_speed::LinkSpeedArgs),
+    /// How long a recording takes to be live, beside another nestrace's
+    Start(start_cost::StartCostArgs),
     /// How fast captures of blktrace are analysed, beside blkparse and btt
     Analyze(analyze_speed::AnalyzeSpeedArgs),
 }
@@ -95,6 +98,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         What::Record(args) => record_cost::run(args),
         What::Agent(args) => agent_cost::run(args),
         What::Link(args) => link_speed::run(args),
+        What::Start(args) => start_cost::run(args),
         What::Analyze(args) => analyze_speed::run(args),
     }
 }

@@ -63,6 +63,13 @@ pub fn build_with(package: &str, beside: &[&str], profile: Profile) -> anyhow::R
     executable(command, package)
 }
 
+/// Builds nestrace in the tests' profile but for its export to Parquet, which takes as long to build as everything else.
+pub fn build_without_parquet() -> anyhow::Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["build", "--package", "nestrace", "--no-default-features"]);
+    executable(command, "nestrace")
+}
+
 /// Builds a program with the features that the whole workspace has, which is what `cargo run --bin xtask` and the tests do:
 /// nothing is compiled twice.
 pub fn build_shared(program: &str) -> anyhow::Result<PathBuf> {

@@ -104,7 +104,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     root::require()?;
     // In the profile of the tests: a release build takes several times as long.
     progress.say("building nestrace");
-    let nestrace = cargo_build::build("nestrace", Profile::Dev)?;
+    let nestrace = cargo_build::build_without_parquet()?;
     let agent = if args.no_agent {
         None
     } else {

@@ -15,6 +15,7 @@ pub fn guest_stream_damaged(guest: &str) -> Notice {
 }
 
 /// Whether a bundle says that of a guest's stream; without names it may be any guest's.
+#[cfg(feature = "parquet")]
 pub fn tells_of_damage_inside(manifest: &Manifest, guest: &str) -> bool {
     let told = guest_stream_damaged(guest).message;
     let without_names = GUEST_STREAM_DAMAGED.replace('_', " ");

@@ -41,19 +41,19 @@ pub use events::events;
 pub use findings::findings;
 pub use histograms::histograms;
 pub use latencies::latencies;
-/// The release of polars that the views are made with: its types are those of the crate `polars` of that release.
-pub use polars_core;
-pub use polars_core::frame::DataFrame;
-pub use polars_core::prelude::PolarsResult;
+/// The release of polars that the views are made with.
+pub use polars;
+pub use polars::frame::DataFrame;
+pub use polars::prelude::PolarsResult;
 pub use stories::{spans, stories};
 
 /// A table of `$rows`: a name and a value for each column. The column's type is that of the value.
 macro_rules! table {
     ($rows:expr, $row:pat => { $($name:ident: $value:expr,)+ }) => {{
         let rows = $rows;
-        polars_core::frame::DataFrame::new(rows.len(), vec![$({
+        polars::frame::DataFrame::new(rows.len(), vec![$({
             let values: Vec<_> = rows.iter().map(|$row| $value).collect();
-            polars_core::prelude::Column::new(stringify!($name).into(), values)
+            polars::prelude::Column::new(stringify!($name).into(), values)
         },)+])
     }};
 }

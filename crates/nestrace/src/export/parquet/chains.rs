@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use nestrace_analyzer::{
     analysis::Story,
-    dataframe::{self, DataFrame, PolarsResult, polars_core::prelude::Column},
+    dataframe::{self, DataFrame, PolarsResult, polars::prelude::Column},
 };
 
 use crate::exit::Failure;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use nestrace_analyzer::dataframe::{
     self,
-    polars_core::prelude::{AnyValue, Column, DataType, Scalar},
+    polars::prelude::{AnyValue, Column, DataType, Scalar},
 };
 use nestrace_trace::Event;
 

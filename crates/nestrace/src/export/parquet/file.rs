@@ -10,9 +10,9 @@ use std::{
 
 use nestrace_analyzer::dataframe::{
     DataFrame, PolarsResult,
-    polars_core::prelude::{CompatLevel, SchemaExt},
+    polars::prelude::{CompatLevel, SchemaExt},
 };
-use polars_io::parquet::write::{BatchedWriter, KeyValueMetadata, ParquetWriter};
+use polars::io::parquet::write::{BatchedWriter, KeyValueMetadata, ParquetWriter};
 use polars_parquet::write::schema_to_metadata_key;
 
 use crate::exit::{FAILURE, Failure};

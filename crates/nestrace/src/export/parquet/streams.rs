@@ -3,7 +3,7 @@
 
 use nestrace_analyzer::dataframe::{
     DataFrame, PolarsResult,
-    polars_core::prelude::{Column, NamedFrom, Series},
+    polars::prelude::{Column, NamedFrom, Series},
 };
 use nestrace_trace::{
     Damage, Kind, Manifest,
