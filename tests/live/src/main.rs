@@ -22,6 +22,7 @@ mod guest_side;
 mod hostile_host;
 mod image_names;
 mod image_pattern;
+mod installed_packages;
 mod kernels;
 mod lab;
 mod lanes;
