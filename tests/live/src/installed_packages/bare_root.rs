@@ -144,7 +144,7 @@ impl BareRoot {
     /// Every file that packages might leave, one a line: without logs, caches and dpkg's own lists.
     pub fn listing(&self) -> anyhow::Result<String> {
         self.run_ok(
-            "find / -xdev \\( -path /root -o -path /tmp -o -path /var/log -o -path /var/cache \
+            "find / -xdev \\( -path /root -o -path /tmp -o -path /var/log -o -path /run -o -path /var/cache \
              -o -path '/var/lib/dpkg/*' \\) -prune -o -print | sort",
         )
     }
