@@ -1,23 +1,35 @@
-//! `cargo xtask dist`: programs as they are handed out, in `target/dist`, each with its checksum and what it is made of.
+//! `cargo xtask dist`: programs and packages as they are handed out, in `target/dist`, with checksums and what they are made
+//! of.
 
+mod deb;
+mod packages;
 mod profiled;
 mod sbom;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, ensure};
 use sha2::{Digest, Sha256};
-use xtask::agent;
-use xtask::cargo_build::{self, TARGET, cargo, workspace};
+use xtask::cargo_build::{self, Profile, TARGET, cargo, workspace};
+use xtask::{agent, guest_programs};
 
 /// Options of `dist`.
 #[derive(clap::Args)]
 pub struct DistArgs {
-    /// What to build
-    #[arg(value_enum, default_value_t = Program::Agent)]
-    program: Program,
+    /// Only this program, without packages. Without it: all programs and the Debian packages
+    #[arg(value_enum)]
+    program: Option<Program>,
+    /// How the programs are built
+    #[arg(
+        long,
+        value_enum,
+        default_value = "release",
+        conflicts_with = "program"
+    )]
+    profile: ProfileArg,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -30,11 +42,79 @@ enum Program {
     Lab,
 }
 
-/// Builds one.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ProfileArg {
+    /// For users, in target/dist
+    Release,
+    /// As tests build them, for tests of the packages, in target/dist-dev
+    Dev,
+}
+
+/// Builds.
 pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
+    match (args.program, args.profile) {
+        (Some(program), _) => one(program)?,
+        (None, ProfileArg::Release) => all(Profile::Release, "target/dist")?,
+        (None, ProfileArg::Dev) => all(Profile::Dev, "target/dist-dev")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All programs, and packages of them.
+fn all(profile: Profile, folder: &str) -> anyhow::Result<()> {
+    deb::prepare()?;
+    let date = deb::date()?;
+    let folder = workspace().join(folder);
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let nestrace = cargo_build::build_with("nestrace", &["nestrace-lab"], profile)?;
+    let lab = nestrace.with_file_name("nestrace-lab");
+    let agent = match profile {
+        Profile::Release => agent::make(&folder)?,
+        Profile::Dev => guest_programs::agent()?,
+    };
+    let mut made = Vec::new();
+    for built in [nestrace, lab, agent] {
+        made.extend(put_program(&built, &folder)?);
+    }
+    made.push(packages::nestrace(&folder, date)?);
+    made.push(packages::agent(&folder, date)?);
+    let mut sums = String::new();
+    for path in &made {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (sum, size) = sha256(path)?;
+        sums.push_str(&format!("{sum}  {name}\n"));
+        println!("{}: {:.2} MB, sha256 {sum}", path.display(), size / 1e6);
+    }
+    let path = folder.join("SHA256SUMS");
+    fs::write(&path, sums).with_context(|| format!("write {}", path.display()))
+}
+
+/// A program without symbols, with what it is made of.
+fn put_program(built: &Path, folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    let name = built.file_name().unwrap_or_default().to_string_lossy();
+    let made = folder.join(&*name);
+    fs::copy(built, &made).with_context(|| format!("copy {name}"))?;
+    fs::set_permissions(&made, Permissions::from_mode(0o755))
+        .with_context(|| format!("set the mode of {name}"))?;
+    deb::strip(&made)?;
+    check_that_it_runs(&made)?;
+    sbom::write(&name, folder)?;
+    let bill = folder.join(format!("{name}.cdx.json"));
+    Ok([made, bill])
+}
+
+/// The SHA-256 of a file, and its size in bytes.
+fn sha256(path: &Path) -> anyhow::Result<(String, f64)> {
+    let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let digest = Sha256::digest(&bytes);
+    let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((digest, bytes.len() as f64))
+}
+
+fn one(program: Program) -> anyhow::Result<()> {
     let folder = workspace().join("target/dist");
     fs::create_dir_all(&folder).context("create target/dist")?;
-    let built = match args.program {
+    let built = match program {
         Program::Agent => agent::make(&folder)?,
         Program::Nestrace => profiled::make()?,
         Program::Lab => lab()?,
@@ -43,9 +123,7 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
     let name = built.file_name().unwrap_or_default();
     let made = folder.join(name);
     fs::copy(&built, &made).context("copy the program")?;
-    let bytes = fs::read(&made).with_context(|| format!("read {}", made.display()))?;
-    let digest = Sha256::digest(&bytes);
-    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (digest, size) = sha256(&made)?;
     let name = name.to_string_lossy();
     fs::write(
         folder.join(format!("{name}.sha256")),
@@ -56,9 +134,9 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
     println!(
         "{}: {:.1} MB of {n_crates} crates ({name}.cdx.json), sha256 {digest}",
         made.display(),
-        bytes.len() as f64 / 1e6
+        size / 1e6
     );
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn lab() -> anyhow::Result<PathBuf> {

@@ -46,7 +46,7 @@ enum Chore {
     /// Compares the cost of recording with its peers
     #[command(disable_help_flag = true)]
     Bench(Passed),
-    /// Builds programs as they are handed out
+    /// Builds programs and Debian packages as they are handed out
     Dist(dist::DistArgs),
     /// Makes the recordings that hold the rules of findings to their cases
     #[command(disable_help_flag = true)]

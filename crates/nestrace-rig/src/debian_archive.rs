@@ -170,8 +170,11 @@ pub fn archives_in(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The mirror that this machine's apt uses for Debian.
-fn mirror() -> Result<Option<String>, ToolError> {
+/// The mirror that this machine's apt uses for Debian; reads the lists if there are none and this is root.
+///
+/// # Errors
+/// apt failed.
+pub fn mirror() -> Result<Option<String>, ToolError> {
     let ask = || {
         Tool::new("apt-get")
             .args(["indextargets", "--format", "$(REPO_URI)"])

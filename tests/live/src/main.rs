@@ -23,6 +23,7 @@ mod guest_side;
 mod hostile_host;
 mod image_names;
 mod image_pattern;
+mod installed_packages;
 mod kept_privileges;
 mod kernels;
 mod lab;

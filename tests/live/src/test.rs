@@ -12,9 +12,9 @@ use xtask::progress::{Progress, timed};
 use crate::context::LiveContext;
 use crate::scenario::Scenario;
 use crate::scenarios::scenarios;
-use crate::{fuzz, lanes};
+use crate::{fuzz, installed_packages, lanes};
 
-/// The name of the stage that is not a live scenario.
+/// The name of the stage that runs `cargo test`.
 const WORKSPACE: &str = "workspace";
 
 /// Options of `test`.
@@ -49,6 +49,8 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     if args.list {
         println!("{WORKSPACE:14} unit, property and snapshot tests of every crate");
         println!("{:14} {}", fuzz::STAGE, fuzz::ABOUT);
+        let (name, about) = (installed_packages::STAGE, installed_packages::ABOUT);
+        println!("{name:14} {about}");
         for scenario in &scenarios {
             println!("{:14} {}", scenario.name, scenario.about);
         }
@@ -66,6 +68,11 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     if wanted(fuzz::STAGE) {
         timed(fuzz::STAGE, || {
             fuzz::run(args.full, &args.only, &mut report)
+        })?;
+    }
+    if wanted(installed_packages::STAGE) {
+        timed(installed_packages::STAGE, || {
+            installed_packages::run(args.full, &args.only, &mut report)
         })?;
     }
     let scenarios: Vec<Scenario> = scenarios
@@ -117,7 +124,7 @@ fn stage_of(only: &str) -> &str {
 fn check_names(only: &[String], scenarios: &[Scenario]) -> anyhow::Result<()> {
     for name in only {
         let name = stage_of(name);
-        let known = [WORKSPACE, fuzz::STAGE].contains(&name)
+        let known = [WORKSPACE, fuzz::STAGE, installed_packages::STAGE].contains(&name)
             || scenarios.iter().any(|scenario| scenario.name == name);
         anyhow::ensure!(known, "find the stage {name}: see cargo xtask test --list");
     }
