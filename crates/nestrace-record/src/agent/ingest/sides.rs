@@ -203,7 +203,7 @@ impl Change {
                     notice: "guest_clock_ahead",
                     told: format!(
                         "its time went ahead by {seconds:.1} s, as when the host sleeps or a later snapshot is loaded; what it \
-                         recorded until its agent began anew is missing or counted as refused"
+                         recorded until its agent started again is missing or counted as refused"
                     ),
                     gap: "its time went ahead, and its agent started again",
                 }
