@@ -44,7 +44,7 @@ struct Args {
     /// Listen on this vsock port (the recorder looks at 28275)
     #[arg(long, value_name = "PORT")]
     vsock: Option<u32>,
-    /// With --vsock: let this machine itself connect too, not only the host
+    /// With --vsock: also accept connections from this machine, not only from the host
     #[arg(long, requires = "vsock")]
     allow_local: bool,
     /// Record into a bundle, until a signal or --duration
@@ -53,16 +53,16 @@ struct Args {
     /// With --output: stop after this time
     #[arg(long, value_name = "SECONDS", requires = "output", value_parser = seconds)]
     duration: Option<Duration>,
-    /// With --output: replace a bundle that is there
+    /// With --output: replace an existing bundle
     #[arg(long, requires = "output")]
     force: bool,
-    /// With --output: every step of a request, or whole requests only
+    /// With --output: record every step of a request (full), or completed requests only (light)
     #[arg(long, value_enum, default_value_t = DetailArg::Full)]
     detail: DetailArg,
-    /// Where events come from; auto takes BPF where it works
+    /// Where events come from; auto uses BPF where it works
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     backend: Choice,
-    /// Record this disk only (vda; may be given again); otherwise all
+    /// Record only this disk, such as vda; may be repeated [default: all disks]
     #[arg(long, value_name = "NAME")]
     device: Vec<String>,
 }

@@ -485,7 +485,7 @@ pub fn read_image_maps(path: &Path, diagnostics: &mut Vec<String>) -> Vec<ImageM
     let maps = BufReader::new(file.take(MAX_IMAGE_MAPS_BYTES));
     serde_json::from_reader(maps).unwrap_or_else(|error| {
         diagnostics.push(format!(
-            "{IMAGE_MAPS}: {error}; the images' metadata is not told from their data"
+            "{IMAGE_MAPS}: {error}; image metadata counts as data"
         ));
         Vec::new()
     })

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 /// `nestrace lab`.
 #[derive(Debug, Args)]
 pub struct LabArgs {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: LabCommand,
 }
@@ -16,14 +16,14 @@ pub struct LabArgs {
 /// The parts of the lab.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Show what a plan would run, how long it takes and how much room it needs.
+    /// Show what a plan would run, how long it takes and how much space it needs.
     Plan(LabPlanArgs),
-    /// Run a plan, or go on with it; needs root.
+    /// Run a plan, or continue it (needs root).
     ///
-    /// What guests are made of (kernel, programs, databases) is kept in $XDG_CACHE_HOME/nestrace or
-    /// ~/.cache/nestrace, which may be deleted.
+    /// The parts of the guests (kernel, programs, databases) are kept in $XDG_CACHE_HOME/nestrace or
+    /// ~/.cache/nestrace. You may delete that folder.
     Run(LabRunArgs),
-    /// Compare what was run, and write report.html, report.json and report.csv beside it.
+    /// Compare the results, and write report.html, report.json and report.csv beside them.
     Report(LabReportArgs),
 }
 
@@ -34,10 +34,10 @@ pub struct LabPlanArgs {
     /// ext3-ext4, image-format-cache-bus, ext4-xfs, reiserfs-jfs.
     #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
-    /// A folder of results: say what of the plan is finished there, and what would still run.
+    /// A folder of results: show what is finished there and what would still run.
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Install the Debian packages that running it needs and that are missing; needs root.
+    /// Install the missing Debian packages (needs root).
     #[arg(long)]
     pub install: bool,
 }
@@ -48,16 +48,16 @@ pub struct LabRunArgs {
     /// A file, or a plan that comes with nestrace.
     #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
-    /// Folder of results, and of devices and images while it runs [default: lab-NAME].
+    /// Folder for the results, and for devices and images during the run [default: lab-NAME].
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Install the Debian packages that are missing.
     #[arg(long)]
     pub install: bool,
-    /// Use a device that the plan names under `[host]`: everything on it is lost. Once for each of them.
+    /// Use this device that the plan names under `[host]`. Everything on it is lost. Repeat it for each device.
     #[arg(long, value_name = "DEV")]
     pub i_know_this_erases: Vec<PathBuf>,
-    /// Take the host's role inside a guest, as the lab outside it asked for.
+    /// Take the host's role inside a guest, as the outer lab asked.
     #[arg(long, hide = true)]
     pub inside_guest: bool,
 }
@@ -65,7 +65,7 @@ pub struct LabRunArgs {
 /// `nestrace lab report`.
 #[derive(Debug, Args)]
 pub struct LabReportArgs {
-    /// What `lab run` filled, finished or not.
+    /// Folder that `lab run` wrote, finished or not.
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }

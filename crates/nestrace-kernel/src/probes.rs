@@ -134,7 +134,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     of_threads("block_rq_merge_nested", "block_rq_merge", BLOCK_FULL),
     block(
         "block_rq_remap",
-        "Requests of request-based dm cannot be followed to the path beneath.",
+        "Requests of request-based dm cannot be followed to the path below.",
     ),
     block(
         "block_plug",
@@ -252,17 +252,17 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     module_fs(
         "jbd2_start_commit",
         "jbd2",
-        "Waiting for an ext4 journal commit cannot be told from other waiting.",
+        "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
     ),
     module_fs(
         "jbd2_end_commit",
         "jbd2",
-        "Waiting for an ext4 journal commit cannot be told from other waiting.",
+        "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
     ),
     module_fs(
         "xfs_log_force",
         "xfs",
-        "Waiting for the XFS log cannot be told from other waiting.",
+        "Waiting for the XFS log cannot be distinguished from other waiting.",
     ),
     page_cache(
         "writeback_single_inode_start",
@@ -302,7 +302,7 @@ pub const QEMU: &[ProbeRow] = &[
     ),
     qemu(
         "blk_aio_pwrite_zeroes",
-        "Write-zeroes in QEMU has no offset and cannot be told from a write.",
+        "Write-zeroes in QEMU has no offset and cannot be distinguished from a write.",
     ),
     qemu(
         "blk_aio_flush",

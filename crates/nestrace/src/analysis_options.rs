@@ -29,7 +29,7 @@ pub fn check_options(args: &AnalyzeArgs) -> Result<(), Failure> {
         if given {
             return Err(Failure::new(
                 USAGE,
-                format!("{name} is for bundles: a capture of blktrace knows one machine only"),
+                format!("{name} works with bundles only: a capture of blktrace holds one machine"),
             )
             .hint(
                 "nestrace import blktrace --guest-of HOST.nest joins it to its host's recording",

@@ -57,7 +57,7 @@ fn check_usage(args: &AnalyzeArgs) -> Result<(), Failure> {
         && output_place::is_same(per_io, iostat)
     {
         let message = format!("--per-io and --iostat both name {}", iostat.display());
-        return Err(Failure::new(USAGE, message).hint("give each a file of its own"));
+        return Err(Failure::new(USAGE, message).hint("give each its own file"));
     }
     let from = args.from.unwrap_or(0.0);
     if let Some(to) = args.to

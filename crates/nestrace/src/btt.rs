@@ -393,7 +393,7 @@ fn machines<'a>(args: &'a AnalyzeArgs, bundle: &Bundle) -> Result<Vec<Machine<'a
     let mut known: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     known.dedup();
     let path = args.input().display();
-    let message = format!("{path}: no device {wanted}: --format btt takes the kernels' names only");
+    let message = format!("{path}: no device {wanted}: --format btt accepts kernel names only");
     let failure = Failure::new(INPUT, message);
     Err(match known[..] {
         [] => failure.hint("no device has a name in this recording: give its number, as MAJ:MIN"),

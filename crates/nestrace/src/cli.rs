@@ -11,11 +11,11 @@ use nestrace_record::agent_address::Choice;
 
 use values::{interval, ring_size, seconds, size, stories};
 
-/// Traces and explains the I/O of a virtual machine's disks through every layer of the host.
+/// Trace the disk I/O of a virtual machine through every layer of the host, and explain where the time goes.
 #[derive(Debug, Parser)]
 #[command(name = "nestrace", version, about, after_help = AFTER_HELP)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -27,40 +27,40 @@ Typical use:
   nestrace analyze                                    the newest recording here
 
 Exit codes: 0 done, 1 unexpected failure, 2 usage, 3 bad or missing input,
-4 missing privilege, kernel feature or package, 5 done but the recording is not whole:
-events were lost, or it is cut or was not closed (--strict).";
+4 missing privilege, kernel feature or package, 5 (with --strict) done, but events were
+lost, or the recording is cut or was not closed.";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show running guests, their disks, images, host file systems and the devices beneath.
+    /// Show running guests with their disks, images, host file systems and devices.
     Guests(GuestsArgs),
-    /// Show what this kernel and user allow, what each lack costs, and how to get it.
+    /// Show what this kernel and user allow, what is missing, and how to get it.
     Doctor(DoctorArgs),
-    /// Record the I/O path of guests (or devices) on this host; needs root.
+    /// Record the I/O of guests or devices on this host (needs root).
     Record(RecordArgs),
-    /// Explain a recording.
+    /// Explain a recording: where the time goes, what costs too much, what to change.
     Analyze(AnalyzeArgs),
-    /// Show two recordings side by side: what differs, by how much, and how sure that is.
+    /// Compare two recordings: what differs, by how much, and how certain that is.
     Compare(CompareArgs),
-    /// Write a recording in the format of other tools.
+    /// Write a recording in the format of another tool.
     Export(ExportArgs),
-    /// Make a bundle of what was recorded inside a guest by other means, with a recording of its host if there is one.
+    /// Make a bundle from a capture of blktrace, or from a recording that the agent wrote to a file.
     Import(ImportArgs),
-    /// Write a clean bundle from a damaged one, with everything that is whole.
+    /// Write a clean bundle with everything that can be read from a damaged one.
     Repair(RepairArgs),
-    /// Run experiments on nested file systems: guests, host file systems and workloads from one plan.
+    /// Run experiments on nested file systems, from one plan.
     Lab(LabArgs),
-    /// Print a shell's completion script.
+    /// Print the completion script for a shell.
     Completions(CompletionsArgs),
-    /// Print the man page (roff), or that of a command.
+    /// Print the man page (roff) of nestrace or of one command.
     Man(ManArgs),
 }
 
 /// `nestrace guests`.
 #[derive(Debug, Args)]
 pub struct GuestsArgs {
-    /// Say for each guest how it gets the channel over which its agent is heard.
+    /// Show how to give each guest the channel that its agent needs.
     #[arg(long, conflicts_with = "json")]
     pub how: bool,
     /// Only these guests: name, UUID or pid:N. May be repeated.
@@ -84,63 +84,63 @@ pub struct DoctorArgs {
 pub enum DetailArg {
     /// Every event of every layer.
     Full,
-    /// One record per completed request, and file I/O: costs least.
+    /// One record per completed request, and file I/O. Costs least.
     Light,
 }
 
 /// `--qemu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum QemuArg {
-    /// Probe QEMU's block layer where its functions can be found.
+    /// Probe QEMU's block layer, if its functions can be found.
     Auto,
-    /// Leave QEMU alone; its file I/O stands for it.
+    /// Do not probe QEMU; record its file I/O only.
     Off,
 }
 
 /// `nestrace record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// Guest to record: QEMU's -name (libvirt's domain name), its UUID, or pid:N. May be repeated. Without this and
-    /// without --device: the guest that runs, if there is only one.
+    /// Guest to record: QEMU's -name (libvirt's domain name), UUID or pid:N. May be repeated. Default, without --device:
+    /// the running guest, if there is only one.
     #[arg(long, value_name = "NAME")]
     pub guest: Vec<String>,
-    /// Block device of the host to record, with or without a guest: loop0, /dev/sda. May be repeated.
+    /// Block device of the host to record, such as loop0 or /dev/sda. Works with or without a guest. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub device: Vec<String>,
-    /// The bundle to write, a directory NAME.nest. Without it: what is recorded and when, in the current folder
+    /// Bundle to write, a folder NAME.nest. Default: a name from guest and time in the current folder
     /// (vm1-2026-11-26-150301.nest).
     #[arg(short, long, value_name = "OUT.nest")]
     pub output: Option<PathBuf>,
-    /// Replace a bundle of that name.
+    /// Replace an existing bundle.
     #[arg(long)]
     pub force: bool,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub duration: Option<f64>,
     /// How much to record.
     #[arg(long, value_enum, default_value = "full")]
     pub detail: DetailArg,
-    /// Whether to probe QEMU itself.
+    /// Whether to probe QEMU.
     #[arg(long, value_enum, default_value = "auto")]
     pub qemu: QemuArg,
-    /// Debug symbols of a QEMU that exports no functions: a file of the same build. Those in /usr/lib/debug are found
-    /// without this.
+    /// File with the debug symbols of this QEMU build. Needed only if QEMU exports no functions and /usr/lib/debug does not
+    /// have the symbols.
     #[arg(long, value_name = "FILE")]
     pub qemu_debug: Option<PathBuf>,
-    /// How the agents in the guests are reached: the channel that each guest has (auto), none (off),
-    /// or for a single guest unix:PATH or vsock:CID:PORT.
+    /// How to reach the agents: auto (the channel of each guest), off, or for a single guest unix:PATH or
+    /// vsock:CID:PORT.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = clap::value_parser!(Choice))]
     pub agent: Choice,
-    /// Stop when the streams have this size (K, M, G, T for powers of 1024).
+    /// Stop when the streams reach this size (K, M, G, T: powers of 1024).
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_size: Option<u64>,
-    /// Memory for events of one processor that wait to be read; a power of two from 4K.
+    /// Size of the event buffer of each processor: a power of two, 4K or more.
     #[arg(long, value_name = "SIZE", value_parser = ring_size)]
     pub ring_size: Option<u32>,
-    /// Exit with 5 if any event was lost, or the recording is cut or was not closed.
+    /// Exit with 5 if events were lost, or if the recording is cut or was not closed.
     #[arg(long)]
     pub strict: bool,
-    /// Start this command once everything is live, and stop when it ends.
+    /// Start this command when recording has begun, and stop when it ends.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
@@ -152,59 +152,59 @@ pub enum FormatArg {
     Text,
     /// For a program; the keys are stable.
     Json,
-    /// The block layer alone, as btt -A prints it.
+    /// Only the block layer, as btt -A prints it.
     Btt,
 }
 
 /// `nestrace analyze`.
 #[derive(Debug, Args)]
 pub struct AnalyzeArgs {
-    /// A bundle, or what blktrace wrote: a base name as for blkparse -i, one file, or a dump of blkparse -d. Without it:
-    /// the newest recording in the current folder.
+    /// A bundle, or a capture of blktrace: a base name as for blkparse -i, one file, or a dump of blkparse -d. Default: the
+    /// newest recording in the current folder.
     #[arg(value_name = "INPUT")]
     pub input: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: FormatArg,
-    /// Also write a report with plots: one HTML file that needs nothing else.
+    /// Also write a report with plots to one self-contained HTML file.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Also write each plot to this folder, as SVG and PNG, with its data as CSV.
+    /// Also write each plot to this folder: SVG, PNG, and the data as CSV.
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
-    /// Replace a report or plots that are not nestrace's, and files of --per-io and --iostat.
+    /// Replace files of --per-io and --iostat, and a report or plots that nestrace did not write.
     #[arg(long)]
     pub force: bool,
-    /// Only this guest's disks.
+    /// Only the disks of this guest.
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
-    /// Only this device, by its name or MAJ:MIN: of the host, or a guest's disk by its name in the guest or in
-    /// QEMU (with --format btt, which knows nothing of QEMU, in the guest). A capture has numbers only.
+    /// Only this device, by name or MAJ:MIN: a device of the host, or a guest's disk by its name in the guest or in QEMU
+    /// (with --format btt: in the guest). A capture of blktrace has numbers only.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Only from this time after the start (seconds).
+    /// Leave out what happened before this time (seconds after the start).
     #[arg(long, value_name = "T", value_parser = seconds)]
     pub from: Option<f64>,
-    /// Only up to this time after the start (seconds).
+    /// Leave out what happened after this time (seconds after the start).
     #[arg(long, value_name = "T", value_parser = seconds)]
     pub to: Option<f64>,
-    /// Tell the whole story of one guest bio: the N-th of its disk, from 1, in the order in which the
-    /// guest queued them. With several disks, choose one with --guest and --device.
+    /// Show the I/O trace of one guest bio, step by step: the N-th that the guest queued on its disk, counted from 1. With
+    /// several disks, choose one with --guest and --device.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "slowest")]
     pub io: Option<u64>,
-    /// Tell the whole story of the N guest bios that took longest.
+    /// Show the I/O traces of the N slowest guest bios, step by step.
     #[arg(long, value_name = "N", value_parser = stories)]
     pub slowest: Option<usize>,
-    /// With --format btt: write every I/O with its steps to this file (btt -p).
+    /// With --format btt: write each I/O with its steps to this file (btt -p).
     #[arg(long, value_name = "FILE")]
     pub per_io: Option<PathBuf>,
-    /// With --format btt: write a table like that of iostat -x to this file (btt -I).
+    /// With --format btt: write a table like iostat -x to this file (btt -I).
     #[arg(long, value_name = "FILE")]
     pub iostat: Option<PathBuf>,
-    /// With --iostat: seconds of a row of that table.
+    /// With --iostat: seconds per row.
     #[arg(long, value_name = "SECONDS", value_parser = interval, default_value = "1", requires = "iostat")]
     pub interval: f64,
-    /// Exit with 5 if any event was lost, or the recording is cut or was not closed.
+    /// Exit with 5 if events were lost, or if the recording is cut or was not closed.
     #[arg(long)]
     pub strict: bool,
 }
@@ -249,8 +249,8 @@ pub enum CompareFormat {
 /// `nestrace compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The recording that the other is held against: a bundle, or what blktrace wrote. Without A and B: the two newest
-    /// recordings in the current folder.
+    /// The recording to compare with: a bundle, or a capture of blktrace. Default for A and B: the two newest recordings in
+    /// the current folder.
     #[arg(value_name = "A", requires = "b")]
     pub a: Option<PathBuf>,
     /// The other recording.
@@ -259,13 +259,13 @@ pub struct CompareArgs {
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
     pub format: CompareFormat,
-    /// Also write a report with overlaid curves: one HTML file that needs nothing else.
+    /// Also write a report with the curves of both to one self-contained HTML file.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
-    /// Replace a report that is not nestrace's.
+    /// Replace a report that nestrace did not write.
     #[arg(long)]
     pub force: bool,
-    /// Exit with 5 if any event of either was lost, or one is cut or was not closed.
+    /// Exit with 5 if either recording lost events, is cut or was not closed.
     #[arg(long)]
     pub strict: bool,
 }
@@ -273,29 +273,30 @@ pub struct CompareArgs {
 /// `nestrace export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// What to write.
+    /// Format to write.
     #[arg(long, value_enum)]
     pub format: ExportFormat,
-    /// A bundle; for parquet also what blktrace wrote.
+    /// A bundle. For parquet also a capture of blktrace.
     #[arg(value_name = "INPUT")]
     pub input: PathBuf,
-    /// Where to; of formats with several files, what their names begin with.
+    /// File or folder to write. For formats with several files: the start of their names.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
-    /// blktrace and fio: what was recorded inside this guest instead of on the host; csv and perfetto:
-    /// only this guest's part.
+    /// blktrace and fio: export the events recorded inside this guest instead of the host's. csv and perfetto: only this
+    /// guest.
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
-    /// Only this device, by its name or MAJ:MIN. May be repeated. Not for parquet.
+    /// Only this device, by name or MAJ:MIN. May be repeated. Not for parquet.
     #[arg(long, value_name = "NAME")]
     pub device: Vec<String>,
-    /// Give devices numbers of SCSI disks: btt takes majors 9, 253 and 254 (virtio) for device-mapper.
+    /// Give devices the numbers of SCSI disks, because btt treats majors 9, 253 and 254 (virtio) as device-mapper.
     #[arg(long)]
     pub for_btt: bool,
-    /// Leave out the names of processes, files, guests and machines, serial numbers, addresses and times of day, for sending the result to someone.
+    /// Remove names (processes, files, guests, machines), serial numbers, addresses and times of day, so that you can send
+    /// the result to someone.
     #[arg(long)]
     pub redact: bool,
-    /// Replace files of that name.
+    /// Replace existing files.
     #[arg(long)]
     pub force: bool,
 }
@@ -303,22 +304,22 @@ pub struct ExportArgs {
 /// `nestrace export --format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// Files that blkparse and btt read.
+    /// Files for blkparse and btt.
     Blktrace,
-    /// Tables: OUT.requests.csv and, where a guest was recorded from inside, OUT.chains.csv.
+    /// Tables: OUT.requests.csv and, if the recording has a guest's side, OUT.chains.csv.
     Csv,
-    /// A log for each device that fio replays: OUT.DEVICE.iolog.
+    /// A log per device for fio to replay: OUT.DEVICE.iolog.
     Fio,
-    /// A trace for Perfetto's UI: every layer a track, chains as arrows from layer to layer.
+    /// A trace for Perfetto's UI: a track per layer, with arrows that link the layers.
     Perfetto,
-    /// A data set for DuckDB, pyarrow and what a fleet queries with: a folder of Parquet files by host, guest and day.
+    /// A data set for DuckDB or pyarrow: a folder of Parquet files by host, guest and day.
     Parquet,
 }
 
 /// `nestrace import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// What was recorded.
+    /// What to import.
     #[command(subcommand)]
     pub command: ImportCommand,
 }
@@ -326,9 +327,9 @@ pub struct ImportArgs {
 /// The kinds of captures.
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    /// A capture of blktrace, from any kernel since 2.6.17 (files BASENAME.blktrace.0, …).
+    /// A capture of blktrace from Linux 2.6.17 or newer (files BASENAME.blktrace.0, …).
     Blktrace {
-        /// Name of the capture as for blkparse -i; several for several disks of one guest.
+        /// Base name of the capture, as for blkparse -i. Give several for several disks of one guest.
         #[arg(value_name = "BASENAME", required = true)]
         basename: Vec<PathBuf>,
         #[command(flatten)]
@@ -347,17 +348,17 @@ pub enum ImportCommand {
 /// Where an import goes.
 #[derive(Debug, Args)]
 pub struct ImportInto {
-    /// The bundle to write, a directory NAME.nest.
+    /// Bundle to write, a folder NAME.nest.
     #[arg(short, long, value_name = "OUT.nest")]
     pub output: PathBuf,
-    /// The recording of the host at the same time; it is copied, not changed.
+    /// The host's recording of the same time. It is copied, not changed.
     #[arg(long, value_name = "HOST.nest")]
     pub guest_of: Option<PathBuf>,
-    /// Which guest of that recording it is; needed where there are several. Without --guest-of: what to call the
-    /// guest [default: guest].
+    /// The guest's name in that recording; needed if it has several guests. Without --guest-of: a name for the guest
+    /// [default: guest].
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
-    /// Replace a bundle of that name.
+    /// Replace an existing bundle.
     #[arg(long)]
     pub force: bool,
 }
@@ -365,16 +366,17 @@ pub struct ImportInto {
 /// `nestrace repair`.
 #[derive(Debug, Args)]
 pub struct RepairArgs {
-    /// The damaged bundle; it stays as it is.
+    /// The damaged bundle. It is not changed.
     #[arg(value_name = "DAMAGED.nest")]
     pub input: PathBuf,
-    /// The bundle to write, a directory NAME.nest.
+    /// Bundle to write, a folder NAME.nest.
     #[arg(short, long, value_name = "OUT.nest")]
     pub output: PathBuf,
-    /// Take out the names of processes, files, guests and machines, serial numbers, addresses and times of day, for sending the bundle to someone.
+    /// Remove names (processes, files, guests, machines), serial numbers, addresses and times of day, so that you can send
+    /// the bundle to someone.
     #[arg(long)]
     pub redact: bool,
-    /// Replace a bundle of that name.
+    /// Replace an existing bundle.
     #[arg(long)]
     pub force: bool,
 }
@@ -382,17 +384,17 @@ pub struct RepairArgs {
 /// `nestrace completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// Which shell.
+    /// The shell.
     pub shell: Shell,
 }
 
 /// `nestrace man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// The page of this command: record, or lab run.
+    /// The command to print the page of, such as record or lab run.
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     pub command: Vec<String>,
-    /// Write all pages into this folder, which is made if it is not there: nestrace.1, nestrace-record.1, …
+    /// Write all pages (nestrace.1, nestrace-record.1, …) into this folder. It is created if needed.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }

@@ -199,7 +199,8 @@ fn add_device(topology: &mut Topology, name: &str) -> Result<(), Failure> {
     } else {
         let text = fs::read_to_string(Path::new("/sys/class/block").join(name).join("dev"))
             .map_err(|_| unknown("there is no such block device".to_owned()))?;
-        device_number::parse(&text).ok_or_else(|| unknown(format!("odd device number {text:?}")))?
+        device_number::parse(&text)
+            .ok_or_else(|| unknown(format!("malformed device number {text:?}")))?
     };
     let mut survey = Survey::default();
     survey

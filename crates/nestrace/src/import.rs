@@ -273,9 +273,11 @@ fn choose_guest(into: &ImportInto, manifest: &Manifest) -> Result<String, Failur
         }
         (None, true, [only]) => Ok((*only).to_owned()),
         (None, true, []) => Err(Failure::new(INPUT, "no guest was recorded on the host")),
-        (None, true, _) => {
-            Err(Failure::new(USAGE, "say with --guest which guest the capture is of").hint(list()))
-        }
+        (None, true, _) => Err(Failure::new(
+            USAGE,
+            "the recording has several guests: choose the capture's guest with --guest",
+        )
+        .hint(list())),
     }
 }
 

@@ -39,8 +39,8 @@ fn beside_us() -> Option<PathBuf> {
 
 /// It is neither beside us nor in the `PATH`.
 fn missing() -> Failure {
-    let message = format!("the lab is the program {PROGRAM}, which is not installed");
+    let message = format!("the program {PROGRAM} is not installed");
     Failure::new(MISSING, message).hint(format!(
-        "cargo build --release -p {PROGRAM} builds it; it belongs beside nestrace or in the PATH"
+        "cargo build --release -p {PROGRAM} builds it; put it beside nestrace or in the PATH"
     ))
 }

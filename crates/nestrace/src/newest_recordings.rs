@@ -45,7 +45,7 @@ pub fn two_newest() -> Result<(PathBuf, PathBuf), Failure> {
         [] => Err(none()),
         [only] => Err(Failure::new(
             INPUT,
-            format!("only one recording is in this folder: {}", only.display()),
+            format!("this folder has only one recording: {}", only.display()),
         )
         .hint("nestrace compare A.nest B.nest names both")),
         [newer, older, ..] => {
@@ -62,7 +62,7 @@ pub fn two_newest() -> Result<(PathBuf, PathBuf), Failure> {
 fn none() -> Failure {
     let folder = std::env::current_dir().unwrap_or_default();
     let message = format!(
-        "no input is named, and no recording (a folder NAME.nest with a {MANIFEST}) is in {}",
+        "no input was given, and {} has no recording (a folder NAME.nest with a {MANIFEST})",
         folder.display()
     );
     Failure::new(INPUT, message).hint("sudo nestrace record --guest NAME --duration 10 makes one")

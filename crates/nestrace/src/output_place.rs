@@ -40,7 +40,7 @@ pub fn check_beginning(path: &Path) -> Result<(), Failure> {
     }
     let (shown, name) = (path.display(), path.join("NAME"));
     Err(
-        Failure::new(USAGE, format!("{shown} is the name of a folder")).hint(format!(
+        Failure::new(USAGE, format!("{shown} is a folder")).hint(format!(
             "say what the files' names begin with: -o {}",
             name.display()
         )),
@@ -71,7 +71,7 @@ pub fn is_fifo(path: &Path) -> bool {
 pub fn open(path: &Path) -> Result<File, Failure> {
     let failed = |error: &io::Error| match error.raw_os_error() {
         Some(code) if code == Errno::ENXIO as i32 => {
-            let message = format!("{} is a FIFO that nobody reads from", path.display());
+            let message = format!("{} is a FIFO without a reader", path.display());
             Failure::new(USAGE, message).hint("choose another name, or start its reader first")
         }
         _ => Failure::new(FAILURE, format!("write {}: {error}", path.display())),

@@ -121,7 +121,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
 
 fn not_permitted() -> Failure {
     Failure::new(MISSING, "recording needs root (CAP_BPF and CAP_PERFMON)")
-        .hint("sudo nestrace record …; nestrace doctor says what this user may do")
+        .hint("sudo nestrace record …; nestrace doctor shows what this user may do")
 }
 
 fn failure(error: RecordError) -> Failure {
@@ -132,7 +132,7 @@ fn failure(error: RecordError) -> Failure {
              record --device NAME alone works here too",
         ),
         RecordError::Probe(_) => {
-            Failure::caused(MISSING, &error).hint("nestrace doctor says what this kernel allows")
+            Failure::caused(MISSING, &error).hint("nestrace doctor shows what this kernel allows")
         }
         RecordError::QemuDebug { .. } => Failure::caused(INPUT, &error).hint(HINT),
         RecordError::Bundle(error) => new_bundle::failure(error),
@@ -200,7 +200,7 @@ fn say_agents(recorder: &mut Recorder) {
             "guest {}: no channel to an agent; only the host's side is recorded",
             without.join(", ")
         ));
-        say("hint: nestrace guests --how says how to get one");
+        say("hint: nestrace guests --how shows how to add one");
     }
 }
 

@@ -98,6 +98,67 @@ fn analysis(name: &str) -> Value {
     analysis
 }
 
+/// The first paragraph says what costs most without need, what to do first, and what that may save.
+#[test]
+fn the_answer_comes_first() {
+    for (name, expected) in [
+        (
+            "writethrough",
+            "vm1/writethrough (vdd): writes take 673 µs on average; every write waits until the device has it \
+             (cache=writethrough). First: use cache=writeback; may save up to 204 µs a write.",
+        ),
+        (
+            "threads-many",
+            "vm1/threads-many (vdg): reads take 824 ms on average; 30 % of the latency is waiting for QEMU's worker \
+             threads. First: use aio=native or aio=io_uring; may save up to 244 ms a read.",
+        ),
+        (
+            "capped",
+            "vm1/capped (vdi): reads take 144 ms on average; a limit in the kernel holds requests back for 94 % of their \
+             time. First: raise `io.max` of QEMU's cgroup or of one above it; may save up to 119 ms a request.",
+        ),
+        (
+            "few-tags",
+            "vm1/few-tags (vdg): reads take 284 ms on average; requests wait for a free tag for 87 % of their time (loop17 \
+             on the host, 4 tags). First: raise `/sys/block/loop17/queue/nr_requests` on the host, or keep fewer requests \
+             in flight; may save up to 219 ms a request.",
+        ),
+        // A gain in bytes.
+        (
+            "qcow2-grows",
+            "vm1/qcow2-grows (vdc): writes take 4.50 ms on average; qcow2 writes 26 % more than the data, for its own \
+             tables. First: preallocate the image (`preallocation=metadata` or `falloc`); may save up to 2.00 MiB of \
+             writes.",
+        ),
+        // No gain is known.
+        (
+            "overlay",
+            "vm1/overlay (vdh): reads take 6.09 ms on average; 99 % of the bytes read come from 1 backing file. First: \
+             flatten the image (`qemu-img rebase` or `virsh blockpull`).",
+        ),
+        // Nothing to change.
+        (
+            "large-sequential",
+            "vm1/large-sequential (vdd): 250 reads took 19.9 ms on average (88 % at the host's device, 10 % between guest \
+             and QEMU). No avoidable cost was found. Change nothing in the virtualization. For a faster disk, use a faster \
+             device.",
+        ),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_nestrace"))
+            .arg("analyze")
+            .arg(folder().join(format!("{name}.nest")))
+            .output()
+            .expect("start nestrace");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let after = text.split_once("In short ").map(|(_, after)| after);
+        assert!(
+            after.is_some_and(|it| it.starts_with(expected)),
+            "{name}: {text}"
+        );
+    }
+}
+
 /// A guest's disk names who queued its I/O in the guest, and the files by what can be looked up there.
 #[test]
 fn a_guests_disk_tells_processes_and_files() {

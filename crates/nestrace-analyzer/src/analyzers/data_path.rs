@@ -88,7 +88,7 @@ impl Analyzer {
             .shared_file(number)
             .filter(|_| overlap.requests > 0)?;
         Some(format!(
-            "{} of {}: {file} serves other disks too, so nothing tells whose its bytes are",
+            "{} of {}: {file} serves other disks too, so its bytes cannot be attributed",
             disk.name, disk.guest_name
         ))
     }

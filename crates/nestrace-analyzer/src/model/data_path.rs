@@ -19,8 +19,8 @@ impl Unseen {
         match self {
             Self::NotRecorded => "QEMU, its file I/O or the host's bios were not recorded",
             Self::Elsewhere => "the disk's I/O cannot be followed on this host",
-            Self::NoFileIo => "the disk's requests came without file I/O on its images",
-            Self::NoDevice => "the disk's image lies on no block device that is known",
+            Self::NoFileIo => "no file I/O on the disk's images was seen",
+            Self::NoDevice => "the block device under the disk's image is unknown",
         }
     }
 }

@@ -68,7 +68,7 @@ pub enum FolderError {
     },
     /// Its results are of another machine, or of this one before something on it was exchanged.
     #[error(
-        "go on in {folder}: its results are those of a machine whose {what} is {before}, and here it is {now}"
+        "go on in {folder}: its results come from a machine with a different {what}: {before} there, {now} here"
     )]
     OtherMachine {
         /// The folder.

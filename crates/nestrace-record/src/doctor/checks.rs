@@ -53,7 +53,7 @@ impl Check {
         let (state, detail) = match known {
             Some(true) => (State::Ok, yes),
             Some(false) => (lack, no),
-            None => (State::Unknown, "this user cannot find out"),
+            None => (State::Unknown, "this user cannot check"),
         };
         self.state = state;
         self.detail = detail.to_owned();
@@ -107,9 +107,9 @@ fn privilege(facts: &KernelFacts) -> Check {
         )
     } else {
         let how = "run nestrace on the host, outside the container";
-        (format!("{who} in a user namespace of its own"), how)
+        (format!("{who} in a separate user namespace"), how)
     };
-    Check::new("privilege", "the right to trace")
+    Check::new("privilege", "permission to trace")
         .judge(Some(facts.may_trace()), State::Required, who, &lacks)
         .otherwise("Nothing can be recorded; recordings can be analyzed.", how)
 }
@@ -148,7 +148,7 @@ fn bpf(facts: &KernelFacts) -> Check {
         (_, refused) => (refused.map(|_| true), "", AS_ROOT),
     };
     Check::new("bpf", "BPF")
-        .judge(known, State::Required, "maps can be made", no)
+        .judge(known, State::Required, "maps can be created", no)
         .otherwise(NOTHING_IS_RECORDED, how)
 }
 
@@ -157,7 +157,7 @@ fn ring_buffer(facts: &KernelFacts) -> Check {
         .judge(
             facts.ring_buffer,
             State::Required,
-            "one was made",
+            "one was created",
             "refused",
         )
         .otherwise(
@@ -218,7 +218,7 @@ fn uprobes(facts: &KernelFacts) -> Check {
             "not in this kernel",
         )
         .otherwise(
-            "QEMU's own time: QEMU is known by its file I/O only.",
+            "QEMU's own time: only its file I/O is recorded.",
             remedy(facts.uprobes, "a kernel with CONFIG_UPROBE_EVENTS=y"),
         )
 }
@@ -232,22 +232,19 @@ fn kernel_addresses(facts: &KernelFacts) -> Check {
     };
     Check::new("kernel_addresses", "addresses of kernel functions")
         .judge(known, State::Missing, "/proc/kallsyms shows them", "/proc/kallsyms shows zeros")
-        .otherwise("Who made a host I/O (direct I/O, journal, metadata) is not named by its completion function.", how)
+        .otherwise("The completion function cannot show who sent a host I/O (direct I/O, journal, metadata).", how)
 }
 
 fn other_processes(facts: &KernelFacts) -> Check {
     let known = facts.has_capability(capability::SYS_PTRACE);
-    Check::new("other_processes", "looking into QEMU processes")
+    Check::new("other_processes", "access to QEMU processes")
         .judge(
             Some(known),
             State::Missing,
             "CAP_SYS_PTRACE",
             "only this user's own",
         )
-        .otherwise(
-            "Guests of other users: their disks and images stay unknown.",
-            AS_ROOT,
-        )
+        .otherwise("Disks and images of other users' guests.", AS_ROOT)
 }
 
 fn pid_namespace(facts: &KernelFacts) -> Check {
@@ -257,10 +254,10 @@ fn pid_namespace(facts: &KernelFacts) -> Check {
             known,
             State::Missing,
             "the initial namespace",
-            "a namespace of its own, as in a container",
+            "a separate namespace, as in a container",
         )
         .otherwise(
-            "Guests cannot be recorded, devices (--device) can.",
+            "Guests cannot be recorded; devices (--device) can.",
             remedy(
                 known,
                 "docker run --pid=host … or podman run --pid=host …; or run nestrace on the host",
@@ -307,7 +304,7 @@ fn lockdown(facts: &KernelFacts) -> Check {
             ..check
         }
         .otherwise(
-            "Nothing: what lockdown forbids was tried above.",
+            "Nothing: the checks above already tried what lockdown forbids.",
             "sudo mount -t securityfs securityfs /sys/kernel/security",
         ),
     }

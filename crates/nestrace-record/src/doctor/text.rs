@@ -28,10 +28,7 @@ pub(super) fn write(report: &DoctorReport) -> String {
         .iter()
         .any(|check| check.how.as_deref() == Some(AS_ROOT))
     {
-        line(
-            &mut text,
-            format_args!("  To know and to have the rest: {AS_ROOT}"),
-        );
+        line(&mut text, format_args!("  For the rest, run: {AS_ROOT}"));
     }
     line(
         &mut text,
@@ -41,7 +38,7 @@ pub(super) fn write(report: &DoctorReport) -> String {
     if report.qemu.is_empty() {
         line(
             &mut text,
-            format_args!("\nQEMU: none runs, none is installed in a usual place"),
+            format_args!("\nQEMU: not running, and not installed in a usual place"),
         );
     }
     for qemu in &report.qemu {
@@ -75,7 +72,7 @@ fn write_qemu(text: &mut String, qemu: &QemuReport) {
     let who = match (qemu.pid, &qemu.guest) {
         (Some(pid), Some(guest)) => format!("guest {guest} (pid {pid}, {})", qemu.path),
         (Some(pid), None) => format!("pid {pid} ({})", qemu.path),
-        (None, _) => format!("{} (installed, none runs)", qemu.path),
+        (None, _) => format!("{} (installed, not running)", qemu.path),
     };
     line(
         text,

@@ -205,7 +205,7 @@ impl Survey {
         };
         if members.is_empty() {
             let message = match entry.fs_type.as_str() {
-                "tmpfs" | "ramfs" | "hugetlbfs" => "is in memory: there is no block device beneath",
+                "tmpfs" | "ramfs" | "hugetlbfs" => "is in memory: it has no block device",
                 "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs"
                 | "glusterfs" => {
                     "is on another machine: the host's block layer does not see its I/O"
@@ -249,7 +249,7 @@ impl Survey {
         if self.depth >= MAX_DEPTH {
             self.note(
                 &name,
-                format!("what lies beneath is not followed beyond {MAX_DEPTH} layers"),
+                format!("layers below {MAX_DEPTH} levels are not followed"),
             );
             return Some(name);
         }

@@ -49,7 +49,7 @@ pub fn render(comparison: &Comparison, a: &Analysis, b: &Analysis) -> Result<Str
     page.end_section();
     list(
         "caveats",
-        "Before you believe it",
+        "Caveats",
         comparison.caveats.iter().map(|it| format!("{it}.")),
         &mut page,
     );

@@ -30,7 +30,7 @@ fn one(finding: &Finding, page: &mut Page) {
         Severity::High => ("high", "high"),
         Severity::Medium => ("medium", "medium"),
         Severity::Low => ("low", "low"),
-        Severity::Info => ("info", "to know"),
+        Severity::Info => ("info", "info"),
     };
     page.raw(&format!("<article class={class}>"));
     page.raw(&format!(

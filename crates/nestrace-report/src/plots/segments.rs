@@ -135,7 +135,7 @@ fn rows(subject: &Subject<'_>) -> Vec<SpanRow> {
 /// Says where nothing is known of what lies beneath.
 fn beneath(chains: &Chains) -> &'static str {
     if is_folded(chains, "file_io") {
-        "; beneath QEMU not seen"
+        "; layers below QEMU not seen"
     } else if is_folded(chains, "host_bio") {
         "; device not seen"
     } else {

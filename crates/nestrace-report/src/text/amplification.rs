@@ -11,7 +11,7 @@ use crate::units::{count, percent, share, size};
 const NOTABLE: f64 = 0.005;
 
 /// What the table is called.
-pub(crate) const MADE_OF_IT: &str = "What each layer made of what was asked for";
+pub(crate) const MADE_OF_IT: &str = "Bytes and flushes in each layer";
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     let (table, remarks) = layers(analysis, only_guest(analysis));
@@ -85,7 +85,7 @@ fn classes(disk: &Amplification, name: &str) -> Option<String> {
             classes.host_metadata,
             "other metadata of the host's file system",
         ),
-        (classes.readahead, "read ahead"),
+        (classes.readahead, "read-ahead"),
     ]
     .into_iter()
     .filter_map(|(bytes, what)| {
@@ -99,8 +99,12 @@ fn classes(disk: &Amplification, name: &str) -> Option<String> {
     .collect();
     let shared = match disk.shared_with {
         0 => String::new(),
-        1 => String::from("; one more disk lies on the same file system, its journal is divided"),
-        n => format!("; {n} more disks lie on the same file system, its journal is divided"),
+        1 => String::from(
+            "; another disk lies on the same file system, so its journal is divided between them",
+        ),
+        n => format!(
+            "; {n} other disks lie on the same file system, so its journal is divided among them"
+        ),
     };
     (!parts.is_empty())
         .then(|| format!("{name}: of the host's bytes, {}{shared}.", parts.join(", ")))

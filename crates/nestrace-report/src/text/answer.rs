@@ -1,10 +1,11 @@
-//! The short answer: how much of QEMU's time is the host's, and who else uses the devices.
+//! The short answer: what costs most and what to do about it, how much of QEMU's time is the host's, and who else uses
+//! the devices.
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, QemuDisk};
 use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED};
 
-use super::{Page, disk_name};
+use super::{Page, disk_name, lead};
 use crate::layers::is_folded;
 use crate::units::{of, percent, share, time};
 
@@ -40,8 +41,8 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     }
 }
 
-/// The answer, in three sentences at most: the disk with the most time, the busiest device, and what else
-/// there is. The tables hold all of them.
+/// The answer, in four paragraphs at most: what to do first, the disk with the most time, the busiest device, and what
+/// else there is. The tables hold all of them.
 pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     let done = |disk: &QemuDisk| disk.reads + disk.writes + disk.flushes;
     if analysis.devices.is_empty() && analysis.qemu.iter().all(|disk| done(disk) == 0) {
@@ -49,11 +50,19 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
     }
     let mut disks: Vec<&DiskVerdict> = analysis.verdict.disks.iter().collect();
     disks.sort_by_key(|disk| std::cmp::Reverse(disk.qemu_ns));
-    let mut sentences = vec![match (disks.first(), most_followed(analysis)) {
+    let mut sentences = match (disks.first(), most_followed(analysis)) {
         (Some(disk), _) => of_one(analysis, disk),
-        (None, Some(chains)) => of_chains(chains),
-        (None, None) => why_no_disk(analysis).to_owned(),
-    }];
+        (None, Some(chains)) => {
+            let disk = lead::Disk {
+                guest: &chains.guest,
+                disk: &chains.disk,
+                chains: Some(chains),
+                verdict: None,
+            };
+            led(analysis, disk, of_chains(chains))
+        }
+        (None, None) => vec![why_no_disk(analysis).to_owned()],
+    };
     let devices = &analysis.verdict.devices;
     let busiest = devices
         .iter()
@@ -78,17 +87,29 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
 }
 
 /// What the disk with the most time waited for.
-fn of_one(analysis: &Analysis, disk: &DiskVerdict) -> String {
-    let followed = analysis.chains.iter().find(|chains| {
+fn of_one(analysis: &Analysis, disk: &DiskVerdict) -> Vec<String> {
+    let chains = analysis.chains.iter().find(|chains| {
         disk.method == "chains" && chains.guest == disk.guest && chains.disk == disk.disk
     });
-    match followed {
-        Some(chains) => of_chains(chains),
-        None => of_disk(disk),
+    let figures = chains.map_or_else(|| of_disk(disk), of_chains);
+    let disk = lead::Disk {
+        guest: &disk.guest,
+        disk: &disk.disk,
+        chains,
+        verdict: Some(disk),
+    };
+    led(analysis, disk, figures)
+}
+
+/// A disk's figures with what leads before them; where nothing does, they say so themselves.
+fn led(analysis: &Analysis, disk: lead::Disk<'_>, figures: String) -> Vec<String> {
+    match lead::sentence(analysis, disk) {
+        Some(lead) => vec![lead, figures],
+        None => vec![format!("{figures} {}", lead::nothing_found(analysis, disk))],
     }
 }
 
-/// Chains of the disk with the most time, where what lies beneath QEMU was seen of none.
+/// Chains of the disk with the most time, where no disk was seen below QEMU.
 fn most_followed(analysis: &Analysis) -> Option<&Chains> {
     let time_of = |chains: &&Chains| {
         let latency = &chains.latency_ns;
@@ -118,14 +139,12 @@ fn of_disk(disk: &DiskVerdict) -> String {
             part(queue),
             part(disk.host_fs_ns)
         )),
-        _ => text.push_str(
-            " (its bios were not recorded, so device and file system are not told apart)",
-        ),
+        _ => text.push_str(" (bios were not recorded, so this includes file system and device)"),
     }
     text.push_str(&format!(" and {} on its own", part(disk.qemu_own_ns)));
     if !disk.serial && disk.host_at_least_ns < disk.host_ns {
         text.push_str(&format!(
-            "; with {:.1} requests in flight on average this is an estimate from what overlapped, and the host's part lies between {} and {}",
+            "; this is an estimate from overlapping times ({:.1} requests in flight on average), and the host's part lies between {} and {}",
             disk.in_flight_millis as f64 / 1000.0,
             part(disk.host_at_least_ns),
             part(disk.host_ns)
@@ -145,9 +164,7 @@ fn of_chains(chains: &Chains) -> String {
     let part = share(chains.linked, chains.guest_bios);
     if part < FOLLOWED {
         let part = percent(part);
-        text.push_str(&format!(
-            "of the {part} of its I/O that could be followed, "
-        ));
+        text.push_str(&format!("{part} of its I/O could be linked; of that, "));
     }
     let latency = &chains.latency_ns;
     let operations = [
@@ -195,21 +212,19 @@ fn of_chains(chains: &Chains) -> String {
     text
 }
 
-/// A part, which has what lies beneath it too where that was not seen.
+/// A part; it includes the layers below it where those were not recorded.
 fn in_words(chains: &Chains, part: &'static str) -> &'static str {
     match part {
-        "between guest and QEMU" if is_folded(chains, "qemu") => {
-            "in QEMU and on the way to it, not told apart"
-        }
-        "in QEMU" if is_folded(chains, "file_io") => "in QEMU and beneath it, not told apart",
+        "between guest and QEMU" if is_folded(chains, "qemu") => "in QEMU and on the way to it",
+        "in QEMU" if is_folded(chains, "file_io") => "in QEMU and the layers below",
         "in the host's file system" if is_folded(chains, "host_bio") => {
-            "in the host's file system and beneath it, not told apart"
+            "in the host's file system and the layers below"
         }
         part => part,
     }
 }
 
-/// How busy a device was, and for whom. A capture of one machine has no guests, so nobody there is "others".
+/// How busy a device was, and for whom. A capture of one machine has no guests, so it has no "others".
 fn of_device(device: &DeviceVerdict, guests: bool) -> String {
     let mut text = format!(
         "{} was busy {} of the time",
@@ -219,26 +234,24 @@ fn of_device(device: &DeviceVerdict, guests: bool) -> String {
     let mut parts = Vec::new();
     if device.file_system_share >= ALONE {
         parts.push(format!(
-            "{} of its work was metadata and journal of the file system",
+            "{} of its time went to metadata and journal of the file system",
             percent(device.file_system_share)
         ));
     }
     if !guests {
         let most = device.largest_other.as_ref();
-        parts.extend(most.map(|name| format!("most of it for {name}")));
+        parts.extend(most.map(|name| format!("mostly for {name}")));
     } else if device.others_share >= ALONE {
         let most = device
             .largest_other
             .as_ref()
             .map_or_else(String::new, |name| format!(" (most: {name})"));
         parts.push(format!(
-            "{} was for others{most}",
+            "{} of its time went to others{most}",
             percent(device.others_share)
         ));
     } else {
-        parts.push(String::from(
-            "besides the recorded guests hardly anybody used it",
-        ));
+        parts.push(String::from("almost only the recorded guests used it"));
     }
     if !parts.is_empty() {
         text.push_str(&format!("; {}", parts.join(", ")));
@@ -249,21 +262,21 @@ fn of_device(device: &DeviceVerdict, guests: bool) -> String {
 
 fn why_no_disk(analysis: &Analysis) -> &'static str {
     if analysis.trace.detail.as_deref() == Some("light") {
-        return "A light recording has whole requests of the devices and the file I/O on the images; how QEMU's time was spent needs --detail full.";
+        return "A light recording holds only completed device requests and file I/O on the images. To see where QEMU spends its time, record with --detail full.";
     }
     if analysis.images.is_empty() {
-        return "The recording names no image that could be followed, so only the devices can be shown.";
+        return "The recording has no guest image, so this shows the devices only.";
     }
     let busy = |disk: &&QemuDisk| disk.reads + disk.writes + disk.flushes + disk.discards > 0;
     let mut busy = analysis.qemu.iter().filter(busy).peekable();
     if busy.peek().is_none() {
-        return "No request of QEMU was recorded on a disk, so its latency cannot be split; the devices below are complete.";
+        return "No request of QEMU was recorded on a disk, so its latency cannot be split. The devices below are complete.";
     }
     if busy.all(|disk| disk.disk.is_none()) {
-        return "QEMU's requests were of none of the disks that are known (one that was plugged in later?), so their latency cannot be split.";
+        return "QEMU's requests went to an unknown disk (plugged in later?), so their latency cannot be split.";
     }
     if analysis.images.iter().any(|image| image.file_io.is_some()) {
-        return "File I/O was not seen, or not told from other disks', where QEMU had requests, so their latency cannot be split; what is missing stands below.";
+        return "QEMU's file I/O was not seen or cannot be attributed to a disk, so the latency of its requests cannot be split. See \"What is missing\" below.";
     }
-    "File I/O of QEMU was not recorded, so its latency cannot be split between QEMU and the host."
+    "QEMU's file I/O was not recorded, so its latency cannot be split between QEMU and the host."
 }

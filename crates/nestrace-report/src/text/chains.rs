@@ -32,7 +32,7 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
 fn disk(chains: &Chains, page: &mut Page) {
     if chains.disk.is_empty() {
         page.section(&format!(
-            "{} of {}: which of QEMU's disks is it?",
+            "{} of {}: unknown disk of QEMU",
             chains.guest_device,
             shorten(&chains.guest, 40)
         ));
@@ -69,7 +69,7 @@ fn disk(chains: &Chains, page: &mut Page) {
 /// Why a device's disk is not known.
 pub(crate) fn without_disk(chains: &Chains) -> String {
     let why = chains.why_no_disk.as_deref();
-    let why = why.unwrap_or("nothing tells which of QEMU's disks it is");
+    let why = why.unwrap_or("its disk in QEMU is unknown");
     format!("{}: {why}.", chains.guest_device)
 }
 
@@ -97,7 +97,7 @@ fn table(operation: &str, segments: &[Segment], latency: Dist) -> Table {
         ]);
     }
     table.row(vec![
-        String::from("all of it"),
+        String::from("total"),
         count(latency.n),
         cell(latency.mean),
         cell(latency.p50),
@@ -123,7 +123,7 @@ fn coloured(table: &Table, page: &mut Page) {
 /// How many bios were followed, and why the others were not.
 pub(crate) fn followed(chains: &Chains) -> String {
     let mut text = format!(
-        "{} of {} followed to the host ({})",
+        "{} of {} linked down to the host ({})",
         count(chains.linked),
         of(chains.guest_bios, "bio", "bios"),
         nearly_all(chains.linked, chains.guest_bios)
@@ -134,7 +134,7 @@ pub(crate) fn followed(chains: &Chains) -> String {
         .map(|(why, n)| format!("{} {}", count(*n), reason(why)))
         .collect();
     if !reasons.is_empty() {
-        text.push_str(&format!("; not followed: {}", reasons.join(", ")));
+        text.push_str(&format!("; not linked: {}", reasons.join(", ")));
     }
     text.push_str(&format!(
         ". The guest sent {}.",
@@ -170,58 +170,58 @@ pub(crate) fn remarks(chains: &Chains) -> Vec<String> {
     let mut remarks = Vec::new();
     if !chains.folded.is_empty() {
         remarks.push(format!(
-            "Not recorded, so not told apart: {}.",
+            "Not recorded, so included in the layer above: {}.",
             folded(chains).join("; ")
         ));
     }
     if diluted(chains) {
         remarks.push(String::from(
-            "A mean counts 0 for each bio without the part, so that means add up; p50 and p99 are of the n that have it.",
+            "Means include bios without the segment as 0, so they add up; percentiles cover only the n bios that have it.",
         ));
     }
     let strays: u64 = chains.file_ios_unlinked.values().sum();
     if strays > 0 {
         remarks.push(format!(
-            "{} of {} of QEMU on the image belong to no request that is known; their time is in QEMU's own.",
+            "{} of {} of QEMU on the image could not be linked to a request; their time counts as QEMU's own.",
             count(strays),
             of(chains.file_ios, "call", "calls")
         ));
     }
     if chains.shared > 0 {
         remarks.push(format!(
-            "{} waited for host I/O together with others (a request that QEMU merged, one sync for several flushes, a journal's commit); each is charged what it waited.",
+            "{} shared host I/O with others (a merged request, one sync for several flushes, a journal commit); each is charged the time that it waited.",
             of(chains.shared, "bio", "bios")
         ));
     }
     if chains.ambiguous > 0 {
         remarks.push(format!(
-            "Beneath {} some host I/O could be another request's work.",
+            "{} may include host I/O of another request.",
             of(chains.ambiguous, "bio", "bios")
         ));
     }
     let check = chains.memory_check;
     if check.contradicted > 0 {
         remarks.push(format!(
-            "The guest's memory contradicts {} of {}: they are in doubt.",
+            "The guest's memory contradicts {} of {}: do not rely on them.",
             count(check.contradicted),
             of(check.agreed + check.contradicted, "link", "links")
         ));
     }
     if chains.wrong_order > 0 {
         remarks.push(format!(
-            "{} have layers that are not inside each other: their links are in doubt.",
+            "The layers of {} do not nest in time: do not rely on their links.",
             of(chains.wrong_order, "bio", "bios")
         ));
     }
     if chains.stretched > 0 {
         remarks.push(format!(
-            "{} lasted longer on the host than in the guest, whose clock stood still meanwhile (a pause).",
+            "{} took longer on the host than in the guest: the guest's clock stood still (a pause).",
             of(chains.stretched, "bio", "bios")
         ));
     }
     if chains.residual_share >= 0.0005 {
         remarks.push(format!(
-            "{} of the time is in no segment.",
+            "{} of the time belongs to no segment.",
             percent(chains.residual_share)
         ));
     }
@@ -235,8 +235,8 @@ fn folded(chains: &Chains) -> Vec<&str> {
     layers
         .map(|layer| match layer {
             "qemu" => {
-                "QEMU's requests (in the time between guest and QEMU; its debug symbols bring them: nestrace record --help, \
-                 --qemu-debug)"
+                "QEMU's requests (in the time between guest and QEMU; to record them, see --qemu-debug in nestrace record \
+                 --help)"
             }
             "file_io" => "QEMU's file I/O (in QEMU's own time)",
             "host_bio" if is_folded(chains, "file_io") => {
@@ -270,7 +270,7 @@ fn deferred(chains: &Chains) -> Option<String> {
             format!(", half of it within {} of the guest's write", time(delay))
         });
     Some(format!(
-        "Not in these times: what the host did later because of this disk, {}, {}{delay}.",
+        "Not in these times: I/O that the host did later for this disk, {}, {}{delay}.",
         parts.join(" and "),
         size(later.bytes)
     ))
@@ -280,33 +280,33 @@ pub(crate) fn of_clock(clock: &Clock) -> String {
     let guest = &clock.guest;
     let Some(offset_ns) = clock.offset_ns.filter(|_| clock.pairs > 0) else {
         return format!(
-            "{guest}: no exchange with QEMU tells how its clock lies to the host's, so nothing could be followed."
+            "{guest}: no exchange with QEMU gives the offset of its clock, so nothing could be linked."
         );
     };
     let side = if offset_ns < 0 { "behind" } else { "ahead of" };
     let mut text = format!(
-        "{guest} is {} {side} the host, each counted from its own start",
+        "{guest}'s clock is {} {side} the host's (each counts from its own boot)",
         time(offset_ns.unsigned_abs())
     );
     if let Some(drift) = clock.drift_ppm.filter(|drift| drift.abs() >= 0.05) {
         text.push_str(&format!(", drifting by {drift:+.1} ppm"));
     }
     text.push_str(&format!(
-        ". Proved by {}",
+        ". {} prove this",
         of(clock.pairs, "exchange", "exchanges")
     ));
     // Nothing was linked within it: then nothing tells how wide its bound is.
     let bound = clock.error_bound_ns;
     if let (Some(p50), Some(max)) = (bound.p50, bound.max) {
         let (p50, max) = (time(p50), time(max));
-        text.push_str(&format!(" to within ±{p50} (±{max} at worst)"));
+        text.push_str(&format!(", within ±{p50} (at worst ±{max})"));
     }
     if clock.rejected > 0 {
         text.push_str(&format!("; {} contradicted them", count(clock.rejected)));
     }
     if clock.pieces > 1 {
         text.push_str(&format!(
-            "; it was set or stood still {}",
+            "; it was set or stopped {}",
             of(clock.pieces - 1, "time", "times")
         ));
     }

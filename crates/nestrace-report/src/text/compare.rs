@@ -42,7 +42,7 @@ pub fn render(comparison: &Comparison, options: &TextOptions) -> String {
         page.paragraph(&sentence);
     }
     if !comparison.caveats.is_empty() {
-        page.section("Before you believe it");
+        page.section("Caveats");
         for caveat in &comparison.caveats {
             page.paragraph(&format!("{caveat}."));
         }

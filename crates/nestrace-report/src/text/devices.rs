@@ -31,8 +31,8 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     }
     if !guests.is_empty() {
         match only_guest(analysis) {
-            Some(guest) => page.section(&format!("The disks from inside {}", shorten(guest, 50))),
-            None => page.section("The disks from inside the guests"),
+            Some(guest) => page.section(&format!("Disks inside {}", shorten(guest, 50))),
+            None => page.section("Disks inside the guests"),
         }
         devices(&guests, analysis, page);
         users(WHO_IN_GUEST, &guests, analysis, page);
@@ -82,7 +82,7 @@ fn devices(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
     }
 }
 
-/// That Q2C of a guest's disk ends with the data, where flushes came after it: its chains last longer then.
+/// A note where flushes came after the data: Q2C of a guest's disk ends with the data, so its chains last longer.
 pub(crate) fn beyond_data(device: &Device, only: Option<&str>) -> Option<String> {
     let figures = &device.figures;
     if device.side != "guest" || figures.flushed_after == 0 {
@@ -90,7 +90,7 @@ pub(crate) fn beyond_data(device: &Device, only: Option<&str>) -> Option<String>
     }
     let whole = figures.to_end_write_ns;
     Some(format!(
-        "{}: q2c ends with the data, the flush that {} had after it is not in it; to their end writes took {} on average (p99 {})",
+        "{}: q2c ends with the data and leaves out the flush after {}; with that flush, writes took {} on average (p99 {})",
         device_name(device, only),
         of(figures.flushed_after, "write", "writes"),
         time(whole.mean.unwrap_or(0)),
@@ -139,7 +139,7 @@ fn remarks(device: &Device) -> Vec<String> {
     );
     some(Some(counts.meta), "metadata request", "metadata requests");
     if let Some(mean) = device.latency_ns.flush.and_then(|dist| dist.mean) {
-        also.push(format!("{} for each flush", time(mean)));
+        also.push(format!("{} per flush", time(mean)));
     }
     if let Some(share) = device
         .seek_sectors
@@ -161,17 +161,10 @@ fn users(title: &str, devices: &[&Device], analysis: &Analysis, page: &mut Page)
     }
 }
 
-/// Whose I/O a device did: of a host's device guests' images, the file system and processes; of a guest's disk what
-/// runs in the guest. Nobody is left out: processes beyond the largest share a line.
+/// Who sent a device's I/O: on the host, guests' images, the file system and processes; in a guest, its processes. The
+/// table is complete: processes beyond the largest share a line.
 pub(crate) fn users_table(devices: &[&Device], only_guest: Option<&str>) -> Table {
-    let mut table = Table::new(&[
-        "whose I/O",
-        "on",
-        "requests",
-        "bytes",
-        "device time",
-        "share",
-    ]);
+    let mut table = Table::new(&["I/O of", "on", "requests", "bytes", "device time", "share"]);
     for device in devices {
         let users = device.users.iter().flatten();
         let (processes, others): (Vec<&User>, Vec<&User>) =
@@ -206,7 +199,7 @@ pub(crate) fn users_table(devices: &[&Device], only_guest: Option<&str>) -> Tabl
     table
 }
 
-/// The files whose data a guest's disks moved: by inode, since nothing in a recording tells paths.
+/// The files whose data a guest's disks moved: by inode, since a recording holds no paths.
 pub(crate) fn files_table(devices: &[&Device], only_guest: Option<&str>) -> Table {
     let mut table = Table::new(&["file", "on", "bios", "read", "written", "time", "share"]);
     for device in devices {
@@ -251,10 +244,10 @@ fn user_name(user: &User, device: &Device, only_guest: Option<&str>) -> String {
             )
         ),
         "guest" => format!("{} (other files)", user.guest.as_deref().unwrap_or(name)),
-        // In a guest it is told from data by what the bio carries, and on the host it is everybody's.
+        // In a guest the bio tells it from data; on the host all users share it.
         "file_system" if device.guest.is_some() => String::from("file system (journal, metadata)"),
         "file_system" => String::from("file system (shared)"),
-        "loop" => format!("file beneath {name}"),
+        "loop" => format!("file under {name}"),
         _ => user
             .pid
             .map_or_else(|| name.to_owned(), |pid| format!("{name} [{pid}]")),

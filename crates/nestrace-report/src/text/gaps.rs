@@ -57,17 +57,19 @@ fn losses(analysis: &Analysis) -> Vec<String> {
     let mut lines = Vec::new();
     for loss in &trace.losses {
         let cost = match loss.source.as_str() {
-            "block" => "counts and bytes of the devices are too low, some requests have no latency",
-            "file" => "file I/O on the images is incomplete, and with it the split of QEMU's time",
+            "block" => {
+                "counts and bytes of the devices are too low, and some requests have no latency"
+            }
+            "file" => "file I/O on the images and the split of QEMU's time are incomplete",
             "qemu" => "QEMU's requests are incomplete",
             "host_fs" => {
                 "read-ahead, journal and write-back are incomplete; devices and images are not affected"
             }
             "meta" => "some threads have no name",
-            "walk" => "requests had more bios than the probe follows; those bios have no end",
-            "damaged" => "no number has what they held",
-            "left_out" => "nothing is known of these devices",
-            _ => "what came after is not in the recording",
+            "walk" => "they had more bios than the probe follows, so some bios have no end",
+            "damaged" => "no number includes them",
+            "left_out" => "no number includes these devices",
+            _ => "the recording ends there",
         };
         let events = of(loss.events, "event", "events");
         let what = match loss.source.as_str() {
@@ -75,8 +77,8 @@ fn losses(analysis: &Analysis) -> Vec<String> {
                 "{} too long to follow",
                 of(loss.events, "request was", "requests were")
             ),
-            "damaged" => format!("{events} of a damaged file lost"),
-            "left_out" => format!("{events} of more devices than are told apart left out"),
+            "damaged" => format!("{events} lost in a damaged file"),
+            "left_out" => format!("{events} left out: there are more devices than the limit"),
             source => format!("{events} of source {source} lost"),
         };
         let inside = loss
@@ -87,21 +89,21 @@ fn losses(analysis: &Analysis) -> Vec<String> {
     }
     if trace.truncated {
         lines.push(match trace.closed {
-            None => String::from("There is no manifest that could be read: when the recording began and whether it was closed is not known"),
+            None => String::from("The manifest cannot be read, so the start of the recording is unknown, and so is whether it was closed"),
             Some(false) => String::from(
-                "The recording was not closed (the recorder was killed or still runs): up to half a second at its end may be missing",
+                "The recording was not closed (the recorder was killed, or still runs): up to half a second at the end may be missing",
             ),
             Some(true) => match &trace.end_reason {
                 None => String::from("A file of the recording is cut or damaged"),
                 Some(reason) => format!(
-                    "The recording was closed ({reason}), but a file of it is cut or damaged"
+                    "The recording was closed ({reason}), but one of its files is cut or damaged"
                 ),
             },
         });
     }
     if trace.unknown_events > 0 {
         lines.push(format!(
-            "{} of kinds that this release does not know",
+            "{} of a kind that this release does not know",
             of(trace.unknown_events, "event", "events")
         ));
     }
@@ -119,10 +121,10 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
             .map(|(reason, n)| {
                 let words = match *reason {
                     "before_start" | "no_match" if !is_queue_recorded => {
-                        "no Q was recorded of any bio"
+                        "no Q was recorded for any bio"
                     }
-                    "before_start" => "was in flight when recording began",
-                    "lost_events" => "belongs to events that were lost",
+                    "before_start" => "in flight when the recording began",
+                    "lost_events" => "its events were lost",
                     other => other,
                 };
                 format!("{} ({words})", count(*n))
@@ -130,7 +132,7 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
             .collect();
         if !reasons.is_empty() {
             lines.push(format!(
-                "{}: events without a beginning: {}",
+                "{}: events without a start: {}",
                 device_name(device, None),
                 reasons.join(", ")
             ));
@@ -144,14 +146,14 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
     lines
 }
 
-/// Lives of bios and requests whose end was not recorded, and what that does to the numbers.
+/// Bios and requests without a recorded end, and what that does to the numbers.
 fn missing_ends(device: &str, check: &Check) -> Option<String> {
     let bios = check.reused_while_live + check.ended_twice;
     if bios + check.completions_missed == 0 {
         return None;
     }
     Some(format!(
-        "{device}: {} of requests and the ends of {} were not recorded: completed I/Os, bytes, latencies, depth and busy time are short of them",
+        "{device}: {} of requests and the ends of {} were not recorded, so completed I/Os, bytes, latencies, depth and busy time are too low",
         of(check.completions_missed, "completion", "completions"),
         of(bios, "bio", "bios"),
     ))
@@ -187,13 +189,13 @@ fn next(analysis: &Analysis, page: &mut Page) {
     if lost_while_recording(analysis) && is_capture(analysis) {
         command(
             "blktrace -b 4096 -n 16 …",
-            "larger buffers and more of them, where events were lost",
+            "larger and more buffers, because events were lost",
             page,
         );
     } else if lost_while_recording(analysis) {
         command(
             "nestrace record --detail light …",
-            "fewer events, where some were lost",
+            "fewer events, because some were lost",
             page,
         );
     } else if analysis.trace.detail.as_deref() == Some("light") {
@@ -205,7 +207,7 @@ fn next(analysis: &Analysis, page: &mut Page) {
     }
 }
 
-/// What to type, and behind it what for: beneath it where both are wider than the page.
+/// A command to type and what it does, on two lines where the page is too narrow for one.
 fn command(command: &str, what: &str, page: &mut Page) {
     let line = format!("  {command}    {what}");
     if line.chars().count() <= page.options.width {

@@ -9,7 +9,7 @@ use crate::units::{count, of, size, time};
 
 /// What the table of QEMU's requests shows.
 pub(crate) const AS_QEMU_ACCOUNTS: &str = "as QEMU accounts them (mean latency, worst p99)";
-/// What is told of the images.
+/// The heading of the images.
 pub(crate) const IMAGE_FILES: &str =
     "Image files: QEMU's file I/O, and what reached the first device";
 
@@ -156,7 +156,7 @@ pub(crate) fn done_to(image: &Image) -> String {
         }
         if io.buffered_fallback > 0 {
             facts.push(format!(
-                "O_DIRECT fell back to the page cache: {} ({})",
+                "O_DIRECT fell back to the page cache for {} ({})",
                 of(io.buffered_fallback, "bio", "bios"),
                 size(io.buffered_fallback_bytes)
             ));

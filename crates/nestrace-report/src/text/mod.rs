@@ -10,6 +10,7 @@ pub(crate) mod devices;
 pub(crate) mod findings;
 pub(crate) mod gaps;
 pub(crate) mod guests;
+mod lead;
 mod stories;
 
 use nestrace_analyzer::Analysis;
@@ -201,7 +202,7 @@ fn reason(name: &str) -> &str {
         "before_start" => "in flight when recording began",
         "after_end" => "in flight when it ended",
         "ambiguous" => "that could be one of several",
-        "outside_clock_bound" => "that the clocks forbid",
+        "outside_clock_bound" => "outside the clock's bounds",
         "layer_not_recorded" => "because a layer was not recorded",
         "no_match" => "without a request of QEMU",
         "no_end" => "that never ended",

@@ -1,4 +1,4 @@
-//! Single bios, told as a tree.
+//! Single bios as a tree.
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Story, StorySpan};
@@ -37,18 +37,16 @@ fn tell(story: &Story, page: &mut Page) {
     let mut facts = Vec::new();
     if let Some(at_ns) = story.at_ns {
         facts.push(format!(
-            "Queued {:.6} s after the start; borders between guest and host are known to ±{}.",
+            "Queued {:.6} s after the start; times between guest and host are exact to ±{}.",
             at_ns as f64 / 1e9,
             time(story.clock_bound_ns)
         ));
     }
     if let Some(why) = story.unlinked {
-        facts.push(format!("Not followed to the host: {}.", reason(why)));
+        facts.push(format!("Not linked to the host: {}.", reason(why)));
     }
     if story.ambiguous {
-        facts.push(String::from(
-            "Something beneath it could be another request's work.",
-        ));
+        facts.push(String::from("Part of it may be another request's I/O."));
     }
     if !facts.is_empty() {
         page.paragraph(&facts.join(" "));

@@ -136,14 +136,14 @@ fn a_device_that_is_no_disk_is_told_with_its_bios() {
     let words: Vec<&str> = text.split_whitespace().collect();
     let words = words.join(" ");
     for expected in [
-        "QEMU's requests were of none of the disks that are known",
+        "QEMU's requests went to an unknown disk (plugged in later?)",
         "vda: no disk of this guest has its bus and size; it may have been plugged in later.",
-        "0 of 120 bios followed to the host (0 %); not followed: 120 without a request of QEMU.",
+        "0 of 120 bios linked down to the host (0 %); not linked: 120 without a request of QEMU.",
     ] {
         assert!(words.contains(expected), "{expected}\n{text}");
     }
     assert!(
-        !words.contains("File I/O of QEMU was not recorded"),
+        !words.contains("QEMU's file I/O was not recorded"),
         "{text}"
     );
     let page = nestrace_report::html::render(&analysis).expect("a page");
@@ -164,9 +164,9 @@ fn rules_that_could_not_judge_are_told_by_what_they_lack() {
     let expected = "
 What was found
   No rule fired.
-  7 rules could not judge vm1/vd: too few of the guest's requests were followed.
+  7 rules could not judge vm1/vd: too few of the guest's requests were linked.
   17 rules could not judge vm2/vd: the guest was not recorded from inside: start
-  its agent.
+  the agent in it.
 ";
     assert!(text.contains(expected), "{text}");
     let page = nestrace_report::html::render(&analysis).expect("a page");

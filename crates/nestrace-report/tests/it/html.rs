@@ -242,7 +242,7 @@ fn the_page_says_no_less_than_the_text() {
         "Who queued it in the guest",
         "as QEMU accounts them",
         "Image files: QEMU",
-        "What each layer made of what was asked for",
+        "Bytes and flushes in each layer",
     ] {
         let summary = page.split("<summary>").any(|rest| {
             rest.split("</summary>")

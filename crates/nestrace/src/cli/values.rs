@@ -8,7 +8,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Of no length, or of less than the kernel's clock tells apart, none would ever end.
+/// An interval of 0, or below the resolution of the kernel's clock, would never end.
 pub(super) fn interval(text: &str) -> Result<f64, String> {
     let value = seconds(text)?;
     if value >= 1e-9 {

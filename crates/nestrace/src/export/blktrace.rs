@@ -164,7 +164,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
             format!("{path}: no single block events were recorded"),
         )
         .hint(
-            "a light recording has whole requests only; one with --detail full can be exported",
+            "a light recording holds only completed requests; record with --detail full to export",
         ));
     }
     let n_files = files.finish()?;
@@ -220,10 +220,9 @@ fn look_ahead(
         return Ok(cpus.len());
     }
     let path = args.input.display();
-    let message =
-        format!("{path}: an event is of processor {last_cpu}, and no machine has so many");
+    let message = format!("{path}: an event names processor {last_cpu}, more than any machine has");
     Err(Failure::new(INPUT, message)
-        .hint("--format csv and parquet have no file for each processor"))
+        .hint("use --format csv or parquet: they do not write a file per processor"))
 }
 
 /// Writes the records of these events; how many events had one.

@@ -101,7 +101,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         let path = args.input.display();
         return Err(
             Failure::new(INPUT, format!("{path}: no requests were recorded"))
-                .hint("nestrace analyze shows which devices were; choose them with --device"),
+                .hint("nestrace analyze lists the recorded devices; choose one with --device"),
         );
     }
     let chains = chains
@@ -292,7 +292,7 @@ fn tell(
             ..
         }) => Err(failure),
         Some(chains) => Ok(chains.table),
-        None => Err(Failure::new(FAILURE, "the chains were told twice")),
+        None => Err(Failure::new(FAILURE, "the chains were given twice")),
     }
 }
 

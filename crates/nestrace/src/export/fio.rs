@@ -256,7 +256,7 @@ fn finish(logs: Logs<'_>) -> Result<u8, Failure> {
         let path = args.input.display();
         return Err(
             Failure::new(INPUT, format!("{path}: no requests were recorded"))
-                .hint("nestrace analyze shows which devices were; choose them with --device"),
+                .hint("nestrace analyze lists the recorded devices; choose one with --device"),
         );
     }
     if logs.n_left_out > 0 {

@@ -104,7 +104,7 @@ impl Drawing {
                 ..
             }) => Err(failure),
             Some(told) => Ok(told.drawing),
-            None => Err(Failure::new(FAILURE, "the chains were told twice")),
+            None => Err(Failure::new(FAILURE, "the chains were given twice")),
         }
     }
 
@@ -195,7 +195,7 @@ impl Drawing {
             let path = args.input.display();
             let failure = Failure::new(INPUT, format!("{path}: no requests were recorded"));
             return Err(failure
-                .hint("nestrace analyze shows which devices were; choose them with --device"));
+                .hint("nestrace analyze lists the recorded devices; choose one with --device"));
         }
         if self.tracks.left_out > 0 {
             let n = self.tracks.left_out;

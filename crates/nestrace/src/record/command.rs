@@ -31,9 +31,9 @@ pub(super) fn check_command(words: &[String]) -> Result<(), Failure> {
     }
     Err(Failure::new(
         INPUT,
-        format!("cannot start {program}: there is no such program, or it may not be run"),
+        format!("cannot start {program}: it does not exist or is not executable"),
     )
-    .hint("give the command's name or path after --, and each argument as a word of its own"))
+    .hint("after --, give the command's name or path, and each argument as a separate word"))
 }
 
 /// Starts the command and removes the bundle that is replaced; without a command that alone.

@@ -71,8 +71,8 @@ impl Damaged {
     /// Nothing of a recording is in it.
     pub fn nothing(&self) -> Failure {
         let why = match &self.host {
-            Some(Err(why)) => format!("nothing of a recording can be read: {HOST_STREAM}: {why}"),
-            _ => String::from("nothing of a recording can be read"),
+            Some(Err(why)) => format!("no part of the recording can be read: {HOST_STREAM}: {why}"),
+            _ => String::from("no part of the recording can be read"),
         };
         nothing_in(&self.path, &why)
     }

@@ -325,7 +325,7 @@ fn what_is_missing_of_a_capture_is_told() {
     assert_eq!(left_out(&direct).expect("a loss")["events"], 43);
     assert!(direct["trace"]["lost"].as_u64() >= Some(43));
     assert!(
-        base_text.stdout.contains("43 events of more devices"),
+        base_text.stdout.contains("43 events left out"),
         "{base_text:#?}"
     );
     for format in ["text", "btt"] {

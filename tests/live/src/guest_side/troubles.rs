@@ -157,7 +157,7 @@ pub fn killed(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         before > 100 && after > before + 100,
         &format!("{before}, then {after}"),
     );
-    gap_is_told(case, stage, &ended.bundle, "anew", began)?;
+    gap_is_told(case, stage, &ended.bundle, "again", began)?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())

@@ -138,9 +138,9 @@ pub fn end_left_behind() {
         match open_node(&name) {
             Ok(disk) => {
                 tear_down(&disk);
-                eprintln!("nestrace-agent: {name}: ended a trace that nobody reads");
+                eprintln!("nestrace-agent: {name}: ended a blktrace run without a reader");
             }
-            Err(reason) => eprintln!("nestrace-agent: a trace that nobody reads goes on: {reason}"),
+            Err(reason) => eprintln!("nestrace-agent: a blktrace run without a reader goes on: {reason}"),
         }
     }
 }

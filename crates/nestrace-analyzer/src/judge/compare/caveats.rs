@@ -81,7 +81,7 @@ fn unlinked(name: &str, analysis: &Analysis) -> Vec<String> {
     let poorly = chains.filter(|it| it.fraction.is_some_and(|fraction| fraction < 0.99));
     let text = poorly.map(|it| {
         format!(
-            "{name}: {} of {} bios of {}/{} were followed to the host",
+            "{name}: {} of {} bios of {}/{} were linked down to the host",
             count(it.linked),
             count(it.guest_bios),
             it.guest,
@@ -91,7 +91,7 @@ fn unlinked(name: &str, analysis: &Analysis) -> Vec<String> {
     text.collect()
 }
 
-/// What has other names in A and in B, and may be something else.
+/// Disks and devices with different names in A and B, which may be different ones.
 pub(super) fn of_pairing(comparison: &Comparison) -> Vec<String> {
     let disks = comparison.disks.iter().map(|it| (it.matched, disks(it)));
     let devices = comparison.devices.iter();
@@ -99,8 +99,8 @@ pub(super) fn of_pairing(comparison: &Comparison) -> Vec<String> {
         .chain(devices.map(|it| (it.matched, devices_of(it))))
         .collect();
     let why = [
-        (Matched::Order, "for nothing but their order"),
-        (Matched::OnlyOne, "because nothing else is left in either"),
+        (Matched::Order, "only by their order"),
+        (Matched::OnlyOne, "because each recording has no other left"),
     ];
     let caveat = |(matched, why): (Matched, &str)| {
         let names: Vec<&str> = all
@@ -115,12 +115,8 @@ pub(super) fn of_pairing(comparison: &Comparison) -> Vec<String> {
         } else {
             String::new()
         };
-        (!names.is_empty()).then(|| {
-            format!(
-                "taken for the same {why}, not by name: {}{more}",
-                shown.join(", ")
-            )
-        })
+        (!names.is_empty())
+            .then(|| format!("compared {why}, not by name: {}{more}", shown.join(", ")))
     };
     why.into_iter().filter_map(caveat).collect()
 }

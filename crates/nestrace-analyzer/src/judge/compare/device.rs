@@ -11,11 +11,11 @@ use super::explanation;
 use super::metric::Key;
 
 /// Why times at the device are not held against each other: a request has one or several bios.
-const OTHER_SAMPLES: &str = "a full recording has it for each bio, a light one for each request";
+const OTHER_SAMPLES: &str = "a full recording has it per bio, a light one per request";
 /// Why the places of requests are not held against each other.
-const OTHER_ORDER: &str = "a light recording has requests in the order in which they end";
+const OTHER_ORDER: &str = "a light recording has requests in the order of their completion";
 /// Why a number of the whole recording has no spread.
-const A_TOTAL: &str = "it is the number of the whole recording: a longer one has more";
+const A_TOTAL: &str = "it counts the whole recording, and a longer one has more";
 
 /// Name, quantile, and its value in a distribution.
 pub(super) type Percentile = (&'static str, f64, fn(Dist) -> Option<u64>);

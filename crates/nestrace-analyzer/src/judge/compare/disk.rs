@@ -19,7 +19,7 @@ const SHARED: &str = "other disks lie on its file system: whose journal and meta
                       whole recording only";
 
 /// Why flushes of a device have none.
-const NEIGHBOURS: &str = "others use the device too: whose flushes they were is not known";
+const NEIGHBOURS: &str = "others use the device too, so its flushes cannot be attributed";
 
 /// What QEMU accounts.
 pub(super) fn qemu(disks: Both<&QemuDisk>) -> Vec<Metric> {
@@ -137,13 +137,13 @@ fn distrusted(chains: Both<&Chains>) -> Option<String> {
         let fraction = chains.fraction.unwrap_or(0.0);
         if fraction < FOLLOWED {
             let part = units::percent(fraction);
-            return Some(format!("only {part} of {name}'s bios were followed"));
+            return Some(format!("only {part} of {name}'s bios were linked"));
         }
     }
     let (mut a, mut b) = (chains.a.folded.clone(), chains.b.folded.clone());
     a.sort_unstable();
     b.sort_unstable();
-    (a != b).then(|| String::from("the recordings do not have the same layers"))
+    (a != b).then(|| String::from("the recordings hold different layers"))
 }
 
 /// Why the followed bios of an operation do not stand for all that ended.
@@ -154,7 +154,7 @@ fn few_of(followed: Both<u64>, all: Both<u64>) -> Option<String> {
     let (name, followed, all) = sides.into_iter().find(poorly)?;
     let part = units::percent(units::share(followed, all));
     Some(format!(
-        "only {part} of {name}'s bios of this operation were followed"
+        "only {part} of {name}'s bios of this operation were linked"
     ))
 }
 

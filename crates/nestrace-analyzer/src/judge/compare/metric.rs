@@ -65,19 +65,19 @@ impl Key {
         if few < least {
             let verb = if few == 1 { "is" } else { "are" };
             let there = of(few, "sample", "samples");
-            let why = format!("there {verb} {there}, {least} are needed");
+            let why = format!("there {verb} {there}, and {least} are needed");
             return metric.without(why);
         }
         match spread(a, b) {
             Ok(spread) => metric.with(&spread),
             Err(TooFew::Blocks(n)) => metric.without(format!(
-                "it varies slowly, there are {n} independent stretches of time, {LEAST_BLOCKS} are needed"
+                "it varies slowly: there are {n} independent stretches of time, and {LEAST_BLOCKS} are needed"
             )),
             Err(TooFew::Filled(n)) => metric.without(format!(
-                "it occurs in {n} stretches of time, {LEAST_BLOCKS} are needed"
+                "it occurs in {n} stretches of time, and {LEAST_BLOCKS} are needed"
             )),
             Err(TooFew::Close) => metric.without(String::from(
-                "the stretches of time in which it occurs lie too close together",
+                "it occurs only in stretches of time that are too close together",
             )),
         }
     }

@@ -24,32 +24,28 @@ pub(super) fn emulated_bus(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     if bus.is_empty() {
-        return Err("the disk's bus is not known");
+        return Err("the disk's bus is unknown");
     }
     let in_guest = subject.in_guest;
     let depth = in_guest.map_or(0, |device| device.queue_depth.max);
-    let requests = units::of(
-        depth,
-        "request of the guest is",
-        "requests of the guest are",
-    );
+    let requests = units::of(depth, "request", "requests");
     let waiting = in_guest
         .and_then(|device| device.stats.as_ref())
         .map_or(0, |stats| stats.at_queue.max);
     let others = match waiting {
         0 => String::new(),
-        waiting => format!("; up to {waiting} others wait in the guest"),
+        waiting => format!(" Up to {waiting} more wait in the guest."),
     };
     Case {
-        title: format!("the guest's disk is an emulated {bus} controller"),
+        title: format!("{} of the latency is waiting for an emulated {bus} controller", percent(share)),
         explanation: format!(
-            "At most {requests} at QEMU at a time, and each costs the emulation of the controller's registers{others}. \
-             Waiting there and the way in and out take {} of the latency.",
+            "The controller passed at most {requests} to QEMU at a time.{others} QEMU emulates the controller's \
+             registers for each request. Waiting in the guest, the way in and the way out take {} of the latency.",
             percent(share)
         ),
         advice: vec![String::from(
-            "Use virtio-blk or virtio-scsi: Linux has had the drivers since 2.6.25, Windows needs them installed \
-             first. Change `/etc/fstab` and the boot loader if they name the disk `hda` or `sda`.",
+            "Use virtio-blk or virtio-scsi. Linux has had the drivers since 2.6.25; in Windows, install them first. If \
+             `/etc/fstab` or the boot loader names the disk `hda` or `sda`, change that too.",
         )],
         evidence: [
             ("bus", bus.into()),

@@ -25,7 +25,7 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     let Some(cache) = cache else {
-        return Err("the disk's cache mode is not known");
+        return Err("the disk's cache mode is unknown");
     };
     let latency = chains.latency_ns;
     let share = latency.write.sum as f64 / (latency.data.sum + latency.flush.sum).max(1) as f64;
@@ -35,17 +35,17 @@ pub(super) fn write_through_cache(subject: &Subject<'_>) -> Judgement {
         "none"
     };
     Case {
-        title: format!("every write waits for the disk: cache={cache}"),
+        title: format!("every write waits until the device has it (cache={cache})"),
         explanation: format!(
-            "QEMU's {} came with {} (of their own, or as a flag of the write): a write is done when the device has it. \
-             Writes take {} of the time.",
+            "QEMU did {} and {} (a separate sync, or a flag of the write). A write completes only when the device has \
+             the data. Writes take {} of the latency.",
             of(writes, "write", "writes"),
             of(syncs, "sync", "syncs"),
             percent(share)
         ),
         advice: vec![format!(
-            "cache={without} keeps writes in a cache until the guest flushes. File systems and databases in the \
-             guest flush what must last; what does not flush can lose its last writes in a power failure."
+            "Use cache={without}. Writes then stay in a cache until the guest flushes. Risk: a program that does not \
+             flush can lose its last writes in a power failure; file systems and databases do flush."
         )],
         evidence: [
             ("cache", cache.into()),
@@ -78,15 +78,15 @@ pub(super) fn direct_io_fallback(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     Case {
-        title: format!("O_DIRECT went through the host's page cache for {} of the bytes", percent(share)),
+        title: format!("{} of the O_DIRECT I/O went through the host's page cache", percent(share)),
         explanation: format!(
-            "QEMU opened the image with O_DIRECT, but {fs} did this I/O buffered: pages were copied, written back \
-             and waited for. cache=none does not do here what it says."
+            "QEMU opened the image with O_DIRECT, but {fs} did this I/O through the page cache: it copied the data, \
+             wrote it back and waited for that. Here cache=none does not bypass the cache."
         ),
         advice: vec![String::from(
-            "Preallocate the image; on btrfs make it NOCOW (`chattr +C` on a new, empty file or directory, into which \
-             it is copied; it loses checksums and compression, and snapshots still copy each block once); or keep \
-             images on xfs, ext4 or a logical volume.",
+            "Preallocate the image, or keep images on xfs, ext4 or a logical volume. On btrfs, make the image NOCOW: \
+             set `chattr +C` on a new, empty file or directory and copy the image into it. Risk: the image loses \
+             checksums and compression; after a snapshot, the first write to a block still copies it.",
         )],
         evidence: [
             ("buffered_bytes", through_cache.into()),
@@ -136,13 +136,13 @@ pub(super) fn host_readahead(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     Case {
-        title: format!("the host reads ahead in the image: {} of what it reads", percent(share)),
+        title: format!("{} of the host's reads are read-ahead that the guest uses", percent(share)),
         explanation: String::from(
-            "The guest reads in sequence, and the host's page cache has the next blocks before they are asked for. \
-             That is why a nested disk can read faster than the device beneath it.",
+            "The guest reads in sequence, and the host reads the next blocks into its page cache before the guest asks \
+             for them. This is how a virtual disk can read faster than its device.",
         ),
         advice: vec![String::from(
-            "Keep it, or raise the device's `queue/read_ahead_kb`; with cache=none it would be gone.",
+            "Keep it, or raise the device's `queue/read_ahead_kb`. With cache=none the host does not read ahead.",
         )],
         evidence: [
             ("readahead_bytes", reads.ahead.into()),
@@ -163,13 +163,13 @@ pub(super) fn readahead_waste(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     Case {
-        title: format!("{} of what the host reads is read ahead in vain", percent(wasted)),
+        title: format!("{} of the host's reads are read-ahead that is never used", percent(wasted)),
         explanation: String::from(
-            "The host reads ahead in the image, but the guest does not come for it: its reads jump. The device is \
-             kept busy with bytes that nobody uses.",
+            "The host reads ahead in the image, but the guest's reads jump elsewhere. The device spends its time on \
+             bytes that are never used.",
         ),
         advice: vec![String::from(
-            "Lower `queue/read_ahead_kb` of the device beneath the image, or use cache=none.",
+            "Lower `queue/read_ahead_kb` of the device that holds the image, or use cache=none.",
         )],
         evidence: [
             ("readahead_bytes", reads.ahead.into()),
@@ -204,7 +204,7 @@ pub(super) fn double_cache(subject: &Subject<'_>) -> Judgement {
     let known = guest.cached_bytes + guest.direct_bytes;
     if guest.unknown_bytes > known {
         return Err(
-            "whether the guest caches what it reads was not recorded: its agent needs its eBPF backend",
+            "the recording does not say whether the guest caches its reads: that needs the agent's eBPF backend",
         );
     }
     let caches = share(guest.cached_bytes, known);
@@ -212,25 +212,25 @@ pub(super) fn double_cache(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     if image.direct.is_none() {
-        return Err("whether QEMU opened the image with O_DIRECT is not known");
+        return Err("it is unknown whether QEMU opened the image with O_DIRECT");
     }
     let cache = subject.disk.cache.as_deref().unwrap_or("unknown");
     Case {
         title: format!(
-            "guest and host cache the same blocks: {} of what is read, the host still had",
+            "guest and host cache the same blocks: {} of the bytes read were still in the host's cache",
             percent(part)
         ),
         explanation: format!(
-            "The guest keeps what it reads in its page cache, and with cache={cache} so does the host: {} of the image \
-             was read, {} of that again, which the host answered from memory. Such memory is used twice for the same \
-             blocks.",
+            "The guest keeps what it reads in its page cache. With cache={cache} the host caches it too. The guest read \
+             {} of the image, and {} of that again, which the host had in memory. The same blocks take up memory \
+             twice.",
             size(seen.distinct_bytes),
             size(seen.again_cached_bytes)
         ),
         advice: vec![String::from(
-            "Use cache=none, and give the memory to the guest: its cache is nearer. Without more memory for the guest, \
-             what it reads again comes from the device and is slower. An image that several guests share is better \
-             cached on the host.",
+            "Use cache=none and give the memory to the guest, whose cache is faster. Risk: without more memory in the \
+             guest, repeated reads go to the device and are slower. If several guests share an image, cache it on the \
+             host instead.",
         )],
         evidence: [
             ("cache", cache.into()),
@@ -260,7 +260,7 @@ pub(super) fn writeback_burst(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     if between.n < threshold::BIOS {
-        return Err("too few reads came without write-back to compare with: record for longer");
+        return Err("too few reads ran outside write-back to compare with: record for longer");
     }
     let (Some(slow), Some(fast), Some(mean)) = (during.p99, between.p99, between.mean) else {
         return Ok(None);
@@ -275,13 +275,14 @@ pub(super) fn writeback_burst(subject: &Subject<'_>) -> Judgement {
     }
     Case {
         title: format!(
-            "reads wait for the host's write-back: p99 {} instead of {}",
+            "reads wait for the host's write-back (p99 {} during it, {} without)",
             time(slow),
             time(fast)
         ),
         explanation: format!(
-            "The host wrote {} of its page cache back, by itself or for a flush. {} reads were at the device meanwhile \
-             and took {} at p99, {} others {}. The difference is {} of the time of all of the disk's requests.",
+            "The host wrote back {} of its page cache. {} reads ran at the device during that time, with a p99 of {}; \
+             {} reads ran without write-back, with a p99 of {}. The difference is {} of the latency of all of the \
+             disk's requests.",
             size(seen.bytes),
             count(during.n),
             time(slow),
@@ -291,12 +292,12 @@ pub(super) fn writeback_burst(subject: &Subject<'_>) -> Judgement {
         ),
         advice: vec![
             String::from(
-                "Let the host write back earlier and in smaller pieces: `vm.dirty_background_bytes` and \
-                 `vm.dirty_bytes` of some 100 MiB; everything on the host that writes then waits sooner.",
+                "Let the host write back earlier and less at a time: set `vm.dirty_background_bytes` and \
+                 `vm.dirty_bytes` to about 100 MiB. Risk: every program that writes on the host waits sooner.",
             ),
             String::from(
-                "With cache=none the guest's writes go to the device at their own pace; what the host's cache answered \
-                 comes from the device then.",
+                "Or use cache=none: the guest's writes then go straight to the device. Risk: reads that the host's \
+                 cache answered go to the device too.",
             ),
         ],
         evidence: [

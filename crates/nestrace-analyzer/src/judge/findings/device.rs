@@ -72,7 +72,7 @@ pub(super) fn written_alone(subject: &Subject<'_>) -> Result<(), Missing> {
     if devices.all(is_alone) {
         return Ok(());
     }
-    Err("others wrote to the device too, and the file system's own I/O may have been for them")
+    Err("others wrote to the device too, so the file system's own I/O may be theirs")
 }
 
 fn who(user: &User) -> String {
@@ -100,16 +100,16 @@ pub(super) fn noisy_neighbour(subject: &Subject<'_>) -> Judgement {
     let who = others.largest.as_deref().unwrap_or("unknown");
     let busy = device.queue_depth.busy_share;
     Case {
-        title: format!("others use {} of {}'s time", percent(others.share), device.name),
+        title: format!("others take {} of the time of {}", percent(others.share), device.name),
         explanation: format!(
-            "{} was busy {} of the recording, and much of that was not for this guest: {who} before all others, {} \
-             together.",
+            "{} was busy for {} of the recording, much of it not for this guest. The largest other user is {who}. All \
+             others together moved {}.",
             device.name,
             percent(busy),
             size(others.bytes)
         ),
         advice: vec![String::from(
-            "Move one of them to another device, or limit the other with `io.max` or `io.weight` of its cgroup.",
+            "Move the image or the other load to another device, or limit the others with `io.max` or `io.weight` of their cgroup.",
         )],
         evidence: [
             ("device", device.name.as_str().into()),
@@ -155,17 +155,17 @@ pub(super) fn tag_starvation(subject: &Subject<'_>) -> Judgement {
         };
         return Case {
             title: format!(
-                "requests wait for one of {nr_requests} tags on {} {place} for {} of their time",
-                device.name,
-                percent(share)
+                "requests wait for a free tag for {} of their time ({} {place}, {nr_requests} tags)",
+                percent(share),
+                device.name
             ),
             explanation: format!(
-                "Up to {} requests were at the device at once and {sorted} waited for it, and there are {nr_requests} \
-                 (`nr_requests`). Whoever comes then waits before the block layer even has a request for it.",
+                "Up to {} requests were in flight at once and {sorted} waited in the scheduler. The queue has \
+                 {nr_requests} tags (`nr_requests`). When all are in use, the next bio waits.",
                 device.queue_depth.max
             ),
             advice: vec![format!(
-                "Raise `/sys/block/{}/queue/nr_requests` {place}, {more_queues}or have fewer requests in flight.",
+                "Raise `/sys/block/{}/queue/nr_requests` {place}, {more_queues}or keep fewer requests in flight.",
                 device.name
             )],
             evidence: [
@@ -219,12 +219,12 @@ pub(super) fn scheduler_ineffective(subject: &Subject<'_>) -> Judgement {
     Case {
         title: format!("the guest's {scheduler} holds requests for {} of their time", percent(share)),
         explanation: format!(
-            "The guest's scheduler sorts requests for a disk that it cannot see: the image lies elsewhere, and the \
-             host has its own order ({}). Its waiting only adds.",
+            "The guest's scheduler sorts requests for a virtual disk. It does not know where the image lies on the \
+             device, and the host has its own scheduler ({}). The guest's scheduler only adds waiting.",
             if on_host.is_empty() { "unknown" } else { on_host }
         ),
         advice: vec![format!(
-            "In the guest: `echo {no_scheduler} > /sys/block/{}/queue/scheduler`; a udev rule keeps it.",
+            "In the guest, run `echo {no_scheduler} > /sys/block/{}/queue/scheduler`. A udev rule makes it permanent.",
             device.name
         )],
         evidence: [

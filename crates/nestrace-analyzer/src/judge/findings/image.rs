@@ -36,7 +36,7 @@ pub(super) fn qcow2_allocation(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     let Some(tables) = written.tables else {
-        return Err("what lies where in the image is not known");
+        return Err("the image map is unknown");
     };
     if written.data == 0 && tables > 0 {
         return Err("none of the image's data was seen on the host");
@@ -46,19 +46,20 @@ pub(super) fn qcow2_allocation(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     Case {
-        title: format!("qcow2 writes {} more for its own tables", percent(share)),
+        title: format!("qcow2 writes {} more than the data, for its own tables", percent(share)),
         explanation: format!(
-            "Writes hit clusters that the image does not have yet. QEMU allocates them: {} of L2 tables and \
-             reference counts beside {} of data, in an order that it has to keep with syncs.",
+            "The guest writes to clusters that the image does not have yet, so QEMU allocates them. It wrote {} of L2 \
+             tables and reference counts for {} of data, and syncs to keep them in order.",
             size(tables),
             size(written.data)
         ),
         advice: vec![
             String::from(
-                "Make images with `qemu-img create -f qcow2 -o preallocation=metadata` (or `falloc`); an existing one \
-                 with `qemu-img convert -O qcow2 -o preallocation=metadata`.",
+                "Preallocate the image (`preallocation=metadata` or `falloc`). For a new image: `qemu-img create -f qcow2 \
+                 -o preallocation=metadata`. For an existing one: `qemu-img convert -O qcow2 -o \
+                 preallocation=metadata`.",
             ),
-            String::from("A raw image has no tables; it has no snapshots either."),
+            String::from("Or use a raw image. It has no tables, and no snapshots."),
         ],
         evidence: [
             ("image_metadata_bytes", tables.into()),
@@ -89,16 +90,16 @@ pub(super) fn sparse_allocation(subject: &Subject<'_>) -> Judgement {
     device::written_alone(subject)?;
     Case {
         title: format!(
-            "the image is sparse: {} of what the host writes is its own metadata",
+            "the image is sparse: {} of the bytes that the host writes are its own metadata",
             percent(share)
         ),
         explanation: format!(
-            "{} of the image's {} were allocated when recording began. Each write to a hole makes the host's \
-             file system allocate, and journal that.",
+            "When the recording began, {} of the image's {} were allocated. Each write to a hole makes the host's \
+             file system allocate blocks and journal the change.",
             size(image.allocated),
             size(image.size)
         ),
-        advice: vec![format!("Preallocate it, with the guest shut down: `fallocate -l {} {}`.", image.size, image.path)],
+        advice: vec![format!("Preallocate the image. With the guest shut down: `fallocate -l {} {}`.", image.size, image.path)],
         evidence: [
             ("allocated_bytes", image.allocated.into()),
             ("size_bytes", image.size.into()),
@@ -125,21 +126,20 @@ pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
     }
     device::written_alone(subject)?;
     Case {
-        title: format!("btrfs writes {ratio:.1} bytes for each byte of the guest"),
+        title: format!("btrfs writes {ratio:.1} bytes for each byte that the guest writes"),
         explanation: format!(
-            "The image lies on a copy-on-write file system: every rewrite goes to a new place and the trees that \
-             point there are written anew, {} of metadata for {} of the guest.",
+            "The image lies on a copy-on-write file system. Every rewrite goes to a new place, and btrfs rewrites the \
+             trees that point to it: {} of metadata for {} that the guest wrote.",
             size(written.file_system),
             size(written.asked)
         ),
         advice: vec![
             String::from(
-                "Make the image NOCOW: `chattr +C` has an effect on empty files and on what is made in a directory \
-                 afterwards, none on an image that is there. So set it on a new directory and copy the image into that \
-                 (`cp --reflink=never`). It then has neither checksums nor compression, and after each snapshot the \
-                 first write to a block still copies it.",
+                "Make the image NOCOW. `chattr +C` has no effect on an existing image, so set it on a new directory and \
+                 copy the image into it (`cp --reflink=never`). Risk: the image loses checksums and compression; after a \
+                 snapshot, the first write to a block still copies it.",
             ),
-            String::from("Or keep it on xfs, ext4 or a logical volume."),
+            String::from("Or keep the image on xfs, ext4 or a logical volume."),
         ],
         evidence: [
             ("host_written_bytes", written.host.into()),
@@ -181,17 +181,17 @@ pub(super) fn backing_chain(subject: &Subject<'_>) -> Judgement {
     }
     Case {
         title: format!(
-            "{} of the bytes are read from {}",
+            "{} of the bytes read come from {}",
             percent(share),
             of(backing_files, "backing file", "backing files")
         ),
         explanation: String::from(
-            "The image is an overlay. What it does not have itself is read from the files beneath it, after a look \
-             at the tables of each; a first write copies the rest of its cluster up.",
+            "The image is an overlay. QEMU reads clusters that it lacks from the backing files, and looks at the \
+             tables of each file in turn. The first write to a cluster copies the rest of it into the overlay.",
         ),
         advice: vec![String::from(
-            "Flatten it: `qemu-img rebase -b ''` with the guest shut down, or `virsh blockpull` while it runs. It \
-             then takes the whole space.",
+            "Flatten the image (`qemu-img rebase` or `virsh blockpull`). With the guest shut down: `qemu-img rebase -b \
+             ''`. While it runs: `virsh blockpull`. The image then needs space for all of its data.",
         )],
         evidence: [
             ("backing_read_bytes", backing.into()),
@@ -214,7 +214,7 @@ pub(super) fn qcow2_l2_misses(subject: &Subject<'_>) -> Judgement {
         return Err("QEMU's file I/O was not recorded");
     };
     if amplified.by_class.image_metadata.is_none() {
-        return Err("what lies where in the image is not known");
+        return Err("the image map is unknown");
     }
     let tables = subject.gathered()?.from_host.table_reads;
     let share = tables as f64 / image.max(1) as f64;
@@ -222,16 +222,16 @@ pub(super) fn qcow2_l2_misses(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     Case {
-        title: format!("{} of what QEMU reads are qcow2's tables", percent(share)),
+        title: format!("{} of the bytes that QEMU reads are qcow2 tables", percent(share)),
         explanation: format!(
-            "QEMU read {} of L2 tables to find {} of data: they do not fit in its cache, and every jump of the guest \
-             reads one again.",
+            "QEMU read {} of L2 tables to find {} of data. The tables do not fit in its cache, so each jump of the \
+             guest reads one again.",
             size(tables),
             size(asked)
         ),
         advice: vec![String::from(
-            "Give the image `l2-cache-size` of its size / 8192 (64 KiB clusters), or make it with larger clusters \
-             (`-o cluster_size=1M`), which makes each first write larger.",
+            "Raise `l2-cache-size` to the image's size / 8192 (for 64 KiB clusters). Or make the image with larger \
+             clusters (`-o cluster_size=1M`); each first write to a cluster is then larger.",
         )],
         evidence: [
             ("table_read_bytes", tables.into()),

@@ -2,7 +2,7 @@
 
 use super::subject::Subject;
 use super::{Case, Judgement, limit, threshold};
-use crate::result::analysis::{Chains, Evidence};
+use crate::result::analysis::{Chains, Evidence, Segment};
 use crate::result::units::{percent, time};
 
 const DEVICE: [&str; 2] = ["device", "device_flush"];
@@ -22,14 +22,26 @@ fn part(chains: &Chains, share: f64) -> String {
     time((chains.q2c_mean_ns * share).round() as u64)
 }
 
-/// The largest segments that are not the device's, in words.
-fn largest(chains: &Chains) -> String {
+/// The segments that are not the device's, the largest first.
+fn above_the_device(chains: &Chains) -> Vec<&Segment> {
     let mut others: Vec<_> = chains
         .segments
         .iter()
         .filter(|segment| !DEVICE.contains(&segment.name) && segment.share > 0.01)
         .collect();
     others.sort_by(|a, b| b.share.total_cmp(&a.share));
+    others
+}
+
+/// The name of the largest segment that is not the device's.
+fn slowest(chains: &Chains) -> &'static str {
+    let largest = above_the_device(chains).first().map(|segment| segment.name);
+    largest.unwrap_or("the largest segment")
+}
+
+/// The largest segments that are not the device's, in words.
+fn largest(chains: &Chains) -> String {
+    let others = above_the_device(chains);
     let named = others
         .iter()
         .take(3)
@@ -47,16 +59,17 @@ pub(super) fn latency_overhead(subject: &Subject<'_>) -> Judgement {
     let mut evidence: std::collections::BTreeMap<_, _> = segments(chains).collect();
     evidence.insert("q2c_mean_ns", Evidence::Real(chains.q2c_mean_ns));
     Case {
-        title: format!("{} of the latency is not the device's", percent(overhead)),
+        title: format!("{} of the latency is spent above the device", percent(overhead)),
         explanation: format!(
-            "A request takes {} on average and the host's device has it for {} of that. The rest \
-             passes in the layers between: {}.",
+            "A request takes {} on average, {} of it at the host's device. The rest is spent in the layers above: \
+             {}.",
             part(chains, 1.0),
             part(chains, device),
             largest(chains)
         ),
-        advice: vec![String::from(
-            "Look at the largest of them first; `nestrace analyze --slowest 5` shows single requests.",
+        advice: vec![format!(
+            "Look at {} first. `nestrace analyze --slowest 5` shows single requests.",
+            slowest(chains)
         )],
         evidence,
         share: overhead,
@@ -88,13 +101,13 @@ pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     if !subject.seen_throughout() {
-        return Err("the guest was recorded for a part of the time only");
+        return Err("the guest was recorded for only part of the time");
     }
     Case {
-        title: format!("the device is idle for {} of the time while the guest waits for it", percent(idle)),
+        title: format!("the device is idle for {} of the time while the guest waits", percent(idle)),
         explanation: format!(
-            "The guest had a request in flight {} of the time, the host's device {}. In between the requests were \
-             in {}.",
+            "The guest had a request in flight for {} of the time, the host's device for {}. The rest of the time the \
+             requests were in {}.",
             percent(waiting),
             percent(busy),
             largest(chains)
@@ -117,20 +130,20 @@ pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
 fn fuller_device(subject: &Subject<'_>, depth: f64, chains: &Chains) -> String {
     if limit::is_limited(subject) {
         return String::from(
-            "A limit holds the requests back (see host-throttled): more of them in flight would wait there too. The \
-             device has more to do when the limit is raised.",
+            "Raise the limit that holds the requests back (see host-throttled). More requests in flight would wait \
+             there too.",
         );
     }
     if depth >= threshold::DEEP {
         return format!(
-            "The guest has {depth:.0} requests in flight already, more would wait too. Look at what holds them: {}; an \
+            "Look at {} first. The guest already has {depth:.0} requests in flight, so more would only wait. An \
              iothread shortens the way between guest and host.",
-            largest(chains)
+            slowest(chains)
         );
     }
     String::from(
-        "Keep more requests in flight (deeper queues, asynchronous I/O, fewer flushes); an iothread shortens the way \
-         between them.",
+        "Keep more requests in flight (deeper queues, asynchronous I/O, fewer flushes). An iothread shortens the way \
+         between guest and host.",
     )
 }
 
@@ -146,31 +159,32 @@ pub(super) fn virtualization_share(subject: &Subject<'_>) -> Judgement {
     let iothread = match subject.iothread() {
         _ if bus.is_empty() => "",
         _ if !bus.starts_with("virtio") => {
-            "Use virtio-blk or virtio-scsi: they need fewer exits for a request."
+            "Use virtio-blk or virtio-scsi. They need fewer exits per request."
         }
         "unknown" => {
-            "See that the disk has an iothread of its own (`-object iothread`, `iothread=` of the device), and keep \
-             several requests in flight. The iothread takes host processor time of its own."
+            "Check that the disk has its own iothread (`-object iothread`, `iothread=` of the device), and keep \
+             several requests in flight. The iothread uses processor time of the host."
         }
         "none" => {
-            "Give the disk an iothread of its own (`-object iothread`, `iothread=` of the device; a virtio-scsi \
-             controller has one for all of its disks), and keep several requests in flight. The iothread takes host \
-             processor time of its own."
+            "Give the disk its own iothread, and keep several requests in flight. The options are `-object iothread` \
+             and `iothread=` of the device; a virtio-scsi controller has one iothread for all of its disks. The iothread \
+             uses processor time of the host."
         }
         _ => {
-            "Keep several requests in flight, so that one notification serves several; see that nothing else keeps the \
-             iothread's processor busy."
+            "Keep several requests in flight, so that one notification serves several. Check that nothing else keeps \
+             the iothread's processor busy."
         }
     };
-    let of_tcg = "The guest runs without KVM (tcg): most of this is the emulated processor's.";
+    let of_tcg = "Run the guest with KVM, if the host has it. Without it (tcg) QEMU emulates the processor, and most of \
+                  this time is spent on that.";
     let advice = [if tcg { of_tcg } else { "" }, iothread];
     let advice = advice.into_iter().filter(|it| !it.is_empty());
     let advice: Vec<String> = advice.map(str::to_owned).collect();
     Case {
-        title: format!("{} of the latency is the way in and out of the VM", percent(share)),
+        title: format!("{} of the latency is the way into and out of the VM", percent(share)),
         explanation: format!(
-            "Between the guest's driver and QEMU pass {} of each request, there and back: notifying QEMU, \
-             waking its thread, and interrupting the guest. A faster device would not change that.",
+            "Each request spends {} on the way between the guest's driver and QEMU and back: the guest notifies QEMU, \
+             QEMU's thread wakes up, and QEMU interrupts the guest. A faster device would not change that.",
             part(chains, share)
         ),
         advice,
@@ -198,7 +212,7 @@ pub(super) fn thread_pool_wait(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     if aio.is_none() {
-        return Err("how QEMU does the disk's I/O (`aio`) is not known");
+        return Err("the disk's `aio` setting is unknown");
     }
     let direct = matches!(subject.disk.cache.as_deref(), Some("none" | "directsync"));
     let change = if direct {
@@ -209,8 +223,8 @@ pub(super) fn thread_pool_wait(subject: &Subject<'_>) -> Judgement {
     Case {
         title: format!("{} of the latency is waiting for QEMU's worker threads", percent(share)),
         explanation: String::from(
-            "With aio=threads each request is done by a thread of a pool of at most 64. Under load requests wait \
-             until one is free and has been scheduled, before their file I/O begins.",
+            "With aio=threads, a pool of at most 64 threads does the file I/O. Under load, each request waits for a \
+             free thread, and for that thread to be scheduled.",
         ),
         advice: vec![change.to_owned()],
         evidence: [
@@ -234,13 +248,13 @@ pub(super) fn nothing_to_gain(subject: &Subject<'_>) -> Judgement {
     Case {
         title: format!("the nesting costs {} of the latency", percent(overhead)),
         explanation: format!(
-            "Of {} for a request the host's device has {}. The layers above it add little, and no \
-             other rule found anything that is worth a change.",
+            "A request takes {} on average, {} of it at the host's device. The layers above it add little, and no \
+             other rule found anything to change.",
             part(chains, 1.0),
             part(chains, 1.0 - overhead)
         ),
         advice: vec![String::from(
-            "Nothing in the virtualization needs changing: a faster disk needs a faster device.",
+            "Change nothing in the virtualization. For a faster disk, use a faster device.",
         )],
         evidence: segments(chains).collect(),
         share: overhead,

@@ -85,27 +85,26 @@ pub(super) fn host_throttled(subject: &Subject<'_>) -> Judgement {
     let (who, what, advice) = match limit.place {
         Place::Qemu => (
             "QEMU",
-            "before QEMU begins their file I/O",
-            "Look at the disk's limits: `virsh blkdeviotune DOMAIN DISK`, or `throttling.*` and `throttle-group` on \
-             QEMU's command line. Raise them there; what the limit protects others from comes back.",
+            "in QEMU before file I/O starts",
+            "Raise the disk's limit in QEMU. Find it with `virsh blkdeviotune DOMAIN DISK`, or as `throttling.*` or \
+             `throttle-group` on QEMU's command line. Risk: the guest can then slow down others that the limit protects.",
         ),
         Place::Kernel => (
             "the kernel",
             "between QEMU's file I/O and the host's block layer",
-            "Look at `io.max` of QEMU's cgroup and those above it (`/proc/PID/cgroup`; `virsh blkiotune`; \
-             `IOReadBandwidthMax=` and its like in systemd; `blkio.throttle.*` of cgroup v1). Raise it there; what the \
-             limit protects others from comes back.",
+            "Raise `io.max` of QEMU's cgroup or of one above it. Find it in `/proc/PID/cgroup`, with `virsh blkiotune`, \
+             as `IOReadBandwidthMax=` or similar in systemd, or as `blkio.throttle.*` of cgroup v1. Risk: the guest can \
+             then slow down others that the limit protects.",
         ),
     };
     Case {
         title: format!(
-            "{who} holds requests back: {} of their time, as a limit does",
+            "a limit in {who} holds requests back for {} of their time",
             percent(limit.share)
         ),
         explanation: format!(
-            "Half of the requests wait {} or longer {what}, while for {} of the time nothing is under way for any of \
-             them. They come through at an even pace: {} or {} in \
-             each second.",
+            "Half of the requests wait {} or longer {what}. For {} of the time no request makes progress. Requests come \
+             through at an even pace, {} or {} per second. That is what a limit looks like.",
             time(limit.waits.p50.unwrap_or(0)),
             percent(limit.nothing_under_way),
             of(pace.requests.per_second.round() as u64, "request", "requests"),

@@ -18,11 +18,11 @@ pub(super) fn metadata_blind(subject: &Subject<'_>) -> Judgement {
     let took = seen.metadata_host_ns / seen.metadata;
     let data_took = seen.data_host_ns / seen.data.max(1);
     Case {
-        title: format!("the guest's metadata waits among its data: {} of its latency", percent(cost)),
+        title: format!("the guest's metadata waits behind its data for {} of its latency", percent(cost)),
         explanation: format!(
-            "Others in the guest wait for metadata and journal, and the guest knows which requests these are. The host \
-             does not: the marks end at the virtual disk. {} of {} such requests saw the host finish data while they \
-             waited. They took {} there, data {}; one that has the host for itself takes {}.",
+            "The guest marks requests for metadata and journal, because others wait for them. The virtual disk does not \
+             pass the marks on to the host. While {} of {} such requests waited, the host completed requests with data. \
+             On the host, a metadata request took {}, a data request {}, and a request that had the host to itself {}.",
             count(seen.behind),
             count(seen.metadata),
             time(took),
@@ -30,8 +30,8 @@ pub(super) fn metadata_blind(subject: &Subject<'_>) -> Judgement {
             time(seen.undisturbed_ns)
         ),
         advice: vec![String::from(
-            "To know: no setting of a virtual disk hands the marks on; virtiofs and 9p leave metadata to the host's own \
-             file system. What writes in bulk can have a disk of its own, or fewer requests in flight.",
+            "Give programs that write in bulk a disk of their own, or keep fewer requests in flight. No virtual disk \
+             passes the marks on; with virtiofs or 9p the host's file system handles the metadata.",
         )],
         evidence: [
             ("metadata_requests", seen.metadata.into()),
@@ -81,7 +81,7 @@ fn guest_atime(subject: &Subject<'_>) -> Result<Option<Case>, Missing> {
     };
     if !seen.files_seen && !subject.guest_calls_probed {
         return Err(
-            "which of the guest's calls read and which write was not recorded: its agent needs its eBPF backend",
+            "the guest's read and write calls were not recorded: that needs the agent's eBPF backend",
         );
     }
     let seen = seen.access_times;
@@ -90,22 +90,22 @@ fn guest_atime(subject: &Subject<'_>) -> Result<Option<Case>, Missing> {
     };
     Ok(Some(Case {
         title: format!(
-            "reading writes metadata: {} of the guest's I/O while it only reads",
+            "reading files writes metadata: {} of the guest's I/O while it only reads",
             percent(part)
         ),
         explanation: format!(
-            "{} is mounted so that each read of a file writes the time into its inode. While nothing had been written \
-             for seconds, {} calls that read came with {} writes of metadata and journal ({}), each of which goes \
-             through all the layers.",
+            "The mount options of {} make each read of a file update the access time in its inode. During seconds \
+             without any other write, {} read calls caused {} writes of metadata and journal ({}). Each goes through \
+             all layers.",
             mount.mount_point,
             count(seen.calls),
             count(seen.metadata_writes),
             size(seen.metadata_bytes)
         ),
         advice: vec![format!(
-            "Mount {} with `noatime` (or `relatime`, the default, which writes once a day): `mount -o \
-             remount,noatime {}`, and in `/etc/fstab`. Programs that look for unread mail or unused files by \
-             access times will not find them.",
+            "Mount {} with `noatime`. Run `mount -o remount,noatime {}` and change `/etc/fstab`. `relatime`, the \
+             default, updates once a day. Risk: programs that use access times to find unread mail or unused files stop \
+             working.",
             mount.mount_point, mount.mount_point
         )],
         evidence: evidence("guest", &mount.options, seen),
@@ -126,21 +126,21 @@ fn host_atime(subject: &Subject<'_>) -> Judgement {
     };
     Case {
         title: format!(
-            "reading the image writes metadata on the host: {} of the I/O while it is only read",
+            "reading the image writes metadata on the host: {} of its I/O while it is only read",
             percent(part)
         ),
         explanation: format!(
-            "{} is mounted so that each read of the image writes the time into its inode. While nothing had been \
-             written for seconds, {} reads of QEMU came with {} writes of metadata and journal ({}).",
+            "The mount options of {} make each read of the image update the access time in its inode. During seconds \
+             without any other write, {} reads by QEMU caused {} writes of metadata and journal ({}).",
             mount.mount_point,
             count(seen.calls),
             count(seen.metadata_writes),
             size(seen.metadata_bytes)
         ),
         advice: vec![format!(
-            "On the host: `mount -o remount,noatime {}`, and in `/etc/fstab`. Nobody needs the access times of \
-             images.",
-            mount.mount_point
+            "Mount {} on the host with `noatime`. Run `mount -o remount,noatime {}` and change `/etc/fstab`. The access \
+             times of images are of no use.",
+            mount.mount_point, mount.mount_point
         )],
         evidence: evidence("host", &mount.options, seen),
         share: part,

@@ -113,7 +113,7 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
                     id,
                     guest: subject.guest_name().to_owned(),
                     disk: subject.disk_name().to_owned(),
-                    missing: "other rules could not judge, and may have found something to gain",
+                    missing: "other rules could not judge",
                 });
             } else {
                 findings.push(finding(id, &subject, case));

@@ -41,21 +41,21 @@ pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
     let share = above - below;
     Case {
         title: format!(
-            "the guest goes in sequence ({}), the device does not ({})",
+            "the guest's I/O is {} sequential, but only {} at the device",
             percent(above),
             percent(below)
         ),
         explanation: String::from(
-            "What the guest's file system laid out in sequence lies scattered on the host's device: the image grew in \
-             small pieces, or its clusters were allocated in the order of the first writes.",
+            "The guest's file system lays its data out in sequence, but the image is scattered on the host's device. \
+             The image grew in small steps, or its clusters were allocated in the order of the first writes.",
         ),
         advice: vec![
             format!(
-                "Preallocate the image and copy it into that (`qemu-img convert -O {} -o preallocation=falloc`), with the \
-                 guest shut down.",
+                "Copy the image into a preallocated one. With the guest shut down: `qemu-img convert -O {} -o \
+                 preallocation=falloc`.",
                 subject.disk.format
             ),
-            String::from("Or defragment it (`xfs_fsr`, `e4defrag`), or use a raw logical volume."),
+            String::from("Or defragment the image (`xfs_fsr`, `e4defrag`), or use a raw logical volume."),
         ],
         evidence: [
             ("guest_sequential_share", above.into()),
@@ -72,11 +72,11 @@ pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
 /// What is upgraded no longer mounts as ext3, and a root file system that does not mount does not boot: the order of
 /// the steps is the advice.
 const EXT3_TO_EXT4: [&str; 2] = [
-    "ext3 writes block by block; ext4 and xfs send extents. ext3 is upgraded in place, which cannot be undone: \
-     afterwards it mounts as ext4 only. So first back it up, write ext4 for ext3 in /etc/fstab (of a root file system \
-     in `rootfstype=` of the kernel's command line too, and make the initramfs anew with ext4 in it).",
-    "Then unmount it (a root file system from a rescue system) and type `tune2fs -O extents,uninit_bg,dir_index DEV`, \
-     `e2fsck -fD DEV`. Files that are there keep their blocks; extents come with what is written anew.",
+    "Or upgrade ext3 to ext4 in place: ext3 writes block by block, ext4 writes extents. Risk: this cannot be undone, and \
+     the file system then mounts only as ext4. First make a backup and change ext3 to ext4 in /etc/fstab. For a root file \
+     system, also change `rootfstype=` on the kernel's command line and rebuild the initramfs with ext4 in it.",
+    "Then unmount the file system (a root file system: from a rescue system) and run `tune2fs -O \
+     extents,uninit_bg,dir_index DEV` and `e2fsck -fD DEV`. Existing files keep their blocks; new data uses extents.",
 ];
 
 pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
@@ -110,9 +110,9 @@ pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     let more_at_once = if device.bytes.write >= device.bytes.read {
-        "Write more at once: larger blocks, buffered writes, several requests in flight."
+        "Write more at a time (larger blocks, buffered writes, or several requests in flight)."
     } else {
-        "Read more at once: larger blocks, a larger `queue/read_ahead_kb` in the guest, several requests in flight."
+        "Read more at a time (larger blocks, a larger `queue/read_ahead_kb` in the guest, or several requests in flight)."
     };
     let mut advice = vec![String::from(more_at_once)];
     if subject.mounts.iter().any(|mount| mount.fs_type == "ext3") {
@@ -125,12 +125,12 @@ pub(super) fn unmerged_small_requests(subject: &Subject<'_>) -> Judgement {
     };
     Case {
         title: format!(
-            "{} of the guest's requests begin where the last one ended, and are not merged",
+            "{} of the guest's requests continue the one before but are not merged",
             percent(neighbours)
         ),
         explanation: format!(
-            "Of {} small requests {} begin where the one before ended, and {few}, in the guest or in QEMU. Each goes the \
-             whole way to the host alone.",
+            "The guest sent {} small requests. {} of them start where the one before ended, but {few} in the guest or in \
+             QEMU. Each request crosses all layers by itself.",
             count(queued),
             percent(neighbours)
         ),
@@ -167,16 +167,16 @@ pub(super) fn misaligned(subject: &Subject<'_>) -> Judgement {
     }
     subject.no_block_job()?;
     Case {
-        title: format!("writes make the host read: {} for {} written", size(extra), size(written)),
+        title: format!("unaligned writes make the host read {} for {} written", size(extra), size(written)),
         explanation: format!(
-            "The host read {} more than the guest asked for, while {} were written: requests do not begin or end \
-             where the blocks beneath do, so that the rest of a block has to be read first.",
+            "The host read {} more than the guest asked for, while the guest wrote {}. Requests do not start or end at \
+             the host's block boundaries, so the host first reads the rest of a block.",
             size(extra),
             size(written)
         ),
         advice: vec![String::from(
-            "Let partitions begin at a multiple of 1 MiB (sector 2048, not 63), and file systems in the guest have \
-             blocks of 4 KiB or more.",
+            "Start partitions at a multiple of 1 MiB (sector 2048, not 63). In the guest, use file systems with blocks \
+             of 4 KiB or more.",
         )],
         evidence: [
             ("read_for_writes_bytes", extra.into()),

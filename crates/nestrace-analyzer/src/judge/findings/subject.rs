@@ -13,13 +13,13 @@ use crate::result::analysis::{
 use crate::result::verdict::FOLLOWED;
 
 /// Missing without the guest's side.
-const NO_AGENT: Missing = "the guest was not recorded from inside: start its agent";
+const NO_AGENT: Missing = "the guest was not recorded from inside: start the agent in it";
 /// Missing where it was, but nothing tells which of its devices the disk is.
-const NO_DEVICE: Missing = "none of the guest's devices is known to be this disk: give the disk a serial number (`serial=`) \
-                            and start the agent before the recording";
+const NO_DEVICE: Missing = "the disk's device in the guest is unknown: give the disk a serial number (`serial=`) and start the \
+                            agent before the recording";
 
 /// Missing where bytes and times of the images are counted for one of several disks.
-const SHARED: Missing = "a file of the disk serves others too";
+const SHARED: Missing = "an image file of the disk serves other disks too";
 
 /// What a rule looks at.
 pub(super) struct Subject<'a> {
@@ -184,10 +184,10 @@ impl<'a> Subject<'a> {
     fn followed_to_qemu(&self) -> Result<&'a Chains, Missing> {
         let chains = self.chains.ok_or(self.not_inside)?;
         if chains.linked < threshold::BIOS {
-            return Err("too few of the guest's requests were followed");
+            return Err("too few of the guest's requests were linked");
         }
         if chains.fraction.unwrap_or(0.0) < FOLLOWED {
-            return Err("too many of the guest's requests could not be followed");
+            return Err("too many of the guest's requests could not be linked");
         }
         self.whole()?;
         Ok(chains)
@@ -215,7 +215,9 @@ impl<'a> Subject<'a> {
             counts.queued.unwrap_or(0) >= threshold::REQUESTS && counts.completed == 0
         };
         if devices.any(is_passed_on) {
-            return Err("a device beneath hands its I/O to others that were not recorded");
+            return Err(
+                "a device under the image passes its I/O to devices that were not recorded",
+            );
         }
         Ok(())
     }
@@ -235,7 +237,7 @@ impl<'a> Subject<'a> {
         });
         if nobodys {
             return Err(
-                "QEMU did file I/O that no request of the guest asked for, as a backup or a mirror does",
+                "QEMU did file I/O that no guest request asked for (a backup or a mirror?)",
             );
         }
         Ok(())

@@ -28,13 +28,13 @@ pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
     let mean = time(flush.sum / flush.n);
     Case {
         title: format!(
-            "{} of the time is under {}",
+            "{} of the latency is spent in {}",
             percent(share),
             of(flush.n, "flush", "flushes")
         ),
         explanation: format!(
-            "A flush of the guest takes {mean}. For its {} QEMU synced the image {}, each of which may make the host's \
-             file system commit its journal, and {} reached the device.",
+            "A flush of the guest takes {mean}. For {}, QEMU synced the image {}, and {} reached the device. Each sync \
+             can make the host's file system commit its journal.",
             of(qemu, "flush", "flushes"),
             of(host, "time", "times"),
             of(device, "flush", "flushes")
@@ -42,8 +42,8 @@ pub(super) fn flush_amplification(subject: &Subject<'_>) -> Judgement {
         advice: vec![
             String::from("Sync less often in the guest, several changes at a time."),
             String::from(
-                "cache=unsafe or barriers off in the guest save it all and lose data when the host goes down; \
-                 only for guests that can be made anew.",
+                "For a guest that you can rebuild: cache=unsafe, or barriers off in the guest, avoid all flushes. Risk: \
+                 data is lost if the host goes down.",
             ),
         ],
         evidence: [
@@ -82,24 +82,24 @@ pub(super) fn journal_on_journal(subject: &Subject<'_>) -> Judgement {
     let per_flush = journal / flushes;
     Case {
         title: format!(
-            "the journal of the host's {host_fs} writes for that of the guest's {guest_fs}: {} of the bytes",
+            "the host's {host_fs} journals for the guest's {guest_fs}: {} of the bytes that the host writes",
             percent(share)
         ),
         explanation: format!(
-            "The guest's file system writes its journal and flushes, {}. Each time the host's file system commits a \
-             journal of its own for the image's file: {} for each flush.",
+            "The guest's file system wrote its journal and flushed {}. For each flush the host's file system committed \
+             its own journal for the image file, {} on average.",
             of(flushes, "time", "times"),
             size(per_flush)
         ),
         advice: vec![
             String::from(
-                "A raw device or logical volume has no second journal. Nor has an image on ext2, which takes a risk: after \
-                 a crash or a power failure ext2 has to be checked whole (`e2fsck`) before it is mounted, and metadata that \
-                 was not written yet is lost, the image's own with it.",
+                "Use a raw device or a logical volume, which has no second journal. An image on ext2 has none either. Risk \
+                 of ext2: after a crash or a power failure `e2fsck` must check the whole file system before the mount, and \
+                 metadata that was not written yet is lost, the image's own included.",
             ),
             String::from(
-                "A preallocated image leaves the host's journal less to say; a longer commit interval (`commit=`) \
-                 in the guest makes fewer flushes and loses more seconds in a crash.",
+                "Or preallocate the image, so that the host journals less. A longer commit interval (`commit=`) in the \
+                 guest gives fewer flushes. Risk: a crash loses more seconds of data.",
             ),
         ],
         evidence: [
@@ -129,15 +129,15 @@ pub(super) fn repeated_log_writes(subject: &Subject<'_>) -> Judgement {
     }
     if !subject.guest_tells_owners {
         return Err(
-            "blktrace does not tell a log from data of files: record with the agent's eBPF backend",
+            "blktrace does not distinguish a log from file data: record with the agent's eBPF backend",
         );
     }
     let fs = mount.fs_type.as_str();
     Case {
         title: format!("{} of the guest's writes rewrite the same few blocks", percent(part)),
         explanation: format!(
-            "Each sync makes the guest's {fs} write the block of its log (or its super block) that it wrote a moment \
-             before: {} of {} writes, {}. {} of them needed a seek there, and each goes through all the layers.",
+            "At each sync, the guest's {fs} rewrites the same block of its log (or its superblock): {} of {} writes, {}. \
+             {} of them needed a seek. Each goes through all layers.",
             count(seen.rewrites),
             count(seen.writes),
             size(seen.rewritten_bytes),
@@ -146,8 +146,8 @@ pub(super) fn repeated_log_writes(subject: &Subject<'_>) -> Judgement {
         advice: vec![
             String::from("Sync less often in the guest, several changes at a time."),
             String::from(
-                "Keep the log on a disk of its own (jfs, xfs and ext4 can; it then has to be there at every mount), or \
-                 use ext4 or xfs, whose logs move on.",
+                "Or use ext4 or xfs; their logs move on instead of rewriting one block. Or keep the log on a separate disk \
+                 (jfs, xfs and ext4 can). Risk: that disk must be present at every mount.",
             ),
         ],
         evidence: [

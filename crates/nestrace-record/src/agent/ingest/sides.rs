@@ -8,7 +8,7 @@ use super::super::stream_losses::StreamLosses;
 use super::{Ingest, IngestError, MissingEvents, Streams, WriterOf};
 
 /// Why there is a gap before a Live: within a side, and before the guest's first recording.
-pub(super) const AGAIN: &str = "its agent began to record anew";
+pub(super) const AGAIN: &str = "its agent started to record again";
 const LATE: &str = "its agent began later than the recording";
 
 /// An agent has four seconds from the recording's start, so nobody needs to be told of less.
@@ -195,7 +195,7 @@ impl Change {
             Some(ClockJump::Back) => Self {
                 notice: "guest_reverted",
                 told: "its time went back, as when a snapshot is loaded".to_owned(),
-                gap: "its time went back, and its agent began anew",
+                gap: "its time went back, and its agent started again",
             },
             Some(ClockJump::Ahead { by_ns }) => {
                 let seconds = by_ns as f64 / 1e9;
@@ -203,15 +203,15 @@ impl Change {
                     notice: "guest_clock_ahead",
                     told: format!(
                         "its time went ahead by {seconds:.1} s, as when the host sleeps or a later snapshot is loaded; what it \
-                         recorded until its agent began anew is missing or counted as refused"
+                         recorded until its agent started again is missing or counted as refused"
                     ),
-                    gap: "its time went ahead, and its agent began anew",
+                    gap: "its time went ahead, and its agent started again",
                 }
             }
             None if is_same_boot => Self {
                 notice: "agent_backend",
                 told: "its agent records with another backend from here on".to_owned(),
-                gap: "its agent began anew with another backend",
+                gap: "its agent started again with another backend",
             },
             None => Self {
                 notice: "guest_rebooted",

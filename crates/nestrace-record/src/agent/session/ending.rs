@@ -74,10 +74,10 @@ impl Session {
         match (self.ingest.account.state, self.given_up_ns) {
             (_, Some(since_ns)) => Some((since_ns, "its agent was not listened to any more")),
             (State::Attaching, _) if since_ns == 0 => Some((0, "its agent never recorded")),
-            (State::Attaching, _) => Some((since_ns, "its agent began anew and never recorded")),
+            (State::Attaching, _) => Some((since_ns, "its agent started again and never recorded")),
             (State::Live, _) if since_ns < self.ingest.heard_ns() => Some((
                 since_ns,
-                "its time jumped, and its agent did not begin anew",
+                "its time jumped, and its agent did not start again",
             )),
             (State::Silent, _) => self
                 .silent

@@ -10,7 +10,7 @@ use crate::operation::many;
 use crate::text::{answer::place_of, none_or};
 use crate::units::{of, percent, time};
 
-/// Disks and devices that are told in sentences; the tables hold all.
+/// Disks and devices with a sentence; the tables hold all.
 const MOST: usize = 4;
 /// What is within this part of each other in any case is alike.
 const ALIKE: f64 = 0.1;
@@ -39,7 +39,7 @@ pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
     }
     if sentences.is_empty() {
         sentences.push(String::from(
-            "Nothing was found in both recordings that could be compared.",
+            "The recordings have nothing in common that can be compared.",
         ));
     }
     sentences
@@ -92,10 +92,10 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
     said.extend(
         unsaid
             .into_iter()
-            .map(|(why, which)| format!("nothing can be said of {}: {why}", which.join(" and "))),
+            .map(|(why, which)| format!("no statement about {}: {why}", which.join(" and "))),
     );
     if said.is_empty() {
-        said.push(String::from("no latency was recorded in both"));
+        said.push(String::from("the recordings share no latency"));
     }
     format!("{name}: {}.", said.join("; "))
 }
@@ -123,8 +123,8 @@ pub(crate) fn ends_with_data(pair: &DiskPair) -> Option<&'static str> {
     let mut followed = pair.explanations.iter();
     let any = followed.any(|it| it.method == "segments" && differs(&it.latency));
     any.then_some(
-        "Mean, median and 99 % in this table are to the end of the data; the sentences at the top, the bars and the \
-         parts of a difference have the flush after them, too.",
+        "In this table, mean, median and 99 % end with the data. The sentences at the top, the bars and the parts of a \
+         difference include the flush after it.",
     )
 }
 
@@ -143,8 +143,8 @@ fn headline<'a>(metrics: &'a [Metric], operation: &str) -> Option<&'a Metric> {
     both.or_else(|| names.iter().find_map(|name| named(name)))
 }
 
-/// How many there were per second, of the layer whose latency is told and from the table: a layer above or
-/// beneath it counts other things (merged ones, say), and a reader looks for the number in the table.
+/// The rate of the layer that the latency is of: another layer counts other things (merged requests, for example), and a
+/// reader looks for this number in the table.
 fn rate_beside<'a>(metrics: &'a [Metric], mean: &Metric) -> Option<&'a Metric> {
     let mut rows = shown(metrics, Shown::Text).into_iter();
     // The chains are of the guest's bios.
@@ -189,10 +189,12 @@ fn of_latency(operation: &str, mean: &Metric, explanation: Option<&Explanation>)
     }
     let limits = mean.interval.and_then(|interval| interval.ratio);
     if limits.is_some_and(|[low, high]| low > 1.0 - ALIKE && high < 1.0 + ALIKE) {
-        return format!("{operations} take as long in both, {a} and {b} (B ÷ A between {between})");
+        return format!(
+            "{operations} take equally long in both, {a} and {b} (B ÷ A between {between})"
+        );
     }
     format!(
-        "{operations} vary too much to tell a difference, {a} and {b} (B ÷ A between {between})"
+        "{operations} vary too much to show a difference, {a} and {b} (B ÷ A between {between})"
     )
 }
 
@@ -298,7 +300,7 @@ fn arrow(a: String, b: String) -> String {
 /// Both names, where they differ.
 pub(crate) fn device_title(pair: &DevicePair) -> String {
     let beneath = match pair.matched {
-        Matched::Disk => ", beneath the disk",
+        Matched::Disk => ", under the disk",
         _ => "",
     };
     let names = arrow(device(&pair.names.a), device(&pair.names.b));

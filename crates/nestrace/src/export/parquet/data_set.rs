@@ -102,7 +102,7 @@ fn check(place: &Path, force: bool) -> Result<(), Failure> {
         Ok(_) if place.join(MARK).is_file() => Ok(()),
         Ok(_) => Err(Failure::new(
             USAGE,
-            format!("{} is no data set of nestrace", place.display()),
+            format!("{} is not a data set of nestrace", place.display()),
         )
         .hint("choose another name with -o: --force replaces data sets only")),
     }

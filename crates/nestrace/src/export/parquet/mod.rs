@@ -38,7 +38,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     if args.guest.is_some() || !args.device.is_empty() || args.for_btt {
         return Err(
             Failure::new(USAGE, "--format parquet writes the whole recording")
-                .hint("leave --guest, --device and --for-btt out, and choose in the query"),
+                .hint("leave out --guest, --device and --for-btt, and filter in the query"),
         );
     }
     let set = Rc::new(DataSet::begin(&args.output, args.force)?);
