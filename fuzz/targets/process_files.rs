@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use nestrace_probes::mountinfo;
-use nestrace_record::guest::process::{has_image_locks, parse_fdinfo, parse_stat};
+use nestrace_record::guest::process::parse_stat;
 use nestrace_record::guest::program::MappedCode;
 use nestrace_record::guest::socket::parse_net_unix;
+use nestrace_record::topology::open_files::{has_image_locks, parse_fdinfo};
 use nestrace_record::topology::overlay;
 
 /// Layers of an overlay that may be asked for a file.

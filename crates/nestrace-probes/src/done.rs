@@ -10,8 +10,7 @@ use nestrace_abi::maps::{DONE, DONE_COUNTS, DoneCount, DoneSlot};
 use nestrace_wire::kernel_buffers::put_slots;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::ProbeError;
-use crate::load::map_error;
+use crate::{ProbeError, map_error};
 
 /// The places of all processors, in this process' memory.
 pub struct DoneRequests {

@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod attachment;
 mod attempt;
 pub mod block_device;
 pub mod bpf_call;
@@ -79,4 +80,12 @@ pub enum ProbeError {
     /// None of the probes could be attached.
     #[error("no probe could be attached: {0}")]
     NothingAttached(String),
+}
+
+/// The error of a map of the probes.
+fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> ProbeError {
+    move |source| ProbeError::Map {
+        map,
+        source: Box::new(source),
+    }
 }

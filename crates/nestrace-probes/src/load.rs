@@ -29,11 +29,12 @@ use nestrace_trace::manifest::{Probe, Refused};
 
 use crate::{
     ProbeError,
+    attachment::Attachment,
     done::DoneRequests,
     globals::Globals,
+    map_error,
     object::PROBES,
     preemption::{self, PreemptFunctions},
-    standby::Link,
     uprobe_multi::UprobeMulti,
 };
 
@@ -103,7 +104,7 @@ pub struct Probes {
     pub(super) mounts: HashMap<MapData, u32, u32>,
     pub(super) kernel_btf: Btf,
     /// Attachments, for whoever detaches before the end.
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<Attachment>,
     /// The object that was loaded, for programs that are loaded in a way of their own.
     object: Vec<u8>,
     /// Probes of QEMU whose links can all be taken away at once; the outer `None` before the first of them.
@@ -130,13 +131,6 @@ pub struct Probes {
 struct InodeBytes(InodeKey);
 // SAFETY: integers without implicit padding (asserted in nestrace-abi).
 unsafe impl aya::Pod for InodeBytes {}
-
-pub(super) fn map_error(map: &'static str) -> impl Fn(MapError) -> ProbeError {
-    move |source| ProbeError::Map {
-        map,
-        source: Box::new(source),
-    }
-}
 
 fn load_error(error: EbpfError) -> ProbeError {
     ProbeError::Load(Box::new(error))

@@ -7,27 +7,14 @@ use std::thread::{self, available_parallelism};
 
 use aya::Btf;
 use aya::maps::{self, MapData, MapError};
-use aya::programs::{
-    BtfTracePoint, Program, ProgramError, RawTracePoint, raw_trace_point::RawTracePointLinkId,
-    tp_btf::BtfTracePointLinkId,
-};
+use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use nestrace_abi::maps::{DEVICES, FIRST_DEVICES, FirstDevices, MOUNTS};
 use nestrace_kernel::{
     plan::{PlannedProbe, ProbePlan},
     probes::How,
 };
 
-use crate::{
-    ProbeError,
-    load::{Probes, map_error},
-    refusal::describe,
-};
-
-/// One attachment.
-pub(super) enum Link {
-    BtfTracePoint(&'static str, BtfTracePointLinkId),
-    RawTracePoint(&'static str, RawTracePointLinkId),
-}
+use crate::{ProbeError, attachment::Attachment, load::Probes, map_error, refusal::describe};
 
 impl Probes {
     /// Loads what was planned and attaches nothing. What the kernel refuses is noted by
@@ -73,10 +60,10 @@ impl Probes {
     pub fn detach(&mut self) {
         for link in std::mem::take(&mut self.links) {
             let _ = match link {
-                Link::BtfTracePoint(name, id) => self
+                Attachment::BtfTracePoint(name, id) => self
                     .program::<BtfTracePoint>(name)
                     .map(|program| program.detach(id)),
-                Link::RawTracePoint(name, id) => self
+                Attachment::RawTracePoint(name, id) => self
                     .program::<RawTracePoint>(name)
                     .map(|program| program.detach(id)),
             };
@@ -117,11 +104,11 @@ impl Probes {
             How::TpBtf => self
                 .program::<BtfTracePoint>(name)?
                 .attach()
-                .map(|id| Link::BtfTracePoint(name, id)),
+                .map(|id| Attachment::BtfTracePoint(name, id)),
             _ => self
                 .program::<RawTracePoint>(name)?
                 .attach(probe.target)
-                .map(|id| Link::RawTracePoint(name, id)),
+                .map(|id| Attachment::RawTracePoint(name, id)),
         };
         self.links.push(link.map_err(|error| describe(&error))?);
         Ok(())

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
 use nestrace_probes::kernel_facts;
-use nestrace_record::agent::Choice;
+use nestrace_record::agent_address::Choice;
 use nestrace_record::guest::Selection;
 use nestrace_record::recording::{Options, Recorder};
 use nestrace_record::roles::{self, finder::discover_apart};

@@ -14,10 +14,11 @@ use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan};
 use nestrace_probes::kernel_facts::gather;
 use serde::Serialize;
 
+use crate::qemu_binary::QemuBinary;
 use crate::roles::finder::find_qemu_apart;
 
 pub use checks::{Check, State};
-pub use qemu::{QemuBinary, QemuReport, find as find_qemu};
+pub use qemu::QemuReport;
 
 /// Everything that `nestrace doctor` says; serializes to the JSON of `--json`.
 #[derive(Clone, Debug, Serialize)]

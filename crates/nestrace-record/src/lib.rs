@@ -4,8 +4,12 @@
 //! bundle), and below the command. On a host nothing else touches other processes, QMP or libvirt.
 
 pub mod agent;
+pub mod agent_address;
+pub mod backends;
 pub mod doctor;
 pub mod guest;
+pub mod image_maps;
+pub mod qemu_binary;
 mod qemu_probes;
 pub mod qemu_symbols;
 pub mod recording;

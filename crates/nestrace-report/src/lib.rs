@@ -16,6 +16,8 @@ pub mod btt;
 pub mod html;
 pub mod json;
 pub mod lab;
+mod layers;
+mod operation;
 pub mod plots;
 pub mod table;
 pub mod text;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::guest::{Accel, DiskSpec, GuestSpec};
+use crate::guest_spec::{Accel, DiskSpec, GuestSpec};
 use crate::stack::{Bus, DiskStack};
 use crate::translation;
 

@@ -32,17 +32,20 @@ const SOURCES: [Source; 4] = [Source::Block, Source::File, Source::HostFs, Sourc
 /// Rows of a block of [`Events`].
 const BLOCK_ROWS: usize = 256;
 
-impl<'r, R: Read + Seek, I: Read> Events<'r, R, I> {
-    pub(crate) fn new(reader: &'r mut StreamReader<R, I>) -> Self {
-        Self {
-            reader,
+impl<R: Read + Seek, I: Read> StreamReader<R, I> {
+    /// The events, in the order in which they were written.
+    pub fn events(&mut self) -> Events<'_, R, I> {
+        Events {
+            reader: self,
             batch: Batch::default(),
             next_row: 0,
             block: Vec::new(),
             next: 0,
         }
     }
+}
 
+impl<R: Read + Seek, I: Read> Events<'_, R, I> {
     #[inline(never)]
     fn refill(&mut self) -> bool {
         if self.next_row >= self.batch.n_rows() {

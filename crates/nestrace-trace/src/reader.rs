@@ -13,7 +13,6 @@ use std::io::{self, Read, Seek};
 
 use crate::batch::{Batch, Decoder};
 use crate::diagnostic::{Diagnostic, DiagnosticKind, Diagnostics};
-use crate::events::Events;
 use crate::index::{Entry, EntryKind, Header, IndexReader, Next};
 use crate::input::{Input, Walked};
 use crate::layout::Layout;
@@ -144,11 +143,6 @@ impl<R: Read + Seek, I: Read> StreamReader<R, I> {
     /// The metadata of the schema as it was written; `None` where this release's was assumed.
     pub(crate) fn schema_bytes(&self) -> Option<&[u8]> {
         self.schema.as_deref()
-    }
-
-    /// The events, in the order in which they were written.
-    pub fn events(&mut self) -> Events<'_, R, I> {
-        Events::new(self)
     }
 
     fn report(

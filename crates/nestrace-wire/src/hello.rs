@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::MAX_JSON;
+use crate::MAX_JSON;
 use nestrace_trace::manifest::{
     GuestDisk, GuestMount, GuestSide, MAX_CLOCK_CORRECTION_PPM, Machine, Probe, Refused,
 };

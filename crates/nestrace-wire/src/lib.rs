@@ -77,7 +77,7 @@ pub mod mounts;
 pub use frame::{Frame, FrameError, FrameKind, FrameReader, HEADER_BYTES, MAX_FRAME, encode_frame};
 pub use hello::{AgentHello, bound_probes, bound_refused, bound_text};
 pub use message::{
-    AgentMessage, DROPPED_BATCHES, End, HostMessage, Live, Lost, MAX_BUFFER, MAX_JSON, MAX_NOTICE,
+    AgentMessage, DROPPED_BATCHES, End, HostMessage, Live, Lost, MAX_BUFFER, MAX_NOTICE,
     MessageError, Start,
 };
 
@@ -87,5 +87,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"NSTR");
 pub const VERSION: u16 = 1;
 /// A payload is never longer, bytes.
 pub const MAX_PAYLOAD: usize = 1 << 20;
+/// JSON of a message is never longer, bytes.
+pub const MAX_JSON: usize = 256 << 10;
 /// Name of the virtio-serial port.
 pub const PORT_NAME: &str = "org.nestrace.agent.0";

@@ -10,13 +10,12 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::MAX_JSON;
 use crate::frame::{Frame, FrameKind, encode_frame, encode_frame_of};
 use crate::hello::{AgentHello, bound_probes, bound_refused, bound_text};
 use crate::kernel_buffers::Translation;
 use nestrace_trace::manifest::{Probe, Refused};
 
-/// JSON of a message is never longer, bytes.
-pub const MAX_JSON: usize = 256 << 10;
 /// A notice is never longer, bytes; a longer one is cut.
 pub const MAX_NOTICE: usize = 4 << 10;
 /// Bytes of one [`AgentMessage::Buffer`] are never more.

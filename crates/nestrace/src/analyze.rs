@@ -5,14 +5,14 @@ use std::{
     path::Path,
 };
 
-use nestrace_analyzer::{Analysis, StoryChoice, incomplete::is_incomplete};
-use nestrace_bundle::Options;
+use nestrace_analyzer::{Analysis, incomplete::is_incomplete};
 use nestrace_report::{
     json,
     text::{TextOptions, render},
 };
 
 use crate::{
+    analysis_options::{check_options, options},
     btt, bundle, capture,
     cli::{AnalyzeArgs, FormatArg},
     exit::{DONE, Failure, LOST, USAGE, noted, print},
@@ -82,37 +82,6 @@ pub fn analysis(args: &AnalyzeArgs) -> Result<Analysis, Failure> {
     }
     let analysis = nestrace_bundle::analyze_noting(args.input(), &options(args), &mut noted)?;
     Ok(analysis)
-}
-
-/// What is chosen of a recording.
-pub fn options(args: &AnalyzeArgs) -> Options {
-    let slowest = args.slowest.map(StoryChoice::Slowest);
-    let mut options = Options::default();
-    options.guest.clone_from(&args.guest);
-    options.device.clone_from(&args.device);
-    (options.from, options.to) = (args.from, args.to);
-    options.story = args.io.map(StoryChoice::Io).or(slowest);
-    options
-}
-
-/// What needs a guest and its host.
-pub fn check_options(args: &AnalyzeArgs) -> Result<(), Failure> {
-    for (name, given) in [
-        ("--guest", args.guest.is_some()),
-        ("--io", args.io.is_some()),
-        ("--slowest", args.slowest.is_some()),
-    ] {
-        if given {
-            return Err(Failure::new(
-                USAGE,
-                format!("{name} is for bundles: a capture of blktrace knows one machine only"),
-            )
-            .hint(
-                "nestrace import blktrace --guest-of HOST.nest joins it to its host's recording",
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Whether an input is there and begins as one does.

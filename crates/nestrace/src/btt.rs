@@ -22,7 +22,7 @@ use nestrace_trace::{
 };
 
 use crate::{
-    analyze::{check_options, options},
+    analysis_options::{check_options, options},
     bundle::{self, Bundle},
     capture,
     cli::AnalyzeArgs,

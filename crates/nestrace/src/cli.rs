@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use nestrace_cli::lab::LabArgs;
-use nestrace_record::agent::Choice;
+use nestrace_record::agent_address::Choice;
 
 use values::{interval, ring_size, seconds, size, stories};
 

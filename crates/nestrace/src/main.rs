@@ -1,6 +1,7 @@
 //! The command: parses arguments, shows progress, chooses the exit code. Everything else is in the
 //! libraries.
 
+mod analysis_options;
 mod analyze;
 mod btt;
 mod cli;

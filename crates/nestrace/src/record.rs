@@ -9,7 +9,8 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, Progres
 use nestrace_kernel::plan::Detail;
 use nestrace_probes::{ProbeError, kernel_facts};
 use nestrace_record::{
-    agent::{Choice, State},
+    agent::State,
+    agent_address::Choice,
     recording::{Counters, End, Options, RecordError, Recorder, Summary},
 };
 use nestrace_trace::{Manifest, manifest::Topology};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::account::{Account, State};
-use super::address::Address;
 use super::session::Session;
+use crate::agent_address::Address;
 use crate::roles::keeper::Keeper;
 
 /// A guest and the channel to its agent.

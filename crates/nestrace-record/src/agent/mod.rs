@@ -1,7 +1,7 @@
 //! The agents in the guests: finding their channel, starting them, and taking in what they send.
 //!
 //! Each guest has a thread of its own, so a slow or hostile one holds up neither the host's side nor
-//! another guest. `agents` starts the threads, `address` connects, `session` talks, `ingest` takes in, `event_check` and `throttle`
+//! another guest. `agents` starts the threads, [`crate::agent_address`] connects, `session` talks, `ingest` takes in, `event_check` and `throttle`
 //! say what a guest may send, `stream_losses` keeps the totals of a stream over sessions, `round_trips` asks for its clock, `account` is what the manifest says.
 //!
 //! **What comes from a guest is hostile.** Frames, texts and lists are bounded by
@@ -9,7 +9,6 @@
 //! every refusal is counted. Which guest it is, is said by the channel alone.
 
 pub mod account;
-pub mod address;
 mod agents;
 pub mod event_check;
 pub mod ingest;
@@ -19,5 +18,4 @@ pub mod stream_losses;
 pub mod throttle;
 
 pub use account::{Account, State};
-pub use address::{Address, Choice};
 pub use agents::{Agents, Place};

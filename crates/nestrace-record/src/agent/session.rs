@@ -16,9 +16,9 @@ use nestrace_wire::HostMessage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;
-use super::address::Address;
 use super::agents::{Place, Shared};
 use super::ingest::Ingest;
+use crate::agent_address::Address;
 use crate::roles::keeper::Keeper;
 use files::Files;
 use nestrace_output::held_dir::HeldDir;

@@ -6,7 +6,8 @@ use nestrace_kernel::probes::QEMU;
 
 use nestrace_probes::kernel_facts::gather;
 
-use super::{DoctorReport, QemuBinary, State, find_qemu};
+use super::{DoctorReport, QemuBinary, State};
+use crate::qemu_binary::find_qemu;
 use crate::qemu_symbols::Located;
 
 fn frozen(kernel: &str) -> Layout {

@@ -11,14 +11,16 @@ use nestrace_trace::manifest::{Disk, Guest};
 use super::cache_mode::CacheMode;
 use super::command_line::{AGENT_PORT, CommandLine};
 use super::disks::{self, PlannedDisk, Witness};
+use super::image_chain;
 use super::libvirt::{self, DomainDisk};
-use super::process::{self, OpenFile, OpenFiles, Process};
+use super::process::Process;
 use super::program::Program;
 use super::qmp::{self, Facts};
 use super::select::Identity;
 use super::{executable, socket};
 use crate::topology::image_file::{self, FileIdentity, Viewer};
-use crate::topology::{Survey, image_chain, namespace};
+use crate::topology::open_files::{self, OpenFile, OpenFiles};
+use crate::topology::{Survey, namespace};
 
 /// What only asking the process can tell; collected for all guests at the same time.
 #[derive(Debug, Default)]
@@ -43,7 +45,7 @@ impl Look {
 /// Asks one process: descriptors, monitor, version.
 pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
     let mut look = Look::default();
-    match process::open_files(process.pid) {
+    match open_files::open_files(process.pid) {
         Ok(open) => {
             if open.is_cut {
                 look.notes.push((

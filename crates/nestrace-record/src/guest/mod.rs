@@ -19,6 +19,7 @@ pub mod device_model;
 pub mod disks;
 pub mod drive;
 pub mod executable;
+pub mod image_chain;
 mod inspect;
 pub mod libvirt;
 pub mod options;

@@ -20,8 +20,9 @@ use nix::sys::socket::{
 };
 
 use super::command_line::Endpoint;
-use super::process::{self, OpenFiles, Process};
+use super::process::{self, Process};
 use crate::topology::namespace;
+use crate::topology::open_files::{self, OpenFiles};
 
 /// A row of `/proc/PID/net/unix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,7 +231,7 @@ fn has_been_given(pid: u32, path: &str) -> bool {
         pid,
         ..Process::default()
     };
-    let Ok(open) = process::open_files(pid) else {
+    let Ok(open) = open_files::open_files(pid) else {
         return false;
     };
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();

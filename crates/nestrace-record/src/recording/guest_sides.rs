@@ -10,7 +10,8 @@ use nestrace_trace::manifest::{Loss, Notice, Topology};
 use nix::sys::statvfs::fstatvfs;
 
 use super::{MAX_NOTICES, Recorder, nanoseconds};
-use crate::agent::{Account, Agents, Choice, Place, State};
+use crate::agent::{Account, Agents, Place, State};
+use crate::agent_address::Choice;
 use crate::roles::keeper::Keeper;
 
 /// How long the host's side waits for agents before it goes live without them.

@@ -3,11 +3,9 @@
 //! [`Recorder`] is driven from outside: the caller calls [`Recorder::tick`] some twenty times a second
 //! and [`Recorder::finish`] once. It writes facts only and never waits for a guest.
 
-pub mod backends;
 mod closing;
 mod guest_sides;
 mod guest_state;
-pub mod image_maps;
 mod privileges;
 mod setup;
 mod sink;
@@ -48,7 +46,7 @@ use nestrace_trace::{
 };
 
 use crate::{
-    agent::Choice,
+    agent_address::Choice,
     guest::program::ParsedProgram,
     qemu_probes,
     qemu_symbols::debug_file::DebugFileError,

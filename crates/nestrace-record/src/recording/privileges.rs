@@ -18,9 +18,10 @@ use nestrace_probes::bpf_call::may_use_maps;
 use nix::sys::stat::fstat;
 use nix::unistd::Uid;
 
-use super::image_maps::ImageMaps;
 use super::{Options, RecordError, Recorder};
-use crate::agent::{Address, Place};
+use crate::agent::Place;
+use crate::agent_address::Address;
+use crate::image_maps::ImageMaps;
 use crate::roles::{keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};

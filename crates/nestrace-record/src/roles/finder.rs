@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Helper;
 use super::channel::{Channel, Received};
-use crate::doctor::{QemuBinary, find_qemu};
 use crate::guest::{DiscoverError, Discovery, Selection, discover, process, select, socket};
+use crate::qemu_binary::{QemuBinary, find_qemu};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Helper;
 use super::channel::{Channel, Received};
-use crate::agent::Address;
+use crate::agent_address::Address;
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
 use crate::topology::namespace;

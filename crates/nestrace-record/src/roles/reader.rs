@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Helper;
 use super::channel::{Channel, Received};
-use crate::recording::backends::{BackendFinder, LAST_ANSWERS, QemuMemory};
-use crate::recording::image_maps::{AT_END, AT_START, ImageMaps, ImagePlace, OpenImage};
+use crate::backends::{BackendFinder, LAST_ANSWERS, QemuMemory};
+use crate::image_maps::{AT_END, AT_START, ImageMaps, ImagePlace, OpenImage};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
 

@@ -12,7 +12,7 @@ use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::image_header::{self, HeaderError, ImageHeader, MAX_HEADER};
 use super::namespace;
-use crate::guest::process::{OpenFile, OpenFiles};
+use super::open_files::{OpenFile, OpenFiles};
 
 /// Whose file it is: the eyes through which a path is looked up.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,10 @@
 //! access times stay as they are where the system allows that.
 
 pub mod ext_features;
-pub mod image_chain;
 pub mod image_file;
 pub mod image_header;
 pub mod namespace;
+pub mod open_files;
 pub mod overlay;
 pub mod qcow2_map;
 pub mod survey;

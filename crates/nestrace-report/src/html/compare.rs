@@ -5,14 +5,13 @@ use nestrace_analyzer::compare::{Both, Comparison, Explanation, Metric, Verdict}
 
 use super::figure;
 use super::page::{Page, escape};
+use crate::operation::many;
 use crate::plots::{DrawError, Plot, compare as plots};
 use crate::text::compare::sentences::{
     answer, device_title, disk_image, disk_title, ends_with_data, facts, of_finding, of_unmatched,
     rest,
 };
-use crate::text::compare::value::{
-    self, Shown, difference, label, many, range, ratio, signed, verdict,
-};
+use crate::text::compare::value::{self, Shown, difference, label, range, ratio, signed, verdict};
 
 /// Disks and devices with tables and plots of their own.
 const MOST: usize = 4;

@@ -257,10 +257,7 @@ fn row(explanation: &Explanation, which: &str, is_a: bool) -> SpanRow {
     }
     let mean = of(explanation.latency.a, explanation.latency.b);
     SpanRow {
-        label: format!(
-            "{which}: {}",
-            crate::text::compare::value::many(explanation.operation)
-        ),
+        label: format!("{which}: {}", crate::operation::many(explanation.operation)),
         detail: format!("{} on average", time(mean.round() as u64)),
         spans,
     }

@@ -4,7 +4,7 @@ use nestrace_analyzer::analysis::{Chains, Device, Segment};
 use nestrace_analyzer::verdict::DiskVerdict;
 
 use super::{Chart, Hue, Plot, Span, SpanRow, Spans, Subject, Unit};
-use crate::text::chains::is_folded;
+use crate::layers::is_folded;
 use crate::units::{of, time};
 
 /// Layer and strength of a segment.

@@ -4,8 +4,8 @@ use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, QemuDisk};
 use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED};
 
-use super::chains::is_folded;
 use super::{Page, disk_name};
+use crate::layers::is_folded;
 use crate::units::{of, percent, share, time};
 
 /// A part of the latency that is worth a place in the sentence.

@@ -7,6 +7,7 @@ use nestrace_analyzer::{Analysis, Dist};
 use super::colour::Colour;
 use super::{Page, disk_name, reason};
 use crate::bar::{bar, is_bar};
+use crate::layers::is_folded;
 use crate::plots::segment_hue;
 use crate::table::{Table, shorten};
 use crate::units::{count, of, percent, share, size, time};
@@ -226,11 +227,6 @@ pub(crate) fn remarks(chains: &Chains) -> Vec<String> {
     }
     remarks.extend(deferred(chains));
     remarks
-}
-
-/// Whether a layer of the disk was not seen.
-pub(crate) fn is_folded(chains: &Chains, layer: &str) -> bool {
-    chains.folded.iter().any(|folded| folded == layer)
 }
 
 /// The layers that are missing, and where their time went.

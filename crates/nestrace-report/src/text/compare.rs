@@ -8,9 +8,10 @@ use nestrace_analyzer::compare::{
 };
 
 use super::{Page, TextOptions};
+use crate::operation::many;
 use crate::table::{Table, shorten};
 use sentences::{device_title, disk_image, disk_title, ends_with_data, facts, of_finding, rest};
-use value::{Shown, difference, label, many, range, ratio, signed, value, verdict};
+use value::{Shown, difference, label, range, ratio, signed, value, verdict};
 
 /// Disks and devices that are shown; `--format json` has all.
 const MOST: usize = 8;

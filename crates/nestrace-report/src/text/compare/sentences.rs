@@ -5,7 +5,8 @@ use nestrace_analyzer::compare::{
     Metric, Recording, Unmatched,
 };
 
-use super::value::{Shown, many, range, ratio, shown, value};
+use super::value::{Shown, range, ratio, shown, value};
+use crate::operation::many;
 use crate::text::{answer::place_of, none_or};
 use crate::units::{of, percent, time};
 

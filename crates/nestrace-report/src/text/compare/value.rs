@@ -2,6 +2,7 @@
 
 use nestrace_analyzer::compare::{Metric, Verdict};
 
+use crate::operation::many;
 use crate::units::{count, percent, size, time};
 
 /// Where values are shown: a terminal has room for the most important ones.
@@ -91,17 +92,6 @@ fn done(operation: &str) -> &str {
     match operation {
         "write" => "written",
         "discard" => "discarded",
-        other => other,
-    }
-}
-
-/// `reads`, `flushes`.
-pub(crate) fn many(operation: &str) -> &str {
-    match operation {
-        "read" => "reads",
-        "write" => "writes",
-        "discard" => "discards",
-        "flush" => "flushes",
         other => other,
     }
 }

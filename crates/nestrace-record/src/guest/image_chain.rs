@@ -4,11 +4,11 @@ use std::io;
 
 use nestrace_trace::manifest::{Image, Relation};
 
-use super::image_file::{self, FileIdentity, ImageFile, Viewer};
-use super::image_header::ImageHeader;
-use super::survey::Survey;
-use crate::guest::block_node::{self, Backing, BlockNode, Storage};
-use crate::guest::process::Process;
+use super::block_node::{self, Backing, BlockNode, Storage};
+use super::process::Process;
+use crate::topology::Survey;
+use crate::topology::image_file::{self, FileIdentity, ImageFile, Viewer};
+use crate::topology::image_header::ImageHeader;
 
 /// How many images a chain may have. QEMU's own limit is 200 in `qemu-img`, none at run time.
 const MAX_IMAGES: usize = 256;

@@ -13,8 +13,8 @@ use nestrace_trace::manifest::{Guest, Relation, Topology};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use serde::{Deserialize, Serialize};
 
-use crate::guest::process::{self, OpenFiles};
 use crate::topology::image_file::{self, Viewer};
+use crate::topology::open_files::{self, OpenFiles};
 use crate::topology::qcow2_map;
 
 /// How long reading all maps may take before the recording.
@@ -75,7 +75,7 @@ impl ImageMaps {
     }
 
     fn open_guest(&mut self, guest: &Guest, index: u32) {
-        let open = process::open_files(guest.pid).unwrap_or_default();
+        let open = open_files::open_files(guest.pid).unwrap_or_default();
         for (disk, disk_index) in guest.disks.iter().zip(0u32..) {
             let relations = disk.relations();
             for (image, image_index) in disk.images.iter().zip(0u32..) {

@@ -1,0 +1,9 @@
+//! A program that is attached to a tracepoint.
+
+use aya::programs::{raw_trace_point::RawTracePointLinkId, tp_btf::BtfTracePointLinkId};
+
+/// The program's name, and what detaches it.
+pub(super) enum Attachment {
+    BtfTracePoint(&'static str, BtfTracePointLinkId),
+    RawTracePoint(&'static str, RawTracePointLinkId),
+}

@@ -1,0 +1,40 @@
+//! What the arguments of `nestrace analyze` mean for the analysis.
+
+use nestrace_analyzer::StoryChoice;
+use nestrace_bundle::Options;
+
+use crate::{
+    cli::AnalyzeArgs,
+    exit::{Failure, USAGE},
+};
+
+/// The part of a recording that the arguments choose.
+pub fn options(args: &AnalyzeArgs) -> Options {
+    let slowest = args.slowest.map(StoryChoice::Slowest);
+    let mut options = Options::default();
+    options.guest.clone_from(&args.guest);
+    options.device.clone_from(&args.device);
+    (options.from, options.to) = (args.from, args.to);
+    options.story = args.io.map(StoryChoice::Io).or(slowest);
+    options
+}
+
+/// Refuses the options that need a guest and its host: a capture has one machine.
+pub fn check_options(args: &AnalyzeArgs) -> Result<(), Failure> {
+    for (name, given) in [
+        ("--guest", args.guest.is_some()),
+        ("--io", args.io.is_some()),
+        ("--slowest", args.slowest.is_some()),
+    ] {
+        if given {
+            return Err(Failure::new(
+                USAGE,
+                format!("{name} is for bundles: a capture of blktrace knows one machine only"),
+            )
+            .hint(
+                "nestrace import blktrace --guest-of HOST.nest joins it to its host's recording",
+            ));
+        }
+    }
+    Ok(())
+}
