@@ -6,15 +6,10 @@
 //! every pair of file systems over every stack of the covering set and goes on where an earlier run
 //! of the same commit stopped.
 
-pub mod chains;
-pub mod counts;
-pub mod pairs;
-pub mod recording;
-
 use super::Scenario;
 use super::context::LiveContext;
 use super::full_state::FullState;
-use pairs::{Pair, covering_pairs, every_pair};
+use super::with_agents::pairs::{self, Pair, covering_pairs, every_pair};
 use xtask::case::Report;
 
 /// The scenario.

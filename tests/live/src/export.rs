@@ -12,8 +12,8 @@ use xtask::cargo_build::workspace;
 use xtask::case::{Case, Report};
 
 use super::Scenario;
-use super::agent::recording::of_a_mixed_load;
 use super::context::LiveContext;
+use super::with_agents::recording::of_a_mixed_load;
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {

@@ -19,8 +19,7 @@ use xtask::guest_programs;
 
 use super::Scenario;
 use super::context::LiveContext;
-use super::survival::stage::Stage;
-use super::survival::{Body, run_cases};
+use super::stage::{Body, Stage, run_cases};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {

@@ -18,8 +18,7 @@ use xtask::case::Report;
 
 use super::Scenario;
 use super::context::LiveContext;
-use super::survival::stage::Stage;
-use super::survival::{Body, run_cases};
+use super::stage::{Body, Stage, run_cases};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {

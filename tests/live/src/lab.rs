@@ -17,8 +17,8 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::Scenario;
+use super::browser;
 use super::context::LiveContext;
-use super::report::browser;
 use nestrace_rig::recorder::nestrace;
 use xtask::case::{Case, Report};
 

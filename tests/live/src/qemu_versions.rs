@@ -12,10 +12,10 @@ use nestrace_rig::stack::{DiskStack, HostFsKind, ImageFormat};
 use xtask::case::{Case, Report};
 
 use super::Scenario;
-use super::agent::chains::{self, Subject};
-use super::agent::recording::{boot_with, device_in_guest, measure};
 use super::context::LiveContext;
 use super::measure::Watched;
+use super::with_agents::chains::{self, Subject};
+use super::with_agents::recording::{boot_with, device_in_guest, measure};
 use super::{random_load, topology};
 
 /// The scenario.

@@ -13,10 +13,10 @@ use xtask::cargo_build::workspace;
 use xtask::case::{Case, Report};
 
 use super::Scenario;
-use super::agent::recording::{DISK, of_a_mixed_load};
 use super::context::LiveContext;
 use super::measure::under_an_image;
 use super::python::Python;
+use super::with_agents::recording::{DISK, of_a_mixed_load};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {

@@ -1,8 +1,6 @@
 //! The HTML report in a browser: a guest's, and one of a capture of blktrace, at the width of a phone
 //! and of a screen.
 
-pub(super) mod browser;
-
 use std::path::Path;
 
 use anyhow::Context;
@@ -11,8 +9,9 @@ use xtask::cargo_build::workspace;
 use xtask::case::{Case, Report};
 
 use super::Scenario;
-use super::agent::recording::of_a_mixed_load;
+use super::browser;
 use super::context::LiveContext;
+use super::with_agents::recording::of_a_mixed_load;
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {

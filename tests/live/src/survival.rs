@@ -11,14 +11,13 @@ mod kills;
 mod limits;
 mod no_symbols;
 mod overload;
-pub mod privileges;
+mod privileges;
 mod refusals;
-pub mod stage;
 
 use super::Scenario;
 use super::context::LiveContext;
-use stage::Stage;
-use xtask::case::{Case, Report};
+use super::stage::{Body, Stage, run_cases};
+use xtask::case::Report;
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -27,9 +26,6 @@ pub const SCENARIO: Scenario = Scenario {
     run,
     alone: false,
 };
-
-/// A case on a guest.
-pub type Body = fn(&Stage<'_>, &mut Case) -> anyhow::Result<()>;
 
 /// In this order: the guest loses a disk in the last but one, and its life in the last.
 const CASES: &[(&str, Body)] = &[
@@ -81,26 +77,4 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     run_cases(ctx, report, (SCENARIO.name, CASES), Stage::boot)?;
     let without_symbols = (SCENARIO.name, CASES_WITHOUT_SYMBOLS);
     run_cases(ctx, report, without_symbols, no_symbols::boot)
-}
-
-/// Runs the wanted ones of a scenario's cases on one guest, which is booted only if there are any.
-pub fn run_cases<'a>(
-    ctx: &'a LiveContext,
-    report: &mut Report,
-    (scenario, cases): (&str, &[(&str, Body)]),
-    boot: impl FnOnce(&'a LiveContext) -> anyhow::Result<Stage<'a>>,
-) -> anyhow::Result<()> {
-    let wanted: Vec<(String, Body)> = cases
-        .iter()
-        .map(|(name, body)| (format!("{scenario}/{name}"), *body))
-        .filter(|(name, _)| ctx.wants(name))
-        .collect();
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let stage = boot(ctx)?;
-    for (name, body) in wanted {
-        report.case(&name, |case| body(&stage, case))?;
-    }
-    Ok(())
 }

@@ -11,7 +11,8 @@ use xtask::progress::{Progress, timed};
 
 use crate::context::LiveContext;
 use crate::scenario::Scenario;
-use crate::{fuzz, lanes, scenario};
+use crate::scenarios::scenarios;
+use crate::{fuzz, lanes};
 
 /// The name of the stage that is not a live scenario.
 const WORKSPACE: &str = "workspace";
@@ -44,7 +45,7 @@ pub struct TestArgs {
 
 /// Runs the stages; the last line of stdout is `N passed, N failed`.
 pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
-    let scenarios = scenario::scenarios();
+    let scenarios = scenarios();
     if args.list {
         println!("{WORKSPACE:14} unit, property and snapshot tests of every crate");
         println!("{:14} {}", fuzz::STAGE, fuzz::ABOUT);

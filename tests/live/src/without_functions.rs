@@ -11,13 +11,13 @@ use nestrace_rig::stack::{
 use serde_json::Value;
 use xtask::case::{Case, Report};
 
-use super::agent::chains::{self, Subject};
-use super::agent::counts::DiskCounts;
-use super::agent::pairs::{self, Pair};
-use super::agent::recording::{boot_with, device_in_guest, measure};
 use super::analysis::{entry, number};
 use super::context::LiveContext;
 use super::measure::Watched;
+use super::with_agents::chains::{self, Subject};
+use super::with_agents::counts::DiskCounts;
+use super::with_agents::pairs::{self, Pair};
+use super::with_agents::recording::{boot_with, device_in_guest, measure};
 use super::{Scenario, ground_truth, nameless_qemu};
 
 /// The scenario.

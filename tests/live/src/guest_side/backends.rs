@@ -14,13 +14,13 @@ use nestrace_trace::manifest::GuestSide;
 use xtask::case::{Case, Report};
 
 use super::sides;
-use crate::agent::chains;
-use crate::agent::recording::{boot_with, device_in_guest, measure};
 use crate::context::LiveContext;
 use crate::direct_io_link::stream_events;
 use crate::kernels::compare::Comparison;
 use crate::kernels::vocabulary::{self, Seen};
 use crate::measure::Watched;
+use crate::with_agents::chains;
+use crate::with_agents::recording::{boot_with, device_in_guest, measure};
 
 const DISK: &str = "disk-a";
 /// What the load has to bring about for the comparison to mean something.

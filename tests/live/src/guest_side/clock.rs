@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use xtask::case::{Case, Report};
 
-use crate::agent::chains;
-use crate::agent::recording::{boot, device_in_guest, measure};
 use crate::analysis::{entry, number};
 use crate::context::LiveContext;
 use crate::measure::Watched;
-use crate::survival::stage::manifest;
+use crate::stage::manifest;
+use crate::with_agents::chains;
+use crate::with_agents::recording::{boot, device_in_guest, measure};
 
 const DISK: &str = "disk-a";
 /// G→C and the kernel's ticks agree to this part.

@@ -14,7 +14,7 @@ use xtask::guest_programs;
 
 use super::HOSTILE;
 use crate::direct_io_link::host_events;
-use crate::survival::stage::{Ended, Recording, Stage, manifest};
+use crate::stage::{Ended, Recording, Stage, manifest};
 
 /// What a recorder may use more under attack than without: buffers of one guest, and what its
 /// manifest holds.

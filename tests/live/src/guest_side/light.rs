@@ -12,7 +12,7 @@ use xtask::case::Case;
 
 use super::sides;
 use crate::direct_io_link::stream_events;
-use crate::survival::stage::{DISK, Stage};
+use crate::stage::{DISK, Stage};
 
 /// Between the two stamps of an event a translated guest may have been held up.
 const APART_NS: u64 = 20_000_000;

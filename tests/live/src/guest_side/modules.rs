@@ -11,7 +11,7 @@ use xtask::case::Case;
 
 use super::sides::sides;
 use crate::direct_io_link::stream_events;
-use crate::survival::stage::{SPARE_DISK, Stage};
+use crate::stage::{SPARE_DISK, Stage};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long all programs may take on a loaded machine.

@@ -12,10 +12,10 @@ use nestrace_trace::{Manifest, StreamReader, bundle};
 use serde_json::Value;
 use xtask::case::Case;
 
-use crate::agent::chains;
 use crate::analysis::entry;
 use crate::direct_io_link::stream_events;
-use crate::survival::stage::{DISK, Recording, Stage, manifest};
+use crate::stage::{DISK, Recording, Stage, manifest};
+use crate::with_agents::chains;
 
 /// Where a recording begins and ends under load, or a guest stands still, a few bios are cut.
 const LINKED: f64 = 0.98;

@@ -11,7 +11,7 @@ use xtask::case::{Case, Report};
 
 use super::sides::{chains_hold, record, sides, wait_manifest};
 use crate::context::LiveContext;
-use crate::survival::stage::{CLOSED, Stage, has_notice, manifest};
+use crate::stage::{CLOSED, Stage, has_notice, manifest};
 
 const A_WHILE: Duration = Duration::from_millis(1500);
 /// Between the snapshots. The guest has gone on for some of it when it goes ahead, and then 5 s and a quarter of the

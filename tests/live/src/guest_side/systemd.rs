@@ -19,7 +19,7 @@ use xtask::case::{Case, Report};
 use super::sides::{events_so_far, sides, wait_agent};
 use crate::context::LiveContext;
 use crate::direct_io_link::stream_events;
-use crate::survival::stage::{SPARE_DISK, Stage};
+use crate::stage::{SPARE_DISK, Stage};
 
 const UNIT: &str = "nestrace-agent.service";
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use xtask::case::Case;
 
 use super::sides::{NOTICED, chains_hold, events_so_far, record, sides, wait_agent, wait_manifest};
-use crate::survival::stage::{CLOSED, DISK, Stage, has_notice, manifest};
+use crate::stage::{CLOSED, DISK, Stage, has_notice, manifest};
 
 const A_WHILE: Duration = Duration::from_millis(1500);
 

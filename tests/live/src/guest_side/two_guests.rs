@@ -6,10 +6,10 @@ use anyhow::Context;
 use nestrace_rig::stack::{Aio, Bus, DiskStack, HostFsKind};
 use xtask::case::{Case, Report};
 
-use crate::agent::chains::{self, Subject};
-use crate::agent::recording::{boot, device_in_guest, measure};
 use crate::context::LiveContext;
 use crate::measure::Watched;
+use crate::with_agents::chains::{self, Subject};
+use crate::with_agents::recording::{boot, device_in_guest, measure};
 
 const DISKS: [&str; 2] = ["disk-a", "disk-b"];
 

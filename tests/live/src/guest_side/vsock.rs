@@ -14,7 +14,7 @@ use xtask::case::{Case, Report};
 use super::sides;
 use crate::context::LiveContext;
 use crate::kernels::machine::with_libraries;
-use crate::survival::stage::manifest;
+use crate::stage::manifest;
 
 const PORT: u32 = 40_000;
 

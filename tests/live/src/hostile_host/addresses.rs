@@ -13,7 +13,7 @@ use nestrace_trace::{Batch, Event, StreamReader};
 use nix::sys::signal::Signal;
 use xtask::case::Case;
 
-use crate::survival::stage::{Stage, manifest};
+use crate::stage::{Stage, manifest};
 
 /// No kernel of a supported architecture has addresses below.
 const LOWEST_KERNEL: u64 = 0xff00_0000_0000_0000;

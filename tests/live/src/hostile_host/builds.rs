@@ -9,8 +9,8 @@ use nestrace_rig::{packages, qemu_package};
 
 use super::privileges::filtered;
 use super::processes::Programs;
-use crate::survival::privileges::{ends_without_notice, has_nothing};
-use crate::survival::stage::{LIVE, Stage};
+use crate::kept_privileges::{ends_without_notice, has_nothing};
+use crate::stage::{LIVE, Stage};
 use nestrace_rig::recorder;
 use xtask::cargo_build::{self, cargo};
 use xtask::case::Case;

@@ -9,7 +9,7 @@ use nestrace_rig::recorder;
 use xtask::case::Case;
 
 use super::privileges::{children_of, filtered, helper, helpers_of};
-use crate::survival::stage::Stage;
+use crate::stage::Stage;
 
 /// A command that outlives the recorder's privileges ends with the recording: the recorder may not end root's processes any
 /// more.

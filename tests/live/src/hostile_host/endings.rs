@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use xtask::case::Case;
 
 use super::processes::Programs;
-use crate::survival::stage::{DISK, Stage, manifest};
+use crate::stage::{DISK, Stage, manifest};
 
 const N_GUESTS: usize = 32;
 /// The contract for a recording of so many guests.

@@ -9,7 +9,7 @@ use xtask::case::Case;
 
 use super::processes::{Hostile, Programs, USER, cost_of};
 use super::programs::{PATIENCE, all_is_well};
-use crate::survival::stage::Stage;
+use crate::stage::Stage;
 
 /// Waits, and writes nothing.
 const SLEEPER: &str = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n";

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use xtask::case::Case;
 
 use super::processes::{Hostile, Programs, USER};
-use crate::survival::stage::{Recording, Stage};
+use crate::stage::{Recording, Stage};
 
 /// `EPERM`, and what Landlock says.
 const EPERM: i64 = 1;
@@ -134,7 +134,7 @@ fn processes(
     packages::install_programs(&[("gdb", "gdb")], |line| stage.ctx.progress.say(line))?;
     stage.load()?;
     let mut recording = stage.start(through, bundle, &[])?;
-    recording.recorder.wait_live(crate::survival::stage::LIVE)?;
+    recording.recorder.wait_live(crate::stage::LIVE)?;
     let recorder = recording.recorder.pid();
     filtered(recorder)?;
     // That gdb can call at all: a file of the bundle may be made and removed.

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use xtask::case::Case;
 
 use super::processes::{Cost, Hostile, Programs, cost_of};
-use crate::survival::stage::{Stage, manifest};
+use crate::stage::{Stage, manifest};
 
 /// A look at the machine takes no more than this beside hostile processes; many times what it takes alone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use anyhow::Context;
 use xtask::case::Case;
 
 use super::processes::{Hostile, Programs};
-use crate::survival::stage::Stage;
+use crate::stage::Stage;
 
 const SLEEPER: &str = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n";
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 use nix::sys::signal::Signal;
 use xtask::case::Case;
 
-use crate::survival::stage::Stage;
+use crate::stage::Stage;
 
 /// The exit code of `--strict`.
 const INCOMPLETE: Option<i32> = Some(5);

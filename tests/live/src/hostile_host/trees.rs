@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 
 use super::processes::{Programs, USER, cost_of};
 use super::programs::{MAX_MEMORY_KIB, PATIENCE, all_is_well};
-use crate::survival::stage::Stage;
+use crate::stage::Stage;
 use xtask::case::Case;
 
 /// Trees, and processes of one; some of them have children of their own.

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use xtask::case::Case;
 
-use super::stage::{CLOSED, Ended, LIVE, Stage, manifest, monotonic_ns};
+use crate::stage::{CLOSED, Ended, LIVE, Stage, manifest, monotonic_ns};
 
 /// SIGTERM under load.
 pub fn sigterm(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {

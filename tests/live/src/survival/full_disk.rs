@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use xtask::case::Case;
 
 use super::refusals::nothing_left;
-use super::stage::{Stage, events_so_far, has_notice, manifest};
 use crate::analysis::number;
+use crate::stage::{Stage, events_so_far, has_notice, manifest};
 
 /// What is left for the bundle: the two copies of its manifest have room of their own in it, 1 MiB; the first batches of a
 /// fast guest, half a megabyte each, have to fit into the rest.

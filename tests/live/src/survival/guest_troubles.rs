@@ -11,10 +11,10 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use xtask::case::Case;
 
-use super::stage::{
+use crate::analysis::{entry, number};
+use crate::stage::{
     CLOSED, DISK, Ended, LIVE, SPARE_DISK, Stage, events_so_far, has_notice, manifest,
 };
-use crate::analysis::{entry, number};
 
 /// How long a guest is paused.
 const PAUSE: Duration = Duration::from_millis(700);
@@ -24,10 +24,10 @@ pub fn reset(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     let recording = stage.record(&[])?;
     thread::sleep(Duration::from_millis(500));
-    let began_ns = super::stage::monotonic_ns()?;
+    let began_ns = crate::stage::monotonic_ns()?;
     stage.guest.qmp("system_reset", Value::Null)?;
     stage.guest.wait_for_reboot()?;
-    let booted_ns = super::stage::monotonic_ns()?;
+    let booted_ns = crate::stage::monotonic_ns()?;
     stage.load()?;
     thread::sleep(Duration::from_millis(500));
     let ended = recording.stop(Signal::SIGINT)?;
@@ -68,12 +68,12 @@ pub fn paused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     let recording = stage.record(&[])?;
     thread::sleep(Duration::from_millis(500));
-    let began_ns = super::stage::monotonic_ns()?;
+    let began_ns = crate::stage::monotonic_ns()?;
     stage.guest.qmp("stop", Value::Null)?;
-    let stopped_ns = super::stage::monotonic_ns()?;
+    let stopped_ns = crate::stage::monotonic_ns()?;
     thread::sleep(PAUSE);
     stage.guest.qmp("cont", Value::Null)?;
-    let went_on_ns = super::stage::monotonic_ns()?;
+    let went_on_ns = crate::stage::monotonic_ns()?;
     thread::sleep(Duration::from_millis(500));
     let ended = recording.stop(Signal::SIGINT)?;
     stage.ended_well(case, &ended, "interrupted")?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use xtask::case::Case;
 
-use super::stage::{LIVE, Stage, events_so_far, manifest, monotonic_ns};
+use crate::stage::{LIVE, Stage, events_so_far, manifest, monotonic_ns};
 
 /// At most this much is missing at the end.
 const MISSING_NS: u64 = 500_000_000;

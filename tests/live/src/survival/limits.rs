@@ -8,7 +8,7 @@ use nestrace_trace::bundle::HOST_STREAM;
 use nix::sys::signal::Signal;
 use xtask::case::Case;
 
-use super::stage::{Stage, has_notice, manifest};
+use crate::stage::{Stage, has_notice, manifest};
 
 /// Bytes of the stream that are asked for.
 const MAX_SIZE: u64 = 512 << 10;

@@ -8,10 +8,10 @@ use nestrace_rig::recorder;
 use nix::sys::signal::Signal;
 use xtask::case::Case;
 
-use super::stage::{DISK, Stage, manifest};
 use crate::analysis::{entry, number};
 use crate::context::LiveContext;
 use crate::nameless_qemu;
+use crate::stage::{DISK, Stage, manifest};
 
 /// Boots a guest on a copy of QEMU that exports these functions under other names.
 pub fn boot(ctx: &LiveContext) -> anyhow::Result<Stage<'_>> {

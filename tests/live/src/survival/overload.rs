@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use xtask::case::Case;
 
-use super::stage::{DISK, Ended, LIVE, Stage, events_so_far};
 use crate::analysis::number;
+use crate::stage::{DISK, Ended, LIVE, Stage, events_so_far};
 
 /// What both recordings have to agree on. Thread names are sent once per recording, and walks are
 /// no events.

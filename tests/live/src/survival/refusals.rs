@@ -12,7 +12,7 @@ use nestrace_rig::external_tool::find_program;
 use nix::sys::signal::Signal;
 use xtask::case::Case;
 
-use super::stage::{Ended, LIVE, Stage};
+use crate::stage::{Ended, LIVE, Stage};
 
 /// Refused with this code; stderr begins with `nestrace: `, names every one of `words` and, if there
 /// has to be one, gives a hint. No bundle is left.
@@ -241,8 +241,8 @@ pub fn no_tracefs(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     thread::sleep(Duration::from_millis(400));
     let ended = recording.stop(Signal::SIGINT)?;
     stage.ended_well(case, &ended, "interrupted")?;
-    let probes = super::stage::manifest(&ended.bundle)?.probes.len();
-    let expected = super::stage::manifest(&usual.bundle)?.probes.len();
+    let probes = crate::stage::manifest(&ended.bundle)?.probes.len();
+    let expected = crate::stage::manifest(&usual.bundle)?.probes.len();
     case.equal("probes, as with tracefs", probes, expected);
     stage.ctx.discard(&usual.bundle);
     stage.ctx.discard(&ended.bundle);

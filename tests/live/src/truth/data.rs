@@ -16,9 +16,9 @@ use super::scene::{Backend, DISK_BYTES, Functions, Scene, Seen, Writer};
 use super::stories::{Span, Story};
 use super::system_calls::WriteCall;
 use super::{alone, naive};
-use crate::agent::chains::{self, Subject};
 use crate::analysis::entry;
 use crate::direct_io_link::FileId;
+use crate::with_agents::chains::{self, Subject};
 use crate::without_functions;
 
 /// A write of the guest, and what the recording says of its bio.

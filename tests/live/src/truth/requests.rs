@@ -13,9 +13,9 @@ use xtask::case::Case;
 
 use super::scene::{DISK, Scene, Seen};
 use super::stories::Span;
-use crate::agent::chains::{self, Subject};
 use crate::analysis::{entry, number};
 use crate::ground_truth;
+use crate::with_agents::chains::{self, Subject};
 use guest::GuestRequest;
 use identity::Truth;
 use key::Operation;

@@ -23,13 +23,13 @@ use super::flush_names;
 use super::qemu_log;
 use super::stories::{self, Story};
 use super::system_calls::{self, WriteCall};
-use crate::agent::counts::DiskCounts;
-use crate::agent::recording::{boot_with, device_in_guest, measure};
 use crate::context::LiveContext;
 use crate::direct_io_link::{host_events, stream_events};
 use crate::measure::{Measured, Watched};
 use crate::nameless_qemu;
-use crate::survival::stage::manifest;
+use crate::stage::manifest;
+use crate::with_agents::counts::DiskCounts;
+use crate::with_agents::recording::{boot_with, device_in_guest, measure};
 
 /// The disk.
 pub const DISK: &str = "stamped";

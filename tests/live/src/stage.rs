@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use tempfile::TempDir;
-use xtask::case::Case;
+use xtask::case::{Case, Report};
 
 use crate::context::LiveContext;
 
@@ -314,4 +314,29 @@ pub fn monotonic_ns() -> anyhow::Result<u64> {
 /// Whether a notice of this kind stands in the manifest.
 pub fn has_notice(manifest: &Manifest, what: &str) -> bool {
     manifest.notices.iter().any(|notice| notice.what == what)
+}
+
+/// A case on a guest.
+pub type Body = fn(&Stage<'_>, &mut Case) -> anyhow::Result<()>;
+
+/// Runs the wanted ones of a scenario's cases on one guest, which is booted only if there are any.
+pub fn run_cases<'a>(
+    ctx: &'a LiveContext,
+    report: &mut Report,
+    (scenario, cases): (&str, &[(&str, Body)]),
+    boot: impl FnOnce(&'a LiveContext) -> anyhow::Result<Stage<'a>>,
+) -> anyhow::Result<()> {
+    let wanted: Vec<(String, Body)> = cases
+        .iter()
+        .map(|(name, body)| (format!("{scenario}/{name}"), *body))
+        .filter(|(name, _)| ctx.wants(name))
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let stage = boot(ctx)?;
+    for (name, body) in wanted {
+        report.case(&name, |case| body(&stage, case))?;
+    }
+    Ok(())
 }

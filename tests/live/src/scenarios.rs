@@ -1,0 +1,45 @@
+//! All groups of live tests.
+//!
+//! A new one is a file of this crate with `pub const SCENARIO: Scenario` and a line in [`scenarios`].
+
+use crate::scenario::Scenario;
+use crate::{
+    agent, bench, block_device, block_graph, embedding, export, guest_kernels, guest_side,
+    hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel, qemu_10,
+    qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
+    two_guests, without_functions,
+};
+
+/// Every scenario, the long ones first, so that lanes end together; what runs alone comes last.
+pub fn scenarios() -> Vec<Scenario> {
+    vec![
+        stacks::SCENARIO,
+        lab::SCENARIO,
+        agent::SCENARIO,
+        guest_side::SCENARIO,
+        hostile_host::SCENARIO,
+        survival::SCENARIO,
+        truth::SCENARIO,
+        without_functions::SCENARIO,
+        kernels::SCENARIO_6_1,
+        kernels::SCENARIO_6_12,
+        kernels::SCENARIO_7_3,
+        guest_kernels::SCENARIO,
+        newest_kernel::SCENARIO,
+        libvirt::SCENARIO,
+        stacked_devices::SCENARIO,
+        two_guests::SCENARIO,
+        block_device::SCENARIO,
+        namespaces::SCENARIO,
+        qemu_10::SCENARIO,
+        qemu_versions::SCENARIO,
+        block_graph::SCENARIO,
+        image_names::SCENARIO,
+        recognition::SCENARIO,
+        export::SCENARIO,
+        replay::SCENARIO,
+        report::SCENARIO,
+        embedding::SCENARIO,
+        bench::SCENARIO,
+    ]
+}
