@@ -8,7 +8,7 @@ use super::trails::LISTED;
 use crate::measure::histogram::Histogram;
 use crate::result::analysis::{Clock, ClockPiece, ErrorBound};
 
-/// Devices whose operations are told apart.
+/// Devices whose operations are distinguished.
 const DEVICES: usize = 64;
 
 /// Counts over the whole recording.

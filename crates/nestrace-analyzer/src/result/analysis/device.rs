@@ -127,7 +127,7 @@ pub struct Latency {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Parts {
-    /// Queued to handed on to a device beneath, one sample for each remap (dm, md).
+    /// Queued to handed on to a device below, one sample for each remap (dm, md).
     pub q2a: Option<Dist>,
     /// Queued to request allocated, one sample for each fragment.
     pub q2g: Option<Dist>,
@@ -209,7 +209,7 @@ pub struct QueueDepth {
 #[non_exhaustive]
 pub struct User {
     /// `image`, `guest` (its process, file unknown), `file_system` (metadata and journal, shared),
-    /// `loop` (the file beneath a loop device), `process`.
+    /// `loop` (the file below a loop device), `process`.
     pub kind: &'static str,
     /// The guest of an image.
     pub guest: Option<String>,
