@@ -14,7 +14,7 @@ use nestrace_rig::stack::{
 };
 use nestrace_rig::{disk_image, initramfs, interrupt, kernel_image, packages, root};
 use nix::sys::signal::Signal;
-use xtask::cargo_build::{self, Profile};
+use xtask::cargo_build;
 use xtask::guest_programs;
 use xtask::progress::Progress;
 

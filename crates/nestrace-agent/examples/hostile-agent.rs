@@ -5,7 +5,7 @@
 //! ```
 //!
 //! In a guest it sends over its port. On the host it stands for a faster guest: it listens on a socket
-//! that the recorder is told of (`--agent unix:SOCKET`). It prints how many bytes went out.
+//! that the recorder is given (`--agent unix:SOCKET`). It prints how many bytes went out.
 //!
 //! Modes: `garbage` (bytes of no meaning), `lengths` (frames that name impossible lengths, versions
 //! and checksums), `gigabytes` (2.25 GiB of well-formed batches and texts, as fast as it can), `time-travel` (events of
@@ -70,7 +70,7 @@ fn attack(port: &str, mode: &str, time: Duration) -> io::Result<u64> {
                 .open(port)?;
             let mut victim = Victim::new(file);
             let session = victim.wait_for_start(|_| {
-                // Nobody holds the other end yet.
+                // The other end is not open yet.
                 thread::sleep(Duration::from_millis(20));
                 Ok(())
             })?;

@@ -1,5 +1,5 @@
-//! The kernel's part of blktrace alone: it records a disk, and nobody reads what it recorded. So its cost can be
-//! measured where lockdown lets nobody open the relay files (`cargo xtask bench record`).
+//! The kernel's part of blktrace alone: it records a disk, and nothing reads what it recorded. So its cost can be
+//! measured where lockdown forbids opening the relay files (`cargo xtask bench record`).
 //!
 //! ```text
 //! unread-blktrace DEVICE

@@ -53,7 +53,7 @@ struct Line<'c> {
     connection: &'c Connection,
     reader: FrameReader,
     outbox: Outbox,
-    /// The recorder was told in this session that not all mounts are told.
+    /// The recorder knows in this session that not all mounts are listed.
     told_left_out: bool,
     /// [`AgentHello::held_mono_ns`] of the newest Hello.
     held_ns: u64,
@@ -210,7 +210,7 @@ struct Session<'s, 'b, 'c> {
 }
 
 impl Session<'_, '_, '_> {
-    /// Records as asked until told to stop; `false` when the other side is gone.
+    /// Records as asked until asked to stop; `false` when the other side is gone.
     fn run(
         line: &mut Line<'_>,
         backends: &mut Backends,

@@ -46,7 +46,7 @@ impl Signals {
     }
 }
 
-/// Rounded up, so that nobody wakes before the time.
+/// Rounded up, so that no thread wakes before the time.
 pub fn poll_timeout(time: Duration) -> PollTimeout {
     let milliseconds = time.as_micros().div_ceil(1000);
     PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             ("write", &latency.by_op.write),
         ] {
             // The two halves of Q2C: waiting in the kernel (for a request, in the plug, in the scheduler), which
-            // is Q2D and told apart by operation as a mean only, and the device's own time.
+            // is Q2D and distinguished by operation as a mean only, and the device's own time.
             let q2d = device.stats.as_ref().map(|stats| stats.q2d.ns);
             show(
                 operation,

@@ -156,7 +156,7 @@ fn check_stories(
     let path = path.display();
     let there = |bios: u64| io <= bios;
     if analysis.chains.iter().any(|it| there(it.guest_bios)) {
-        // Only one that the guest's block layer gave back before it was a request is counted and has no story.
+        // Only one that the guest's block layer gave back before it was a request is counted and has no I/O trace.
         let message = format!("{path}: bio {io} was given back at once, and queued again later");
         return Err(Error::input(message).hint("its data is in one of the next"));
     }

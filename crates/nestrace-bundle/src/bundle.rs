@@ -467,7 +467,7 @@ pub fn start_of(path: &Path) -> Option<u64> {
     Some(manifest.start_unix_ns)
 }
 
-/// Without the maps, an image's metadata is not told from its data: a note, no failure.
+/// Without the maps, an image's metadata is not distinguished from its data: a note, no failure.
 pub fn read_image_maps(path: &Path, diagnostics: &mut Vec<String>) -> Vec<ImageMap> {
     let file = match input_file::open(&path.join(IMAGE_MAPS)) {
         Ok(file) => file,

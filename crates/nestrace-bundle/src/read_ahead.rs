@@ -46,7 +46,7 @@ impl ReadAhead<'_> {
         match &mut self.reader {
             Reader::Thread { batches, used } => {
                 let next = batches.recv().ok()?;
-                // Nobody waits for it when the last batch was read.
+                // Nothing waits for it when the last batch was read.
                 let _ = used.send(mem::replace(&mut self.batch, next));
             }
             Reader::Here(fill) => fill_anew(&mut self.batch, fill),

@@ -1,4 +1,4 @@
-//! Block devices beneath a file system, from sysfs: partition → disk, dm and md → members, loop →
+//! Block devices below a file system, from sysfs: partition → disk, dm and md → members, loop →
 //! what its backing file lies on.
 
 use std::fs;

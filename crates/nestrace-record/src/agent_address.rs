@@ -18,7 +18,7 @@ use nix::sys::socket::{
 
 use crate::guest::socket;
 
-/// Port that an agent listens on where nobody names one. Any number would do; this one spells `ns`.
+/// Default port of an agent. Any number would do; this one spells `ns`.
 pub const DEFAULT_VSOCK_PORT: u32 = 0x6e73;
 
 /// `--agent`.

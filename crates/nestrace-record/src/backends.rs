@@ -253,7 +253,7 @@ impl AnonymousMemory<'_> {
         None
     }
 
-    /// The one disk whose node is a child of the node at `state`, of which these are the bytes: a node has its children's
+    /// The one disk whose node is a child of the node at `state`, which has these bytes: a node has its children's
     /// BdrvChild among its pointers, and no other disk's.
     fn beneath_filter(&self, state: u64, bytes: &[u8], guest: &Guest) -> Option<usize> {
         let words = bytes

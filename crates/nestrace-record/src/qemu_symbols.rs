@@ -67,7 +67,7 @@ pub fn locate_program(pid: u32, program: &File, names: &[&str]) -> Located {
         && located.usdt.is_empty()
         && let Some(debug) = debug_file::installed(pid, program)
     {
-        // What is of no use adds nothing: nobody has asked for it.
+        // What is of no use adds nothing: it was not asked for.
         let _ = debug_file::add(&mut located, program, &debug, names);
     }
     located

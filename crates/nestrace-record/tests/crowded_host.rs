@@ -1,4 +1,4 @@
-//! A host with two thousand processes and three hundred guests, twenty of which want to delay or hide the others.
+//! A host with two thousand processes and three hundred guests; twenty want to delay or hide the others.
 //!
 //! The guests are shells that are called as QEMU is and have its arguments. All read from one pipe of this test, so they end
 //! with it in any case.

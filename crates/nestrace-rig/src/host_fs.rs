@@ -56,7 +56,7 @@ pub struct HostFsSpec {
     pub backing_folder: PathBuf,
     /// Mount options, comma-separated; may be empty.
     pub mount_options: String,
-    /// Whether the backing file is written in full first, so that nothing beneath the loop device has to
+    /// Whether the backing file is written in full first, so that nothing below the loop device has to
     /// be allocated later.
     pub is_filled: bool,
     /// Logical blocks of the loop device, bytes: 512 or 4096.

@@ -1,4 +1,4 @@
-//! Loop devices, and files that are written in full to lie beneath them.
+//! Loop devices, and files that are written in full to lie below them.
 
 use std::path::{Path, PathBuf};
 

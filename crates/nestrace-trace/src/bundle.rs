@@ -68,7 +68,7 @@ pub fn guest_of_stream(file: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The first session's stream of which `file` may be a later one, and which one (from 2).
+/// The first session's stream that `file` may be a later one of, and its number (from 2).
 #[must_use]
 pub fn session_of_stream(file: &str) -> Option<(String, u32)> {
     let (stem, nth) = file.strip_suffix(".arrows")?.rsplit_once('.')?;

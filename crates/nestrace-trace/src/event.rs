@@ -51,7 +51,7 @@ impl Event {
     /// driver's own command (virtio-blk's question for a disk's serial number is one).
     pub const NOWHERE: u64 = u64::MAX << 9;
 
-    /// A mark that events of a source are missing from here on, of which nobody knows how many: what a reader puts
+    /// A mark that an unknown number of events of a source is missing from here on: what a reader puts
     /// in the place of bytes that it cannot read. A recorder's own [`Kind::Loss`] has a total instead.
     #[must_use]
     pub fn gap(ts_ns: u64, source: Source) -> Self {

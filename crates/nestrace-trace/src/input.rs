@@ -98,7 +98,7 @@ impl<R: Read + Seek> Input<R> {
             })
     }
 
-    /// Whether the stream begins like one, or ends before that can be told.
+    /// Whether the stream begins like one, or ends before that is known.
     pub(crate) fn begins_a_message(&mut self) -> io::Result<bool> {
         self.seek(0)?;
         let mut bytes = [0; CONTINUATION.len()];

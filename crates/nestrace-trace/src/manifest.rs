@@ -200,7 +200,7 @@ pub struct GuestDisk {
     pub name: String,
     /// `MAJOR << 20 | MINOR`.
     pub dev: u32,
-    /// Bytes, as they were told first: QEMU's disks are those of the recording's beginning too.
+    /// Bytes, as they were first recorded: QEMU's disks are those of the recording's beginning too.
     pub size: u64,
     /// Serial number, or empty.
     pub serial: String,
@@ -209,7 +209,7 @@ pub struct GuestDisk {
     /// From when on its device number is surely this disk's, after another one had it; 0 for the first.
     pub since_mono_ns: u64,
     /// Until when its device number is surely this disk's, if it was gone later: the agent's last look at it. 0: it was
-    /// never gone, or (beside another one that has the number later) nobody noted it. From here to the next one's
+    /// never gone, or (beside another one that has the number later) it was not recorded. From here to the next one's
     /// [`Self::since_mono_ns`] the number may have been of either.
     pub until_mono_ns: u64,
     /// Model, or empty.

@@ -23,7 +23,7 @@ pub use open_error::OpenError;
 /// Reads a stream of events, one batch at a time.
 ///
 /// Every batch that it gives has a correct checksum: the one in the index, or the one that the
-/// batch carries itself. What is damaged, cut off or odd is left out and told in
+/// batch carries itself. What is damaged, cut off or odd is left out and listed in
 /// [`Self::diagnostics`]; it never makes the reader fail, and no input makes it panic or ask for
 /// more memory than a batch needs.
 pub struct StreamReader<R, I> {

@@ -72,7 +72,7 @@ impl Glimpse {
         }
     }
 
-    /// A guest's side, of which nothing is known but its name and its devices.
+    /// A guest's side that is known only by its name and its devices.
     #[must_use]
     pub fn guest_side(&self, others: &[String]) -> Option<GuestSide> {
         let disk = |dev: &u32| GuestDisk {

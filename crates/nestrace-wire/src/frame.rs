@@ -245,7 +245,7 @@ fn look(bytes: &[u8]) -> Front {
             length: header.length,
         });
     }
-    // The header is the same in all versions, so one that is not ours is told from damage.
+    // The header is the same in all versions, so one that is not ours is distinguished from damage.
     if header.version != VERSION {
         return Front::Broken(FrameError::Version {
             found: header.version,

@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 1024;
 pub struct AgentHello {
     /// [`crate::VERSION`] of the agent.
     pub protocol: u16,
-    /// [`crate::Start::session`], so that an answer to somebody else's question is told apart.
+    /// [`crate::Start::session`], so that an answer to somebody else's question is distinguished.
     pub session: u64,
     /// Version of the agent.
     pub agent_version: String,

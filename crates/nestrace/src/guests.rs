@@ -187,7 +187,7 @@ fn check_disks(guest: &Guest, not_followed: &[String], has_devices: bool) -> Res
         .hint("nestrace guests shows its disks; --device NAME records a block device of the host"))
 }
 
-/// Adds a block device, by kernel name or path, and what lies beneath it.
+/// Adds a block device, by kernel name or path, and what lies below it.
 fn add_device(topology: &mut Topology, name: &str) -> Result<(), Failure> {
     let unknown = |why: String| {
         Failure::new(INPUT, format!("device {name}: {why}"))

@@ -36,7 +36,7 @@ pub fn stays_direct(stack: &Stack) -> bool {
 }
 
 /// `images[]` against the pattern: nothing else was written to or read from the image. `device_read` are the
-/// bytes that the kernel counts as read from the device beneath.
+/// bytes that the kernel counts as read from the device below.
 pub fn compare(
     case: &mut Case,
     analysis: &Value,

@@ -110,7 +110,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `nestrace guests` has the disk with its image and the device beneath.
+/// `nestrace guests` has the disk with its image and the device below.
 fn shown(
     case: &mut Case,
     ctx: &LiveContext,

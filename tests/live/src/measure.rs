@@ -206,7 +206,7 @@ fn ends_unseen(analysis: &Value, counts_on: fn(&Value) -> bool) -> u64 {
 }
 
 /// [`Observed::counts_on`] for the devices that a recording of the host is held against: the loop
-/// devices under the images. The machine's own disk beneath them is not.
+/// devices under the images. The machine's own disk below them is not.
 pub fn under_an_image(device: &Value) -> bool {
     let name = device["name"].as_str();
     name.is_some_and(|name| name.starts_with("loop"))

@@ -1,4 +1,4 @@
-//! QEMU under names that nobody knows: it is recognized by what it is, wherever its program lies.
+//! QEMU under unknown names: it is recognized by what it is, wherever its program lies.
 
 use std::path::Path;
 

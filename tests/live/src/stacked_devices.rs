@@ -1,4 +1,4 @@
-//! dm and md beneath a file system. This machine's kernel may have neither, so a guest of Debian's
+//! dm and md below a file system. This machine's kernel may have neither, so a guest of Debian's
 //! kernel plays the host: ext4 on dm-linear over a partition, xfs on an md mirror, ext4 on a stripe of
 //! dm and on one of md, ext4 on dm over a loop device; blktrace records beside nestrace.
 
@@ -66,7 +66,7 @@ impl Driver {
     }
 }
 
-/// A device by its name in `setup.sh`, and what lies right beneath it.
+/// A device by its name in `setup.sh`, and what lies right below it.
 const STACKS: [(&str, Driver, &[&str]); 6] = [
     ("linear", Driver::Dm, &["parted/1"]),
     ("mirror", Driver::Raid1, &["mirror_a", "mirror_b"]),
@@ -131,7 +131,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The manifest's devices: of which kind each is, and what lies beneath it.
+/// The manifest's devices: of which kind each is, and what lies below it.
 fn topology(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::Result<()> {
     let devices = &recording.manifest().topology.devices;
     for (name, driver, beneath) in STACKS {

@@ -92,7 +92,7 @@ pub struct Chosen<'b> {
 }
 
 impl Backends {
-    /// Loads the probes, unless nobody will want them, and cleans up after an agent that was killed.
+    /// Loads the probes, unless they will not be needed, and cleans up after an agent that was killed.
     pub fn prepare(choice: Choice) -> Self {
         blktrace::end_left_behind();
         let ebpf = match choice {

@@ -1,4 +1,4 @@
-//! What backends hand over, and how it becomes events where nobody else makes them.
+//! What backends hand over, and how it becomes events where the recorder does not make them.
 
 use nestrace_trace::Event;
 use nestrace_wire::kernel_buffers::{Format, KernelBuffers};

@@ -45,7 +45,7 @@ fn find_in(block: &Path, names: &[String], known: &[GuestDisk]) -> (Vec<GuestDis
 }
 
 /// What the hypervisor gives: it has a driver (loop, ram, zram, dm and md have none), a size, and is no
-/// CD or floppy drive, of which sysfs shows a size even when it is empty.
+/// CD or floppy drive, which has a size in sysfs even when it is empty.
 fn is_a_guests_disk(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let removable = ["sr", "fd"].iter().any(|prefix| {

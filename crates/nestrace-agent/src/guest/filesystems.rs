@@ -1,5 +1,5 @@
 //! The kernel's own file systems that the agent needs. What is missing is mounted for the agent alone:
-//! nobody else in the guest sees it.
+//! no other process of the guest sees it.
 
 use std::fs::{self, File};
 use std::io;

@@ -52,7 +52,7 @@ fn device_of(entry: &MountEntry) -> Option<u32> {
     Some(block_device::from_stat(about.rdev()))
 }
 
-/// The device and everything beneath it.
+/// The device and everything below it.
 fn disks_under(dev: u32, depth: usize) -> Option<Vec<u32>> {
     let mut under = vec![dev];
     let beneath = block_device::read(dev).ok()?.beneath;

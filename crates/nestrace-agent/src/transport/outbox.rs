@@ -28,12 +28,12 @@ pub struct Outbox {
     /// comes after a later one is a clock that has gone back, whichever of the two is in the facts.
     older_pongs: usize,
     dropped: u64,
-    /// How many of these the recorder is told of by what waits or has gone.
+    /// How many of these are in what waits or has gone.
     told: u64,
 }
 
 impl Outbox {
-    /// Adds a message of which none may be missing; `false` if it is too long for a frame.
+    /// Adds a message that must not be lost; `false` if it is too long for a frame.
     pub fn push(&mut self, message: &AgentMessage<'_>) -> bool {
         self.push_frame(encoded(message))
     }
@@ -48,7 +48,7 @@ impl Outbox {
         is_frame
     }
 
-    /// Adds facts, of which the newest count: they take the place of older ones that still wait.
+    /// Adds facts. The newest ones count: they take the place of older ones that still wait.
     pub fn push_facts(&mut self, message: &AgentMessage<'_>) {
         self.facts = Some(encoded(message)).filter(|frame| !frame.is_empty());
         self.older_pongs = self.pongs.len();

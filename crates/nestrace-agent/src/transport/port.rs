@@ -1,6 +1,6 @@
 //! The virtio-serial port.
 //!
-//! It can be plugged in after the agent was started, and while nobody holds its host's end it reads as
+//! It can be plugged in after the agent was started, and while its host's end is closed it reads as
 //! at its end (`POLLHUP`), so a plain poll would return at once. An edge-triggered epoll sleeps until the
 //! host connects: the driver wakes waiters then (`VIRTIO_CONSOLE_PORT_OPEN`).
 
@@ -22,7 +22,7 @@ use crate::signals::Signals;
 const PORTS: &str = "/sys/class/virtio-ports";
 /// How often a port that is not there is looked for.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a port that nobody holds is looked at, should a wake-up be missed.
+/// How often a port with a closed other end is looked at, should a wake-up be missed.
 const LOOK_AT_HOST: u16 = 1000;
 
 /// Opens the port and waits for its host's end. The port stays open from one recorder to the next: what
@@ -107,7 +107,7 @@ enum Host {
 fn wait_for_host(file: &File, signals: &mut Signals) -> anyhow::Result<Host> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("wait for the port")?;
     let edge = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-    // A plain file or a terminal given by --port may refuse epoll; it has nobody to wait for.
+    // A plain file or a terminal given by --port may refuse epoll; it has no other end to wait for.
     if epoll.add(file, EpollEvent::new(edge, 0)).is_err() {
         return Ok(Host::Connected);
     }

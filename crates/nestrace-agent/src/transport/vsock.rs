@@ -50,7 +50,7 @@ impl VsockListener {
             let _ = poll(&mut fds, PollTimeout::NONE);
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             let accepted = match accept4(self.socket.as_raw_fd(), flags) {
-                // SAFETY: accept4 has just given this descriptor to nobody else.
+                // SAFETY: accept4 has just returned this descriptor; it has no other owner.
                 Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
                 Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED) => continue,
                 Err(error) => return Err(error).context("accept a connection"),
@@ -61,7 +61,7 @@ impl VsockListener {
         }
     }
 
-    /// Anybody in the guest could connect over the loopback and be told what everybody's I/O is.
+    /// Any process of the guest could connect over the loopback and read all I/O.
     fn is_welcome(&self, socket: &OwnedFd) -> bool {
         let peer = getpeername::<VsockAddr>(socket.as_raw_fd()).map(|address| address.cid());
         match peer {

@@ -44,7 +44,7 @@ pub struct Options {
     pub from_ns: Option<u64>,
     /// Ignore events after this time after the start, nanoseconds.
     pub to_ns: Option<u64>,
-    /// Tell the whole story of single guest bios.
+    /// Tell the whole I/O trace of single guest bios.
     pub story: Option<StoryChoice>,
     /// Where the images keep the guests' data.
     pub image_maps: Vec<ImageMap>,
@@ -74,7 +74,7 @@ pub struct Analyzer {
     threads: Threads,
     reasons: Reasons,
     pub(crate) losses: LossCounts,
-    /// What could not be read, with the guest inside of which it was recorded.
+    /// What could not be read, with the guest that recorded it.
     pub(crate) damage: Vec<(Option<String>, Damage)>,
     pub(crate) unread: Vec<UnreadStream>,
     /// Events of devices that whoever read the stream did not tell apart.
@@ -97,7 +97,7 @@ pub struct Analyzer {
 }
 
 /// A request of QEMU is known to have ended when its `block_acct_done` has come, which is this much
-/// later than the hand-back to the guest at most; what comes later is linked less certainly.
+/// later than the completion notification to the guest at most; what comes later is linked less certainly.
 const DONE_AFTER_PUSH_NS: u64 = 50_000_000;
 /// How far the host is read between two looks at the sessions.
 const LOOK_NS: u64 = 1_000_000;
@@ -268,7 +268,7 @@ impl Analyzer {
         self.host_read(u64::MAX);
     }
 
-    /// Gives what QEMU has handed back to the sessions of its guest.
+    /// Gives the requests that QEMU completed to the sessions of their guest.
     fn hand_on_served(&mut self, kind: Kind, event: &Event) {
         let Some(host) = &mut self.host else {
             return;
@@ -293,7 +293,7 @@ impl Analyzer {
         self.host_reached(event.ts_ns);
     }
 
-    /// Nothing of the host before this time is left to be read. Told before the guests' events up to then
+    /// Every host event before this time was read. Call it before the guests' events up to then
     /// are taken: where the host stood still with a paused guest, they are seconds of what seems to have
     /// no partner, and the clocks ask for the host's next events instead.
     pub(crate) fn host_reached(&mut self, host_ns: u64) {
@@ -379,7 +379,7 @@ impl Analyzer {
         }
     }
 
-    /// Gives each story of [`Options::story`] to `listener` as soon as the bio's fate is known, instead of
+    /// Gives each I/O trace of [`Options::story`] to `listener` as soon as the bio's fate is known, instead of
     /// keeping it for [`Analysis::stories`]: memory stays flat whatever the recording's length. They come
     /// in the order in which the clock decided, which is nearly that of their ends. Of
     /// [`StoryChoice::Slowest`] nothing is known before the end, and they are kept.

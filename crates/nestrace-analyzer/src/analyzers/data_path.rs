@@ -1,4 +1,4 @@
-//! How far a disk's I/O was seen beneath QEMU.
+//! How far a disk's I/O was seen below QEMU.
 //!
 //! That file I/O and bios were recorded says nothing of one disk: its data may lie elsewhere (rbd, nbd), in a
 //! file that QEMU opened later (a snapshot), or on no block device of this host (NFS, ZFS).
@@ -71,7 +71,7 @@ impl Analyzer {
         guest.disks.get(disk.disk as usize)
     }
 
-    /// Which disks' I/O was not seen or not told from others', and why; of those that did something.
+    /// Which disks' I/O was not seen or not distinguished from others', and why; of those that did something.
     pub(crate) fn unseen_disks(&self) -> Vec<String> {
         let numbers = (0u32..).take(self.images.disks.len());
         numbers

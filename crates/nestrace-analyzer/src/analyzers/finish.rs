@@ -223,7 +223,7 @@ impl Analyzer {
         all
     }
 
-    /// Devices of which nobody knows which disk they are, now and then or at all: their bios are counted all the same.
+    /// Devices without a known disk, at times or always: their bios are counted all the same.
     fn undecided(&self, clocks: &[ClockSummary]) -> Vec<Chains> {
         let mut all = Vec::new();
         for (side, (session, clock)) in self.sessions.iter().zip(clocks).enumerate() {
@@ -346,7 +346,7 @@ impl Analyzer {
         self.with_names(|names| stories.finish(names))
     }
 
-    /// What the places of a story are called.
+    /// Names of the places of an I/O trace.
     pub(crate) fn with_names<T>(&self, told: impl FnOnce(&Names<'_>) -> T) -> T {
         let topology = &self.manifest.topology;
         let file = |number: u32| {

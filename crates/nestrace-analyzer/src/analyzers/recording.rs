@@ -26,7 +26,7 @@ pub(crate) struct StreamCounts {
     pub first_ns: Option<u64>,
     /// Time of the last.
     pub last_ns: u64,
-    /// By source, as the stream itself told them.
+    /// By source, as the stream itself counts them.
     pub losses: LossCounts,
 }
 
@@ -80,7 +80,7 @@ fn closed(manifest: &Manifest) -> Option<bool> {
     (closed || manifest.start_unix_ns > 0).then_some(closed)
 }
 
-/// Guests inside of which a stream was cut before it was repaired or imported: the new one is whole, and lacks what it
+/// Guests with a stream that was cut before it was repaired or imported: the new one is whole, and lacks what it
 /// lacked. Without names it may be any guest's.
 fn cut_guests(manifest: &Manifest) -> Vec<String> {
     let notices = manifest.notices.iter();
@@ -100,19 +100,19 @@ fn cut_guests(manifest: &Manifest) -> Vec<String> {
 pub const GUEST_STREAM_DAMAGED: &str = "guest_stream_damaged";
 
 impl Analyzer {
-    /// What could not be read of the host's stream, or of what was recorded inside `guest`: told before
+    /// What could not be read of the host's stream, or of what was recorded inside `guest`. Called before
     /// [`Analyzer::finish`], it stands beside the numbers that it affects, like any other loss.
     pub fn damaged(&mut self, guest: Option<&str>, damage: Damage) {
         self.damage.push((guest.map(str::to_owned), damage));
     }
 
-    /// Events of further devices than are told apart, which whoever read the host's stream left out: told before
+    /// Events of further devices than are distinguished, which the reader of the host's stream left out. Called before
     /// [`Analyzer::finish`], like damage.
     pub fn left_out(&mut self, events: u64) {
         self.left_out = self.left_out.saturating_add(events);
     }
 
-    /// What was recorded inside a guest cannot be read at all: told before [`Analyzer::finish`], like damage.
+    /// What was recorded inside a guest cannot be read at all. Called before [`Analyzer::finish`], like damage.
     pub fn unread(&mut self, stream: UnreadStream) {
         self.unread.push(stream);
     }
@@ -145,12 +145,12 @@ pub(crate) fn add_damage(
     }
 }
 
-/// Adds events of devices that are not told apart.
+/// Adds events of devices that are not distinguished.
 pub(crate) fn add_left_out(trace: &mut Trace, events: u64) {
     add_lost_rows(trace, LEFT_OUT, None, events);
 }
 
-/// The `source` of events that were recorded and are of more devices than are told apart.
+/// The `source` of events that were recorded and are of more devices than are distinguished.
 pub const LEFT_OUT: &str = "left_out";
 
 /// Adds events that a file held.
@@ -315,7 +315,7 @@ fn notices(manifest: &Manifest, streams: &[StreamCounts]) -> Vec<String> {
     notices
 }
 
-/// Clocks that NTP bends have a wider bound: told where that is more than half of it.
+/// Clocks that NTP bends have a wider bound: reported where that is more than half of it.
 fn corrected(manifest: &Manifest, side: &GuestSide) -> Option<String> {
     let (host_ppm, guest_ppm) = corrections_ppm(manifest, side);
     (host_ppm + guest_ppm > UNCORRECTED_PPM).then(|| {

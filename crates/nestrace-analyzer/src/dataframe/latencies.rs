@@ -5,7 +5,7 @@ use crate::Analysis;
 use crate::result::analysis::{Device, Parts};
 use crate::result::dist::Dist;
 
-/// Whose distribution it is.
+/// The layer or device that the distribution is of.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     layer: &'static str,

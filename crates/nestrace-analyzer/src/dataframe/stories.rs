@@ -1,4 +1,4 @@
-//! Single guest bios: their times, and the trees beneath them.
+//! Single guest bios: their times, and the trees below them.
 
 use super::{DataFrame, PolarsResult, table};
 use crate::result::analysis::{Story, StorySpan};

@@ -2,7 +2,6 @@
 //! written on it.
 
 mod graph;
-mod outsider;
 mod sharing;
 mod volume;
 
@@ -20,8 +19,7 @@ use crate::model::span::BioSpan;
 use crate::model::stacking::Stacking;
 use crate::result::analysis::{self, ReadWrite};
 use graph::InGraph;
-use outsider::Qemus;
-use sharing::Use;
+use sharing::{Qemus, Use};
 use volume::{Extent, Volume, Volumes};
 pub(crate) use volume::{device_named, disk_of};
 
@@ -259,7 +257,7 @@ impl Images {
         over_file.or_else(over_device).copied()
     }
 
-    /// Whose data a bio carries at Q.
+    /// The owner of a bio's data at Q.
     pub(crate) fn owner(&self, event: &Event) -> Owner {
         if event.inode != 0 {
             if let Some(images) = self.by_owner.get(&(event.inode, event.owner_dev))
@@ -290,7 +288,7 @@ impl Images {
     }
 
     /// Counts a data bio of an image at Q. Says whether the device is the first one under the
-    /// file system (a bio of dm or md carries the same pages again on the devices beneath).
+    /// file system (a bio of dm or md carries the same pages again on the devices below).
     pub(crate) fn queued(&mut self, image: u32, event: &Event) -> bool {
         let Some(state) = self.images.get_mut(image as usize) else {
             return false;
@@ -371,7 +369,7 @@ impl Images {
             .any(|(image, _)| self.fs_type(image) == Some("btrfs") && self.is_under(image, bio))
     }
 
-    /// Whether a block device is known beneath the image.
+    /// Whether a block device is known below the image.
     pub(crate) fn has_device(&self, image: u32) -> bool {
         let state = self.images.get(image as usize);
         state.is_some_and(|state| !state.first_devices.is_empty())
@@ -407,7 +405,7 @@ impl Images {
         self.super_blocks.contains(&dev)
     }
 
-    /// The driver that hands bios of a device on to others beneath it and has no requests of its own (dm, md).
+    /// The driver that hands bios of a device on to others below it and has no requests of its own (dm, md).
     pub(crate) fn stacking(&self, dev: u32) -> Option<Stacking> {
         let known = self.stacked.iter().find(|(stacked, _)| *stacked == dev);
         known.map(|(_, stacking)| *stacking)

@@ -108,7 +108,7 @@ pub(crate) fn method(disks: &[DiskVerdict]) -> &'static str {
     }
 }
 
-/// Sums one device up; `None` where nobody knows whose bios were whose.
+/// Sums one device up; `None` where it is not known whose bios were whose.
 pub(crate) fn device(device: &Device) -> Option<DeviceVerdict> {
     let users = device.users.as_ref()?;
     let share = |kinds: &[&str]| -> f64 {

@@ -1,4 +1,4 @@
-//! What comes to a device and leaves it, told in the order of time when it is known what became of it.
+//! Requests in flight, reported in time order once their outcome is known.
 //!
 //! Depth, busy time and active periods are sums over time, from which nothing can be taken back: a request whose
 //! completion was lost would be at the device for ever. So a change is held back until the fate of every
@@ -74,7 +74,7 @@ impl AtDevice {
         self.held.push_back((left, Fate::Known));
     }
 
-    /// It has left, and nobody knows when.
+    /// It has left, and it is not known when.
     pub(crate) fn missed(&mut self, coming: Coming) {
         self.known(coming, Fate::Missed);
     }
@@ -138,7 +138,7 @@ impl AtDevice {
 mod tests {
     use super::*;
 
-    /// `D1` comes, `C1` leaves, `X1` was missed, `.` nothing comes any more. What is told, as times and signs.
+    /// `D1` comes, `C1` leaves, `X1` was missed, `.` nothing comes any more. The result, as times and signs.
     fn told(script: &str) -> String {
         let mut at_device = AtDevice::default();
         let mut comings = std::collections::HashMap::new();

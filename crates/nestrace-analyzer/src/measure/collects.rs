@@ -19,7 +19,7 @@ impl Collects {
         self == Self::WhatBttHas
     }
 
-    /// For a distribution of which btt's view shows no quantile.
+    /// For a distribution that btt's view shows no quantile of.
     pub(crate) fn histogram(self) -> Histogram {
         match self {
             Self::All => Histogram::default(),

@@ -29,7 +29,7 @@ pub struct Histogram {
     sum: u128,
     min: u64,
     max: u64,
-    /// Nobody asks for quantiles: there are no buckets.
+    /// Quantiles are not asked for: there are no buckets.
     has_sums_only: bool,
 }
 

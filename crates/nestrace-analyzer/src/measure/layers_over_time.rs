@@ -50,7 +50,7 @@ impl LayersOverTime {
         }
     }
 
-    /// The stretches of a disk, the last of which ends with `end_ns` and these totals.
+    /// The stretches of a disk; the last one ends with `end_ns` and these totals.
     pub(crate) fn series(&self, disk: usize, end_ns: u64, totals: LayerSums) -> Series<LayerSums> {
         let known = self.ends.iter().map(|ends| ends.get(disk).copied());
         let mut before = LayerSums::default();

@@ -20,7 +20,7 @@ pub(crate) struct MachineStats {
     pub names: ProcessNames,
     /// `None` where only the devices are of interest.
     pub whole: Option<Box<WholeMachine>>,
-    /// Every I/O that ended, for the caller to drain; `None` where nobody asked.
+    /// Every I/O that ended, for the caller to drain; `None` unless asked for.
     pub ios: Option<Vec<Io>>,
 }
 

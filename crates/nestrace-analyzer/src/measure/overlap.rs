@@ -40,7 +40,7 @@ pub(crate) struct Activity {
     pub sync: u64,
     /// The image's bios from the page cache (read-ahead, write-back).
     pub cached: Stages,
-    /// The image's bios of direct I/O, each of which is within a file I/O.
+    /// The image's bios of direct I/O; each is within a file I/O.
     pub direct: Stages,
     /// The file system's own bios on the image's devices.
     pub file_system: Stages,

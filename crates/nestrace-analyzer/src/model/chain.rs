@@ -8,7 +8,7 @@ use crate::model::span::Span;
 pub(crate) struct Chain {
     /// Index into `GuestSide::disks`.
     pub device: u32,
-    /// Number among the bios of its device; 0 where nobody asked for numbers.
+    /// Number among the bios of its device; 0 unless numbers were asked for.
     pub number: u64,
     pub operation: Operation,
     pub empty_flush: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Chain {
     pub disk: Option<u32>,
     /// Clock at the first request that is linked.
     pub offset_ns: i64,
-    /// Clock at each request where there are several: each tree beneath one is moved by its own.
+    /// Clock at each request where there are several: each tree below one is moved by its own.
     pub offsets_ns: Vec<i64>,
     /// The widest of its requests.
     pub bound_ns: u64,

@@ -1,6 +1,6 @@
-//! How far a disk's I/O was seen beneath QEMU.
+//! How far a disk's I/O was seen below QEMU.
 
-/// Why a layer beneath a disk was not seen.
+/// Why a layer below a disk was not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unseen {
     /// No probe, or no event of it.
@@ -25,7 +25,7 @@ impl Unseen {
     }
 }
 
-/// Layers beneath a disk: why they were not seen, `None` where they were.
+/// Layers below a disk: why they were not seen, `None` where they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DataPath {
     /// QEMU's file I/O on the disk's images.

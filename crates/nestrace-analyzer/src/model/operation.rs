@@ -1,8 +1,8 @@
-//! What an I/O does, as far as latencies are told apart by it.
+//! What an I/O does, as far as latencies are distinguished by it.
 
 use nestrace_abi::flags;
 
-/// The operations that latencies are told apart by.
+/// The operations that latencies are distinguished by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read,

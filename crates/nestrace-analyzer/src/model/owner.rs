@@ -1,25 +1,25 @@
-//! Whose data a bio carries.
+//! The owner of a bio's data.
 
 use nestrace_abi::{end_io, flags};
 use nestrace_trace::Event;
 
-/// Whose data a bio carries.
+/// The owner of a bio's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     /// An image file: index into `Images::images`.
     Image(u32),
     /// Metadata or journal of a file system: everybody's.
     FileSystem,
-    /// The file beneath the loop device with this number.
+    /// The file below the loop device with this number.
     Loop(u32),
     /// Whoever the thread is.
     Thread(u32),
 }
 
 impl Owner {
-    /// Whose data a bio carries at Q as far as its pages and its end tell, without knowing any file.
+    /// The owner of a bio's data at Q as far as its pages and its end show it, without knowing any file.
     ///
-    /// Inodes of block devices are numbered by the device: pages of the one beneath a file system are its metadata (super
+    /// Inodes of block devices are numbered by the device: pages of the one below a file system are its metadata (super
     /// blocks of btrfs, ext4's and jbd2's blocks).
     pub(crate) fn by_pages(queue: &Event) -> Self {
         if queue.sub == flags::OWNER_PAGES && queue.inode == u64::from(queue.dev) {

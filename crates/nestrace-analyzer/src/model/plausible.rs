@@ -1,4 +1,4 @@
-//! What a kernel or QEMU can have written, and what nobody can: a guest is not trusted, a recording may be
+//! Values that a kernel or QEMU can write, and values that neither can: a guest is not trusted, a recording may be
 //! damaged, and sums are not to overflow.
 
 use nestrace_abi::{Kind, Source};
@@ -8,7 +8,7 @@ use crate::model::operation::Operation;
 
 /// Longest bio or request, and most that one system call moves, in bytes: the kernel counts them with 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64;
-/// A place on a disk: sectors have 64 bits, but nobody has more than 2^51 of them.
+/// A place on a disk: sectors have 64 bits, but no disk has more than 2^51 of them.
 const MOST_PLACE: u64 = 1 << 60;
 /// Longest request of QEMU: virtio, SCSI and NVMe name a discard's length in blocks, with 32 bits, and blocks
 /// have 64 KiB at most.

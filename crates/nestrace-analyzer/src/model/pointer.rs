@@ -1,7 +1,7 @@
 //! Hash maps keyed by kernel and QEMU addresses.
 //!
 //! Addresses are spread well by one multiplication. They come from the recording's kernel, so
-//! nobody chooses them to collide, and a hash that resists that would be a third of the run time.
+//! no attacker chooses them to collide, and a hash that resists that would be a third of the run time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

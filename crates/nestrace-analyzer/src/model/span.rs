@@ -54,13 +54,13 @@ pub(crate) struct BioSpan {
     pub offset: u64,
     pub bytes: u64,
     pub queued_ns: u64,
-    /// The end of its last fragment, as the file system is told: after a flush that FUA makes.
+    /// The end of its last fragment, as the file system sees it: after a flush that FUA makes.
     pub ended_ns: u64,
     /// Thread that queued it.
     pub tid: u32,
     /// Pointer of the bio: with `queued_ns` its identity.
     pub pointer: u64,
-    /// Whose data it carries.
+    /// The owner of its data.
     pub owner: Owner,
     /// For a process that reads a guest's image beside QEMU.
     pub for_another: bool,
@@ -154,23 +154,23 @@ impl What {
     }
 }
 
-/// A QEMU request with everything beneath it on the host.
+/// A QEMU request with everything below it on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     /// Number that no other request of this recording has; ascending with `span.start_ns` per disk as far as known.
     pub serial: u64,
     /// Index into `Images::disks`.
     pub disk: u32,
-    /// [`Layer::Qemu`], host clock: `block_acct_start` to the hand-back (`virtqueue_push`, else the end of the last
-    /// host event beneath it, else `block_acct_done`).
+    /// [`Layer::Qemu`], host clock: `block_acct_start` to the completion notification (`virtqueue_push`, else the end of the last
+    /// host event below it, else `block_acct_done`).
     pub span: Span,
     /// `block_acct_done`.
     pub done_ns: u64,
     /// QEMU reported an error.
     pub failed: bool,
-    /// The hand-back was seen (`virtqueue_push`).
+    /// The completion notification was seen (`virtqueue_push`).
     pub handed_back: bool,
-    /// Address of the virtqueue that it was handed back to; 0 where that was not seen.
+    /// Address of the virtqueue that it completed on; 0 where that was not seen.
     pub queue: u64,
     /// Offset on the guest's disk is known (merged and restarted requests included).
     pub offset_known: bool,
@@ -178,7 +178,7 @@ pub(crate) struct Served {
     pub merged: bool,
     /// Serial of the discard that this one goes on with: QEMU does a SCSI UNMAP in several.
     pub continues: Option<u64>,
-    /// Beneath it something could not be tied to one request alone.
+    /// Below it something could not be tied to one request alone.
     pub ambiguous: bool,
     /// Address of the first buffer of its own; 0 if unknown.
     pub buffer: u64,
@@ -199,7 +199,7 @@ pub(crate) struct FileIoFacts {
 #[derive(Clone, Debug)]
 pub(crate) struct HostBio {
     pub span: Span,
-    /// Serial of each request beneath it and how many bios that carried, in the order of the children.
+    /// Serial of each request below it and how many bios that carried, in the order of the children.
     pub requests: Vec<(u64, u32)>,
     pub ambiguous: bool,
 }

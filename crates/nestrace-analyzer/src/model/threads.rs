@@ -52,7 +52,7 @@ impl Threads {
         );
     }
 
-    /// How often a name was told: while it stays, so does what follows from names.
+    /// How often a name was recorded: while it stays, so does what follows from names.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }

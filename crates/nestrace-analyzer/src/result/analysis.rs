@@ -158,7 +158,7 @@ pub struct SourceLoss {
 pub struct UnreadStream {
     /// File name within the bundle.
     pub name: String,
-    /// The guest inside of which it was recorded.
+    /// The guest that recorded it.
     pub guest: String,
     /// Why.
     pub reason: String,
@@ -188,7 +188,7 @@ pub struct RefusedProbe {
 pub struct QemuDisk {
     /// The guest.
     pub guest: String,
-    /// The disk, or `None` where its BlockBackend could not be told.
+    /// The disk, or `None` where its BlockBackend is not known.
     pub disk: Option<String>,
     /// Reads done, merged ones included.
     pub reads: u64,
@@ -208,9 +208,9 @@ pub struct QemuDisk {
     pub invalid: u64,
     /// Bytes done.
     pub bytes: QemuBytes,
-    /// Start to the hand-back to the guest where it was recorded, else to `block_acct_done`.
+    /// Start to the completion notification to the guest where it was recorded, else to `block_acct_done`.
     pub latency_ns: QemuLatency,
-    /// Samples of `latency_ns` that end with the hand-back (`virtqueue_push`).
+    /// Samples of `latency_ns` that end with the completion notification (`virtqueue_push`).
     pub ended_by_push: u64,
     /// Ends without a recorded start.
     pub unlinked: u64,

@@ -4,7 +4,7 @@ use crate::result::latencies::Latencies;
 use crate::result::read_write::ReadWrite;
 use crate::result::series::Counted;
 
-/// The operations that are told apart.
+/// The operations that are distinguished.
 pub(crate) const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
 
 /// The place of writes in [`OPERATIONS`].
@@ -150,7 +150,7 @@ impl LayerSums {
 /// What QEMU accounted of a disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QemuSums {
-    /// Start to hand-back by operation.
+    /// Start to completion notification by operation.
     pub(crate) latency: [Times; OPERATIONS.len()],
     /// Bytes of these.
     pub(crate) bytes: [u64; OPERATIONS.len()],

@@ -20,7 +20,7 @@ pub struct DiskVerdict {
     pub guest: String,
     /// The disk.
     pub disk: String,
-    /// `chains`: every time between QEMU's start and hand-back of the guest's bios that were followed,
+    /// `chains`: every time between QEMU's start and completion notification of the guest's bios that were followed,
     /// as far as they waited for it. `overlap`: shares estimated from what was under way at the same time.
     pub method: &'static str,
     /// Requests that the estimate covers, or bios that were followed.
@@ -52,7 +52,7 @@ pub struct DeviceVerdict {
     pub device: String,
     /// Share of the recording with a request at the device.
     pub busy_share: f64,
-    /// Share of device time for the recorded guests' images (and loop devices beneath them).
+    /// Share of device time for the recorded guests' images (and loop devices below them).
     pub guests_share: f64,
     /// Share for metadata and journal of the file system, which is everybody's.
     pub file_system_share: f64,
@@ -64,5 +64,5 @@ pub struct DeviceVerdict {
     pub largest_other: Option<String>,
 }
 
-/// At least this part of the bios has to be followed, or those that were not could tell another story.
+/// At least this part of the bios has to be followed, or those that were not could differ.
 pub const FOLLOWED: f64 = 0.98;

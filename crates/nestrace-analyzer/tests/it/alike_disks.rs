@@ -48,7 +48,7 @@ impl Mirror {
         requests
     }
 
-    /// Two devices of which the manifest does not tell which disk each is.
+    /// Two devices whose disks the manifest does not tell.
     fn pair(&self, requests: &[TrueRequest], clock: &TrueClock, host_lost: bool) -> Said {
         let start = ClockStart {
             devices: vec![DeviceDisk::OneOf(vec![0, 1]); 2],
@@ -64,7 +64,7 @@ impl Mirror {
     }
 }
 
-/// The disk of each device, as far as it was told.
+/// The disk of each device, as far as it is known.
 fn disks(said: &Said) -> Vec<Option<u32>> {
     let disk = |device: &DeviceDisk| match device {
         DeviceDisk::Is { disk, .. } => Some(*disk),

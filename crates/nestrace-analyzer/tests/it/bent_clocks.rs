@@ -34,7 +34,7 @@ fn what_is_known_of_corrections_makes_rho() {
     }
 }
 
-/// chrony makes up for a large error at 83,333 ppm, unless it is told otherwise.
+/// chrony makes up for a large error at 83,333 ppm, unless it is configured otherwise.
 #[test]
 fn a_clock_that_makes_up_for_an_error() {
     let begins = (HOST_NS + 300_000_000, Change::Rate(83_333));

@@ -266,7 +266,7 @@ fn a_disk_that_is_not_known_yet_does_not_run_out_of_time() {
     );
 }
 
-/// Streams that are merged by `host_time` alone, as an analysis does it: nobody knows the true order.
+/// Streams that are merged by `host_time` alone, as an analysis does it: the true order is not known.
 #[test]
 fn streams_merged_by_the_clock_that_is_being_found() {
     let changes = [

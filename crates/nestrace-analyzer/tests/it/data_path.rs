@@ -1,4 +1,4 @@
-//! A disk whose data path was not seen is not told as slow QEMU, whatever was recorded of other disks; nor is a
+//! A disk whose data path was not seen is not reported as slow QEMU, whatever was recorded of other disks; nor is a
 //! file of two disks charged to the first, but to the one that does the I/O, if that is known.
 
 use crate::two_sides;
@@ -14,7 +14,7 @@ const START: u64 = 10_000_000_000;
 /// Another file than the manifest has.
 const ELSEWHERE: two_sides::Disk = two_sides::Disk { inode: 777, ..VM1 };
 
-/// vm1 does I/O where nobody sees it, vm2 where it is seen.
+/// vm1 does I/O that is not seen, vm2 I/O that is.
 fn unseen(change: impl Fn(&mut Disk)) -> Analysis {
     let mut streams = Streams::new(2);
     streams.traffic(ELSEWHERE, START, 200, WAY);

@@ -105,7 +105,7 @@ fn advice_on_the_way_in_rests_on_what_is_known_of_the_disk() {
     let (iothread, advice) = analyze(true, |disk| disk.cache = Some("none".into()));
     assert_eq!(iothread, Evidence::from("none"));
     assert!(advice.starts_with("Give the disk an iothread"), "{advice}");
-    // A disk that was found by its open file: nobody knows how it is set up.
+    // A disk that was found by its open file: it is not known how it is set up.
     let (iothread, advice) = analyze(true, |_| {});
     assert_eq!(iothread, Evidence::from("unknown"));
     assert!(advice.starts_with("See that the disk has"), "{advice}");
@@ -217,6 +217,6 @@ fn a_full_queue_needs_both_the_wait_and_the_depth() {
         fs_type: "xfs".into(),
         ..Mount::default()
     });
-    // One request at a time: nobody waits for a tag.
+    // One request at a time: nothing waits for a tag.
     assert_eq!(found(&analyze(&small, DEVICE_ONLY)), ["nothing-to-gain"]);
 }

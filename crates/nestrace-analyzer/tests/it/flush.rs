@@ -139,7 +139,7 @@ fn flushes_that_are_named_end_by_name() {
     );
 }
 
-/// A C that names a bio which nobody queued, or a flush that has ended, ends no other one.
+/// A C that names a bio that was never queued, or a flush that has ended, ends no other one.
 #[test]
 fn a_name_that_is_not_known_ends_no_flush() {
     let device = device(

@@ -1,4 +1,4 @@
-//! Whose bios they are.
+//! The disks that bios on images belong to.
 
 use crate::notation;
 use crate::stack;
@@ -115,7 +115,7 @@ fn o_direct_that_reached_the_device_as_pages() {
         let io = image_of(&analysis, 12).file_io.expect("recorded");
         (io.buffered_fallback, io.buffered_fallback_bytes)
     };
-    // QEMU wrote 12 KiB, of which 8 went the direct way.
+    // QEMU wrote 12 KiB, 8 of them by direct I/O.
     assert_eq!(
         fallback(
             "90 write 0x5 0+12288 inode=12 of=7:0 tid=7
@@ -233,7 +233,7 @@ fn a_bio_that_was_given_back_at_once_counts_for_nothing() {
 
 #[test]
 fn a_bio_that_may_wait_and_fails_early_is_one_that_ended() {
-    // 10 is BLK_STS_IOERR: the device is going away. Nobody queues it again.
+    // 10 is BLK_STS_IOERR: the device is going away. It is not queued again.
     let analysis = analyze(
         "100 Q b1 R 0+8192 inode=12 of=7:0 sub=1
          101 BC b1 R 0+8192 aux=10

@@ -39,7 +39,7 @@ fn device(text: &str) -> Device {
     analysis.devices.into_iter().next().expect("a device")
 }
 
-/// Completed, completed unseen, bytes that were read and those of which the C was not seen.
+/// Completed, completed unseen, bytes that were read, and those without a C.
 fn counts(device: &Device) -> [u64; 4] {
     let missed = device.check.expect("full").missed;
     [

@@ -1,4 +1,4 @@
-//! Equal requests in flight at once are told apart by the memory that they move.
+//! Equal requests in flight at once are distinguished by the memory that they move.
 
 use nestrace_analyzer::clock::{
     ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing,

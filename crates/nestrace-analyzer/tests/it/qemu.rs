@@ -1,4 +1,4 @@
-//! QEMU's accounting: counts, merges, hand-back, which disk.
+//! QEMU's accounting: counts, merges, completion notification, which disk.
 
 use crate::notation;
 use crate::stack;
@@ -139,7 +139,7 @@ fn the_last_disk_belongs_to_the_last_backend() {
     let events = notation::events(text);
     let analysis = Analyzer::analyze(&manifest, Options::default(), events.clone());
     assert_eq!(qemu(&analysis, "vm1/sd").bytes.write, 1024);
-    // With two disks left nobody can tell.
+    // With two disks left it cannot be known.
     manifest.topology.guests[0].backends.clear();
     let analysis = Analyzer::analyze(&manifest, Options::default(), events);
     assert_eq!(qemu(&analysis, "vm1/?").writes, 2);

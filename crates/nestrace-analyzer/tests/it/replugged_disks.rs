@@ -31,7 +31,7 @@ fn one_disk(serial: Option<&str>) -> Manifest {
 }
 
 /// The first disk's requests reach QEMU; those of the disk that has its number later are at the same places and do not.
-/// How long before its first bio the agent found the first disk there last, if that is told.
+/// How long before its first bio the agent found the first disk there last, if that is known.
 fn replaced(mut manifest: Manifest, another: GuestDisk, looked_before_ns: Option<u64>) -> Analysis {
     let mut streams = Streams::new(1);
     let end = streams.traffic(VM1, 10_000_000_000, BIOS, WAY);

@@ -1,4 +1,4 @@
-//! Devices that hand bios on to devices beneath: dm and md. What they do at once is one I/O for the
+//! Devices that hand bios on to devices below: dm and md. What they do at once is one I/O for the
 //! kernel's statistics, and so for `completed`.
 
 use crate::notation;

@@ -1,4 +1,4 @@
-//! A result says which devices nothing but their requests told from others.
+//! A result says which devices nothing but their requests distinguished from others.
 
 use crate::two_sides;
 

@@ -140,7 +140,7 @@ fn has_plan(folder: &Path, plan_text: &str) -> Result<bool, FolderError> {
             folder: folder.to_owned(),
             line: first_difference(&text, plan_text),
         }),
-        // Results of nobody knows what are not mixed with others.
+        // Results of unknown origin are not mixed with others.
         Err(source) if is_begun => Err(FolderError::NoPlan {
             folder: folder.to_owned(),
             source,
@@ -217,7 +217,7 @@ fn first_difference(one: &str, other: &str) -> usize {
 }
 
 /// Makes the mark, or opens the one that is there. The folder may be somebody else's: what a link of that name leads to
-/// stays as it is, and nobody waits for the other end of a FIFO.
+/// stays as it is, and nothing waits for the other end of a FIFO.
 fn mark(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     OpenOptions::new()

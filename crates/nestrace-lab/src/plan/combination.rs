@@ -14,7 +14,7 @@ use super::axes::{Axis, GuestFs, Host, Placement, Preallocation, Scheduler};
 pub struct Combination {
     /// File system in the guest.
     pub guest_fs: GuestFs,
-    /// What lies beneath.
+    /// What lies below.
     pub host: Host,
     /// Format, cache mode, submission and bus.
     pub disk: DiskStack,

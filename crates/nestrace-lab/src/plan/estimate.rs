@@ -17,7 +17,7 @@ const BOOT: u64 = 20;
 /// How many times longer all of these take where the host's role is inside a guest, and its guests are
 /// translated twice.
 const IN_GUEST: u64 = 15;
-/// Bytes per second at which the devices beneath are written in full.
+/// Bytes per second at which the devices below are written in full.
 const DISK_RATE: u64 = 200 << 20;
 /// Bytes of a recording, roughly: what a second of a translated guest takes, and no less and no more than these.
 const RECORDED_SECOND: u64 = 8 << 20;

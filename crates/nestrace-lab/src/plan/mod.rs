@@ -188,4 +188,19 @@ impl Plan {
         let compared = self.cells.iter().filter(|cell| cell.baseline.is_some());
         compared.count()
     }
+
+    /// Refuses one of its programs that is not found.
+    ///
+    /// # Errors
+    /// The first of them, with its place.
+    pub fn check_programs(&self, is_found: impl Fn(&str) -> bool) -> Result<(), PlanError> {
+        let mut programs = self.programs.iter();
+        let Some(missing) = programs.find(|program| !is_found(&program.word)) else {
+            return Ok(());
+        };
+        Err(PlanError {
+            place: missing.place,
+            message: format!("find the program {} for the guests", missing.word),
+        })
+    }
 }

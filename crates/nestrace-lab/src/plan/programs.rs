@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Plan;
 use super::error::{Place, PlanError};
 use super::section::Section;
 
@@ -65,25 +64,9 @@ fn is_program(word: &str) -> bool {
         && !word.contains(|c: char| c.is_whitespace() || c.is_control())
 }
 
-impl Plan {
-    /// Refuses one of its programs that is not found.
-    ///
-    /// # Errors
-    /// The first of them, with its place.
-    pub fn check_programs(&self, is_found: impl Fn(&str) -> bool) -> Result<(), PlanError> {
-        let mut programs = self.programs.iter();
-        let Some(missing) = programs.find(|program| !is_found(&program.word)) else {
-            return Ok(());
-        };
-        Err(PlanError {
-            place: missing.place,
-            message: format!("find the program {} for the guests", missing.word),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Plan;
     use super::*;
 
     fn plan(programs: &str) -> Result<Plan, PlanError> {

@@ -32,7 +32,7 @@ pub enum State {
     /// There is no connection to its channel.
     #[default]
     NotConnected,
-    /// Connected; nobody has answered yet.
+    /// Connected; no answer yet.
     NoAnswer,
     /// It has answered and attaches its probes.
     Attaching,
@@ -177,7 +177,7 @@ impl Account {
     }
 
     /// The probes are attached: a session of the agent begins, and counts its losses from 0. What happened
-    /// since the side's last session is lost, and nobody counted it: it stands for one event.
+    /// since the side's last session is lost and was not counted: it stands for one event.
     pub fn live(&mut self, live: Live) {
         for counter in self.losses.values_mut() {
             counter.before = counter.before.saturating_add(counter.now);
@@ -206,7 +206,7 @@ impl Account {
         }
     }
 
-    /// Keeps the newest side within its share of the manifest. What is cut is told as input that was refused, once
+    /// Keeps the newest side within its share of the manifest. What is cut is reported as refused input, once
     /// for each entry: the lists come again and again. Once for all that was read at a time, because the smallest
     /// message may change a list, and the whole side has to be measured then.
     pub fn fit(&mut self) {
@@ -242,7 +242,7 @@ impl Account {
         }
     }
 
-    /// What was refused before any side began: nobody else tells it.
+    /// What was refused before any side began: no other count has it.
     pub fn refused_without_side(&self) -> impl Iterator<Item = (&str, u64)> {
         let before = self.refused_before.iter();
         before.map(|(reason, times)| (reason.as_str(), *times))
@@ -375,7 +375,7 @@ impl Account {
         self.push_notice(room, mono_ns, what, message);
     }
 
-    /// The same, of what may happen again and again and is told once.
+    /// The same, of what may happen again and again and is reported once.
     pub fn note_once(&mut self, mono_ns: u64, what: &'static str, message: &str) {
         if self.told.is_new(what, message) {
             self.note(mono_ns, what, message);

@@ -6,7 +6,6 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-mod buffers;
 mod recorded;
 mod sides;
 mod writing;

@@ -56,7 +56,7 @@ impl RoundTrips {
         self.open.iter().any(|(open, _)| *open == token)
     }
 
-    /// An answer has come; `false` if nobody asked, or too long ago.
+    /// An answer has come; `false` if it was not asked for, or too long ago.
     pub fn answered(&mut self, token: u64, guest_ns: u64, host_received_ns: u64) -> bool {
         let Some(at) = self.open.iter().position(|(open, _)| *open == token) else {
             return false;
@@ -133,7 +133,7 @@ mod tests {
     fn answers_that_nobody_asked_for_do_not_count() {
         let mut trips = RoundTrips::default();
         assert!(!trips.answered(7, 1, 2));
-        // What was asked tells nobody what is asked next, here or of another guest.
+        // A question does not reveal the next one, here or to another guest.
         let mut other = RoundTrips::default();
         let tokens: Vec<u64> = (0..8).flat_map(|n| [trips.ask(n), other.ask(n)]).collect();
         let near = |a: &u64, b: &u64| a.abs_diff(*b) < 1 << 32;

@@ -32,7 +32,7 @@ const RECONNECT_NS: u64 = 1_000_000_000;
 const QUICK_PINGS: u32 = 20;
 const QUICK_PING_NS: u64 = 10_000_000;
 const PING_NS: u64 = 250_000_000;
-/// Questions that may wait in a port that nobody reads.
+/// Questions that may wait in an unread port.
 const MAX_OPEN_PINGS: usize = 16;
 /// An agent that is not heard for so long is silent: paused, stuck, gone, or started again.
 const SILENT_NS: u64 = 2_000_000_000;
@@ -104,7 +104,7 @@ impl Session {
             dir: Arc::clone(dir),
             shared: Arc::clone(&shared),
         };
-        // Another recorder's number is told apart by time and process.
+        // Another recorder's number is distinguished by time and process.
         let number = clock::monotonic_ns() ^ (u64::from(std::process::id()) << 44);
         let mut session = Self {
             ingest: Ingest::new(&place.guest, files, number).shifted(shift),

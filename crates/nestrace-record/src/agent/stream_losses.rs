@@ -26,7 +26,7 @@ impl StreamLosses {
         }
     }
 
-    /// Another session goes on with the stream. Nobody counted what happened in between.
+    /// Another session goes on with the stream. What happened in between was not counted.
     pub fn interrupted(&mut self, ts_ns: u64) -> Event {
         for (before, now) in self.before.iter_mut().zip(&mut self.now) {
             *before = before.saturating_add(std::mem::take(now));

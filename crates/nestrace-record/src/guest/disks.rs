@@ -35,7 +35,7 @@ pub enum Witness<'a> {
     Qmp(&'a Facts),
     /// libvirt.
     Libvirt(&'a [DomainDisk]),
-    /// Nobody: what the command line says still holds.
+    /// No other source: what the command line says still holds.
     None,
 }
 

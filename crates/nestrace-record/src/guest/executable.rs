@@ -31,7 +31,7 @@ pub fn is_loader(name: &str) -> bool {
         || name == "ld64.so.2"
 }
 
-/// The arguments from the program on that the dynamic loader was told to run.
+/// The arguments from the program on that the dynamic loader runs.
 #[must_use]
 pub fn behind_loader(argv: &[String]) -> &[String] {
     let mut at = 1;

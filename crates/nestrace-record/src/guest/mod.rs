@@ -51,7 +51,7 @@ use side_by_side::side_by_side;
 /// What a look at the machine found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Discovery {
-    /// The chosen guests and the devices beneath their images.
+    /// The chosen guests and the devices below their images.
     pub topology: Topology,
     /// For each guest of `topology`: when its process started, in clock ticks since boot.
     pub start_ticks: Vec<u64>,
@@ -278,7 +278,7 @@ fn look_at(candidate: &Candidate, is_hidden: bool) -> Looked {
 /// Every QEMU that runs a guest.
 struct Candidates {
     all: Vec<Candidate>,
-    /// Those of which only the command line can be read.
+    /// Those with nothing but a command line to read.
     hidden: Vec<u32>,
     /// Processes that could not be looked at, and why.
     left_out: Vec<(u32, String)>,

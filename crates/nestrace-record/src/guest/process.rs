@@ -352,7 +352,7 @@ mod tests {
     fn a_loader_that_is_given_a_fifo_keeps_nobody_waiting() {
         let folder = tempfile::tempdir().expect("a directory");
         let (loader, fifo) = (folder.path().join("ld-linux-x"), folder.path().join("fifo"));
-        // By a process of its own: nobody else has the program open for writing then.
+        // By a process of its own: no other process has the program open for writing then.
         let copied = Command::new("cp").arg("/bin/cat").arg(&loader).status();
         assert!(copied.expect("it runs").success());
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("mkfifo");

@@ -48,7 +48,7 @@ pub struct Program {
     identity: (u64, u64),
 }
 
-/// What the tables of a program say, and of which inode that was read.
+/// What the tables of a program say, and the inode that it was read from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParsedProgram {
     identity: (u64, u64),

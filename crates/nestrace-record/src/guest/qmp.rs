@@ -40,7 +40,7 @@ const MAX_VALUES: usize = 1 << 17;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QmpError {
-    /// Nobody listens there, or this user may not.
+    /// No process listens there, or this user may not connect.
     #[error("connect to {path}")]
     Connect {
         /// The socket.

@@ -1,5 +1,5 @@
 //! QEMU's UNIX sockets: which path a descriptor listens on, and connecting to a socket that may lie
-//! in another mount namespace, without ever waiting longer than told.
+//! in another mount namespace, without ever waiting longer than allowed.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -103,7 +103,7 @@ fn disk_node(topology: &Topology, disk: &Disk) -> Node {
 }
 
 /// Images of a disk beside each other, those that lie on the same file system as the one before
-/// without repeating what is beneath.
+/// without repeating what is below.
 fn images(topology: &Topology, disk: &Disk) -> Vec<Node> {
     let images = &disk.images;
     let mut nodes = Vec::new();

@@ -57,7 +57,7 @@ impl Recorder {
         self.manifest.losses = self.losses();
         self.manifest.end_reason = reason.to_owned();
         self.manifest.state = State::Complete;
-        // Nobody wants the older one back now, also where the last manifest finds no room.
+        // The older one is not needed any more, also where the last manifest finds no room.
         self.settle();
         self.dir.close(&self.manifest)?;
         self.give_bundle_back();

@@ -272,7 +272,7 @@ mod tests {
         ] {
             assert_eq!(share_of(free, all, n), expected, "{free} of {all} for {n}");
         }
-        // What others do on this file system meanwhile is less than what is told to come.
+        // What others do on this file system meanwhile is less than what is announced.
         let folder = tempfile::tempdir().unwrap();
         let dir = HeldDir::around(&folder.path().join("bundle")).unwrap();
         let [now, then] = [0, 1 << 60].map(|to_come| share(&dir, 1, to_come).unwrap());

@@ -60,7 +60,10 @@ impl Recorder {
             match self.n_file_notices {
                 ..MAX_FILE_NOTICES => self.notice(what, &message),
                 MAX_FILE_NOTICES => {
-                    self.notice(what, &format!("{message}; further such files are not reported"));
+                    self.notice(
+                        what,
+                        &format!("{message}; further such files are not reported"),
+                    );
                 }
                 _ => break,
             }
@@ -177,7 +180,7 @@ fn notices_of(changes: &Changes, guest: &Guest, notices: &mut Vec<(&'static str,
     }
 }
 
-/// A file's device is that of the file system beneath overlays in the manifest, which `stat` does not show.
+/// A file's device is that of the file system below overlays in the manifest, which `stat` does not show.
 fn is_image((device, inode): FileIdentity, image: &Image) -> bool {
     match (device, image.is_block_device) {
         // Of a block device, the number as `stat` has it.

@@ -354,7 +354,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends a recording of which nothing is wanted, and removes its bundle. One that it was to replace before
+    /// Ends a recording without a result, and removes its bundle. One that it was to replace before
     /// [`Self::launch`] has its name again.
     pub fn abandon(mut self) {
         // The agents' threads make files in the bundle as long as they run.

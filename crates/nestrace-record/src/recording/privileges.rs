@@ -1,7 +1,7 @@
 //! What a running recording gives up.
 //!
 //! Attaching needs nearly all of root. Afterwards the recorder needs its rings and maps, whose descriptors are open, and
-//! the folder of its bundle. So, before it reads a byte from a guest's agent, it becomes the user who typed `sudo`, or a user that nobody else is; it keeps no capability
+//! the folder of its bundle. So, before it reads a byte from a guest's agent, it becomes the user who typed `sudo`, or a user of its own; it keeps no capability
 //! but `CAP_BPF`, and that only on kernels that ask for it at every access to a map; it may use the system calls of
 //! [`crate::sandbox::system_calls`] alone, and open files of its bundle only. What needs more is done by
 //! [`crate::roles`].
@@ -207,7 +207,7 @@ impl Recorder {
 
     /// The bundle is closed: it belongs to whoever called the recorder.
     pub(super) fn give_bundle_back(&self) {
-        // Where the keeper is gone it stays with a user id that nobody else has; root can read and remove it.
+        // Where the keeper is gone it stays with a user id of its own; root can read and remove it.
         let _ = self.keeper.give_back();
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Sink {
     pub failed: Option<WriteError>,
     /// BlockBackends seen for the first time: guest index and address.
     pub new_backends: BTreeSet<(u32, u64)>,
-    /// Resets, stops and starts of guests that nobody was told of.
+    /// Resets, stops and starts of guests that were not reported.
     pub machine_states: Vec<Event>,
     seen_backends: BTreeSet<(u32, u64)>,
     /// What is written has no address of this machine.

@@ -1,6 +1,6 @@
 //! The finder: looks at processes, programs, monitors and images, which are made by whoever owns them, and says what it found.
 //!
-//! It runs under a user id that nobody else has. It may read every process and file (`CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH`) and write
+//! It runs under a user id of its own. It may read every process and file (`CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH`) and write
 //! none; the monitors' sockets are connected by the process that started it, which lets it connect to what QEMUs and
 //! processes of ordinary users listen on only. What it says is bounded in size and time, and typed.
 

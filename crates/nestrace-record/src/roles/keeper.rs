@@ -1,6 +1,6 @@
 //! The keeper: what has to be root after the recorder is not any more, and no more than that.
 //!
-//! It is told everything that it works with while the recorder is root: the folders of the agents' sockets, the bundle's
+//! It gets everything that it works with while the recorder is root: the folders of the agents' sockets, the bundle's
 //! folder. Afterwards a recorder that was taken over can ask it only for that. It reads nothing that others wrote.
 
 use std::fs::File;
@@ -79,7 +79,7 @@ impl Keeper {
     }
 
     /// Says what it will be asked for: agents by their place in `agents`, and to give the bundle back to root where it is
-    /// lent to a user id that nobody else has.
+    /// lent to a user id of its own.
     ///
     /// # Errors
     /// What the system says, or the keeper.

@@ -355,7 +355,7 @@ fn process_of(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes numbers alone.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
     match i32::try_from(fd) {
-        // SAFETY: the descriptor is new, and nobody else owns it.
+        // SAFETY: the descriptor is new, and has no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,4 +1,4 @@
-//! Landlock (5.13, 17ae69aba89d): of all files a thread may open only those beneath chosen folders.
+//! Landlock (5.13, 17ae69aba89d): of all files a thread may open only those below chosen folders.
 //!
 //! A thread in a Landlock domain may look at no process outside of it either (`/proc/PID/exe`, `root`, `cwd`, `fd`, `mem`).
 //! So it is for processes that look at none.
@@ -129,7 +129,7 @@ pub(super) fn version() -> Option<libc::c_long> {
 
 fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(result) {
-        // SAFETY: the call returned a new descriptor that nobody else owns.
+        // SAFETY: the call returned a new descriptor that has no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -71,7 +71,7 @@ fn a_recorder_is_its_user_and_has_its_folder() {
         renameat(AT_FDCWD, &inside, AT_FDCWD, &renamed).unwrap();
         unlinkat(AT_FDCWD, &renamed, UnlinkatFlags::NoRemoveDir).unwrap();
         assert!(fs::read("/etc/shadow").is_err());
-        // Where nobody's rights stand in the way, Landlock does.
+        // Where file permissions allow it, Landlock forbids it.
         if landlock::version().is_some() {
             assert_eq!(opened("/etc/passwd", OFlag::O_RDONLY), Err(libc::EACCES));
             assert!(fs::write(&beside, "x").is_err());
@@ -114,7 +114,7 @@ fn a_recorder_is_its_user_and_has_its_folder() {
 fn what_becomes_code_is_refused() {
     let sandbox = Sandbox::new(Role::Recorder, None, &[]).unwrap();
     let refused = within(&sandbox, || {
-        // SAFETY: where it is granted, it is memory that nobody uses.
+        // SAFETY: where it is granted, it is unused memory.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

@@ -34,7 +34,7 @@ impl User {
         })
     }
 
-    /// The user that nobody else is with this id.
+    /// The user of its own with this id.
     #[must_use]
     pub const fn of_id(id: u32) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl User {
         }
     }
 
-    /// An id that nobody else has: files of `nobody` are open to each process of `nobody`.
+    /// An id that no account has: files of `nobody` are open to each process of `nobody`.
     ///
     /// # Errors
     /// Where the system has no random bytes.

@@ -14,7 +14,7 @@ use super::image_header::{self, HeaderError, ImageHeader, MAX_HEADER};
 use super::namespace;
 use super::open_files::{OpenFile, OpenFiles};
 
-/// Whose file it is: the eyes through which a path is looked up.
+/// The process that a path is looked up for.
 #[derive(Clone, Copy, Debug)]
 pub struct Viewer<'a> {
     /// Process id; the caller's own for loop devices' files.

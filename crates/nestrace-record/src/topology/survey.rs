@@ -69,7 +69,7 @@ impl Survey {
         (devices, self.diagnostics)
     }
 
-    /// Describes a file or block device, and adds the devices beneath it.
+    /// Describes a file or block device, and adds the devices below it.
     pub fn image(
         &mut self,
         viewer: Viewer<'_>,
@@ -185,7 +185,7 @@ impl Survey {
             .or_insert_with(|| mountinfo::read(pid).unwrap_or_default())
     }
 
-    /// A mount for the manifest, with ext2 and ext3 told from ext4 by the super block.
+    /// A mount for the manifest, with ext2 and ext3 distinguished from ext4 by the super block.
     fn mount(&mut self, entry: &MountEntry) -> Mount {
         let mut mount = entry.to_mount();
         if mount.fs_type == "ext4"
@@ -227,8 +227,8 @@ impl Survey {
             .collect()
     }
 
-    /// Adds a device and everything beneath it; its name. Each device is entered before what lies
-    /// beneath is followed, so a loop device on a file on itself ends.
+    /// Adds a device and everything below it; its name. Each device is entered before what lies
+    /// below is followed, so a loop device on a file on itself ends.
     pub fn device(&mut self, dev: u32) -> Option<String> {
         if let Some(known) = self.devices.get(&dev) {
             return Some(known.name.clone());

@@ -44,7 +44,7 @@ pub enum ManifestError {
 
 impl Manifest {
     /// Reads `manifest.json`. Keys that this release does not know are passed over, and a key whose
-    /// value has not the form that it must have reads as its default; both are told.
+    /// value has not the form that it must have reads as its default; both are reported.
     ///
     /// # Errors
     /// If it is no manifest, or one of a newer major version.
@@ -202,7 +202,7 @@ fn drop_unusable(keys: &mut Map<String, Value>, diagnostics: &mut Vec<Diagnostic
     *keys = usable;
 }
 
-/// More keys than this are not told: a hostile file can have a million.
+/// More keys than this are not reported: a hostile file can have a million.
 const MAX_KEY_DIAGNOSTICS: usize = 100;
 
 fn shown(key: &str) -> String {

@@ -1,14 +1,14 @@
-//! Guests, their disks, the files that hold them, and the devices beneath.
+//! Guests, their disks, the files that hold them, and the devices below.
 
 use serde::{Deserialize, Serialize};
 
-/// Guests and the devices beneath them.
+/// Guests and the devices below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Topology {
     /// Guests that are recorded (or, for `nestrace guests`, all that run).
     pub guests: Vec<Guest>,
-    /// Every block device that a guest's images lie on, and those beneath.
+    /// Every block device that a guest's images lie on, and those below.
     pub devices: Vec<Device>,
 }
 
@@ -169,7 +169,7 @@ pub struct Image {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mount {
-    /// `ext4`, `xfs`, … ; ext3 and ext2 are told from ext4 by their features where they can be.
+    /// `ext4`, `xfs`, … ; ext3 and ext2 are distinguished from ext4 by their features where they can be.
     pub fs_type: String,
     /// Mount point in QEMU's namespace.
     pub mount_point: String,
@@ -189,7 +189,7 @@ pub struct Device {
     pub dev: u32,
     /// `disk`, `partition`, `loop`, `dm`, `md`.
     pub kind: String,
-    /// Names of the devices beneath (a partition's disk, dm and md members, under a loop device's file).
+    /// Names of the devices below (a partition's disk, dm and md members, under a loop device's file).
     pub beneath: Vec<String>,
     /// A loop device's backing file.
     pub loop_file: Option<Image>,

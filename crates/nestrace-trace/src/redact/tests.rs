@@ -169,7 +169,7 @@ fn what_belonged_together_still_does() {
         .map(|stream| stream.file.as_str())
         .collect();
     assert_eq!(streams, ["host.arrows", sides[0], sides[1], sides[2]]);
-    // Two sessions of one boot are told from a reboot by its id.
+    // Two sessions of one boot are distinguished from a reboot by its id.
     let boots: Vec<&str> = [&redacted.host]
         .into_iter()
         .chain(redacted.guest_sides.iter().map(|side| &side.machine))

@@ -41,7 +41,7 @@ fn check(stream: &[u8], index: Option<&[u8]>) -> Result<Copied, OpenError> {
         assert!(after.closed && after.rows_lost == 0, "{after:?}");
         let odd = |kind: &&DiagnosticKind| **kind != DiagnosticKind::IndexMissing;
         assert_eq!(after.kinds.iter().find(odd), None);
-        // A batch of marks is one that nobody recorded.
+        // A batch of marks was not recorded, but added.
         let recorded = after.batches.iter();
         let recorded =
             recorded.filter(|(_, rows)| rows.is_empty() || !rows.iter().all(Event::is_gap));

@@ -204,7 +204,7 @@ impl Requests {
             tid: event.tid,
             ..Request::default()
         };
-        // dm and md hand an empty flush on: it is a request of the devices beneath.
+        // dm and md hand an empty flush on: it is a request of the devices below.
         if bio && event.bytes == 0 {
             return;
         }
@@ -269,7 +269,7 @@ impl Requests {
     }
 }
 
-/// It is known that no further C will come, or none that can be told from another's.
+/// It is known that no further C will come, or none that can be distinguished from another's.
 const fn ended(in_flight: InFlight) -> Step {
     Step::Ended(in_flight.request)
 }

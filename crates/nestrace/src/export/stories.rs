@@ -33,7 +33,7 @@ pub fn each(bundle: &mut Bundle, listener: impl FnMut(Story) + 'static) -> Analy
     analyzer.finish()
 }
 
-/// How many spans of a layer a story has.
+/// How many spans of a layer an I/O trace has.
 pub fn count(span: &StorySpan, layer: &str) -> u64 {
     let beneath: u64 = span.children.iter().map(|child| count(child, layer)).sum();
     beneath + u64::from(span.layer == layer)

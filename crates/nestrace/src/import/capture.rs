@@ -57,7 +57,7 @@ fn note_missing(outline: &Outline, target: &mut Target) {
     }
 }
 
-/// Nobody knows how long blktrace waited for the first I/O: rates and depths are of the time since, as those
+/// It is not known how long blktrace waited for the first I/O: rates and depths are of the time since, as those
 /// of `nestrace analyze BASENAME` are. (What was written before are names of threads.)
 fn begin_at_first_io(side: &mut GuestSide, outline: &Outline) {
     let Some(first_ns) = outline.first_ns else {

@@ -42,7 +42,7 @@ const MARKS: [(u16, u32); 5] = [
 ];
 
 /// Bytes from here on are no place on a device. dm gives a flush a place before the beginning of the
-/// device beneath, and blktrace leaves out what is beyond the device's end.
+/// device below, and blktrace leaves out what is beyond the device's end.
 const NOWHERE: u64 = 1 << 63;
 /// Where a flush is: the kernel keeps all ones there, which blktrace shows as 0.
 const NO_PLACE: u64 = u64::MAX << 9;

@@ -119,7 +119,7 @@ pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()>
     scattered(case, program, &results)
 }
 
-/// The image of a cell's disk, and the device right beneath it, by the recording's manifest.
+/// The image of a cell's disk, and the device right below it, by the recording's manifest.
 fn image_of(results: &Path, id: &str) -> anyhow::Result<(Value, Value)> {
     let disk = read(&results.join(format!("{id}.json")))?["disk"].take();
     let manifest = read(&results.join(format!("{id}.nest/manifest.json")))?;
@@ -156,7 +156,7 @@ fn set_on_the_host(case: &mut Case, results: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is read in order in the guest is not in order on the device beneath a scattered image.
+/// What is read in order in the guest is not in order on the device below a scattered image.
 fn scattered(case: &mut Case, program: &Path, results: &Path) -> anyhow::Result<()> {
     let sequential = |id: &str| {
         let (_, beneath) = image_of(results, id)?;

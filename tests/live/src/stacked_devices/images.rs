@@ -1,4 +1,4 @@
-//! A QEMU in the guest that plays the host, with its images on dm, md and a partition: which devices lie beneath,
+//! A QEMU in the guest that plays the host, with its images on dm, md and a partition: which devices lie below,
 //! and what of QEMU's I/O reaches the first of them.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ const READ_BYTES: u64 = READS * (32 << 10);
 /// QEMU and its libraries are read over 9p by a translated guest.
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// A disk by its name in `images.sh`: whether it goes around the page cache, and what lies beneath
+/// A disk by its name in `images.sh`: whether it goes around the page cache, and what lies below
 /// its image, downwards, by the names of `setup.sh`.
 const DISKS: [(&str, bool, &[&str]); 5] = [
     ("linear", true, &["linear", "parted/1", "parted"]),
@@ -68,7 +68,7 @@ fn read_json(path: &Path) -> anyhow::Result<Value> {
     serde_json::from_slice(&text).with_context(|| format!("understand {}", path.display()))
 }
 
-/// The image's first device is the stacked one, and everything beneath is known.
+/// The image's first device is the stacked one, and everything below is known.
 fn lies_on(case: &mut Case, found: &Value, disk: &str, expected: &[String]) -> anyhow::Result<()> {
     let image = &topology::disk(found, GUEST, disk)?["images"][0];
     let first = &image["devices"][0];
@@ -87,7 +87,7 @@ fn lies_on(case: &mut Case, found: &Value, disk: &str, expected: &[String]) -> a
     Ok(())
 }
 
-/// A device and what lies beneath it, each before what is beneath it.
+/// A device and what lies below it, each before what is below it.
 fn follow(found: &Value, name: &str, names: &mut Vec<String>) {
     names.push(name.to_owned());
     let devices = found["devices"].as_array().into_iter().flatten();
@@ -126,7 +126,7 @@ fn requests(case: &mut Case, analysis: &Value, disk: &str, direct: bool) -> anyh
     Ok(())
 }
 
-/// Two file systems on one disk: the recording says where the image's begins, by which its bios are told from the
+/// Two file systems on one disk: the recording says where the image's begins, by which its bios are distinguished from the
 /// other's, and the host worked on that meanwhile.
 fn partitions(
     case: &mut Case,

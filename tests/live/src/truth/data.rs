@@ -260,7 +260,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// The file I/Os of a story that wrote stamped data.
+/// The file I/Os of an I/O trace that wrote stamped data.
 fn stamped_calls<'s, 'c>(
     story: &'s Story,
     seen: &Seen,

@@ -167,7 +167,7 @@ fn links(case: &mut Case, seen: &Seen, guest: &[GuestRequest], truth: &Truth) {
     ));
 }
 
-/// A request and what it is linked to, without what lies beneath.
+/// A request and what it is linked to, without what lies below.
 fn told(span: &Span) -> String {
     let one = |span: &Span| {
         let Span {

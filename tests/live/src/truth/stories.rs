@@ -23,7 +23,7 @@ pub struct Story {
     pub q2c_ns: u64,
     /// Parts of that.
     pub segments: Vec<Segment>,
-    /// The guest bio with everything beneath it.
+    /// The guest bio with everything below it.
     pub tree: Span,
 }
 
@@ -34,7 +34,7 @@ pub struct Segment {
     pub ns: u64,
 }
 
-/// An interval of a story; times count from the bio's Q.
+/// An interval of an I/O trace; times count from the bio's Q.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Span {
     /// `guest_bio`, `guest_request`, `qemu`, `file_io`, `host_bio`, `host_request`.
@@ -82,7 +82,7 @@ impl Story {
     }
 }
 
-/// The stories of all linked bios of a recording.
+/// The I/O traces of all linked bios of a recording.
 pub fn all(nestrace: &Path, bundle: &Path) -> anyhow::Result<Vec<Story>> {
     #[derive(Deserialize)]
     struct Stories {

@@ -81,7 +81,7 @@ impl Blktrace {
         Ok(refused)
     }
 
-    /// Reads all files, of which not more than so many bytes are wanted. What was stamped before is complete then, unless
+    /// Reads all files, at most so many bytes. What was stamped before is complete then, unless
     /// there is more.
     fn round(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) {
         let begin_ns = clock::monotonic_ns();

@@ -112,8 +112,8 @@ impl DiskTrace {
 
 impl Drop for DiskTrace {
     fn drop(&mut self) {
-        // Before Linux 3.10 a file that is open outlives its trace, and the folder around it then stays for good: nobody
-        // could set up another trace of this disk until the guest restarts.
+        // Before Linux 3.10 a file that is open outlives its trace, and the folder around it then stays for good: no
+        // process could set up another trace of this disk until the guest restarts.
         self.files.close();
         tear_down(&self.disk);
     }
@@ -128,7 +128,7 @@ fn open_node(name: &str) -> Result<File, String> {
         .map_err(|error| format!("{} cannot be opened: {error}", node.display()))
 }
 
-/// Ends traces that an agent left behind when it was killed: the kernel would go on for nobody, and refuse a trace to
+/// Ends traces that an agent left behind when it was killed: the kernel would go on without a reader, and refuse a trace to
 /// everybody else.
 pub fn end_left_behind() {
     let Ok(debugfs) = DebugFs::open() else {
@@ -140,12 +140,14 @@ pub fn end_left_behind() {
                 tear_down(&disk);
                 eprintln!("nestrace-agent: {name}: ended a blktrace run without a reader");
             }
-            Err(reason) => eprintln!("nestrace-agent: a blktrace run without a reader goes on: {reason}"),
+            Err(reason) => {
+                eprintln!("nestrace-agent: a blktrace run without a reader goes on: {reason}")
+            }
         }
     }
 }
 
-/// Disks (of sysfs) that have relay files (in debugfs), if nobody reads any.
+/// Disks (of sysfs) that have relay files (in debugfs), if no process reads any.
 fn left_behind(disks: &Path, block: &Path) -> Vec<String> {
     let disks = fs::read_dir(disks).into_iter().flatten().flatten();
     let mut left: Vec<String> = disks
@@ -194,7 +196,7 @@ fn set_up(disk: &File, block: &Path, categories: u16) -> Result<String, String> 
 
 /// Whether a process has a relay file of blktrace open.
 fn somebody_reads(block: &Path) -> bool {
-    // The files are told by where they are in debugfs, which may be mounted elsewhere for others.
+    // The files are known by their place in debugfs, which may be mounted elsewhere for others.
     let is_relay = |link: &Path| {
         let folder = link.parent().and_then(Path::parent);
         relay::cpu_of(link).is_some()

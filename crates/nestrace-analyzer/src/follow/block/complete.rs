@@ -328,7 +328,7 @@ impl BlockLayer {
         self.flush_left(request, ts_ns, lent);
     }
 
-    /// Nobody waits for a flush at the device any more.
+    /// Nothing waits for a flush at the device any more.
     fn flush_left<O: Observer>(&mut self, request: &Request, ts_ns: u64, lent: &mut Lent<'_, O>) {
         if request.flush {
             let dev = self.dev_of(request.device);

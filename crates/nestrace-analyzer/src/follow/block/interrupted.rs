@@ -4,8 +4,8 @@
 //! no life that was open is given one. A request stays known until its address says what became of it: its
 //! own C, or a C or D of another, which shows that its own was not seen; the counts need that.
 //!
-//! Of the host beneath guests nothing is forgotten: what waited for a bio that is gone would be charged with
-//! the device's time. There a C that is another request's is told by its place alone (`complete`).
+//! Of the host below guests nothing is forgotten: what waited for a bio that is gone would be charged with
+//! the device's time. There only its place shows that a C is another request's (`complete`).
 
 use super::BlockLayer;
 use super::bio::{Bio, Way};
@@ -52,7 +52,7 @@ impl BlockLayer {
         spans.map_or_else(Vec::new, |spans| spans.give_up(|_| true))
     }
 
-    /// They leave their devices. Of those that had not gone there nothing is left to be told, nor of those that
+    /// They leave their devices. Nothing is left to report of those that had not gone there, nor of those that
     /// have waited for a word of their address since the loss before, where these are many: addresses of captures
     /// do not come again, and each loss would look at all that were ever lost.
     fn interrupt_requests<O: Observer>(&mut self, ts_ns: u64, lent: &mut Lent<'_, O>) {
@@ -157,7 +157,7 @@ mod tests {
             assert!(layer.requests.len() <= MOST_WAITING + 2);
         }
         layer.all_ended_unseen();
-        // Each of them is told, whether its address was waited for to the end or not.
+        // Each of them is reported, whether its address was waited for to the end or not.
         assert_eq!(layer.devices[0].check.completions_missed, n);
     }
 }

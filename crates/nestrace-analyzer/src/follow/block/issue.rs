@@ -189,6 +189,24 @@ impl Request {
             self.others.push(carried);
         }
     }
+
+    /// The interval from its first D to the C that ended it.
+    pub(super) fn span(&self, dev: u32, pointer: u64, completed_ns: u64) -> RequestSpan {
+        RequestSpan {
+            serial: self.serial,
+            dev,
+            operation: self.operation,
+            flush: self.flush,
+            offset: self.first_issue.offset,
+            bytes: self.first_issue.bytes,
+            issued_ns: self.first_issue.ts_ns,
+            completed_ns,
+            pointer,
+            bios: self.n_bios,
+            lane: self.lane,
+            page: self.first_issue.page,
+        }
+    }
 }
 
 impl BlockLayer {
@@ -295,7 +313,7 @@ impl BlockLayer {
     }
 
     /// Whether a request waited in a thread's plug together with the one that its processor issued just
-    /// before. Nothing is known of the order of such requests, so that one loses its lane, too.
+    /// before. Nothing is known of the order of such requests, so that one loses its virtqueue, too.
     ///
     /// A plug without a scheduler goes to the driver as a list (`queue_rqs`). virtio-blk first starts each
     /// request of it, which is D, and then puts them on its queue, on some kernels in the opposite order

@@ -68,7 +68,7 @@ pub(crate) struct BlockLayer {
     pub ignored: u64,
     /// What is counted across devices.
     pub machine: MachineStats,
-    /// Spans of what has ended, for the caller to drain; `None` where nobody asked.
+    /// Spans of what has ended, for the caller to drain; `None` unless asked for.
     pub spans: Option<Box<BlockSpans>>,
 }
 
@@ -81,7 +81,7 @@ struct EmptyFlush {
     ready_ns: u64,
 }
 
-/// Devices of one machine that are told apart; damaged input may name any number.
+/// Devices of one machine that are distinguished; damaged input may name any number.
 pub(crate) const MAX_DEVICES: usize = 1 << 10;
 /// Zero-length flushes remembered for one device. More are not in flight: completions were lost. They are
 /// looked through in their order, so a guest that makes them wait must not make that long.
@@ -399,7 +399,7 @@ impl BlockLayer {
         }
     }
 
-    /// A device without requests handed a bio, or a part of it, on to one beneath.
+    /// A device without requests handed a bio, or a part of it, on to one below.
     fn remapped_from(&mut self, event: &Event) {
         let Some(source) = self.by_dev.get(&event.owner_dev) else {
             return;

@@ -16,7 +16,6 @@ use nestrace_abi::flags;
 use nestrace_trace::Event;
 
 use super::bio::Bio;
-use super::issue::Request;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, RequestSpan};
@@ -281,23 +280,3 @@ fn wait_for_flush(
 
 #[cfg(test)]
 mod tests;
-
-impl Request {
-    /// The interval from its first D to the C that ended it.
-    pub(super) fn span(&self, dev: u32, pointer: u64, completed_ns: u64) -> RequestSpan {
-        RequestSpan {
-            serial: self.serial,
-            dev,
-            operation: self.operation,
-            flush: self.flush,
-            offset: self.first_issue.offset,
-            bytes: self.first_issue.bytes,
-            issued_ns: self.first_issue.ts_ns,
-            completed_ns,
-            pointer,
-            bios: self.n_bios,
-            lane: self.lane,
-            page: self.first_issue.page,
-        }
-    }
-}

@@ -7,7 +7,7 @@
 //!   bio itself, which has one end), and makes an empty flush of its own of a bio that has data and
 //!   PREFLUSH. Each of these is one I/O (`dm_split_and_process_bio()` and `__send_empty_flush()`
 //!   in 6.1).
-//! - md splits at chunks (raid0) and barrier units (raid1) by `bio_split()` and tells nobody. Each
+//! - md splits at chunks (raid0) and barrier units (raid1) by `bio_split()` without a trace event. Each
 //!   part ends by itself with its own extent (`bio_split()` hands BIO_TRACE_COMPLETION on); the
 //!   bio itself keeps the tail and ends last. Empty flushes are no I/O to md, and to raid0
 //!   neither are discards.

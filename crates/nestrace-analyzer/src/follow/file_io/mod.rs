@@ -30,7 +30,7 @@ const ENOTBLK: u32 = 15;
 /// One call in flight.
 #[derive(Clone, Copy, Debug)]
 struct Call {
-    /// Of its span; 0 where nobody asked for spans.
+    /// Of its span; 0 unless spans were asked for.
     serial: u64,
     image: u32,
     op: u8,
@@ -105,7 +105,7 @@ pub(crate) struct FileIo {
     uring_without_file: PointerMap<u64, Event>,
     /// Events were seen.
     pub recorded: bool,
-    /// Spans of what has ended, for the caller to drain; `None` where nobody asked.
+    /// Spans of what has ended, for the caller to drain; `None` unless asked for.
     pub spans: Option<Box<FileSpans>>,
 }
 
@@ -441,7 +441,7 @@ impl FileIo {
         }
     }
 
-    /// Counts what was accepted and whose end nothing told.
+    /// Counts what was accepted and has no recorded end.
     /// Events are missing: every call in flight may have ended, and its end may be another's.
     pub(crate) fn interrupted(
         &mut self,

@@ -3,7 +3,7 @@
 //! A thread is in one file I/O at a time: from its call until the return; in the submission of an
 //! io_uring request until the next one or until a worker takes it; in direct I/O or in a sync from
 //! the moment that the file system says so. What it queues in that time is the file I/O's own. Direct
-//! I/O is told by its kiocb, whoever queues it.
+//! I/O is known by its kiocb, whatever task queues it.
 
 use nestrace_abi::flags::{self, op};
 use nestrace_trace::Event;

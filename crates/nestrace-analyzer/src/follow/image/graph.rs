@@ -14,7 +14,7 @@ pub(super) struct InGraph {
     pub index: u32,
     /// What it is to another image of the disk; `None` of the disk's own.
     pub relation: Option<Relation>,
-    /// How many images are above it, of which each is the backing file of the one before.
+    /// How many images are above it, each the backing file of the one before.
     pub depth: u32,
 }
 
@@ -38,7 +38,7 @@ impl InGraph {
 }
 
 impl Images {
-    /// How many images are above it, of which each is the backing file of the one before: 0 for a disk's own image and
+    /// How many images are above it, each the backing file of the one before: 0 for a disk's own image and
     /// its data file, 1 for its backing file.
     pub(crate) fn depth(&self, image: u32) -> u32 {
         self.images

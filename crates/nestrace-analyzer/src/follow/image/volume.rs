@@ -1,5 +1,5 @@
 //! Which part of a device a file system or a block device image takes. Bios carry the whole disk's number and
-//! a place on it, so that two partitions of one disk are told apart by the place alone.
+//! a place on it, so that two partitions of one disk are distinguished by the place alone.
 
 use nestrace_trace::manifest::{Device, Topology};
 

@@ -22,7 +22,7 @@ const LATE_NS: u64 = 2_000_000_000;
 /// `CLOCK_MONOTONIC`. Its message names the guest.
 pub(super) fn first_opened_ns(notices: &[Notice], guest: &Guest) -> Option<u64> {
     let begin = format!("guest {} opened ", guest.name);
-    // Redacted messages name nobody.
+    // Redacted messages have no names.
     let of_guest = |message: &str| message.starts_with(&begin) || !message.starts_with("guest ");
     let opened = notices
         .iter()
@@ -133,7 +133,7 @@ impl Backends {
 
     /// The disk of each statistics address at the end. Where exactly one address and one disk are
     /// left, they belong together, unless there are more BlockBackends than disks or QEMU opened another file.
-    /// An address without a disk is that of one that was plugged in later, or nobody can tell.
+    /// An address without a disk is that of one that was plugged in later, or it cannot be known.
     pub(super) fn assign(
         &self,
         guest: &Guest,

@@ -1,7 +1,7 @@
-//! QEMU's requests: from `block_acct_start` to their hand-back, disk by disk.
+//! QEMU's requests: from `block_acct_start` to their completion notification, disk by disk.
 //!
 //! Counts are QEMU's own: an I/O counts at `block_acct_done`, with the bytes that it was started
-//! with. Its latency ends when it is handed back to the guest where that was recorded
+//! with. Its latency ends with the completion notification to the guest where that was recorded
 //! (`virtqueue_push`, which comes before `block_acct_done`).
 
 mod again;
@@ -47,7 +47,7 @@ struct Request {
     start_ns: u64,
     disk: Option<u32>,
     clocks: Clocks,
-    /// The hand-back: its time, and the disk's clocks then.
+    /// The completion notification: its time, and the disk's clocks then.
     handed_back: Option<(u64, Clocks)>,
     /// Distances to the `blk_aio_*` calls that may be its own.
     deltas: Deltas,
@@ -91,7 +91,7 @@ struct QemuProcess {
     calls: AioCalls,
     recorded: bool,
     buses: Buses,
-    /// Requests one by one; `None` where nobody asked.
+    /// Requests one by one; `None` unless asked for.
     requests: Option<Box<Requests>>,
 }
 
@@ -454,7 +454,7 @@ impl QemuProcess {
     }
 }
 
-/// A request leaves QEMU, unless it did when it was handed back.
+/// A request leaves QEMU, unless it did with its completion notification.
 fn leave(request: &Request, ts_ns: u64, disks: &mut Disks<'_>) {
     if request.handed_back.is_none()
         && let Some(activity) = disks.of(request.disk)

@@ -28,7 +28,7 @@ const BDRV_REQ_FUA: u32 = 0x10;
 /// What QEMU's requests did since the last drain.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A call into the block graph began; told again where its request is known only later.
+    /// A call into the block graph began; reported again where its request is known only later.
     Called(Call),
     /// A request ended.
     Ended(Ended),
@@ -54,11 +54,11 @@ pub(crate) struct Call {
     /// Address of the first buffer; 0 if unknown.
     pub buffer: u64,
     pub start_ns: u64,
-    /// No accounted request stands behind it, and nothing tells when it is handed back.
+    /// No accounted request stands behind it, and no event says when it completes.
     pub unaccounted: bool,
 }
 
-/// A request that `block_acct_done` or `block_acct_failed` ended, or the hand-back of one that is not
+/// A request that `block_acct_done` or `block_acct_failed` ended, or the completion notification of one that is not
 /// accounted for.
 #[derive(Clone, Debug)]
 pub(crate) struct Ended {
@@ -72,7 +72,7 @@ pub(crate) struct Ended {
     pub bytes: u64,
     pub start_ns: u64,
     pub handed_back_ns: Option<u64>,
-    /// Address of the virtqueue of the hand-back; 0 where it was not seen.
+    /// Address of the virtqueue of the completion notification; 0 where it was not seen.
     pub queue: u64,
     pub done_ns: u64,
     pub failed: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Ended {
     pub continues: Option<u64>,
     /// The calls that served it.
     pub calls: Vec<u64>,
-    /// Those of which it was the last member.
+    /// Those that it was the last member of.
     pub calls_over: Vec<u64>,
 }
 
@@ -115,7 +115,7 @@ impl Request {
     }
 }
 
-/// A call on virtio-blk whose members are being handed back.
+/// A call on virtio-blk whose members are completing.
 #[derive(Clone, Copy, Debug)]
 struct HandingBack {
     call: u64,

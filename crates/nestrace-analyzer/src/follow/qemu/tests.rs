@@ -60,7 +60,7 @@ impl World {
     }
 
     /// Requests by the addresses of their elements: `started` are accounted for, all are called in this order,
-    /// then handed back. Gives the offset of each that was accounted for, less `base`; a request's own is its element.
+    /// then completed. Gives the offset of each that was accounted for, less `base`; a request's own is its element.
     fn batch(&mut self, base: u64, started: &[u64], called: &[u64]) -> Vec<Option<u64>> {
         for element in started {
             self.push(Kind::AcctStart, element + COOKIE, 0);
@@ -85,7 +85,7 @@ impl World {
     }
 }
 
-/// Batches of three writes to a disk: all are accounted for, then called, then handed back. Gives where the
+/// Batches of three writes to a disk: all are accounted for, then called, then completed. Gives where the
 /// requests lie, by cookie.
 fn batches(bus: &str, element: impl Fn(u64) -> u64) -> Vec<Vec<Option<u64>>> {
     let mut world = World::new(bus);

@@ -143,7 +143,7 @@ impl OfBios for Request {
 /// Things at a sector, the oldest first.
 pub(super) type BySector<T> = Places<Line<T>, 64>;
 
-/// Things at one sector that are told apart: the oldest of more are forgotten. They are looked through one by
+/// Things at one sector that are distinguished: the oldest of more are forgotten. They are looked through one by
 /// one, and whoever wrote the capture is not trusted.
 const MOST_ALIKE: usize = 1 << 10;
 

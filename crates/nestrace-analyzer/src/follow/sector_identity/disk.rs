@@ -221,7 +221,7 @@ impl Disk {
         request.in_sequence = request.is_in_flush_sequence(event.flags);
         event.object = request.address;
         // A capture of D and C alone (`blktrace -a issue -a complete`) has requests all the same: each of one bio that
-        // nobody saw before.
+        // no event showed before.
         event.related = match request.bios.iter().next() {
             Some(bio) => bio.address,
             None if extent.op == flags::OP_FLUSH || extent.bytes == 0 => 0,
@@ -243,7 +243,7 @@ impl Disk {
         }
     }
 
-    /// A request of which a G, M or F is missing (the kernel merges discards without any), made of
+    /// A request that lacks a G, M or F (the kernel merges discards without any), made of
     /// the requests and bios that lie end to end in its range.
     fn gather(&mut self, extent: Extent, addresses: &mut Addresses) -> Option<Request> {
         let fits = |other: &Extent, at: u64| {
@@ -363,7 +363,7 @@ impl Disk {
         addresses.of_ended(request)
     }
 
-    /// The end of a bio that had no request; 0 where it is not known. It is told of in whatever task is interrupted.
+    /// The end of a bio that had no request; 0 where it is not known. It is traced in whatever task is interrupted.
     pub(super) fn bio_complete(&mut self, event: &Event, addresses: &mut Addresses) -> u64 {
         let extent = Extent::of(event);
         let (waiting, guesses) = (&mut self.waiting, &mut addresses.guesses);

@@ -23,7 +23,7 @@ pub(super) struct Flushes {
     at_device: VecDeque<Request>,
     /// One that the driver did not take.
     put_back: Option<Request>,
-    /// When one ended last of which nobody told.
+    /// When one ended last without an event.
     ended_untold_ns: Option<u64>,
 }
 

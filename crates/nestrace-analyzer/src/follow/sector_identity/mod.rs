@@ -7,7 +7,7 @@
 //! in the request (its bios at D, whether it is part of a flush's sequence, the bytes that remain
 //! after a C) is added to the events.
 //!
-//! G, M, F and X are told by the task that queued the bio, so its own bio comes before others that are the same.
+//! G, M, F and X are traced in the task that queued the bio, so its own bio comes before others that are the same.
 //!
 //! This is a heuristic in one case: of several I/Os of the same kind, place and length in flight at
 //! once, the one that began first is taken to end first. Counts and sums do not depend on it; which bio had

@@ -1,4 +1,4 @@
-//! What a probe would have told of the same I/O is the yardstick: its events lose their identities,
+//! What a probe records of the same I/O is the yardstick: its events lose their identities,
 //! get new ones by sector, and the block layer must see the same.
 
 use super::*;

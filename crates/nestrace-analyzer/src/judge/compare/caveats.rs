@@ -11,7 +11,7 @@ use super::loss;
 
 /// Means of I/O sizes, and shares of operations, that are no longer the same load.
 const OTHER_LOAD: f64 = 0.1;
-/// Names in a caveat, and devices whose load is told; there may be very many.
+/// Names in a caveat, and devices whose load is named; there may be very many.
 const MOST: usize = 4;
 
 /// A recording, and whether its numbers can be judged.

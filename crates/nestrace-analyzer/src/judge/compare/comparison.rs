@@ -20,7 +20,7 @@ pub struct Comparison {
     pub method: Method,
     /// Disks of guests that both have, most I/O first.
     pub disks: Vec<DiskPair>,
-    /// Block devices that both have and that are not among the disks: those beneath disks, then the rest,
+    /// Block devices that both have and that are not among the disks: those below disks, then the rest,
     /// most bytes first.
     pub devices: Vec<DevicePair>,
     /// What only one of them has, or what could not be matched.
@@ -125,7 +125,7 @@ pub enum Matched {
     OnlyOne,
     /// As many on each side: they stand at the same place.
     Order,
-    /// They lie beneath the same disks.
+    /// They lie below the same disks.
     Disk,
 }
 

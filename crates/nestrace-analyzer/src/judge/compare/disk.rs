@@ -222,7 +222,7 @@ const fn total(bytes: ReadWrite) -> u64 {
     bytes.read + bytes.write
 }
 
-/// Every ratio that either recording has. `neighbours`: others use the devices beneath too.
+/// Every ratio that either recording has. `neighbours`: others use the devices below too.
 pub(super) fn amplification(layers: Both<&Amplification>, neighbours: bool) -> Vec<Metric> {
     let metric = |(name, whole, stretch): (&'static str, Whole, Stretch)| {
         let values = layers.map(|it| {

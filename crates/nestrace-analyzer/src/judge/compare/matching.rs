@@ -1,7 +1,7 @@
 //! What in one recording is the same as what in the other.
 //!
 //! Guests, disks and devices are taken for the same by their names; what is left by being the only one
-//! left, or by its place among as many. A device of the host beneath a disk goes with the disk, whatever it
+//! left, or by its place among as many. A device of the host below a disk goes with the disk, whatever it
 //! is called: `loop0` of one run is `loop1` of the next.
 
 use crate::result::analysis::{Analysis, Device};

@@ -130,7 +130,7 @@ impl Comparison {
         for pair in &self.disks {
             taken.extend(pair.guest_places);
         }
-        // A device beneath several disks is one device, and it goes with the busiest of them.
+        // A device below several disks is one device, and it goes with the busiest of them.
         let mut pairs: Vec<Pair> = Vec::new();
         for places in self.disks.iter().filter_map(|pair| pair.host_places) {
             let is_new = |it: &Pair| it.places.a != places.a && it.places.b != places.b;

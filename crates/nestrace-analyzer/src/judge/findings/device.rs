@@ -52,14 +52,14 @@ fn is_beside(subject: &Subject<'_>, user: &User) -> bool {
     other_disk || is_another(subject, user)
 }
 
-/// Whether nobody but the disk used a device to speak of.
+/// Whether only the disk used a device to any extent.
 pub(super) fn is_used_alone(subject: &Subject<'_>, device: &Device) -> bool {
     let users = device.users.iter().flatten();
     let beside = users.filter(|user| is_beside(subject, user));
     beside.map(|user| user.share).sum::<f64>() < threshold::NOTABLE
 }
 
-/// What the file system beneath wrote, it wrote for the disk: nobody else wrote to a device of it.
+/// What the file system below wrote, it wrote for the disk: no other user wrote to a device of it.
 pub(super) fn written_alone(subject: &Subject<'_>) -> Result<(), Missing> {
     let mut devices = subject.beneath.iter().filter_map(|(_, device)| *device);
     let is_alone = |device: &Device| {

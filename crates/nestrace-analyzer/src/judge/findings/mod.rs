@@ -63,7 +63,7 @@ const RULES: [Rule; 28] = [
 /// Rules that find nothing to act on.
 const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
 
-/// Why nobody can tell.
+/// Why it cannot be known.
 type Missing = &'static str;
 
 /// What a rule says of a disk: `None` where it has nothing to say.

@@ -193,7 +193,7 @@ impl<'a> Subject<'a> {
         Ok(chains)
     }
 
-    /// QEMU's file I/O was seen beneath the disk.
+    /// QEMU's file I/O was seen below the disk.
     pub(super) fn seen_to_the_image(&self) -> Result<(), Missing> {
         seen(self.path.file_io)
     }
@@ -206,7 +206,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// The host's bios were seen beneath the disk, with their ends.
+    /// The host's bios were seen below the disk, with their ends.
     pub(super) fn seen_device(&self) -> Result<(), Missing> {
         seen(self.path.host_bio)?;
         let mut devices = self.beneath.iter().filter_map(|(_, device)| *device);
@@ -273,7 +273,7 @@ impl<'a> Subject<'a> {
         self.chains.and(self.clues).ok_or(self.not_inside)
     }
 
-    /// The same, if every layer was seen beneath the disk.
+    /// The same, if every layer was seen below the disk.
     pub(super) fn gathered_to_the_device(&self) -> Result<&'a DiskClues, Missing> {
         let clues = self.gathered()?;
         if self
@@ -295,7 +295,7 @@ impl<'a> Subject<'a> {
         bytes.is_some_and(|(guest, qemu)| guest as f64 >= threshold::THROUGHOUT * qemu as f64)
     }
 
-    /// The disk's bus; empty where neither the recorder knew it nor its requests told.
+    /// The disk's bus; empty where neither the recorder nor its requests show it.
     pub(super) fn bus(&self) -> &'a str {
         match self.disk.bus.as_str() {
             "" if self.clues.is_some_and(|clues| clues.virtio_blk) => "virtio-blk",
@@ -303,7 +303,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The disk's iothread, `none`, or `unknown`: of a disk that was found by its open file alone nobody knows how
+    /// The disk's iothread, `none`, or `unknown`: a disk that was found by its open file alone leaves it unknown how
     /// it is set up.
     pub(super) fn iothread(&self) -> &'a str {
         let disk = self.disk;

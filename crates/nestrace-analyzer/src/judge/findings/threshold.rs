@@ -49,13 +49,13 @@ pub(super) const BACKING: f64 = 0.05;
 pub(super) const FALLBACK: f64 = 0.05;
 /// `host-readahead`: part of the host's bytes read that were read ahead.
 pub(super) const READ_AHEAD: f64 = 0.5;
-/// `readahead-waste`: part of the host's bytes read that were read ahead and that nobody came for. What each stream
+/// `readahead-waste`: part of the host's bytes read that were read ahead and never used. What each stream
 /// has read ahead when the recording ends is less.
 pub(super) const WASTED: f64 = 0.25;
 
 /// `noisy-neighbour`: part of the device's time that others use.
 pub(super) const OTHERS: f64 = 0.2;
-/// `noisy-neighbour`: a device that is idle most of the time makes nobody wait.
+/// `noisy-neighbour`: a device that is idle most of the time delays no I/O.
 pub(super) const BUSY: f64 = 0.3;
 /// `tag-starvation`: part of the time from Q to C before a request was to be had.
 pub(super) const NO_TAG: f64 = 0.2;
@@ -95,7 +95,7 @@ pub(super) const HELD_BACK: f64 = 0.3;
 pub(super) const HELD_BACK_NS: u64 = 1_000_000;
 /// `host-throttled`: part of the time with requests in which nothing is under way for any of them.
 pub(super) const NOTHING_UNDER_WAY: f64 = 0.3;
-/// `host-throttled`: slots that have to show the same pace. Of fewer nobody can tell how much they vary.
+/// `host-throttled`: slots that have to show the same pace. How much fewer vary cannot be known.
 pub(super) const PACED_SLOTS: u64 = 3;
 /// `host-throttled`: requests in a slot at least: of fewer, one more or less says nothing of a pace.
 pub(super) const PACED_REQUESTS: f64 = 10.0;

@@ -38,7 +38,7 @@ pub(crate) struct Link {
     pub offset_ns: i64,
     /// How far that may be off.
     pub bound_ns: u64,
-    /// The guest's time between D and C is shorter than the host's between start and hand-back.
+    /// The guest's time between D and C is shorter than the host's between start and completion notification.
     pub stretched: bool,
 }
 

@@ -174,7 +174,7 @@ fn flushes_of(bio: &Span) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// Whether something beneath QEMU was waited for by others too.
+/// Whether something below QEMU was waited for by others too.
 fn waits_with_others(span: &Span) -> bool {
     let host = |child: &Span| {
         use crate::model::span::Layer::{FileIo, HostBio, HostRequest, Qemu};

@@ -15,7 +15,7 @@ const MOST_STORIES: usize = 100_000;
 /// Loop devices over loop devices: deeper than any stack, and input is not trusted.
 const DEEPEST: usize = 64;
 
-/// Which bios' stories are told.
+/// The bios that get an I/O trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoryChoice {
@@ -28,7 +28,7 @@ pub enum StoryChoice {
     All,
 }
 
-/// Takes stories as they become known.
+/// Takes I/O traces as they become known.
 pub(crate) type Listener = Box<dyn FnMut(Story)>;
 
 /// A chain and the guest session that it is of.
@@ -58,7 +58,7 @@ impl Ord for Kept {
     }
 }
 
-/// The stories so far: never more than were asked for.
+/// The I/O traces so far: never more than were asked for.
 #[derive(Default)]
 pub(crate) struct Stories {
     asked: Option<StoryChoice>,
@@ -132,7 +132,7 @@ impl Stories {
         }
     }
 
-    /// Whether a chain is to be told at once instead of being kept.
+    /// Whether a chain is reported at once instead of being kept.
     pub(crate) fn tells(&self, chain: &Chain) -> bool {
         self.listener.is_some()
             && match self.asked {
@@ -212,7 +212,7 @@ impl Teller<'_> {
         self.alone(&chain.tree, chain.offset_ns, requests.collect())
     }
 
-    /// A span and what lies beneath it; the host's are on the guest's clock, moved by `offset_ns`.
+    /// A span and what lies below it; the host's are on the guest's clock, moved by `offset_ns`.
     fn span(&self, span: &Span, offset_ns: i64, deepest: usize) -> StorySpan {
         let children = match deepest {
             0 => Vec::new(),

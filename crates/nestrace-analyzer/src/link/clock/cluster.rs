@@ -38,7 +38,7 @@ enum Proof {
     Band,
     /// The order of the queue as well.
     Order,
-    /// The band, in a group of which not all is in sight: only a guest request knows all of its choices.
+    /// The band, in a group that is not all in sight: only a guest request knows all of its choices.
     Open,
 }
 

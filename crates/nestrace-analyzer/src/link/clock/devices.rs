@@ -19,12 +19,12 @@ const SERIAL_SHOWN: usize = 20;
 const ASKED: usize = 256;
 /// Requests of a device that have to be on one disk, and next to none on another, before the clock is known.
 const VOTES_WITHOUT_CLOCK: usize = 16;
-/// Requests that wait to be told their disk.
+/// Requests that wait for their disk to be known.
 const HELD: usize = 1 << 16;
 
 /// Proof of a device whose requests are on no other disk.
 pub(crate) const BY_REQUESTS: &str = "requests";
-/// Proof of a device that is what is left once the others were told by theirs.
+/// Proof of a device that is what is left once the others are known by theirs.
 pub(crate) const BY_REQUESTS_OF_OTHERS: &str = "requests of the others";
 
 /// For each device the disk, or those that it can be, by what the manifest says of both.
@@ -149,7 +149,7 @@ impl Devices {
         }
     }
 
-    /// The disk of a device: `None` while the requests have not told.
+    /// The disk of a device: `None` while the requests do not show it.
     pub(super) fn disk(&self, device: u32) -> Result<Option<u32>, UnpairedReason> {
         match self.devices.get(device as usize) {
             None => Ok(Some(device)),
@@ -202,7 +202,7 @@ impl Devices {
         };
         for (index, device) in self.devices.iter_mut().enumerate() {
             let mine = disks.get(index).copied().flatten();
-            // Two devices are not one disk: one of them was told wrong.
+            // Two devices are not one disk: one of them was reported wrong.
             let alone = disks.iter().filter(|disk| **disk == mine).count() == 1;
             if let Some(disk) = mine.filter(|_| alone) {
                 let proof = BY_REQUESTS;

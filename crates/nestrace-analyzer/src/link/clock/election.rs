@@ -16,15 +16,15 @@ use super::timeline::Timeline;
 
 /// Requests that one disk alone has to have.
 const VOTES: u64 = 4;
-/// For each request that another disk alone has, so many have to be on the elected one: a request of which
-/// the guest tells a wrong size is no proof.
+/// For each request that another disk alone has, so many have to be on the elected one: a request with a
+/// wrong size from the guest is no proof.
 const AGAINST_ONE: u64 = 64;
 /// Of the requests, at most one in so many may be on no disk: else something else is missing.
 const NOWHERE: u64 = 8;
 /// Equal requests of one disk that are looked through for one vote; where more wait, nothing is learnt.
 const LOOKED_THROUGH: usize = 2048;
 
-/// Of which requests it is known which disks have them.
+/// The requests with known disks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Those that ended before this were handed over: guest's clock.

@@ -18,7 +18,7 @@ struct Anchor {
 pub(super) struct Envelope {
     rho_ppm: u64,
     anchors: Vec<Anchor>,
-    /// Anchors at the front that nobody needs any more.
+    /// Anchors at the front that are not needed any more.
     forgotten: usize,
     /// Where the last question was answered: the next one is nearly always beside it.
     last: Cell<usize>,

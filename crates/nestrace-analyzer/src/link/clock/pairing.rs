@@ -126,7 +126,7 @@ impl Pairing {
         }
     }
 
-    /// Takes a request that QEMU has handed back.
+    /// Takes a request that QEMU has completed.
     pub fn host_request(&mut self, request: HostRequest) {
         if request.end_ns < request.start_ns || request.end_ns > MOST_NS {
             self.outcomes.push_back(Outcome::Unclaimed(request.serial));
@@ -181,8 +181,8 @@ impl Pairing {
     }
 
     /// The host's time of a guest's time, for merging the streams: the stream with the earlier next
-    /// event is read next. While the offset is being looked for, it is that of the side of which less
-    /// has been seen.
+    /// event is read next. While the offset is being looked for, it is that of the side with fewer
+    /// events so far.
     #[must_use]
     pub fn host_time(&self, guest_ns: u64) -> u64 {
         let search = self.search.unwrap_or_default();

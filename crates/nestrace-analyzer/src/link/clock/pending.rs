@@ -221,7 +221,7 @@ impl Pending {
             .wait(&mut self.slots[slot as usize].hosts, slot, request);
     }
 
-    /// Takes both out of the lists of their key; they wait for nobody else.
+    /// Takes both out of the lists of their key; they wait for no other request.
     pub(super) fn tie(&mut self, guest: u64, host: u64, exchange: bool) {
         if let Some(entry) = self.guests.get_mut(guest) {
             entry.exchange = exchange;

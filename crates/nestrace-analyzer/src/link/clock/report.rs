@@ -55,7 +55,7 @@ impl Pairing {
     fn last_try(&mut self, number: u64, settled_before_ns: u64) {
         let resolved = self.resolve(number, settled_before_ns);
         for pair in &resolved.pairs {
-            // Too late for the band of its neighbours, some of which have been reported.
+            // Too late for the band of its neighbours: some have been reported.
             self.accept(pair.guest, pair.host, false);
         }
         let short = self.host_lost && resolved.guests.len() > resolved.hosts.len();

@@ -39,7 +39,7 @@ pub struct GuestRequest {
     /// It need not have a partner (QEMU may have merged it into the request before it): without one it says nothing about the
     /// clock.
     pub may_be_alone: bool,
-    /// Requests of one lane reach QEMU in the order of their D: the processor that issued it, as long
+    /// Requests of one virtqueue reach QEMU in the order of their D: the processor that issued it, as long
     /// as it was not put back (R). [`Self::ANY_LANE`] if that is not known.
     pub lane: u32,
     /// D, nanoseconds.
@@ -68,7 +68,7 @@ pub struct HostRequest {
     pub lane: u32,
     /// `block_acct_start`, nanoseconds.
     pub start_ns: u64,
-    /// Handed back: `virtqueue_push`, or the request's last host event. Never `block_acct_done`,
+    /// Completed: `virtqueue_push`, or the request's last host event. Never `block_acct_done`,
     /// which comes later than that and would prove what is not true.
     pub end_ns: u64,
 }

@@ -9,7 +9,7 @@ use super::devices::match_disks;
 use super::request::Band;
 use super::timeline::UNCORRECTED_PPM;
 
-/// The most that NTP bent the clocks of the host and of the guest, parts per million; 0 where nobody measured it.
+/// The most that NTP bent the clocks of the host and of the guest, parts per million; 0 where it was not measured.
 pub(crate) fn corrections_ppm(manifest: &Manifest, side: &GuestSide) -> (u32, u32) {
     let known = |ppm: Option<u32>| ppm.unwrap_or(0).min(MAX_CLOCK_CORRECTION_PPM);
     (
@@ -40,8 +40,8 @@ pub struct ClockStart {
     pub host_end_ns: u64,
     /// The host's recording lost events of QEMU at some time.
     pub host_lost: bool,
-    /// Fastest change of the offset in parts per million, at most 300,000; 0 for 500, which is what two clocks
-    /// differ by that nobody corrects.
+    /// Fastest change of the offset in parts per million, at most 300,000; 0 for 500, which is what two
+    /// uncorrected clocks differ by.
     pub rho_ppm: u32,
     /// For each guest device (index into `GuestSide::disks`) the disk, or those that it may be. A device
     /// that is not in the list is the disk with the same index.

@@ -130,7 +130,7 @@ pub(super) struct Timeline {
     pieces: VecDeque<Piece>,
     /// There were others before these.
     is_cut: bool,
-    /// Those that are over and whose bands nobody needs any more.
+    /// Those that are over and whose bands are not needed any more.
     over: Trails,
     exchanges: u64,
 }

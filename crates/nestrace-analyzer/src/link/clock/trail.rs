@@ -6,7 +6,7 @@ use super::request::Band;
 const POINTS: usize = 512;
 /// Time that a point stands for at first, nanoseconds.
 const FIRST_STRIDE_NS: u64 = 1 << 20;
-/// A drift is told if the band leaves it less than this to each side.
+/// A drift is reported if the band leaves it less than this to each side.
 const DRIFT_KNOWN_TO_PPM: f64 = 100.0;
 
 /// The narrowest band of a stretch of time.

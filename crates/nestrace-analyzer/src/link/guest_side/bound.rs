@@ -19,7 +19,7 @@ impl Session {
         let given_up =
             self.change_block(|block, above| block.give_up_beyond(MAX_IN_FLIGHT, ts_ns, above));
         self.have_no_end(given_up, ts_ns, NO_END);
-        // Some of them began another life, and had no end to be told.
+        // Some of them began another life, and had no end to report.
         if let Some(numbers) = self
             .numbers
             .as_mut()

@@ -1,4 +1,4 @@
-//! What QEMU has handed back, as it is offered to the clock.
+//! Requests that QEMU completed, as they are offered to the clock.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ impl Session {
             .unwrap_or(HostRequest::ANY_LANE)
     }
 
-    /// Takes a QEMU request that has been handed back; `disk` is its place among the guest's disks.
+    /// Takes a QEMU request that has completed; `disk` is its place among the guest's disks.
     pub(crate) fn served(&mut self, served: &Rc<Served>, disk: u32) {
         if let (Some(direct), Some(facts)) = (&mut self.direct, served.file_io) {
             direct.file_io(served, disk, facts);

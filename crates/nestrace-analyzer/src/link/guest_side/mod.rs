@@ -48,7 +48,7 @@ const LOOK_NS: u64 = 20_000_000;
 const LOOK_EVENTS: u64 = 1 << 16;
 /// Why nothing is linked that may have been of either of two disks, or one bio or another.
 const AMBIGUOUS: &str = "ambiguous";
-/// Virtqueues of one guest that are told apart.
+/// Virtqueues of one guest that are distinguished.
 const MAX_QUEUES: usize = 1024;
 
 /// A session.
@@ -291,7 +291,7 @@ impl Session {
                 continue;
             };
             if let Some(key) = key(&request) {
-                // One without bios has nobody that waits for it.
+                // Nothing waits for one without bios.
                 if request.flush || request.bios > 0 {
                     self.join.request(&request);
                 }

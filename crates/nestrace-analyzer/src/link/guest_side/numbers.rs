@@ -1,4 +1,4 @@
-//! Which disk of a guest has a device number when, and when nobody can say.
+//! Which disk of a guest has a device number when, and when that cannot be known.
 //!
 //! An agent looks for its guest's disks now and then, while its probes select by number at once. So between its last
 //! look at a disk and the first at another one under the same number, I/O may be of either: such a stretch of
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_number_is_in_doubt_from_the_last_look_at_one_disk_to_the_first_at_the_next() {
         check(&[(0, 0)], "aaaaaaaa");
-        // It was unplugged, and nobody came.
+        // It was unplugged, and no disk took its number.
         check(&[(0, 30)], "aaaaaaaa");
         check(&[(0, 30), (50, 0)], "aaaAAbbb");
         check(&[(0, 20), (40, 50), (70, 0)], "aaAAbBBc");

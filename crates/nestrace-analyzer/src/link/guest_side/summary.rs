@@ -32,7 +32,7 @@ impl Session {
         })
     }
 
-    /// Why nobody knows which of QEMU's disks one of [`Session::disks`] is; `None` where it is known.
+    /// Why it is not known which of QEMU's disks one of [`Session::disks`] is; `None` where it is known.
     pub(crate) fn why_no_disk(&self, clock: &ClockSummary, device: usize) -> Option<String> {
         if device >= self.side.disks.len() {
             return Some(String::from(
@@ -181,7 +181,7 @@ pub(crate) fn disk_of(clock: &ClockSummary, device: usize) -> Option<u32> {
     }
 }
 
-/// The disk of a device that its requests told from others that look the same, and why in words.
+/// The disk of a device that its requests distinguished from others that look the same, and why in words.
 pub(crate) fn told_by_requests(clock: &ClockSummary, device: usize) -> Option<(u32, &'static str)> {
     match clock.devices.get(device)? {
         DeviceDisk::Is { disk, proof } if *proof == BY_REQUESTS => {

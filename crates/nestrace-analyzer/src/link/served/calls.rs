@@ -15,7 +15,7 @@ use crate::model::file_io_span::{FileEnd, FileIoSpan};
 use crate::model::pointer::PointerMap;
 use crate::model::span::What;
 
-/// Calls without an accounted request, of which nothing tells the end, that are remembered.
+/// Calls without an accounted request or a recorded end that are remembered.
 const MAX_UNACCOUNTED: usize = 256;
 
 /// How a file I/O came to a call.
@@ -47,7 +47,7 @@ pub(super) struct Tied {
 #[derive(Debug)]
 pub(super) struct OpenCall {
     pub call: Call,
-    /// The number in `Images::disks`; `None` where nobody knows (yet).
+    /// The number in `Images::disks`; `None` where it is not known (yet).
     pub disk: Option<u32>,
     pub files: Vec<Tied>,
 }
@@ -131,9 +131,9 @@ pub(super) struct Calls {
     /// The call that a file I/O in flight was tied to.
     of_file: PointerMap<u64, (u32, u64)>,
     unaccounted: Vec<OpenCall>,
-    /// File I/Os whose end nothing had told when their call ended.
+    /// File I/Os without a recorded end when their call ended.
     ended_with_call: PointerMap<u64, ()>,
-    /// Disks of which QEMU syncs every write.
+    /// Disks with a sync by QEMU after every write.
     writes_through: Vec<bool>,
 }
 
@@ -238,7 +238,7 @@ impl Calls {
         Some((first.key(), best.len() == 1))
     }
 
-    /// Newly allocated clusters are in no map: the buffer is the guest's own, if nobody copied. Gives the
+    /// Newly allocated clusters are in no map: the buffer is the guest's own, unless it was copied. Gives the
     /// call and where on the guest's disk the data lies.
     fn by_buffer(&self, file: &FileIoSpan, disks: &[u32]) -> Option<((u32, u64), u64)> {
         let in_flight = self.in_flight(file, disks);

@@ -121,7 +121,7 @@ impl Clusters {
             Layout::Mapped(mapped) if mapped.maps.is_empty() => None,
             Layout::Mapped(mapped) if !mapped.guest_ranges(offset, bytes).is_empty() => Some(true),
             Layout::Mapped(mapped) if mapped.is_partial => None,
-            // What a job writes, the rest of a cluster that is copied up, the state of a stopped machine: nobody knows.
+            // What a job writes, the rest of a cluster that is copied up, the state of a stopped machine: the class is not known.
             Layout::Mapped(mapped) => mapped.is_table(offset, bytes).then_some(false),
         }
     }
@@ -146,7 +146,7 @@ impl Clusters {
         }
     }
 
-    /// A file I/O's buffer told that it is the data at `guest_offset`.
+    /// A file I/O's buffer shows that it is the data at `guest_offset`.
     pub(super) fn learn(&mut self, image: u32, guest_offset: u64, file_offset: u64, bytes: u64) {
         if let Some(Layout::Mapped(mapped)) = self.layouts.get_mut(image as usize) {
             mapped.learn(Extent {

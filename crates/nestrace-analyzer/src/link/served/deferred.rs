@@ -1,4 +1,4 @@
-//! What the host does later because of the guest: write-back and read-ahead of images that nobody
+//! What the host does later because of the guest: write-back and read-ahead of images that nothing
 //! waits for, and metadata that goes to its place after it was in the journal.
 
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl DeferredWork {
             Owner::Image(image) if bio.owner_kind == flags::OWNER_PAGES => {
                 (images.disk_of(image), Some(image))
             }
-            // Metadata of a file system that several disks lie on is nobody's in particular.
+            // Metadata of a file system that several disks lie on belongs to no single disk.
             Owner::FileSystem if bio.operation == Operation::Write => {
                 let number = images.file_system_at(bio.dev, bio.place());
                 match number.map(|number| images.disks_of_file_system(number)) {

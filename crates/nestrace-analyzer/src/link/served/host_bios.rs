@@ -20,7 +20,7 @@ use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, HostBio};
 
-/// What the file systems beneath the images do for all.
+/// What the file systems below the images do for all.
 #[derive(Debug, Default)]
 pub(super) struct HostBios {
     /// jbd2's threads that commit now.

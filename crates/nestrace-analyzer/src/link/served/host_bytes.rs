@@ -15,7 +15,7 @@ use crate::result::analysis::{ClassBytes, Classes, ReadWrite};
 struct DiskBytes {
     data: ReadWrite,
     image_metadata: ReadWrite,
-    /// Some may be metadata of the image: nobody knows its map.
+    /// Some may be metadata of the image: the map is not known.
     unmapped: bool,
     readahead: u64,
     device: ReadWrite,
@@ -76,7 +76,7 @@ impl InImage<'_> {
             .map_or(0, |(from, to)| end.min(to).saturating_sub(offset.max(from)))
     }
 
-    /// What of it nobody asked for: before and behind what somebody did.
+    /// What of it was not asked for: before and behind what was.
     fn ahead(&self) -> [(u64, u64); 2] {
         let (offset, bytes) = self.range;
         let end = offset.saturating_add(bytes);
@@ -169,7 +169,7 @@ impl HostBytes {
         &mut self.file_systems[place]
     }
 
-    /// What is known of a disk; of the file systems beneath it, its part.
+    /// What is known of a disk; of the file systems below it, its part.
     pub(super) fn finish(&self, disk: u32, images: &Images) -> DiskOnHost {
         let Some(own) = self.disks.get(disk as usize) else {
             return DiskOnHost::default();
@@ -216,8 +216,8 @@ impl HostBytes {
         }
     }
 
-    /// A disk's part of what the file system did for all `disks` on it: as its written bytes are; where
-    /// nobody wrote, the same for each.
+    /// A disk's part of what the file system did for all `disks` on it: as its written bytes are; without
+    /// writes, the same for each.
     fn part(&self, total: ReadWrite, disk: u32, disks: &[u32]) -> ReadWrite {
         let written = |disk: &u32| {
             let bytes = self.disks.get(*disk as usize);

@@ -1,9 +1,9 @@
 //! The host's half of a chain: QEMU's requests with the file I/Os, host bios and host requests
-//! beneath them.
+//! below them.
 //!
 //! [`calls`] ties file I/Os to QEMU's calls, [`host_bios`] host bios to file I/Os, [`stacked`] what
-//! lies beneath a host request; [`clusters`] knows where an image keeps what, [`deferred`] counts what
-//! nobody waited for, [`tree`] builds the intervals. Nothing here looks at an event's time to find its
+//! lies below a host request; [`clusters`] knows where an image keeps what, [`deferred`] counts what
+//! nothing waited for, [`tree`] builds the intervals. Nothing here looks at an event's time to find its
 //! partner, except where something is work for several: then it says so.
 
 mod calls;
@@ -59,7 +59,7 @@ pub(crate) struct HostLayers<'a> {
 /// What the host's half says of one disk beside the chains.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostHalf {
-    /// Host I/O that nobody waited for.
+    /// Host I/O that nothing waited for.
     pub deferred: Deferred,
     /// Events of the disk's QEMU were seen.
     pub qemu_seen: bool,
@@ -292,7 +292,7 @@ impl HostSide {
         }
     }
 
-    /// The tree of a request; `None` where nobody knows its disk.
+    /// The tree of a request; `None` where its disk is not known.
     fn serve(&self, ended: &Ended, layers: &HostLayers<'_>) -> Option<Served> {
         let calls: Vec<_> = ended
             .calls
@@ -393,7 +393,7 @@ impl HostSide {
         })
     }
 
-    /// When the guest can have been told at the earliest. `block_acct_done` comes after the hand-back
+    /// When the guest can have been notified at the earliest. `block_acct_done` comes after the completion notification
     /// on virtio-blk and IDE, before it on SCSI.
     fn end_ns(
         &self,

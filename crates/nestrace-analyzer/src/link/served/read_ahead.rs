@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Ranges that may wait for a reader. What finds no room counts neither as used nor as unused.
 const MOST_RANGES: usize = 1 << 16;
 
-/// What was read ahead and nobody has asked for yet.
+/// What was read ahead and not asked for yet.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     /// By file and begin: the end, and the disk that it was read for.

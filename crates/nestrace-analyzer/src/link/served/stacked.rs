@@ -1,4 +1,4 @@
-//! What loop, dm and md devices do beneath a request.
+//! What loop, dm and md devices do below a request.
 //!
 //! A loop device with direct I/O names its own request as the origin of the bios of its backing file
 //! (10,240 of 10,240). dm and md hand on clones that carry the same pages or the same kiocb. All of
@@ -11,7 +11,7 @@ use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, HostBio, RequestSpan, Span};
 
-/// Bios beneath that wait for the request above them to end. More are not in flight.
+/// Bios below that wait for the request above them to end. More are not in flight.
 const MAX_WAITING: usize = 1 << 14;
 /// Merged requests remembered: their bios end right after each other.
 const MAX_GIVEN: usize = 64;
@@ -32,7 +32,7 @@ pub(super) struct Stacked {
     /// By the loop device's request.
     loops: PointerMap<u64, Vec<Span>>,
     clones: VecDeque<Lower>,
-    /// What merged requests had beneath them, for their other bios.
+    /// What merged requests had below them, for their other bios.
     given: VecDeque<(u64, Vec<Span>)>,
 }
 
@@ -69,7 +69,7 @@ impl Stacked {
         HostBio::new(bio, false, |request| self.beneath(bio, request, images)).span
     }
 
-    /// What was done beneath a request of a bio.
+    /// What was done below a request of a bio.
     pub(super) fn beneath(
         &mut self,
         bio: &BioSpan,

@@ -107,7 +107,7 @@ pub(super) const fn of_operation(operation: u8) -> What {
     }
 }
 
-/// Cuts everything beneath a span to it; what lies outside altogether is none of its.
+/// Cuts everything below a span to it; what lies outside altogether is none of its.
 pub(super) fn clip_children(span: &mut Span) {
     let (start, end) = (span.start_ns, span.end_ns);
     span.children

@@ -68,7 +68,7 @@ pub(crate) struct StatsMeter {
     start_ns: Option<u64>,
 }
 
-/// Reads are told from everything else.
+/// Reads are distinguished from everything else.
 const fn direction(operation: Operation) -> usize {
     match operation {
         Operation::Read => 0,

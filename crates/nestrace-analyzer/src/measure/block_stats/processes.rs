@@ -13,9 +13,9 @@ use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;
 use crate::result::analysis;
 
-/// Names that are told apart on a machine.
+/// Names that are distinguished on a machine.
 const MAX_NAMES: usize = 1 << 12;
-/// Processes that are told apart on a device: a set of histograms for each.
+/// Processes that are distinguished on a device: a set of histograms for each.
 const MAX_PROCESSES: usize = 128;
 /// Thread ids remembered; they are used again, so this is only a shortcut.
 const MAX_THREADS: usize = 1 << 14;

@@ -1,6 +1,6 @@
 //! Metadata that is written while files are only read.
 
-/// How long nobody must have changed anything until what is written of metadata is put down to reading:
+/// How long nothing must have changed until metadata writes are put down to reading:
 /// ext4 and jbd2 commit what a change left within 5 s.
 const QUIET_NS: u64 = 6_000_000_000;
 

@@ -23,17 +23,17 @@ pub(crate) struct BehindDataCounts {
     pub metadata: u64,
     /// Their latency in the guest.
     pub metadata_latency_ns: u64,
-    /// Their time in QEMU and beneath.
+    /// Their time in QEMU and below.
     pub metadata_host_ns: u64,
     /// Those during which several requests with data were done.
     pub behind: u64,
-    /// How much longer than [`Self::undisturbed_ns`] these took in QEMU and beneath.
+    /// How much longer than [`Self::undisturbed_ns`] these took in QEMU and below.
     pub behind_ns: u64,
-    /// What a request takes in QEMU and beneath where it has the host for itself: the quickest hundredth.
+    /// What a request takes in QEMU and below where it has the host for itself: the quickest hundredth.
     pub undisturbed_ns: u64,
     /// Other bios.
     pub data: u64,
-    /// Their time in QEMU and beneath.
+    /// Their time in QEMU and below.
     pub data_host_ns: u64,
     /// Bios that found no room.
     pub given_up: u64,
@@ -58,7 +58,7 @@ impl BehindDataCounts {
     }
 }
 
-/// A bio's time in QEMU and beneath, by the host's clock.
+/// A bio's time in QEMU and below, by the host's clock.
 #[derive(Clone, Copy, Debug)]
 struct OnHost {
     came_ns: u64,

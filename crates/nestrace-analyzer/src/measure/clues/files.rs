@@ -14,7 +14,7 @@ use crate::result::units::share;
 
 /// Files that are counted one by one; a load that makes more, a mail server say, has them in the rest.
 const MAX_FILES: usize = 8192;
-/// Files that are told.
+/// Files that are listed.
 const TOLD: usize = 32;
 
 #[derive(Clone, Copy, Debug, Default)]

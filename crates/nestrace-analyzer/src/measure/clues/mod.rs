@@ -106,11 +106,11 @@ pub(crate) struct GuestReads {
     pub cached_bytes: u64,
     /// Into a process' own memory.
     pub direct_bytes: u64,
-    /// Nobody knows: blktrace does not tell.
+    /// It is not known: blktrace does not tell.
     pub unknown_bytes: u64,
 }
 
-/// Whose pages a guest's bio carries.
+/// The owner of the pages that a guest's bio carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carries {
     File,
@@ -214,7 +214,7 @@ impl GuestClues {
         self.behind_data.chain(chain, chain.marked_urgent || own);
     }
 
-    /// Whose data it was, of files on these mounts.
+    /// The mount of the file that the data belongs to.
     pub(crate) fn files(&self, mounts: &[GuestMount]) -> Vec<GuestFile> {
         self.files.finish(mounts)
     }

@@ -28,7 +28,7 @@ pub(crate) struct WritebackTimes {
     pub given_up: u64,
 }
 
-/// Write-back beneath a disk and the disk's reads.
+/// Write-back below a disk and the disk's reads.
 #[derive(Debug, Default)]
 pub(super) struct Writeback {
     under_way: Ranges,

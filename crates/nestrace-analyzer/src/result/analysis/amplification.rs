@@ -17,7 +17,7 @@ pub struct Amplification {
     /// Bytes that the guest's block layer read and wrote.
     pub guest_bytes: Option<u64>,
     /// The same as QEMU accounts them, for the whole recording: the guest may have been recorded for a part
-    /// of it only. The layers beneath are to be held against this.
+    /// of it only. The layers below are to be held against this.
     pub qemu_bytes: Option<u64>,
     /// Bytes of QEMU's file I/O on the disk's images.
     pub image_bytes: Option<u64>,

@@ -24,7 +24,7 @@ pub struct Chains {
     pub guest_bios: u64,
     /// Requests that reach the hypervisor, flushes included, counted in the guest before any linking.
     pub guest_requests: u64,
-    /// Bios of which every request was followed.
+    /// Bios with every request followed.
     pub linked: u64,
     /// `linked / guest_bios`; `null` without bios.
     pub fraction: Option<f64>,
@@ -55,7 +55,7 @@ pub struct Chains {
     /// Linked bios that waited for host I/O that others waited for too (a request that QEMU merged, one
     /// sync for several flushes, a journal's commit); each is charged what it waited.
     pub shared: u64,
-    /// Linked bios beneath which something could be one of several requests' work.
+    /// Linked bios below which something could be one of several requests' work.
     pub ambiguous: u64,
     /// Linked requests by what the guest's memory says of the link: whether the pages of the guest's bio are the buffer that
     /// QEMU moved.

@@ -183,7 +183,7 @@ pub struct QueueDepth {
 #[non_exhaustive]
 pub struct User {
     /// `image`, `guest` (its process, file unknown), `file_system` (metadata and journal, shared),
-    /// `loop` (the file beneath a loop device), `process`.
+    /// `loop` (the file below a loop device), `process`.
     pub kind: &'static str,
     /// The guest of an image.
     pub guest: Option<String>,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The whole story of one guest bio.
+/// The whole I/O trace of one guest bio.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Story {
@@ -22,7 +22,7 @@ pub struct Story {
     pub q2c_ns: u64,
     /// Why it was not followed to the host; `null` if it was.
     pub unlinked: Option<&'static str>,
-    /// Something beneath it could be another request's work.
+    /// Something below it could be another request's work.
     pub ambiguous: bool,
     /// Its segments.
     pub segments: Vec<StorySegment>,
@@ -30,7 +30,7 @@ pub struct Story {
     pub tree: StorySpan,
 }
 
-/// One segment of a story.
+/// One segment of an I/O trace.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StorySegment {
@@ -40,7 +40,7 @@ pub struct StorySegment {
     pub ns: u64,
 }
 
-/// An interval in a story; times count from the bio's Q.
+/// An interval in an I/O trace; times count from the bio's Q.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StorySpan {

@@ -260,7 +260,7 @@ pub fn pair_behind(
 ) -> Said {
     let mut ends: Vec<(u64, bool, usize)> = Vec::new();
     for (i, request) in requests.iter().enumerate() {
-        // QEMU's accounting ends a little after the hand-back.
+        // QEMU's accounting ends a little after the completion notification.
         ends.push((request.end + 5_000 + lag_ns, false, i));
         ends.push((request.completed, true, i));
     }

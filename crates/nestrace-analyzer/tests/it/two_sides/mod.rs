@@ -206,7 +206,7 @@ impl Streams {
     }
 
     /// QEMU's half of a request, by a pread or pwrite of a worker with direct I/O; gives the time of the
-    /// hand-back.
+    /// completion notification.
     pub fn qemu_data(
         &mut self,
         disk: Disk,
@@ -300,7 +300,7 @@ impl Streams {
         pushed
     }
 
-    /// QEMU's half of a flush: one fdatasync with a device flush beneath it.
+    /// QEMU's half of a flush: one fdatasync with a device flush below it.
     pub fn qemu_flush(&mut self, disk: Disk, start: u64, way: Way) -> u64 {
         let (opaque, flush) = (self.address(), self.address());
         let qemu = |object, related| Event {

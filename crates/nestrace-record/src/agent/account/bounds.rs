@@ -1,4 +1,4 @@
-//! What of a side has no room in the manifest, and how that is told.
+//! What of a side has no room in the manifest, and how that is reported.
 
 use nestrace_trace::manifest::GuestSide;
 use serde::Serialize;
@@ -29,7 +29,7 @@ const LISTS: [(&str, Shorten); 5] = [
     }),
 ];
 
-/// Shortens lists until the side fits its share of the manifest. Gives how many entries of which list went. What stays
+/// Shortens lists until the side fits its share of the manifest. Gives the number of entries cut from each list. What stays
 /// is measured once where it fits, and what goes once more: a guest says when this is done.
 pub(super) fn trim(side: &mut GuestSide) -> Vec<(&'static str, usize)> {
     let samples = std::mem::take(&mut side.clock_samples);

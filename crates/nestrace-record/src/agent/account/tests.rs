@@ -141,7 +141,7 @@ fn a_mark_in_the_stream_stands_for_an_event_that_is_counted_already() {
         losses(&account),
         rows(&[("block", 6), ("guest_stream", 99)])
     );
-    // Nobody counted what a batch had that cannot be read.
+    // What an unreadable batch had was not counted.
     account.marked(false);
     assert_eq!(
         losses(&account),
@@ -162,7 +162,7 @@ fn a_new_session_that_loses_more_does_not_hide_what_the_last_one_lost() {
         });
         account.lost(Lost { source: 0, total });
     }
-    // And nobody counted what happened in between.
+    // What happened in between was not counted either.
     assert_eq!(account.n_lost(), 600 + 1);
 }
 

@@ -16,18 +16,18 @@ pub(super) enum Room {
     More,
 }
 
-/// What was told of a guest.
+/// Notices that were written of a guest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     /// What its agent has said: one that cannot record says the same with each try, every three seconds.
     said: BTreeSet<(String, String)>,
-    /// How many of the recorder's own there are of each kind, and which of them are told once.
+    /// How many of the recorder's own there are of each kind, and the kinds that are reported once.
     kinds: BTreeMap<&'static str, usize>,
     once: BTreeSet<(&'static str, String)>,
 }
 
 impl Told {
-    /// For words of the guest; those that were told before have none.
+    /// For words of the guest; those that were reported before have none.
     pub fn room_for_said(&mut self, what: &str, message: &str) -> Room {
         let is_full = self.said.len() >= MAX_SAID;
         if is_full || !self.said.insert((what.to_owned(), message.to_owned())) {
@@ -43,7 +43,7 @@ impl Told {
         room(*n, MAX_OF_A_KIND)
     }
 
-    /// Whether one that is told once is told now.
+    /// Whether one that is reported once is reported now.
     pub fn is_new(&mut self, what: &'static str, message: &str) -> bool {
         self.once.insert((what, message.to_owned()))
     }

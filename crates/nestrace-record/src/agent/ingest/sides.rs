@@ -11,7 +11,7 @@ use super::{Ingest, IngestError, MissingEvents, Streams, WriterOf};
 pub(super) const AGAIN: &str = "its agent started to record again";
 const LATE: &str = "its agent began later than the recording";
 
-/// An agent has four seconds from the recording's start, so nobody needs to be told of less.
+/// An agent has four seconds from the recording's start, so less is no gap.
 const LATE_NS: u64 = 4_000_000_000;
 
 impl<S: Streams> Ingest<S> {
@@ -126,7 +126,7 @@ impl<S: Streams> Ingest<S> {
         }
     }
 
-    /// The agent is live after the guest's recording was missing since then, or since ever (0). The gap is told with
+    /// The agent is live after the guest's recording was missing since then, or from the start (0). The gap is reported with
     /// the side that is live at its end.
     pub(super) fn begins(&mut self, since_ns: u64, now_ns: u64) {
         let begun_by = std::mem::replace(&mut self.begun_by, AGAIN);

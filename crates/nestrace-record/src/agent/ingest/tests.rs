@@ -390,7 +390,7 @@ fn an_agent_that_is_started_again_leaves_a_gap_however_short() {
     assert_eq!(gaps(&ingest), []);
     ingest.feed(&begin(12 * SECOND), 12 * SECOND).unwrap();
     assert_eq!(gaps(&ingest), [(11 * SECOND, 12 * SECOND)]);
-    // What is missing stands in the stream as a loss, and is told as one.
+    // What is missing stands in the stream as a loss, and is reported as one.
     assert_eq!((ingest.account.events, ingest.account.n_lost()), (1, 1));
 }
 

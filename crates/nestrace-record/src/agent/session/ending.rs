@@ -37,7 +37,7 @@ impl Session {
         self.ingest.close(now_ns);
     }
 
-    /// What is to be told once nothing more comes.
+    /// What is reported once nothing more comes.
     pub(super) fn note_end(&mut self, now_ns: u64) {
         if let Some((since_ns, reason)) = self.missing_to_the_end() {
             self.ingest.gap(since_ns, now_ns, reason);
@@ -82,7 +82,7 @@ impl Session {
             (State::Silent, _) => self
                 .silent
                 .map(|silence| (silence.since_ns, "no word from the agent to the end")),
-            // It was not told to end yet.
+            // It was not asked to end yet.
             (State::Ended, _) if self.stop_ns.is_none_or(|stop_ns| since_ns < stop_ns) => {
                 Some((since_ns, "its agent had ended"))
             }

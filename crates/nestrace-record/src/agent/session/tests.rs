@@ -228,7 +228,7 @@ impl Agent {
         }
     }
 
-    /// Answers pings until told to stop.
+    /// Answers pings until asked to stop.
     fn serve_to_the_end(&mut self) {
         loop {
             match self.next() {
@@ -345,7 +345,7 @@ fn an_agent_that_falls_silent_is_waited_for_two_seconds() {
     agent.begin();
     rig.until("live", |a| a.state == State::Live);
     let (took, account) = rig.stop();
-    // It may have been silent before it was told to end, and was waited for less then.
+    // It may have been silent before it was asked to end, and was waited for less then.
     let was_silent = account.state == State::Silent;
     assert!(
         was_silent || took >= Duration::from_millis(1900),

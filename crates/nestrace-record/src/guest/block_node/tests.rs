@@ -1,4 +1,4 @@
-//! Graphs as users and libvirt write them, and some that nobody should.
+//! Graphs as users and libvirt write them, and bad ones.
 
 use super::*;
 

@@ -16,7 +16,7 @@ use super::{
     partition::{Calendar, Date, Partition},
 };
 
-/// Bios that wait: some 2 KB each with what lies beneath.
+/// Bios that wait: some 2 KB each with what lies below.
 const ROW_GROUP: usize = 8 << 10;
 
 /// Both tables of one recording; clones are the same ones.

@@ -118,7 +118,7 @@ impl Files {
     }
 }
 
-/// A table of one file beneath the data set.
+/// A table of one file below the data set.
 pub fn write_small(
     set: &DataSet,
     table: &str,

@@ -31,7 +31,7 @@ impl Partition {
         }
     }
 
-    /// The folder of one day, beneath that of the table.
+    /// The folder of one day, below that of the table.
     pub fn folder(&self, date: Date) -> PathBuf {
         self.folder.join(format!(
             "date={}",

@@ -266,7 +266,7 @@ mod tests {
             ..Manifest::default()
         };
         assert_eq!(complete(&cut), [true, false, true]);
-        // Then nobody knows which.
+        // Then it is not known which.
         assert_eq!(complete(&redact::manifest(&cut)), [true, false, false]);
         // The host's was cut, and what was recorded inside the guests was not.
         let host = Manifest {

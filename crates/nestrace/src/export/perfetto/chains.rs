@@ -55,7 +55,7 @@ impl Chains {
         of.draw(&story.tree, None, 0, waiting, depths);
     }
 
-    /// Where the bio's Q lies on the host's clock. Of one that was not followed nobody knows it better than by
+    /// Where the bio's Q lies on the host's clock. Of one that was not followed it is known no better than by
     /// the chain before, and before the first chain by the wall clocks.
     fn queued_ns(&mut self, story: &Story) -> u64 {
         let guest_ns = i128::from(story.tree.ts_ns);
@@ -79,7 +79,7 @@ impl Chains {
 }
 
 impl Of<'_> {
-    /// Draws a span and what lies beneath it, unless another chain has drawn it.
+    /// Draws a span and what lies below it, unless another chain has drawn it.
     fn draw(
         &self,
         span: &StorySpan,
@@ -123,7 +123,7 @@ impl Of<'_> {
             "host_request" => "host: requests",
             other => other,
         };
-        // QEMU has a name of its own for the disk; the host's layers come again beneath loop devices, so there
+        // QEMU has a name of its own for the disk; the host's layers come again below loop devices, so there
         // is a track for each device and file.
         let name = match span.layer {
             "guest_bio" | "guest_request" => layer.to_owned(),

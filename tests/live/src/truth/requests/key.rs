@@ -16,7 +16,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// How a story names it.
+    /// How an I/O trace names it.
     pub const fn in_stories(self) -> &'static str {
         match self {
             Self::Read => "read",

@@ -16,7 +16,7 @@ pub(super) struct EndedUnmap {
 }
 
 /// `scsi_unmap_complete` starts the next piece in the callback that ends the last one. A guest cannot
-/// be told of an end and send another UNMAP so fast.
+/// be notified of an end and send another UNMAP so fast.
 const NEXT_PIECE_NS: u64 = 50_000;
 
 impl EndedUnmap {
@@ -31,7 +31,7 @@ impl EndedUnmap {
     }
 }
 
-/// Discards in flight that are remembered; more are not, or their hand-back is not seen.
+/// Discards in flight that are remembered; more are not, or their completion notification is not seen.
 const MAX_DISCARDS: usize = 1 << 12;
 
 impl Requests {
@@ -56,7 +56,7 @@ impl Requests {
             calls: vec![call.serial],
             again: None,
         };
-        // Their hand-back was not seen.
+        // Their completion notification was not seen.
         let many = self.discards.len() >= MAX_DISCARDS;
         let mut unended: Vec<Request> = Vec::new();
         if many {

@@ -24,12 +24,12 @@ fn check_without(text: &str) -> (Vec<BioSpan>, Vec<RequestSpan>) {
     (found.0, found.1)
 }
 
-/// When flushes end of which such a kernel tells only what is here.
+/// When flushes end that such a kernel traces only by these events.
 fn ends_found(text: &str) -> Vec<u64> {
     flush_ends(&of_old_kernel(&as_blktrace(&notation::events(text))))
 }
 
-/// Ends of flushes in the order in which they are told.
+/// Ends of flushes in the order of their report.
 fn flush_ends(events: &[Event]) -> Vec<u64> {
     let ends = events.iter().filter(|event| is_flush_end(event));
     ends.map(|event| event.ts_ns).collect()

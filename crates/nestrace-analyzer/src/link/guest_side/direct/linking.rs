@@ -10,7 +10,7 @@ use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 
 /// File I/Os within a request's time that are looked through.
 const MAX_SCANNED: usize = 1 << 14;
-/// Syncs that one request is told to have waited for.
+/// Syncs that are listed as what one request waited for.
 const MAX_SYNCS: usize = 64;
 /// QEMU pads what is smaller than a block.
 const BLOCK: u64 = 4096;
@@ -233,7 +233,7 @@ impl DirectLinks {
         syncs.take(MAX_SYNCS).collect()
     }
 
-    /// The request's part of the tree beneath it.
+    /// The request's part of the tree below it.
     fn tree(&mut self, request: &Request, files: &[usize], window: &Window) -> Link {
         let mut children: Vec<Span> = Vec::new();
         let (mut lo_ns, mut hi_ns) = (window.band.lo_ns, window.band.hi_ns);

@@ -198,7 +198,7 @@ fn what_a_qcow2_image_holds_is_told_by_its_map() {
     let [vd, _] = on_host(&bios, &[partial], true);
     let by_class = vd.by_class;
     assert_eq!((by_class.data, by_class.image_metadata), (Some(4608), None));
-    // Without a map nobody knows.
+    // Without a map it is not known.
     let [vd, _] = on_host(&bios, &[], true);
     let by_class = vd.by_class;
     assert_eq!((by_class.data, by_class.image_metadata), (Some(4608), None));

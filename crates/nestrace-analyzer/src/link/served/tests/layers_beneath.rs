@@ -1,4 +1,4 @@
-//! What loop and dm devices do beneath a host request.
+//! What loop and dm devices do below a host request.
 
 use nestrace_trace::manifest::Device;
 

@@ -303,7 +303,7 @@ fn a_write_that_must_be_on_the_device_waits_for_a_sync_from_the_end_of_its_data(
 fn a_read_waits_for_pages_that_somebody_else_reads() {
     let mut topology = topology();
     topology.guests[0].disks[0].images[0].direct = Some(false);
-    // Read-ahead of thread 55 brings the page that the guest wants, and one that nobody wants.
+    // Read-ahead of thread 55 brings the page that the guest wants, and one that is not wanted.
     let outcome = run(
         &topology,
         &[],

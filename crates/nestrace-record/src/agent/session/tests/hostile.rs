@@ -1,4 +1,4 @@
-//! Agents that mean no good, or are stuck: nobody is held up, and what is kept of them is bounded.
+//! Hostile and stuck agents: they delay nothing, and what is kept of them is bounded.
 
 use super::*;
 

@@ -105,7 +105,7 @@ fn a_connection_that_breaks_is_made_again() {
     drop(agent);
     rig.until("silent", |a| a.state == State::Silent);
     let mut agent = rig.accept();
-    // Nobody has answered yet.
+    // There is no answer yet.
     thread::sleep(Duration::from_millis(300));
     assert_eq!(rig.account().state, State::Silent);
     agent.begin();
@@ -160,7 +160,7 @@ fn a_loss_stands_where_batches_are_missing() {
     };
     let expected = [first, loss(first, 1), second, loss(second, 2), third];
     assert_eq!(rig.events(FIRST), expected);
-    // One mark is of the 150; what the batch had that cannot be read, nobody knows.
+    // One mark is of the 150; what the unreadable batch had is not known.
     let losses = account.losses().into_iter().map(|l| (l.source, l.events));
     let expected = [("block", 2), ("file", 9), ("guest_stream", 149)];
     assert!(losses.eq(expected.map(|(source, n)| (source.to_owned(), n))));
