@@ -3,8 +3,11 @@
 //! What clippy and rustfmt check is left to them.
 
 mod crates;
+mod dialect;
 mod features;
 mod floors;
+mod impls;
+mod paths;
 mod sources;
 
 use std::process::ExitCode;
@@ -12,8 +15,16 @@ use std::process::ExitCode;
 use anyhow::Context;
 use xtask::cargo_build::workspace;
 
+/// Options.
+#[derive(clap::Args)]
+pub struct TidyArgs {
+    /// Write down where fewer comments are in dialect than counted
+    #[arg(long)]
+    lower: bool,
+}
+
 /// Checks everything and prints each breach with its place.
-pub fn run() -> anyhow::Result<ExitCode> {
+pub fn run(args: &TidyArgs) -> anyhow::Result<ExitCode> {
     let sources = sources::read_all(workspace()).context("read the sources")?;
     let graph = crates::CrateGraph::read()?;
     let mut breaches = Vec::new();
@@ -25,6 +36,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
         breaches.extend(source.check());
     }
     breaches.extend(floors::check_floors(&sources));
+    breaches.extend(impls::check_impls(&sources));
+    breaches.extend(dialect::check_dialect(&sources, workspace(), args.lower)?);
     breaches.extend(check_lock_file()?);
     for breach in &breaches {
         println!("tidy: {breach}");

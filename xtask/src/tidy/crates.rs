@@ -30,7 +30,7 @@ const FROM_THE_GROUND: [&str; 20] = [
     "nestrace-live",
 ];
 
-/// They are built on a guest, in a container, or by every contributor: no polars beneath them.
+/// They are built on a guest, in a container, or by every contributor: no polars below them.
 const WITHOUT_POLARS: [&str; 7] = [
     "nestrace-record",
     "nestrace-agent",

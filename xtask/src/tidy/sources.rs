@@ -106,7 +106,7 @@ impl Source {
             .map(|(index, line)| (index + 1, line))
     }
 
-    fn is_test(&self) -> bool {
+    pub(super) fn is_test(&self) -> bool {
         self.path.contains("/tests/")
             || self.path.ends_with("/tests.rs")
             || self.path.contains("/benches/")

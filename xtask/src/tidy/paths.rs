@@ -118,7 +118,7 @@ fn end_of_raw_string(text: &str) -> usize {
 }
 
 /// The words, `::` and single signs of a code, in their order.
-fn tokens(code: &str) -> Vec<&str> {
+pub(super) fn tokens(code: &str) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();
