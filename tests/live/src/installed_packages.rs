@@ -149,8 +149,10 @@ fn record(root: &BareRoot, case: &mut Case) -> anyhow::Result<()> {
     let said = root.run_ok("nestrace analyze read.nest --format json")?;
     let analysis: Value = serde_json::from_str(&said).context("read the analysis")?;
     let found = entry(&analysis, "devices", &[("name", name)])?;
-    let bytes = number(found, "/read/bytes")?;
-    case.equal("bytes that were read", bytes, size);
+    let bytes = number(found, "/bytes/read")?;
+    case.figure(format!("{bytes} bytes"));
+    // udev may read the new device too.
+    case.holds("bytes that were read", bytes >= size, &bytes.to_string());
     Ok(())
 }
 
