@@ -17,11 +17,19 @@ const MAX_BYTES: usize = 8 << 20;
 pub fn make(folder: &Path) -> anyhow::Result<PathBuf> {
     let program = build()?;
     check(&fs::read(&program).context("read the program")?)?;
-    for name in BESIDE {
-        fs::copy(workspace().join("packaging").join(name), folder.join(name))
-            .with_context(|| format!("copy {name}"))?;
-    }
+    put_beside(folder)?;
     Ok(program)
+}
+
+/// Puts the unit and the udev rule into `folder`; their places.
+pub fn put_beside(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let put = |name: &str| {
+        let place = folder.join(name);
+        fs::copy(workspace().join("packaging").join(name), &place)
+            .with_context(|| format!("copy {name}"))?;
+        Ok(place)
+    };
+    BESIDE.into_iter().map(put).collect()
 }
 
 /// The agent as users get it: static, and optimised.

@@ -16,6 +16,8 @@ use sha2::{Digest, Sha256};
 use xtask::cargo_build::{self, Profile, TARGET, cargo, workspace};
 use xtask::{agent, guest_programs};
 
+use deb::Packing;
+
 /// Options of `dist`.
 #[derive(clap::Args)]
 pub struct DistArgs {
@@ -63,7 +65,11 @@ pub fn run(args: &DistArgs) -> anyhow::Result<ExitCode> {
 /// All programs, and packages of them.
 fn all(profile: Profile, folder: &str) -> anyhow::Result<()> {
     deb::prepare()?;
-    let date = deb::date()?;
+    let packing = Packing {
+        date: deb::date()?,
+        // The smallest package takes a minute, and tests do not need it.
+        level: if profile == Profile::Dev { 1 } else { 6 },
+    };
     let folder = workspace().join(folder);
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
     let nestrace = cargo_build::build_with("nestrace", &["nestrace-lab"], profile)?;
@@ -72,12 +78,12 @@ fn all(profile: Profile, folder: &str) -> anyhow::Result<()> {
         Profile::Release => agent::make(&folder)?,
         Profile::Dev => guest_programs::agent()?,
     };
-    let mut made = Vec::new();
+    let mut made = agent::put_beside(&folder)?;
     for built in [nestrace, lab, agent] {
         made.extend(put_program(&built, &folder)?);
     }
-    made.push(packages::nestrace(&folder, date)?);
-    made.push(packages::agent(&folder, date)?);
+    made.push(packages::nestrace(&folder, &packing)?);
+    made.push(packages::agent(&folder, &packing)?);
     let mut sums = String::new();
     for path in &made {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -27,6 +27,9 @@ const FIXTURE: &str = "fixtures/findings/cached-again.nest";
 /// Blocks of 64 KiB that are read from a device.
 const N_BLOCKS: u64 = 64;
 
+/// What a case does in the root where the packages are installed.
+type Body = fn(&BareRoot, &mut Case) -> anyhow::Result<()>;
+
 /// Builds the packages and tries them; `only` are the names that were asked for, as `packages` or `packages/CASE`.
 pub fn run(full: bool, only: &[String], report: &mut Report) -> anyhow::Result<()> {
     root::require()?;
@@ -35,7 +38,7 @@ pub fn run(full: bool, only: &[String], report: &mut Report) -> anyhow::Result<(
     let before = root.listing()?;
     // The others need what this installs.
     report.case("packages/install", |case| install(&root, &packages, case))?;
-    let cases: [(&str, fn(&BareRoot, &mut Case) -> anyhow::Result<()>); 4] = [
+    let cases: [(&str, Body); 4] = [
         ("packages/commands", commands),
         ("packages/record", record),
         ("packages/pages", pages),
@@ -149,8 +152,10 @@ fn record(root: &BareRoot, case: &mut Case) -> anyhow::Result<()> {
     let said = root.run_ok("nestrace analyze read.nest --format json")?;
     let analysis: Value = serde_json::from_str(&said).context("read the analysis")?;
     let found = entry(&analysis, "devices", &[("name", name)])?;
-    let bytes = number(found, "/read/bytes")?;
-    case.equal("bytes that were read", bytes, size);
+    let bytes = number(found, "/bytes/read")?;
+    case.figure(format!("{bytes} bytes"));
+    // udev may read the new device too.
+    case.holds("bytes that were read", bytes >= size, &bytes.to_string());
     Ok(())
 }
 

@@ -28,6 +28,14 @@ pub fn prepare() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How a tree is packed.
+pub struct Packing {
+    /// The time that its files get, in seconds since 1970.
+    pub date: u64,
+    /// Of xz: 0 to 9.
+    pub level: u8,
+}
+
 /// A package in the making; its tree is removed with it.
 pub struct Deb {
     name: &'static str,
@@ -106,7 +114,7 @@ impl Deb {
 
     /// Packs it into `folder`, with the control files of `packaging/deb/NAME`. `depends` is the value of Depends, if it has
     /// one.
-    pub fn build(self, folder: &Path, depends: &str, date: u64) -> anyhow::Result<PathBuf> {
+    pub fn build(self, folder: &Path, depends: &str, packing: &Packing) -> anyhow::Result<PathBuf> {
         let scripts = workspace().join("packaging/deb").join(self.name);
         let files = files(self.tree())?;
         let control = fs::read_to_string(scripts.join("control")).context("read control")?;
@@ -126,10 +134,12 @@ impl Deb {
         }
         let package = folder.join(format!("{}_{VERSION}_amd64.deb", self.name));
         Tool::new("dpkg-deb")
-            .args(["--root-owner-group", "-Zxz", "--build"])
+            .args(["--root-owner-group", "-Zxz"])
+            .arg(format!("-z{}", packing.level))
+            .arg("--build")
             .arg(self.tree())
             .arg(&package)
-            .env("SOURCE_DATE_EPOCH", &date.to_string())
+            .env("SOURCE_DATE_EPOCH", &packing.date.to_string())
             .run()?;
         Ok(package)
     }
@@ -225,7 +235,11 @@ mod tests {
             deb.put("usr/bin/nestrace-agent", b"#!/bin/sh\n", 0o755)
                 .unwrap();
             deb.put_common().unwrap();
-            let made = deb.build(folder.path(), "", 1_700_000_000).unwrap();
+            let packing = Packing {
+                date: 1_700_000_000,
+                level: 1,
+            };
+            let made = deb.build(folder.path(), "", &packing).unwrap();
             let listing = Tool::new("dpkg-deb").arg("--contents").arg(&made);
             (listing.run().unwrap(), fs::read(&made).unwrap())
         };

@@ -7,13 +7,13 @@ use anyhow::{Context, ensure};
 use nestrace_rig::external_tool::Tool;
 use xtask::cargo_build::workspace;
 
-use super::deb::Deb;
+use super::deb::{Deb, Packing};
 
 /// Where the unit is that packages bring. On releases that still have a `/lib` of its own, deb-systemd-helper looks only there.
 const UNITS: &str = "lib/systemd/system";
 
 /// The package for hosts, of the programs in `folder`.
-pub fn nestrace(folder: &Path, date: u64) -> anyhow::Result<PathBuf> {
+pub fn nestrace(folder: &Path, packing: &Packing) -> anyhow::Result<PathBuf> {
     let deb = Deb::new("nestrace")?;
     let programs = ["usr/bin/nestrace", "usr/bin/nestrace-lab"];
     let nestrace = deb.copy(&folder.join("nestrace"), programs[0], 0o755)?;
@@ -34,11 +34,11 @@ pub fn nestrace(folder: &Path, date: u64) -> anyhow::Result<PathBuf> {
         deb.copy(&folder.join(bill), &place, 0o644)?;
     }
     let depends = deb.library_packages(&programs)?;
-    deb.build(folder, &depends, date)
+    deb.build(folder, &depends, packing)
 }
 
 /// The package for guests, of the program in `folder`.
-pub fn agent(folder: &Path, date: u64) -> anyhow::Result<PathBuf> {
+pub fn agent(folder: &Path, packing: &Packing) -> anyhow::Result<PathBuf> {
     let deb = Deb::new("nestrace-agent")?;
     let from = workspace().join("packaging");
     let program = folder.join("nestrace-agent");
@@ -58,7 +58,7 @@ pub fn agent(folder: &Path, date: u64) -> anyhow::Result<PathBuf> {
     deb.copy(&about, &format!("{doc}/agent.md"), 0o644)?;
     let bill = "nestrace-agent.cdx.json";
     deb.copy(&folder.join(bill), &format!("{doc}/{bill}"), 0o644)?;
-    deb.build(folder, "", date)
+    deb.build(folder, "", packing)
 }
 
 /// A page for the command and for each of its subcommands.
