@@ -104,7 +104,7 @@ pub(super) fn nothing_found(analysis: &Analysis, disk: Disk<'_>) -> String {
     match n {
         0 => String::from("No avoidable cost was found."),
         n => format!(
-            "No avoidable cost was found, but {} could not judge: see \"What was found\".",
+            "{} could not judge (see \"What was found\"); the others found no avoidable cost.",
             of(n, "rule", "rules")
         ),
     }
