@@ -60,7 +60,10 @@ impl Recorder {
             match self.n_file_notices {
                 ..MAX_FILE_NOTICES => self.notice(what, &message),
                 MAX_FILE_NOTICES => {
-                    self.notice(what, &format!("{message}; further such files are not reported"));
+                    self.notice(
+                        what,
+                        &format!("{message}; further such files are not reported"),
+                    );
                 }
                 _ => break,
             }

@@ -140,7 +140,9 @@ pub fn end_left_behind() {
                 tear_down(&disk);
                 eprintln!("nestrace-agent: {name}: ended a blktrace run without a reader");
             }
-            Err(reason) => eprintln!("nestrace-agent: a blktrace run without a reader goes on: {reason}"),
+            Err(reason) => {
+                eprintln!("nestrace-agent: a blktrace run without a reader goes on: {reason}")
+            }
         }
     }
 }
