@@ -190,7 +190,7 @@ fn advice_is_complete_and_words_fit_the_numbers() {
             &[
                 "/etc/fstab",
                 "rootfstype=",
-                "back it up",
+                "make a backup",
                 "cannot be undone",
                 "none was merged",
             ],
@@ -199,7 +199,7 @@ fn advice_is_complete_and_words_fit_the_numbers() {
         (
             "cached-short-runs",
             "unmerged-small-requests",
-            &["Of 600 small requests 88 %", "none was merged"],
+            &["600 small requests. 88 % of them", "none was merged"],
             &["only 0", "600 small requests follow"],
         ),
         (
@@ -217,26 +217,26 @@ fn advice_is_complete_and_words_fit_the_numbers() {
         (
             "btrfs",
             "cow-on-cow",
-            &["neither checksums nor compression", "snapshot"],
+            &["loses checksums and compression", "snapshot"],
             &[],
         ),
         (
             "capped",
             "queue-idle",
-            &["A limit holds"],
+            &["Raise the limit that holds"],
             &["Keep more requests in flight"],
         ),
         (
             "lone-sync-writes",
             "queue-idle",
             &["Keep more requests in flight"],
-            &["A limit holds"],
+            &["the limit that holds"],
         ),
         (
             "capped",
             "host-throttled",
-            &["requests or 3.06 MiB in each second"],
-            &["MiB/s in each"],
+            &["requests or 3.06 MiB per second"],
+            &["MiB/s per"],
         ),
     ];
     for (recording, id, said, unsaid) in cases {

@@ -92,7 +92,7 @@ fn a_capture_has_no_guests_and_no_chains() {
             let (code, stderr) = code_and_messages(&[&["analyze", input], options].concat());
             assert_eq!(code, Some(expected), "{input} {options:?}: {stderr}");
             let said = match expected {
-                2 => "is for bundles",
+                2 => "works with bundles only",
                 _ => "is after its end: it lasts",
             };
             assert!(stderr.contains(said), "{input} {options:?}: {stderr}");

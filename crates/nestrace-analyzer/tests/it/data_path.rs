@@ -102,7 +102,7 @@ fn a_disk_that_is_not_on_this_host() {
 #[test]
 fn a_disk_whose_file_is_another_one() {
     let analysis = unseen(threads);
-    let missed = "the disk's requests came without file I/O on its images";
+    let missed = "no file I/O on the disk's images was seen";
     check_unseen(
         &analysis,
         missed,
@@ -189,7 +189,7 @@ fn an_image_without_a_block_device() {
     assert_eq!(analysis.images[0].host_bytes, None);
     let disk = &analysis.verdict.disks[0];
     assert_eq!((disk.guest.as_str(), disk.device_ns), ("vm1", None));
-    let missed = "the disk's image lies on no block device that is known";
+    let missed = "the block device under the disk's image is unknown";
     assert_eq!(missing(&analysis, "latency-overhead"), Some(missed));
     let notes = &analysis.trace.notices;
     let note = "vd of vm1: its image lies on no block device that is known (nfs4)";
@@ -205,7 +205,7 @@ fn with_backing_file(streams: Streams, disk: (usize, usize), of: (usize, usize))
     streams.analyze(&manifest, Options::default())
 }
 
-const SHARED: &str = "a file of the disk serves others too";
+const SHARED: &str = "an image file of the disk serves other disks too";
 const ON_FILES: [&str; 3] = ["backing-chain", "readahead-waste", "direct-io-fallback"];
 
 #[test]

@@ -104,14 +104,17 @@ fn advice_on_the_way_in_rests_on_what_is_known_of_the_disk() {
     };
     let (iothread, advice) = analyze(true, |disk| disk.cache = Some("none".into()));
     assert_eq!(iothread, Evidence::from("none"));
-    assert!(advice.starts_with("Give the disk an iothread"), "{advice}");
+    assert!(
+        advice.starts_with("Give the disk its own iothread"),
+        "{advice}"
+    );
     // A disk that was found by its open file: it is not known how it is set up.
     let (iothread, advice) = analyze(true, |_| {});
     assert_eq!(iothread, Evidence::from("unknown"));
-    assert!(advice.starts_with("See that the disk has"), "{advice}");
+    assert!(advice.starts_with("Check that the disk has"), "{advice}");
     // Its requests are virtio-blk's, or they do not tell either.
     let (_, advice) = analyze(true, |disk| disk.bus.clear());
-    assert!(advice.starts_with("See that the disk has"), "{advice}");
+    assert!(advice.starts_with("Check that the disk has"), "{advice}");
     let (_, advice) = analyze(false, |disk| disk.bus.clear());
     assert_eq!(advice, "");
     let (_, advice) = analyze(true, |disk| disk.bus = "usb".into());

@@ -234,7 +234,7 @@ fn of_device(device: &DeviceVerdict, guests: bool) -> String {
     let mut parts = Vec::new();
     if device.file_system_share >= ALONE {
         parts.push(format!(
-            "{} of its time went to metadata and journal of the file system",
+            "{} of that was for metadata and journal of the file system",
             percent(device.file_system_share)
         ));
     }
@@ -247,7 +247,7 @@ fn of_device(device: &DeviceVerdict, guests: bool) -> String {
             .as_ref()
             .map_or_else(String::new, |name| format!(" (most: {name})"));
         parts.push(format!(
-            "{} of its time went to others{most}",
+            "{} was for others{most}",
             percent(device.others_share)
         ));
     } else {

@@ -89,7 +89,7 @@ fn losses(analysis: &Analysis) -> Vec<String> {
     }
     if trace.truncated {
         lines.push(match trace.closed {
-            None => String::from("The manifest cannot be read, so the start of the recording is unknown, and so is whether it was closed"),
+            None => String::from("There is no manifest that can be read: the start of the recording is unknown, and so is whether it was closed"),
             Some(false) => String::from(
                 "The recording was not closed (the recorder was killed, or still runs): up to half a second at the end may be missing",
             ),

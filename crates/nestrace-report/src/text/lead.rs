@@ -82,8 +82,21 @@ pub(super) fn sentence(analysis: &Analysis, disk: Disk<'_>) -> Option<String> {
     }))
 }
 
-/// What is said of a disk where nothing leads.
+/// What is said of a disk where nothing leads: that nothing was found on it, and what was found on another disk.
 pub(super) fn nothing_found(analysis: &Analysis, disk: Disk<'_>) -> String {
+    let nothing = nothing_found_on(analysis, disk);
+    // All of them are other disks'.
+    let mut others = analysis.findings.iter();
+    match others.find(|finding| finding.is_worth_acting_on()) {
+        Some(other) => {
+            let name = disk_name(&other.guest, Some(&other.disk));
+            format!("{nothing} {name}: {}.", other.title)
+        }
+        None => nothing,
+    }
+}
+
+fn nothing_found_on(analysis: &Analysis, disk: Disk<'_>) -> String {
     let is_its = |guest: &str, name: &str| guest == disk.guest && name == disk.disk;
     let its = |finding: &&Finding| is_its(&finding.guest, &finding.disk);
     if let Some(nothing) = analysis
@@ -104,7 +117,7 @@ pub(super) fn nothing_found(analysis: &Analysis, disk: Disk<'_>) -> String {
     match n {
         0 => String::from("No avoidable cost was found."),
         n => format!(
-            "No avoidable cost was found, but {} could not judge: see \"What was found\".",
+            "{} could not judge (see \"What was found\"); the others found no avoidable cost.",
             of(n, "rule", "rules")
         ),
     }

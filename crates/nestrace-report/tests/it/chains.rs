@@ -59,7 +59,10 @@ fn without_clock(text: &str) -> String {
 #[test]
 fn where_the_time_goes() {
     let text = render(&analyze(None));
-    assert!(text.contains("vm1 is 5.00 s behind the host"), "{text}");
+    assert!(
+        text.contains("vm1's clock is 5.00 s behind the host's"),
+        "{text}"
+    );
     let text = without_clock(&text);
     assert_eq!(text, include_str!("chains.txt"), "\n{text}");
 }
@@ -193,7 +196,7 @@ fn what_could_be_followed_of_few_is_told_as_such() {
         .retain(|event| file(event) != Some(nestrace_abi::Source::File));
     let text = render(&streams.analyze(&two_sides::manifest(), Options::default()));
     assert!(
-        text.contains("vm1/vd (vda): of the 60 % of its I/O that could be followed, 40 reads took"),
+        text.contains("vm1/vd (vda): 60 % of its I/O could be linked; of that, 40 reads took"),
         "{text}"
     );
 }
