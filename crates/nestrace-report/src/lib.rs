@@ -17,6 +17,8 @@ pub mod html;
 pub mod json;
 pub mod lab;
 pub mod plots;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod table;
 pub mod text;
 pub use nestrace_analyzer::units;

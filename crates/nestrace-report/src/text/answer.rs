@@ -2,7 +2,7 @@
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, QemuDisk};
-use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED};
+use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED, VerdictMethod};
 
 use super::chains::is_folded;
 use super::{Page, disk_name};
@@ -80,7 +80,9 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
 /// What the disk with the most time waited for.
 fn of_one(analysis: &Analysis, disk: &DiskVerdict) -> String {
     let followed = analysis.chains.iter().find(|chains| {
-        disk.method == "chains" && chains.guest == disk.guest && chains.disk == disk.disk
+        disk.method == VerdictMethod::Chains
+            && chains.guest == disk.guest
+            && chains.disk == disk.disk
     });
     match followed {
         Some(chains) => of_chains(chains),

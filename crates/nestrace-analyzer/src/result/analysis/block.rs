@@ -10,6 +10,7 @@ use crate::result::loss_counts::LossCounts;
 
 /// What is said of a device beyond its latencies.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Stats {
     /// Sizes in sectors of 512 bytes.
@@ -35,6 +36,7 @@ pub struct Stats {
 /// Summed times of bios that were queued, issued and completed here, each along the way of its last piece:
 /// the parts add up to Q2C whatever was split. (`latency_ns.q2g` and `g2i` have a sample for each piece.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Path {
     /// Queued to request allocated.
     pub q2g: u64,
@@ -58,6 +60,7 @@ pub struct Path {
 
 /// Sizes of I/O in sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sizes {
     /// Bios with data at Q.
     pub queued: Dist,
@@ -69,6 +72,7 @@ pub struct Sizes {
 
 /// Plugging of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Plug {
     /// U that ended a plug; one that the recording's end cut off counts.
@@ -85,6 +89,7 @@ pub struct Plug {
 
 /// What waited for its D when another bio was queued ("active requests at Q").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AtQueue {
     /// Bios with data at Q, and requests that were put back.
@@ -97,6 +102,7 @@ pub struct AtQueue {
 
 /// Periods with at least one request with data between D and C.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ActivePeriods {
     /// Periods; those that touch are one.
@@ -115,6 +121,7 @@ pub struct ActivePeriods {
 
 /// Q to D.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Q2d {
     /// One sample a bio, to the D of its last piece.
     pub ns: Dist,
@@ -129,6 +136,7 @@ impl Q2d {
 
 /// The values that occurred most often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Modes {
     /// How often each of them.
     pub count: u64,
@@ -154,6 +162,7 @@ impl Default for Modes {
 
 /// What one process queued.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Process {
     /// Its name, up to a slash (`kworker/0:1` is `kworker`): processes of one name are one.
@@ -171,6 +180,7 @@ pub struct Process {
 /// Histograms by operation. A bin counts what is above the edge before and not above its own; the last
 /// one, which has no edge, the rest.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Histograms {
     /// Upper edges.
@@ -185,6 +195,7 @@ pub struct Histograms {
 
 /// Upper edges of bins.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Edges {
     /// Bytes of a bio.
     pub length_bytes: &'static [i64],
@@ -223,6 +234,7 @@ impl Default for Edges {
 
 /// A stretch of time.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Slot {
     /// Its beginning after the start of the recording.
@@ -236,6 +248,7 @@ pub struct Slot {
 
 /// By operation; `None` where there was none.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ByOp {
     /// Reads.
     pub read: Option<OpHistograms>,
@@ -249,6 +262,7 @@ pub struct ByOp {
 
 /// Histograms of one operation.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OpHistograms {
     /// Bios queued.
