@@ -20,7 +20,7 @@ fn check(name: &str, generated: &str) {
         .lines()
         .zip(generated.lines())
         .position(|(a, b)| a != b);
-    let line = differs.map_or_else(|| committed.lines().count(), |place| place) + 1;
+    let line = differs.unwrap_or_else(|| committed.lines().count()) + 1;
     assert!(
         committed == generated,
         "docs/{name} is not what the types say, from line {line}. To write it: {WRITE}"
