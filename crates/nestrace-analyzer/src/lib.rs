@@ -60,6 +60,13 @@ mod measure;
 mod model;
 mod result;
 
+/// Ids of the rules of `docs/findings.md`: words of the schema.
+#[cfg(feature = "schema")]
+#[must_use]
+pub fn rule_ids() -> Vec<&'static str> {
+    judge::findings::ids()
+}
+
 #[cfg(test)]
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;

@@ -19,6 +19,8 @@ pub mod lab;
 mod layers;
 mod operation;
 pub mod plots;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod table;
 pub mod text;
 pub use nestrace_analyzer::units;

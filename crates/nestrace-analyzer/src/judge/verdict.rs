@@ -5,7 +5,7 @@ use crate::follow::image::Images;
 use crate::follow::qemu::Overlap;
 use crate::measure::overlap::Activity;
 use crate::result::analysis::{Chains, Device};
-use crate::result::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED};
+use crate::result::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED, VerdictMethod};
 
 /// Sums one disk up.
 pub(crate) fn disk(
@@ -28,7 +28,7 @@ pub(crate) fn disk(
     Some(DiskVerdict {
         guest: disk.guest_name.clone(),
         disk: disk.name.clone(),
-        method: "overlap",
+        method: VerdictMethod::Overlap,
         requests: overlap.requests,
         qemu_ns: total,
         qemu_own_ns: total - host,
@@ -85,7 +85,7 @@ pub(crate) fn from_chains(chains: &Chains, estimate: Option<DiskVerdict>) -> Opt
     Some(DiskVerdict {
         guest: chains.guest.clone(),
         disk: chains.disk.clone(),
-        method: "chains",
+        method: VerdictMethod::Chains,
         requests: chains.linked,
         qemu_ns: own + host,
         qemu_own_ns: own,
@@ -99,12 +99,13 @@ pub(crate) fn from_chains(chains: &Chains, estimate: Option<DiskVerdict>) -> Opt
 }
 
 /// The method of all of them.
-pub(crate) fn method(disks: &[DiskVerdict]) -> &'static str {
-    let chains = disks.iter().filter(|disk| disk.method == "chains").count();
+pub(crate) fn method(disks: &[DiskVerdict]) -> VerdictMethod {
+    let is_followed = |disk: &&DiskVerdict| disk.method == VerdictMethod::Chains;
+    let chains = disks.iter().filter(is_followed).count();
     match chains {
-        0 => "overlap",
-        n if n == disks.len() => "chains",
-        _ => "mixed",
+        0 => VerdictMethod::Overlap,
+        n if n == disks.len() => VerdictMethod::Chains,
+        _ => VerdictMethod::Mixed,
     }
 }
 

@@ -47,9 +47,11 @@ pub const SCHEMA: &str = "nestrace-analysis/1";
 
 /// Everything that one recording says.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Analysis {
-    /// [`SCHEMA`].
+    /// Name and major version of this form: [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// The recording itself.
     pub trace: Trace,
@@ -78,6 +80,7 @@ pub struct Analysis {
 
 /// The recording.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Trace {
     /// As the caller named it.
@@ -123,11 +126,13 @@ pub struct Trace {
 
 /// One stream of the recording.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TraceSource {
     /// File name within the bundle.
     pub name: String,
     /// `host` or `guest`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
     pub side: String,
     /// The guest of a guest stream.
     pub guest: Option<String>,
@@ -143,6 +148,7 @@ pub struct TraceSource {
 
 /// Events of one family of probes that found no room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SourceLoss {
     /// `block`, `file`, `host_fs`, `qemu`, `meta`, `walk`, or what else was lost.
@@ -155,6 +161,7 @@ pub struct SourceLoss {
 
 /// A stream that the recording has by its manifest, and that is not there or cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadStream {
     /// File name within the bundle.
     pub name: String,
@@ -168,6 +175,7 @@ pub struct UnreadStream {
 
 /// A probe that could not be attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RefusedProbe {
     /// Tracepoint or function.
@@ -184,6 +192,7 @@ pub struct RefusedProbe {
 
 /// QEMU's accounting of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct QemuDisk {
     /// The guest.
@@ -233,6 +242,7 @@ pub struct ReadWriteCdf {
 
 /// Bytes by QEMU's accounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QemuBytes {
     /// Read.
     pub read: u64,
@@ -244,6 +254,7 @@ pub struct QemuBytes {
 
 /// Requests that QEMU merged into another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QemuMerged {
     /// Reads.
     pub read: u64,
@@ -255,6 +266,7 @@ pub struct QemuMerged {
 
 /// Latency by type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct QemuLatency {
     /// Reads.
@@ -269,6 +281,7 @@ pub struct QemuLatency {
 
 /// One image file of a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Image {
     /// The guest.
@@ -297,6 +310,7 @@ pub struct Image {
 
 /// What an image is in QEMU's block graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ImageRelation {
@@ -327,6 +341,7 @@ impl From<Option<Relation>> for ImageRelation {
 
 /// QEMU's file I/O on an image; calls that failed are not counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ImageFileIo {
     /// Reads that succeeded.
@@ -356,6 +371,7 @@ pub struct ImageFileIo {
 
 /// Latency of file I/O by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileLatency {
     /// Reads.
     pub read: Dist,

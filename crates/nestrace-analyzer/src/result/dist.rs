@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What is reported of a distribution. With `n` = 0 the other values are not knowable: `None`. So are the quantiles where
 /// [`BlockOptions::figures`](crate::analyzers::block_analyzer::BlockOptions::figures) are left out and only sums are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Dist {
     /// Number of samples.
     pub n: u64,

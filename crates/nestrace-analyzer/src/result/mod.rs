@@ -12,3 +12,5 @@ pub(crate) mod sums;
 pub mod units;
 pub(crate) mod unlinked;
 pub mod verdict;
+#[cfg(feature = "schema")]
+pub(crate) mod words;

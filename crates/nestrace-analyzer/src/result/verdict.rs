@@ -4,17 +4,33 @@ use serde::Serialize;
 
 /// The verdict of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// `chains` where every disk's verdict rests on them, `overlap` where none does, else `mixed`.
-    pub method: &'static str,
+    pub method: VerdictMethod,
     /// Where the time of each disk's requests passed.
     pub disks: Vec<DiskVerdict>,
     /// Who used each device.
     pub devices: Vec<DeviceVerdict>,
 }
 
+/// What a verdict rests on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictMethod {
+    /// What was under way at the same time.
+    #[default]
+    Overlap,
+    /// Bios that were followed.
+    Chains,
+    /// Of some disks the one, of others the other.
+    Mixed,
+}
+
 /// Where the summed latency of a disk's QEMU requests passed. The parts sum to `qemu_ns`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskVerdict {
     /// The guest.
     pub guest: String,
@@ -22,7 +38,7 @@ pub struct DiskVerdict {
     pub disk: String,
     /// `chains`: every time between QEMU's start and completion notification of the guest's bios that were followed,
     /// as far as they waited for it. `overlap`: shares estimated from what was under way at the same time.
-    pub method: &'static str,
+    pub method: VerdictMethod,
     /// Requests that the estimate covers, or bios that were followed.
     pub requests: u64,
     /// Their summed latency.
@@ -47,6 +63,7 @@ pub struct DiskVerdict {
 
 /// How a device's time was shared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceVerdict {
     /// The device.
     pub device: String,

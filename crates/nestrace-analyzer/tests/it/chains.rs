@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use nestrace_abi::flags;
+use nestrace_analyzer::verdict::VerdictMethod;
 use nestrace_analyzer::{Analyzer, Options, StoryChoice};
 use nestrace_trace::{Event, Kind};
 
@@ -52,7 +53,7 @@ fn every_segment_is_where_the_time_was() {
         "{clock:?}"
     );
     assert_eq!(clock.violations, 0);
-    assert_eq!(analysis.verdict.method, "chains");
+    assert_eq!(analysis.verdict.method, VerdictMethod::Chains);
     let device = analysis
         .devices
         .iter()

@@ -5,6 +5,7 @@ use crate::two_sides;
 
 use nestrace_abi::Source;
 use nestrace_analyzer::analysis::Unjudged;
+use nestrace_analyzer::verdict::VerdictMethod;
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_trace::manifest::{Disk, GuestDisk, Manifest, Mount, Refused};
 
@@ -248,7 +249,7 @@ fn a_file_of_two_disks_of_a_guest_is_charged_to_none() {
     let bytes = (layers.image_bytes, layers.host_bytes, layers.device_bytes);
     assert_eq!((bytes, layers.flushes.host), ((None, None, None), None));
     assert!(chains(&analysis, "vm1", "vd").folded.is_empty());
-    assert_eq!(analysis.verdict.method, "chains");
+    assert_eq!(analysis.verdict.method, VerdictMethod::Chains);
     for rule in ["readahead-waste", "direct-io-fallback"] {
         assert_eq!(missing(&analysis, rule), Some(SHARED), "{rule}");
     }

@@ -5,6 +5,7 @@ use crate::two_sides;
 
 use nestrace_abi::flags;
 use nestrace_analyzer::Options;
+use nestrace_analyzer::verdict::VerdictMethod;
 
 use stack::analyze;
 use two_sides::{Streams, VM1, WAY, chains, manifest};
@@ -142,17 +143,17 @@ fn overlapping_requests_give_a_range() {
 }
 
 /// The verdict's method for vm1's `vd`.
-fn method(streams: Streams) -> &'static str {
+fn method(streams: Streams) -> Option<VerdictMethod> {
     let analysis = streams.analyze(&manifest(), Options::default());
     assert!(chains(&analysis, "vm1", "vd").linked > 0);
     let disks = &analysis.verdict.disks;
-    disks.first().map_or("none", |disk| disk.method)
+    disks.first().map(|disk| disk.method)
 }
 
 #[test]
 fn a_few_links_are_no_verdict() {
     // Of some the guest knows nothing: its agent came late.
-    for (unknown, expected) in [(199, "chains"), (200, "overlap")] {
+    for (unknown, expected) in [(199, VerdictMethod::Chains), (200, VerdictMethod::Overlap)] {
         let mut streams = Streams::new(2);
         let at = streams.traffic(VM1, START, 200, WAY);
         for i in 0..unknown {
@@ -168,5 +169,5 @@ fn a_few_links_are_no_verdict() {
     let at = streams.traffic(VM1, at, 20, WAY);
     streams.host.truncate(host);
     streams.traffic(VM1, at, 200, WAY);
-    assert_eq!(method(streams), "overlap");
+    assert_eq!(method(streams), Some(VerdictMethod::Overlap));
 }

@@ -1,12 +1,16 @@
 //! The report of a comparison: two recordings in one page that needs nothing else.
 
+use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::compare::{Both, Comparison, Explanation, Metric, Verdict};
+use nestrace_analyzer::compare::{
+    Both, Comparison, DevicePair, DiskPair, Explanation, Metric, Verdict,
+};
 
-use super::figure;
-use super::page::{Page, escape};
+use super::figure::figures;
+use super::name;
+use super::page::{self, details, document, footer, note, paragraphs, prose, section, table};
 use crate::operation::many;
-use crate::plots::{DrawError, Plot, compare as plots};
+use crate::plots::{DrawError, compare as plots};
 use crate::text::compare::sentences::{
     answer, device_title, disk_image, disk_title, ends_with_data, facts, of_finding, of_unmatched,
     rest,
@@ -32,112 +36,77 @@ const MOST_LINES: usize = 40;
 /// ```
 pub fn render(comparison: &Comparison, a: &Analysis, b: &Analysis) -> Result<String, DrawError> {
     let (of_a, of_b) = (&comparison.a, &comparison.b);
-    let mut page = Page::new(&format!("{} against {}", of_a.path, of_b.path));
-    page.raw("<header>");
-    page.element(
-        "h1",
-        &format!("{} against {}", name(&of_a.path), name(&of_b.path)),
-    );
-    for (which, recording) in [("A", of_a), ("B", of_b)] {
-        let text = format!("{which}: {} · {}", recording.path, facts(recording));
-        page.element("p class=facts", &text);
-    }
-    page.raw("</header>");
-    page.section("answer", "In short");
-    let sentences = answer(comparison);
-    sentences.iter().for_each(|it| page.element("p", it));
-    page.end_section();
-    list(
-        "caveats",
-        "Caveats",
-        comparison.caveats.iter().map(|it| format!("{it}.")),
-        &mut page,
-    );
     let analyses = Both { a, b };
-    for (number, pair) in comparison.disks.iter().take(MOST).enumerate() {
-        page.section(&format!("disk-{number}"), &disk_title(pair));
-        if let Some(image) = disk_image(pair) {
-            page.element("p class=facts", &image);
-        }
-        figures(&plots::of_disk(pair, analyses), &mut page)?;
-        metrics(&pair.metrics, &mut page);
-        if let Some(note) = ends_with_data(pair) {
-            page.element("p class=note", note);
-        }
-        explanations(&pair.explanations, &mut page);
-        if !pair.findings.is_empty() {
-            page.element("h3", "Findings that are not in both alike");
-            page.raw("<ul>");
-            pair.findings
-                .iter()
-                .for_each(|it| page.element("li", &of_finding(it)));
-            page.raw("</ul>");
-        }
-        page.end_section();
-    }
-    for (number, pair) in comparison.devices.iter().take(MOST).enumerate() {
-        page.section(&format!("device-{number}"), &device_title(pair));
-        figures(&plots::of_device(pair, analyses), &mut page)?;
-        metrics(&pair.metrics, &mut page);
-        explanations(&pair.explanations, &mut page);
-        page.end_section();
-    }
-    let left =
-        comparison.disks.len().saturating_sub(MOST) + comparison.devices.len().saturating_sub(MOST);
-    let unmatched = comparison.unmatched.iter().map(of_unmatched);
+    let (disks, devices) = (&comparison.disks, &comparison.devices);
+    let left = disks.len().saturating_sub(MOST) + devices.len().saturating_sub(MOST);
     let more = (left > 0)
         .then(|| format!("{left} more disks and devices are in both: see --format json."));
-    list(
-        "unmatched",
-        "Not compared",
-        unmatched.chain(more),
-        &mut page,
-    );
-    page.section("method", "How to read it");
-    rest(comparison).iter().for_each(|it| page.element("p", it));
-    page.end_section();
-    let command = format!("nestrace compare {} {} --format json", of_a.path, of_b.path);
-    page.raw(&format!(
-        "<footer><p>Every number: <code>{}</code></p></footer>",
-        escape(&command)
-    ));
-    Ok(page.finish())
-}
-
-/// Of a path, the last part that tells something.
-fn name(path: &str) -> &str {
-    match path.trim_end_matches('/').rsplit('/').next() {
-        None | Some("") => "recording",
-        Some(name) => name,
-    }
-}
-
-fn list(id: &str, title: &str, lines: impl Iterator<Item = String>, page: &mut Page) {
-    let lines: Vec<String> = lines.collect();
-    if lines.is_empty() {
-        return;
-    }
-    page.section(id, title);
-    page.raw("<ul>");
-    lines
+    let unmatched = comparison.unmatched.iter().map(of_unmatched);
+    let unmatched: Vec<String> = unmatched.chain(more).collect();
+    let caveats: Vec<String> = comparison
+        .caveats
         .iter()
-        .take(MOST_LINES)
-        .for_each(|it| page.element("li", it));
-    page.raw("</ul>");
-    if lines.len() > MOST_LINES {
-        page.element(
-            "p",
-            &format!("{} more: see --format json.", lines.len() - MOST_LINES),
-        );
+        .map(|it| format!("{it}."))
+        .collect();
+    let body = html! {
+        header {
+            h1 { (prose(&format!("{} against {}", name(&of_a.path), name(&of_b.path)))) }
+            @for (which, recording) in [("A", of_a), ("B", of_b)] {
+                (page::facts(&format!("{which}: {} · {}", recording.path, facts(recording))))
+            }
+        }
+        (section("answer", "In short", &paragraphs(answer(comparison))))
+        (list("caveats", "Caveats", &caveats))
+        @for (number, pair) in disks.iter().take(MOST).enumerate() {
+            (section(&format!("disk-{number}"), &disk_title(pair), &disk(pair, analyses)?))
+        }
+        @for (number, pair) in devices.iter().take(MOST).enumerate() {
+            (section(&format!("device-{number}"), &device_title(pair), &device(pair, analyses)?))
+        }
+        (list("unmatched", "Not compared", &unmatched))
+        (section("method", "How to read it", &paragraphs(rest(comparison))))
+        (footer(&format!("nestrace compare {} {} --format json", of_a.path, of_b.path)))
+    };
+    let title = format!("{} against {}", of_a.path, of_b.path);
+    Ok(document(&title, &body))
+}
+
+fn disk(pair: &DiskPair, analyses: Both<&Analysis>) -> Result<Markup, DrawError> {
+    let figures = figures(&plots::of_disk(pair, analyses))?;
+    Ok(html! {
+        @if let Some(image) = disk_image(pair) { (page::facts(&image)) }
+        (figures)
+        (metrics(&pair.metrics))
+        @if let Some(data) = ends_with_data(pair) { (note(data)) }
+        (explanations(&pair.explanations))
+        @if !pair.findings.is_empty() {
+            h3 { "Findings that are not in both alike" }
+            (page::list(pair.findings.iter().map(of_finding)))
+        }
+    })
+}
+
+fn device(pair: &DevicePair, analyses: Both<&Analysis>) -> Result<Markup, DrawError> {
+    let figures = figures(&plots::of_device(pair, analyses))?;
+    Ok(html! {
+        (figures)
+        (metrics(&pair.metrics))
+        (explanations(&pair.explanations))
+    })
+}
+
+fn list(id: &str, title: &str, lines: &[String]) -> Markup {
+    if lines.is_empty() {
+        return Markup::default();
     }
-    page.end_section();
+    let body = html! {
+        (page::list(lines.iter().take(MOST_LINES)))
+        (page::more(lines.len(), MOST_LINES))
+    };
+    section(id, title, &body)
 }
 
-fn figures(plots: &[Plot], page: &mut Page) -> Result<(), DrawError> {
-    plots.iter().try_for_each(|plot| figure::write(plot, page))
-}
-
-fn metrics(metrics: &[Metric], page: &mut Page) {
+fn metrics(metrics: &[Metric]) -> Markup {
     let head = ["", "A", "B", "B ÷ A", "between", "says"];
     let row = |metric: &&Metric| {
         vec![
@@ -155,11 +124,10 @@ fn metrics(metrics: &[Metric], page: &mut Page) {
             .map(row)
             .collect::<Vec<_>>()
     };
-    page.table(&head, &rows(Shown::Text));
-    page.raw("<details>");
-    page.element("summary", "Every value");
-    page.table(&head, &rows(Shown::Page));
-    page.raw("</details>");
+    html! {
+        (table(&head, &rows(Shown::Text)))
+        (details("Every value", &table(&head, &rows(Shown::Page))))
+    }
 }
 
 /// The verdict, with an arrow that is seen from afar.
@@ -172,32 +140,31 @@ fn said(metric: &Metric) -> String {
     format!("{arrow}{}", verdict(metric.verdict))
 }
 
-fn explanations(explanations: &[Explanation], page: &mut Page) {
-    for explanation in explanations {
-        page.raw("<details>");
-        let title = format!(
-            "Where the difference of {} lies ({})",
-            many(explanation.operation),
-            difference(&explanation.latency)
-        );
-        page.element("summary", &title);
-        let head = ["part", "A", "B", "B − A", "of the difference", "says"];
-        let rows: Vec<Vec<String>> = explanation
-            .parts
-            .iter()
-            .map(|part| {
-                let share = part.share_of_difference;
-                vec![
-                    label(&part.mean),
-                    value::value("ns", part.mean.a),
-                    value::value("ns", part.mean.b),
-                    difference(&part.mean),
-                    share.map_or_else(|| String::from("–"), signed),
-                    said(&part.mean),
-                ]
-            })
-            .collect();
-        page.table(&head, &rows);
-        page.raw("</details>");
-    }
+fn explanations(explanations: &[Explanation]) -> Markup {
+    html! { @for explanation in explanations { (one_explanation(explanation)) } }
+}
+
+fn one_explanation(explanation: &Explanation) -> Markup {
+    let title = format!(
+        "Where the difference of {} lies ({})",
+        many(explanation.operation),
+        difference(&explanation.latency)
+    );
+    let head = ["part", "A", "B", "B − A", "of the difference", "says"];
+    let rows: Vec<Vec<String>> = explanation
+        .parts
+        .iter()
+        .map(|part| {
+            let share = part.share_of_difference;
+            vec![
+                label(&part.mean),
+                value::value("ns", part.mean.a),
+                value::value("ns", part.mean.b),
+                difference(&part.mean),
+                share.map_or_else(|| String::from("–"), signed),
+                said(&part.mean),
+            ]
+        })
+        .collect();
+    details(&title, &table(&head, &rows))
 }

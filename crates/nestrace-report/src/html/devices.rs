@@ -1,10 +1,11 @@
 //! The table of block devices, and folded beneath it who used them and what QEMU and the images made of it.
 
+use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::Device;
 
 use super::MOST_LINES;
-use super::page::Page;
+use super::page::{folded, more, note, section, table};
 use crate::table::Table;
 use crate::text::amplification::{MADE_OF_IT, layers};
 use crate::text::device_name;
@@ -16,69 +17,65 @@ use crate::text::guests::{
 };
 use crate::units::{count, percent, size, time};
 
-pub(super) fn write(analysis: &Analysis, page: &mut Page) {
+/// Columns of the table.
+const HEAD: [&str; 11] = [
+    "device",
+    "I/Os",
+    "read",
+    "written",
+    "Q2C",
+    "p99",
+    "D2C",
+    "p99",
+    "depth",
+    "busy",
+    "sequential",
+];
+
+pub(super) fn devices(analysis: &Analysis) -> Markup {
     if analysis.devices.is_empty() {
-        return;
+        return Markup::default();
     }
-    page.section("devices", "Block devices");
-    let head = [
-        "device",
-        "I/Os",
-        "read",
-        "written",
-        "Q2C",
-        "p99",
-        "D2C",
-        "p99",
-        "depth",
-        "busy",
-        "sequential",
-    ];
-    let rows: Vec<Vec<String>> = analysis.devices.iter().take(MOST_LINES).map(row).collect();
-    page.table(&head, &rows);
-    page.element("p class=note", "Q2C: queued to completed, D2C: at the device; mean and 99th percentile of I/O with data. Depth is a mean over time, sequential the part of requests that begin where the one before ended.");
-    for device in analysis.devices.iter().take(MOST_LINES) {
-        if let Some(beyond) = beyond_data(device, None) {
-            page.element("p class=note", &format!("{beyond}."));
+    let shown = || analysis.devices.iter().take(MOST_LINES);
+    let rows: Vec<Vec<String>> = shown().map(row).collect();
+    let body = html! {
+        (table(&HEAD, &rows))
+        (note("Q2C: queued to completed, D2C: at the device; mean and 99th percentile of I/O with data. Depth is a mean over time, sequential the part of requests that begin where the one before ended."))
+        @for beyond in shown().filter_map(|device| beyond_data(device, None)) {
+            (note(&format!("{beyond}.")))
         }
-    }
-    if analysis.devices.len() > MOST_LINES {
-        page.element(
-            "p",
-            &format!(
-                "{} more: see --format json.",
-                analysis.devices.len() - MOST_LINES
-            ),
-        );
-    }
-    beneath(analysis, page);
-    page.end_section();
+        (more(analysis.devices.len(), MOST_LINES))
+        (beneath(analysis))
+    };
+    section("devices", "Block devices", &body)
 }
 
 /// What the text has beside the devices: whose their I/O was, and what QEMU and the images made of it.
-fn beneath(analysis: &Analysis, page: &mut Page) {
+fn beneath(analysis: &Analysis) -> Markup {
     let of_side = |side: &str| -> Vec<&Device> {
         let devices = analysis.devices.iter().filter(|it| it.side == side);
         devices.take(MOST_LINES).collect()
     };
-    for (title, side) in [(WHO_USED, "host"), (WHO_IN_GUEST, "guest")] {
-        page.folded(title, &users_table(&of_side(side), None), &[]);
-    }
     let files = files_table(&of_side("guest"), None);
     let how = [NO_PATHS.to_owned()];
     let how = if files.is_empty() { &[][..] } else { &how };
-    page.folded(WHAT_FILES, &files, how);
-    let (table, remarks) = qemu_table(analysis, None);
-    page.folded(&format!("Requests, {AS_QEMU_ACCOUNTS}"), &table, &remarks);
+    let (qemu, of_qemu) = qemu_table(analysis, None);
     let images = used_images(analysis);
     let said: Vec<String> = images
         .iter()
         .take(MOST_LINES)
         .map(|image| format!("{} ({}): {}", image.path, on_what(image), done_to(image)))
         .collect();
-    page.folded(IMAGE_FILES, &Table::default(), &said);
-    let (table, remarks) = layers(analysis, None);
-    page.folded(MADE_OF_IT, &table, &remarks);
+    let (made, of_layers) = layers(analysis, None);
+    html! {
+        @for (title, side) in [(WHO_USED, "host"), (WHO_IN_GUEST, "guest")] {
+            (folded(title, &users_table(&of_side(side), None), &[]))
+        }
+        (folded(WHAT_FILES, &files, how))
+        (folded(&format!("Requests, {AS_QEMU_ACCOUNTS}"), &qemu, &of_qemu))
+        (folded(IMAGE_FILES, &Table::default(), &said))
+        (folded(MADE_OF_IT, &made, &of_layers))
+    }
 }
 
 fn row(device: &Device) -> Vec<String> {

@@ -1,42 +1,31 @@
 //! What the rules found: title, explanation, evidence, advice.
 
+use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Evidence, Finding, Severity};
 
 use super::MOST_LINES;
-use super::page::{Page, escape};
+use super::page::{list, note, paragraph, prose, section};
 use crate::text::findings::unjudged;
 use crate::units::{count, percent, size, time};
 
-pub(super) fn write(analysis: &Analysis, page: &mut Page) {
+pub(super) fn findings(analysis: &Analysis) -> Markup {
     let found = &analysis.findings;
-    page.section("findings", "What was found");
-    if found.is_empty() {
-        page.element("p", "No rule fired.");
-    }
-    found
-        .iter()
-        .take(MOST_LINES)
-        .for_each(|finding| one(finding, page));
-    unjudged(analysis)
-        .iter()
-        .take(MOST_LINES)
-        .for_each(|line| page.element("p class=note", line));
-    page.end_section();
+    let body = html! {
+        @if found.is_empty() { (paragraph("No rule fired.")) }
+        @for finding in found.iter().take(MOST_LINES) { (one(finding)) }
+        @for line in unjudged(analysis).iter().take(MOST_LINES) { (note(line)) }
+    };
+    section("findings", "What was found", &body)
 }
 
-fn one(finding: &Finding, page: &mut Page) {
+fn one(finding: &Finding) -> Markup {
     let (class, word) = match finding.severity {
         Severity::High => ("high", "high"),
         Severity::Medium => ("medium", "medium"),
         Severity::Low => ("low", "low"),
         Severity::Info => ("info", "info"),
     };
-    page.raw(&format!("<article class={class}>"));
-    page.raw(&format!(
-        "<h3>{} <span class=badge>{word}</span></h3>",
-        escape(&finding.title)
-    ));
     let whose = format!(
         "{}/{} · {} · {} at stake",
         finding.guest,
@@ -44,25 +33,25 @@ fn one(finding: &Finding, page: &mut Page) {
         finding.id,
         percent(finding.share)
     );
-    page.element("p class=note", &whose);
-    page.element("p", &finding.explanation);
-    if !finding.advice.is_empty() {
-        page.raw("<ul>");
-        finding
-            .advice
-            .iter()
-            .for_each(|advice| page.element("li", advice));
-        page.raw("</ul>");
-    }
-    if !finding.evidence.is_empty() {
-        page.raw("<details><summary>Evidence</summary><dl>");
-        for (name, value) in &finding.evidence {
-            page.element("dt", &plain_name(name));
-            page.element("dd", &text(name, value));
+    html! {
+        article class=(class) {
+            h3 { (finding.title) " " span class="badge" { (word) } }
+            (note(&whose))
+            (paragraph(&finding.explanation))
+            (list(&finding.advice))
+            @if !finding.evidence.is_empty() {
+                details {
+                    summary { "Evidence" }
+                    dl {
+                        @for (name, value) in &finding.evidence {
+                            dt { (prose(&plain_name(name))) }
+                            dd { (prose(&text(name, value))) }
+                        }
+                    }
+                }
+            }
         }
-        page.raw("</dl></details>");
     }
-    page.raw("</article>");
 }
 
 /// `host_bytes` is `host`: the value has its unit.

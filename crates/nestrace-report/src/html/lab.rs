@@ -2,9 +2,12 @@
 
 mod system;
 
-use super::figure;
-use super::page::{Page, escape, prose};
+use maud::{Markup, html};
+
+use super::figure::figures;
+use super::page::{details, document, facts, list, note, paragraph, paragraphs, prose, section};
 use crate::lab::extremes::Extremes;
+use crate::lab::statements::percent;
 use crate::lab::{
     CellFinding, Comparison, Counters, MainLatency, Outlier, Row, Spread, Verdict, text,
 };
@@ -39,62 +42,60 @@ const SAYS_ITSELF: [&str; 6] = [
 /// ```
 pub fn render(comparison: &Comparison) -> Result<String, DrawError> {
     let run = &comparison.run;
-    let mut page = Page::new(&format!("lab: {}", run.plan));
-    page.raw("<header>");
-    page.element("h1", &format!("Nested file systems: {}", run.plan));
-    page.element("p", &run.about);
-    page.element("p class=facts", &text::machine(comparison));
-    page.raw("</header>");
-    page.section("answer", "In short");
-    for statement in &comparison.statements {
-        page.element("p", statement);
-    }
-    page.element("p class=note", "Every run has a new file system in the guest and finds empty page caches, but for tests that read again what they have read. Values are medians of the repetitions; the spread is their least and greatest. A difference is told only where no repetition of the one lies among the other's.");
-    page.end_section();
-    for workload in comparison.workloads() {
-        of_workload(comparison, workload, &mut page)?;
-    }
-    outliers(comparison, &mut page);
-    published(comparison, &mut page);
-    numbers(comparison, &mut page);
-    system::write(comparison, &mut page);
-    missing(comparison, &mut page);
-    page.raw("<footer><p>Every number: <code>report.json</code> and <code>report.csv</code> beside this page.</p></footer>");
-    Ok(page.finish())
+    let answer = html! {
+        (paragraphs(&comparison.statements))
+        (note("Every run has a new file system in the guest and finds empty page caches, but for tests that read again what they have read. Values are medians of the repetitions; the spread is their least and greatest. A difference is told only where no repetition of the one lies among the other's."))
+    };
+    let body = html! {
+        header {
+            h1 { (prose(&format!("Nested file systems: {}", run.plan))) }
+            (paragraph(&run.about))
+            (facts(&text::machine(comparison)))
+        }
+        (section("answer", "In short", &answer))
+        @for workload in comparison.workloads() { (of_workload(comparison, workload)?) }
+        (outliers(comparison))
+        (published(comparison))
+        (numbers(comparison))
+        (system::counters(comparison))
+        (missing(comparison))
+        footer {
+            p { "Every number: " code { "report.json" } " and " code { "report.csv" } " beside this page." }
+        }
+    };
+    Ok(document(&format!("lab: {}", run.plan), &body))
 }
 
-fn of_workload(comparison: &Comparison, workload: &str, page: &mut Page) -> Result<(), DrawError> {
+fn of_workload(comparison: &Comparison, workload: &str) -> Result<Markup, DrawError> {
     let rows: Vec<&Row> = comparison
         .rows
         .iter()
         .filter(|row| row.workload == workload)
         .collect();
-    page.section(&format!("workload-{}", slug(workload)), workload);
-    if let Some(row) = rows.first() {
-        page.element("p class=note", &format!("{}.", row.workload_note));
-    }
-    heat_map(&rows, page);
-    if let Some(extremes) = Extremes::of(&rows) {
-        extremes
-            .lines()
-            .iter()
-            .for_each(|line| page.element("p", line));
-    }
-    let mut guests: Vec<&str> = rows.iter().map(|row| row.word("guest_fs")).collect();
-    guests.dedup();
-    let mut known: Vec<&str> = Vec::new();
-    for guest in guests {
-        if known.contains(&guest) {
-            continue;
-        }
-        known.push(guest);
-        let own = rows.iter().filter(|row| row.word("guest_fs") == guest);
-        if let Some(plot) = bars(workload, guest, &own.copied().collect::<Vec<_>>()) {
-            figure::write(&plot, page)?;
+    let mut guests: Vec<&str> = Vec::new();
+    for row in &rows {
+        if !guests.contains(&row.word("guest_fs")) {
+            guests.push(row.word("guest_fs"));
         }
     }
-    page.end_section();
-    Ok(())
+    let plots: Vec<Plot> = guests
+        .into_iter()
+        .filter_map(|guest| {
+            let own = rows.iter().filter(|row| row.word("guest_fs") == guest);
+            bars(workload, guest, &own.copied().collect::<Vec<_>>())
+        })
+        .collect();
+    let body = html! {
+        @if let Some(row) = rows.first() { (note(&format!("{}.", row.workload_note))) }
+        (heat_map(&rows))
+        @if let Some(extremes) = Extremes::of(&rows) { (paragraphs(extremes.lines())) }
+        (figures(&plots)?)
+    };
+    Ok(section(
+        &format!("workload-{}", slug(workload)),
+        workload,
+        &body,
+    ))
 }
 
 /// FAST'12's figure: a bar for each combination, the bare device first, with the spread at its end.
@@ -174,7 +175,7 @@ fn bar(row: &Row, relative: Spread) -> SpanRow {
 }
 
 /// Guest file systems by what lies beneath.
-fn heat_map(rows: &[&Row], page: &mut Page) {
+fn heat_map(rows: &[&Row]) -> Markup {
     let column_of = |row: &Row| column(row, rows);
     let mut columns: Vec<String> = Vec::new();
     let mut guests: Vec<&str> = Vec::new();
@@ -187,24 +188,27 @@ fn heat_map(rows: &[&Row], page: &mut Page) {
             guests.push(row.word("guest_fs"));
         }
     }
+    let cell = |guest: &str, column: &str| {
+        let is = |row: &&&Row| row.word("guest_fs") == guest && column_of(row) == column;
+        heat(rows.iter().find(is).copied())
+    };
     // Guests are few: they stand above, the stacks beneath them one below the other.
-    page.raw("<div class=scroll><table class=heat><thead><tr><th>beneath</th>");
-    for guest in &guests {
-        page.raw(&format!("<th>{}</th>", escape(guest)));
-    }
-    page.raw("</tr></thead><tbody>");
-    for column in &columns {
-        page.raw(&format!("<tr><td>{}</td>", escape(column)));
-        for guest in &guests {
-            let own = rows
-                .iter()
-                .find(|row| row.word("guest_fs") == *guest && column_of(row) == *column);
-            page.raw(&heat(own.copied()));
+    html! {
+        div class="scroll" {
+            table class="heat" {
+                thead { tr { th { "beneath" } @for guest in &guests { th { (guest) } } } }
+                tbody {
+                    @for column in &columns {
+                        tr {
+                            td { (column) }
+                            @for guest in &guests { (cell(guest, column)) }
+                        }
+                    }
+                }
+            }
         }
-        page.raw("</tr>");
+        (note("Per cent of the bare device: red is slower, green faster, pale or bold as much as it is; ≈ is within the spread, ? has too few repetitions to tell."))
     }
-    page.raw("</tbody></table></div>");
-    page.element("p class=note", "Per cent of the bare device: red is slower, green faster, pale or bold as much as it is; ≈ is within the spread, ? has too few repetitions to tell.");
 }
 
 /// What lies beneath a guest's file system, as far as it varies.
@@ -236,158 +240,146 @@ fn column(row: &Row, rows: &[&Row]) -> String {
     parts.join(" ")
 }
 
-fn heat(row: Option<&Row>) -> String {
-    let Some(relative) = row.and_then(|row| row.relative) else {
-        return String::from("<td>–</td>");
+fn heat(row: Option<&Row>) -> Markup {
+    let Some((row, relative)) = row.and_then(|row| Some((row, row.relative?))) else {
+        return html! { td { "–" } };
     };
-    let sure = row.is_some_and(|row| {
-        matches!(
-            row.verdict,
-            Verdict::Slower | Verdict::Faster | Verdict::Baseline
-        )
-    });
+    let is_sure = matches!(
+        row.verdict,
+        Verdict::Slower | Verdict::Faster | Verdict::Baseline
+    );
     let away = relative.median - 1.0;
     let hue = if away < 0.0 { Hue::Device } else { Hue::HostFs };
-    let strength = if sure {
+    let strength = if is_sure {
         (away.abs() * 80.0).clamp(0.0, 60.0)
     } else {
         0.0
     };
-    let mark = match row.map(|row| row.verdict) {
-        Some(Verdict::NotApart) => "≈ ",
-        Some(Verdict::TooFew) => "? ",
+    let mark = match row.verdict {
+        Verdict::NotApart => "≈ ",
+        Verdict::TooFew => "? ",
         _ => "",
     };
-    let text = format!("{mark}{}", percent(relative.median));
-    format!(
-        "<td style=\"background:color-mix(in srgb,var({}) {strength:.0}%,transparent)\">{}</td>",
-        hue.variable(),
-        prose(&text)
-    )
+    let style = format!(
+        "background:color-mix(in srgb,var({}) {strength:.0}%,transparent)",
+        hue.variable()
+    );
+    html! { td style=(style) { (mark) (prose(&percent(relative.median))) } }
 }
 
-fn outliers(comparison: &Comparison, page: &mut Page) {
-    page.section("outliers", "What differs, and why");
-    if comparison.outliers.is_empty() {
-        page.element(
-            "p",
-            "No combination differs from its bare device by a tenth or more in every repetition.",
-        );
-    }
-    let n_first = comparison.outliers.len().min(FIRST_OUTLIERS);
-    let (first, more) = comparison.outliers.split_at(n_first);
-    for outlier in first {
-        one_outlier(comparison, outlier, page);
-    }
-    if !more.is_empty() {
-        page.raw(&format!("<details><summary>{} more</summary>", more.len()));
-        for outlier in more {
-            one_outlier(comparison, outlier, page);
+fn outliers(comparison: &Comparison) -> Markup {
+    let outliers = &comparison.outliers;
+    let (first, more) = outliers.split_at(outliers.len().min(FIRST_OUTLIERS));
+    let articles =
+        |outliers: &[Outlier]| html! { @for it in outliers { (one_outlier(comparison, it)) } };
+    let body = html! {
+        @if outliers.is_empty() {
+            (paragraph("No combination differs from its bare device by a tenth or more in every repetition."))
         }
-        page.raw("</details>");
-    }
-    page.end_section();
+        (articles(first))
+        @if !more.is_empty() {
+            (details(&format!("{} more", more.len()), &articles(more)))
+        }
+    };
+    section("outliers", "What differs, and why", &body)
 }
 
-fn one_outlier(comparison: &Comparison, outlier: &Outlier, page: &mut Page) {
+fn one_outlier(comparison: &Comparison, outlier: &Outlier) -> Markup {
     let class = match outlier.relative {
         relative if relative < 0.5 => "high",
         relative if relative < 0.8 => "medium",
         _ => "low",
     };
-    page.raw(&format!(
-        "<article class={class} id=cell-{}>",
-        escape(&outlier.id)
-    ));
-    page.element("h3", &outlier.id);
-    page.element("p", &text::outlier(outlier));
-    let Some(row) = comparison.row(&outlier.id) else {
-        return page.raw("</article>");
-    };
+    let row = comparison.row(&outlier.id);
     // What the baseline has too is no reason to be slower; of a faster cell the findings are the baseline's.
-    let told = row.explanation.iter().flat_map(|told| &told.findings);
-    let is_reason = |finding: &&CellFinding| {
-        outlier.relative < 1.0 && outlier.findings.contains(&finding.title)
-    };
-    for finding in told.filter(is_reason) {
-        let share = units::percent(finding.share);
-        page.element(
-            "p class=note",
-            &format!(
-                "{} ({}, {share} at stake): {}",
-                finding.title, finding.id, finding.explanation
-            ),
-        );
+    let explanation = row.and_then(|row| row.explanation.as_ref());
+    let told = explanation.iter().flat_map(|told| &told.findings);
+    let reasons =
+        told.filter(|finding| outlier.relative < 1.0 && outlier.findings.contains(&finding.title));
+    html! {
+        article class=(class) id={ "cell-" (outlier.id) } {
+            h3 { (prose(&outlier.id)) }
+            (paragraph(&text::outlier(outlier)))
+            (notes(reasons))
+            @if let Some(link) = row.and_then(|row| row.page.as_ref()) {
+                p { a href=(link) { "The report of its recording" } }
+            }
+        }
     }
-    if let Some(link) = &row.page {
-        page.raw(&format!(
-            "<p><a href=\"{}\">The report of its recording</a></p>",
-            escape(link)
-        ));
-    }
-    page.raw("</article>");
 }
 
-fn published(comparison: &Comparison, page: &mut Page) {
+fn notes<'a>(findings: impl Iterator<Item = &'a CellFinding>) -> Markup {
+    html! {
+        @for finding in findings {
+            @let share = units::percent(finding.share);
+            (note(&format!("{} ({}, {share} at stake): {}", finding.title, finding.id, finding.explanation)))
+        }
+    }
+}
+
+fn published(comparison: &Comparison) -> Markup {
     if comparison.published.is_empty() {
-        return;
+        return Markup::default();
     }
-    page.section("published", "The published figures beside ours");
-    page.raw("<ul>");
-    for one in &comparison.published {
+    let lines = comparison.published.iter().map(|one| {
         let ours = one.ours.as_deref().unwrap_or("not in this run");
-        let line = format!("{}: published {}; here {ours}.", one.what, one.published);
-        page.element("li", &line);
-    }
-    page.raw("</ul>");
-    page.element("p class=note", "For orientation: other hardware, other kernels, other sizes. Where guests are translated (tcg), processors weigh more than they do on real ones.");
-    page.end_section();
+        format!("{}: published {}; here {ours}.", one.what, one.published)
+    });
+    let body = html! {
+        (list(lines))
+        (note("For orientation: other hardware, other kernels, other sizes. Where guests are translated (tcg), processors weigh more than they do on real ones."))
+    };
+    section("published", "The published figures beside ours", &body)
 }
 
-fn numbers(comparison: &Comparison, page: &mut Page) {
-    page.section("numbers", "Every cell in numbers");
-    let head = [
-        "cell",
-        "value",
-        "of bd",
-        "spread",
-        "mean latency",
-        "p99",
-        "of bd's",
-        "guest CPU",
-        "host CPU",
-        "disk busy",
-        "guest's disk",
-        "guest pages",
-        "guest switches",
-        "write ampl.",
-        "recorded",
-        "verdict",
-    ];
-    page.raw("<div class=scroll><table class=numbers><thead><tr>");
-    head.iter()
-        .for_each(|cell| page.raw(&format!("<th>{cell}</th>")));
-    page.raw("</tr></thead><tbody>");
-    for row in &comparison.rows {
-        let name = match &row.page {
-            Some(link) => format!("<a href=\"{}\">{}</a>", escape(link), escape(&row.id)),
-            None => escape(&row.id),
-        };
-        let cells = cells(row)
-            .into_iter()
-            .map(|cell| format!("<td>{}</td>", prose(&cell)));
-        page.raw(&format!(
-            "<tr><td>{name}</td>{}</tr>",
-            cells.collect::<String>()
-        ));
-    }
-    page.raw("</tbody></table></div>");
+/// Columns of the table of all numbers.
+const HEAD: [&str; 16] = [
+    "cell",
+    "value",
+    "of bd",
+    "spread",
+    "mean latency",
+    "p99",
+    "of bd's",
+    "guest CPU",
+    "host CPU",
+    "disk busy",
+    "guest's disk",
+    "guest pages",
+    "guest switches",
+    "write ampl.",
+    "recorded",
+    "verdict",
+];
+
+fn numbers(comparison: &Comparison) -> Markup {
     let mut latencies = comparison.rows.iter().filter_map(Row::main_latency);
-    if latencies.any(|latency| latency.is_recorded) {
-        page.element("p class=note", &format!("{}.", MainLatency::NOTE));
-    }
-    page.element("p class=note", "CPU is user + system of all processors. Of the guest's disk, reads + writes; its pages, KiB in + out; all counters run from the workload's start to its end, with its warm-up. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median; it has its own length and no warm-up, so that it says what recording costs only roughly.");
-    page.end_section();
+    let body = html! {
+        div class="scroll" {
+            table class="numbers" {
+                thead { tr { @for cell in HEAD { th { (cell) } } } }
+                tbody {
+                    @for row in &comparison.rows {
+                        tr {
+                            td {
+                                @if let Some(link) = &row.page {
+                                    a href=(link) { (row.id) }
+                                } @else {
+                                    (row.id)
+                                }
+                            }
+                            @for cell in cells(row) { td { (prose(&cell)) } }
+                        }
+                    }
+                }
+            }
+        }
+        @if latencies.any(|latency| latency.is_recorded) {
+            (note(&format!("{}.", MainLatency::NOTE)))
+        }
+        (note("CPU is user + system of all processors. Of the guest's disk, reads + writes; its pages, KiB in + out; all counters run from the workload's start to its end, with its warm-up. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median; it has its own length and no warm-up, so that it says what recording costs only roughly."))
+    };
+    section("numbers", "Every cell in numbers", &body)
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -430,38 +422,18 @@ fn rates<const N: usize>(counters: &Counters, of: fn(&Counters) -> [f64; N]) -> 
     format!("{} /s", rates.join(" + "))
 }
 
-fn missing(comparison: &Comparison, page: &mut Page) {
-    page.section("missing", "What is missing");
+fn missing(comparison: &Comparison) -> Markup {
     let missing = text::missing(comparison);
-    if missing.is_empty() {
-        page.element("p", &text::nothing_missing(comparison));
-    }
     let (first, more) = missing.split_at(missing.len().min(FIRST_LINES));
-    list(first, page);
-    if !more.is_empty() {
-        page.raw(&format!(
-            "<details><summary>{} more</summary>",
-            units::count(more.len() as u64)
-        ));
-        list(more, page);
-        page.raw("</details>");
-    }
-    page.end_section();
-}
-
-fn list(lines: &[String], page: &mut Page) {
-    if lines.is_empty() {
-        return;
-    }
-    page.raw("<ul>");
-    lines
-        .iter()
-        .for_each(|line| page.element("li", &format!("{line}.")));
-    page.raw("</ul>");
-}
-
-fn percent(relative: f64) -> String {
-    format!("{:.0} %", relative * 100.0)
+    let lines = |lines: &[String]| list(lines.iter().map(|line| format!("{line}.")));
+    let body = html! {
+        @if missing.is_empty() { (paragraph(&text::nothing_missing(comparison))) }
+        (lines(first))
+        @if !more.is_empty() {
+            (details(&format!("{} more", units::count(more.len() as u64)), &lines(more)))
+        }
+    };
+    section("missing", "What is missing", &body)
 }
 
 /// Usable as an id.

@@ -11,12 +11,14 @@ mod findings;
 pub mod lab;
 mod page;
 
+use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 
 use crate::plots::{self, DrawError, Plot};
 use crate::text::{answer, chains, facts, gaps};
 use crate::units::of;
-use page::{Page, escape};
+use figure::{figure, figures};
+use page::{document, footer, list, more, note, paragraph, paragraphs, prose, section};
 
 /// Lines of a kind that are listed; a report stays small whatever went wrong.
 const MOST_LINES: usize = 40;
@@ -34,96 +36,76 @@ const MOST_LINES: usize = 40;
 /// ```
 pub fn render(analysis: &Analysis) -> Result<String, DrawError> {
     let plots = plots::all(analysis);
-    let mut page = Page::new(&analysis.trace.path);
-    page.raw("<header>");
-    let name = match analysis.trace.path.trim_end_matches('/').rsplit('/').next() {
+    let n = plots::n_left_out(analysis);
+    let left_out = of(n as u64, "disk or device", "disks or devices");
+    let body = html! {
+        header {
+            h1 { (prose(name(&analysis.trace.path))) }
+            (page::facts(&facts(analysis)))
+        }
+        (section("answer", "In short", &paragraphs(answer::sentences(analysis))))
+        (where_the_time_goes(analysis, &plots)?)
+        (findings::findings(analysis))
+        (of_each_disk(&plots)?)
+        @if n > 0 {
+            (note(&format!("Plots are of those on which most time was spent; {left_out} more have none: choose one with --guest and --device.")))
+        }
+        (devices::devices(analysis))
+        (missing(analysis))
+        (footer(&format!("nestrace analyze {} --format json", analysis.trace.path)))
+    };
+    Ok(document(&analysis.trace.path, &body))
+}
+
+/// Of a path, the last part that tells something.
+fn name(path: &str) -> &str {
+    match path.trim_end_matches('/').rsplit('/').next() {
         None | Some("") => "recording",
         Some(name) => name,
-    };
-    page.element("h1", name);
-    page.element("p class=facts", &facts(analysis));
-    page.raw("</header>");
-    page.section("answer", "In short");
-    answer::sentences(analysis)
-        .iter()
-        .for_each(|sentence| page.element("p", sentence));
-    page.end_section();
-    where_the_time_goes(analysis, &plots, &mut page)?;
-    findings::write(analysis, &mut page);
-    of_each_disk(&plots, &mut page)?;
-    let n = plots::n_left_out(analysis);
-    if n > 0 {
-        let left_out = of(n as u64, "disk or device", "disks or devices");
-        page.element("p class=note", &format!("Plots are of those on which most time was spent; {left_out} more have none: choose one with --guest and --device."));
     }
-    devices::write(analysis, &mut page);
-    missing(analysis, &mut page);
-    Ok(page.finish())
 }
 
-fn where_the_time_goes(
-    analysis: &Analysis,
-    plots: &[Plot],
-    page: &mut Page,
-) -> Result<(), DrawError> {
+fn where_the_time_goes(analysis: &Analysis, plots: &[Plot]) -> Result<Markup, DrawError> {
     let plot = plots.iter().find(|plot| plot.id == "segments");
     if plot.is_none() && analysis.chains.is_empty() {
-        return Ok(());
+        return Ok(Markup::default());
     }
-    page.section("breakdown", "Where the time goes");
-    if let Some(plot) = plot {
-        figure::write(plot, page)?;
-    }
-    breakdown::write(analysis, page);
-    page.end_section();
-    Ok(())
+    let body = html! {
+        @if let Some(plot) = plot { (figure(plot)?) }
+        (breakdown::disks(analysis))
+    };
+    Ok(section("breakdown", "Where the time goes", &body))
 }
 
-fn of_each_disk(plots: &[Plot], page: &mut Page) -> Result<(), DrawError> {
-    let mut subject = "";
-    for plot in plots.iter().filter(|plot| !plot.subject.is_empty()) {
-        if plot.subject != subject {
-            if !subject.is_empty() {
-                page.end_section();
-            }
-            page.section(&format!("plots-{}", plot.id), &plot.subject);
-            subject = &plot.subject;
+fn of_each_disk(plots: &[Plot]) -> Result<Markup, DrawError> {
+    let of_subjects: Vec<Plot> = plots
+        .iter()
+        .filter(|plot| !plot.subject.is_empty())
+        .cloned()
+        .collect();
+    let sections = of_subjects
+        .chunk_by(|a, b| a.subject == b.subject)
+        .map(|plots| Ok((&plots[0], figures(plots)?)))
+        .collect::<Result<Vec<_>, DrawError>>()?;
+    Ok(html! {
+        @for (first, figures) in sections {
+            (section(&format!("plots-{}", first.id), &first.subject, &figures))
         }
-        figure::write(plot, page)?;
-    }
-    if !subject.is_empty() {
-        page.end_section();
-    }
-    Ok(())
+    })
 }
 
-fn missing(analysis: &Analysis, page: &mut Page) {
+fn missing(analysis: &Analysis) -> Markup {
     let gaps = gaps::lines(analysis);
-    page.section("missing", "What is missing");
-    if gaps.is_empty() {
-        page.element("p", "Nothing that is known: no event was lost, every probe was attached, the recording was closed.");
-    }
-    if !gaps.is_empty() {
-        page.raw("<ul>");
-        let shown = gaps.iter().take(MOST_LINES);
-        shown.for_each(|gap| page.element("li", &format!("{gap}.")));
-        page.raw("</ul>");
-    }
-    if gaps.len() > MOST_LINES {
-        page.element(
-            "p",
-            &format!("{} more: see --format json.", gaps.len() - MOST_LINES),
-        );
-    }
-    if !analysis.clocks.is_empty() {
-        page.element("h3", "The guests' clocks");
-        let clocks = analysis.clocks.iter().take(MOST_LINES);
-        clocks.for_each(|clock| page.element("p", &chains::of_clock(clock)));
-    }
-    page.end_section();
-    let command = format!("nestrace analyze {} --format json", analysis.trace.path);
-    page.raw(&format!(
-        "<footer><p>Every number: <code>{}</code></p></footer>",
-        escape(&command)
-    ));
+    let body = html! {
+        @if gaps.is_empty() {
+            (paragraph("Nothing that is known: no event was lost, every probe was attached, the recording was closed."))
+        }
+        (list(gaps.iter().take(MOST_LINES).map(|gap| format!("{gap}."))))
+        (more(gaps.len(), MOST_LINES))
+        @if !analysis.clocks.is_empty() {
+            h3 { "The guests' clocks" }
+            (paragraphs(analysis.clocks.iter().take(MOST_LINES).map(chains::of_clock)))
+        }
+    };
+    section("missing", "What is missing", &body)
 }

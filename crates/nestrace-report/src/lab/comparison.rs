@@ -31,8 +31,10 @@ pub struct Results {
 
 /// What a run says.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
-    /// [`SCHEMA`].
+    /// Name and major version of this form: [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// What is common.
     pub run: RunHeader,
@@ -50,6 +52,7 @@ pub struct Comparison {
 
 /// One cell.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// The cell.
     pub id: String,
@@ -97,6 +100,7 @@ pub struct Row {
 
 /// What may be said of a cell against its baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It is what others are compared with.
@@ -130,6 +134,7 @@ impl Verdict {
 
 /// A cell that differs notably, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outlier {
     /// The cell.
     pub id: String,

@@ -14,6 +14,7 @@ pub(super) const NOTABLE: f64 = 0.1;
 
 /// In short, what an analysis says of one disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Explanation {
     /// Mean latency of the guest's data bios that were followed, nanoseconds; `null` without any.
@@ -42,6 +43,7 @@ pub struct Explanation {
 
 /// A segment of the guest's bios.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SegmentTime {
     /// `guest_queue`, …
@@ -52,6 +54,7 @@ pub struct SegmentTime {
 
 /// A finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CellFinding {
     /// The rule.

@@ -19,7 +19,7 @@ pub mod json;
 mod published;
 mod results;
 mod spread;
-mod statements;
+pub(crate) mod statements;
 pub mod text;
 
 pub use comparison::{Comparison, MainLatency, Outlier, Results, Row, SCHEMA, Verdict};

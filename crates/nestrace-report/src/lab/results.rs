@@ -14,6 +14,7 @@ pub const CELL_SCHEMA: &str = "nestrace-lab-cell/1";
 
 /// What is common to all cells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunHeader {
     /// [`RUN_SCHEMA`].
@@ -44,6 +45,7 @@ pub struct RunHeader {
 
 /// Where the run took place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Machine {
     /// `uname -r` of the host.
@@ -68,6 +70,7 @@ pub struct Machine {
 
 /// A block device beneath host file systems, or the bare one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Base {
     /// What it was made for: `xfs`, `bd`; of a device that the user named, its name.
@@ -80,6 +83,7 @@ pub struct Base {
 
 /// A combination that cannot be, or that the plan leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Excluded {
     /// The combination.
@@ -90,6 +94,7 @@ pub struct Excluded {
 
 /// A combination under a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Cell {
     /// [`CELL_SCHEMA`].
@@ -124,6 +129,7 @@ pub struct Cell {
 
 /// What a cell's value is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Throughput.
@@ -160,6 +166,7 @@ impl Metric {
 
 /// One run of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CellRun {
     /// From 1; the block of the randomised order in which it ran.
@@ -183,6 +190,7 @@ pub struct CellRun {
 
 /// Latencies of one operation, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Latency {
     /// Operations.
@@ -203,6 +211,7 @@ pub struct Latency {
 
 /// What a kernel counted while the workload ran: from its start to its end, warm-up included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Counters {
     /// Time that was counted, which is longer than what was measured; `null` in results that do not say it.
@@ -235,6 +244,7 @@ pub struct Counters {
 
 /// A run that did not succeed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Failure {
     /// Which repetition; 0 for the recorded run.

@@ -260,7 +260,7 @@ fn bases(header: &RunHeader) -> Option<String> {
 }
 
 /// `87 %`, `130 %`.
-pub(super) fn percent(relative: f64) -> String {
+pub(crate) fn percent(relative: f64) -> String {
     format!("{:.0} %", relative * 100.0)
 }
 

@@ -1,6 +1,6 @@
 //! Curves of two recordings over each other: A thin and pale, B strong, each layer in its colour.
 
-use nestrace_analyzer::compare::{Both, DevicePair, DiskPair, Explanation};
+use nestrace_analyzer::compare::{Both, DevicePair, DiskPair, ExplainedBy, Explanation};
 use nestrace_analyzer::{Analysis, Cdf, analysis::Device};
 
 use super::latency::{curve, guest_span, shares};
@@ -206,7 +206,9 @@ fn parts(explanations: &[Explanation], slug: &str, subject: &str) -> Option<Plot
         }
     }
     let spans = || rows.iter().flat_map(|row: &SpanRow| &row.spans);
-    let is_layered = explanations.iter().any(|it| it.method == "segments");
+    let is_layered = explanations
+        .iter()
+        .any(|it| it.method == ExplainedBy::Segments);
     let keys = if is_layered {
         let occurs = |hue: &Hue| spans().any(|span| span.hue == *hue);
         let hues = Hue::ALL.into_iter().filter(occurs);

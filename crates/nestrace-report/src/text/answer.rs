@@ -3,7 +3,7 @@
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, QemuDisk};
-use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED};
+use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED, VerdictMethod};
 
 use super::{Page, disk_name, lead};
 use crate::layers::is_folded;
@@ -89,7 +89,9 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
 /// What the disk with the most time waited for.
 fn of_one(analysis: &Analysis, disk: &DiskVerdict) -> Vec<String> {
     let chains = analysis.chains.iter().find(|chains| {
-        disk.method == "chains" && chains.guest == disk.guest && chains.disk == disk.disk
+        disk.method == VerdictMethod::Chains
+            && chains.guest == disk.guest
+            && chains.disk == disk.disk
     });
     let figures = chains.map_or_else(|| of_disk(disk), of_chains);
     let disk = lead::Disk {

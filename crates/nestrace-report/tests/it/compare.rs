@@ -2,7 +2,9 @@
 
 use crate::two_sides;
 
-use nestrace_analyzer::compare::{Comparison, Matched, Metric, Verdict, compare};
+use nestrace_analyzer::compare::{
+    Comparison, ExplainedBy, Matched, Metric, UnmatchedKind, Verdict, Which, compare,
+};
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_report::{html, json, text};
 use nestrace_trace::is_printable;
@@ -121,7 +123,7 @@ fn a_slower_device_is_found_and_named() {
         let explanation = explanation.expect("an explanation");
         assert_eq!(
             (explanation.method, explanation.largest),
-            ("segments", Some("device"))
+            (ExplainedBy::Segments, Some("device"))
         );
         let parts = explanation.parts.iter();
         let sum: f64 = parts.filter_map(|part| part.share_of_difference).sum();
@@ -184,7 +186,7 @@ fn a_page_and_a_text_say_the_same() {
 fn every_value_with_a_verdict_counts_as_judged() {
     let comparison = compare(&fast(), &slow());
     let explanations = comparison.disks.iter().flat_map(|it| &it.explanations);
-    let segments = explanations.filter(|it| it.method == "segments");
+    let segments = explanations.filter(|it| it.method == ExplainedBy::Segments);
     let segments = segments.flat_map(|it| it.parts.iter().map(|part| &part.mean));
     let judged = |it: &&Metric| it.verdict.is_judged();
     let (n_metrics, n_segments) = (
@@ -220,10 +222,9 @@ fn other_names_are_paired_by_place_and_what_is_left_is_named() {
     let comparison = compare(&fast(), &two);
     assert_eq!(comparison.disks.len(), 1);
     assert!(
-        comparison
-            .unmatched
-            .iter()
-            .any(|it| it.only_in == "b" && it.kind == "guest" && it.name == "vm2")
+        comparison.unmatched.iter().any(|it| it.only_in == Which::B
+            && it.kind == UnmatchedKind::Guest
+            && it.name == "vm2")
     );
     assert_eq!(schema_errors(&comparison), [""; 0]);
 }

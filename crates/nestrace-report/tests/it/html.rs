@@ -113,12 +113,12 @@ fn the_answer_comes_first_and_what_is_missing_last() {
     let report = html::render(&followed()).expect("a report");
     let place = |what: &str| report.find(what).unwrap_or_else(|| panic!("no {what}"));
     let order = [
-        "id=answer",
-        "id=breakdown",
-        "id=findings",
-        "id=plots-",
-        "id=devices",
-        "id=missing",
+        "id=\"answer\"",
+        "id=\"breakdown\"",
+        "id=\"findings\"",
+        "id=\"plots-",
+        "id=\"devices\"",
+        "id=\"missing\"",
     ];
     assert!(order.map(place).is_sorted());
     assert_eq!(
@@ -130,8 +130,8 @@ fn the_answer_comes_first_and_what_is_missing_last() {
         report.matches("</figure>").count()
     );
     let figures = report.matches("<figure").count();
-    assert_eq!(report.matches("class=narrow").count(), figures);
-    assert_eq!(report.matches("class=wide").count(), figures);
+    assert_eq!(report.matches("class=\"narrow\"").count(), figures);
+    assert_eq!(report.matches("class=\"wide\"").count(), figures);
     // Every colour of a drawing is the page's to choose.
     let drawings = report
         .split("<svg ")

@@ -49,12 +49,17 @@ fn is_same(one: &str, other: &str) -> bool {
         })
 }
 
-/// `nestrace lab report fixtures/lab/RUN` writes them.
+/// `nestrace lab report fixtures/lab/RUN` writes them; the pages alone, `UPDATE=1 cargo test -p nestrace-report --test it`.
 #[test]
 fn reports_say_what_they_would_say_today() {
     for run in ["fast12", "image-format-cache-bus", "reiserfs-jfs"] {
         let comparison = comparison(run);
         let page = html::lab::render(&comparison).unwrap();
+        if std::env::var_os("UPDATE").is_some() {
+            let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/lab");
+            std::fs::write(format!("{lab}/{run}/report.html"), &page).unwrap();
+            continue;
+        }
         assert!(
             read(run, "report.html") == page,
             "{run}/report.html is an older one"
@@ -243,7 +248,7 @@ fn reasons_of_failures_come_first_and_every_line_is_there() {
         }];
     }
     let page = page(&results);
-    let (_, missing) = page.split_once("<section id=missing>").unwrap();
+    let (_, missing) = page.split_once("<section id=\"missing\">").unwrap();
     let (seen, folded) = missing.split_once("<details><summary>340 more").unwrap();
     assert_eq!(seen.matches("<li>").count(), 80);
     assert!(seen.contains("<li>cell-0, repetition 1: no guest came up.</li>"));
@@ -304,7 +309,7 @@ fn a_slower_cell_is_explained_by_what_its_baseline_has_not() {
     let mut n_common = 0;
     for outlier in run.outliers.iter().filter(|one| one.is_recorded) {
         let (_, article) = page
-            .split_once(&format!("id=cell-{}>", outlier.id))
+            .split_once(&format!("id=\"cell-{}\">", outlier.id))
             .unwrap();
         let (article, _) = article.split_once("</article>").unwrap();
         let row = run.row(&outlier.id).unwrap();
@@ -315,7 +320,7 @@ fn a_slower_cell_is_explained_by_what_its_baseline_has_not() {
         } else {
             0
         };
-        let notes = article.matches("<p class=note>").count();
+        let notes = article.matches("<p class=\"note\">").count();
         assert_eq!(notes, expected, "{}", outlier.id);
         let all = row.explanation.iter().flat_map(|told| &told.findings);
         let all = all.filter(|finding| finding.severity != "info");
@@ -364,10 +369,10 @@ fn e3_has_what_its_study_printed_beside_each_test() {
     (guest.disk_read_bytes, guest.disk_write_bytes) = (4 << 20, 2 << 20);
     (guest.paged_in_kib, guest.paged_out_kib) = (4096, 2048);
     guest.context_switches = 600;
-    assert!(!page(&results).contains("<section id=system>"));
+    assert!(!page(&results).contains("<section id=\"system\">"));
     results.header.experiment = Some(String::from("E3"));
     let page = page(&results);
-    let (_, table) = page.split_once("<section id=system>").unwrap();
+    let (_, table) = page.split_once("<section id=\"system\">").unwrap();
     let (_, row) = table.split_once("<tr><td>cell-0</td>").unwrap();
     let (row, _) = row.split_once("</tr>").unwrap();
     let cells: Vec<&str> = row

@@ -9,8 +9,10 @@ pub const SCHEMA: &str = "nestrace-comparison/1";
 
 /// What two recordings say side by side. Differences are B − A, ratios B ÷ A.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
-    /// [`SCHEMA`].
+    /// Name and major version of this form: [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// The first recording.
     pub a: Recording,
@@ -31,6 +33,7 @@ pub struct Comparison {
 
 /// Something of A and the same of B.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Both<T> {
     /// Of the first recording.
     pub a: T,
@@ -50,6 +53,7 @@ impl<T: Copy> Both<T> {
 
 /// One of the recordings.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Recording {
     /// As the caller named it.
     pub path: String,
@@ -74,6 +78,7 @@ pub struct Recording {
 
 /// A guest whose stream lost too much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DistrustedGuest {
     /// Its name.
     pub guest: String,
@@ -83,6 +88,7 @@ pub struct DistrustedGuest {
 
 /// How intervals are made.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Method {
     /// `circular_block_bootstrap`.
     pub name: &'static str,
@@ -102,6 +108,7 @@ pub struct Method {
 
 /// A disk of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskName {
     /// The guest.
     pub guest: String,
@@ -117,6 +124,7 @@ pub struct DiskName {
 
 /// How two things were found to be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Matched {
     /// They have one name.
@@ -131,6 +139,7 @@ pub enum Matched {
 
 /// A disk in both recordings.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskPair {
     /// In each.
     #[serde(flatten)]
@@ -153,8 +162,10 @@ pub struct DiskPair {
 
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceName {
     /// `host` or `guest`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
     pub side: &'static str,
     /// The guest, for one of its devices.
     pub guest: Option<String>,
@@ -168,6 +179,7 @@ pub struct DeviceName {
 
 /// A device in both recordings.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DevicePair {
     /// In each.
     #[serde(flatten)]
@@ -185,19 +197,57 @@ pub struct DevicePair {
 
 /// What has no counterpart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unmatched {
-    /// `a` or `b`.
-    pub only_in: &'static str,
-    /// `guest`, `disk` or `device`.
-    pub kind: &'static str,
+    /// Which has it.
+    pub only_in: Which,
+    /// What it is.
+    pub kind: UnmatchedKind,
     /// Its name.
     pub name: String,
     /// Why nothing was taken for the same.
     pub reason: String,
 }
 
+/// One of the two recordings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+/// What has no counterpart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UnmatchedKind {
+    /// A guest.
+    Guest,
+    /// A disk of a guest.
+    Disk,
+    /// A block device.
+    Device,
+}
+
+impl UnmatchedKind {
+    /// In a sentence.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Guest => "guest",
+            Self::Disk => "disk",
+            Self::Device => "device",
+        }
+    }
+}
+
 /// How B compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// B is lower, whatever the spread.
@@ -228,6 +278,7 @@ impl Verdict {
 
 /// Limits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Interval {
     /// Of B − A.
     pub difference: [f64; 2],
@@ -237,15 +288,19 @@ pub struct Interval {
 
 /// One value in both recordings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Metric {
     /// Where it was measured: `guest` (the guest's block layer), `qemu`, `segment` (of linked bios),
     /// `amplification`, `device`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::METRIC_LAYERS)))]
     pub layer: &'static str,
     /// `read`, `write`, `discard`, `flush`; `null` for all together.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::or_null(&crate::result::words::OPERATIONS))))]
     pub operation: Option<&'static str>,
     /// `q2c_mean`, `q2c_p99`, `per_second`, …
     pub name: &'static str,
     /// `ns`, `bytes`, `bytes_per_second`, `per_second`, `share`, `ratio`, `count`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::UNITS)))]
     pub unit: &'static str,
     /// In A; `null` where it was not recorded or is not defined.
     pub a: Option<f64>,
@@ -267,11 +322,13 @@ pub struct Metric {
 
 /// Where the difference of a mean latency lies.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// `read`, `write`, `discard`, `flush`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::OPERATIONS)))]
     pub operation: &'static str,
-    /// `segments` (linked bios, from the guest to the device) or `queue_and_device` (Q2D and D2C).
-    pub method: &'static str,
+    /// What the parts are.
+    pub method: ExplainedBy,
     /// The latency that is explained.
     pub latency: Metric,
     /// Its parts; their means add up to it.
@@ -280,8 +337,20 @@ pub struct Explanation {
     pub largest: Option<&'static str>,
 }
 
+/// What a latency is split into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ExplainedBy {
+    /// Segments of linked bios, from the guest to the device.
+    Segments,
+    /// Q2D and D2C.
+    QueueAndDevice,
+}
+
 /// A part of a latency.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
     /// Its mean over all I/Os, those without it included.
     #[serde(flatten)]
@@ -293,6 +362,7 @@ pub struct Part {
 
 /// A finding of either recording.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FindingPair {
     /// The rule.
     pub id: &'static str,
@@ -302,10 +372,33 @@ pub struct FindingPair {
     pub a: Option<f64>,
     /// The same in B.
     pub b: Option<f64>,
-    /// `only_a`, `only_b`, `stronger_a` or `stronger_b`.
-    pub kind: &'static str,
+    /// Where it is, or is stronger.
+    pub kind: FoundIn,
     /// By what is at stake in the recording in which it is stronger.
     pub severity: Severity,
     /// What the other recording lacks to judge; `null` where it was judged.
     pub unjudged: Option<&'static str>,
+}
+
+/// Where a finding is, or is stronger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FoundIn {
+    /// In A only.
+    OnlyA,
+    /// In B only.
+    OnlyB,
+    /// In both, stronger in A.
+    StrongerA,
+    /// In both, stronger in B.
+    StrongerB,
+}
+
+impl FoundIn {
+    /// In one of them only.
+    #[must_use]
+    pub const fn is_only(self) -> bool {
+        matches!(self, Self::OnlyA | Self::OnlyB)
+    }
 }

@@ -6,7 +6,7 @@ use crate::result::sums::{DepthSums, DeviceSums, FLUSH, OPERATIONS, Sum, Times};
 use crate::result::units;
 
 use super::bootstrap::Ratio;
-use super::comparison::{Both, Explanation, Metric};
+use super::comparison::{Both, ExplainedBy, Explanation, Metric};
 use super::explanation;
 use super::metric::Key;
 
@@ -88,7 +88,12 @@ impl DeviceView<'_> {
         let operations = (0..FLUSH).filter_map(|place| {
             let latency = self.mean(Latency::Q2c, place)?;
             let parts = vec![self.wait_mean(place)?, self.mean(Latency::D2c, place)?];
-            explanation::of(OPERATIONS[place], "queue_and_device", latency, parts)
+            explanation::of(
+                OPERATIONS[place],
+                ExplainedBy::QueueAndDevice,
+                latency,
+                parts,
+            )
         });
         operations.collect()
     }

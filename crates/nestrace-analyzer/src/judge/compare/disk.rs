@@ -7,7 +7,7 @@ use crate::result::sums::{FLUSH, LayerSums, OPERATIONS, QemuSums, Times};
 use crate::result::units;
 
 use super::bootstrap::Ratio;
-use super::comparison::{Both, DiskName, Explanation, Metric};
+use super::comparison::{Both, DiskName, ExplainedBy, Explanation, Metric};
 use super::device::{Percentile, ended, mean, mean_of, seconds, whole};
 use super::explanation;
 use super::metric::Key;
@@ -128,7 +128,12 @@ fn segments_of(chains: Both<&Chains>, place: usize, all: Both<u64>) -> Option<Ex
         let is_there = [values.a, values.b].iter().any(|it| *it > Some(0.0));
         is_there.then(|| judged(key(name), values, &series))
     });
-    explanation::of(OPERATIONS[place], "segments", latency, parts.collect())
+    explanation::of(
+        OPERATIONS[place],
+        ExplainedBy::Segments,
+        latency,
+        parts.collect(),
+    )
 }
 
 /// Why segments are not judged.

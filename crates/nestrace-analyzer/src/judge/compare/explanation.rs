@@ -1,12 +1,12 @@
 //! Which part of a latency explains its difference.
 
-use super::comparison::{Explanation, Metric, Part};
+use super::comparison::{ExplainedBy, Explanation, Metric, Part};
 
 /// The explanation of `latency` by `parts`, whose means add up to it; `None` where there is nothing to
 /// compare.
 pub(super) fn of(
     operation: &'static str,
-    method: &'static str,
+    method: ExplainedBy,
     latency: Metric,
     parts: Vec<Metric>,
 ) -> Option<Explanation> {

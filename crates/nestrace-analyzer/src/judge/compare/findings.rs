@@ -2,7 +2,7 @@
 
 use crate::result::analysis::{Analysis, Finding};
 
-use super::comparison::{Both, DiskName, FindingPair};
+use super::comparison::{Both, DiskName, FindingPair, FoundIn};
 
 /// A share this much larger …
 const STRONGER_BY: f64 = 0.1;
@@ -34,18 +34,26 @@ pub(super) fn of_disk(analyses: Both<&Analysis>, names: Both<&DiskName>) -> Vec<
             match both {
                 (Some(a), None) => {
                     let missing = unjudged(analyses.b, names.b, id);
-                    Some(pair(&a, Some(a.share), None, "only_a", missing))
+                    Some(pair(&a, Some(a.share), None, FoundIn::OnlyA, missing))
                 }
                 (None, Some(b)) => {
                     let missing = unjudged(analyses.a, names.a, id);
-                    Some(pair(&b, None, Some(b.share), "only_b", missing))
+                    Some(pair(&b, None, Some(b.share), FoundIn::OnlyB, missing))
                 }
-                (Some(a), Some(b)) if stronger(a.share, b.share) => {
-                    Some(pair(&a, Some(a.share), Some(b.share), "stronger_a", None))
-                }
-                (Some(a), Some(b)) if stronger(b.share, a.share) => {
-                    Some(pair(&b, Some(a.share), Some(b.share), "stronger_b", None))
-                }
+                (Some(a), Some(b)) if stronger(a.share, b.share) => Some(pair(
+                    &a,
+                    Some(a.share),
+                    Some(b.share),
+                    FoundIn::StrongerA,
+                    None,
+                )),
+                (Some(a), Some(b)) if stronger(b.share, a.share) => Some(pair(
+                    &b,
+                    Some(a.share),
+                    Some(b.share),
+                    FoundIn::StrongerB,
+                    None,
+                )),
                 _ => None,
             }
         })
@@ -63,7 +71,7 @@ fn pair(
     of: &Finding,
     a: Option<f64>,
     b: Option<f64>,
-    kind: &'static str,
+    kind: FoundIn,
     unjudged: Option<&'static str>,
 ) -> FindingPair {
     FindingPair {

@@ -6,7 +6,7 @@
 
 use crate::result::analysis::{Analysis, Device};
 
-use super::comparison::{Both, DiskName, Matched, Unmatched};
+use super::comparison::{Both, DiskName, Matched, Unmatched, UnmatchedKind, Which};
 
 /// Places in two lists.
 pub(super) struct Pair {
@@ -56,7 +56,7 @@ pub(super) fn pairs<T>(a: &[T], b: &[T], same: impl Fn(&T, &T) -> bool) -> Pairs
 
 /// Names what is left.
 pub(super) fn unmatched(
-    kind: &'static str,
+    kind: UnmatchedKind,
     left: &Both<Vec<usize>>,
     names: (impl Fn(usize) -> String, impl Fn(usize) -> String),
 ) -> Vec<Unmatched> {
@@ -68,13 +68,13 @@ pub(super) fn unmatched(
         ),
     };
     let of_a = left.a.iter().map(|place| Unmatched {
-        only_in: "a",
+        only_in: Which::A,
         kind,
         name: names.0(*place),
         reason: reason(n_b, "B"),
     });
     let of_b = left.b.iter().map(|place| Unmatched {
-        only_in: "b",
+        only_in: Which::B,
         kind,
         name: names.1(*place),
         reason: reason(n_a, "A"),
@@ -201,12 +201,16 @@ mod tests {
             a: vec![0, 1],
             b: vec![0],
         };
-        let names = unmatched("disk", &left, (|i| format!("a{i}"), |i| format!("b{i}")));
+        let names = unmatched(
+            UnmatchedKind::Disk,
+            &left,
+            (|i| format!("a{i}"), |i| format!("b{i}")),
+        );
         let text: Vec<_> = names
             .iter()
             .map(|it| (it.only_in, it.name.as_str()))
             .collect();
-        assert_eq!(text, [("a", "a0"), ("a", "a1"), ("b", "b0")]);
+        assert_eq!(text, [(Which::A, "a0"), (Which::A, "a1"), (Which::B, "b0")]);
         assert!(names[0].reason.contains("2 and 1"));
     }
 }

@@ -34,8 +34,9 @@ use crate::result::analysis::{Amplification, Analysis, Chains, Device, QemuDisk}
 pub use crate::result::series::Series;
 pub use crate::result::sums::{ChainSums, DepthSums, DeviceSums, LayerSums, QemuSums};
 pub use comparison::{
-    Both, Comparison, DeviceName, DevicePair, DiskName, DiskPair, DistrustedGuest, Explanation,
-    FindingPair, Interval, Matched, Method, Metric, Part, Recording, SCHEMA, Unmatched, Verdict,
+    Both, Comparison, DeviceName, DevicePair, DiskName, DiskPair, DistrustedGuest, ExplainedBy,
+    Explanation, FindingPair, FoundIn, Interval, Matched, Method, Metric, Part, Recording, SCHEMA,
+    Unmatched, UnmatchedKind, Verdict, Which,
 };
 use device::DeviceView;
 use matching::Pair;
@@ -86,8 +87,11 @@ impl Comparison {
             |place: usize| guests.0[place].to_owned(),
             |place: usize| guests.1[place].to_owned(),
         );
-        self.unmatched
-            .extend(matching::unmatched("guest", &found.left, names));
+        self.unmatched.extend(matching::unmatched(
+            UnmatchedKind::Guest,
+            &found.left,
+            names,
+        ));
         for guest in found.pairs {
             let of = |disks: &[DiskName], guest: &str| -> Vec<DiskName> {
                 let own = disks.iter().filter(|disk| disk.guest == guest);
@@ -104,7 +108,7 @@ impl Comparison {
                 |place: usize| name(&own.1[place]),
             );
             self.unmatched
-                .extend(matching::unmatched("disk", &found.left, names));
+                .extend(matching::unmatched(UnmatchedKind::Disk, &found.left, names));
             for Pair { places, matched } in found.pairs {
                 let matched = match (guest.matched, matched) {
                     (Matched::Name, matched) | (matched, Matched::Name) => matched,
@@ -165,8 +169,11 @@ impl Comparison {
                 |place: usize| shown(&of_a[a[place]]),
                 |place: usize| shown(&of_b[b[place]]),
             );
-            self.unmatched
-                .extend(matching::unmatched("device", &found.left, names));
+            self.unmatched.extend(matching::unmatched(
+                UnmatchedKind::Device,
+                &found.left,
+                names,
+            ));
             pairs.extend(found.pairs.into_iter().map(|pair| Pair {
                 places: Both {
                     a: a[pair.places.a],

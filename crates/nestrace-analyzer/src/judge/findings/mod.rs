@@ -60,6 +60,13 @@ const RULES: [Rule; 28] = [
     ("tag-starvation", device::tag_starvation),
 ];
 
+/// Ids of all rules, and of what is said where none finds anything to act on.
+#[cfg(feature = "schema")]
+pub(crate) fn ids() -> Vec<&'static str> {
+    let rules = RULES.iter().map(|(id, _)| *id);
+    rules.chain(["nothing-to-gain"]).collect()
+}
+
 /// Rules that find nothing to act on.
 const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
 

@@ -8,6 +8,7 @@ use crate::result::sums::LayerSums;
 
 /// What the guest asked of one disk, and what became of it layer by layer. `None`: not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Amplification {
     /// The guest.
@@ -50,6 +51,7 @@ pub struct Amplification {
 
 /// Bytes of one direction by layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LayerBytes {
     /// The guest's block layer.
@@ -66,6 +68,7 @@ pub struct LayerBytes {
 
 /// Flushes by layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LayerFlushes {
     /// Flush requests that the guest issued to the disk.
@@ -80,6 +83,7 @@ pub struct LayerFlushes {
 
 /// Bytes on the host by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ClassBytes {
     /// The guest's data.

@@ -8,6 +8,7 @@ use crate::result::dist::Dist;
 
 /// What is said of a device beyond its latencies.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Stats {
     /// Sizes in sectors of 512 bytes.
@@ -33,6 +34,7 @@ pub struct Stats {
 /// Summed times of bios that were queued, issued and completed here, each along the way of its last piece:
 /// the parts add up to Q2C whatever was split. (`latency_ns.q2g` and `g2i` have a sample for each piece.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Path {
     /// Queued to request allocated.
     pub q2g: u64,
@@ -56,6 +58,7 @@ pub struct Path {
 
 /// Sizes of I/O in sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sizes {
     /// Bios with data at Q.
     pub queued: Dist,
@@ -67,6 +70,7 @@ pub struct Sizes {
 
 /// Plugging of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Plug {
     /// U that ended a plug; one that the recording's end cut off counts.
@@ -83,6 +87,7 @@ pub struct Plug {
 
 /// What waited for its D when another bio was queued ("active requests at Q").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AtQueue {
     /// Bios with data at Q, and requests that were put back.
@@ -95,6 +100,7 @@ pub struct AtQueue {
 
 /// Periods with at least one request with data between D and C.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ActivePeriods {
     /// Periods; those that touch are one.
@@ -113,6 +119,7 @@ pub struct ActivePeriods {
 
 /// Q to D.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Q2d {
     /// One sample a bio, to the D of its last piece.
     pub ns: Dist,
@@ -127,6 +134,7 @@ impl Q2d {
 
 /// The values that occurred most often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Modes {
     /// How often each of them.
     pub count: u64,
@@ -152,6 +160,7 @@ impl Default for Modes {
 
 /// What one process queued.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Process {
     /// Its name, up to a slash (`kworker/0:1` is `kworker`): processes of one name are one.
@@ -169,6 +178,7 @@ pub struct Process {
 /// Histograms by operation. A bin counts what is above the edge before and not above its own; the last
 /// one, which has no edge, the rest.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Histograms {
     /// Upper edges.
@@ -183,6 +193,7 @@ pub struct Histograms {
 
 /// Upper edges of bins.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Edges {
     /// Bytes of a bio.
     pub length_bytes: &'static [i64],
@@ -221,6 +232,7 @@ impl Default for Edges {
 
 /// A stretch of time.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Slot {
     /// Its beginning after the start of the recording.
@@ -234,6 +246,7 @@ pub struct Slot {
 
 /// By operation; `None` where there was none.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ByOp {
     /// Reads.
     pub read: Option<OpHistograms>,
@@ -247,6 +260,7 @@ pub struct ByOp {
 
 /// Histograms of one operation.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OpHistograms {
     /// Bios queued.

@@ -10,6 +10,7 @@ use crate::result::sums::ChainSums;
 
 /// A disk's guest requests, followed to the host's device.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Chains {
     /// Guest's name.
@@ -29,6 +30,7 @@ pub struct Chains {
     /// `linked / guest_bios`; `null` without bios.
     pub fraction: Option<f64>,
     /// Bios that were not, by reason.
+    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = crate::result::words::among(&crate::result::words::REASONS))))]
     pub unlinked: BTreeMap<&'static str, u64>,
     /// Linked bios whose intervals are not inside each other.
     pub wrong_order: u64,
@@ -51,6 +53,7 @@ pub struct Chains {
     /// QEMU's file I/Os on the disk's images.
     pub file_ios: u64,
     /// Those that could not be tied to a request of QEMU, by reason.
+    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = crate::result::words::among(&crate::result::words::REASONS))))]
     pub file_ios_unlinked: BTreeMap<&'static str, u64>,
     /// Linked bios that waited for host I/O that others waited for too (a request that QEMU merged, one
     /// sync for several flushes, a journal's commit); each is charged what it waited.
@@ -72,6 +75,7 @@ pub struct Chains {
 
 /// Q to the end of linked bios.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ChainLatency {
     /// All with data.
@@ -88,6 +92,7 @@ pub struct ChainLatency {
 
 /// Segments by operation; flushes are no data bios and only here.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SegmentsByOperation {
     /// Reads.
@@ -102,9 +107,11 @@ pub struct SegmentsByOperation {
 
 /// Where a part of the latency goes.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Segment {
     /// `guest_queue`, …
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::segments::SEGMENT_NAMES)))]
     pub name: &'static str,
     /// Chains that have it.
     pub n: u64,
@@ -120,6 +127,7 @@ pub struct Segment {
 
 /// Whether links and the guest's memory agree, in requests.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MemoryCheck {
     /// The guest's pages are the buffer that QEMU moved.
@@ -132,6 +140,7 @@ pub struct MemoryCheck {
 
 /// Work that came later.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Deferred {
     /// Host bios: read-ahead.

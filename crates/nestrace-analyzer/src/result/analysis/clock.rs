@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// How a guest's clock lies to the host's, as far as the I/O itself proves it.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Clock {
     /// Guest's name.
@@ -11,6 +12,7 @@ pub struct Clock {
     /// Stream of the guest that it is the clock of.
     pub stream: String,
     /// `io_exchanges`, or `none` where nothing tells how the clocks lie.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::CLOCK_METHODS)))]
     pub method: String,
     /// Host's `CLOCK_REALTIME` at which `offset_ns` holds; `None` where the host's recording does not say it.
     pub reference_unix_ns: Option<u64>,
@@ -34,6 +36,7 @@ pub struct Clock {
 
 /// Half the width of a clock's band, over the linked requests; `None` without any.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorBound {
     /// Median.
     pub p50: Option<u64>,
@@ -43,6 +46,7 @@ pub struct ErrorBound {
 
 /// A stretch of a clock.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ClockPiece {
     /// From this time after the start of the recording.

@@ -12,15 +12,18 @@ use crate::result::read_write::ReadWrite;
 
 /// One block device.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Device {
     /// `host` or `guest`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
     pub side: &'static str,
     /// The guest, for one of its devices.
     pub guest: Option<String>,
     /// The kernel's name, or `MAJ:MIN` where the recording does not tell it.
     pub name: String,
     /// `MAJ:MIN`.
+    #[cfg_attr(feature = "schema", schemars(extend("pattern" = "^[0-9]+:[0-9]+$")))]
     pub dev: String,
     /// Active scheduler, where known.
     pub scheduler: Option<String>,
@@ -43,6 +46,7 @@ pub struct Device {
     /// (blktrace), `None` on the host and of a light recording.
     pub files: Option<Vec<GuestFile>>,
     /// Events that named an object without a beginning, by reason.
+    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = crate::result::words::among(&crate::result::words::REASONS))))]
     pub unlinked: BTreeMap<&'static str, u64>,
     /// Raw totals that must agree with each other; `None` in a light recording.
     pub check: Option<Check>,
@@ -55,6 +59,7 @@ pub struct Device {
 
 /// Counts of a device; see "What counts as what" in `docs/json.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Counts {
     /// Bios with data at Q.
@@ -89,6 +94,7 @@ pub struct Counts {
 
 /// Bytes by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Bytes {
     /// Read.
     pub read: u64,
@@ -108,6 +114,7 @@ impl Bytes {
 
 /// Latencies of a device in the vocabulary of `btt`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Latency {
     /// Q to the next Q.
@@ -125,6 +132,7 @@ pub struct Latency {
 
 /// [`Parts`] by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ByOperation {
     /// Reads.
@@ -137,6 +145,7 @@ pub struct ByOperation {
 
 /// Seek distances at two places.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Seeks {
     /// Between bios in the order of Q.
@@ -147,6 +156,7 @@ pub struct Seeks {
 
 /// Distances in sectors, from the end of one I/O to the start of the next; 0 where they touch or overlap.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Seek {
     /// Pairs of neighbours.
@@ -165,6 +175,7 @@ pub struct Seek {
 
 /// Requests between D and C; on a device without requests (dm, md) bios from Q to their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct QueueDepth {
     /// Mean over the time of the recording.
@@ -180,10 +191,12 @@ pub struct QueueDepth {
 
 /// Someone who used a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct User {
     /// `image`, `guest` (its process, file unknown), `file_system` (metadata and journal, shared),
     /// `loop` (the file below a loop device), `process`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::USERS)))]
     pub kind: &'static str,
     /// The guest of an image.
     pub guest: Option<String>,
@@ -208,6 +221,7 @@ pub struct User {
 
 /// A file of a guest. Recordings have no paths of files: its inode is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GuestFile {
     /// Where its file system is mounted in the guest.
@@ -229,6 +243,7 @@ pub struct GuestFile {
 /// `walked_at_issue = queued + splits − empty_flushes`, `ended = queued − empty_flushes`,
 /// `counted_completions = completed + empty_flushes`, and the last five are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Check {
     /// Q, with and without data.
@@ -275,6 +290,7 @@ pub struct Check {
 
 /// What the counts of a device lack because completions were not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Missed {
     /// Of [`Counts::completed`].

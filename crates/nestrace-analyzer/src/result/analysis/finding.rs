@@ -6,6 +6,7 @@ use serde::Serialize;
 
 /// A rule that fired for a disk.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Finding {
     /// The rule, as in `docs/findings.md`.
@@ -38,6 +39,7 @@ impl Finding {
 
 /// How much is at stake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// To know, not to act on.
@@ -52,6 +54,7 @@ pub enum Severity {
 
 /// A number or a word that a finding rests on. The unit is in its name: `_ns`, `_bytes`, `_share`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Evidence {
     /// A count, nanoseconds or bytes.
@@ -82,6 +85,7 @@ impl From<&str> for Evidence {
 
 /// A rule that could not judge a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Unjudged {
     /// The rule.

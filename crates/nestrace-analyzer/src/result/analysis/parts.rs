@@ -7,6 +7,7 @@ use crate::result::dist::Dist;
 /// The parts of a bio's way. Q2G + G2I + I2D + D2C = Q2C, with G2D in the place of G2I + I2D
 /// where there was no insert event, and Q2M + M2D + D2C = Q2C for a merged bio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Parts {
     /// Queued to handed on to a device beneath, one sample for each remap (dm, md).

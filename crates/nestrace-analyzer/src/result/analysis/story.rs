@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// The whole I/O trace of one guest bio.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Story {
     /// Its number among the guest bios of its disk, from 1, in the order of Q.
@@ -21,6 +22,7 @@ pub struct Story {
     /// From Q to C in the guest.
     pub q2c_ns: u64,
     /// Why it was not followed to the host; `null` if it was.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::or_null(&crate::result::words::REASONS))))]
     pub unlinked: Option<&'static str>,
     /// Something below it could be another request's work.
     pub ambiguous: bool,
@@ -32,9 +34,11 @@ pub struct Story {
 
 /// One segment of an I/O trace.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StorySegment {
     /// `guest_queue`, …
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::segments::SEGMENT_NAMES)))]
     pub name: &'static str,
     /// How long.
     pub ns: u64,
@@ -42,11 +46,14 @@ pub struct StorySegment {
 
 /// An interval in an I/O trace; times count from the bio's Q.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StorySpan {
     /// `guest_bio`, `guest_request`, `qemu`, `file_io`, `host_bio`, `host_request`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::LAYERS)))]
     pub layer: &'static str,
     /// `write`, `flush`, `journal`, …
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::WORK)))]
     pub what: &'static str,
     /// Disk, image or device.
     pub place: String,

@@ -1,8 +1,10 @@
 //! What the guest's system did beside each test of E3, as that study printed it: processors apart, the disk's transfers
 //! and bytes, pages, context switches.
 
+use maud::{Markup, html};
+
 use super::text;
-use crate::html::page::{Page, escape};
+use crate::html::page::{note, section};
 use crate::lab::{Comparison, Counters};
 use crate::units;
 
@@ -28,28 +30,34 @@ const COLUMNS: [Column; 12] = [
 ];
 
 /// The table, in reports of that experiment alone: other pages have what they need in the table of all numbers.
-pub(super) fn write(comparison: &Comparison, page: &mut Page) {
+pub(super) fn counters(comparison: &Comparison) -> Markup {
     if comparison.run.experiment.as_deref() != Some(EXPERIMENT) {
-        return;
+        return Markup::default();
     }
-    page.section("system", "What the guest's system did");
-    page.raw("<div class=scroll><table class=numbers><thead><tr><th>cell</th><th>value</th>");
-    for (name, _) in COLUMNS {
-        page.raw(&format!("<th>{name}</th>"));
-    }
-    page.raw("</tr></thead><tbody>");
-    for row in &comparison.rows {
-        let (id, value) = (escape(&row.id), text::value(row.metric, row.value));
-        page.raw(&format!("<tr><td>{id}</td><td>{}</td>", escape(&value)));
-        let seconds = row.guest.seconds.unwrap_or_default();
-        for (_, tell) in COLUMNS {
-            page.raw(&format!("<td>{}</td>", escape(&tell(&row.guest, seconds))));
+    let body = html! {
+        div class="scroll" {
+            table class="numbers" {
+                thead {
+                    tr {
+                        th { "cell" } th { "value" }
+                        @for (name, _) in COLUMNS { th { (name) } }
+                    }
+                }
+                tbody {
+                    @for row in &comparison.rows {
+                        @let seconds = row.guest.seconds.unwrap_or_default();
+                        tr {
+                            td { (row.id) }
+                            td { (text::value(row.metric, row.value)) }
+                            @for (_, tell) in COLUMNS { td { (tell(&row.guest, seconds)) } }
+                        }
+                    }
+                }
+            }
         }
-        page.raw("</tr>");
-    }
-    page.raw("</tbody></table></div>");
-    page.element("p class=note", "The guest's counters in the repetition in the middle, from the workload's start to its end, with its warm-up: parts of the time of all its processors, its own disk, and counts per second of that time.");
-    page.end_section();
+        (note("The guest's counters in the repetition in the middle, from the workload's start to its end, with its warm-up: parts of the time of all its processors, its own disk, and counts per second of that time."))
+    };
+    section("system", "What the guest's system did", &body)
 }
 
 /// A count for each second; results that do not say their time have none.

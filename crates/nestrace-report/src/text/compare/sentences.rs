@@ -1,8 +1,8 @@
 //! What a comparison says, in sentences: for the text and for the page.
 
 use nestrace_analyzer::compare::{
-    Comparison, DeviceName, DevicePair, DiskName, DiskPair, Explanation, FindingPair, Matched,
-    Metric, Recording, Unmatched,
+    Comparison, DeviceName, DevicePair, DiskName, DiskPair, ExplainedBy, Explanation, FindingPair,
+    FoundIn, Matched, Metric, Recording, Unmatched, Which,
 };
 
 use super::value::{Shown, range, ratio, shown, value};
@@ -49,9 +49,13 @@ fn of_disk(pair: &DiskPair) -> String {
     let name = |of: &DiskName| format!("{}/{}", of.guest, of.disk);
     let name = arrow(name(&pair.names.a), name(&pair.names.b));
     let mut text = of_pair(&name, &pair.metrics, &pair.explanations);
-    let strongest = pair.findings.iter().find(|it| it.kind.starts_with("only"));
+    let strongest = pair.findings.iter().find(|it| it.kind.is_only());
     if let Some(finding) = strongest.filter(|it| it.unjudged.is_none()) {
-        let which = if finding.kind == "only_a" { "A" } else { "B" };
+        let which = if finding.kind == FoundIn::OnlyA {
+            "A"
+        } else {
+            "B"
+        };
         text.push_str(&format!(
             " Only in {which}: {}.",
             finding.title.trim_end_matches('.')
@@ -103,7 +107,7 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
 /// The mean latency of a guest's bios as its chains have it, to the end of the flush after their data: what the
 /// bars and the parts of a difference are of. Where too few were followed it says nothing.
 fn followed<'a>(explanations: &'a [Explanation], operation: &str) -> Option<&'a Metric> {
-    let own = |it: &&Explanation| it.method == "segments" && it.operation == operation;
+    let own = |it: &&Explanation| it.method == ExplainedBy::Segments && it.operation == operation;
     let latency = &explanations.iter().find(own)?.latency;
     latency.verdict.is_judged().then_some(latency)
 }
@@ -121,7 +125,7 @@ pub(crate) fn ends_with_data(pair: &DiskPair) -> Option<&'static str> {
             .any(longer)
     };
     let mut followed = pair.explanations.iter();
-    let any = followed.any(|it| it.method == "segments" && differs(&it.latency));
+    let any = followed.any(|it| it.method == ExplainedBy::Segments && differs(&it.latency));
     any.then_some(
         "In this table, mean, median and 99 % end with the data. The sentences at the top, the bars and the parts of a \
          difference include the flush after it.",
@@ -255,13 +259,13 @@ pub(crate) fn of_finding(finding: &FindingPair) -> String {
     let (a, b) = (share(finding.a), share(finding.b));
     let title = finding.title.trim_end_matches('.');
     let text = match finding.kind {
-        "only_a" => format!("Only in A: {title} ({}, {a} at stake)", finding.id),
-        "only_b" => format!("Only in B: {title} ({}, {b} at stake)", finding.id),
-        "stronger_a" => format!(
+        FoundIn::OnlyA => format!("Only in A: {title} ({}, {a} at stake)", finding.id),
+        FoundIn::OnlyB => format!("Only in B: {title} ({}, {b} at stake)", finding.id),
+        FoundIn::StrongerA => format!(
             "Stronger in A: {title} ({}, {a} at stake, {b} in B)",
             finding.id
         ),
-        _ => format!(
+        FoundIn::StrongerB => format!(
             "Stronger in B: {title} ({}, {b} at stake, {a} in A)",
             finding.id
         ),
@@ -320,10 +324,12 @@ fn device(name: &DeviceName) -> String {
 
 /// What has no counterpart, and why.
 pub(crate) fn of_unmatched(one: &Unmatched) -> String {
-    let which = if one.only_in == "a" { "A" } else { "B" };
+    let which = if one.only_in == Which::A { "A" } else { "B" };
     format!(
         "Only in {which}: {} {} ({}).",
-        one.kind, one.name, one.reason
+        one.kind.word(),
+        one.name,
+        one.reason
     )
 }
 
