@@ -160,7 +160,7 @@ fn a_few_links_are_no_verdict() {
             let at = at + i * 1_000_000;
             streams.qemu_data(VM1, at, flags::OP_WRITE, i * 8192, 4096, WAY);
         }
-        assert_eq!(method(streams), expected);
+        assert_eq!(method(streams), Some(expected));
     }
     // And of these the host lost everything.
     let mut streams = Streams::new(2);
