@@ -2,7 +2,7 @@
 
 use schemars::{Schema, json_schema};
 
-/// Whose device or stream it is.
+/// The side of a device or stream.
 pub(crate) const SIDES: [&str; 2] = ["host", "guest"];
 /// Why something was not followed.
 pub(crate) const REASONS: [&str; 8] = [

@@ -4,7 +4,7 @@ use super::corridor::exchange;
 use super::request::{GuestRequest, HostRequest, Paired};
 use crate::measure::histogram::Histogram;
 
-/// Devices whose operations are told apart.
+/// Devices whose operations are distinguished.
 const DEVICES: usize = 64;
 
 /// Counts over the whole recording.

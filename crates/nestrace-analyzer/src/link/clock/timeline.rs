@@ -8,7 +8,7 @@ use super::request::{Band, GuestRequest, HostRequest};
 use super::trail::Trail;
 use super::trails::Trails;
 
-/// Fastest change of the offset between two clocks that nobody corrects, parts per million: as much as NTP takes a
+/// Fastest change of the offset between two uncorrected clocks, parts per million: as much as NTP takes a
 /// clock to be wrong by.
 pub(crate) const UNCORRECTED_PPM: u32 = 500;
 /// More than any two kernels make of their clocks, parts per million.

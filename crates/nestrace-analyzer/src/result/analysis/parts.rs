@@ -10,7 +10,7 @@ use crate::result::dist::Dist;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Parts {
-    /// Queued to handed on to a device beneath, one sample for each remap (dm, md).
+    /// Queued to handed on to a device below, one sample for each remap (dm, md).
     pub q2a: Option<Dist>,
     /// Queued to request allocated, one sample for each fragment.
     pub q2g: Option<Dist>,
