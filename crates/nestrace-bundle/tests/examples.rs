@@ -102,8 +102,8 @@ fn custom_finding_tells_the_disk_that_breaks_the_promise() {
         broken,
         [
             "vm1 vdb: 99 % within 2.29 ms, promised 2.00 ms; 29 % of the time is virt_complete",
-            "  latency-overhead: 91 % of the latency is not the device's",
-            "  virtualization-share: 53 % of the latency is the way in and out of the VM",
+            "  latency-overhead: 91 % of the latency is spent above the device",
+            "  virtualization-share: 53 % of the latency is the way into and out of the VM",
         ]
     );
     assert!(lines(&run("custom_finding", &["3"])).is_empty());

@@ -17,8 +17,6 @@ use crate::{
     input_file, output_place,
 };
 
-/// What a report of ours has near its beginning.
-const GENERATOR: &str = "<meta name=generator content=nestrace>";
 /// Says that the pictures in a folder are ours.
 const MARK: &str = ".nestrace-plots";
 
@@ -64,7 +62,7 @@ fn may_replace(file: &Path) -> bool {
     }
     let mut head = [0; 512];
     match input_file::open(file).and_then(|mut file| file.read(&mut head)) {
-        Ok(n) => n == 0 || String::from_utf8_lossy(&head[..n]).contains(GENERATOR),
+        Ok(n) => n == 0 || String::from_utf8_lossy(&head[..n]).contains(html::GENERATOR),
         Err(error) => error.kind() == ErrorKind::NotFound,
     }
 }

