@@ -45,7 +45,7 @@ static void do_it(const char *deed, char **argv) {
     else if (!strcmp(deed, "pipes")) { int p[2]; for (int i = 0; i < 400; i++) pipe(p); }
     else if (!strcmp(deed, "sockets")) { for (int i = 0; i < 400; i++) socket(AF_UNIX, SOCK_STREAM, 0); }
     else if (!strcmp(deed, "maps")) { for (int i = 0; i < 30000; i++) mmap(0, 4096, i & 1 ? PROT_READ : PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
-    else if (!strcmp(deed, "threads")) { pthread_t t; for (int i = 0; i < 100; i++) pthread_create(&t, 0, idle, 0); }
+    else if (!strcmp(deed, "threads")) { pthread_t t; for (int i = 0; i < 50; i++) pthread_create(&t, 0, idle, 0); }
     else if (!strcmp(deed, "undumpable")) prctl(PR_SET_DUMPABLE, 0);
     else if (!strcmp(deed, "comm")) prctl(PR_SET_NAME, ") R 1 (\n\033[2J");
     else if (!strcmp(deed, "stop")) raise(SIGSTOP);
@@ -53,7 +53,14 @@ static void do_it(const char *deed, char **argv) {
     else if (!strcmp(deed, "orphans")) { for (int i = 0; i < 5; i++) if (!fork()) _exit(0); }
     else if (!strcmp(deed, "churn")) { if (!fork()) for (;;) { if (!fork()) _exit(0); usleep(3000); while (waitpid(-1, 0, 1) > 0); } }
     else if (!strcmp(deed, "exec")) {
-        if (!fork()) for (int i = 0; i < 2000; i++) { usleep(5000); if (!fork()) { setenv("DEEDS", "", 1); execv("/proc/self/exe", argv); } }
+        // One at a time: each is another program a moment later, and gone the next.
+        if (!fork()) for (;;) {
+            int pid = fork();
+            if (!pid) { setenv("DEEDS", "", 1); execv("/proc/self/exe", argv); }
+            usleep(5000);
+            kill(pid, SIGKILL);
+            waitpid(pid, 0, 0);
+        }
     }
     else if (!strcmp(deed, "locked")) {
         int fd = open(in_folder(), O_CREAT | O_RDWR, 0666);
