@@ -103,15 +103,22 @@ fn until_live(nestrace: &Path, guest: &str, bundle: &Path) -> anyhow::Result<Dur
         .spawn()
         .context("start nestrace record")?;
     let said = child.stderr.take().context("hear nestrace record")?;
+    let mut heard = String::new();
     let mut lines = BufReader::new(said).lines().map_while(Result::ok);
-    let is_live = lines.any(|line| line.contains("live: "));
+    let is_live = lines.any(|line| {
+        heard.push_str(&line);
+        line.contains("live: ")
+    });
     let took = begin.elapsed();
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     // One that has failed is gone.
     let _ = kill(pid, Signal::SIGINT);
-    lines.for_each(drop);
+    lines.for_each(|line| heard.push_str(&line));
     let status = child.wait().context("wait for nestrace record")?;
-    ensure!(is_live && status.success(), "record {guest}: {status}");
+    ensure!(
+        is_live && status.success(),
+        "record {guest}: {status}: {heard}"
+    );
     Ok(took)
 }
 

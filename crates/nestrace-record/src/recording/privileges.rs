@@ -179,11 +179,16 @@ impl Recorder {
     /// # Errors
     /// [`RecordError::Command`]: it does not start. Then [`Self::abandon`] the recording.
     pub fn launch(&mut self) -> Result<Option<RunningCommand>, RecordError> {
-        let launched = self.launcher.launch();
-        let older = launched.map_err(|source| RecordError::Command {
-            program: self.command.clone().unwrap_or_default(),
-            source,
-        })?;
+        let older = self
+            .launcher
+            .launch()
+            .map_err(|source| match &self.command {
+                Some(program) => RecordError::Command {
+                    program: program.clone(),
+                    source,
+                },
+                None => failed("the launcher")(source),
+            })?;
         self.is_settled = true;
         self.note_older(older);
         let runs = self.command.is_some();

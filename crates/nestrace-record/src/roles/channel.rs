@@ -4,7 +4,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -133,12 +133,17 @@ impl Channel {
     /// # Errors
     /// What the system says.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
-        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        let mut waiting = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut waiting, timeout) {
-            Ok(n) => Ok(n > 0),
-            Err(Errno::EINTR) => Ok(false),
-            Err(error) => Err(error.into()),
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut waiting = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut waiting, timeout) {
+                Ok(n) => return Ok(n > 0),
+                // A signal, as Ctrl-C is, is no answer.
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }
@@ -153,6 +158,8 @@ impl AsFd for Channel {
 mod tests {
     use std::fs::File;
     use std::io::{Read, Seek, Write};
+
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
     use super::*;
 
@@ -177,6 +184,34 @@ mod tests {
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
         drop(here);
         assert!(there.receive::<String>().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_signal_is_not_taken_for_silence() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        let action = SigAction::new(
+            SigHandler::Handler(nothing),
+            SaFlags::empty(),
+            SigSet::empty(),
+        );
+        // SAFETY: the handler does nothing.
+        unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
+        let (here, there) = Channel::pair().unwrap();
+        let there = Channel(there);
+        // SAFETY: the call takes nothing.
+        let waiting = unsafe { libc::pthread_self() };
+        let other = std::thread::spawn(move || {
+            for _ in 0..10 {
+                std::thread::sleep(Duration::from_millis(5));
+                // SAFETY: that thread waits for this one to end.
+                let sent = unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
+                assert_eq!(sent, 0);
+            }
+            there.send(&"late", &[]).unwrap();
+        });
+        let (text, _): Received<String> = here.answer(Duration::from_secs(20)).unwrap();
+        assert_eq!(text, "late");
+        other.join().unwrap();
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use caps::Capability;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, setrlimit};
@@ -154,8 +155,12 @@ fn serve(channel: &Channel, found: &File, chosen: &[u32]) -> io::Result<Vec<u8>>
             PollFd::new(channel.as_fd(), PollFlags::POLLIN),
             PollFd::new(found.as_fd(), PollFlags::POLLIN),
         ];
-        if poll(&mut waiting, timeout)? == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
+        match poll(&mut waiting, timeout) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            // A signal: the deadline stays.
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
         }
         let [asked, has_found] = waiting.map(|fd| fd.any().unwrap_or(false));
         if has_found {
