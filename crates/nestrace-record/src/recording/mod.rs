@@ -38,6 +38,7 @@ use nestrace_probes::{
     collect::{Collector, translate::translation},
     globals::Globals,
     load::Probes,
+    refusal::with_causes,
 };
 use nestrace_trace::{
     Event, Manifest,
@@ -322,9 +323,8 @@ impl Recorder {
         }
         // From here on what guests send is read.
         if let Err(error) = helpers.sandbox.enter_last() {
-            let cause = std::error::Error::source(&error);
-            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-            let message = format!("failed to {error}{cause}; going on with all privileges");
+            let error = with_causes(&error);
+            let message = format!("failed to {error}; going on with all privileges");
             recorder.notice("privileges", &message);
         }
         match recorder.go_live() {

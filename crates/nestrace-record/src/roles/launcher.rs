@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nestrace_output::bundle_dir::{BundleDir, HandedOver};
+use nestrace_probes::refusal::with_causes;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -62,6 +63,8 @@ enum Said {
 #[derive(Debug)]
 pub struct Launcher {
     channel: Channel,
+    /// The launcher itself where there is no command: it ends at [`Self::launch`].
+    without_command: Mutex<Option<Child>>,
     /// The wait status of a command that ended while something else was answered.
     ended: Mutex<Option<i32>>,
 }
@@ -72,8 +75,10 @@ impl Launcher {
     /// # Errors
     /// What the system says.
     pub(crate) fn start(command: &[String]) -> io::Result<Self> {
+        let (channel, child) = Helper::Launcher.start_with(command, Inherits::Session)?;
         Ok(Self {
-            channel: Helper::Launcher.start_with(command, Inherits::Session)?.0,
+            channel,
+            without_command: Mutex::new(command.is_empty().then_some(child)),
             ended: Mutex::new(None),
         })
     }
@@ -99,7 +104,13 @@ impl Launcher {
     pub(crate) fn launch(&self) -> io::Result<Option<String>> {
         self.channel.send(&Order::Start, &[])?;
         match self.answer()? {
-            Said::Started { older } => Ok(older),
+            Said::Started { older } => {
+                let child = self.without_command.lock();
+                let child = child.unwrap_or_else(PoisonError::into_inner).take();
+                // It has no more to do.
+                child.map(|mut child| child.wait()).transpose()?;
+                Ok(older)
+            }
             Said::NotStarted {
                 error: Some(error), ..
             } => Err(io::Error::from_raw_os_error(error)),
@@ -195,10 +206,8 @@ pub(super) fn run(channel: &Channel, command: &[OsString]) -> io::Result<()> {
     };
     loop {
         if state.wait(channel)? == Woken::ByChild {
-            if let Some(status) = state.ended()? {
-                channel.send(&Said::Ended(status.into_raw()), &[])?;
-            }
-            continue;
+            let status = state.ended()?;
+            return channel.send(&Said::Ended(status), &[]);
         }
         let Some((order, with)) = channel.receive()? else {
             // A recorder that is gone before its command was started recorded nothing: what it would have replaced, is there
@@ -207,6 +216,10 @@ pub(super) fn run(channel: &Channel, command: &[OsString]) -> io::Result<()> {
         };
         if let Some(said) = state.obey(order, with)? {
             channel.send(&said, &[])?;
+            // Without a command there is nothing more to do with the caller's rights.
+            if state.child.is_none() && !matches!(said, Said::NotStarted { .. }) {
+                return Ok(());
+            }
         }
     }
 }
@@ -272,11 +285,10 @@ impl State<'_> {
         }
     }
 
-    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        let Some((mut child, _)) = self.child.take() else {
-            return Ok(None);
-        };
-        child.wait().map(Some)
+    /// The command's wait status.
+    fn ended(&mut self) -> io::Result<i32> {
+        let (child, _) = self.child.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        child.wait().map(ExitStatus::into_raw)
     }
 
     /// What is answered, if anything is.
@@ -342,11 +354,7 @@ impl State<'_> {
     /// Removes the older bundle, or says why it is still there.
     fn settle(&mut self) -> Option<String> {
         let settled = self.bundle.as_mut().map_or(Ok(()), BundleDir::settle);
-        settled.err().map(|error| {
-            let cause = std::error::Error::source(&error);
-            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-            format!("{error}{cause}")
-        })
+        settled.err().map(|error| with_causes(&error))
     }
 }
 

@@ -160,6 +160,7 @@ const RECORDER: &[(libc::c_long, &[Way])] = &[
     (libc::SYS_fstatfs, ANY),
     (libc::SYS_epoll_pwait, ANY),
     (libc::SYS_epoll_ctl, ANY),
+    (libc::SYS_wait4, ANY),
     (libc::SYS_bpf, MAP_COMMANDS),
     (libc::SYS_ioctl, TERMINAL_AND_PROBES),
 ];
