@@ -1,4 +1,4 @@
-//! `nestrace lab`: plans of experiments, shown, run and told.
+//! `nestrace lab`: plans of experiments, shown, run and reported.
 
 mod named_devices;
 mod plan_text;
@@ -139,7 +139,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         ));
     }
     if args.inside_guest {
-        // The lab outside tells it.
+        // The lab outside reports it.
         return Ok(if outcome.is_failure() { FAILURE } else { DONE });
     }
     let code = report::write(&folder);
@@ -156,7 +156,7 @@ fn recorder_of(lab: &Path, plan: &Plan) -> Result<PathBuf, Failure> {
     }
     match find_program("nestrace") {
         Some(program) => Ok(program),
-        // Nothing is recorded: nobody starts it.
+        // Nothing is recorded, so it is not started.
         None if plan.record_seconds == 0 => Ok(beside),
         None => {
             let message = format!(

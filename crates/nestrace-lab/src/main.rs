@@ -1,4 +1,4 @@
-//! `nestrace-lab`, which `nestrace lab` starts: plans of experiments, shown, run and told.
+//! `nestrace-lab`, which `nestrace lab` starts: plans of experiments, shown, run and reported.
 
 mod command;
 

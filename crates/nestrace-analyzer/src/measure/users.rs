@@ -6,7 +6,7 @@ use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;
 use crate::result::analysis::User;
 
-/// Users that are distinguished; whoever comes later is counted as one.
+/// Users that are distinguished; all later ones are counted as one.
 const MAX_USERS: usize = 1024;
 
 /// A user while counting.

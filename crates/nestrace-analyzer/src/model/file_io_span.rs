@@ -11,7 +11,7 @@ pub(crate) enum FileEnd {
     Open,
     Done,
     Failed,
-    /// It ended, but nothing tells when.
+    /// It ended at an unknown time.
     Sometime,
     /// The kernel did not take it.
     Refused,

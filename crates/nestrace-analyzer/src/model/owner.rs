@@ -12,7 +12,7 @@ pub(crate) enum Owner {
     FileSystem,
     /// The file below the loop device with this number.
     Loop(u32),
-    /// Whoever the thread is.
+    /// The owner is this thread's process.
     Thread(u32),
 }
 

@@ -77,7 +77,7 @@ pub(crate) trait Observer {
     /// What is in flight of these clocks changes.
     fn in_flight(&mut self, _clocks: ClocksOf, _ts_ns: u64, _change: impl Fn(&mut Stages)) {}
 
-    /// What is in flight of a device's flushes changes: they hold up whoever waits for a sync, on each of its partitions.
+    /// The device's flushes in flight change: they delay every sync on each of its partitions.
     fn flushes_in_flight(&mut self, _dev: u32, _ts_ns: u64, _change: impl Fn(&mut Stages)) {}
 
     /// A bio of native aio has ended.

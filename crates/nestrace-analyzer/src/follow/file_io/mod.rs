@@ -59,7 +59,7 @@ enum Outcome {
         bytes: u64,
     },
     Failed,
-    /// It ended, but nothing tells when.
+    /// It ended at an unknown time.
     DoneSometime {
         bytes: u64,
     },

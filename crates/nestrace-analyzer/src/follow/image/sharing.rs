@@ -160,8 +160,8 @@ impl Images {
         }
     }
 
-    /// Whether a bio of an image is known to be for another process than the QEMUs that have the file. Write-back is
-    /// by whoever comes along, so that of what goes through the page cache only reads are anybody's own.
+    /// Whether a bio of an image is known to be for another process than the QEMUs that have the file. Any
+    /// thread may write pages back, so of the bios of the page cache only reads name their process.
     pub(crate) fn is_for_another(&self, image: u32, event: &Event, threads: &Threads) -> bool {
         if event.op() != flags::OP_READ && event.sub == flags::OWNER_PAGES {
             return false;

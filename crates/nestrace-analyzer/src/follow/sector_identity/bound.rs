@@ -1,4 +1,4 @@
-//! A bound on what is in flight, as [`crate::follow::block`] has one: whoever wrote the capture is not trusted.
+//! A bound on what is in flight, as [`crate::follow::block`] has one: captures are not trusted.
 
 use super::SectorIdentity;
 use super::disk::Disk;

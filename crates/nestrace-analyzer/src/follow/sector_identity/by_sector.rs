@@ -144,7 +144,7 @@ impl OfBios for Request {
 pub(super) type BySector<T> = Places<Line<T>, 64>;
 
 /// Things at one sector that are distinguished: the oldest of more are forgotten. They are looked through one by
-/// one, and whoever wrote the capture is not trusted.
+/// one, and captures are not trusted.
 const MOST_ALIKE: usize = 1 << 10;
 
 /// Adds the youngest at `offset`.
