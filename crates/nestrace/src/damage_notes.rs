@@ -1,6 +1,8 @@
 //! What a new bundle says of damage in the one that it was made of.
 
-use nestrace_trace::{Manifest, manifest::Notice};
+#[cfg(feature = "parquet")]
+use nestrace_trace::Manifest;
+use nestrace_trace::manifest::Notice;
 
 /// The word of [`guest_stream_damaged`].
 pub use nestrace_analyzer::GUEST_STREAM_DAMAGED;
