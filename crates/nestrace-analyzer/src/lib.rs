@@ -87,4 +87,4 @@ pub use result::analysis::Analysis;
 pub use result::cdf::Cdf;
 pub use result::dist::Dist;
 pub use result::loss_counts::LossCounts;
-pub use result::segments::SEGMENT_NAMES;
+pub use result::segments::{CALL_SEGMENT_NAMES, SEGMENT_NAMES};

@@ -358,6 +358,7 @@ impl Analyzer {
         let Some(session) = self.sessions.get_mut(side) else {
             return;
         };
+        session.link_calls(&chain);
         if let Some(disk) = session.disks.get_mut(chain.device as usize) {
             match chain.unlinked {
                 None => {

@@ -12,7 +12,9 @@ use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use crate::measure::clues::DiskClues;
 use crate::model::data_path::DataPath;
-use crate::result::analysis::{Analysis, Chains, Clock, Device, SCHEMA, Story, Trace};
+use crate::result::analysis::{
+    Analysis, CallRow, Chains, Clock, Device, GuestCalls, SCHEMA, Story, Trace,
+};
 use crate::result::verdict::{DiskVerdict, Verdict};
 
 impl Analyzer {
@@ -52,6 +54,7 @@ impl Analyzer {
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.unseen_disks());
+        let (calls, guest_calls) = self.calls();
         let stories = self.stories();
         let mut analysis = Analysis {
             schema: SCHEMA,
@@ -61,6 +64,8 @@ impl Analyzer {
             qemu,
             images,
             chains,
+            calls,
+            guest_calls,
             amplification,
             findings: Vec::new(),
             findings_unjudged: Vec::new(),
@@ -180,6 +185,24 @@ impl Analyzer {
                 .for_each(|chain| self.count_chain(side, chain));
         }
         clocks
+    }
+
+    /// `calls[]` and `guest_calls[]`.
+    fn calls(&mut self) -> (Option<Vec<CallRow>>, Vec<GuestCalls>) {
+        let guest = self.options.guest.clone();
+        let (mut rows, mut guests) = (Vec::new(), Vec::new());
+        for session in &mut self.sessions {
+            if guest
+                .as_ref()
+                .is_none_or(|guest| *guest == session.side.guest)
+            {
+                let (totals, more) = session.calls();
+                guests.push(totals);
+                rows.extend(more);
+            }
+        }
+        let known = guests.iter().any(|guest| guest.why_none.is_none());
+        (known.then_some(rows), guests)
     }
 
     fn clocks(&self, clocks: Vec<ClockSummary>) -> Vec<Clock> {

@@ -1,6 +1,7 @@
 //! Each layer by itself: bios and requests, file I/O, QEMU, images, identities.
 
 pub(crate) mod block;
+pub(crate) mod calls;
 pub(crate) mod file_io;
 pub(crate) mod image;
 pub(crate) mod image_observer;

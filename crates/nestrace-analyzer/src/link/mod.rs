@@ -1,5 +1,6 @@
 //! From layer to layer: the clock, requests with what serves them, chains, the guest's side.
 
+pub(crate) mod calls;
 pub(crate) mod chains;
 pub mod clock;
 pub(crate) mod guest_memory;

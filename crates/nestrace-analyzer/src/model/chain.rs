@@ -6,6 +6,8 @@ use crate::model::span::Span;
 /// A bio whose fate is known.
 #[derive(Debug)]
 pub(crate) struct Chain {
+    /// Number of the bio in its session.
+    pub bio: u64,
     /// Index into `GuestSide::disks`.
     pub device: u32,
     /// Number among the bios of its device; 0 unless numbers were asked for.

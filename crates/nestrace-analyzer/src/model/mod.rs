@@ -1,6 +1,7 @@
 //! What the layers share: spans, identities, and maps for what is in flight.
 
 pub(crate) mod aio_key;
+pub(crate) mod call;
 pub(crate) mod chain;
 pub(crate) mod data_path;
 pub(crate) mod file_io_span;

@@ -14,7 +14,7 @@ const MOST_PLACE: u64 = 1 << 60;
 /// have 64 KiB at most.
 const MOST_OF_QEMU: u64 = 1 << 48;
 /// A clock that counts nanoseconds from its start does not pass a hundred years.
-const MOST_NS: u64 = 1 << 62;
+pub(crate) const MOST_NS: u64 = 1 << 62;
 
 /// Whether a guest's kernel can have written this.
 pub(crate) fn of_guest(kind: Kind, event: &Event) -> bool {

@@ -95,6 +95,14 @@ impl BioSpan {
 /// Where a span stands in the path of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Layer {
+    /// A call of a program in the guest.
+    Call,
+    /// The kernel lets a writer pause, because too many pages are dirty.
+    Throttle,
+    /// Pages that are on their way from or to the disk.
+    PageWait,
+    /// A commit of the guest's journal, or a force of its log.
+    GuestJournal,
     GuestBio,
     GuestRequest,
     Qemu,
@@ -105,7 +113,7 @@ pub(crate) enum Layer {
 }
 
 /// An interval in the tree of a chain: guest bio ⊃ guest requests ⊃ QEMU requests ⊃ file I/Os ⊃
-/// host bios ⊃ host requests (⊃ the same again).
+/// host bios ⊃ host requests (⊃ the same again). Above a bio may stand a call ⊃ what it waited for ⊃ bios.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub layer: Layer,
@@ -135,8 +143,10 @@ pub(crate) enum What {
     Sync,
     /// File I/O outside the data that the guest asked for: L2 tables, refcounts.
     ImageMetadata,
-    /// Host file system's journal or log.
+    /// A file system's journal or log.
     Journal,
+    /// Data of another file than the call's, which a commit has to write first (ext4's ordered mode).
+    OthersData,
     /// fallocate and whatever else.
     Other,
 }

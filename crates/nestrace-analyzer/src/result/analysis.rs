@@ -5,6 +5,7 @@
 
 mod amplification;
 mod block;
+mod calls;
 mod chains;
 mod clock;
 mod device;
@@ -30,6 +31,7 @@ pub use block::{
     Active, ActivePeriods, AtQueue, ByOp, Edges, FirstSeek, FirstSeeks, Histograms, Io, IostatRow,
     Modes, OpHistograms, Path, Plug, Process, Q2d, Sizes, Slot, Stats, Step, Way,
 };
+pub use calls::{CallFile, CallIo, CallRow, GuestCalls, OthersData};
 pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
 pub use clock::{Clock, ClockPiece, ErrorBound};
 pub use device::{
@@ -65,6 +67,11 @@ pub struct Analysis {
     pub images: Vec<Image>,
     /// Guest requests followed to the device (needs a guest stream).
     pub chains: Vec<Chains>,
+    /// Calls of the guests' programs by program, file and operation, of each guest the costliest first; `null` where no
+    /// guest's calls were recorded: [`Analysis::guest_calls`] says why.
+    pub calls: Option<Vec<CallRow>>,
+    /// One entry for each recorded session of a guest.
+    pub guest_calls: Vec<GuestCalls>,
     /// Bytes and flushes by layer (needs a guest stream).
     pub amplification: Vec<Amplification>,
     /// Rules that fired, most at stake first.

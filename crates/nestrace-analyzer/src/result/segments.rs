@@ -1,7 +1,9 @@
-//! The segments of a chain.
+//! The segments of a chain, and of a call above it.
 
-/// How many segments there are.
-pub(crate) const SEGMENTS: usize = Segment::ALL.len();
+/// How many segments a chain has.
+pub(crate) const SEGMENTS: usize = Segment::OF_BIO.len();
+/// How many segments a call has: its own, and those of the bios that it waited for.
+pub(crate) const CALL_SEGMENTS: usize = Segment::OF_CALL.len();
 
 /// The names of the parts of a chain's latency, in the order of the path: what
 /// [`Chains::segments`](crate::analysis::Chains::segments) and [`Story::segments`](crate::analysis::Story::segments) are
@@ -10,13 +12,26 @@ pub const SEGMENT_NAMES: [&str; SEGMENTS] = {
     let mut names = [""; SEGMENTS];
     let mut place = 0;
     while place < SEGMENTS {
-        names[place] = Segment::ALL[place].name();
+        names[place] = Segment::OF_BIO[place].name();
         place += 1;
     }
     names
 };
 
-/// A part of a guest bio's latency, in the order of its path: down to the device, and back.
+/// The names of the parts of a call's latency, in the order of the path: what
+/// [`CallRow::segments`](crate::analysis::CallRow::segments) are called.
+pub const CALL_SEGMENT_NAMES: [&str; CALL_SEGMENTS] = {
+    let mut names = [""; CALL_SEGMENTS];
+    let mut place = 0;
+    while place < CALL_SEGMENTS {
+        names[place] = Segment::OF_CALL[place].name();
+        place += 1;
+    }
+    names
+};
+
+/// A part of a latency. Those of a guest bio come first, in the order of its path: down to the device, and back. Behind
+/// them stand those above the guest's block layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Segment {
     GuestQueue,
@@ -31,11 +46,17 @@ pub(crate) enum Segment {
     QemuBetween,
     QemuComplete,
     VirtComplete,
+    GuestFsSubmit,
+    GuestDirtyThrottle,
+    GuestPageWait,
+    GuestJournal,
+    GuestFsBetween,
+    GuestFsComplete,
 }
 
 impl Segment {
-    /// Every segment, in the order of the path.
-    pub(crate) const ALL: [Self; 12] = [
+    /// The segments of a bio, in the order of the path.
+    pub(crate) const OF_BIO: [Self; 12] = [
         Self::GuestQueue,
         Self::VirtSubmit,
         Self::QemuSubmit,
@@ -48,6 +69,28 @@ impl Segment {
         Self::QemuBetween,
         Self::QemuComplete,
         Self::VirtComplete,
+    ];
+
+    /// The segments of a call, in the order of the path.
+    pub(crate) const OF_CALL: [Self; 18] = [
+        Self::GuestFsSubmit,
+        Self::GuestDirtyThrottle,
+        Self::GuestPageWait,
+        Self::GuestJournal,
+        Self::GuestQueue,
+        Self::VirtSubmit,
+        Self::QemuSubmit,
+        Self::HostFsSubmit,
+        Self::HostQueue,
+        Self::Device,
+        Self::DeviceFlush,
+        Self::HostFsBetween,
+        Self::HostFsComplete,
+        Self::QemuBetween,
+        Self::QemuComplete,
+        Self::VirtComplete,
+        Self::GuestFsBetween,
+        Self::GuestFsComplete,
     ];
 
     /// The name in JSON and in text.
@@ -65,6 +108,12 @@ impl Segment {
             Self::QemuBetween => "qemu_between",
             Self::QemuComplete => "qemu_complete",
             Self::VirtComplete => "virt_complete",
+            Self::GuestFsSubmit => "guest_fs_submit",
+            Self::GuestDirtyThrottle => "guest_dirty_throttle",
+            Self::GuestPageWait => "guest_page_wait",
+            Self::GuestJournal => "guest_journal",
+            Self::GuestFsBetween => "guest_fs_between",
+            Self::GuestFsComplete => "guest_fs_complete",
         }
     }
 
@@ -74,7 +123,7 @@ impl Segment {
     }
 }
 
-/// The names of all segments, in the order of the path.
+/// The names of the segments of a bio, in the order of the path.
 pub(crate) fn segment_names() -> impl Iterator<Item = &'static str> {
-    Segment::ALL.into_iter().map(Segment::name)
+    Segment::OF_BIO.into_iter().map(Segment::name)
 }

@@ -63,7 +63,10 @@ struct Request {
 
 #[derive(Debug)]
 struct Bio {
+    /// Number in the session.
+    id: u64,
     span: BioSpan,
+    /// Among the bios of its device; 0 unless numbers were asked for.
     number: u64,
     device: u32,
     /// Requests without a fate.
@@ -100,6 +103,11 @@ impl Join {
         })
     }
 
+    /// The number that the next bio gets in its session.
+    pub(crate) const fn next_bio(&self) -> u64 {
+        self.next_bio
+    }
+
     /// A bio has ended; `reason` is why it cannot be followed if it has no requests.
     pub(crate) fn bio(&mut self, span: BioSpan, device: u32, number: u64, reason: &'static str) {
         let id = self.next_bio;
@@ -114,6 +122,7 @@ impl Join {
             }
         }
         let bio = Bio {
+            id,
             span,
             number,
             device,
@@ -278,6 +287,7 @@ impl Bio {
         let span = &self.span;
         let known = || links.iter().flatten();
         let mut chain = Chain {
+            bio: self.id,
             device: self.device,
             number: self.number,
             operation: span.operation,

@@ -27,10 +27,11 @@ use crate::result::series::{Series, joined};
 use crate::result::sums::{ChainSums, FLUSH, WRITE};
 
 pub(crate) use join::{Join, Link, NO_END};
-use segment::SegmentMeter;
+pub(crate) use segment::SegmentMeter;
 pub use story::StoryChoice;
 pub(crate) use story::{Names, Stories};
-use walk::{outside, walk};
+use walk::outside;
+pub(crate) use walk::{Times, walk};
 
 /// What is kept of the chains of one disk.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +82,7 @@ impl DiskChains {
         };
         let sums = &mut self.series.at(chain.tree.end_ns).by_op[place];
         sums.latency.record(latency_ns);
-        for (segment, sum_ns) in Segment::ALL.into_iter().zip(&mut sums.segments) {
+        for (segment, sum_ns) in Segment::OF_BIO.into_iter().zip(&mut sums.segments) {
             *sum_ns = sum_ns.saturating_add(times.of(segment));
         }
         if chain.empty_flush {
@@ -226,6 +227,7 @@ mod tests {
             request(What::Flush, (81, 130)),
         ];
         let chain = |empty_flush, children| Chain {
+            bio: 0,
             device: 0,
             number: 0,
             operation: Operation::Write,

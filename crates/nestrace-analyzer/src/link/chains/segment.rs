@@ -1,29 +1,29 @@
-//! The segments of a chain, and their distributions over many.
+//! The segments of a chain or a call, and their distributions over many.
 
 use crate::measure::histogram::Histogram;
 use crate::result::analysis;
 use crate::result::dist::Dist;
-use crate::result::segments::{SEGMENTS, Segment};
+use crate::result::segments::{CALL_SEGMENTS, Segment};
 
 use super::walk::Times;
 
-/// Segments of many chains.
+/// Segments of many chains, or of many calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentMeter {
     /// Q to the end, as the guest has it.
     latency: Histogram,
     /// The times of those chains that have the segment.
-    times: [Histogram; SEGMENTS],
+    times: [Histogram; CALL_SEGMENTS],
 }
 
 impl SegmentMeter {
     /// Adds a chain of a bio that took `latency_ns`.
     pub(crate) fn add(&mut self, times: &Times, latency_ns: u64) {
         self.latency.record(latency_ns);
-        for (segment, histogram) in Segment::ALL.into_iter().zip(&mut self.times) {
+        for segment in Segment::OF_CALL {
             let ns = times.of(segment);
             if ns > 0 {
-                histogram.record(ns);
+                self.times[segment as usize].record(ns);
             }
         }
     }
@@ -52,25 +52,33 @@ impl SegmentMeter {
         share(self.latency.sum().abs_diff(covered), self.latency.sum())
     }
 
-    /// One entry for each segment; nothing where there was no chain.
+    /// One entry for each segment of a chain; nothing where there was no chain.
     pub(crate) fn finish(&self) -> Vec<analysis::Segment> {
+        self.entries(&Segment::OF_BIO)
+    }
+
+    /// One entry for each segment of a call; nothing where there was no call.
+    pub(crate) fn finish_calls(&self) -> Vec<analysis::Segment> {
+        self.entries(&Segment::OF_CALL)
+    }
+
+    fn entries(&self, segments: &[Segment]) -> Vec<analysis::Segment> {
         let (n, total_ns) = (self.latency.n(), self.latency.sum());
         if n == 0 {
             return Vec::new();
         }
-        let entry = |(segment, histogram): (Segment, &Histogram)| analysis::Segment {
-            name: segment.name(),
-            n: histogram.n(),
-            mean_ns: mean(histogram.sum(), n),
-            p50_ns: histogram.quantile(0.5),
-            p99_ns: histogram.quantile(0.99),
-            share: share(histogram.sum(), total_ns),
+        let entry = |segment: &Segment| {
+            let histogram = &self.times[*segment as usize];
+            analysis::Segment {
+                name: segment.name(),
+                n: histogram.n(),
+                mean_ns: mean(histogram.sum(), n),
+                p50_ns: histogram.quantile(0.5),
+                p99_ns: histogram.quantile(0.99),
+                share: share(histogram.sum(), total_ns),
+            }
         };
-        Segment::ALL
-            .into_iter()
-            .zip(&self.times)
-            .map(entry)
-            .collect()
+        segments.iter().map(entry).collect()
     }
 }
 

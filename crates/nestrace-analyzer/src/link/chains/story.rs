@@ -178,7 +178,7 @@ fn story(session: usize, chain: &Chain, names: &Names<'_>) -> Story {
         q2c_ns: chain.tree.end_ns.saturating_sub(begin_ns),
         unlinked: chain.unlinked,
         ambiguous: chain.ambiguous,
-        segments: Segment::ALL
+        segments: Segment::OF_CALL
             .into_iter()
             .map(|segment| StorySegment {
                 name: segment.name(),
@@ -237,7 +237,12 @@ impl Teller<'_> {
             offset: span.offset,
             bytes: span.bytes,
             ts_ns: match span.layer {
-                Layer::GuestBio | Layer::GuestRequest => span.start_ns,
+                Layer::Call
+                | Layer::Throttle
+                | Layer::PageWait
+                | Layer::GuestJournal
+                | Layer::GuestBio
+                | Layer::GuestRequest => span.start_ns,
                 _ => span
                     .start_ns
                     .saturating_add_signed(offset_ns.saturating_neg()),
@@ -252,6 +257,7 @@ impl Teller<'_> {
     fn place(&self, span: &Span) -> String {
         let names = self.names;
         match span.layer {
+            Layer::Call | Layer::Throttle | Layer::PageWait | Layer::GuestJournal => String::new(),
             Layer::GuestBio | Layer::GuestRequest => (names.guest_device)(self.session, span.place),
             Layer::Qemu => {
                 let disk = names.images.disks.get(span.place as usize);
@@ -265,6 +271,10 @@ impl Teller<'_> {
 
 const fn layer(layer: Layer) -> &'static str {
     match layer {
+        Layer::Call => "call",
+        Layer::Throttle => "throttle",
+        Layer::PageWait => "page_wait",
+        Layer::GuestJournal => "guest_journal",
         Layer::GuestBio => "guest_bio",
         Layer::GuestRequest => "guest_request",
         Layer::Qemu => "qemu",
@@ -283,6 +293,7 @@ const fn what(what: What) -> &'static str {
         What::Sync => "sync",
         What::ImageMetadata => "image_metadata",
         What::Journal => "journal",
+        What::OthersData => "others_data",
         What::Other => "other",
     }
 }

@@ -9,7 +9,7 @@
 //! reaching out of their parent.
 
 use crate::model::span::{Layer, Span, What};
-use crate::result::segments::{SEGMENTS, Segment};
+use crate::result::segments::{CALL_SEGMENTS, Segment};
 
 /// The segments that a layer's own time goes to.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,14 @@ pub(crate) enum Own {
 impl Own {
     pub(crate) const fn of(layer: Layer, what: What) -> Self {
         match layer {
+            Layer::Call => Self::Parts {
+                submit: Segment::GuestFsSubmit,
+                between: Segment::GuestFsBetween,
+                complete: Segment::GuestFsComplete,
+            },
+            Layer::Throttle => Self::All(Segment::GuestDirtyThrottle),
+            Layer::PageWait => Self::All(Segment::GuestPageWait),
+            Layer::GuestJournal => Self::All(Segment::GuestJournal),
             Layer::GuestBio => Self::All(Segment::GuestQueue),
             Layer::GuestRequest => Self::Parts {
                 submit: Segment::VirtSubmit,
@@ -58,22 +66,26 @@ impl Own {
 
 /// Nanoseconds by [`Segment`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Times([u64; SEGMENTS]);
+pub(crate) struct Times {
+    by_segment: [u64; CALL_SEGMENTS],
+    /// Under the guest's bios that carry another file's data; part of the segments.
+    pub others_data_ns: u64,
+}
 
 impl Times {
     /// Time in a segment.
     pub(crate) fn of(&self, segment: Segment) -> u64 {
-        self.0[segment as usize]
+        self.by_segment[segment as usize]
     }
 
     /// All segments: the length of the walked span.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.by_segment.iter().sum()
     }
 
     fn charge(&mut self, segment: Segment, from_ns: u64, to_ns: u64) {
-        self.0[segment as usize] += to_ns - from_ns;
+        self.by_segment[segment as usize] += to_ns - from_ns;
     }
 }
 
@@ -103,6 +115,9 @@ fn descend(span: &Span, from_ns: u64, to_ns: u64, times: &mut Times) {
             complete,
         } => (submit, between, complete),
     };
+    if span.layer == Layer::GuestBio && span.what == What::OthersData {
+        times.others_data_ns += to_ns - from_ns;
+    }
     let mut cursor = to_ns;
     let mut after_child = complete;
     let mut visit = |child: &Span| {
@@ -165,7 +180,7 @@ mod tests {
 
     fn check(root: &Span, expected: &[(Segment, u64)]) {
         let times = walk(root);
-        let found: Vec<(Segment, u64)> = Segment::ALL
+        let found: Vec<(Segment, u64)> = Segment::OF_CALL
             .into_iter()
             .map(|segment| (segment, times.of(segment)))
             .filter(|(_, ns)| *ns > 0)

@@ -9,7 +9,13 @@ use crate::result::loss_counts::LossCounts;
 
 impl Session {
     pub(super) fn loss(&mut self, event: &Event) {
-        if !self.losses.grow(event) || !LossCounts::is_of_blocks(event) {
+        if !self.losses.grow(event) {
+            return;
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.interrupted();
+        }
+        if !LossCounts::is_of_blocks(event) {
             return;
         }
         self.reasons.lost_so_far = true;

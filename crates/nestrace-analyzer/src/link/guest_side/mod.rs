@@ -24,6 +24,7 @@ use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::image::Images;
 use crate::follow::qemu;
 use crate::follow::sector_identity::SectorIdentity;
+use crate::link::calls::CallLinks;
 use crate::link::chains::Join;
 use crate::link::clock::{Band, ClockStart, ClockSummary, GuestRequest, Key, OpClass, Pairing};
 use crate::link::guest_memory::GuestMemory;
@@ -33,6 +34,7 @@ use crate::model::plausible::{self, lies_nowhere};
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, RequestSpan, Served};
 use crate::model::threads::Threads;
+use crate::result::analysis::{CallRow, GuestCalls};
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::{Reason, Reasons};
 
@@ -65,6 +67,8 @@ pub(crate) struct Session {
     wall_offset_ns: Option<i64>,
     pairing: Pairing,
     join: Join,
+    /// Calls of the guest's programs; `None` where the backend does not record any.
+    pub(crate) calls: Option<Box<CallLinks>>,
     /// Where QEMU has the guest's memory.
     memory: GuestMemory,
     /// Page and device of requests that the clock has not decided on.
@@ -141,6 +145,7 @@ impl Session {
             wall_offset_ns: start.wall_offset_ns,
             pairing: Pairing::new(start),
             join: Join::default(),
+            calls: (side.backend == "ebpf").then(Box::default),
             memory: GuestMemory::default(),
             pages: PointerMap::default(),
             direct,
@@ -196,7 +201,16 @@ impl Session {
             Kind::Loss => self.loss(event),
             _ => {}
         }
-        if !within || !matches!(kind.source(), Source::Block | Source::File | Source::Meta) {
+        if !within {
+            return;
+        }
+        if matches!(kind.source(), Source::File | Source::HostFs)
+            && let Some(calls) = &mut self.calls
+            && event.ts_ns < plausible::MOST_NS
+        {
+            calls.event(kind, event, &self.threads);
+        }
+        if !matches!(kind.source(), Source::Block | Source::File | Source::Meta) {
             return;
         }
         if kind.source() == Source::File {
@@ -229,7 +243,12 @@ impl Session {
             return;
         };
         match kind {
-            Kind::Queue => self.count_bio(event),
+            Kind::Queue => {
+                self.count_bio(event);
+                if let Some(calls) = &mut self.calls {
+                    calls.queued(event);
+                }
+            }
             Kind::Requeue if Operation::of(event.op()) != Operation::Other && event.bytes > 0 => {
                 if let Some(disk) = self.disk_mut(event) {
                     disk.requeues += 1;
@@ -362,6 +381,9 @@ impl Session {
             Reason::LostEvents => "lost_events",
             Reason::BeforeStart | Reason::NoMatch => "no_match",
         });
+        if let Some(calls) = &mut self.calls {
+            calls.bio_ended(&bio, self.join.next_bio(), &self.threads);
+        }
         self.join.bio(bio, device, number.unwrap_or(0), reason);
     }
 
@@ -414,6 +436,44 @@ impl Session {
         let direct = direct.and_then(|direct| direct.oldest_file_ns());
         let open = offered.chain(self.unmaps.oldest_ns()).chain(direct).min();
         open.map_or(self.host_ns, |open| open.min(self.host_ns))
+    }
+
+    /// A bio's links are decided: the calls that waited for it go on.
+    pub(crate) fn link_calls(&mut self, chain: &Chain) {
+        if let Some(calls) = &mut self.calls {
+            calls.chain(chain, &self.threads);
+        }
+    }
+
+    /// `calls[]` and `guest_calls[]` of this session, when all its chains were counted.
+    pub(crate) fn calls(&mut self) -> (GuestCalls, Vec<CallRow>) {
+        let guest = self.side.guest.clone();
+        match &mut self.calls {
+            Some(calls) if calls.seen => {
+                calls.end(&self.threads);
+                (calls.totals(&guest), calls.rows(&self.side))
+            }
+            _ => {
+                let why_none = Some(self.why_no_calls());
+                let none = GuestCalls {
+                    guest,
+                    why_none,
+                    ..GuestCalls::default()
+                };
+                (none, Vec::new())
+            }
+        }
+    }
+
+    fn why_no_calls(&self) -> String {
+        let backend = &self.side.backend;
+        String::from(match backend.as_str() {
+            "ebpf" if self.side.mounts.is_empty() => {
+                "no file system of a recorded disk was mounted in the guest"
+            }
+            "ebpf" => "no call on a recorded disk's file system was seen",
+            _ => "the kernel's blktrace, which recorded this guest, does not know calls",
+        })
     }
 
     /// Both streams have ended.

@@ -111,7 +111,7 @@ pub struct SegmentsByOperation {
 #[non_exhaustive]
 pub struct Segment {
     /// `guest_queue`, …
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::segments::SEGMENT_NAMES)))]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::segments::CALL_SEGMENT_NAMES)))]
     pub name: &'static str,
     /// Chains that have it.
     pub n: u64,

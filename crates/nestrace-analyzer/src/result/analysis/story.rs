@@ -38,7 +38,7 @@ pub struct Story {
 #[non_exhaustive]
 pub struct StorySegment {
     /// `guest_queue`, …
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::segments::SEGMENT_NAMES)))]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::segments::CALL_SEGMENT_NAMES)))]
     pub name: &'static str,
     /// How long.
     pub ns: u64,

@@ -1,0 +1,383 @@
+//! Calls of a guest's programs in flight: system calls by thread, native aio by control block, io_uring by request.
+//!
+//! A thread is in one call at a time. A call that was submitted is worked on by the submitting thread until the next
+//! submission or until a worker takes it, and by whoever begins its direct I/O or its sync.
+
+use nestrace_abi::{Kind, flags, flags::op};
+use nestrace_trace::Event;
+
+use crate::model::aio_key::AioKey;
+use crate::model::call::{By, Call, Caller, FileId};
+use crate::model::pointer::PointerMap;
+
+/// Calls in flight that are followed, of threads and of submissions each: a guest can begin more and end none.
+const MOST_IN_FLIGHT: usize = 1 << 16;
+/// Bios on their way that are known to be of a call.
+const MOST_CARRIED: usize = 1 << 17;
+
+/// O_DSYNC, O_DIRECT and __O_SYNC of x86-64's `fcntl.h`.
+const O_DSYNC: u32 = 0o10_000;
+const O_DIRECT: u32 = 0o40_000;
+const O_SYNC: u32 = 0o4_000_000;
+/// RWF_DSYNC and RWF_SYNC of `linux/fs.h`.
+const RWF_DSYNC: u32 = 2;
+const RWF_SYNC: u32 = 4;
+
+/// The call that a bio was queued in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carrier {
+    pub serial: u64,
+    pub caller: Caller,
+    queued_ns: u64,
+}
+
+/// Calls in flight, and those that have ended since they were last taken.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    by_thread: PointerMap<u32, Call>,
+    /// Native aio and io_uring, by serial.
+    submitted: PointerMap<u64, Call>,
+    aio: PointerMap<AioKey, u64>,
+    uring: PointerMap<u64, u64>,
+    /// By the kernel's control block.
+    by_kiocb: PointerMap<u64, u64>,
+    /// The submitted call that a thread works on.
+    working: PointerMap<u32, u64>,
+    /// By the bio's address.
+    carried: PointerMap<u64, Carrier>,
+    /// Calls that have ended and were not taken yet.
+    pub ended: Vec<Call>,
+    /// Calls whose end was not seen.
+    pub unended: u64,
+    serial: u64,
+}
+
+impl Calls {
+    /// Takes an event of a call.
+    pub(crate) fn push(&mut self, kind: Kind, event: &Event) {
+        match kind {
+            Kind::SyscallEnter => self.enter(event),
+            Kind::SyscallExit => self.exit(event),
+            Kind::AioSubmit => self.aio_submit(event),
+            Kind::UringSubmit => self.uring_submit(event),
+            Kind::UringAsync => self.handed_over(event),
+            Kind::UringComplete => {
+                if let Some(serial) = self.uring.get(&event.object).copied() {
+                    self.end_submitted(serial, event.result(), event.ts_ns);
+                }
+            }
+            Kind::DioBegin => self.direct_io_begins(event),
+            Kind::DioComplete => self.direct_io_ends(event),
+            Kind::SyncEnter => self.sync_begins(event),
+            Kind::SyncExit => self.sync_ends(event),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, event: &Event, by: By) -> Call {
+        self.serial += 1;
+        let (rwf, opened) = match event.sub {
+            op::READ | op::WRITE => (event.flags, event.aux),
+            _ => (0, 0),
+        };
+        let is_write = event.sub == op::WRITE;
+        let syncs_all = rwf & RWF_SYNC != 0 || opened & O_SYNC != 0;
+        let syncs_data = rwf & RWF_DSYNC != 0 || opened & O_DSYNC != 0;
+        Call {
+            serial: self.serial,
+            caller: Caller {
+                tid: event.tid,
+                op: event.sub,
+                file: file_of(event),
+            },
+            by,
+            offset: event.offset,
+            bytes: event.bytes,
+            start_ns: event.ts_ns,
+            end_ns: event.ts_ns,
+            result: 0,
+            direct: opened & O_DIRECT != 0,
+            synced_write: is_write && (syncs_all || syncs_data),
+            data_only: event.sub == op::FDATASYNC || is_write && syncs_data && !syncs_all,
+            last_write_ns: 0,
+            bios: Vec::new(),
+            throttles: Vec::new(),
+            transactions: (0, 0),
+            log_forced_ns: None,
+            direct_begun: false,
+            kiocb: 0,
+            has_bio: false,
+            bytes_left: event.bytes,
+            incomplete: false,
+        }
+    }
+
+    fn enter(&mut self, event: &Event) {
+        self.working.remove(&event.tid);
+        let call = self.begin(event, By::Thread);
+        if self.by_thread.len() >= MOST_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
+            self.unended += 1;
+            return;
+        }
+        if self.by_thread.insert(event.tid, call).is_some() {
+            self.unended += 1;
+        }
+    }
+
+    fn exit(&mut self, event: &Event) {
+        let Some(mut call) = self.by_thread.remove(&event.tid) else {
+            return;
+        };
+        if call.caller.op != event.sub {
+            self.unended += 1;
+            return;
+        }
+        call.end_ns = event.ts_ns;
+        call.result = event.result();
+        self.ended.push(call);
+    }
+
+    fn submit(&mut self, event: &Event, by: By) -> Option<u64> {
+        if self.submitted.len() >= MOST_IN_FLIGHT {
+            self.unended += 1;
+            return None;
+        }
+        let call = self.begin(event, by);
+        let serial = call.serial;
+        // The control blocks of one io_submit are all told before the first of them is worked on. Where there are
+        // several, the thread alone does not say which of them a bio is for.
+        let before = self.working.get(&event.tid);
+        let before = before.and_then(|serial| self.submitted.get(serial));
+        let in_a_batch = before.is_some_and(|call| matches!(call.by, By::Aio(_)) && !call.has_bio);
+        match (in_a_batch, by) {
+            (true, By::Aio(_)) => self.working.remove(&event.tid),
+            _ => self.working.insert(event.tid, serial),
+        };
+        self.submitted.insert(serial, call);
+        Some(serial)
+    }
+
+    fn aio_submit(&mut self, event: &Event) {
+        let key = AioKey::of_submission(event);
+        if let Some(serial) = self.submit(event, By::Aio(key))
+            && let Some(old) = self.aio.insert(key, serial)
+        {
+            self.forget(old);
+        }
+    }
+
+    fn uring_submit(&mut self, event: &Event) {
+        if let Some(serial) = self.submit(event, By::Uring(event.object)) {
+            // The kernel's control block of a read or write is the head of its request.
+            self.has_kiocb(serial, event.object);
+            if let Some(old) = self.uring.insert(event.object, serial) {
+                self.forget(old);
+            }
+        }
+    }
+
+    /// Its end was not seen.
+    fn forget(&mut self, serial: u64) {
+        self.unended += u64::from(self.submitted.remove(&serial).is_some());
+    }
+
+    /// A worker goes on: what the submitter queues from now on is not this request's.
+    fn handed_over(&mut self, event: &Event) {
+        let serial = self.uring.get(&event.object);
+        if serial.is_some() && self.working.get(&event.tid) == serial {
+            self.working.remove(&event.tid);
+        }
+    }
+
+    fn end_submitted(&mut self, serial: u64, result: i64, ts_ns: u64) {
+        if let Some(mut call) = self.submitted.remove(&serial) {
+            if self.by_kiocb.get(&call.kiocb) == Some(&serial) {
+                self.by_kiocb.remove(&call.kiocb);
+            }
+            match call.by {
+                By::Aio(key) => self.aio.remove(&key),
+                By::Uring(request) => self.uring.remove(&request),
+                By::Thread => None,
+            };
+            call.end_ns = ts_ns;
+            call.result = result;
+            self.ended.push(call);
+        }
+    }
+
+    fn direct_io_begins(&mut self, event: &Event) {
+        let by_origin = self.aio.get(&AioKey::of_direct_io(event));
+        let serial = by_origin.or_else(|| self.uring.get(&event.origin));
+        let Some(serial) = serial.copied().filter(|_| event.origin != 0) else {
+            return;
+        };
+        if let Some(call) = self.submitted.get_mut(&serial) {
+            call.direct_begun = true;
+            self.has_kiocb(serial, event.object);
+            self.working.insert(event.tid, serial);
+        }
+    }
+
+    fn has_kiocb(&mut self, serial: u64, kiocb: u64) {
+        if let Some(call) = self.submitted.get_mut(&serial) {
+            call.kiocb = kiocb;
+            self.by_kiocb.insert(kiocb, serial);
+        }
+    }
+
+    fn direct_io_ends(&mut self, event: &Event) {
+        let Some(serial) = self.aio.get(&AioKey::of_direct_io(event)).copied() else {
+            return;
+        };
+        if event.aux == 0 {
+            let bytes = i64::try_from(event.bytes).unwrap_or(i64::MAX);
+            self.end_submitted(serial, bytes, event.ts_ns);
+        }
+    }
+
+    /// A file system begins a sync: in the calling thread, or in a worker for the one submitted sync of that file that no
+    /// thread works on. Where there are several, nothing says which.
+    fn sync_begins(&mut self, event: &Event) {
+        if self.by_thread.contains_key(&event.tid) || self.working.contains_key(&event.tid) {
+            return;
+        }
+        let file = file_of(event);
+        let idle = |call: &&Call| {
+            call.caller.file == file
+                && call.syncs()
+                && !self.working.values().any(|serial| *serial == call.serial)
+        };
+        let mut candidates = self.submitted.values().filter(idle);
+        if let (Some(only), None) = (candidates.next(), candidates.next()) {
+            self.working.insert(event.tid, only.serial);
+        }
+    }
+
+    fn sync_ends(&mut self, event: &Event) {
+        let ids = (event.related as u32, (event.related >> 32) as u32);
+        let file = file_of(event);
+        if let Some(call) = self.of_thread_mut(event.tid)
+            && call.caller.file == file
+        {
+            call.transactions = ids;
+        }
+        let Some(serial) = self.working.remove(&event.tid) else {
+            return;
+        };
+        // Native aio's sync has no other end.
+        let call = self.submitted.get(&serial);
+        if call.is_some_and(|call| matches!(call.by, By::Aio(_))) {
+            self.end_submitted(serial, event.result(), event.ts_ns);
+        }
+    }
+
+    /// The call that the thread is in or works on.
+    pub(crate) fn of_thread_mut(&mut self, tid: u32) -> Option<&mut Call> {
+        if let Some(call) = self.by_thread.get_mut(&tid) {
+            return Some(call);
+        }
+        self.submitted.get_mut(self.working.get(&tid)?)
+    }
+
+    /// The submitted call whose control block a bio of direct I/O names.
+    fn of_direct_io(&self, event: &Event) -> Option<&Call> {
+        if event.sub != flags::OWNER_DIRECT || event.iocb == 0 {
+            return None;
+        }
+        let by_origin = || self.aio.get(&AioKey::of_direct_io(event));
+        let serial = self.by_kiocb.get(&event.iocb).or_else(by_origin)?;
+        self.submitted.get(serial)
+    }
+
+    /// A bio is queued: notes the call that it is queued in.
+    pub(crate) fn queued(&mut self, event: &Event) {
+        let by_kiocb = self.of_direct_io(event);
+        let serial_of = |call: &Call| (call.serial, call.caller);
+        let found = match by_kiocb {
+            Some(call) => Some(serial_of(call)),
+            None => self.of_thread_mut(event.tid).map(|call| {
+                call.has_bio = true;
+                if event.op() != flags::OP_READ {
+                    call.last_write_ns = event.ts_ns;
+                }
+                serial_of(call)
+            }),
+        };
+        match found {
+            Some((serial, caller)) if self.carried.len() < MOST_CARRIED => {
+                let carrier = Carrier {
+                    serial,
+                    caller,
+                    queued_ns: event.ts_ns,
+                };
+                self.carried.insert(event.object, carrier);
+            }
+            _ => {
+                self.carried.remove(&event.object);
+            }
+        }
+    }
+
+    /// The call in which a bio that has ended was queued.
+    pub(crate) fn carrier_of(&mut self, bio: u64, queued_ns: u64) -> Option<Carrier> {
+        let carrier = self.carried.remove(&bio)?;
+        (carrier.queued_ns == queued_ns).then_some(carrier)
+    }
+
+    /// A bio of native aio has ended: so has the call where no tracepoint tells, when all of it is covered.
+    pub(crate) fn direct_bio_ended(&mut self, serial: u64, bytes: u64, ts_ns: u64) {
+        let Some(call) = self.submitted.get_mut(&serial) else {
+            return;
+        };
+        call.bytes_left = call.bytes_left.saturating_sub(bytes);
+        let moves_data = matches!(call.caller.op, op::READ | op::WRITE);
+        let is_aio = matches!(call.by, By::Aio(_));
+        if call.bytes_left == 0 && !call.direct_begun && moves_data && is_aio {
+            let result = i64::try_from(call.bytes).unwrap_or(i64::MAX);
+            self.end_submitted(serial, result, ts_ns);
+        }
+    }
+
+    /// Calls in flight.
+    pub(crate) fn in_flight(&mut self) -> impl Iterator<Item = &mut Call> {
+        self.by_thread
+            .values_mut()
+            .chain(self.submitted.values_mut())
+    }
+
+    /// The call with this serial, if it is in flight.
+    pub(crate) fn get_mut(&mut self, carrier: &Carrier) -> Option<&mut Call> {
+        let of_thread = self.by_thread.get_mut(&carrier.caller.tid);
+        match of_thread.filter(|call| call.serial == carrier.serial) {
+            Some(call) => Some(call),
+            None => self.submitted.get_mut(&carrier.serial),
+        }
+    }
+
+    /// When the oldest call in flight began.
+    pub(crate) fn oldest_ns(&self) -> Option<u64> {
+        let all = self.by_thread.values().chain(self.submitted.values());
+        all.map(|call| call.start_ns).min()
+    }
+
+    /// Events are missing: a call in flight may have ended, and its end may be another's.
+    pub(crate) fn interrupted(&mut self) {
+        self.unended += (self.by_thread.len() + self.submitted.len()) as u64;
+        let (serial, unended) = (self.serial, self.unended);
+        let ended = std::mem::take(&mut self.ended);
+        *self = Self {
+            serial,
+            unended,
+            ended,
+            ..Self::default()
+        };
+    }
+}
+
+/// The file that an event of a call names.
+pub(crate) const fn file_of(event: &Event) -> FileId {
+    FileId {
+        dev: event.owner_dev,
+        inode: event.inode,
+    }
+}

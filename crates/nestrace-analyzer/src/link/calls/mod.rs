@@ -1,0 +1,506 @@
+//! From a program's call to its guest's bios.
+//!
+//! A bio that ends is one that a call waited for, by identity:
+//! - direct I/O, metadata and flushes that the call itself queued (by its control block, else by its thread);
+//! - a read that brings pages of the call's range, whoever queued it;
+//! - write-back of the file that a sync is about, if the sync's own thread queued it, or another before the sync had
+//!   queued its own last write;
+//! - bios of the journal's commit whose transaction holds the inode ([`commits`]), the data of other files that such a
+//!   commit writes first among them; of XFS' log after the call has forced it.
+//!
+//! What nobody waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or nobody's.
+//!
+//! When the links of all its bios are known, the call's tree is walked as a chain's is. What is not proven stays the
+//! call's own time (`guest_fs_*`).
+
+mod commits;
+mod dirty;
+mod rows;
+mod told;
+mod tree;
+
+use std::rc::Rc;
+
+use nestrace_abi::{Kind, end_io, flags, flags::op};
+use nestrace_trace::Event;
+
+use crate::follow::calls::{Calls, Carrier};
+use crate::link::chains::walk;
+use crate::model::call::{By, Call, Caller, FileId, WaitedBio, Why};
+use crate::model::chain::Chain;
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
+use crate::model::pointer::PointerMap;
+use crate::model::span::{BioSpan, Span};
+use crate::model::threads::Threads;
+use crate::result::analysis::CallIo;
+
+use commits::{Commit, Commits};
+use dirty::DirtyPages;
+use rows::{Programs, Rows};
+
+/// Ended calls that wait for the links of their bios.
+const MOST_PENDING: usize = 1 << 16;
+/// Bios that calls may be waiting for, or commits hold.
+const MOST_BIOS: usize = 1 << 18;
+/// Bios of one call.
+const MOST_OF_ONE: usize = 1 << 14;
+/// Between two looks for commits that nobody needs.
+const SWEEP_NS: u64 = 1_000_000_000;
+
+/// A bio that has ended.
+#[derive(Debug)]
+struct Bio {
+    /// `None` until its links are decided.
+    tree: Option<Rc<Span>>,
+    linked: bool,
+    /// Pending calls that wait for that.
+    waiting: Vec<u64>,
+    /// Calls and commits that hold it.
+    holders: u32,
+    bytes: u64,
+    /// It counts for a row already.
+    counted: bool,
+    /// File and writer of the data that it carries.
+    data_of: Option<FileId>,
+    writer: Option<u32>,
+}
+
+/// An ended call whose bios are not all decided.
+#[derive(Debug)]
+struct Pending {
+    call: Call,
+    /// Its commits, each with the numbers of its bios.
+    commits: Vec<HeldCommit>,
+    /// Bios that are not decided.
+    open: usize,
+}
+
+/// A commit that a call waited for.
+#[derive(Debug)]
+struct HeldCommit {
+    start_ns: u64,
+    end_ns: u64,
+    bios: Vec<u64>,
+}
+
+/// Bios by whose they were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub waited: CallIo,
+    pub deferred: CallIo,
+    pub journal: CallIo,
+    pub other: CallIo,
+}
+
+/// The calls of one session of a guest.
+#[derive(Debug, Default)]
+pub(crate) struct CallLinks {
+    calls: Calls,
+    commits: Commits,
+    dirty: DirtyPages,
+    programs: Programs,
+    rows: Rows,
+    bios: PointerMap<u64, Bio>,
+    pending: PointerMap<u64, Pending>,
+    /// Log forces by the device of the file system: with two of them on one disk nothing tells whose log a bio is.
+    forced: Vec<u32>,
+    totals: Totals,
+    swept_ns: u64,
+    /// An event of a call was seen.
+    pub seen: bool,
+}
+
+impl CallLinks {
+    /// Takes an event of a call or of a file system.
+    pub(crate) fn event(&mut self, kind: Kind, event: &Event, threads: &Threads) {
+        match kind {
+            Kind::JournalCommitStart | Kind::JournalCommitEnd => {
+                let old = self.commits.event(kind, event);
+                old.into_iter().for_each(|commit| self.drop_commit(commit));
+            }
+            Kind::LogForce => {
+                if !self.forced.contains(&event.dev) && self.forced.len() < 64 {
+                    self.forced.push(event.dev);
+                }
+                if let Some(call) = self.calls.of_thread_mut(event.tid) {
+                    call.log_forced_ns.get_or_insert(event.ts_ns);
+                }
+            }
+            _ => {
+                self.seen = true;
+                self.calls.push(kind, event);
+                self.take_ended(threads);
+            }
+        }
+        if event.ts_ns >= self.swept_ns.saturating_add(SWEEP_NS) {
+            self.swept_ns = event.ts_ns;
+            let needed_ns = self.calls.oldest_ns().unwrap_or(event.ts_ns);
+            for commit in self.commits.before(needed_ns) {
+                self.drop_commit(commit);
+            }
+        }
+    }
+
+    /// A bio is queued.
+    pub(crate) fn queued(&mut self, event: &Event) {
+        self.calls.queued(event);
+    }
+
+    /// Events are missing.
+    pub(crate) fn interrupted(&mut self) {
+        self.calls.interrupted();
+        for commit in self.commits.drain() {
+            self.drop_commit(commit);
+        }
+        self.dirty = DirtyPages::default();
+    }
+
+    /// A bio has ended; `id` is its number in the session.
+    pub(crate) fn bio_ended(&mut self, bio: &BioSpan, id: u64, threads: &Threads) {
+        let carrier = self.calls.carrier_of(bio.pointer, bio.queued_ns);
+        let data_of = data_of(bio);
+        let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
+        let in_commit = self.commits.take(bio, id);
+        holders += u32::from(in_commit);
+        let mut writer = None;
+        if bio.operation == Operation::Write
+            && let Some(file) = data_of
+        {
+            writer = self.dirty.cleaned(file, bio.file_offset, bio.bytes);
+        }
+        let program = writer.map(|writer| self.programs.of(writer.caller.tid, threads));
+        if holders > 0 && self.bios.len() < MOST_BIOS {
+            let held = Bio {
+                tree: None,
+                linked: false,
+                waiting: Vec::new(),
+                holders,
+                bytes: bio.bytes,
+                counted: false,
+                data_of,
+                writer: program,
+            };
+            self.bios.insert(id, held);
+        } else {
+            match (writer, carrier) {
+                (Some(writer), _) => {
+                    let row = self.rows.at(program.unwrap_or(0), writer.caller);
+                    row.deferred.add(bio.bytes);
+                    row.delay
+                        .record(bio.queued_ns.saturating_sub(writer.wrote_ns));
+                    self.totals.deferred.add(bio.bytes);
+                }
+                (None, Some(carrier)) => self.deferred(carrier.caller, bio.bytes, threads),
+                (None, None) => self.totals.other.add(bio.bytes),
+            }
+        }
+        if let Some(carrier) = carrier
+            && matches!(bio.owner_kind, flags::OWNER_DIRECT | flags::OWNER_ANONYMOUS)
+        {
+            self.calls
+                .direct_bio_ended(carrier.serial, bio.bytes, bio.ended_ns);
+            self.take_ended(threads);
+        }
+    }
+
+    fn deferred(&mut self, caller: Caller, bytes: u64, threads: &Threads) {
+        let program = self.programs.of(caller.tid, threads);
+        self.rows.at(program, caller).deferred.add(bytes);
+        self.totals.deferred.add(bytes);
+    }
+
+    /// Gives a bio to the calls in flight that wait for it, or may; how many.
+    fn hold_by_calls(&mut self, bio: &BioSpan, id: u64, carrier: Option<&Carrier>) -> u32 {
+        let waited = |why| WaitedBio {
+            id,
+            why,
+            queued_ns: bio.queued_ns,
+            ended_ns: bio.ended_ns,
+        };
+        let mut holders = 0;
+        let mut hold = |call: &mut Call, why| {
+            if call.bios.len() < MOST_OF_ONE {
+                call.bios.push(waited(why));
+                holders += 1;
+            } else {
+                call.incomplete = true;
+            }
+        };
+        let is_log = bio.end_io == end_io::XFS_LOG && self.forced.len() == 1;
+        if bio.owner_kind == flags::OWNER_PAGES || is_log {
+            for call in self.calls.in_flight() {
+                let own = carrier.is_some_and(|carrier| carrier.serial == call.serial);
+                if let Some(why) = waits(call, bio, own) {
+                    hold(call, why);
+                }
+            }
+        } else if let Some(carrier) = carrier
+            && let Some(call) = self.calls.get_mut(carrier)
+            && let Some(why) = waits(call, bio, true)
+        {
+            hold(call, why);
+        }
+        holders
+    }
+
+    /// Calls that have ended.
+    fn take_ended(&mut self, threads: &Threads) {
+        while let Some(call) = self.calls.ended.pop() {
+            self.ended(call, threads);
+        }
+    }
+
+    fn ended(&mut self, mut call: Call, threads: &Threads) {
+        if call.caller.op == op::WRITE && !call.direct && call.result > 0 {
+            let bytes = call.result.unsigned_abs();
+            self.dirty
+                .written(call.caller, call.offset, bytes, call.end_ns);
+        }
+        let last_write_ns = call.last_write_ns.max(call.start_ns);
+        let (proven, unproven): (Vec<WaitedBio>, Vec<WaitedBio>) = std::mem::take(&mut call.bios)
+            .into_iter()
+            .partition(|bio| bio.why != Why::WriteBack || bio.queued_ns <= last_write_ns);
+        call.bios = proven;
+        let commits = if call.syncs() {
+            self.hold_commits(&call)
+        } else {
+            Vec::new()
+        };
+        for bio in unproven {
+            self.release(bio.id);
+        }
+        if call.bios.is_empty() && commits.is_empty() {
+            let program = self.programs.of(call.caller.tid, threads);
+            let times = (!call.incomplete).then(|| walk(&tree::alone(&call)));
+            let without_io = call.throttles.is_empty();
+            let row = self.rows.at(program, call.caller);
+            return row.add(&call, without_io, times.as_ref());
+        }
+        let serial = call.serial;
+        let mut open = 0;
+        let of_commits = commits.iter().flat_map(|commit| &commit.bios).copied();
+        let ids: Vec<u64> = call
+            .bios
+            .iter()
+            .map(|bio| bio.id)
+            .chain(of_commits)
+            .collect();
+        for id in ids {
+            match self.bios.get_mut(&id) {
+                Some(bio) if bio.tree.is_none() => {
+                    bio.waiting.push(serial);
+                    open += 1;
+                }
+                Some(_) => {}
+                // There was no room for it.
+                None => call.incomplete = true,
+            }
+        }
+        let pending = Pending {
+            call,
+            commits,
+            open,
+        };
+        if open == 0 {
+            self.finish_call(pending, threads);
+        } else if self.pending.len() < MOST_PENDING {
+            self.pending.insert(serial, pending);
+        } else {
+            self.give_up(pending, threads);
+        }
+    }
+
+    fn hold_commits(&mut self, call: &Call) -> Vec<HeldCommit> {
+        let commits = self.commits.waited_by(call);
+        let held: Vec<HeldCommit> = commits
+            .into_iter()
+            .map(|commit| HeldCommit {
+                start_ns: commit.start_ns,
+                end_ns: commit.end_ns,
+                bios: commit.bios.clone(),
+            })
+            .collect();
+        for id in held.iter().flat_map(|commit| &commit.bios) {
+            if let Some(bio) = self.bios.get_mut(id) {
+                bio.holders += 1;
+            }
+        }
+        held
+    }
+
+    /// A bio's links are decided.
+    pub(crate) fn chain(&mut self, chain: &Chain, threads: &Threads) {
+        let Some(bio) = self.bios.get_mut(&chain.bio) else {
+            return;
+        };
+        bio.tree = Some(Rc::new(chain.tree.clone()));
+        bio.linked = chain.unlinked.is_none();
+        for serial in std::mem::take(&mut bio.waiting) {
+            let Some(pending) = self.pending.get_mut(&serial) else {
+                continue;
+            };
+            pending.open -= 1;
+            if pending.open == 0
+                && let Some(pending) = self.pending.remove(&serial)
+            {
+                self.finish_call(pending, threads);
+            }
+        }
+    }
+
+    /// All that a call waited for is known.
+    fn finish_call(&mut self, pending: Pending, threads: &Threads) {
+        let linked = !pending.call.incomplete && self.is_linked(&pending);
+        let tree = linked.then(|| tree::of(&pending, &self.bios));
+        let times = tree.as_ref().map(walk);
+        self.count_call(&pending, times.as_ref(), threads);
+        self.release_all(&pending);
+    }
+
+    fn is_linked(&self, pending: &Pending) -> bool {
+        let mut ids = bio_ids(pending);
+        ids.all(|id| self.bios.get(&id).is_some_and(|bio| bio.linked))
+    }
+
+    fn count_call(
+        &mut self,
+        pending: &Pending,
+        times: Option<&crate::link::chains::Times>,
+        threads: &Threads,
+    ) {
+        let call = &pending.call;
+        let program = self.programs.of(call.caller.tid, threads);
+        let row = self.rows.at(program, call.caller);
+        row.add(call, false, times);
+        for id in bio_ids(pending) {
+            let Some(bio) = self.bios.get_mut(&id) else {
+                continue;
+            };
+            if !std::mem::replace(&mut bio.counted, true) {
+                row.waited.add(bio.bytes);
+                self.totals.waited.add(bio.bytes);
+            }
+        }
+        let of_commits = pending.commits.iter().flat_map(|commit| &commit.bios);
+        for bio in of_commits.filter_map(|id| self.bios.get(id)) {
+            if let Some(file) = bio.data_of.filter(|file| *file != call.caller.file) {
+                row.others_data(file, bio.writer, bio.bytes);
+            }
+        }
+    }
+
+    /// Too many wait.
+    fn give_up(&mut self, pending: Pending, threads: &Threads) {
+        self.count_call(&pending, None, threads);
+        for id in bio_ids(&pending).collect::<Vec<u64>>() {
+            if let Some(bio) = self.bios.get_mut(&id) {
+                bio.waiting.retain(|serial| *serial != pending.call.serial);
+            }
+        }
+        self.release_all(&pending);
+    }
+
+    fn release_all(&mut self, pending: &Pending) {
+        for id in bio_ids(pending).collect::<Vec<u64>>() {
+            self.release(id);
+        }
+    }
+
+    /// One that held a bio needs it no more.
+    fn release(&mut self, id: u64) {
+        let Some(bio) = self.bios.get_mut(&id) else {
+            return;
+        };
+        bio.holders = bio.holders.saturating_sub(1);
+        if bio.holders > 0 {
+            return;
+        }
+        if let Some(bio) = self.bios.remove(&id)
+            && !bio.counted
+        {
+            self.totals.journal.add(bio.bytes);
+        }
+    }
+
+    fn drop_commit(&mut self, commit: Commit) {
+        for bio in commit.bios {
+            self.release(bio);
+        }
+    }
+
+    /// Both streams have ended: what still waits is not followed.
+    pub(crate) fn end(&mut self, threads: &Threads) {
+        let serials: Vec<u64> = self.pending.keys().copied().collect();
+        for serial in serials {
+            if let Some(pending) = self.pending.remove(&serial) {
+                self.give_up(pending, threads);
+            }
+        }
+        for commit in self.commits.drain() {
+            self.drop_commit(commit);
+        }
+        // Calls in flight keep theirs: they are nobody's that has ended.
+        for (_, bio) in self.bios.drain() {
+            if !bio.counted {
+                self.totals.other.add(bio.bytes);
+            }
+        }
+        self.calls.interrupted();
+    }
+}
+
+/// Numbers of all bios that a call waited for, its commits' among them.
+fn bio_ids(pending: &Pending) -> impl Iterator<Item = u64> + '_ {
+    let own = pending.call.bios.iter().map(|bio| bio.id);
+    let of_commits = pending.commits.iter().flat_map(|commit| &commit.bios);
+    own.chain(of_commits.copied())
+}
+
+/// The file whose data a bio carries; `None` for metadata, journals and direct I/O.
+fn data_of(bio: &BioSpan) -> Option<FileId> {
+    let data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
+    data.then_some(FileId {
+        dev: bio.owner_dev,
+        inode: bio.inode,
+    })
+}
+
+/// Whether a call in flight waits for a bio that has ended; `own` if it queued it.
+fn waits(call: &Call, bio: &BioSpan, own: bool) -> Option<Why> {
+    let of_its_file = data_of(bio) == Some(call.caller.file);
+    let reads = bio.operation == Operation::Read;
+    if bio.end_io == end_io::XFS_LOG {
+        let forced_ns = call.log_forced_ns?;
+        return (call.syncs() && bio.ended_ns >= forced_ns).then_some(Why::Log);
+    }
+    if of_its_file {
+        let moves_data = matches!(call.caller.op, op::READ | op::WRITE);
+        if reads {
+            let touches = moves_data && call.touches(bio.file_offset, bio.bytes);
+            return touches.then_some(Why::Pages);
+        }
+        let in_range = !call.synced_write || call.touches(bio.file_offset, bio.bytes);
+        return match own {
+            true if call.syncs() || call.direct => Some(Why::Pages),
+            false if call.syncs() && in_range => Some(Why::WriteBack),
+            _ => None,
+        };
+    }
+    if !own {
+        return None;
+    }
+    let ahead = bio.flags & flags::RAHEAD != 0;
+    let carries_data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
+    match bio.owner_kind {
+        flags::OWNER_DIRECT => Some(Why::Own),
+        flags::OWNER_ANONYMOUS if call.direct => Some(Why::Own),
+        // Another file's pages: not this call's.
+        _ if carries_data => None,
+        // Metadata that it has to read first.
+        _ if reads => (!ahead).then_some(Why::Own),
+        // Flushes, and what a sync writes itself.
+        _ => (call.syncs() || matches!(call.by, By::Uring(_) | By::Aio(_)) && call.direct)
+            .then_some(Why::Own),
+    }
+}

@@ -1,0 +1,129 @@
+//! What a session says of its calls in the end.
+
+use nestrace_abi::flags::op;
+use nestrace_trace::manifest::GuestSide;
+
+use super::CallLinks;
+use super::rows::{ANY_FILE, Row, RowKey};
+use crate::measure::device::major_minor;
+use crate::model::call::FileId;
+use crate::result::analysis::{CallFile, CallRow, GuestCalls, OthersData};
+
+/// Rows of one guest that are told one by one.
+const MOST_ROWS: usize = 1000;
+/// Other files that a row names.
+const MOST_OTHERS: usize = 8;
+
+impl CallLinks {
+    /// `guest_calls[]` of this session.
+    pub(crate) fn totals(&self, guest: &str) -> GuestCalls {
+        GuestCalls {
+            guest: guest.to_owned(),
+            why_none: None,
+            unended: self.calls.unended,
+            waited: self.totals.waited,
+            deferred: self.totals.deferred,
+            journal: self.totals.journal,
+            other: self.totals.other,
+        }
+    }
+
+    /// `calls[]` of this session, the costliest first.
+    pub(crate) fn rows(&self, side: &GuestSide) -> Vec<CallRow> {
+        let all = self.rows.sorted();
+        let alone = all.iter().filter(|(key, _)| key.file != ANY_FILE);
+        let mut told: Vec<CallRow> = alone
+            .take(MOST_ROWS)
+            .map(|(key, row)| self.row(*key, row, side))
+            .collect();
+        let mut rest: Vec<(u8, Row)> = Vec::new();
+        let summed = all.iter().filter(|(key, _)| key.file == ANY_FILE);
+        let further = all.iter().filter(|(key, _)| key.file != ANY_FILE);
+        for (key, row) in further.skip(MOST_ROWS).chain(summed) {
+            match rest.iter_mut().find(|(op, _)| *op == key.op) {
+                Some((_, sum)) => sum.merge(row),
+                None => {
+                    let mut sum = Row::default();
+                    sum.merge(row);
+                    rest.push((key.op, sum));
+                }
+            }
+        }
+        told.extend(rest.iter().map(|(op, row)| {
+            let key = RowKey {
+                program: u32::MAX,
+                file: ANY_FILE,
+                op: *op,
+            };
+            self.row(key, row, side)
+        }));
+        told
+    }
+
+    fn row(&self, key: RowKey, row: &Row, side: &GuestSide) -> CallRow {
+        let dist = row.latency.dist();
+        let linked = row.segments.latency();
+        let mut others = row.others.clone();
+        others.sort_by_key(|(file, program, bytes)| (std::cmp::Reverse(*bytes), *file, *program));
+        let others = others.into_iter().take(MOST_OTHERS);
+        CallRow {
+            side: "guest",
+            guest: side.guest.clone(),
+            process: self.program(key.program),
+            file: file(key.file, side),
+            op: operation(key.op),
+            n: dist.n,
+            without_io: row.without_io,
+            failed: row.failed,
+            linked: linked.n,
+            bytes: row.bytes,
+            latency_ns: dist,
+            segments: row.segments.finish_calls(),
+            residual_share: row.segments.residual_share(),
+            others_data_share: match linked.sum {
+                0 => 0.0,
+                sum => row.others_data_ns as f64 / sum as f64,
+            },
+            others_data: others
+                .map(|(id, program, bytes)| OthersData {
+                    process: program.map(|program| self.program(program)),
+                    file: file(id, side),
+                    bytes,
+                })
+                .collect(),
+            waited: row.waited,
+            deferred: row.deferred,
+            deferred_delay_ns: (row.delay.n() > 0).then(|| row.delay.dist()),
+        }
+    }
+
+    fn program(&self, number: u32) -> String {
+        let name = self.programs.names.get(number as usize);
+        name.cloned().unwrap_or_else(|| String::from("…"))
+    }
+}
+
+fn file(id: FileId, side: &GuestSide) -> CallFile {
+    if id == ANY_FILE {
+        return CallFile::default();
+    }
+    let mount = side.mounts.iter().find(|mount| mount.dev == id.dev);
+    CallFile {
+        mount: mount.map_or_else(|| major_minor(id.dev), |mount| mount.mount_point.clone()),
+        inode: (id.inode != 0).then_some(id.inode),
+        path: None,
+    }
+}
+
+/// What a call is called in the result.
+pub(crate) const fn operation(op: u8) -> &'static str {
+    match op {
+        op::READ => "read",
+        op::WRITE => "write",
+        op::FSYNC => "fsync",
+        op::FDATASYNC => "fdatasync",
+        op::FALLOCATE => "fallocate",
+        op::SYNC_FILE_RANGE => "sync_file_range",
+        _ => "other",
+    }
+}

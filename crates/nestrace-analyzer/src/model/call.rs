@@ -1,0 +1,133 @@
+//! A call of a program in a guest, with what it waited for.
+
+use nestrace_abi::flags::op;
+
+use crate::model::aio_key::AioKey;
+
+/// A file of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FileId {
+    /// Device number of its super block.
+    pub dev: u32,
+    /// Inode number.
+    pub inode: u64,
+}
+
+/// Whose I/O something is: the program's thread, what it called and on which file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Thread that called or submitted.
+    pub tid: u32,
+    /// `flags::op`.
+    pub op: u8,
+    pub file: FileId,
+}
+
+/// How a call came to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A system call, until its return.
+    Thread,
+    /// Native aio: one control block of an `io_submit`.
+    Aio(AioKey),
+    /// The io_uring request at this address.
+    Uring(u64),
+}
+
+/// A bio that a call waited for, or may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitedBio {
+    /// Number of the bio in its session.
+    pub id: u64,
+    pub why: Why,
+    pub queued_ns: u64,
+    pub ended_ns: u64,
+}
+
+/// Why a call waits for a bio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It carries the call's own direct I/O, its metadata or its flush.
+    Own,
+    /// It moves pages of the call's range or file.
+    Pages,
+    /// Another thread wrote pages of the file back. A sync waits for it if it was queued before the sync had queued its own
+    /// last write.
+    WriteBack,
+    /// The log that the call forced.
+    Log,
+}
+
+/// A call of a program: from its entry to its return, or from its submission to its completion.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// Number that no other call of the session has.
+    pub serial: u64,
+    pub caller: Caller,
+    pub by: By,
+    /// Where its range of the file begins.
+    pub offset: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Bytes that it moved, or a negative errno.
+    pub result: i64,
+    /// By O_DIRECT.
+    pub direct: bool,
+    /// A write that ends only when it is on the disk (O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC).
+    pub synced_write: bool,
+    /// Such a write, or a sync, needs no times and sizes that nobody reads (fdatasync, O_DSYNC).
+    pub data_only: bool,
+    /// Q of the last write that its own thread queued for it; 0 without one.
+    pub last_write_ns: u64,
+    pub bios: Vec<WaitedBio>,
+    /// Pauses of a writer: begin and end.
+    pub throttles: Vec<(u64, u64)>,
+    /// Transactions of the journal that hold the inode when its sync ends: all of it, and its data. 0 where not known.
+    pub transactions: (u32, u32),
+    /// When it forced the log of its file system.
+    pub log_forced_ns: Option<u64>,
+    /// Direct I/O has begun for it: its end is told.
+    pub direct_begun: bool,
+    /// The kernel's control block of a submitted one; 0 where none was seen.
+    pub kiocb: u64,
+    /// Its thread has queued a bio for it.
+    pub has_bio: bool,
+    /// Bytes of it that no ended bio has covered.
+    pub bytes_left: u64,
+    /// What it waited for is not all known.
+    pub incomplete: bool,
+}
+
+impl Call {
+    /// It waits until the file is on the disk.
+    pub(crate) const fn syncs(&self) -> bool {
+        self.synced_write
+            || matches!(
+                self.caller.op,
+                op::FSYNC | op::FDATASYNC | op::SYNC_FILE_RANGE
+            )
+    }
+
+    /// Whether the byte range of its file has something in common with the pages of its own.
+    pub(crate) const fn touches(&self, offset: u64, bytes: u64) -> bool {
+        const PAGE: u64 = 4096;
+        let begin = self.offset & !(PAGE - 1);
+        let end = self.offset.saturating_add(self.bytes);
+        let end = match end.checked_next_multiple_of(PAGE) {
+            Some(end) => end,
+            None => u64::MAX,
+        };
+        offset < end && begin < offset.saturating_add(bytes)
+    }
+
+    /// The transaction that it waits for, if it waits for one.
+    pub(crate) const fn transaction(&self) -> u32 {
+        if self.data_only {
+            self.transactions.1
+        } else {
+            self.transactions.0
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `calls[]`.
+
+use serde::Serialize;
+
+use crate::result::analysis::Segment;
+use crate::result::dist::Dist;
+
+/// Calls of one operation by one program on one file, from the call down to the device.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CallRow {
+    /// `guest`: calls are recorded inside guests.
+    pub side: &'static str,
+    /// Guest's name.
+    pub guest: String,
+    /// The program: the name of its process; `…` where this row sums further ones.
+    pub process: String,
+    /// The file.
+    pub file: CallFile,
+    /// `read`, `write`, `fsync`, …
+    pub op: &'static str,
+    /// Calls that have ended.
+    pub n: u64,
+    /// Calls that waited for no I/O: the page cache served them, or nothing was left to do.
+    pub without_io: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// Calls whose I/O was followed to the host, those without I/O among them: the segments are of these.
+    pub linked: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// From the entry to the return, or from the submission to the completion.
+    pub latency_ns: Dist,
+    /// Where the time of the linked ones goes, in the order of the path.
+    pub segments: Vec<Segment>,
+    /// Part of the summed latency that is in no segment.
+    pub residual_share: f64,
+    /// Part of the summed latency of the linked ones under other files' data, which the journal's commit wrote first
+    /// (ext4's ordered mode).
+    pub others_data_share: f64,
+    /// Other files whose data these calls' commits wrote, most bytes first, eight at most.
+    pub others_data: Vec<OthersData>,
+    /// Bios that these calls waited for; one that several waited for counts for the first of them.
+    pub waited: CallIo,
+    /// Bios that these calls caused and did not wait for: write-back of pages that they changed, read-ahead.
+    pub deferred: CallIo,
+    /// From the write to the write-back of its pages.
+    pub deferred_delay_ns: Option<Dist>,
+}
+
+/// A file in a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CallFile {
+    /// Mount point in the guest; the device's number where no mount of a recorded disk has it; empty for a sum.
+    pub mount: String,
+    /// Inode number; `null` for a sum, and for a call that names no file (`sync`).
+    pub inode: Option<u64>,
+    /// Path below the guest's root; `null` where it was not recorded or is not known.
+    pub path: Option<String>,
+}
+
+/// Bios of a guest's block layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CallIo {
+    /// How many.
+    pub bios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl CallIo {
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.bios += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.bios += other.bios;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// Another file's data in the commits that calls waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct OthersData {
+    /// The program that wrote it; `null` where its write was not seen.
+    pub process: Option<String>,
+    /// The file.
+    pub file: CallFile,
+    /// Bytes of it in these commits.
+    pub bytes: u64,
+}
+
+/// What is known of one guest's calls.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct GuestCalls {
+    /// Guest's name.
+    pub guest: String,
+    /// Why its calls are not known; `null` where they are.
+    pub why_none: Option<String>,
+    /// Calls whose end was not seen.
+    pub unended: u64,
+    /// Bios that calls waited for.
+    pub waited: CallIo,
+    /// Bios that calls caused and did not wait for.
+    pub deferred: CallIo,
+    /// Bios of commits that no call waited for.
+    pub journal: CallIo,
+    /// All other bios: of the file systems' own work, and of calls that were not seen.
+    pub other: CallIo,
+}
