@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, io, path::Path, thread};
 
-use nestrace_analyzer::{Analysis, Analyzer, StoryChoice, units};
+use nestrace_analyzer::{Analysis, Analyzer, StoryChoice, analysis::GuestCalls, units};
 use nestrace_blktrace::Outline;
 use nestrace_trace::{
     Damage, Kind, Manifest, device_number,
@@ -29,6 +29,8 @@ pub struct Options {
     pub to: Option<f64>,
     /// Bios to trace step by step, as `--io` and `--slowest` do.
     pub story: Option<StoryChoice>,
+    /// Calls of the guests' programs to trace step by step, as `--call` and `--slowest N --calls` do.
+    pub call_story: Option<StoryChoice>,
 }
 
 impl Options {
@@ -41,6 +43,7 @@ impl Options {
             from_ns: self.from.map(nanoseconds),
             to_ns: self.to.map(nanoseconds),
             story: self.story,
+            call_story: self.call_story,
             ..nestrace_analyzer::Options::default()
         }
     }
@@ -110,6 +113,7 @@ fn of_bundle(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<An
     let analysis = analyzer.finish();
     check_number(path, options, &bundle.manifest, &analysis)?;
     check_stories(path, options, &analysis, notes)?;
+    check_call_stories(path, options, &analysis, notes)?;
     Ok(analysis)
 }
 
@@ -165,6 +169,41 @@ fn check_stories(
         true => error.hint("of a stretch of time, bios are counted from its begin on"),
         false => error,
     })
+}
+
+/// So is a call that is not there.
+fn check_call_stories(
+    path: &Path,
+    options: &Options,
+    analysis: &Analysis,
+    notes: &mut Notes<'_>,
+) -> Result<(), Error> {
+    let call = match options.call_story {
+        Some(StoryChoice::Io(call)) => Some(call),
+        _ => None,
+    };
+    if analysis.call_stories.len() > 1 && call.is_some() {
+        notes(&"each guest has a call of that number; choose one with --guest");
+    }
+    if !analysis.call_stories.is_empty() || options.call_story.is_none() {
+        return Ok(());
+    }
+    let why = |guest: &GuestCalls| {
+        let why = guest.why_none.as_deref();
+        let why = why.unwrap_or("its calls have other numbers, or had not ended");
+        format!("{}: {why}", guest.guest)
+    };
+    let whys: Vec<String> = analysis.guest_calls.iter().map(why).collect();
+    let why = match whys.as_slice() {
+        [] => String::from("nothing was recorded inside a guest"),
+        whys => whys.join("; "),
+    };
+    let Some(call) = call else {
+        notes(&format_args!("no call to tell of: {why}"));
+        return Ok(());
+    };
+    let error = Error::input(format!("{}: no call {call}: {why}", path.display()));
+    Err(error.hint("nestrace analyze --slowest 10 --calls shows numbers of calls"))
 }
 
 /// A guest that is not in the recording is a mistake, not an empty result.

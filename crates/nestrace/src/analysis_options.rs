@@ -15,7 +15,13 @@ pub fn options(args: &AnalyzeArgs) -> Options {
     options.guest.clone_from(&args.guest);
     options.device.clone_from(&args.device);
     (options.from, options.to) = (args.from, args.to);
-    options.story = args.io.map(StoryChoice::Io).or(slowest);
+    match args.calls {
+        true => options.call_story = slowest,
+        false => options.story = args.io.map(StoryChoice::Io).or(slowest),
+    }
+    if let Some(call) = args.call {
+        options.call_story = Some(StoryChoice::Io(call));
+    }
     options
 }
 
@@ -25,6 +31,7 @@ pub fn check_options(args: &AnalyzeArgs) -> Result<(), Failure> {
         ("--guest", args.guest.is_some()),
         ("--io", args.io.is_some()),
         ("--slowest", args.slowest.is_some()),
+        ("--call", args.call.is_some()),
     ] {
         if given {
             return Err(Failure::new(

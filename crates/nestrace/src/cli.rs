@@ -195,6 +195,13 @@ pub struct AnalyzeArgs {
     /// Show the I/O traces of the N slowest guest bios, step by step.
     #[arg(long, value_name = "N", value_parser = stories)]
     pub slowest: Option<usize>,
+    /// With --slowest: the slowest calls of the guests' programs instead, each from the call down to the device.
+    #[arg(long, requires = "slowest")]
+    pub calls: bool,
+    /// Show one call of a guest's program, from the call down to the device, by the number that --slowest N --calls shows.
+    /// With several guests, choose one with --guest.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["io", "slowest"])]
+    pub call: Option<u64>,
     /// With --format btt: write each I/O with its steps to this file (btt -p).
     #[arg(long, value_name = "FILE")]
     pub per_io: Option<PathBuf>,
@@ -229,6 +236,8 @@ impl AnalyzeArgs {
             to: None,
             io: None,
             slowest: None,
+            calls: false,
+            call: None,
             per_io: None,
             iostat: None,
             interval: 1.0,

@@ -46,6 +46,8 @@ pub struct Options {
     pub to_ns: Option<u64>,
     /// Tell the whole I/O trace of single guest bios.
     pub story: Option<StoryChoice>,
+    /// Tell the whole trace of single calls of the guests' programs; [`StoryChoice::Io`] is a call's number.
+    pub call_story: Option<StoryChoice>,
     /// Where the images keep the guests' data.
     pub image_maps: Vec<ImageMap>,
 }
@@ -137,7 +139,9 @@ impl Analyzer {
             },
             images,
             sessions: (0..manifest.guest_sides.len())
-                .filter_map(|side| Session::new(manifest, side, options.story.is_some()))
+                .filter_map(|side| {
+                    Session::new(manifest, side, options.story.is_some(), options.call_story)
+                })
                 .collect(),
             looked_ns: 0,
             stories: Stories::new(options.story),

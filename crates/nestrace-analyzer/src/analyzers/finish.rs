@@ -7,13 +7,13 @@ use crate::Analyzer;
 use crate::analyzers::recording::{self, StreamCounts};
 use crate::judge::findings;
 use crate::judge::verdict;
-use crate::link::chains::{DiskChains, Names};
+use crate::link::chains::{DiskChains, Names, StoryChoice};
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use crate::measure::clues::DiskClues;
 use crate::model::data_path::DataPath;
 use crate::result::analysis::{
-    Analysis, CallRow, Chains, Clock, Device, GuestCalls, SCHEMA, Story, Trace,
+    Analysis, CallRow, CallStory, Chains, Clock, Device, GuestCalls, SCHEMA, Story, Trace,
 };
 use crate::result::verdict::{DiskVerdict, Verdict};
 
@@ -55,6 +55,7 @@ impl Analyzer {
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.unseen_disks());
         let (calls, guest_calls) = self.calls();
+        let call_stories = self.call_stories();
         let stories = self.stories();
         let mut analysis = Analysis {
             schema: SCHEMA,
@@ -71,6 +72,7 @@ impl Analyzer {
             findings_unjudged: Vec::new(),
             verdict,
             stories,
+            call_stories,
         };
         findings::judge(&mut analysis, &self.manifest, &clues);
         analysis
@@ -360,6 +362,32 @@ impl Analyzer {
                 clues.bio_ns = clocks.queue_ns + clocks.device_ns;
             }
             all.push(clues);
+        }
+        all
+    }
+
+    fn call_stories(&mut self) -> Vec<CallStory> {
+        let mut all = Vec::new();
+        for side in 0..self.sessions.len() {
+            let Some(session) = self.sessions.get_mut(side) else {
+                continue;
+            };
+            let kept = session.take_kept_calls();
+            let wanted = self.options.guest.as_ref();
+            if wanted.is_some_and(|guest| *guest != self.sessions[side].side.guest) {
+                continue;
+            }
+            self.with_names(|names| {
+                let session = &self.sessions[side];
+                all.extend(
+                    kept.iter()
+                        .map(|call| session.call_story(side, call, names)),
+                );
+            });
+        }
+        all.sort_by_key(|story| std::cmp::Reverse(story.latency_ns));
+        if let Some(StoryChoice::Slowest(most)) = self.options.call_story {
+            all.truncate(most);
         }
         all
     }

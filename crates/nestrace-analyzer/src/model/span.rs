@@ -164,6 +164,17 @@ impl What {
     }
 }
 
+/// The guest's clock at a bio.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BioClock {
+    /// Guest's clock minus the host's.
+    pub offset_ns: i64,
+    /// The same at each request where there are several.
+    pub offsets_ns: Vec<i64>,
+    /// How far it may be off.
+    pub bound_ns: u64,
+}
+
 /// A QEMU request with everything below it on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {

@@ -42,7 +42,7 @@ pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};
 pub use machine::{BlockAnalysis, BlockDevice, BlockProcess};
 pub use parts::Parts;
-pub use story::{Story, StorySegment, StorySpan};
+pub use story::{CallStory, Story, StorySegment, StorySpan};
 
 /// Name and major version of the JSON form.
 pub const SCHEMA: &str = "nestrace-analysis/1";
@@ -83,6 +83,9 @@ pub struct Analysis {
     /// Single bios that were asked for (`--io`, `--slowest`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stories: Vec<Story>,
+    /// Single calls that were asked for (`--call`, `--slowest N --calls`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub call_stories: Vec<CallStory>,
 }
 
 /// The recording.

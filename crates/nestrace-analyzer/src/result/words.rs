@@ -22,7 +22,11 @@ pub(crate) const USERS: [&str; 5] = ["image", "guest", "file_system", "loop", "p
 /// How a clock was found.
 pub(crate) const CLOCK_METHODS: [&str; 2] = ["io_exchanges", "none"];
 /// Layers of a span.
-pub(crate) const LAYERS: [&str; 6] = [
+pub(crate) const LAYERS: [&str; 10] = [
+    "call",
+    "throttle",
+    "page_wait",
+    "guest_journal",
     "guest_bio",
     "guest_request",
     "qemu",
@@ -31,7 +35,7 @@ pub(crate) const LAYERS: [&str; 6] = [
     "host_request",
 ];
 /// What a span does.
-pub(crate) const WORK: [&str; 8] = [
+pub(crate) const WORK: [&str; 9] = [
     "read",
     "write",
     "discard",
@@ -39,6 +43,7 @@ pub(crate) const WORK: [&str; 8] = [
     "sync",
     "image_metadata",
     "journal",
+    "others_data",
     "other",
 ];
 /// Layers of a compared value.

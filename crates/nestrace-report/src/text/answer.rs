@@ -5,7 +5,7 @@ use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, QemuDisk};
 use nestrace_analyzer::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED, VerdictMethod};
 
-use super::{Page, disk_name, lead};
+use super::{Page, calls, disk_name, lead};
 use crate::layers::is_folded;
 use crate::units::{of, percent, share, time};
 
@@ -69,6 +69,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
         .max_by(|a, b| a.busy_share.total_cmp(&b.busy_share));
     let guests =
         !analysis.images.is_empty() || !analysis.qemu.is_empty() || !analysis.chains.is_empty();
+    sentences.splice(0..0, calls::sentence(analysis));
     sentences.extend(busiest.map(|device| of_device(device, guests)));
     let more = |n: usize, one: &str, many: &str| {
         let n = n.saturating_sub(1) as u64;

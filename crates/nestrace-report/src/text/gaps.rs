@@ -167,7 +167,7 @@ fn next(analysis: &Analysis, page: &mut Page) {
     };
     page.section("Next");
     let followed = analysis.chains.iter().any(|chains| chains.linked > 0);
-    if followed && analysis.stories.is_empty() {
+    if followed && analysis.stories.is_empty() && analysis.call_stories.is_empty() {
         command(
             &format!("nestrace analyze {path} --slowest 5"),
             "single requests, step by step",

@@ -3,6 +3,8 @@
 
 pub(crate) mod amplification;
 pub(crate) mod answer;
+mod call_stories;
+pub(crate) mod calls;
 pub(crate) mod chains;
 mod colour;
 pub mod compare;
@@ -50,8 +52,11 @@ pub fn render(analysis: &Analysis, options: &TextOptions) -> String {
         options: *options,
     };
     page.head(analysis);
-    if analysis.stories.is_empty() {
+    if !analysis.call_stories.is_empty() {
+        call_stories::write(analysis, &mut page);
+    } else if analysis.stories.is_empty() {
         answer::write(analysis, &mut page);
+        calls::write(analysis, &mut page);
         chains::write(analysis, &mut page);
         findings::write(analysis, &mut page);
         amplification::write(analysis, &mut page);

@@ -1,7 +1,7 @@
 //! Single bios as a tree.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{Story, StorySpan};
+use nestrace_analyzer::analysis::{Story, StorySegment, StorySpan};
 
 use super::{Page, disk_name, reason};
 use crate::bar::bar;
@@ -53,10 +53,10 @@ fn tell(story: &Story, page: &mut Page) {
     }
     if !story.segments.is_empty() {
         page.line("");
-        page.table(&segments(story));
+        page.table(&segment_table(&story.segments, story.q2c_ns));
     }
     page.line("");
-    tree(story, page);
+    tree(&story.tree, page);
 }
 
 fn number(story: &Story) -> String {
@@ -67,10 +67,10 @@ fn number(story: &Story) -> String {
     }
 }
 
-fn segments(story: &Story) -> Table {
+pub(super) fn segment_table(segments: &[StorySegment], whole_ns: u64) -> Table {
     let mut table = Table::new(&["segment", "time", "share", &" ".repeat(BAR)]);
-    for segment in &story.segments {
-        let part = share(segment.ns, story.q2c_ns);
+    for segment in segments {
+        let part = share(segment.ns, whole_ns);
         table.row(vec![
             segment.name.to_owned(),
             time(segment.ns),
@@ -82,9 +82,9 @@ fn segments(story: &Story) -> Table {
 }
 
 /// `from` and `took` stand in columns of their own, so that they can be compared.
-fn tree(story: &Story, page: &mut Page) {
+pub(super) fn tree(root: &StorySpan, page: &mut Page) {
     page.line(&format!("  {:>9}  {:>9}  what", "from", "took"));
-    branch(&story.tree, "", "", page);
+    branch(root, "", "", page);
 }
 
 fn branch(span: &StorySpan, first: &str, rest: &str, page: &mut Page) {
@@ -135,6 +135,8 @@ fn signed(ns: i64) -> String {
 /// Layer, operation, extent and place; what does not fit is taken from the place.
 fn describe(span: &StorySpan, room: usize) -> String {
     let layer = match span.layer {
+        "page_wait" => "wait for pages",
+        "guest_journal" => "guest's journal",
         "guest_bio" => "guest bio",
         "guest_request" => "guest request",
         "qemu" => "QEMU",
@@ -145,6 +147,7 @@ fn describe(span: &StorySpan, room: usize) -> String {
     };
     let what = match span.what {
         "image_metadata" => "image metadata",
+        "others_data" => "another file's data",
         other => other,
     };
     let extent = if span.bytes > 0 {

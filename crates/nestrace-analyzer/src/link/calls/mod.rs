@@ -15,7 +15,9 @@
 
 mod commits;
 mod dirty;
+mod kept;
 mod rows;
+mod story;
 mod told;
 mod tree;
 
@@ -25,19 +27,22 @@ use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 
 use crate::follow::calls::{Calls, Carrier};
-use crate::link::chains::walk;
+use crate::link::chains::{StoryChoice, Times, walk};
 use crate::model::call::{By, Call, Caller, FileId, WaitedBio, Why};
 use crate::model::chain::Chain;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
-use crate::model::span::{BioSpan, Span};
+use crate::model::span::{BioClock, BioSpan, Span};
 use crate::model::threads::Threads;
 use crate::result::analysis::CallIo;
 
 use commits::{Commit, Commits};
 use dirty::DirtyPages;
+pub(crate) use kept::KeptCall;
+use kept::KeptCalls;
 use rows::{Programs, Rows};
+pub(crate) use story::call_story;
 
 /// Ended calls that wait for the links of their bios.
 const MOST_PENDING: usize = 1 << 16;
@@ -54,6 +59,7 @@ struct Bio {
     /// `None` until its links are decided.
     tree: Option<Rc<Span>>,
     linked: bool,
+    clock: BioClock,
     /// Pending calls that wait for that.
     waiting: Vec<u64>,
     /// Calls and commits that hold it.
@@ -106,12 +112,26 @@ pub(crate) struct CallLinks {
     /// Log forces by the device of the file system: with two of them on one disk nothing tells whose log a bio is.
     forced: Vec<u32>,
     totals: Totals,
+    kept: KeptCalls,
     swept_ns: u64,
     /// An event of a call was seen.
     pub seen: bool,
 }
 
 impl CallLinks {
+    /// Keeps the trees of the calls that were asked for.
+    pub(crate) fn keeping(asked: Option<StoryChoice>) -> Self {
+        Self {
+            kept: KeptCalls::new(asked),
+            ..Self::default()
+        }
+    }
+
+    /// The calls whose trees were kept, the slowest first.
+    pub(crate) fn take_kept(&mut self) -> Vec<KeptCall> {
+        self.kept.take()
+    }
+
     /// Takes an event of a call or of a file system.
     pub(crate) fn event(&mut self, kind: Kind, event: &Event, threads: &Threads) {
         match kind {
@@ -174,6 +194,7 @@ impl CallLinks {
             let held = Bio {
                 tree: None,
                 linked: false,
+                clock: BioClock::default(),
                 waiting: Vec::new(),
                 holders,
                 bytes: bio.bytes,
@@ -272,10 +293,21 @@ impl CallLinks {
         }
         if call.bios.is_empty() && commits.is_empty() {
             let program = self.programs.of(call.caller.tid, threads);
-            let times = (!call.incomplete).then(|| walk(&tree::alone(&call)));
+            let tree = tree::alone(&call);
+            let times = (!call.incomplete).then(|| walk(&tree));
             let without_io = call.throttles.is_empty();
             let row = self.rows.at(program, call.caller);
-            return row.add(&call, without_io, times.as_ref());
+            row.add(&call, without_io, times.as_ref());
+            if self.kept.wants(&call) {
+                self.kept.keep(KeptCall {
+                    linked: !call.incomplete,
+                    call,
+                    program,
+                    tree,
+                    clocks: Vec::new(),
+                });
+            }
+            return;
         }
         let serial = call.serial;
         let mut open = 0;
@@ -336,6 +368,13 @@ impl CallLinks {
         };
         bio.tree = Some(Rc::new(chain.tree.clone()));
         bio.linked = chain.unlinked.is_none();
+        if self.kept.any() {
+            bio.clock = BioClock {
+                offset_ns: chain.offset_ns,
+                offsets_ns: chain.offsets_ns.clone(),
+                bound_ns: chain.bound_ns,
+            };
+        }
         for serial in std::mem::take(&mut bio.waiting) {
             let Some(pending) = self.pending.get_mut(&serial) else {
                 continue;
@@ -352,10 +391,30 @@ impl CallLinks {
     /// All that a call waited for is known.
     fn finish_call(&mut self, pending: Pending, threads: &Threads) {
         let linked = !pending.call.incomplete && self.is_linked(&pending);
-        let tree = linked.then(|| tree::of(&pending, &self.bios));
-        let times = tree.as_ref().map(walk);
+        let kept = self.kept.wants(&pending.call);
+        let tree = (linked || kept).then(|| tree::of(&pending, &self.bios));
+        let times = tree
+            .as_ref()
+            .filter(|_| linked)
+            .map(|tree| walk(&tree.span));
         self.count_call(&pending, times.as_ref(), threads);
+        let clock_of = |id: &u64| self.bios.get(id).map(|bio| bio.clock.clone());
+        let tree = tree.filter(|_| kept).map(|tree| {
+            let clocks = tree.bios.iter().filter_map(clock_of).collect();
+            (tree.span, clocks)
+        });
         self.release_all(&pending);
+        if let Some((tree, clocks)) = tree {
+            let call = pending.call;
+            let program = self.programs.of(call.caller.tid, threads);
+            self.kept.keep(KeptCall {
+                call,
+                program,
+                tree,
+                linked,
+                clocks,
+            });
+        }
     }
 
     fn is_linked(&self, pending: &Pending) -> bool {
@@ -363,12 +422,7 @@ impl CallLinks {
         ids.all(|id| self.bios.get(&id).is_some_and(|bio| bio.linked))
     }
 
-    fn count_call(
-        &mut self,
-        pending: &Pending,
-        times: Option<&crate::link::chains::Times>,
-        threads: &Threads,
-    ) {
+    fn count_call(&mut self, pending: &Pending, times: Option<&Times>, threads: &Threads) {
         let call = &pending.call;
         let program = self.programs.of(call.caller.tid, threads);
         let row = self.rows.at(program, call.caller);

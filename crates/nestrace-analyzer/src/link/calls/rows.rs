@@ -43,6 +43,7 @@ pub(super) struct Row {
     /// Of the linked ones.
     pub segments: SegmentMeter,
     pub others_data_ns: u128,
+    pub under_journal_ns: u128,
     /// Bytes of other files' data, with the program that wrote it.
     pub others: Vec<(FileId, Option<u32>, u64)>,
     pub waited: CallIo,
@@ -66,6 +67,7 @@ impl Row {
         if let Some(times) = times {
             self.segments.add(times, latency_ns);
             self.others_data_ns += u128::from(times.others_data_ns);
+            self.under_journal_ns += u128::from(times.under_journal_ns);
         }
     }
 
@@ -85,6 +87,7 @@ impl Row {
         self.latency.merge(&other.latency);
         self.segments.merge(&other.segments);
         self.others_data_ns += other.others_data_ns;
+        self.under_journal_ns += other.under_journal_ns;
         for (file, program, bytes) in &other.others {
             self.others_data(*file, *program, *bytes);
         }

@@ -66,6 +66,10 @@ impl CallLinks {
         let mut others = row.others.clone();
         others.sort_by_key(|(file, program, bytes)| (std::cmp::Reverse(*bytes), *file, *program));
         let others = others.into_iter().take(MOST_OTHERS);
+        let share = |part_ns: u128| match linked.sum {
+            0 => 0.0,
+            sum => part_ns as f64 / sum as f64,
+        };
         CallRow {
             side: "guest",
             guest: side.guest.clone(),
@@ -80,10 +84,8 @@ impl CallLinks {
             latency_ns: dist,
             segments: row.segments.finish_calls(),
             residual_share: row.segments.residual_share(),
-            others_data_share: match linked.sum {
-                0 => 0.0,
-                sum => row.others_data_ns as f64 / sum as f64,
-            },
+            journal_share: share(row.under_journal_ns),
+            others_data_share: share(row.others_data_ns),
             others_data: others
                 .map(|(id, program, bytes)| OthersData {
                     process: program.map(|program| self.program(program)),
@@ -97,13 +99,13 @@ impl CallLinks {
         }
     }
 
-    fn program(&self, number: u32) -> String {
+    pub(crate) fn program(&self, number: u32) -> String {
         let name = self.programs.names.get(number as usize);
         name.cloned().unwrap_or_else(|| String::from("…"))
     }
 }
 
-fn file(id: FileId, side: &GuestSide) -> CallFile {
+pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {
     if id == ANY_FILE {
         return CallFile::default();
     }

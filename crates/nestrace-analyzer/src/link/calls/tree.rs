@@ -3,7 +3,7 @@
 use nestrace_abi::flags::op;
 
 use super::{Bio, Pending};
-use crate::model::call::{Call, Why};
+use crate::model::call::{Call, FileId, Why};
 use crate::model::operation::Operation;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{Layer, Span, What};
@@ -32,58 +32,50 @@ pub(super) fn alone(call: &Call) -> Span {
     }
 }
 
+/// The tree of a call, and the numbers of its bios as a walk from the root meets them.
+pub(super) struct CallTree {
+    pub span: Span,
+    pub bios: Vec<u64>,
+}
+
 /// A call whose bios are all decided.
-pub(super) fn of(pending: &Pending, bios: &PointerMap<u64, Bio>) -> Span {
+pub(super) fn of(pending: &Pending, bios: &PointerMap<u64, Bio>) -> CallTree {
     let call = &pending.call;
-    let mut tree = alone(call);
-    let (mut pages, mut log) = (Vec::new(), Vec::new());
-    for waited in &call.bios {
-        let Some(bio) = tree_of(waited.id, bios) else {
-            continue;
-        };
-        match waited.why {
-            Why::Own => tree.children.push(bio),
-            Why::Pages | Why::WriteBack => pages.push(bio),
-            Why::Log => log.push(bio),
-        }
+    let mut span = alone(call);
+    let mut order = Vec::new();
+    let waited = |why: fn(Why) -> bool| {
+        let waited = call.bios.iter().filter(move |waited| why(waited.why));
+        waited.filter_map(|waited| Some((waited.id, tree_of(waited.id, bios)?)))
+    };
+    for (id, bio) in waited(|why| why == Why::Own) {
+        order.push(id);
+        span.children.push(bio);
     }
-    tree.children.extend(page_waits(pages));
-    if let Some(forced_ns) = call.log_forced_ns
-        && let Some(end_ns) = log.iter().map(|bio| bio.end_ns).max()
-    {
-        log.iter_mut().for_each(|bio| bio.shared = true);
-        tree.children.push(Span {
-            shared: true,
-            ..span(Layer::GuestJournal, What::Journal, (forced_ns, end_ns), log)
-        });
+    let mut pages: Vec<(u64, Span)> =
+        waited(|why| matches!(why, Why::Pages | Why::WriteBack)).collect();
+    pages.sort_by_key(|(_, bio)| (bio.start_ns, bio.end_ns));
+    order.extend(pages.iter().map(|(id, _)| *id));
+    span.children
+        .extend(page_waits(pages.into_iter().map(|(_, bio)| bio)));
+    let log: Vec<(u64, Span)> = waited(|why| why == Why::Log).collect();
+    let log_ends_ns = log.iter().map(|(_, bio)| bio.end_ns).max();
+    if let Some((forced_ns, end_ns)) = call.log_forced_ns.zip(log_ends_ns) {
+        order.extend(log.iter().map(|(id, _)| *id));
+        let bios = log.into_iter().map(|(_, bio)| shared(bio)).collect();
+        span.children.push(journal((forced_ns, end_ns), bios));
     }
     for commit in &pending.commits {
-        let own_file = call.caller.file;
-        let children = commit.bios.iter().filter_map(|id| {
-            let mut tree = tree_of(*id, bios)?;
-            let data_of = bios.get(id)?.data_of;
-            tree.shared = true;
-            if tree.what == What::Write {
-                tree.what = match data_of {
-                    Some(file) if file == own_file => What::Write,
-                    Some(_) => What::OthersData,
-                    None => What::Journal,
-                };
+        let mut children = Vec::new();
+        for id in &commit.bios {
+            if let Some(bio) = of_commit(*id, call.caller.file, bios) {
+                order.push(*id);
+                children.push(bio);
             }
-            Some(tree)
-        });
+        }
         let times = (commit.start_ns, commit.end_ns);
-        tree.children.push(Span {
-            shared: true,
-            ..span(
-                Layer::GuestJournal,
-                What::Journal,
-                times,
-                children.collect(),
-            )
-        });
+        span.children.push(journal(times, children));
     }
-    tree
+    CallTree { span, bios: order }
 }
 
 fn tree_of(id: u64, bios: &PointerMap<u64, Bio>) -> Option<Span> {
@@ -93,11 +85,34 @@ fn tree_of(id: u64, bios: &PointerMap<u64, Bio>) -> Option<Span> {
     Some(tree)
 }
 
-/// Bios that move pages, those that are in flight at once under one wait.
-fn page_waits(mut bios: Vec<Span>) -> Vec<Span> {
-    bios.sort_by_key(|bio| (bio.start_ns, bio.end_ns));
+/// A bio of a commit that a call on `own_file` waits for.
+fn of_commit(id: u64, own_file: FileId, bios: &PointerMap<u64, Bio>) -> Option<Span> {
+    let mut tree = shared(tree_of(id, bios)?);
+    if tree.what == What::Write {
+        tree.what = match bios.get(&id)?.data_of {
+            Some(file) if file == own_file => What::Write,
+            Some(_) => What::OthersData,
+            None => What::Journal,
+        };
+    }
+    Some(tree)
+}
+
+fn shared(bio: Span) -> Span {
+    Span {
+        shared: true,
+        ..bio
+    }
+}
+
+fn journal(times: (u64, u64), bios: Vec<Span>) -> Span {
+    shared(span(Layer::GuestJournal, What::Journal, times, bios))
+}
+
+/// Bios that move pages, by their begin: those that are in flight at once stand under one wait.
+fn page_waits(by_begin: impl Iterator<Item = Span>) -> Vec<Span> {
     let mut waits: Vec<Span> = Vec::new();
-    for bio in bios {
+    for bio in by_begin {
         match waits.last_mut() {
             Some(wait) if bio.start_ns <= wait.end_ns => {
                 wait.end_ns = wait.end_ns.max(bio.end_ns);

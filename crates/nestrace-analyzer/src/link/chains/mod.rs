@@ -29,7 +29,7 @@ use crate::result::sums::{ChainSums, FLUSH, WRITE};
 pub(crate) use join::{Join, Link, NO_END};
 pub(crate) use segment::SegmentMeter;
 pub use story::StoryChoice;
-pub(crate) use story::{Names, Stories};
+pub(crate) use story::{CallTeller, Names, Stories, segments_of};
 use walk::outside;
 pub(crate) use walk::{Times, walk};
 

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::walk::{Times, walk};
 use crate::follow::image::Images;
 use crate::model::chain::Chain;
-use crate::model::span::{Layer, Span, What};
+use crate::model::span::{BioClock, Layer, Span, What};
 use crate::result::analysis::{Story, StorySegment, StorySpan};
 use crate::result::segments::Segment;
 
@@ -178,20 +178,66 @@ fn story(session: usize, chain: &Chain, names: &Names<'_>) -> Story {
         q2c_ns: chain.tree.end_ns.saturating_sub(begin_ns),
         unlinked: chain.unlinked,
         ambiguous: chain.ambiguous,
-        segments: Segment::OF_CALL
-            .into_iter()
-            .map(|segment| StorySegment {
-                name: segment.name(),
-                ns: times.of(segment),
-            })
-            .filter(|segment| segment.ns > 0)
-            .collect(),
+        segments: segments_of(&times),
         tree: Teller {
             begin_ns,
             session,
             names,
+            file: "",
         }
         .bio(chain),
+    }
+}
+
+/// The segments that a trace has, in the order of the path.
+pub(crate) fn segments_of(times: &Times) -> Vec<StorySegment> {
+    let segment = |segment: Segment| StorySegment {
+        name: segment.name(),
+        ns: times.of(segment),
+    };
+    let all = Segment::OF_CALL.into_iter().map(segment);
+    all.filter(|segment| segment.ns > 0).collect()
+}
+
+/// Puts a call's tree into words.
+pub(crate) struct CallTeller<'a> {
+    /// The call's begin.
+    pub begin_ns: u64,
+    pub session: usize,
+    pub names: &'a Names<'a>,
+    /// The file that the call is about.
+    pub file: &'a str,
+    /// The clock at each bio, in the tree's order.
+    pub clocks: &'a [BioClock],
+}
+
+impl CallTeller<'_> {
+    pub(crate) fn tell(&self, tree: &Span) -> StorySpan {
+        let teller = Teller {
+            begin_ns: self.begin_ns,
+            session: self.session,
+            names: self.names,
+            file: self.file,
+        };
+        self.span(&teller, tree, &mut self.clocks.iter())
+    }
+
+    /// A span above the bios, or a bio with the clock that it has.
+    fn span<'c>(
+        &self,
+        teller: &Teller<'_>,
+        span: &Span,
+        clocks: &mut impl Iterator<Item = &'c BioClock>,
+    ) -> StorySpan {
+        if span.layer == Layer::GuestBio {
+            let clock = clocks.next().cloned().unwrap_or_default();
+            return teller.bio_at(span, clock.offset_ns, &clock.offsets_ns);
+        }
+        let children = span.children.iter();
+        let children = children
+            .map(|child| self.span(teller, child, clocks))
+            .collect();
+        teller.alone(span, 0, children)
     }
 }
 
@@ -201,15 +247,21 @@ struct Teller<'a> {
     begin_ns: u64,
     session: usize,
     names: &'a Names<'a>,
+    /// What the layers above the block layer are about.
+    file: &'a str,
 }
 
 impl Teller<'_> {
     fn bio(&self, chain: &Chain) -> StorySpan {
-        let requests = chain.tree.children.iter().enumerate().map(|(n, request)| {
-            let offset_ns = chain.offsets_ns.get(n).copied();
-            self.span(request, offset_ns.unwrap_or(chain.offset_ns), DEEPEST)
+        self.bio_at(&chain.tree, chain.offset_ns, &chain.offsets_ns)
+    }
+
+    fn bio_at(&self, bio: &Span, offset_ns: i64, offsets_ns: &[i64]) -> StorySpan {
+        let requests = bio.children.iter().enumerate().map(|(n, request)| {
+            let its_own_ns = offsets_ns.get(n).copied();
+            self.span(request, its_own_ns.unwrap_or(offset_ns), DEEPEST)
         });
-        self.alone(&chain.tree, chain.offset_ns, requests.collect())
+        self.alone(bio, offset_ns, requests.collect())
     }
 
     /// A span and what lies below it; the host's are on the guest's clock, moved by `offset_ns`.
@@ -257,7 +309,8 @@ impl Teller<'_> {
     fn place(&self, span: &Span) -> String {
         let names = self.names;
         match span.layer {
-            Layer::Call | Layer::Throttle | Layer::PageWait | Layer::GuestJournal => String::new(),
+            Layer::Call | Layer::PageWait => self.file.to_owned(),
+            Layer::Throttle | Layer::GuestJournal => String::new(),
             Layer::GuestBio | Layer::GuestRequest => (names.guest_device)(self.session, span.place),
             Layer::Qemu => {
                 let disk = names.images.disks.get(span.place as usize);

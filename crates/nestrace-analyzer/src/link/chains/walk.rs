@@ -70,6 +70,8 @@ pub(crate) struct Times {
     by_segment: [u64; CALL_SEGMENTS],
     /// Under the guest's bios that carry another file's data; part of the segments.
     pub others_data_ns: u64,
+    /// Under the guest's journal, its bios included; part of the segments.
+    pub under_journal_ns: u64,
 }
 
 impl Times {
@@ -117,6 +119,9 @@ fn descend(span: &Span, from_ns: u64, to_ns: u64, times: &mut Times) {
     };
     if span.layer == Layer::GuestBio && span.what == What::OthersData {
         times.others_data_ns += to_ns - from_ns;
+    }
+    if span.layer == Layer::GuestJournal {
+        times.under_journal_ns += to_ns - from_ns;
     }
     let mut cursor = to_ns;
     let mut after_child = complete;

@@ -24,8 +24,8 @@ use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::image::Images;
 use crate::follow::qemu;
 use crate::follow::sector_identity::SectorIdentity;
-use crate::link::calls::CallLinks;
-use crate::link::chains::Join;
+use crate::link::calls::{CallLinks, KeptCall, call_story};
+use crate::link::chains::{Join, Names, StoryChoice};
 use crate::link::clock::{Band, ClockStart, ClockSummary, GuestRequest, Key, OpClass, Pairing};
 use crate::link::guest_memory::GuestMemory;
 use crate::model::chain::Chain;
@@ -34,7 +34,7 @@ use crate::model::plausible::{self, lies_nowhere};
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, RequestSpan, Served};
 use crate::model::threads::Threads;
-use crate::result::analysis::{CallRow, GuestCalls};
+use crate::result::analysis::{CallRow, CallStory, GuestCalls};
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::{Reason, Reasons};
 
@@ -115,7 +115,12 @@ pub(crate) struct Finished {
 
 impl Session {
     /// The session with this index in `Manifest::guest_sides`.
-    pub(crate) fn new(manifest: &Manifest, side: usize, numbered: bool) -> Option<Self> {
+    pub(crate) fn new(
+        manifest: &Manifest,
+        side: usize,
+        numbered: bool,
+        kept_calls: Option<StoryChoice>,
+    ) -> Option<Self> {
         let earlier = manifest.guest_sides.get(..side)?;
         let side = manifest.guest_sides.get(side)?;
         let guests = &manifest.topology.guests;
@@ -145,7 +150,7 @@ impl Session {
             wall_offset_ns: start.wall_offset_ns,
             pairing: Pairing::new(start),
             join: Join::default(),
-            calls: (side.backend == "ebpf").then(Box::default),
+            calls: (side.backend == "ebpf").then(|| Box::new(CallLinks::keeping(kept_calls))),
             memory: GuestMemory::default(),
             pages: PointerMap::default(),
             direct,
@@ -462,6 +467,31 @@ impl Session {
                 };
                 (none, Vec::new())
             }
+        }
+    }
+
+    /// The calls whose trees were asked for.
+    pub(crate) fn take_kept_calls(&mut self) -> Vec<KeptCall> {
+        self.calls
+            .as_mut()
+            .map(|calls| calls.take_kept())
+            .unwrap_or_default()
+    }
+
+    /// A kept call in words; `number` is the session's.
+    pub(crate) fn call_story(
+        &self,
+        number: usize,
+        kept: &KeptCall,
+        names: &Names<'_>,
+    ) -> CallStory {
+        let at_ns = self.host_time(kept.call.start_ns);
+        let at_ns = at_ns.map(|at_ns| at_ns.saturating_sub(names.start_ns));
+        let process = self.calls.as_ref().map(|calls| calls.program(kept.program));
+        CallStory {
+            at_ns,
+            process: process.unwrap_or_default(),
+            ..call_story(number, kept, &self.side, names)
         }
     }
 

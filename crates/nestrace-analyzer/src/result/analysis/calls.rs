@@ -36,6 +36,8 @@ pub struct CallRow {
     pub segments: Vec<Segment>,
     /// Part of the summed latency that is in no segment.
     pub residual_share: f64,
+    /// Part of the summed latency of the linked ones under the guest's journal or log, with the I/O of that.
+    pub journal_share: f64,
     /// Part of the summed latency of the linked ones under other files' data, which the journal's commit wrote first
     /// (ext4's ordered mode).
     pub others_data_share: f64,

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::result::analysis::CallFile;
+
 /// The whole I/O trace of one guest bio.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -32,6 +34,43 @@ pub struct Story {
     pub tree: StorySpan,
 }
 
+/// The whole trace of one call of a program in a guest.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CallStory {
+    /// Its number among the calls of its guest's session, from 1, in the order in which they began.
+    pub call: u64,
+    /// Guest's name.
+    pub guest: String,
+    /// The program.
+    pub process: String,
+    /// Thread that called or submitted.
+    pub tid: u32,
+    /// `read`, `write`, `fsync`, …
+    pub op: &'static str,
+    /// The file.
+    pub file: CallFile,
+    /// Where its range of the file begins.
+    pub offset: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// What it returned: bytes, or a negative errno.
+    pub result: i64,
+    /// Its begin after the start of the recording, on the host's clock; `null` where the clock is not known.
+    pub at_ns: Option<u64>,
+    /// How far the borders between guest and host may be off.
+    pub clock_bound_ns: u64,
+    /// From its begin to its end.
+    pub latency_ns: u64,
+    /// All of its I/O was followed to the host; without that there are no segments.
+    pub linked: bool,
+    /// Its segments.
+    pub segments: Vec<StorySegment>,
+    /// What happened.
+    pub tree: StorySpan,
+}
+
 /// One segment of an I/O trace.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -44,12 +83,12 @@ pub struct StorySegment {
     pub ns: u64,
 }
 
-/// An interval in an I/O trace; times count from the bio's Q.
+/// An interval in an I/O trace; times count from the bio's Q, in the trace of a call from the call's begin.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StorySpan {
-    /// `guest_bio`, `guest_request`, `qemu`, `file_io`, `host_bio`, `host_request`.
+    /// `call`, `throttle`, `page_wait`, `guest_journal`, `guest_bio`, `guest_request`, `qemu`, `file_io`, `host_bio`, `host_request`.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::LAYERS)))]
     pub layer: &'static str,
     /// `write`, `flush`, `journal`, …
@@ -63,9 +102,9 @@ pub struct StorySpan {
     pub bytes: u64,
     /// Begin as the recording's event has it (`ts_ns`): the clock of the machine that the layer is of.
     pub ts_ns: u64,
-    /// Begin after Q.
+    /// Begin after the trace's begin.
     pub from_ns: i64,
-    /// End after Q.
+    /// End after the trace's begin.
     pub to_ns: i64,
     /// Others waited for it too.
     pub shared: bool,

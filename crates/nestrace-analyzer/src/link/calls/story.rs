@@ -1,0 +1,62 @@
+//! A kept call in words.
+
+use nestrace_trace::manifest::GuestSide;
+
+use super::KeptCall;
+use super::told::{file, operation};
+use crate::link::chains::{CallTeller, Names, segments_of, walk};
+use crate::result::analysis::{CallFile, CallStory};
+
+/// All but the program's name and the time on the host's clock.
+pub(crate) fn call_story(
+    session: usize,
+    kept: &KeptCall,
+    side: &GuestSide,
+    names: &Names<'_>,
+) -> CallStory {
+    let call = &kept.call;
+    let of_file = file(call.caller.file, side);
+    let segments = if kept.linked {
+        segments_of(&walk(&kept.tree))
+    } else {
+        Vec::new()
+    };
+    let teller = CallTeller {
+        begin_ns: call.start_ns,
+        session,
+        names,
+        file: &label(&of_file),
+        clocks: &kept.clocks,
+    };
+    CallStory {
+        call: call.serial,
+        guest: side.guest.clone(),
+        process: String::new(),
+        tid: call.caller.tid,
+        op: operation(call.caller.op),
+        tree: teller.tell(&kept.tree),
+        file: of_file,
+        offset: call.offset,
+        bytes: call.bytes,
+        result: call.result,
+        at_ns: None,
+        clock_bound_ns: kept
+            .clocks
+            .iter()
+            .map(|clock| clock.bound_ns)
+            .max()
+            .unwrap_or(0),
+        latency_ns: call.end_ns.saturating_sub(call.start_ns),
+        linked: kept.linked,
+        segments,
+    }
+}
+
+/// What a person calls a file: its path, or its inode and where it is mounted.
+fn label(file: &CallFile) -> String {
+    match (&file.path, file.inode) {
+        (Some(path), _) => path.clone(),
+        (None, Some(inode)) => format!("inode {inode} on {}", file.mount),
+        (None, None) => file.mount.clone(),
+    }
+}
