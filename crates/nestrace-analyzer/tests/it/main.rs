@@ -8,6 +8,7 @@ mod alike_disks;
 mod batches;
 mod bent_clocks;
 mod block;
+mod calls;
 mod chains;
 mod clock;
 mod clock_world;

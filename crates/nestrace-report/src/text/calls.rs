@@ -9,7 +9,8 @@ use crate::units::{count, of, percent, size, time};
 
 /// Rows of the table; the JSON has up to a thousand.
 const MOST_ROWS: usize = 16;
-/// Columns for a file's name.
+/// Columns for a program's and for a file's name.
+const PROGRAM: usize = 12;
 const FILE: usize = 24;
 /// A part of the latency that is worth a place in the sentence.
 const WORTH_NAMING: f64 = 0.08;
@@ -18,7 +19,7 @@ const MAX_PARTS: usize = 3;
 /// Where a call spends its time, in words of the table and of the sentence, and the segments of each.
 const PARTS: [(&str, &str, &[&str]); 9] = [
     (
-        "guest's file system",
+        "guest fs",
         "in the guest's file system",
         &["guest_fs_submit", "guest_fs_between", "guest_fs_complete"],
     ),
@@ -27,13 +28,9 @@ const PARTS: [(&str, &str, &[&str]); 9] = [
         "paused because too many pages were dirty",
         &["guest_dirty_throttle"],
     ),
+    ("journal", "in the guest's journal", &["guest_journal"]),
     (
-        "guest's journal",
-        "in the guest's journal",
-        &["guest_journal"],
-    ),
-    (
-        "guest's queue",
+        "guest queue",
         "in the guest's queue",
         &["guest_queue", "guest_page_wait"],
     ),
@@ -48,11 +45,11 @@ const PARTS: [(&str, &str, &[&str]); 9] = [
         &["qemu_submit", "qemu_between", "qemu_complete"],
     ),
     (
-        "host's file system",
+        "host fs",
         "in the host's file system",
         &["host_fs_submit", "host_fs_between", "host_fs_complete"],
     ),
-    ("host's queue", "in the host's queue", &["host_queue"]),
+    ("host queue", "in the host's queue", &["host_queue"]),
     (
         "device",
         "at the host's device",
@@ -96,7 +93,11 @@ fn of_guest(analysis: &Analysis, calls: &[CallRow], guest: &GuestCalls, page: &m
     let cell = |ns: Option<u64>| ns.map_or_else(|| String::from("–"), time);
     for row in rows.iter().take(MOST_ROWS) {
         table.row(vec![
-            format!("{} {}", row.process, shorten(&file_name(&row.file), FILE)),
+            format!(
+                "{}: {}",
+                shorten(&row.process, PROGRAM),
+                shorten(&file_name(&row.file), FILE)
+            ),
             row.op.to_owned(),
             count(row.n),
             percent(part(row.without_io, row.n)),
@@ -187,11 +188,10 @@ pub(super) fn sentence(analysis: &Analysis) -> Option<String> {
         }
     }
     let mut text = format!(
-        "{} waits {} on average in {} {} of {} ({} of the time of its calls)",
+        "{} waits {} on average in each of {} of {} ({} of the time of its calls)",
         row.process,
         time(mean_ns),
-        count(row.n),
-        row.op,
+        of(row.n, row.op, &many(row.op)),
         file_name(&row.file),
         percent(part(row.latency_ns.sum, all_ns)),
     );
@@ -216,11 +216,20 @@ pub(super) fn sentence(analysis: &Analysis) -> Option<String> {
     Some(text)
 }
 
+/// Several calls of an operation.
+fn many(op: &str) -> String {
+    match op {
+        "sync_file_range" | "fallocate" | "truncate" => format!("{op} calls"),
+        "other" => String::from("other calls"),
+        op => format!("{op}s"),
+    }
+}
+
 /// What a person calls a file: its path, or its inode and where it is mounted.
 pub(crate) fn file_name(file: &CallFile) -> String {
     match (&file.path, file.inode) {
         (Some(path), _) => path.clone(),
-        (None, Some(inode)) => format!("{}: inode {inode}", file.mount),
+        (None, Some(inode)) => format!("inode {inode} on {}", file.mount),
         (None, None) if file.mount.is_empty() => String::from("further files"),
         (None, None) => file.mount.clone(),
     }

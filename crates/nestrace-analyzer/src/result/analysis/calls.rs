@@ -76,6 +76,12 @@ pub struct CallIo {
 }
 
 impl CallIo {
+    /// No bio.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { bios: 0, bytes: 0 }
+    }
+
     pub(crate) fn add(&mut self, bytes: u64) {
         self.bios += 1;
         self.bytes = self.bytes.saturating_add(bytes);

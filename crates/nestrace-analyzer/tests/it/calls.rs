@@ -1,0 +1,283 @@
+//! Calls of a guest's programs: which bios each waited for, and which were somebody else's.
+
+use nestrace_abi::end_io;
+use nestrace_analyzer::analysis::{CallIo, CallRow};
+use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
+use nestrace_trace::manifest::GuestMount;
+
+use crate::notation::{DEV, events};
+use crate::one_guest;
+
+/// The file system of the tests' files, which lies on the disk's first partition.
+const MOUNT: &str = "7:1";
+/// Two threads with names.
+const THREADS: &str = "
+    0 thread tid=1 tgid=1 name=db
+    0 thread tid=2 tgid=2 name=copy
+    0 thread tid=9 tgid=9 name=jbd2/vda1-8
+";
+
+fn analyze(text: &str) -> Analysis {
+    analyze_with(Options::default(), text)
+}
+
+fn analyze_with(options: Options, text: &str) -> Analysis {
+    let mut manifest = one_guest::manifest("ebpf", DEV);
+    manifest.guest_sides[0].mounts = vec![GuestMount {
+        disk: "vda".into(),
+        dev: (7 << 20) | 1,
+        fs_type: "ext4".into(),
+        mount_point: "/data".into(),
+        options: String::new(),
+    }];
+    let mut analyzer = Analyzer::new(&manifest, options);
+    for event in events(&format!("{THREADS}{text}")) {
+        analyzer.push_guest(0, &event);
+    }
+    analyzer.finish()
+}
+
+fn row<'a>(analysis: &'a Analysis, process: &str, op: &str, inode: u64) -> &'a CallRow {
+    let calls = analysis.calls.as_ref().expect("calls are known");
+    let is_it = |row: &&CallRow| {
+        (row.process.as_str(), row.op, row.file.inode) == (process, op, Some(inode))
+    };
+    calls
+        .iter()
+        .find(is_it)
+        .unwrap_or_else(|| panic!("no {process} {op} {inode}: {calls:#?}"))
+}
+
+const fn io(bios: u64, bytes: u64) -> CallIo {
+    let mut io = CallIo::none();
+    io.bios = bios;
+    io.bytes = bytes;
+    io
+}
+
+/// A bio of pages of an inode, from Q to C.
+fn bio(name: &str, tid: u32, what: &str, (from, to): (u64, u64), inode: u64, at: u64) -> String {
+    format!(
+        "{from}u Q {name} {what} {sector}+4096 tid={tid} sub=2 inode={inode} of={MOUNT} at={at}
+         {from}u G {name} {what} tid={tid}
+         {from}u D r{name} {what} {sector}+4096 rel={name} tid={tid}
+         {to}u C r{name} {what} {sector}+4096 tid=0
+        ",
+        sector = at + inode * 1_048_576
+    )
+}
+
+/// Lines in the order of time.
+fn sorted(text: &str) -> String {
+    let time = |line: &&str| -> u64 {
+        let word = line.split_whitespace().next().unwrap_or("0");
+        let digits = word.trim_end_matches('u');
+        digits.parse::<u64>().expect("time") * if word.ends_with('u') { 1000 } else { 1 }
+    };
+    let mut lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines.sort_by_key(time);
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn a_read_waits_for_pages_of_its_range_whoever_queued_them() {
+    let read = |tid, from, to, at| {
+        format!(
+            "{from}u read {at}+4096 tid={tid} inode=5 of={MOUNT}
+             {to}u exit-read result=4096 tid={tid}
+            "
+        )
+    };
+    let text = sorted(
+        &[
+            read(1, 10, 100, 0),
+            bio("own", 1, "R", (20, 90), 5, 0),
+            // Read ahead for nobody yet, then another thread's read waits for it.
+            bio("ahead", 1, "Rr", (21, 200), 5, 8192),
+            read(2, 150, 210, 8192),
+            // From the cache.
+            read(1, 300, 302, 0),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let first = row(&analysis, "db", "read", 5);
+    assert_eq!((first.n, first.without_io), (2, 1));
+    assert_eq!((first.waited, first.deferred), (io(1, 4096), io(0, 0)));
+    let second = row(&analysis, "copy", "read", 5);
+    assert_eq!((second.n, second.without_io), (1, 0));
+    assert_eq!(second.waited, io(1, 4096));
+    assert_eq!(second.file.mount, "/data");
+    let guest = &analysis.guest_calls[0];
+    assert_eq!((guest.waited.bios, guest.other.bios), (2, 0), "{guest:?}");
+}
+
+#[test]
+fn what_is_written_back_later_is_the_writer_s_and_nobody_waits() {
+    let text = sorted(
+        &[
+            format!(
+                "10u write 0+8192 tid=1 inode=5 of={MOUNT}
+                 20u exit-write result=8192 tid=1
+                "
+            ),
+            bio("back", 7, "W", (1000, 1100), 5, 4096),
+            bio("stray", 7, "W", (1000, 1100), 6, 0),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let writer = row(&analysis, "db", "write", 5);
+    assert_eq!((writer.n, writer.without_io), (1, 1));
+    assert_eq!((writer.waited, writer.deferred), (io(0, 0), io(1, 4096)));
+    let delay = writer.deferred_delay_ns.expect("a delay");
+    assert_eq!(delay.max, Some(980_000));
+    assert_eq!(analysis.guest_calls[0].other, io(1, 4096));
+}
+
+/// A sync of `inode` by thread 1 from 10 to 500 µs that ends with these transactions, and a commit of number 7.
+fn sync_and_commit(inode: u64, transactions: &str, more: &str) -> Analysis {
+    let text = [
+        format!(
+            "10u fsync fd tid=1 inode={inode} of={MOUNT}
+             11u sync-enter tid=1 inode={inode} of={MOUNT}
+             490u sync-exit tid=1 inode={inode} of={MOUNT} rel={transactions} result=0
+             500u exit-fsync tid=1 result=0
+            "
+        ),
+        bio("mine", 1, "W", (20, 100), inode, 0),
+        "110u journal-start 0x7 tid=9
+         480u journal-end 0x7 tid=9
+        "
+        .into(),
+        bio("others", 9, "W", (120, 300), 6, 0),
+        more.to_owned(),
+    ];
+    analyze(&sorted(&text.concat()))
+}
+
+#[test]
+fn a_sync_waits_for_its_own_transaction_and_drags_others_data() {
+    let write = format!(
+        "1u write 0+4096 tid=2 inode=6 of={MOUNT}
+         2u exit-write result=4096 tid=2
+        "
+    );
+    let analysis = sync_and_commit(5, "0x7", &write);
+    let sync = row(&analysis, "db", "fsync", 5);
+    assert_eq!((sync.n, sync.without_io), (1, 0));
+    assert_eq!(sync.waited, io(2, 8192));
+    let [others] = sync.others_data.as_slice() else {
+        panic!("{:?}", sync.others_data);
+    };
+    assert_eq!(others.process.as_deref(), Some("copy"));
+    assert_eq!((others.file.inode, others.bytes), (Some(6), 4096));
+}
+
+#[test]
+fn a_sync_does_not_wait_for_another_transaction() {
+    // 0 is not known; 6 was committed before; 8 is the next.
+    for transaction in ["0x0", "0x6", "0x8"] {
+        let analysis = sync_and_commit(5, transaction, "");
+        let sync = row(&analysis, "db", "fsync", 5);
+        assert_eq!(sync.waited, io(1, 4096), "{transaction}");
+        assert!(sync.others_data.is_empty());
+        assert_eq!(analysis.guest_calls[0].journal, io(1, 4096));
+    }
+}
+
+#[test]
+fn two_journals_with_one_number_are_ambiguous() {
+    let second = "130u journal-start 0x7 tid=10
+                  400u journal-end 0x7 tid=10
+                 ";
+    let analysis = sync_and_commit(5, "0x7", second);
+    assert_eq!(row(&analysis, "db", "fsync", 5).waited, io(1, 4096));
+}
+
+#[test]
+fn write_back_that_began_after_a_sync_s_own_is_not_waited_for() {
+    let both = [
+        bio("before", 7, "W", (5, 60), 5, 4096),
+        bio("after", 7, "W", (150, 200), 5, 8192),
+    ];
+    let analysis = sync_and_commit(5, "0x0", &both.concat());
+    // Its own, and the one that was under way.
+    assert_eq!(row(&analysis, "db", "fsync", 5).waited, io(2, 8192));
+}
+
+#[test]
+fn direct_io_is_its_control_block_s() {
+    let direct = |name: &str, place: u64, to: u64, origin: &str| {
+        format!(
+            "30u Q {name} R {place}+4096 tid=1 sub=1 inode=5 of={MOUNT} at={place} iocb=k{origin} origin={origin}
+             30u G {name} R tid=1
+             31u D r{name} R {place}+4096 rel={name} tid=1
+             {to}u C r{name} R {place}+4096 tid=0
+            "
+        )
+    };
+    // Two control blocks of one io_submit: the thread alone would not tell them apart.
+    let submitted = format!(
+        "10u aio-submit-read a 0+4096 tid=1 inode=5 of={MOUNT} aux=16384
+         11u aio-submit-read b 65536+4096 tid=1 inode=5 of={MOUNT} aux=16384
+        "
+    );
+    let text = sorted(
+        &[
+            submitted,
+            direct("x", 0, 200, "a"),
+            direct("y", 65536, 100, "b"),
+        ]
+        .concat(),
+    );
+    let options = Options {
+        call_story: Some(StoryChoice::Slowest(9)),
+        ..Options::default()
+    };
+    let analysis = analyze_with(options, &text);
+    let row = row(&analysis, "db", "read", 5);
+    assert_eq!((row.n, row.without_io, row.waited), (2, 0, io(2, 8192)));
+    let slow: Vec<(u64, u64)> = analysis
+        .call_stories
+        .iter()
+        .map(|story| (story.offset, story.latency_ns))
+        .collect();
+    assert_eq!(slow, [(0, 190_000), (65536, 89_000)]);
+}
+
+#[test]
+fn a_log_that_was_forced_is_waited_for_by_who_forced_it() {
+    let log = format!(
+        "10u fsync fd tid=1 inode=5 of={MOUNT}
+         20u log-force 0x1 tid=1 dev={MOUNT}
+         30u Q log Wfu 4194304+4096 tid=8 end_io={xlog}
+         30u G log Wfu tid=8
+         31u D rlog Wfu 4194304+4096 rel=log tid=8
+         90u C rlog Wfu 4194304+4096 tid=0
+         100u exit-fsync tid=1 result=0
+         12u fsync fd tid=2 inode=6 of={MOUNT}
+         110u exit-fsync tid=2 result=0
+        ",
+        xlog = end_io::XFS_LOG
+    );
+    let analysis = analyze(&sorted(&log));
+    assert_eq!(row(&analysis, "db", "fsync", 5).waited, io(1, 4096));
+    let other = row(&analysis, "copy", "fsync", 6);
+    assert_eq!((other.without_io, other.waited), (1, io(0, 0)));
+}
+
+#[test]
+fn without_calls_there_is_a_reason() {
+    let mut analyzer = Analyzer::new(&one_guest::manifest("blktrace", DEV), Options::default());
+    for event in events(&bio("b", 1, "R", (1, 2), 5, 0)) {
+        analyzer.push_guest(0, &event);
+    }
+    let analysis = analyzer.finish();
+    assert!(analysis.calls.is_none());
+    let why = analysis.guest_calls[0].why_none.as_deref();
+    assert!(why.is_some_and(|why| why.contains("blktrace")), "{why:?}");
+}
