@@ -4,7 +4,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{layout::*, owner, preemption, ring, thread};
+use crate::{caller, layout::*, owner, preemption, ring, thread};
 
 const PAGE_SHIFT: u64 = 12;
 
@@ -16,7 +16,7 @@ fn inode_record(kind: Kind, inode: u64) -> Option<(Record, Owner)> {
     }
     let mut owner = Owner::default();
     owner::describe_inode(&mut owner, &owner::inode_at(inode));
-    if !ring::wants_inode(owner.inode, owner.owner_dev) {
+    if !caller::wants_inode(owner.inode, owner.owner_dev) {
         return None;
     }
     Some((ring::stamp(kind), owner))
@@ -100,8 +100,15 @@ pub fn mm_filemap_add_to_page_cache(ctx: RawTracePointContext) -> i32 {
     })
 }
 
+/// What a commit of the journal begins; the stored `sub`.
+mod phase {
+    pub const LOCKING: u8 = 1;
+    pub const FLUSHING: u8 = 2;
+    pub const LOGGING: u8 = 3;
+}
+
 #[inline(always)]
-fn journal_commit(kind: Kind, ctx: &RawTracePointContext) -> i32 {
+fn journal_commit(kind: Kind, phase: u8, ctx: &RawTracePointContext) -> i32 {
     if !ring::open() || !has(&JOURNAL_DEV) {
         return 0;
     }
@@ -116,6 +123,7 @@ fn journal_commit(kind: Kind, ctx: &RawTracePointContext) -> i32 {
     thread::introduce();
     let mut record = ring::stamp(kind);
     record.dev = dev;
+    record.sub = phase;
     record.object = u64::from(copy_field::<u32>(ctx.arg::<u64>(1), &TRANSACTION_TID));
     ring::send(record, Source::HostFs);
     0
@@ -123,12 +131,27 @@ fn journal_commit(kind: Kind, ctx: &RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "jbd2_start_commit")]
 pub fn jbd2_start_commit(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| journal_commit(Kind::JournalCommitStart, &ctx))
+    preemption::without(|| journal_commit(Kind::JournalCommitStart, 0, &ctx))
+}
+
+#[raw_tracepoint(tracepoint = "jbd2_commit_locking")]
+pub fn jbd2_commit_locking(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| journal_commit(Kind::JournalCommitPhase, phase::LOCKING, &ctx))
+}
+
+#[raw_tracepoint(tracepoint = "jbd2_commit_flushing")]
+pub fn jbd2_commit_flushing(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| journal_commit(Kind::JournalCommitPhase, phase::FLUSHING, &ctx))
+}
+
+#[raw_tracepoint(tracepoint = "jbd2_commit_logging")]
+pub fn jbd2_commit_logging(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| journal_commit(Kind::JournalCommitPhase, phase::LOGGING, &ctx))
 }
 
 #[raw_tracepoint(tracepoint = "jbd2_end_commit")]
 pub fn jbd2_end_commit(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| journal_commit(Kind::JournalCommitEnd, &ctx))
+    preemption::without(|| journal_commit(Kind::JournalCommitEnd, 0, &ctx))
 }
 
 #[raw_tracepoint(tracepoint = "xfs_log_force")]

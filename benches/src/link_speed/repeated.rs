@@ -132,6 +132,7 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
         Kind::SyscallEnter
         | Kind::SyscallExit
         | Kind::JournalCommitStart
+        | Kind::JournalCommitPhase
         | Kind::JournalCommitEnd
         | Kind::LogForce
         | Kind::Plug

@@ -137,7 +137,10 @@ kinds! {
     DioComplete = 38, "dio_complete", File;
     /// A file system's own sync. `sub` op, file.
     SyncEnter = 39, "sync_enter", File;
-    /// It ends. `offset` result, file.
+    /// It ends. `offset` result, file. On ext4 with a journal `related` holds two transactions (`object` of
+    /// `journal_commit_end`) of the inode at that moment: in the low 32 bits the last one that changed anything of it,
+    /// for which `fsync` waits; in the high 32 bits the last one that its data need, for which `fdatasync` waits; 0 if
+    /// unknown. If it is of a later transaction than the sync waited for, another thread has changed the inode since.
     SyncExit = 40, "sync_exit", File;
 
     /// Read-ahead on an image. `sub` 1 sync, 2 async, 3 by order, 4 unbounded; `offset`, `bytes`, file.
@@ -154,6 +157,10 @@ kinds! {
     WritebackStart = 55, "writeback_start", HostFs;
     /// It ends. `bytes` written, file.
     WritebackEnd = 56, "writeback_end", HostFs;
+
+    /// A commit of a journal (jbd2) reaches its next phase. `sub` 1 locking (waits for the handles that are open), 2
+    /// flushing (writes the files' data), 3 logging (writes the metadata into the journal); `object` transaction, `dev`.
+    JournalCommitPhase = 57, "journal_commit_phase", HostFs;
 
     /// `block_acct_start`. `object` cookie, `related` stats, `bytes`, `sub` 1 read, 2 write, 3 flush, 4 unmap; guest.
     AcctStart = 60, "acct_start", Qemu;

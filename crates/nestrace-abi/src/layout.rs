@@ -107,6 +107,9 @@ macro_rules! fields {
             FDT_MAX = "fdtable.max_fds";
             JOURNAL_DEV = "journal_s.j_fs_dev";
             TRANSACTION_TID = "transaction_s.t_tid";
+            EXT4_INODE_VFS = "ext4_inode_info.vfs_inode";
+            EXT4_SYNC_TID = "ext4_inode_info.i_sync_tid";
+            EXT4_DATASYNC_TID = "ext4_inode_info.i_datasync_tid";
             XFS_MOUNT_SUPER = "xfs_mount.m_super";
             XFS_INODE_VFS = "xfs_inode.i_vnode";
             WBC_TO_WRITE = "writeback_control.nr_to_write";

@@ -258,6 +258,24 @@ pub const NEEDS: &[Needs] = &[
         any_of: &["JOURNAL_DEV"],
     },
     Needs {
+        program: "jbd2_commit_locking",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
+        program: "jbd2_commit_flushing",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
+        program: "jbd2_commit_logging",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
         program: "jbd2_end_commit",
         arguments: &["journal_t", "transaction_t"],
         reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],

@@ -255,6 +255,21 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
     ),
     module_fs(
+        "jbd2_commit_locking",
+        "jbd2",
+        "Which phase of an ext4 journal commit takes long stays unknown.",
+    ),
+    module_fs(
+        "jbd2_commit_flushing",
+        "jbd2",
+        "Which phase of an ext4 journal commit takes long stays unknown.",
+    ),
+    module_fs(
+        "jbd2_commit_logging",
+        "jbd2",
+        "Which phase of an ext4 journal commit takes long stays unknown.",
+    ),
+    module_fs(
         "jbd2_end_commit",
         "jbd2",
         "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",

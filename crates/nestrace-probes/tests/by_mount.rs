@@ -27,6 +27,8 @@ use nestrace_trace::{Event, Kind};
 /// A file system in memory, mounted for as long as this lives.
 struct Mounted {
     folder: tempfile::TempDir,
+    /// What an ext4 lies on instead.
+    image: Option<tempfile::NamedTempFile>,
 }
 
 impl Mounted {
@@ -35,7 +37,22 @@ impl Mounted {
         run(Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=16m", "nestrace-test"])
             .arg(folder.path()));
-        Self { folder }
+        let image = None;
+        Self { folder, image }
+    }
+
+    /// An ext4 with a journal, on a loop device.
+    fn ext4() -> Self {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(64 << 20).unwrap();
+        run(Command::new("mkfs.ext4").arg("-q").arg(image.path()));
+        let folder = tempfile::tempdir().unwrap();
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(image.path())
+            .arg(folder.path()));
+        let image = Some(image);
+        Self { folder, image }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -78,7 +95,7 @@ impl Traced {
     fn new(mount: &Mounted, except: Vec<u32>) -> Self {
         let (facts, layout) = kernel_facts::gather();
         assert!(facts.may_trace(), "this test needs root");
-        let globals = Globals::resolve(&layout, false);
+        let globals = Globals::resolve(&layout, mount.image.is_some());
         let wanted = Wanted {
             mounts: Some(Mounts {
                 devices: [mount.dev()].into(),
@@ -391,5 +408,58 @@ fn a_second_recording_knows_nothing_of_the_first() {
             1,
             "{name}: {kinds:?}"
         );
+    }
+}
+
+/// What a sync of ext4 waits for, and what the journal does meanwhile.
+#[test]
+fn a_sync_names_its_transaction_and_the_commit_its_phases() {
+    let mount = Mounted::ext4();
+    let name = mount.file("a");
+    let events = Traced::new(&mount, Vec::new()).record(|| {
+        let mut file = File::create(&name).unwrap();
+        for round in 0..20 {
+            file.write_all(&[round; 4096]).unwrap();
+            if round % 2 == 0 {
+                file.sync_all().unwrap();
+            } else {
+                file.sync_data().unwrap();
+            }
+        }
+    });
+    let inode = fs::metadata(&name).unwrap().ino();
+    let of = |kind: Kind| {
+        let of_kind = move |event: &&Event| event.kind() == Some(kind);
+        events.iter().filter(of_kind)
+    };
+    let ended: BTreeSet<u64> = of(Kind::JournalCommitEnd).map(|end| end.object).collect();
+    let exits: Vec<_> = of(Kind::SyncExit).collect();
+    let enters: Vec<_> = of(Kind::SyncEnter).collect();
+    assert_eq!((exits.len(), enters.len()), (20, 20));
+    for (enter, exit) in enters.iter().zip(&exits) {
+        assert_eq!((exit.inode, exit.offset), (inode, 0), "{exit:?}");
+        let datasync = enter.sub == op::FDATASYNC;
+        let waits_for = if datasync {
+            exit.related >> 32
+        } else {
+            exit.related & 0xffff_ffff
+        };
+        assert!(
+            ended.contains(&waits_for),
+            "{waits_for} is not in {ended:?}"
+        );
+    }
+    for id in ended {
+        let steps: Vec<_> = events
+            .iter()
+            .filter(|event| event.object == id)
+            .filter_map(|event| match event.kind()? {
+                Kind::JournalCommitStart => Some(0),
+                Kind::JournalCommitPhase => Some(event.sub),
+                Kind::JournalCommitEnd => Some(9),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(steps, [0, 1, 2, 3, 9], "transaction {id}");
     }
 }

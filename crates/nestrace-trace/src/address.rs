@@ -104,7 +104,10 @@ pub const fn columns(kind: Kind) -> &'static [Column] {
         | Kind::WritebackStart
         | Kind::WritebackEnd => &[Iocb, Origin],
         // `object` is a transaction's number, or a place in the log.
-        Kind::JournalCommitStart | Kind::JournalCommitEnd | Kind::LogForce => &[Iocb, Origin],
+        Kind::JournalCommitStart
+        | Kind::JournalCommitPhase
+        | Kind::JournalCommitEnd
+        | Kind::LogForce => &[Iocb, Origin],
         Kind::AcctStart
         | Kind::AcctDone
         | Kind::AcctFailed
