@@ -102,6 +102,14 @@ pub fn begins_call() {
     }
 }
 
+/// Whether the current thread is within a call that was sent. Only by mount.
+#[inline(always)]
+pub fn is_in_call() -> bool {
+    let tid = bpf_get_current_pid_tgid() as u32;
+    // SAFETY: the value is read at once.
+    by_mount() && unsafe { IN_CALL.get(&tid) }.copied() == Some(ring::recording())
+}
+
 /// Whether the return of the current thread's call is wanted.
 #[inline(always)]
 pub fn ends_call() -> bool {

@@ -1,10 +1,12 @@
 //! What the host's file system and page cache do for an image: read-ahead, insertions, journal
-//! commits, write-back.
+//! commits, write-back; and for the files of a guest's mounts: throttled writers, page faults.
 
-use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use aya_ebpf::{
+    EbpfContext as _, helpers::bpf_get_current_pid_tgid, macros::raw_tracepoint, programs::RawTracePointContext,
+};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{caller, layout::*, owner, preemption, ring, thread};
+use crate::{caller, layout::*, owner, preemption, ring, second_program, thread};
 
 const PAGE_SHIFT: u64 = 12;
 
@@ -197,4 +199,82 @@ pub fn writeback_single_inode(ctx: RawTracePointContext) -> i32 {
         }
         0
     })
+}
+
+/// What a thread comes by at most one of at a time.
+#[derive(Clone, Copy)]
+enum Passing {
+    Throttle,
+    Fault,
+}
+
+/// What tells the current thread's event from those of all others.
+#[inline(always)]
+fn this_event(passing: Passing) -> u64 {
+    let tid = bpf_get_current_pid_tgid() & 0xffff_ffff;
+    (tid << 2) | (passing as u64 + 1)
+}
+
+#[raw_tracepoint(tracepoint = "balance_dirty_pages")]
+pub fn balance_dirty_pages(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::first_of_threads(Source::HostFs, this_event(Passing::Throttle), || throttle(&ctx))
+    })
+}
+
+#[raw_tracepoint(tracepoint = "balance_dirty_pages")]
+pub fn balance_dirty_pages_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::HostFs, this_event(Passing::Throttle), || throttle(&ctx))
+    })
+}
+
+#[inline(always)]
+fn throttle(ctx: &RawTracePointContext) -> i32 {
+    if THROTTLE_PAUSE_ARG.load() == 0 || !ring::open() || !caller::is_in_call() {
+        return 0;
+    }
+    // In one of the two places half of it is read, which is all that a pause needs: of two loads that differ in their place
+    // only the compiler makes one at a place that it computes, which the verifier refuses.
+    let jiffies = if THROTTLE_PAUSE_ARG.load() == 6 {
+        ctx.arg::<u64>(6).cast_signed()
+    } else {
+        i64::from(load::<i32>(ctx.as_ptr().cast(), 10 * size_of::<u64>()))
+    };
+    // Not positive: the thread goes on at once.
+    if jiffies <= 0 {
+        return 0;
+    }
+    let mut record = ring::stamp(Kind::DirtyThrottle);
+    record.offset = jiffies.cast_unsigned() * u64::from(JIFFY_NS.load());
+    ring::send(record, Source::HostFs);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "mm_filemap_fault")]
+pub fn mm_filemap_fault(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::first_of_threads(Source::HostFs, this_event(Passing::Fault), || fault(&ctx))
+    })
+}
+
+#[raw_tracepoint(tracepoint = "mm_filemap_fault")]
+pub fn mm_filemap_fault_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::HostFs, this_event(Passing::Fault), || fault(&ctx))
+    })
+}
+
+#[inline(always)]
+fn fault(ctx: &RawTracePointContext) -> i32 {
+    if !caller::by_mount() || !ring::open() || caller::current().is_none() {
+        return 0;
+    }
+    let inode: u64 = copy_field(ctx.arg::<u64>(0), &MAPPING_HOST);
+    if let Some((mut record, owner)) = inode_record(Kind::PageFault, inode) {
+        thread::introduce();
+        record.offset = ctx.arg::<u64>(1) << PAGE_SHIFT;
+        ring::send_owned(record, owner, Source::HostFs);
+    }
+    0
 }

@@ -167,7 +167,7 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "sys_exit",
         arguments: &["pt_regs", "long int"],
-        reads: &[],
+        reads: &[INODE, MAPPING, OPEN_FILE, &["TASK_COMM"]],
         any_of: &[],
     },
     Needs {
@@ -297,6 +297,18 @@ pub const NEEDS: &[Needs] = &[
         program: "writeback_single_inode",
         arguments: &["inode", "writeback_control", "long unsigned int"],
         reads: &[INODE, &["WBC_TO_WRITE"]],
+        any_of: &[],
+    },
+    Needs {
+        program: "balance_dirty_pages",
+        arguments: &["bdi_writeback"],
+        reads: &[],
+        any_of: &[],
+    },
+    Needs {
+        program: "mm_filemap_fault",
+        arguments: &["address_space", "long unsigned int"],
+        reads: &[INODE, &["MAPPING_HOST", "TASK_COMM"]],
         any_of: &[],
     },
     Needs {
