@@ -8,12 +8,17 @@ use aya_ebpf::{
     helpers::bpf_get_current_pid_tgid,
     macros::btf_map,
 };
+use nestrace_abi::maps::InodeKey;
 
 use crate::{layout::*, owner::Inode, ring};
 
 /// Device numbers of super blocks whose files are wanted.
 #[btf_map]
 static MOUNTS: HashMap<u32, u32, 1024> = HashMap::new();
+
+/// Images whose events are wanted on a host.
+#[btf_map]
+static INODES: HashMap<InodeKey, u32, 4096> = HashMap::new();
 
 /// Threads that were seen to begin a call: the number of the recording until the call has ended, then 0.
 /// Entries stay, because writing into one costs a tenth of adding and removing it.
@@ -59,6 +64,18 @@ pub fn wants_mount(dev: u32) -> bool {
     unsafe { MOUNTS.get(&dev) }.is_some()
 }
 
+/// Whether events of this inode are wanted: of images on a host, of all that lies on the chosen mounts
+/// in a guest.
+#[inline(always)]
+pub fn wants_inode(inode: u64, dev: u32) -> bool {
+    if by_mount() {
+        return wants_mount(dev);
+    }
+    let key = InodeKey { inode, dev, pad: 0 };
+    // SAFETY: the value is read at once; the map is only changed by the collector.
+    unsafe { INODES.get(&key) }.is_some()
+}
+
 /// Whether the current system call has numbers other than those of x86-64. Traced QEMUs have not.
 #[inline(always)]
 pub fn is_compat() -> bool {
@@ -83,6 +100,14 @@ pub fn begins_call() {
             let _ = IN_CALL.insert(&tid, &recording, 0);
         }
     }
+}
+
+/// Whether the current thread is within a call that was sent. Only by mount.
+#[inline(always)]
+pub fn is_in_call() -> bool {
+    let tid = bpf_get_current_pid_tgid() as u32;
+    // SAFETY: the value is read at once.
+    by_mount() && unsafe { IN_CALL.get(&tid) }.copied() == Some(ring::recording())
 }
 
 /// Whether the return of the current thread's call is wanted.

@@ -4,6 +4,7 @@
 
 mod direct_io;
 mod native_aio;
+mod path_call;
 mod sync;
 mod system_call;
 mod uring;
@@ -23,6 +24,17 @@ use crate::{
     owner::{self, Inode},
     ring,
 };
+
+/// `struct pt_regs` of x86-64, whose layout is part of the kernel's user interface.
+pub mod pt_regs {
+    pub const R10: usize = 56;
+    pub const R9: usize = 64;
+    pub const R8: usize = 72;
+    pub const DX: usize = 96;
+    pub const SI: usize = 104;
+    pub const DI: usize = 112;
+    pub const ORIG_AX: usize = 120;
+}
 
 #[inline(always)]
 pub fn copy_user<T: Copy + Default>(address: u64) -> Option<T> {

@@ -1,10 +1,12 @@
 //! What the host's file system and page cache do for an image: read-ahead, insertions, journal
-//! commits, write-back.
+//! commits, write-back; and for the files of a guest's mounts: throttled writers, page faults.
 
-use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
+use aya_ebpf::{
+    EbpfContext as _, helpers::bpf_get_current_pid_tgid, macros::raw_tracepoint, programs::RawTracePointContext,
+};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{layout::*, owner, preemption, ring, thread};
+use crate::{caller, layout::*, owner, preemption, ring, second_program, thread};
 
 const PAGE_SHIFT: u64 = 12;
 
@@ -16,7 +18,7 @@ fn inode_record(kind: Kind, inode: u64) -> Option<(Record, Owner)> {
     }
     let mut owner = Owner::default();
     owner::describe_inode(&mut owner, &owner::inode_at(inode));
-    if !ring::wants_inode(owner.inode, owner.owner_dev) {
+    if !caller::wants_inode(owner.inode, owner.owner_dev) {
         return None;
     }
     Some((ring::stamp(kind), owner))
@@ -100,8 +102,15 @@ pub fn mm_filemap_add_to_page_cache(ctx: RawTracePointContext) -> i32 {
     })
 }
 
+/// What a commit of the journal begins; the stored `sub`.
+mod phase {
+    pub const LOCKING: u8 = 1;
+    pub const FLUSHING: u8 = 2;
+    pub const LOGGING: u8 = 3;
+}
+
 #[inline(always)]
-fn journal_commit(kind: Kind, ctx: &RawTracePointContext) -> i32 {
+fn journal_commit(kind: Kind, phase: u8, ctx: &RawTracePointContext) -> i32 {
     if !ring::open() || !has(&JOURNAL_DEV) {
         return 0;
     }
@@ -116,6 +125,7 @@ fn journal_commit(kind: Kind, ctx: &RawTracePointContext) -> i32 {
     thread::introduce();
     let mut record = ring::stamp(kind);
     record.dev = dev;
+    record.sub = phase;
     record.object = u64::from(copy_field::<u32>(ctx.arg::<u64>(1), &TRANSACTION_TID));
     ring::send(record, Source::HostFs);
     0
@@ -123,12 +133,27 @@ fn journal_commit(kind: Kind, ctx: &RawTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "jbd2_start_commit")]
 pub fn jbd2_start_commit(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| journal_commit(Kind::JournalCommitStart, &ctx))
+    preemption::without(|| journal_commit(Kind::JournalCommitStart, 0, &ctx))
+}
+
+#[raw_tracepoint(tracepoint = "jbd2_commit_locking")]
+pub fn jbd2_commit_locking(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| journal_commit(Kind::JournalCommitPhase, phase::LOCKING, &ctx))
+}
+
+#[raw_tracepoint(tracepoint = "jbd2_commit_flushing")]
+pub fn jbd2_commit_flushing(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| journal_commit(Kind::JournalCommitPhase, phase::FLUSHING, &ctx))
+}
+
+#[raw_tracepoint(tracepoint = "jbd2_commit_logging")]
+pub fn jbd2_commit_logging(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| journal_commit(Kind::JournalCommitPhase, phase::LOGGING, &ctx))
 }
 
 #[raw_tracepoint(tracepoint = "jbd2_end_commit")]
 pub fn jbd2_end_commit(ctx: RawTracePointContext) -> i32 {
-    preemption::without(|| journal_commit(Kind::JournalCommitEnd, &ctx))
+    preemption::without(|| journal_commit(Kind::JournalCommitEnd, 0, &ctx))
 }
 
 #[raw_tracepoint(tracepoint = "xfs_log_force")]
@@ -174,4 +199,82 @@ pub fn writeback_single_inode(ctx: RawTracePointContext) -> i32 {
         }
         0
     })
+}
+
+/// What a thread comes by at most one of at a time.
+#[derive(Clone, Copy)]
+enum Passing {
+    Throttle,
+    Fault,
+}
+
+/// What tells the current thread's event from those of all others.
+#[inline(always)]
+fn this_event(passing: Passing) -> u64 {
+    let tid = bpf_get_current_pid_tgid() & 0xffff_ffff;
+    (tid << 2) | (passing as u64 + 1)
+}
+
+#[raw_tracepoint(tracepoint = "balance_dirty_pages")]
+pub fn balance_dirty_pages(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::first_of_threads(Source::HostFs, this_event(Passing::Throttle), || throttle(&ctx))
+    })
+}
+
+#[raw_tracepoint(tracepoint = "balance_dirty_pages")]
+pub fn balance_dirty_pages_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::HostFs, this_event(Passing::Throttle), || throttle(&ctx))
+    })
+}
+
+#[inline(always)]
+fn throttle(ctx: &RawTracePointContext) -> i32 {
+    if THROTTLE_PAUSE_ARG.load() == 0 || !ring::open() || !caller::is_in_call() {
+        return 0;
+    }
+    // In one of the two places half of it is read, which is all that a pause needs: of two loads that differ in their place
+    // only the compiler makes one at a place that it computes, which the verifier refuses.
+    let jiffies = if THROTTLE_PAUSE_ARG.load() == 6 {
+        ctx.arg::<u64>(6).cast_signed()
+    } else {
+        i64::from(load::<i32>(ctx.as_ptr().cast(), 10 * size_of::<u64>()))
+    };
+    // Not positive: the thread goes on at once.
+    if jiffies <= 0 {
+        return 0;
+    }
+    let mut record = ring::stamp(Kind::DirtyThrottle);
+    record.offset = jiffies.cast_unsigned() * u64::from(JIFFY_NS.load());
+    ring::send(record, Source::HostFs);
+    0
+}
+
+#[raw_tracepoint(tracepoint = "mm_filemap_fault")]
+pub fn mm_filemap_fault(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::first_of_threads(Source::HostFs, this_event(Passing::Fault), || fault(&ctx))
+    })
+}
+
+#[raw_tracepoint(tracepoint = "mm_filemap_fault")]
+pub fn mm_filemap_fault_nested(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| {
+        second_program::second_of_threads(Source::HostFs, this_event(Passing::Fault), || fault(&ctx))
+    })
+}
+
+#[inline(always)]
+fn fault(ctx: &RawTracePointContext) -> i32 {
+    if !caller::by_mount() || !ring::open() || caller::current().is_none() {
+        return 0;
+    }
+    let inode: u64 = copy_field(ctx.arg::<u64>(0), &MAPPING_HOST);
+    if let Some((mut record, owner)) = inode_record(Kind::PageFault, inode) {
+        thread::introduce();
+        record.offset = ctx.arg::<u64>(1) << PAGE_SHIFT;
+        ring::send_owned(record, owner, Source::HostFs);
+    }
+    0
 }

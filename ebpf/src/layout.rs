@@ -40,6 +40,8 @@ globals! {
     PG_HEAD_BIT: u8 = 0;
     RQF_FLUSH_SEQ_BIT: u8 = 4;
     URING_SUBMIT_ARG: u8 = 0;
+    THROTTLE_PAUSE_ARG: u8 = 0;
+    JIFFY_NS: u32 = 0;
     PREEMPTIBLE: u8 = 0;
 }
 

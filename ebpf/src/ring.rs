@@ -10,10 +10,10 @@ use aya_ebpf::{
 };
 use nestrace_abi::{
     Kind, OwnedRecord, Owner, Record, Source,
-    maps::{FirstDevices, InodeKey},
+    maps::FirstDevices,
 };
 
-use crate::{caller, layout::ALL_DEVICES};
+use crate::layout::ALL_DEVICES;
 
 /// One ring per processor; the collector creates them with the size that it wants.
 #[btf_map]
@@ -31,9 +31,6 @@ static FIRST_DEVICES: Array<FirstDevices, 1> = Array::new();
 
 #[btf_map]
 static PROCESSES: HashMap<u32, u32, 1024> = HashMap::new();
-
-#[btf_map]
-static INODES: HashMap<InodeKey, u32, 4096> = HashMap::new();
 
 /// The number of the recording while events are wanted, else 0: the collector attaches first and opens the
 /// gate when everything is in place, and closes it before the last drain.
@@ -72,18 +69,6 @@ pub fn current_guest() -> Option<u32> {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     // SAFETY: as above.
     unsafe { PROCESSES.get(&tgid) }.copied()
-}
-
-/// Whether events of this inode are wanted: of images on a host, of all that lies on the chosen mounts
-/// in a guest.
-#[inline(always)]
-pub fn wants_inode(inode: u64, dev: u32) -> bool {
-    if caller::by_mount() {
-        return caller::wants_mount(dev);
-    }
-    let key = InodeKey { inode, dev, pad: 0 };
-    // SAFETY: as above.
-    unsafe { INODES.get(&key) }.is_some()
 }
 
 /// A record of this kind with time, processor and thread filled in.

@@ -132,6 +132,7 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
         Kind::SyscallEnter
         | Kind::SyscallExit
         | Kind::JournalCommitStart
+        | Kind::JournalCommitPhase
         | Kind::JournalCommitEnd
         | Kind::LogForce
         | Kind::Plug
@@ -146,6 +147,7 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
             moved(&mut event.object);
             moved(&mut event.related);
         }
+        Kind::CallDone => event.related += repetition * period_ns,
         Kind::RequestDone => {
             moved(&mut event.object);
             event.related += repetition * period_ns;

@@ -51,7 +51,7 @@ pub const OWNER_PAGES: u8 = 2;
 /// `Queue.sub`: anonymous memory without a kiocb that can be read: direct I/O of an unknown file.
 pub const OWNER_ANONYMOUS: u8 = 3;
 
-/// File I/O operations (`sub` of `SyscallEnter`, `AioSubmit`, `UringSubmit`, `SyncEnter`).
+/// File I/O operations (`sub` of `SyscallEnter`, `CallDone`, `AioSubmit`, `UringSubmit`, `SyncEnter`).
 pub mod op {
     /// A read of any form.
     pub const READ: u8 = 1;
@@ -67,6 +67,22 @@ pub mod op {
     pub const SYNC_FILE_RANGE: u8 = 6;
     /// `io_submit` itself; `bytes` is the number of control blocks.
     pub const IO_SUBMIT: u8 = 7;
+    /// `truncate`, `ftruncate`.
+    pub const TRUNCATE: u8 = 8;
+    /// `sync`.
+    pub const SYNC: u8 = 9;
+    /// `syncfs`.
+    pub const SYNCFS: u8 = 10;
+    /// `open`, `openat`, `openat2`, `creat`.
+    pub const OPEN: u8 = 11;
+    /// `unlink`, `unlinkat` of a file.
+    pub const UNLINK: u8 = 12;
+    /// `rename`, `renameat`, `renameat2`.
+    pub const RENAME: u8 = 13;
+    /// `mkdir`, `mkdirat`.
+    pub const MKDIR: u8 = 14;
     /// An io_uring request of another kind (poll, timeout, …); `flags` is its opcode.
     pub const OTHER: u8 = 15;
+    /// `rmdir`, `unlinkat` of a folder.
+    pub const RMDIR: u8 = 16;
 }

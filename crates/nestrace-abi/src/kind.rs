@@ -116,7 +116,8 @@ kinds! {
     /// RWF_*, guest, file (a block device's inode is its device number), `aux` f_flags, `iocb` first buffer, 0 if it
     /// could not be read. In a guest's stream: `dev` 0; regular files on the selected mounts only, for every process;
     /// also `read`, `write`, `readv` and `writev`, with the file's position at entry as `offset` (for a write in append
-    /// mode: the file's size).
+    /// mode: the file's size), `ftruncate` (`offset` the new size), `sync` (no file), `syncfs` (any file of the mount),
+    /// `sendfile` as a read of its source, `copy_file_range` as a write to its target.
     SyscallEnter = 30, "syscall_enter", File;
     /// The same thread's call returns. `sub` op, `offset` result, guest.
     SyscallExit = 31, "syscall_exit", File;
@@ -137,8 +138,18 @@ kinds! {
     DioComplete = 38, "dio_complete", File;
     /// A file system's own sync. `sub` op, file.
     SyncEnter = 39, "sync_enter", File;
-    /// It ends. `offset` result, file.
+    /// It ends. `offset` result, file. On ext4 with a journal `related` holds two transactions (`object` of
+    /// `journal_commit_end`) of the inode at that moment: in the low 32 bits the last one that changed anything of it,
+    /// for which `fsync` waits; in the high 32 bits the last one that its data need, for which `fdatasync` waits; 0 if
+    /// unknown. If it is of a later transaction than the sync waited for, another thread has changed the inode since.
     SyncExit = 40, "sync_exit", File;
+    /// A call that names a file by its path has returned. `related` the time of its begin, `sub` op, `offset` result;
+    /// only in a guest's stream. `open` (of any form) that has created a regular file on a selected mount: `object` its
+    /// file descriptor, file, `aux` f_flags. `unlink`, `rename`, `mkdir`, `rmdir`, `truncate` (`bytes` the new size):
+    /// `owner_dev` the mount where the path (`rename`: the old one) begins: that of the current folder, or of the folder
+    /// whose descriptor is passed; `inode` 0. Not recorded with an absolute path: a probe cannot see its mount. `sub` of
+    /// `unlinkat` for a folder is that of `rmdir`.
+    CallDone = 41, "call_done", File;
 
     /// Read-ahead on an image. `sub` 1 sync, 2 async, 3 by order, 4 unbounded; `offset`, `bytes`, file.
     Readahead = 50, "readahead", HostFs;
@@ -154,6 +165,16 @@ kinds! {
     WritebackStart = 55, "writeback_start", HostFs;
     /// It ends. `bytes` written, file.
     WritebackEnd = 56, "writeback_end", HostFs;
+
+    /// A commit of a journal (jbd2) reaches its next phase. `sub` 1 locking (waits for the handles that are open), 2
+    /// flushing (writes the files' data), 3 logging (writes the metadata into the journal); `object` transaction, `dev`.
+    JournalCommitPhase = 57, "journal_commit_phase", HostFs;
+    /// A thread within a selected call begins to sleep because there are too many dirty pages. `offset` for how many
+    /// nanoseconds at most. Only in a guest's stream.
+    DirtyThrottle = 58, "dirty_throttle", HostFs;
+    /// A page fault on a mapped file looks into the page cache, and reads what is not there; again if it had to wait.
+    /// Those that the kernel maps around another page are not seen. `offset` of the page, file. Only in a guest's stream.
+    PageFault = 59, "page_fault", HostFs;
 
     /// `block_acct_start`. `object` cookie, `related` stats, `bytes`, `sub` 1 read, 2 write, 3 flush, 4 unmap; guest.
     AcctStart = 60, "acct_start", Qemu;

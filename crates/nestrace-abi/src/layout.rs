@@ -84,6 +84,7 @@ macro_rules! fields {
             FILE_MAPPING = "file.f_mapping";
             FILE_FLAGS = "file.f_flags";
             FILE_POS = "file.f_pos";
+            FILE_MODE = "file.f_mode";
             AIO_USER_IOCB = "aio_kiocb.ki_res.obj";
             LOOP_IOCB = "loop_cmd.iocb";
             URING_FILE = "io_kiocb.file";
@@ -101,12 +102,18 @@ macro_rules! fields {
             ITER_COUNT = "iov_iter.count";
             TASK_COMM = "task_struct.comm";
             TASK_FILES = "task_struct.files";
+            TASK_FS = "task_struct.fs";
+            FS_PWD_MOUNT = "fs_struct.pwd.mnt";
+            MOUNT_SB = "vfsmount.mnt_sb";
             TASK_STATUS = "task_struct.thread_info.status";
             FILES_FDT = "files_struct.fdt";
             FDT_FD = "fdtable.fd";
             FDT_MAX = "fdtable.max_fds";
             JOURNAL_DEV = "journal_s.j_fs_dev";
             TRANSACTION_TID = "transaction_s.t_tid";
+            EXT4_INODE_VFS = "ext4_inode_info.vfs_inode";
+            EXT4_SYNC_TID = "ext4_inode_info.i_sync_tid";
+            EXT4_DATASYNC_TID = "ext4_inode_info.i_datasync_tid";
             XFS_MOUNT_SUPER = "xfs_mount.m_super";
             XFS_INODE_VFS = "xfs_inode.i_vnode";
             WBC_TO_WRITE = "writeback_control.nr_to_write";
@@ -160,6 +167,10 @@ pub const RQF_FLUSH_SEQ_BIT: &str = "RQF_FLUSH_SEQ_BIT";
 pub const RQF_FLUSH_SEQ_BIT_BEFORE_6_11: u8 = 4;
 /// Global: which argument of the io_uring submit tracepoint is the request (1 before 6.0, else 0).
 pub const URING_SUBMIT_ARG: &str = "URING_SUBMIT_ARG";
+/// Global: which argument of the tracepoint balance_dirty_pages is the pause in jiffies (10, or 6 since 6.16); 0 if neither.
+pub const THROTTLE_PAUSE_ARG: &str = "THROTTLE_PAUSE_ARG";
+/// Global: nanoseconds of a jiffy.
+pub const JIFFY_NS: &str = "JIFFY_NS";
 /// Global: 1 where a tracepoint's programs may be preempted between two of them (Linux 7.0).
 pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
 /// Number of the helper that stands in the programs for the kernel's `bpf_preempt_disable`.

@@ -24,5 +24,6 @@ pub mod needs;
 pub mod plan;
 pub mod preemption;
 pub mod probes;
+pub mod throttle;
 pub mod tracepoint_format;
 pub mod uring;

@@ -167,7 +167,7 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "sys_exit",
         arguments: &["pt_regs", "long int"],
-        reads: &[],
+        reads: &[INODE, MAPPING, OPEN_FILE, &["TASK_COMM"]],
         any_of: &[],
     },
     Needs {
@@ -258,6 +258,24 @@ pub const NEEDS: &[Needs] = &[
         any_of: &["JOURNAL_DEV"],
     },
     Needs {
+        program: "jbd2_commit_locking",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
+        program: "jbd2_commit_flushing",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
+        program: "jbd2_commit_logging",
+        arguments: &["journal_t", "transaction_t"],
+        reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
         program: "jbd2_end_commit",
         arguments: &["journal_t", "transaction_t"],
         reads: &[DISK, &["BDEV_DISK", "TASK_COMM", "TRANSACTION_TID"]],
@@ -279,6 +297,18 @@ pub const NEEDS: &[Needs] = &[
         program: "writeback_single_inode",
         arguments: &["inode", "writeback_control", "long unsigned int"],
         reads: &[INODE, &["WBC_TO_WRITE"]],
+        any_of: &[],
+    },
+    Needs {
+        program: "balance_dirty_pages",
+        arguments: &["bdi_writeback"],
+        reads: &[],
+        any_of: &[],
+    },
+    Needs {
+        program: "mm_filemap_fault",
+        arguments: &["address_space", "long unsigned int"],
+        reads: &[INODE, &["MAPPING_HOST", "TASK_COMM"]],
         any_of: &[],
     },
     Needs {

@@ -10,6 +10,7 @@ use crate::layout::Layout;
 use crate::needs;
 use crate::preemption::tracepoints_may_be_preempted;
 use crate::probes::{At, How, ProbeRow, QEMU, QEMU_USDT, TRACEPOINTS};
+use crate::throttle;
 use crate::uring;
 
 /// `--detail`.
@@ -163,6 +164,7 @@ fn is_wanted(row: &ProbeRow, wanted: Wanted) -> bool {
     };
     let calls = wanted.processes || wanted.mounts;
     at && !(wanted.mounts && row.page_cache)
+        && (wanted.mounts || !row.by_mount)
         && (calls || !matches!(row.target, "sys_enter" | "sys_exit"))
 }
 
@@ -200,6 +202,11 @@ fn tracepoint(
     let found = names.find(has).ok_or_else(|| absent(facts, row))?;
     if row.program.starts_with("io_uring_") {
         names_its_request(layout, row)?;
+    }
+    if row.target == "balance_dirty_pages" && throttle::pause_argument(layout).is_none() {
+        return Err(no(
+            "this kernel's balance_dirty_pages has the pause in another place",
+        ));
     }
     needs::lacking(layout, row.program, found).map_or(Ok(found), |reason| Err(no(&reason)))
 }

@@ -61,6 +61,8 @@ pub struct ProbeRow {
     pub(crate) where_preempted: bool,
     /// It looks at every page of a file, which is for images only.
     pub(crate) page_cache: bool,
+    /// It is of use only where files are chosen by mount, which is a guest's way.
+    pub by_mount: bool,
 }
 
 /// Every tracepoint row; QEMU's functions are in [`QEMU`].
@@ -255,6 +257,21 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
     ),
     module_fs(
+        "jbd2_commit_locking",
+        "jbd2",
+        "Which phase of an ext4 journal commit takes long stays unknown.",
+    ),
+    module_fs(
+        "jbd2_commit_flushing",
+        "jbd2",
+        "Which phase of an ext4 journal commit takes long stays unknown.",
+    ),
+    module_fs(
+        "jbd2_commit_logging",
+        "jbd2",
+        "Which phase of an ext4 journal commit takes long stays unknown.",
+    ),
+    module_fs(
         "jbd2_end_commit",
         "jbd2",
         "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
@@ -272,6 +289,16 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "writeback_single_inode",
         "Write-back of an image has no end: its I/O is seen, not what asked for it.",
     ),
+    mount_fs(
+        "balance_dirty_pages",
+        "The sleep of writers that have made too many pages dirty cannot be distinguished from other waiting.",
+    ),
+    mount_fs_of_threads("balance_dirty_pages_nested", "balance_dirty_pages"),
+    mount_fs(
+        "mm_filemap_fault",
+        "Page faults on mapped files have no begin.",
+    ),
+    mount_fs_of_threads("mm_filemap_fault_nested", "mm_filemap_fault"),
 ];
 
 /// QEMU's functions; each is attached once for every QEMU binary.
@@ -351,6 +378,7 @@ const fn row(source: Source, how: How, at: At, name: &'static str, cost: &'stati
         at,
         where_preempted: false,
         page_cache: false,
+        by_mount: false,
     }
 }
 
@@ -381,6 +409,7 @@ type Kin = (Source, How, At);
 const BLOCK_FULL: Kin = (Source::Block, How::TpBtf, At::Full);
 const BLOCK_LIGHT: Kin = (Source::Block, How::TpBtf, At::Light);
 const CALL: Kin = (Source::File, How::TpBtf, At::Both);
+const HOST_FS: Kin = (Source::HostFs, How::RawTp, At::Full);
 const FILE: Kin = (Source::File, How::RawTp, At::Both);
 
 /// The second program on a tracepoint that threads come by.
@@ -417,6 +446,21 @@ const fn page_cache(name: &'static str, cost: &'static str) -> ProbeRow {
     ProbeRow {
         page_cache: true,
         ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
+    }
+}
+
+/// What happens to the files of a guest's mounts.
+const fn mount_fs(name: &'static str, cost: &'static str) -> ProbeRow {
+    ProbeRow {
+        by_mount: true,
+        ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
+    }
+}
+
+const fn mount_fs_of_threads(program: &'static str, target: &'static str) -> ProbeRow {
+    ProbeRow {
+        by_mount: true,
+        ..of_threads(program, target, HOST_FS)
     }
 }
 

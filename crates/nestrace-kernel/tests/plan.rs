@@ -9,6 +9,7 @@ use nestrace_kernel::facts::{KernelFacts, capability};
 use nestrace_kernel::layout::{KernelTypes, Layout};
 use nestrace_kernel::plan::{Detail, ProbePlan, Wanted, plan, plan_qemu};
 use nestrace_kernel::probes::{self, QEMU, TRACEPOINTS};
+use nestrace_kernel::throttle;
 use nestrace_kernel::uring;
 
 const FULL: Wanted = Wanted {
@@ -168,6 +169,37 @@ fn every_kernel_does_without() {
         }
     }
     insta::assert_snapshot!(all);
+}
+
+/// Where the pause of a throttled writer is, and page faults, which only a guest asks for.
+#[test]
+fn throttled_writers_and_page_faults_in_a_guest() {
+    let guest = Wanted {
+        mounts: true,
+        ..Wanted::default()
+    };
+    for kernel in all_kernels() {
+        let layout = frozen(&kernel);
+        let (is_6_16, is_6_12) = (
+            version(&kernel) >= vec![6, 16],
+            version(&kernel) >= vec![6, 12],
+        );
+        let place = if is_6_16 { 6 } else { 10 };
+        assert_eq!(throttle::pause_argument(&layout), Some(place), "{kernel}");
+        let of_guest = plan(&facts(&[]), &layout, guest);
+        assert!(of_guest.attaches("balance_dirty_pages"), "{kernel}");
+        assert_eq!(of_guest.attaches("mm_filemap_fault"), is_6_12, "{kernel}");
+        let of_host = plan(&facts(&[]), &layout, FULL);
+        assert!(!of_host.attaches("balance_dirty_pages"), "{kernel}");
+    }
+    let mut layout = frozen("6.18");
+    let arguments = layout.tracepoints.get_mut("balance_dirty_pages");
+    arguments.expect("it is there").remove(1);
+    let plan = plan(&facts(&[]), &layout, guest);
+    let mut refused = plan.refused.iter();
+    let found = refused.find(|probe| probe.program == "balance_dirty_pages");
+    let reason = "this kernel's balance_dirty_pages has the pause in another place";
+    assert_eq!(found.map(|probe| probe.reason.as_str()), Some(reason));
 }
 
 /// What of io_uring is seen where, and why not the rest.
@@ -394,5 +426,6 @@ fn n_first_rows_in_full() -> usize {
     TRACEPOINTS
         .iter()
         .filter(|row| !row.program.starts_with("light_") && !row.program.ends_with(NESTED_PROGRAM))
+        .filter(|row| !row.by_mount)
         .count()
 }

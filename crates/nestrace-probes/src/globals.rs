@@ -6,12 +6,13 @@ use nestrace_abi::{
     end_io,
     layout::{
         ALL_DEVICES, PG_HEAD_BIT, PREEMPTIBLE, RQF_FLUSH_SEQ_BIT, RQF_FLUSH_SEQ_BIT_BEFORE_6_11,
-        SYMBOLS, URING_COMPLETE_CQE, URING_SUBMIT_ARG,
+        SYMBOLS, THROTTLE_PAUSE_ARG, URING_COMPLETE_CQE, URING_SUBMIT_ARG,
     },
 };
 use nestrace_kernel::{
-    kallsyms::Addresses, layout::Layout, preemption::tracepoints_may_be_preempted, uring,
+    kallsyms::Addresses, layout::Layout, preemption::tracepoints_may_be_preempted, throttle, uring,
 };
+use nix::time::{ClockId, clock_getres};
 
 /// Values of all globals of the probes.
 pub struct Globals {
@@ -21,6 +22,8 @@ pub struct Globals {
     pub addresses: Vec<(&'static str, u64)>,
     /// Small constants.
     pub constants: Vec<(&'static str, u8)>,
+    /// Nanoseconds of a jiffy.
+    pub jiffy_ns: u32,
     /// Address of `bi_end_io` functions → number in [`end_io::SYMBOLS`].
     pub end_io: HashMap<u64, u8>,
     /// Whether a tracepoint's programs may be preempted.
@@ -43,6 +46,7 @@ impl Globals {
                 .map(|(global, symbol)| (*global, address(symbol)))
                 .collect(),
             constants: constants(layout, all_devices, preemptible),
+            jiffy_ns: jiffy_ns(),
             end_io: (0u8..)
                 .zip(end_io::SYMBOLS)
                 .map(|(number, symbol)| (address(symbol), number))
@@ -82,9 +86,21 @@ fn constants(layout: &Layout, all_devices: bool, preemptible: bool) -> Vec<(&'st
             URING_COMPLETE_CQE,
             u8::from(uring::completes_with_cqe(layout)),
         ),
+        (
+            THROTTLE_PAUSE_ARG,
+            throttle::pause_argument(layout).unwrap_or(0),
+        ),
         (URING_SUBMIT_ARG, u8::from(uring::context_is_first(layout))),
         (PREEMPTIBLE, u8::from(preemptible)),
     ]
+}
+
+/// The resolution of the coarse clocks is a jiffy; 0 if the kernel does not say.
+fn jiffy_ns() -> u32 {
+    let resolution = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok();
+    let ns = resolution.filter(|resolution| resolution.tv_sec() == 0);
+    ns.and_then(|ns| u32::try_from(ns.tv_nsec()).ok())
+        .unwrap_or(0)
 }
 
 /// Whether the running kernel may preempt a tracepoint's programs.

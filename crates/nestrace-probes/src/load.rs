@@ -15,7 +15,7 @@ use aya::{
 };
 use nestrace_abi::{
     Source,
-    layout::{BY_MOUNT, DONE_SLOTS},
+    layout::{BY_MOUNT, DONE_SLOTS, JIFFY_NS},
     maps::{
         DEVICES, DONE, DONE_COUNTS, DROPS, FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT,
         INODES, InodeKey, MOUNTS, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
@@ -444,6 +444,7 @@ fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, 
     for (name, value) in &globals.addresses {
         loader.override_global(name, value, false);
     }
+    loader.override_global(JIFFY_NS, &globals.jiffy_ns, false);
     for (name, value) in &globals.constants {
         loader.override_global(name, value, false);
     }

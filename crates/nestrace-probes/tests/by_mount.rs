@@ -27,6 +27,8 @@ use nestrace_trace::{Event, Kind};
 /// A file system in memory, mounted for as long as this lives.
 struct Mounted {
     folder: tempfile::TempDir,
+    /// What an ext4 lies on instead.
+    image: Option<tempfile::NamedTempFile>,
 }
 
 impl Mounted {
@@ -35,7 +37,22 @@ impl Mounted {
         run(Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=16m", "nestrace-test"])
             .arg(folder.path()));
-        Self { folder }
+        let image = None;
+        Self { folder, image }
+    }
+
+    /// An ext4 with a journal, on a loop device.
+    fn ext4() -> Self {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(64 << 20).unwrap();
+        run(Command::new("mkfs.ext4").arg("-q").arg(image.path()));
+        let folder = tempfile::tempdir().unwrap();
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(image.path())
+            .arg(folder.path()));
+        let image = Some(image);
+        Self { folder, image }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -78,7 +95,7 @@ impl Traced {
     fn new(mount: &Mounted, except: Vec<u32>) -> Self {
         let (facts, layout) = kernel_facts::gather();
         assert!(facts.may_trace(), "this test needs root");
-        let globals = Globals::resolve(&layout, false);
+        let globals = Globals::resolve(&layout, mount.image.is_some());
         let wanted = Wanted {
             mounts: Some(Mounts {
                 devices: [mount.dev()].into(),
@@ -104,6 +121,11 @@ impl Traced {
         let translation = translation(&layout, &globals.end_io);
         let collector = Collector::new(probes.rings_mut().len(), translation);
         Self { probes, collector }
+    }
+
+    fn attaches(&self, tracepoint: &str) -> bool {
+        let refused = |probe: &nestrace_trace::manifest::Refused| probe.name == tracepoint;
+        !self.probes.refused.iter().any(refused)
     }
 
     /// All events while `work` runs.
@@ -392,4 +414,300 @@ fn a_second_recording_knows_nothing_of_the_first() {
             "{name}: {kinds:?}"
         );
     }
+}
+
+/// What a sync of ext4 waits for, and what the journal does meanwhile.
+#[test]
+fn a_sync_names_its_transaction_and_the_commit_its_phases() {
+    let mount = Mounted::ext4();
+    let name = mount.file("a");
+    let events = Traced::new(&mount, Vec::new()).record(|| {
+        let mut file = File::create(&name).unwrap();
+        for round in 0..20 {
+            file.write_all(&[round; 4096]).unwrap();
+            if round % 2 == 0 {
+                file.sync_all().unwrap();
+            } else {
+                file.sync_data().unwrap();
+            }
+        }
+    });
+    let inode = fs::metadata(&name).unwrap().ino();
+    let of = |kind: Kind| {
+        let of_kind = move |event: &&Event| event.kind() == Some(kind);
+        events.iter().filter(of_kind)
+    };
+    let ended: BTreeSet<u64> = of(Kind::JournalCommitEnd).map(|end| end.object).collect();
+    let exits: Vec<_> = of(Kind::SyncExit).collect();
+    let enters: Vec<_> = of(Kind::SyncEnter).collect();
+    assert_eq!((exits.len(), enters.len()), (20, 20));
+    for (enter, exit) in enters.iter().zip(&exits) {
+        assert_eq!((exit.inode, exit.offset), (inode, 0), "{exit:?}");
+        let datasync = enter.sub == op::FDATASYNC;
+        let waits_for = if datasync {
+            exit.related >> 32
+        } else {
+            exit.related & 0xffff_ffff
+        };
+        assert!(
+            ended.contains(&waits_for),
+            "{waits_for} is not in {ended:?}"
+        );
+    }
+    for id in ended {
+        let steps: Vec<_> = events
+            .iter()
+            .filter(|event| event.object == id)
+            .filter_map(|event| match event.kind()? {
+                Kind::JournalCommitStart => Some(0),
+                Kind::JournalCommitPhase => Some(event.sub),
+                Kind::JournalCommitEnd => Some(9),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(steps, [0, 1, 2, 3, 9], "transaction {id}");
+    }
+}
+
+/// A call by path that has returned: op, result and inode.
+fn done(events: &[Event], mount: &Mounted) -> Vec<(u8, i64, u64)> {
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    let calls = events
+        .iter()
+        .filter(|event| event.tid == tid && event.kind() == Some(Kind::CallDone));
+    calls
+        .map(|call| {
+            assert_eq!(call.owner_dev, mount.dev(), "{call:?}");
+            let took_ns = call.ts_ns - call.related;
+            assert!((1..1_000_000_000).contains(&took_ns), "{call:?}");
+            (call.sub, call.offset.cast_signed(), call.inode)
+        })
+        .collect()
+}
+
+#[test]
+fn files_and_folders_that_calls_by_path_make_and_remove() {
+    let (mount, other) = (Mounted::new(), Mounted::new());
+    let folder = |mounted: &Mounted| File::open(mounted.folder.path()).unwrap();
+    let (ours, elsewhere) = (folder(&mount), folder(&other));
+    let mut inode = 0;
+    let events = recorded(&mount, Vec::new(), || {
+        for place in [&ours, &elsewhere] {
+            let at = place.as_raw_fd();
+            // SAFETY: the names end with a null.
+            unsafe {
+                let flags = libc::O_CREAT | libc::O_WRONLY;
+                let fd = libc::openat(at, c"new".as_ptr(), flags, 0o644);
+                if place.as_raw_fd() == ours.as_raw_fd() {
+                    inode = fs::metadata(mount.file("new")).unwrap().ino();
+                }
+                // It is there already.
+                libc::close(libc::openat(at, c"new".as_ptr(), flags, 0o644));
+                libc::close(libc::openat(at, c"new".as_ptr(), libc::O_RDONLY));
+                libc::close(fd);
+                assert_eq!(libc::mkdirat(at, c"d".as_ptr(), 0o755), 0);
+                assert_eq!(libc::mkdirat(at, c"d".as_ptr(), 0o755), -1);
+                assert_eq!(libc::renameat(at, c"new".as_ptr(), at, c"d/x".as_ptr()), 0);
+                assert_eq!(libc::unlinkat(at, c"d/x".as_ptr(), 0), 0);
+                assert_eq!(libc::unlinkat(at, c"d".as_ptr(), libc::AT_REMOVEDIR), 0);
+            }
+        }
+        // By an absolute path: what it creates is seen, what it removes is not.
+        File::create(mount.file("absolute")).unwrap();
+        fs::remove_file(mount.file("absolute")).unwrap();
+    });
+    let done = done(&events, &mount);
+    let ops: Vec<u8> = done.iter().map(|(op, ..)| *op).collect();
+    let expected = [
+        op::OPEN,
+        op::MKDIR,
+        op::MKDIR,
+        op::RENAME,
+        op::UNLINK,
+        op::RMDIR,
+        op::OPEN,
+    ];
+    assert_eq!(ops, expected, "{done:?}");
+    assert_eq!(done[0].2, inode);
+    let exists = i64::from(-libc::EEXIST);
+    assert_eq!((done[1].1, done[2].1), (0, exists));
+}
+
+/// A shell works in a folder of the mount, with names that begin there.
+#[test]
+fn names_that_begin_at_the_current_folder() {
+    let (mount, other) = (Mounted::new(), Mounted::new());
+    let events = recorded(&mount, Vec::new(), || {
+        for place in [&mount, &other] {
+            let script = "mkdir a b && rmdir b && : > c && mv c d && rm d && truncate -s 9 a/t";
+            run(Command::new("sh")
+                .args(["-c", script])
+                .current_dir(place.folder.path()));
+        }
+    });
+    let count = |op: u8| {
+        let of = |event: &&Event| event.kind() == Some(Kind::CallDone) && event.sub == op;
+        events.iter().filter(of).count()
+    };
+    let ops = [op::MKDIR, op::RMDIR, op::RENAME, op::UNLINK, op::OPEN];
+    assert_eq!(ops.map(count), [2, 1, 1, 1, 2], "{events:?}");
+}
+
+#[test]
+fn syncs_of_file_systems_and_copies_by_the_kernel() {
+    let mount = Mounted::new();
+    let path = mount.file("a");
+    let mut expected = Vec::new();
+    let events = recorded(&mount, Vec::new(), || {
+        fs::write(&path, [1u8; 8192]).unwrap();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .unwrap();
+        let fd = file.as_raw_fd();
+        let mut call = |op, offset, bytes, result: i64| {
+            expected.push((op, offset, bytes, result));
+        };
+        call(op::WRITE, 0, 8192, 8192);
+        let null = OpenOptions::new().write(true).open("/dev/null").unwrap();
+        let mut at = 4096;
+        let target = File::create(mount.file("b")).unwrap();
+        // SAFETY: what is pointed to is there.
+        unsafe {
+            assert_eq!(libc::ftruncate(fd, 6000), 0);
+            call(op::TRUNCATE, 6000, 0, 0);
+            let n = libc::sendfile(null.as_raw_fd(), fd, &raw mut at, 9999);
+            call(op::READ, 4096, 9999, n as i64);
+            let n = libc::copy_file_range(
+                fd,
+                std::ptr::null_mut(),
+                target.as_raw_fd(),
+                std::ptr::null_mut(),
+                100,
+                0,
+            );
+            call(op::WRITE, 0, 100, n as i64);
+            assert_eq!(libc::syncfs(fd), 0);
+            call(op::SYNCFS, 0, 0, 0);
+            libc::sync();
+            call(op::SYNC, 0, 0, 0);
+        }
+    });
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    let ours: Vec<_> = events
+        .iter()
+        .filter(|event| {
+            event.tid == tid && matches!(event.kind(), Some(Kind::SyscallEnter | Kind::SyscallExit))
+        })
+        .collect();
+    let calls: Vec<_> = ours
+        .chunks(2)
+        .map(|pair| {
+            let (enter, exit) = (pair[0], pair[1]);
+            assert_eq!(enter.sub, exit.sub);
+            (
+                enter.sub,
+                enter.offset,
+                enter.bytes,
+                exit.offset.cast_signed(),
+            )
+        })
+        .collect();
+    assert_eq!(calls, expected);
+}
+
+/// A writer on a file system whose device may have few dirty pages.
+#[test]
+fn a_writer_that_is_throttled() {
+    let mount = Mounted::ext4();
+    let dev = mount.dev();
+    let bdi = PathBuf::from(format!("/sys/class/bdi/{}:{}", dev >> 20, dev & 0xf_ffff));
+    if !bdi.join("max_bytes").exists() {
+        eprintln!("skipped: this kernel has no limit of dirty bytes for one device");
+        return;
+    }
+    fs::write(bdi.join("strict_limit"), "1").unwrap();
+    fs::write(bdi.join("max_bytes"), "1048576").unwrap();
+    // SAFETY: no preconditions.
+    let tid = unsafe { libc::gettid() }.cast_unsigned();
+    let events = Traced::new(&mount, Vec::new()).record(|| {
+        let mut file = File::create(mount.file("a")).unwrap();
+        for _ in 0..320 {
+            file.write_all(&[7; 65536]).unwrap();
+        }
+    });
+    let ours = events.iter().filter(|event| event.tid == tid);
+    let (mut throttled_ns, mut slept_ns, mut pauses) = (0, 0, 0);
+    let mut pause: Option<&Event> = None;
+    for event in ours {
+        if let Some(began) = pause.take() {
+            let took_ns = event.ts_ns - began.ts_ns;
+            slept_ns += took_ns;
+            throttled_ns += began.offset;
+        }
+        if event.kind() == Some(Kind::DirtyThrottle) {
+            assert!(
+                (1_000_000..=200_000_000).contains(&event.offset),
+                "{event:?}"
+            );
+            pauses += 1;
+            pause = Some(event);
+        }
+    }
+    eprintln!("{pauses} pauses of {throttled_ns} ns in all; next events after {slept_ns} ns");
+    assert!(pauses > 0);
+    // A jiffy is at most 10 ms, and a sleep may end within the last one.
+    assert!(slept_ns + pauses * 10_000_000 >= throttled_ns);
+    assert!(slept_ns < throttled_ns * 3 + pauses * 20_000_000);
+}
+
+/// Pages of a mapped file, each far from the others.
+#[test]
+fn faults_on_a_mapped_file() {
+    let mount = Mounted::ext4();
+    let path = mount.file("a");
+    fs::write(&path, vec![7u8; 8 << 20]).unwrap();
+    let file = File::open(&path).unwrap();
+    let inode = file.metadata().unwrap().ino();
+    file.sync_all().unwrap();
+    // SAFETY: no memory is passed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    let offsets = [0u64, 3 << 20, 6 << 20];
+    let mut traced = Traced::new(&mount, Vec::new());
+    if !traced.attaches("mm_filemap_fault") {
+        eprintln!("skipped: this kernel has no tracepoint mm_filemap_fault");
+        return;
+    }
+    // SAFETY: a new mapping.
+    let map = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            8 << 20,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    assert_ne!(map, libc::MAP_FAILED);
+    // SAFETY: within the mapping.
+    unsafe { libc::madvise(map, 8 << 20, libc::MADV_RANDOM) };
+    let events = traced.record(|| {
+        for offset in offsets {
+            // SAFETY: within the mapping.
+            let byte = unsafe { std::ptr::read_volatile(map.cast::<u8>().add(offset as usize)) };
+            assert_eq!(byte, 7);
+        }
+    });
+    // SAFETY: it was mapped above.
+    unsafe { libc::munmap(map, 8 << 20) };
+    let faults: BTreeSet<u64> = events
+        .iter()
+        .filter(|event| event.kind() == Some(Kind::PageFault) && event.inode == inode)
+        .map(|event| event.offset)
+        .collect();
+    assert_eq!(faults, offsets.into());
 }

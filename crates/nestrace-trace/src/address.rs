@@ -91,8 +91,8 @@ pub const fn columns(kind: Kind) -> &'static [Column] {
         // `related` is what remains, or a time.
         Kind::Complete | Kind::RequestDone => &[Object, Iocb, Origin],
         Kind::Plug | Kind::Unplug => &[Iocb, Origin],
-        // `object` is a file descriptor.
-        Kind::SyscallEnter | Kind::SyscallExit => &[Iocb, Origin],
+        // `object` is a file descriptor; `related` a time.
+        Kind::SyscallEnter | Kind::SyscallExit | Kind::CallDone => &[Iocb, Origin],
         Kind::AioSubmit | Kind::DioBegin | Kind::DioComplete => &[Object, Iocb, Origin],
         Kind::UringSubmit | Kind::UringComplete | Kind::UringAsync => {
             &[Object, Related, Iocb, Origin]
@@ -102,9 +102,14 @@ pub const fn columns(kind: Kind) -> &'static [Column] {
         | Kind::Readahead
         | Kind::CacheInsert
         | Kind::WritebackStart
-        | Kind::WritebackEnd => &[Iocb, Origin],
+        | Kind::WritebackEnd
+        | Kind::DirtyThrottle
+        | Kind::PageFault => &[Iocb, Origin],
         // `object` is a transaction's number, or a place in the log.
-        Kind::JournalCommitStart | Kind::JournalCommitEnd | Kind::LogForce => &[Iocb, Origin],
+        Kind::JournalCommitStart
+        | Kind::JournalCommitPhase
+        | Kind::JournalCommitEnd
+        | Kind::LogForce => &[Iocb, Origin],
         Kind::AcctStart
         | Kind::AcctDone
         | Kind::AcctFailed

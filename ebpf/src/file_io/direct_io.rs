@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{layout::*, owner, preemption, ring, second_program};
+use crate::{caller, layout::*, owner, preemption, ring, second_program};
 
 /// A record of direct I/O on a wanted file.
 #[inline(always)]
@@ -13,7 +13,7 @@ fn dio_record(kind: Kind, iocb: u64) -> Option<(Record, Owner)> {
     }
     let mut file = Owner::default();
     owner::describe_iocb(&mut file, iocb);
-    if !ring::wants_inode(file.inode, file.owner_dev) {
+    if !caller::wants_inode(file.inode, file.owner_dev) {
         return None;
     }
     let mut record = ring::stamp(kind);

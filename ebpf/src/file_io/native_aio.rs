@@ -6,8 +6,8 @@ use aya_ebpf::{helpers::generated::bpf_loop, macros::btf_tracepoint, programs::B
 use nestrace_abi::{Kind, Source, flags::op};
 
 use super::{
-    OpenFile, copy_user, first_buffer, open_file,
-    system_call::{Passing, nr, pt_regs, this_call},
+    OpenFile, copy_user, first_buffer, open_file, pt_regs,
+    system_call::{Passing, nr, this_call},
     vector_bytes,
 };
 use crate::{caller, layout::*, preemption, ring, second_program, thread};

@@ -4,15 +4,16 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Source, flags::op};
 
 use super::OpenFile;
-use crate::{layout::*, owner, preemption, ring};
+use crate::{caller, layout::*, owner, preemption, ring};
 
 #[inline(always)]
-fn sync(kind: Kind, owner: Owner, datasync: bool, result: u64) -> i32 {
-    if !ring::wants_inode(owner.inode, owner.owner_dev) {
+fn sync(kind: Kind, owner: Owner, datasync: bool, transactions: u64, result: u64) -> i32 {
+    if !caller::wants_inode(owner.inode, owner.owner_dev) {
         return 0;
     }
     let mut record = ring::stamp(kind);
     record.sub = if datasync { op::FDATASYNC } else { op::FSYNC };
+    record.related = transactions;
     record.offset = result;
     ring::send_owned(record, owner, Source::File);
     0
@@ -24,7 +25,20 @@ fn sync_enter_file(ctx: &RawTracePointContext) -> i32 {
         return 0;
     }
     let owner = OpenFile::at(ctx.arg(0)).owner();
-    sync(Kind::SyncEnter, owner, ctx.arg::<u64>(1) as u32 != 0, 0)
+    sync(Kind::SyncEnter, owner, ctx.arg::<u64>(1) as u32 != 0, 0, 0)
+}
+
+/// The transactions that `fsync` (low half) and `fdatasync` (high half) of this inode of ext4 wait for now; 0 where the
+/// kernel does not say.
+#[inline(always)]
+fn ext4_transactions(inode: u64) -> u64 {
+    if !has(&EXT4_INODE_VFS) || !has(&EXT4_SYNC_TID) || !has(&EXT4_DATASYNC_TID) {
+        return 0;
+    }
+    let inode = inode.wrapping_sub(u64::from(EXT4_INODE_VFS.load()));
+    let of_sync: u32 = copy_field(inode, &EXT4_SYNC_TID);
+    let of_datasync: u32 = copy_field(inode, &EXT4_DATASYNC_TID);
+    u64::from(of_sync) | u64::from(of_datasync) << 32
 }
 
 #[raw_tracepoint(tracepoint = "ext4_sync_file_enter")]
@@ -44,8 +58,9 @@ pub fn ext4_sync_file_exit(ctx: RawTracePointContext) -> i32 {
             return 0;
         }
         let mut owner = Owner::default();
-        owner::describe_inode(&mut owner, &owner::inode_at(ctx.arg(0)));
-        sync(Kind::SyncExit, owner, false, i64::from(ctx.arg::<u64>(1) as i32).cast_unsigned())
+        let inode: u64 = ctx.arg(0);
+        owner::describe_inode(&mut owner, &owner::inode_at(inode));
+        sync(Kind::SyncExit, owner, false, ext4_transactions(inode), i64::from(ctx.arg::<u64>(1) as i32).cast_unsigned())
     })
 }
 
@@ -58,6 +73,6 @@ pub fn xfs_file_fsync(ctx: RawTracePointContext) -> i32 {
         let mut owner = Owner::default();
         let inode = ctx.arg::<u64>(0) + u64::from(XFS_INODE_VFS.load());
         owner::describe_inode(&mut owner, &owner::inode_at(inode));
-        sync(Kind::SyncEnter, owner, false, 0)
+        sync(Kind::SyncEnter, owner, false, 0, 0)
     })
 }

@@ -1,20 +1,10 @@
-//! System calls that read, write, sync and allocate.
+//! System calls that read, write, sync and allocate, by descriptor.
 
 use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
-use super::{OpenFile, first_buffer, open_file, vector_bytes};
+use super::{OpenFile, copy_user, first_buffer, open_file, path_call, pt_regs, vector_bytes};
 use crate::{caller, layout::*, preemption, ring, second_program, thread};
-
-/// `struct pt_regs` of x86-64, whose layout is part of the kernel's user interface.
-pub mod pt_regs {
-    pub const R10: usize = 56;
-    pub const R9: usize = 64;
-    pub const DX: usize = 96;
-    pub const SI: usize = 104;
-    pub const DI: usize = 112;
-    pub const ORIG_AX: usize = 120;
-}
 
 /// Numbers of x86-64 system calls.
 pub mod nr {
@@ -24,13 +14,18 @@ pub mod nr {
     pub const PWRITE64: u64 = 18;
     pub const READV: u64 = 19;
     pub const WRITEV: u64 = 20;
+    pub const SENDFILE: u64 = 40;
     pub const FSYNC: u64 = 74;
     pub const FDATASYNC: u64 = 75;
+    pub const FTRUNCATE: u64 = 77;
+    pub const SYNC: u64 = 162;
     pub const IO_SUBMIT: u64 = 209;
     pub const SYNC_FILE_RANGE: u64 = 277;
     pub const FALLOCATE: u64 = 285;
     pub const PREADV: u64 = 295;
     pub const PWRITEV: u64 = 296;
+    pub const SYNCFS: u64 = 306;
+    pub const COPY_FILE_RANGE: u64 = 326;
     pub const PREADV2: u64 = 327;
     pub const PWRITEV2: u64 = 328;
 }
@@ -54,7 +49,8 @@ pub fn this_call(passing: Passing) -> u64 {
     (tid << 2) | (passing as u64 + 1)
 }
 
-/// Calls at the file's own position are a guest's programs' matter; QEMU names an offset always.
+/// Calls at the file's own position are a guest's programs' matter; QEMU names an offset always. So are those that
+/// its images do not need.
 #[inline(always)]
 fn operation(nr: u64) -> u8 {
     match nr {
@@ -66,6 +62,11 @@ fn operation(nr: u64) -> u8 {
         nr::SYNC_FILE_RANGE => op::SYNC_FILE_RANGE,
         nr::READ | nr::READV if caller::by_mount() => op::READ,
         nr::WRITE | nr::WRITEV if caller::by_mount() => op::WRITE,
+        nr::SENDFILE if caller::by_mount() => op::READ,
+        nr::COPY_FILE_RANGE if caller::by_mount() => op::WRITE,
+        nr::FTRUNCATE if caller::by_mount() => op::TRUNCATE,
+        nr::SYNC if caller::by_mount() => op::SYNC,
+        nr::SYNCFS if caller::by_mount() => op::SYNCFS,
         _ => 0,
     }
 }
@@ -84,7 +85,10 @@ pub fn sys_enter_nested(ctx: BtfTracePointContext) -> i32 {
 fn enter(ctx: &BtfTracePointContext) -> i32 {
     let nr: u64 = ctx.arg(1);
     let operation = operation(nr);
-    if operation == 0 || !ring::open() {
+    if operation == 0 {
+        return path_call::begins(nr, ctx.arg(0));
+    }
+    if !ring::open() {
         return 0;
     }
     let Some(guest) = caller::current() else { return 0 };
@@ -95,9 +99,24 @@ fn enter(ctx: &BtfTracePointContext) -> i32 {
     let regs: *const u8 = ctx.arg(0);
     record.dev = guest;
     record.sub = operation;
-    record.object = load(regs, pt_regs::DI);
+    if operation == op::SYNC {
+        thread::introduce();
+        caller::begins_call();
+        ring::send_owned(record, Owner::default(), Source::File);
+        return 0;
+    }
+    record.object = match nr {
+        nr::SENDFILE => load(regs, pt_regs::SI),
+        nr::COPY_FILE_RANGE => load(regs, pt_regs::DX),
+        _ => load(regs, pt_regs::DI),
+    };
     let opened = OpenFile::at(open_file(record.object));
-    if !caller::wants_file(&opened.inode) {
+    let is_wanted = if operation == op::SYNCFS {
+        caller::wants_mount(opened.inode.dev)
+    } else {
+        caller::wants_file(&opened.inode)
+    };
+    if !is_wanted {
         return 0;
     }
     thread::introduce();
@@ -134,6 +153,16 @@ fn describe_arguments(record: &mut Record, file: &mut Owner, nr: u64, regs: *con
             record.offset = load(regs, pt_regs::DX);
             record.bytes = load(regs, pt_regs::R10);
         }
+        // These two are passed a pointer to the offset, or null for the file's own position.
+        nr::SENDFILE => {
+            record.offset = copy_user(load(regs, pt_regs::DX)).unwrap_or(u64::MAX);
+            record.bytes = load(regs, pt_regs::R10);
+        }
+        nr::COPY_FILE_RANGE => {
+            record.offset = copy_user(load(regs, pt_regs::R10)).unwrap_or(u64::MAX);
+            record.bytes = load(regs, pt_regs::R8);
+        }
+        nr::FTRUNCATE => record.offset = load(regs, pt_regs::SI),
         nr::SYNC_FILE_RANGE => {
             record.offset = load(regs, pt_regs::SI);
             record.bytes = load(regs, pt_regs::DX);
@@ -149,7 +178,7 @@ fn describe_arguments(record: &mut Record, file: &mut Owner, nr: u64, regs: *con
 fn find_position(record: &mut Record, file: &Owner, nr: u64, opened: &OpenFile) {
     let at_position = match nr {
         nr::READ | nr::WRITE | nr::READV | nr::WRITEV => true,
-        nr::PREADV2 | nr::PWRITEV2 => record.offset == u64::MAX,
+        nr::PREADV2 | nr::PWRITEV2 | nr::SENDFILE | nr::COPY_FILE_RANGE => record.offset == u64::MAX,
         _ => false,
     };
     if at_position {
@@ -177,7 +206,10 @@ fn exit(ctx: &BtfTracePointContext) -> i32 {
         nr::IO_SUBMIT => op::IO_SUBMIT,
         nr => operation(nr),
     };
-    if operation == 0 || !ring::open() {
+    if operation == 0 {
+        return path_call::ends(nr, ctx.arg(0), ctx.arg(1));
+    }
+    if !ring::open() {
         return 0;
     }
     let Some(guest) = caller::current() else { return 0 };

@@ -16,6 +16,9 @@ const AHEAD_NS: u64 = 5_000_000_000;
 /// How far behind itself the guest's clock may be seen without having gone back.
 const BACK_NS: u64 = 1_000_000_000;
 
+/// No writer sleeps longer for too many dirty pages: a kernel's limit is 0.2 s.
+const MAX_PAUSE_NS: u64 = 1_000_000_000;
+
 /// Devices that a guest may name in one stream.
 const MAX_DEVICES: usize = 1024;
 
@@ -158,12 +161,15 @@ impl EventCheck {
             return Err(EventRefusal::Ahead);
         }
         self.newest_ns = self.newest_ns.max(event.ts_ns);
-        if matches!(
-            kind,
-            Kind::SyscallEnter | Kind::SyscallExit | Kind::AioSubmit
-        ) {
+        match kind {
             // On the host the index of a guest; the stream alone says which guest this is.
-            event.dev = 0;
+            Kind::SyscallEnter | Kind::SyscallExit | Kind::AioSubmit => event.dev = 0,
+            Kind::CallDone => {
+                event.dev = 0;
+                event.related = event.related.min(event.ts_ns);
+            }
+            Kind::DirtyThrottle => event.offset = event.offset.min(MAX_PAUSE_NS),
+            _ => {}
         }
         Ok(())
     }
@@ -216,6 +222,26 @@ mod tests {
             check(Kind::JournalCommitStart as u8, 3, 100 * SECOND),
             Ok(3)
         );
+    }
+
+    #[test]
+    fn what_cannot_be_is_cut() {
+        let mut check = EventCheck::new(0, 0);
+        let mut cut = |kind: Kind| {
+            let mut event = Event {
+                kind: kind as u8,
+                ts_ns: SECOND,
+                dev: 7,
+                related: u64::MAX,
+                offset: u64::MAX,
+                ..Event::default()
+            };
+            assert_eq!(check.check(&mut event, SECOND), Ok(()));
+            event
+        };
+        let call = cut(Kind::CallDone);
+        assert_eq!((call.related, call.dev), (SECOND, 0));
+        assert_eq!(cut(Kind::DirtyThrottle).offset, MAX_PAUSE_NS);
     }
 
     /// A guest's NTP may make up for minutes, while the host's goes the other way.
