@@ -36,7 +36,7 @@ enum Chore {
     /// Boots guests of other kernels and runs a command in them
     Vm(vm::VmArgs),
     /// Checks the project's conventions
-    Tidy(tidy::TidyArgs),
+    Tidy,
     /// Holds what the project depends on to deny.toml: licences, sources, bans, advisories
     Deny,
     /// Builds the agent and the probes in two folders and compares the bytes
@@ -65,7 +65,7 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Demo(args) => demo::run(&args),
         Chore::Test(passed) => elsewhere::test(&passed),
         Chore::Vm(args) => vm::run(&args),
-        Chore::Tidy(args) => tidy::run(&args),
+        Chore::Tidy => tidy::run(),
         Chore::Deny => deny::run(),
         Chore::Reproduce => reproduce::run(),
         Chore::Bpf(args) => bpf::run(&args),

@@ -255,7 +255,7 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     Ok(code(args, lost > 0 || left_out > 0, &[blocks]))
 }
 
-/// Says what nobody counted, and yet is missing; the exit code.
+/// Reports requests without a recorded end, which no loss counter holds; returns the exit code.
 fn code<'a>(
     args: &AnalyzeArgs,
     lost: bool,

@@ -1,4 +1,4 @@
-//! The smoke run of the bench: every contestant records, and nobody misses an I/O.
+//! The smoke run of the bench: every contestant records, and none misses an I/O.
 
 use xtask::case::Report;
 

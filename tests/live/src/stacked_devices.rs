@@ -131,7 +131,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The manifest's devices: of which kind each is, and what lies below it.
+/// The manifest's devices: the kind of each, and the devices below it.
 fn topology(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::Result<()> {
     let devices = &recording.manifest().topology.devices;
     for (name, driver, beneath) in STACKS {

@@ -119,7 +119,7 @@ fn how_far(folder: &Path, standing: &Standing) -> String {
     }
 }
 
-/// Lines of which all but the first stand further in.
+/// Lines; all but the first are indented further.
 fn hanging(indent: &str, text: &str) -> Vec<String> {
     let inner = format!("{indent}  ");
     let mut lines = wrap(text, WIDTH, &inner);

@@ -190,7 +190,7 @@ fn detach(guest: &OwnGuest, hotplug: &dyn Hotplug) -> Result<(), OwnGuestError> 
     if disks.is_empty() {
         return Ok(());
     }
-    // A guest that obeys nobody loses its disks all the same.
+    // The disks are taken away even if the guest does not stop.
     let stopped = shell::stop(guest);
     let mut failed = None;
     let mut ask = |disks: &[String]| {

@@ -151,7 +151,7 @@ fn had(combination: &Combination, words: Vec<Word>) -> (Vec<Word>, Vec<Word>) {
 
 const NO_IMAGE: &str = "the bare device has no image and no file system of the host's";
 
-/// How what is left out is told.
+/// The text for a cell that is left out.
 fn named(combination: &Combination, workload: &Workload) -> String {
     format!("{combination}, {}", workload.name)
 }
@@ -177,7 +177,7 @@ fn check_excludes(
     Ok(())
 }
 
-/// Refuses a plan of which nothing is left.
+/// Refuses a plan without any cell left.
 pub(super) fn check_left(
     top: &Section<'_>,
     cells: &[PlannedCell],

@@ -462,7 +462,7 @@ mod tests {
             }
         };
         assert_eq!(n("16M", "1G"), 4_050);
-        // 65,536 inodes and 32,768, of which folders and the file system itself have some.
+        // 65,536 and 32,768 inodes; folders and the file system itself take some.
         assert_eq!((n("512M", "1G"), n("128M", "512M")), (65_450, 32_700));
         assert_eq!(n("1M", "128M"), 250);
     }

@@ -142,7 +142,7 @@ pub fn identity_in(folder: BorrowedFd<'_>, name: &CStr) -> Option<FileIdentity> 
     if done != 0 {
         return None;
     }
-    // SAFETY: integers, all of which were zero before the kernel wrote them.
+    // SAFETY: integers, all zero before the kernel wrote them.
     let about = unsafe { about.assume_init() };
     match u32::from(about.stx_mode) & libc::S_IFMT {
         libc::S_IFBLK => {

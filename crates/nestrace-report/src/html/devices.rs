@@ -1,4 +1,4 @@
-//! The table of block devices, and folded beneath it who used them and what QEMU and the images made of it.
+//! The table of block devices. Folded below it: who used them, and what QEMU and the images made of the I/O.
 
 use maud::{Markup, html};
 use nestrace_analyzer::Analysis;

@@ -112,7 +112,7 @@ fn bars(workload: &str, guest: &str, rows: &[&Row]) -> Option<Plot> {
     } else {
         String::new()
     };
-    // A folder over 9p is compared with the file system beneath it.
+    // A folder over 9p is compared with the file system below it.
     let base = if guest == "9p" {
         "the host's file system"
     } else {
@@ -174,7 +174,7 @@ fn bar(row: &Row, relative: Spread) -> SpanRow {
     }
 }
 
-/// Guest file systems by what lies beneath.
+/// Guest file systems by the stack below.
 fn heat_map(rows: &[&Row]) -> Markup {
     let column_of = |row: &Row| column(row, rows);
     let mut columns: Vec<String> = Vec::new();
@@ -192,7 +192,7 @@ fn heat_map(rows: &[&Row]) -> Markup {
         let is = |row: &&&Row| row.word("guest_fs") == guest && column_of(row) == column;
         heat(rows.iter().find(is).copied())
     };
-    // Guests are few: they stand above, the stacks beneath them one below the other.
+    // Guests are few, so they are the columns; the stacks are the rows.
     html! {
         div class="scroll" {
             table class="heat" {
@@ -211,7 +211,7 @@ fn heat_map(rows: &[&Row]) -> Markup {
     }
 }
 
-/// What lies beneath a guest's file system, as far as it varies.
+/// The stack below a guest's file system, as far as it varies.
 fn column(row: &Row, rows: &[&Row]) -> String {
     let of_image = ["format", "preallocation", "placement", "host_mount_options"];
     let varies = |axis: &&String| {

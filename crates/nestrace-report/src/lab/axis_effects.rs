@@ -26,7 +26,7 @@ struct Effect<'r> {
     ratios: Vec<f64>,
 }
 
-/// Sentences on axes whose words are told apart.
+/// Sentences on axes with two words that differ by more than chance.
 pub(super) fn of(rows: &[Row]) -> Vec<String> {
     let effects = effects(rows);
     let level = LEVEL / effects.len().max(1) as f64;

@@ -6,7 +6,7 @@ use super::comparison::{Row, Verdict, distinct};
 use super::results::RunHeader;
 use crate::units;
 
-/// Bare devices that differ by more than this are told.
+/// Bare devices that differ by more than this are reported.
 const EQUAL_BASES: f64 = 1.1;
 
 pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
@@ -61,7 +61,7 @@ fn told_apart(rows: &[Row]) -> String {
     sentence
 }
 
-/// How many of equal cells would be told apart.
+/// How many equal cells would seem to differ by chance.
 fn by_chance(rows: &[Row]) -> Option<String> {
     let told = [Verdict::Slower, Verdict::Faster];
     let n_apart = rows.iter().filter(|row| told.contains(&row.verdict));
@@ -138,7 +138,7 @@ fn same_under_guests(rows: &[Row]) -> Vec<String> {
     sentences
 }
 
-/// Guest file systems of which every cell on a host has the same verdict. There may be several of a guest.
+/// Guest file systems with the same verdict for every cell on one host file system. A guest may have several cells.
 struct Agreement<'r> {
     verdict: Verdict,
     n_guests: usize,
@@ -204,7 +204,7 @@ impl<'r> Agreement<'r> {
     }
 }
 
-/// How likely any best and worst of equal cells may be told of a run.
+/// Limit of the probability that a run of equal cells reports a best and a worst one.
 pub(super) const UNLIKELY: f64 = 0.1;
 
 /// The best and the worst, where no repetition of the one lies among the other's, and where that says something: of

@@ -14,7 +14,7 @@ use crate::units::time;
 struct Layer<'a> {
     devices: Both<&'a Device>,
     hue: Hue,
-    /// `guest`, `host` (beneath a guest's disk) or `device` (alone).
+    /// `guest`, `host` (below a guest's disk) or `device` (alone).
     name: &'static str,
 }
 

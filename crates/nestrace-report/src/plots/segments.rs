@@ -132,7 +132,7 @@ fn rows(subject: &Subject<'_>) -> Vec<SpanRow> {
         .collect()
 }
 
-/// Says where nothing is known of what lies beneath.
+/// Names the layers below that were not recorded.
 fn beneath(chains: &Chains) -> &'static str {
     if is_folded(chains, "file_io") {
         "; layers below QEMU not seen"

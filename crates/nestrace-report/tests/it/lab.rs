@@ -95,7 +95,7 @@ fn fast12_says_what_is_written_of_it() {
     assert!(has(
         "Were all equal, chance would tell 58 of them apart: with 2 repetitions, one of 3."
     ));
-    // What nearly all guests agree in is told.
+    // What nearly all guests have in common is reported.
     let slower = |host: &str, workload: &str| {
         let under = nested().filter(|row| row.word("host_fs") == host && row.workload == workload);
         let slower = under.filter(|row| row.verdict == Verdict::Slower);

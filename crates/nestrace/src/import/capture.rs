@@ -70,7 +70,7 @@ fn begin_at_first_io(side: &mut GuestSide, outline: &Outline) {
     }
 }
 
-/// Reads everything once: the side of the guest is needed before its first event. What is damaged is told here.
+/// Reads everything once, because the guest's side is needed before its first event. Reports all damage.
 fn look(files: &[PathBuf]) -> Result<(Outline, Damage), Failure> {
     let mut first: CaptureFiles = capture::open_all(files.to_vec())?;
     first.capture.by_ref().for_each(drop);

@@ -19,7 +19,7 @@ use crate::{
     exit::Failure,
 };
 
-/// A bundle of which anything may be missing.
+/// A bundle that may lack any of its files.
 pub struct Damaged {
     path: PathBuf,
     /// `None` where it is lost.
@@ -133,7 +133,7 @@ impl Damaged {
         (there && !maps.is_empty()).then_some(maps)
     }
 
-    /// Adds what the streams told of guests that the manifest does not know, and says so.
+    /// Adds guests that the streams describe and the manifest lacks, and says so.
     pub fn describe(&self, manifest: &mut Manifest, kept: &[Kept]) {
         for side in &mut manifest.guest_sides {
             let told = kept

@@ -49,7 +49,7 @@ rm /mnt/t/*; sync; fstrim /mnt/t; umount /mnt/t";
 const LINKED: f64 = 0.98;
 /// At most this part may be left open by the truth itself.
 const UNDECIDED: f64 = 0.01;
-/// How many wrong links are told one by one.
+/// How many wrong links are printed one by one.
 const TOLD: u64 = 5;
 
 /// Records the workload and checks every link against the log.

@@ -171,8 +171,8 @@ fn tear_down(disk: &File) {
     let _ = ioctl::teardown(disk);
 }
 
-/// Prepares the trace. One that an agent left behind that was killed since this one started is removed first: nobody
-/// has its files open.
+/// Prepares the trace. If an agent was killed after this one started, its trace may still be there. It is removed
+/// first: no process has its files open.
 fn set_up(disk: &File, block: &Path, categories: u16) -> Result<String, String> {
     let set_up = || ioctl::setup(disk, categories, BUFFER_BYTES, N_BUFFERS);
     let mut result = set_up();

@@ -70,7 +70,7 @@ fn to_raw(cells: &[Cell], workload: &str, preallocation: &str) -> Spread {
 fn what_is_said_of_the_run_is_in_its_files() {
     let cells = results(RUN).cells;
     let under = |workload: &'static str| cells.iter().filter(move |cell| cell.workload == workload);
-    // The last of its day; what came on the next one is told apart.
+    // The runs of the first day; the text reports those of the second day separately.
     let day = |run: &&CellRun| run.started_unix_s < 1_795_400_000;
     let metadata = |cell: &&Cell| cell.word("preallocation") == "metadata";
     let of = |cell: &'static str| {
