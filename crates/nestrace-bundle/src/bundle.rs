@@ -340,7 +340,7 @@ fn open_guests(
             Ok(stream) => guests.push(GuestStream { side, stream }),
             Err(reason) => {
                 diagnostics.push(format!(
-                    "{}: {reason}; nothing is known from inside {}",
+                    "{}: {reason}; nothing was read from inside {}",
                     about.file, about.guest
                 ));
                 unread.push(UnreadStream {

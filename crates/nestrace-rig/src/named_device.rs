@@ -165,7 +165,7 @@ impl NamedDevice {
     /// systems left, and gives its queue the settings back that it had.
     ///
     /// # Errors
-    /// Somebody else uses it now, its name means another device now, or wipefs failed.
+    /// Somebody else uses it now, its name belongs to another device now, or wipefs failed.
     pub fn renew(&self) -> Result<(), DeviceError> {
         let facts = look(&self.path, self.needed_bytes)?;
         if (facts.number, &facts.node) != (self.number, &self.node) {

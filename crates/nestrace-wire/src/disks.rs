@@ -49,12 +49,12 @@ pub fn merge_disks(known: &mut Vec<GuestDisk>, new: Vec<GuestDisk>, look: Look) 
         match again {
             Again::Same => {}
             Again::Other => told.push(format!(
-                "another disk has the device number that {} had: it is {name} from {:.3} s of the guest's clock on, and counted by itself",
+                "the device number of {} now belongs to another disk: it is {name} from {:.3} s of the guest's clock on, and counted separately",
                 before.name,
                 look.now_ns as f64 / 1e9
             )),
             Again::Unclear => told.push(format!(
-                "{name} was unplugged and plugged in again, or another disk like it was: without a serial number nothing tells, and both are counted as one"
+                "{name} was unplugged, and it or a disk like it was plugged in: without a serial number they cannot be distinguished, so both are counted as one"
             )),
         }
         if again == Again::Other {

@@ -191,7 +191,7 @@ pub fn find(viewer: Viewer<'_>, path: &str) -> io::Result<ImageFile> {
     }
     if path.starts_with("/dev/fdset/") {
         return Err(io::Error::other(
-            "which descriptor of QEMU that is, only QMP tells",
+            "only QMP says which descriptor of QEMU that is",
         ));
     }
     let at_path = by_path(viewer.pid, path);

@@ -118,7 +118,7 @@ impl Effect<'_> {
             format!("{agree} of {n} pairs of cells")
         };
         Some(format!(
-            "{}: {} {is} is slower than {than} in {how_many} that differ in nothing else: {} of its performance in the middle, {} to {}.",
+            "{}: {} {is} is slower than {than} in {how_many} that differ only in that. Its performance relative to {than}: median {}, {} to {}.",
             self.workload,
             self.axis,
             percent(part.median),
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(
             told(&all),
             [
-                "unpack: bus ide is slower than virtio in all 8 pairs of cells that differ in nothing else: 50 % of its performance in the middle, 50 % to 50 %."
+                "unpack: bus ide is slower than virtio in all 8 pairs of cells that differ only in that. Its performance relative to virtio: median 50 %, 50 % to 50 %."
             ]
         );
         // Five are too few, and of eight two may go the other way by chance (2 × 37 of 256).

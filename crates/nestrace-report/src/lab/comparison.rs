@@ -252,7 +252,7 @@ impl MainLatency<'_> {
 
     /// What the mark means.
     pub const NOTE: &'static str =
-        "* of the guest's disk in the recorded run: the workload measures none itself";
+        "* latency of the guest's disk in the recorded run: the workload does not measure its own";
 }
 
 fn values(cell: &Cell) -> Option<Spread> {

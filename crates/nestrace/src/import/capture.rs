@@ -22,7 +22,7 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
     let (outline, damage) = look(&files)?;
     let mut side = side_of(&outline, basenames);
     if outline.wall_clock.is_none() {
-        note("the capture does not say its wall clock; the I/O alone has to tell the time");
+        note("the capture has no wall clock; only the I/O can show the offset of the clocks");
     }
     target.write_host()?;
     let mut writing = target.begin(&mut side)?;

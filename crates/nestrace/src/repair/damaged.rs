@@ -88,7 +88,7 @@ impl Damaged {
             .is_some_and(|manifest| manifest.state != State::Recording);
         for name in found.extract_if(.., |_| closed) {
             self.notes.push(format!(
-                "{name} is left out: {MANIFEST} does not name it, so it is of another recording"
+                "{name} is left out: {MANIFEST} does not name it, so it belongs to another recording"
             ));
         }
         self.unlisted = found;
@@ -178,7 +178,7 @@ fn leave_out_strange(manifest: &mut Manifest, notes: &mut Vec<String>) {
         if !keep {
             let file = side.file.escape_debug();
             notes.push(format!(
-                "{MANIFEST}: {file} is no guest's stream, or is named twice; it is left out"
+                "{MANIFEST}: {file} is not a guest's stream, or is named twice; it is left out"
             ));
         }
         keep

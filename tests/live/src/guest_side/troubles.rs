@@ -102,7 +102,7 @@ pub fn stuck(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         .guest
         .run_ok("kill -CONT $(cat /run/agent.pid)", CLOSED)?;
     let analysis = stage.ended_well(case, &ended, "interrupted")?;
-    gap_is_told(case, stage, &ended.bundle, "no word", began)?;
+    gap_is_told(case, stage, &ended.bundle, "was silent", began)?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())
@@ -205,7 +205,7 @@ pub fn paused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         pieces >= 2,
         &clock.to_string(),
     );
-    gap_is_told(case, stage, &ended.bundle, "no word", began)?;
+    gap_is_told(case, stage, &ended.bundle, "was silent", began)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())
 }
@@ -240,7 +240,7 @@ pub fn reset(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     }
     let clocks = analysis["clocks"].as_array().map_or(0, Vec::len);
     case.equal("clocks", clocks, 2);
-    gap_is_told(case, stage, &ended.bundle, "started again", began)?;
+    gap_is_told(case, stage, &ended.bundle, "rebooted", began)?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())

@@ -94,8 +94,8 @@ fn mistakes_are_told_with_their_place() {
     for (text, expected) in [
         ("name = 'p'\nname = 'q'", "line 2, column 1: duplicate key"),
         ("name = ", "line 1, column"),
-        ("", "a plan has a name"),
-        ("name = 'p'", "a plan has a workload"),
+        ("", "a plan needs a name"),
+        ("name = 'p'", "a plan needs a workload"),
         (
             "name = 'a b'\n[[workload]]\nname='randread'",
             "line 1, column 8: a name has letters",
@@ -185,22 +185,22 @@ fn workloads_are_the_librarys_or_ones_own() {
             "name = 'randwrit'",
             "line 3, column 8: there is no workload \"randwrit\"; did you mean \"randwrite\"?",
         ),
-        ("name = 'a'\nuse = 'seqread'\ncommand = 'ls'", "not both"),
+        (
+            "name = 'a'\nuse = 'seqread'\ncommand = 'ls'",
+            "a workload has either",
+        ),
         (
             "name = 'a'\nfio = '--rw=read # --bs=4k'",
-            "fio has options of fio and nothing for a shell",
+            "fio has to have options of fio and no shell syntax",
         ),
-        (
-            "name = 'a'\nfio = '--rw=read; reboot'",
-            "nothing for a shell",
-        ),
+        ("name = 'a'\nfio = '--rw=read; reboot'", "no shell syntax"),
         (
             "name = 'a'\nblocksize = '4k'\nuse = 'seqread'",
             "did you mean \"block_size\"?",
         ),
         (
             "name = 'seqread'\n[[workload]]\nname = 'seqread'",
-            "is there twice",
+            "has the workload",
         ),
         (
             "name = 'seqread'\ndata_size = '1T'",
@@ -337,23 +337,23 @@ fn a_key_that_would_change_nothing_is_refused() {
     for (rest, expected) in [
         (
             "name = 'mailserver'\nblock_size = '4k'",
-            "line 4, column 14: block_size says nothing of mailserver",
+            "line 4, column 14: block_size has no effect on mailserver",
         ),
         (
             "name = 'iozone-read'\nseconds = 3",
-            "seconds says nothing of iozone-read",
+            "seconds has no effect on iozone-read",
         ),
         (
             "name = 'create-files'\nfio = '--bs=4k'",
-            "fio says nothing of create-files",
+            "fio has no effect on create-files",
         ),
         (
             "name = 'sysbench-rndrd'\nfio = '--bs=4k'",
-            "fio says nothing of sysbench-rndrd",
+            "fio has no effect on sysbench-rndrd",
         ),
         (
             "name = 'x'\ncommand = 'true'\ndata_size = '4M'",
-            "data_size says nothing of a command",
+            "data_size has no effect on a command",
         ),
         (
             "name = 'randread'\nprepare = 'true'",
@@ -678,11 +678,11 @@ fn databases_have_as_many_connections_as_the_plan_says() {
         ),
         (
             "name = 'randread'\nthreads = 4",
-            "line 4, column 11: threads says nothing of randread",
+            "line 4, column 11: threads has no effect on randread",
         ),
         (
             "name = 'x'\ncommand = 'true'\nthreads = 4",
-            "line 5, column 11: threads says nothing of a command",
+            "line 5, column 11: threads has no effect on a command",
         ),
     ] {
         refused(&format!("name = 'p'\n[[workload]]\n{rest}\n"), expected);

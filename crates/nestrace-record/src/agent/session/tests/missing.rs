@@ -192,7 +192,7 @@ fn what_is_not_listened_to_any_more_is_missing_to_the_end() {
         }))
     });
     assert!(missing_ns >= 500_000_000, "{missing_ns}");
-    assert_eq!(reason, "its agent was not listened to any more");
+    assert_eq!(reason, "its agent was ignored");
 }
 
 #[test]
