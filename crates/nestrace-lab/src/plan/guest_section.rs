@@ -58,7 +58,7 @@ pub(super) fn read(top: &Section<'_>) -> Result<Option<OwnGuest>, PlanError> {
         match section.string(key)? {
             Some((word, span)) if !is_name(word) => {
                 let message = format!(
-                    "\"{word}\" is not a {key}: it has to have only letters, digits and @ . : _ -"
+                    "\"{word}\" is not valid as {key}: it has to have only letters, digits and @ . : _ -"
                 );
                 Err(section.error(&span, message))
             }
@@ -163,16 +163,16 @@ mod tests {
             (
                 "",
                 "domain = '-c'",
-                "line 4, column 10: \"-c\" is no domain",
+                "line 4, column 10: \"-c\" is not valid as domain",
             ),
-            ("", "domain = 'a b'", "is no domain"),
-            ("", "domain = 'vm1'\nssh = '-oX'", "is no ssh"),
+            ("", "domain = 'a b'", "is not valid as domain"),
+            ("", "domain = 'vm1'\nssh = '-oX'", "is not valid as ssh"),
             ("", "qmp = '/run/a'", "line 4, column 7: commands reach"),
             ("", "qmp = '/run/a'\ndomain = 'vm1'", "not both"),
             (
                 "memory = '1G'",
                 "domain = 'vm1'",
-                "line 2, column 10: memory is of guests",
+                "line 2, column 10: memory is only for guests",
             ),
             (
                 "axes = { bus = 'ide' }",

@@ -107,7 +107,7 @@ mod tests {
             ("[]", "programs is empty"),
             (
                 "'a'\n[guest]\ndomain = 'vm1'",
-                "programs is of guests that the lab boots",
+                "programs is only for guests that the lab boots",
             ),
         ] {
             let error = plan(programs).unwrap_err().to_string();

@@ -157,7 +157,7 @@ fn mistakes_are_told_with_their_place() {
         ),
         (
             "image_size = '2T'\n[axes]\nhost_fs = ['ext4', 'ext3']",
-            "line 2, column 14: image_size has to be less than 2T for ext3 beneath",
+            "line 2, column 14: image_size has to be less than 2T on ext3",
         ),
         (
             "[axes]\nguest_mount_options = ['rw; reboot']",
@@ -313,11 +313,11 @@ fn an_upgrade_is_of_ext3_and_leaves_the_others_out() {
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'\n[[workload]]\nname = 'randread'",
-            "line 5, column 11: upgrade is of ext3",
+            "line 5, column 11: upgrade needs ext3",
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'",
-            "line 5, column 11: upgrade is of ext3",
+            "line 5, column 11: upgrade needs ext3",
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'create-files'\nupgrade = 'old'",
@@ -357,7 +357,7 @@ fn a_key_that_would_change_nothing_is_refused() {
         ),
         (
             "name = 'randread'\nprepare = 'true'",
-            "prepare says nothing",
+            "prepare has no effect",
         ),
         (
             "name = 'randread'\nblock_size = '4 k; reboot'",
@@ -526,7 +526,7 @@ fn what_could_only_fail_is_refused_with_its_place() {
     for (rest, expected) in [
         (
             long.as_str(),
-            "line 3, column 28: a cell's name would have 257 bytes: 200 are the most",
+            "line 3, column 28: a cell's name would have 257 bytes: the limit is 200",
         ),
         (
             &format!("{WORKLOAD}[[include]]\nguest_mount_options = '{options}'"),
@@ -562,7 +562,7 @@ fn what_could_only_fail_is_refused_with_its_place() {
         ),
         (
             "record_seconds = 5\nrecord = false",
-            "line 2, column 18: record_seconds says nothing",
+            "line 2, column 18: record_seconds has no effect",
         ),
         (
             "kernel = ''",
@@ -599,10 +599,13 @@ fn each_exclude_is_judged_by_itself() {
         assert_eq!(ids(&plan), ["ext4-on-bd", "ext4-on-ext4", "ext4-on-xfs"]);
     }
     for (excludes, expected) in [
-        ("[[exclude]]", "line 5, column 1: an exclude names axes"),
+        (
+            "[[exclude]]",
+            "line 5, column 1: an exclude has to name axes",
+        ),
         (
             "[[exclude]]\nreason = 'all'",
-            "line 5, column 1: an exclude names axes",
+            "line 5, column 1: an exclude has to name axes",
         ),
         (
             "[[exclude]]\nguest_fs = 'jfs'",
