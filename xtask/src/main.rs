@@ -37,7 +37,7 @@ enum Chore {
     Vm(vm::VmArgs),
     /// Checks the project's conventions
     Tidy,
-    /// Holds what the project depends on to deny.toml: licences, sources, bans, advisories
+    /// Checks the dependencies against deny.toml: licences, sources, bans, advisories
     Deny,
     /// Builds the agent and the probes in two folders and compares the bytes
     Reproduce,
@@ -46,12 +46,12 @@ enum Chore {
     /// Compares the cost of recording with its peers
     #[command(disable_help_flag = true)]
     Bench(Passed),
-    /// Builds programs and Debian packages as they are handed out
+    /// Builds the programs and Debian packages for a release
     Dist(dist::DistArgs),
-    /// Makes the recordings that hold the rules of findings to their cases
+    /// Records the guests that test the rules of findings
     #[command(disable_help_flag = true)]
     Fixtures(Passed),
-    /// Makes captures of blktrace in a guest, with what btt says of them
+    /// Makes captures of blktrace in a guest, with the output of btt for each
     Captures(captures::CapturesArgs),
 }
 

@@ -226,12 +226,12 @@ mod tests {
         };
         let said = takes("randread");
         assert!(
-            said.contains("640 MiB for what guests get, in the cache, where it is not there yet"),
+            said.contains("640 MiB for the guests' data in the cache, unless it is there already"),
             "{said}"
         );
         let said = takes("unpack-tree");
         assert!(
-            said.contains("769 MiB for what guests get, in the cache, where it is not there yet"),
+            said.contains("769 MiB for the guests' data in the cache, unless it is there already"),
             "{said}"
         );
     }

@@ -221,7 +221,7 @@ impl<'data, B: Bytes + ?Sized> Elf<'data, B> {
             .ok_or(ElfError::Damaged { what: "symbols" })?;
         if names.bytes > MAX_NAMES {
             return Err(too_many(
-                "bytes of names of symbols",
+                "bytes of symbol names",
                 names.bytes,
                 MAX_NAMES,
             ));
