@@ -219,7 +219,7 @@ fn unnamed(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let image = stopped.path("root.img");
     hold(
         case,
-        "an image that nobody names",
+        "an image without a name",
         &found,
         &[("disk0", vec![image])],
     );

@@ -21,7 +21,7 @@ use super::with_agents::recording::{DISK, of_a_mixed_load};
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "replay",
-    about: "tables, fio's logs and Perfetto's traces in the hands of others: the sums that analyze says",
+    about: "tables, fio's logs and Perfetto's traces read by other tools: the sums equal those of analyze",
     run,
     alone: false,
 };

@@ -16,7 +16,7 @@ use super::{Scenario, direct_io_link, ground_truth, kernels};
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "stacked-devices",
-    about: "dm and md beneath file systems, in a guest: events, counts and what lies beneath",
+    about: "dm and md below file systems, in a guest: events, counts and the devices below",
     run,
     alone: false,
 };

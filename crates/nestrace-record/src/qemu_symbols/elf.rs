@@ -220,11 +220,7 @@ impl<'data, B: Bytes + ?Sized> Elf<'data, B> {
             .and_then(|link| self.sections.get(link))
             .ok_or(ElfError::Damaged { what: "symbols" })?;
         if names.bytes > MAX_NAMES {
-            return Err(too_many(
-                "bytes of symbol names",
-                names.bytes,
-                MAX_NAMES,
-            ));
+            return Err(too_many("bytes of symbol names", names.bytes, MAX_NAMES));
         }
         let n_symbols = symbols.bytes.checked_div(SYMBOL_BYTES as u64).unwrap_or(0);
         if n_symbols > MAX_SYMBOLS {

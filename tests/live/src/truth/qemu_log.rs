@@ -45,7 +45,7 @@ pub fn shift_to(log: &mut [Request], pushed: &HashSet<u64>) -> anyhow::Result<()
     let first = pushed
         .iter()
         .min()
-        .context("find an element that was handed back")?;
+        .context("find an element with a completion notification")?;
     let n_found = |distance: u64| {
         let is_logged = |element: &&u64| addresses.contains(&element.wrapping_sub(distance));
         pushed.iter().filter(is_logged).count()

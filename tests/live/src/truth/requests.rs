@@ -220,7 +220,7 @@ fn ambiguous(case: &mut Case, scene: &Scene<'_>, seen: &Seen) -> anyhow::Result<
     let not_linked = chains["unlinked"]["ambiguous"].as_u64().unwrap_or(0);
     let marked = number(chains, "/ambiguous")?;
     case.figure(format!(
-        "bios: {not_linked} ambiguous and not linked, {marked} linked with something ambiguous beneath"
+        "bios: {not_linked} ambiguous and not linked, {marked} linked with something ambiguous below"
     ));
     Ok(())
 }

@@ -57,7 +57,9 @@ fn a_pause_that_ends_with_changed_facts_is_a_gap() {
         .map(|g| g.reason.as_str())
         .collect();
     assert!(
-        reasons.iter().all(|r| r.starts_with("the agent was silent")),
+        reasons
+            .iter()
+            .all(|r| r.starts_with("the agent was silent")),
         "{reasons:?}"
     );
 }
