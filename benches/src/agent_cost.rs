@@ -24,7 +24,7 @@ use super::{load, machine};
 use drain::Drain;
 
 const DISK: &str = "disk-a";
-/// A disk that nobody reads.
+/// A disk that is not read.
 const OTHER_DISK: &str = "disk-b";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The load whose processor time is measured: so many reads at once, and a pause that no program spins away.

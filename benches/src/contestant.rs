@@ -41,7 +41,7 @@ pub const FIO: (&str, &str) = ("fio", "fio");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contestant {
-    /// Nobody records: what the others are held against.
+    /// Nothing records; the others are compared with this.
     Untraced,
     /// `nestrace record --detail full`.
     Full,

@@ -46,7 +46,7 @@ pub struct Figures {
     pub cpu_added_us: Spread,
     /// Processor time of the recorder's process per I/O, microseconds.
     pub own_us: Spread,
-    /// What it left; `None` for nobody and for who leaves nothing.
+    /// Figures of its traces; `None` for a contestant that leaves none.
     pub trace: Option<TraceFigures>,
 }
 
@@ -68,7 +68,7 @@ pub struct TraceFigures {
 }
 
 impl Figures {
-    /// Figures of `contestant` from the phases of one load; `None` if it or nobody never ran.
+    /// Figures of `contestant` from the phases of one load; `None` if it or the untraced run is missing.
     pub fn of(contestant: Contestant, phases: &[Phase]) -> Option<Self> {
         let untraced = |round: u32| {
             let same =

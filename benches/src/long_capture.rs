@@ -50,7 +50,7 @@ impl ShortCapture {
             let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, file));
             for repetition in 0..repetitions {
                 for trace in traces {
-                    // Names are told once.
+                    // Names occur only in the first repetition.
                     if repetition > 0 && trace.notify().is_some() {
                         continue;
                     }

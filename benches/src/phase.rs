@@ -1,4 +1,4 @@
-//! One phase: fio runs once, and one contestant, or nobody, records it.
+//! One phase: fio runs once, and at most one contestant records it.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! A test case on a live guest: what was expected, what was found, and how it is told.
+//! A test case on a live guest: what was expected, what was found, and how it is printed.
 
 use std::fmt::Display;
 use std::time::Instant;
@@ -50,7 +50,7 @@ impl Report {
         Ok(good)
     }
 
-    /// Takes over what another lane counted.
+    /// Adds the results of another thread.
     pub fn absorb(&mut self, other: Self) {
         self.passed.extend(other.passed);
         self.failed.extend(other.failed);

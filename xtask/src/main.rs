@@ -36,8 +36,8 @@ enum Chore {
     /// Boots guests of other kernels and runs a command in them
     Vm(vm::VmArgs),
     /// Checks the project's conventions
-    Tidy(tidy::TidyArgs),
-    /// Holds what the project depends on to deny.toml: licences, sources, bans, advisories
+    Tidy,
+    /// Checks the dependencies against deny.toml: licences, sources, bans, advisories
     Deny,
     /// Builds the agent and the probes in two folders and compares the bytes
     Reproduce,
@@ -46,12 +46,12 @@ enum Chore {
     /// Compares the cost of recording with its peers
     #[command(disable_help_flag = true)]
     Bench(Passed),
-    /// Builds programs and Debian packages as they are handed out
+    /// Builds the programs and Debian packages for a release
     Dist(dist::DistArgs),
-    /// Makes the recordings that hold the rules of findings to their cases
+    /// Records the guests that test the rules of findings
     #[command(disable_help_flag = true)]
     Fixtures(Passed),
-    /// Makes captures of blktrace in a guest, with what btt says of them
+    /// Makes captures of blktrace in a guest, with the output of btt for each
     Captures(captures::CapturesArgs),
 }
 
@@ -65,7 +65,7 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Demo(args) => demo::run(&args),
         Chore::Test(passed) => elsewhere::test(&passed),
         Chore::Vm(args) => vm::run(&args),
-        Chore::Tidy(args) => tidy::run(&args),
+        Chore::Tidy => tidy::run(),
         Chore::Deny => deny::run(),
         Chore::Reproduce => reproduce::run(),
         Chore::Bpf(args) => bpf::run(&args),

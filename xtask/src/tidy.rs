@@ -15,16 +15,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use xtask::cargo_build::workspace;
 
-/// Options.
-#[derive(clap::Args)]
-pub struct TidyArgs {
-    /// Write down where fewer comments are in dialect than counted
-    #[arg(long)]
-    lower: bool,
-}
-
 /// Checks everything and prints each breach with its place.
-pub fn run(args: &TidyArgs) -> anyhow::Result<ExitCode> {
+pub fn run() -> anyhow::Result<ExitCode> {
     let sources = sources::read_all(workspace()).context("read the sources")?;
     let graph = crates::CrateGraph::read()?;
     let mut breaches = Vec::new();
@@ -37,7 +29,7 @@ pub fn run(args: &TidyArgs) -> anyhow::Result<ExitCode> {
     }
     breaches.extend(floors::check_floors(&sources));
     breaches.extend(impls::check_impls(&sources));
-    breaches.extend(dialect::check_dialect(&sources, workspace(), args.lower)?);
+    breaches.extend(dialect::check_dialect(&sources));
     breaches.extend(check_lock_file()?);
     for breach in &breaches {
         println!("tidy: {breach}");

@@ -18,7 +18,7 @@ use crate::load;
 
 /// Recorded disks, each with its I/O scheduler: what Debian's kernel gives a disk with several queues, and one with one.
 const DISKS: [(&str, &str); 2] = [("/dev/nullb0", "none"), ("/dev/nullb1", "mq-deadline")];
-/// A disk that nobody reads.
+/// A disk that is not read.
 const OTHER_DISK: &str = "/dev/nullb2";
 const READS: u64 = 100_000;
 /// A guest that counts is slower than others.

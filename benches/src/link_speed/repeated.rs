@@ -111,7 +111,7 @@ fn events(bundle: &Path, file: &str) -> anyhow::Result<Vec<Event>> {
     Ok(events)
 }
 
-/// An event of a repetition; names of threads and losses are told once.
+/// An event of a repetition. Thread names and losses occur only in the first one.
 fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
     if repetition == 0 {
         return Some(*event);

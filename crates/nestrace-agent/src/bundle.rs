@@ -245,7 +245,7 @@ impl<'b> Recording<'b> {
             manifest.notices.push(Notice {
                 mono_ns: end_ns,
                 what: "out_of_order".to_owned(),
-                message: format!("{late} events came later than the order allows for"),
+                message: format!("{late} events came too late to be put in order"),
             });
         }
         let n_lost: u64 = manifest.losses.iter().map(|loss| loss.events).sum();

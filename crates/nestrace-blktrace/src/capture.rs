@@ -147,7 +147,7 @@ impl<R: Read> File<R> {
 pub struct Outline {
     /// Device numbers, `MAJOR << 20 | MINOR`.
     pub devices: BTreeSet<u32>,
-    /// `CLOCK_MONOTONIC` and `CLOCK_REALTIME` at the same moment, nanoseconds; the earliest that was told.
+    /// `CLOCK_MONOTONIC` and `CLOCK_REALTIME` at the same moment, nanoseconds; the earliest that the capture holds.
     pub wall_clock: Option<(u64, u64)>,
     /// Time of the first event of I/O.
     pub first_ns: Option<u64>,

@@ -142,7 +142,7 @@ impl<R: Read> Reader<R> {
         let skipped = self.source.skip_to_record();
         let at = self.source.offset.saturating_sub(skipped);
         let (what, kind) = (
-            "bytes that are no blktrace record",
+            "bytes that are not a blktrace record",
             DiagnosticKind::BatchDamaged,
         );
         note(&mut self.diagnostics, kind, at, skipped, what);
@@ -172,7 +172,7 @@ impl<R: Read> Reader<R> {
         if !follows && let Some(inner) = format.find(rest.get(record_bytes..).unwrap_or_default()) {
             let inner = record_bytes.saturating_add(inner);
             if inner < end.min(rest.len()) {
-                let what = "a record that another one lies in: its length is wrong";
+                let what = "a record with a wrong length: another record begins inside it";
                 let kind = DiagnosticKind::BatchDamaged;
                 note(&mut self.diagnostics, kind, offset, inner as u64, what);
                 self.source.advance(inner);
@@ -193,7 +193,7 @@ impl<R: Read> Reader<R> {
 
     fn note_failure(&mut self) {
         if let Some(error) = self.source.failure.take() {
-            let message = format!("the file cannot be read on: {error}");
+            let message = format!("the file cannot be read further: {error}");
             let (kind, at) = (DiagnosticKind::Unreadable, self.source.offset);
             note(&mut self.diagnostics, kind, at, 0, &message);
         }
@@ -382,7 +382,8 @@ impl<R: Read> Reader<R> {
             let ended = next.is_none();
             let next = next.map(|trace| (self.taken_at, trace));
             if let Some(offset) = self.plausible.push(next) {
-                let what = "a record whose time fits neither the one before nor the one after";
+                let what =
+                    "a record with a time that fits neither the record before nor the one after";
                 let kind = DiagnosticKind::BatchDamaged;
                 let bytes = self.source.format.version.record_bytes() as u64;
                 self.diagnostics.push(Diagnostic {

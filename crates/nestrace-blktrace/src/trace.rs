@@ -120,7 +120,7 @@ impl Format {
             .is_some_and(|four| u32::from_ne_bytes(*four) == magic)
     }
 
-    /// Whether `bytes` begin a record, or end before that can be told.
+    /// Whether `bytes` begin a record, or are too few to decide.
     pub(super) fn may_begin(self, bytes: &[u8]) -> bool {
         if bytes.len() >= size_of::<u32>() {
             return self.begins(bytes);
@@ -174,7 +174,7 @@ pub struct Trace {
     pub cpu: u32,
     /// Error of a completion (an errno or a `blk_status_t`, by kernel); 0 for none.
     pub error: u16,
-    /// The cgroup, where blktrace was told to record it (`-o blk_cgroup`).
+    /// The cgroup, where blktrace recorded it (`-o blk_cgroup`).
     pub cgroup: Option<u64>,
     /// What follows the record, the cgroup's id not included.
     pub payload: Vec<u8>,
@@ -286,8 +286,8 @@ impl ByteOrder {
     }
 }
 
-/// Takes the fields of a record of which there are at least [`Version::record_bytes`], all but the
-/// payload, and the payload's length.
+/// Takes the fields of a record, all but the payload, and the payload's length. `record` holds at least
+/// [`Version::record_bytes`].
 pub(super) fn parse(record: &[u8], format: Format) -> (Trace, usize) {
     let mut trace = Trace::default();
     let payload_len = parse_into(&mut trace, record, format);
@@ -306,7 +306,7 @@ pub(super) fn parse_into(
     }
 }
 
-/// The same of [`Format::NATIVE`], of which everything is a constant: the compiler leaves loads behind, and no branches.
+/// The same of [`Format::NATIVE`]. All its fields are constants, so the compiled code has loads and no branches.
 #[inline(always)]
 pub(super) fn parse_native(trace: &mut Trace, record: &[u8; RECORD_BYTES]) -> usize {
     let Format { order, version } = Format::NATIVE;

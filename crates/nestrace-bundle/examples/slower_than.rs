@@ -1,5 +1,5 @@
-//! Every guest I/O that took longer than a limit, and which part of it was the longest. Each is told as soon as it
-//! is known, so memory does not grow with the recording.
+//! Prints every guest I/O that took longer than a limit, and its longest segment. Each is printed as soon as it
+//! is complete, so memory does not grow with the recording.
 //!
 //! `cargo run -p nestrace-bundle --example slower_than -- slow.nest 10`
 

@@ -154,19 +154,19 @@ fn check_stories(
         disks.join(", ")
     };
     let Some(io) = io else {
-        notes(&format_args!("no bio to tell of: {known}"));
+        notes(&format_args!("no bio to print: {known}"));
         return Ok(());
     };
     let path = path.display();
     let there = |bios: u64| io <= bios;
     if analysis.chains.iter().any(|it| there(it.guest_bios)) {
         // Only one that the guest's block layer gave back before it was a request is counted and has no I/O trace.
-        let message = format!("{path}: bio {io} was given back at once, and queued again later");
-        return Err(Error::input(message).hint("its data is in one of the next"));
+        let message = format!("{path}: bio {io} was returned at once and queued again later");
+        return Err(Error::input(message).hint("its data is in one of the next bios"));
     }
     let error = Error::input(format!("{path}: no bio {io}: {known}"));
     Err(match options.from.is_some() || options.to.is_some() {
-        true => error.hint("of a stretch of time, bios are counted from its begin on"),
+        true => error.hint("with --from or --to, only the bios of that range are counted"),
         false => error,
     })
 }
@@ -302,7 +302,7 @@ fn of_capture(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<A
     ];
     if let Some((what, _)) = of_bundles.iter().find(|(_, given)| *given) {
         let message = format!(
-            "{what} can be chosen of a bundle: a capture of blktrace knows one machine only"
+            "{what} can be chosen in a bundle only: a capture of blktrace holds one machine"
         );
         return Err(Error::options(message));
     }

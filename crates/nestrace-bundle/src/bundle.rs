@@ -326,7 +326,7 @@ fn open_index(bundle: &Path, stream: &str) -> Option<BufReader<File>> {
         .map(BufReader::new)
 }
 
-/// Opens the guests' streams. One that cannot be read is told and left out: the host's analysis does
+/// Opens the guests' streams. One that cannot be read is noted and left out: the host's analysis does
 /// not need it.
 fn open_guests(
     bundle: &Path,
@@ -340,7 +340,7 @@ fn open_guests(
             Ok(stream) => guests.push(GuestStream { side, stream }),
             Err(reason) => {
                 diagnostics.push(format!(
-                    "{}: {reason}; nothing is known from inside {}",
+                    "{}: {reason}; nothing was read from inside {}",
                     about.file, about.guest
                 ));
                 unread.push(UnreadStream {

@@ -93,7 +93,7 @@ pub fn each(mut events: impl Iterator<Item = Event> + Send) -> impl Fill {
 }
 
 /// Events that a thread of `scope` reads, decodes and puts in order. It is never further ahead than 6,144
-/// events, and ends when nobody takes them any more. Where this program has one processor, there is no such thread.
+/// events, and ends when its receiver is dropped. Where this program has one processor, there is no such thread.
 ///
 /// # Errors
 /// The thread cannot be started.

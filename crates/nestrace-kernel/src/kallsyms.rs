@@ -6,8 +6,8 @@ use std::io::{self, BufRead};
 /// What `/proc/kallsyms` says of the names that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Address by name. A name that occurs several times (static functions) is left out: which one
-    /// is meant cannot be told.
+    /// Address by name. A name that occurs several times (static functions) is left out, because it is
+    /// ambiguous.
     pub found: BTreeMap<String, u64>,
     /// Names that occur more than once, at different addresses.
     pub ambiguous: Vec<String>,

@@ -231,7 +231,7 @@ impl Layout {
 
 /// A line of a frozen layout that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("read layout, line {line}: {text:?} is no field, enum or tracepoint")]
+#[error("read layout, line {line}: {text:?} is not a field, enum or tracepoint")]
 pub struct LayoutError {
     line: usize,
     text: String,

@@ -142,8 +142,8 @@ pub fn plan(facts: &KernelFacts, layout: &Layout, wanted: Wanted) -> ProbePlan {
     plan
 }
 
-/// The probes of one QEMU binary, of which these functions and USDT probes (of provider `qemu`) were
-/// located. They need neither BTF nor tracepoints.
+/// The probes of one QEMU binary, given the functions and USDT probes (of provider `qemu`) that were
+/// located in it. They need neither BTF nor tracepoints.
 #[must_use]
 pub fn plan_qemu(
     facts: &KernelFacts,

@@ -122,7 +122,7 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     of_threads("block_rq_issue_nested", "block_rq_issue", BLOCK_FULL),
     block(
         "block_rq_requeue",
-        "Requests that the driver put back count as issued twice.",
+        "Requests that the driver requeued count as dispatched twice.",
     ),
     block(
         "block_rq_complete",
@@ -309,7 +309,7 @@ pub const QEMU: &[ProbeRow] = &[
     ),
     qemu(
         "block_acct_done",
-        "When QEMU had done a request stays unknown: QEMU is known by its file I/O only.",
+        "When QEMU had finished a request stays unknown: QEMU is known by its file I/O only.",
     ),
     qemu(
         "block_acct_failed",
@@ -321,11 +321,11 @@ pub const QEMU: &[ProbeRow] = &[
     ),
     qemu(
         "blk_aio_preadv",
-        "Reads in QEMU have no offset and cannot be tied to the guest's.",
+        "Reads in QEMU have no offset and cannot be linked to the guest's.",
     ),
     qemu(
         "blk_aio_pwritev",
-        "Writes in QEMU have no offset and cannot be tied to the guest's.",
+        "Writes in QEMU have no offset and cannot be linked to the guest's.",
     ),
     qemu(
         "blk_aio_pwrite_zeroes",
@@ -333,15 +333,15 @@ pub const QEMU: &[ProbeRow] = &[
     ),
     qemu(
         "blk_aio_flush",
-        "Flushes in QEMU cannot be tied to the disk that they flush.",
+        "Flushes in QEMU cannot be linked to the disk that they flush.",
     ),
     qemu(
         "blk_aio_pdiscard",
-        "Discards in QEMU have no offset and cannot be tied to the guest's.",
+        "Discards in QEMU have no offset and cannot be linked to the guest's.",
     ),
     qemu(
         "virtqueue_push",
-        "When QEMU handed a request back is taken from its last host event: qemu_complete folds into virt_complete.",
+        "The completion notification is not seen; the last host event of a request stands for it: qemu_complete folds into virt_complete.",
     ),
     qemu(
         "vm_state_notify",

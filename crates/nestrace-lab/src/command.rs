@@ -164,7 +164,7 @@ fn recorder_of(lab: &Path, plan: &Plan) -> Result<PathBuf, Failure> {
                 beside.display()
             );
             Err(Failure::new(MISSING, message).hint(
-                "cargo build --release -p nestrace -p nestrace-lab leaves both in one folder; record = false in the plan goes without",
+                "cargo build --release -p nestrace -p nestrace-lab puts both into one folder; or set record = false in the plan",
             ))
         }
     }
@@ -295,7 +295,7 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
         LabError::NoMemory { .. } => Failure::caused(MISSING, error)
             .hint("memory in the plan is that of a guest; or end other programs"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
-            .hint("cargo build --release -p nestrace-lab -p nestrace-agent leaves both in one folder; agent = false in the plan goes without"),
+            .hint("cargo build --release -p nestrace-lab -p nestrace-agent puts both into one folder; or set agent = false in the plan"),
         LabError::OwnGuest(own) => own_guest_failure(own),
         LabError::InGuest {
             status: status @ (3 | 4),

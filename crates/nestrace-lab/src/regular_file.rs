@@ -19,7 +19,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<String> {
         .custom_flags(OFlag::O_NONBLOCK.bits())
         .open(path)?;
     if !file.metadata()?.is_file() {
-        let message = "it is no regular file";
+        let message = "it is not a regular file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let mut text = String::new();

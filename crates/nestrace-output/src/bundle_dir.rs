@@ -76,7 +76,7 @@ pub struct BundleDir {
     /// Whether an older bundle may be replaced.
     force: bool,
     has_name: bool,
-    /// Where the bundle is that had the name before, until it is known that nobody wants it back.
+    /// Where the bundle is that had the name before, until it need not be restored any more.
     older: Option<PathBuf>,
     /// The manifest that is read, and the copy that is written next.
     manifest: Option<File>,

@@ -1,4 +1,4 @@
-//! Whose the files are that root makes.
+//! The owner of the files that root makes.
 
 use nix::unistd::{Gid, Uid};
 

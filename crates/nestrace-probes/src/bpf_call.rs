@@ -70,7 +70,7 @@ pub(crate) fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
         )
     };
     match RawFd::try_from(result) {
-        // SAFETY: the commands used here return a new descriptor that nobody else owns.
+        // SAFETY: the commands used here return a new descriptor that has no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

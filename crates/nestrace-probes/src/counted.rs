@@ -78,7 +78,7 @@ fn open(attr: &Attr, pid: u32) -> io::Result<OwnedFd> {
         )
     };
     match RawFd::try_from(result) {
-        // SAFETY: the call returned a new descriptor that nobody else owns.
+        // SAFETY: the call returned a new descriptor that has no other owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,4 +1,4 @@
-//! What the probes are told about the running kernel: offsets from BTF, addresses from kallsyms.
+//! Facts about the running kernel that are set in the probes: offsets from BTF, addresses from kallsyms.
 
 use std::{collections::HashMap, fs::File, io::BufReader};
 
@@ -28,7 +28,7 @@ pub struct Globals {
     pub end_io: HashMap<u64, u8>,
     /// Whether a tracepoint's programs may be preempted.
     pub preemptible: bool,
-    /// Whether the kernel hides its addresses, so that direct I/O cannot be told by its end function.
+    /// Whether the kernel hides its addresses, so that direct I/O cannot be recognized by its end function.
     pub addresses_hidden: bool,
 }
 

@@ -62,7 +62,7 @@ pub enum ProbeError {
     NoPrivilege,
     /// Guests were asked for, and process ids here are not those that the probes see.
     #[error(
-        "process ids here are those of another PID namespace than the host's, as in a container: probes do not know QEMU by them"
+        "process ids here belong to another PID namespace than the host's, as in a container: probes cannot recognize QEMU by them"
     )]
     OtherPidNamespace,
     /// The probe object could not be loaded.

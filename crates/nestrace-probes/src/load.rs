@@ -115,7 +115,7 @@ pub struct Probes {
     programs: Vec<(Source, File)>,
     /// How often the gate was opened.
     n_recordings: u32,
-    /// What was skipped before the gate was opened, which nobody misses, by source.
+    /// What was skipped before the gate was opened, by source. It is not a loss of the recording.
     skipped_before: BTreeMap<Source, u64>,
     /// What was skipped until the gate was shut.
     skipped_in_all: Option<BTreeMap<Source, u64>>,

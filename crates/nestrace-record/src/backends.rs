@@ -247,7 +247,7 @@ impl AnonymousMemory<'_> {
             }
             // A job that began since (backup, mirror) has put a filter above the disk's node.
             if let Some(disk) = self.beneath_filter(state, &bytes, guest) {
-                return found(disk, "node name beneath a filter");
+                return found(disk, "node name below a filter");
             }
         }
         None
@@ -431,7 +431,7 @@ mod tests {
         let beneath = memory.by_name(backend.as_ptr() as u64, &guest).unwrap();
         assert_eq!(
             (beneath.disk, beneath.proof.as_str()),
-            (1, "node name beneath a filter")
+            (1, "node name below a filter")
         );
         let unknown = Guest {
             disks: vec![disk("x"), disk("y")],

@@ -108,7 +108,7 @@ impl ImageMaps {
     }
 
     fn note(&mut self, path: &str, why: &str) {
-        let note = format!("where {path} keeps the guest's data is not known: {why}");
+        let note = format!("the image map of {path} is not known: {why}");
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }

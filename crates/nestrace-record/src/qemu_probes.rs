@@ -14,7 +14,7 @@ use crate::qemu_symbols::Located;
 use crate::qemu_symbols::debug_file::{self, DebugFileError};
 
 /// Why a guest's QEMU has no probes.
-const NOT_PARSED: &str = "its program could not be looked into";
+const NOT_PARSED: &str = "its program could not be read";
 
 /// Attaches every entry probe to the QEMU with this pid that started at `start_ticks`. Only the inode that was `parsed`
 /// is probed, whatever the process executes meanwhile, and in which mount namespace.
@@ -103,7 +103,7 @@ fn place(located: &Located, probe: &PlannedProbe) -> Result<Place, String> {
         .ok_or_else(|| "this QEMU has no such USDT probe".to_owned())?;
     if !note.args.starts_with("8@%rdi 8@%rsi") {
         return Err(format!(
-            "the USDT probe has its arguments elsewhere ({})",
+            "the USDT probe has its arguments in another place ({})",
             note.args
         ));
     }

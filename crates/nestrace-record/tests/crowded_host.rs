@@ -168,7 +168,7 @@ fn a_crowded_host_is_looked_at_soon() {
         .iter()
         .filter(|note| {
             note.message.contains("the rest is not read")
-                || note.message.contains("to understand; left out")
+                || note.message.contains("to parse; left out")
         })
         .count();
     assert_eq!(cut, (N_HOSTILE + 1) / 3);

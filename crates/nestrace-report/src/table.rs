@@ -32,7 +32,7 @@ impl Table {
         self.rows.first().map_or(&[], Vec::as_slice)
     }
 
-    /// The rows beneath the header.
+    /// The rows below the header.
     #[must_use]
     pub fn rows(&self) -> &[Vec<String>] {
         self.rows.get(1..).unwrap_or_default()

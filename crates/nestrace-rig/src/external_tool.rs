@@ -129,14 +129,14 @@ impl Tool {
             program: self.program.clone(),
             source,
         };
-        // Files, not pipes: nobody has to drain them while we wait.
+        // Files, not pipes: a pipe would have to be drained while we wait.
         let stdout = tempfile::tempfile().map_err(output)?;
         let stderr = tempfile::tempfile().map_err(output)?;
         self.command
             .stdout(stdout.try_clone().map_err(output)?)
             .stderr(stderr.try_clone().map_err(output)?);
         if !self.finish_when_interrupted {
-            // What cleans up finishes even after a kill; nothing else goes on working for nobody.
+            // A tool that cleans up finishes even if we are killed; every other tool ends with us.
             ends_with_us(&mut self.command, Signal::SIGTERM);
         }
         let mut child = self.command.spawn().map_err(|source| ToolError::Start {

@@ -37,7 +37,7 @@ impl GuestFolder {
 
     fn new_in(place: &Path) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(place)?;
-        // It has the name only once it is locked: nobody finds it unlocked whose owner lives.
+        // The file gets its name only once it is locked, so it is never seen unlocked while its owner lives.
         let unfinished = folder.path().join(".owner");
         let file = File::options()
             .write(true)

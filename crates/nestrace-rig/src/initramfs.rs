@@ -43,7 +43,7 @@ const PROGRAMS: [&str; 21] = [
     "taskset",
 ];
 
-/// Modules that a guest may be told to load, each with its dependencies. Those that one kernel
+/// Modules that a guest can load, each with its dependencies. Those that one kernel
 /// series lacks (reiserfs in newer ones) are left out there.
 const MODULES: [&str; 32] = [
     "virtio_pci",

@@ -1,8 +1,8 @@
 //! A block device that the user named for the lab's file systems: looked at before anything is written,
 //! locked while it is used, and left without a file system.
 //!
-//! What may be lost is said on the command line; this is what nobody can have meant: a device that is
-//! mounted or otherwise in use, that holds partitions, or that is too small.
+//! The command line has to allow that the device's data is lost. Some devices are refused even then: one that is
+//! mounted or otherwise in use, one that holds partitions, and one that is too small.
 
 mod facts;
 
@@ -165,7 +165,7 @@ impl NamedDevice {
     /// systems left, and gives its queue the settings back that it had.
     ///
     /// # Errors
-    /// Somebody else uses it now, its name means another device now, or wipefs failed.
+    /// Somebody else uses it now, its name belongs to another device now, or wipefs failed.
     pub fn renew(&self) -> Result<(), DeviceError> {
         let facts = look(&self.path, self.needed_bytes)?;
         if (facts.number, &facts.node) != (self.number, &self.node) {

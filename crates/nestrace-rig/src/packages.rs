@@ -285,7 +285,7 @@ mod tests {
         let names = ["llvm-22", "llvm-22-dev", "libz3-dev", "zlib1g-dev"];
         let missing = not_installed(&names, status);
         assert_eq!(missing, ["llvm-22-dev", "libz3-dev", "zlib1g-dev"]);
-        // The real one, of which dpkg itself comes.
+        // The real database: it holds dpkg itself.
         let real = dpkg_status(&["dpkg", "no-such-package"]);
         assert_eq!(
             not_installed(&["dpkg", "no-such-package"], &real),

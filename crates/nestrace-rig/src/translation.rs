@@ -11,8 +11,8 @@
 /// guest writes. So a guest can have asked for an interrupt without seeing what has just come, and QEMU not have seen
 /// that it was asked; as the queue's event index lies behind then, no later interrupt comes either.
 pub(crate) const ONE_THREAD: &str = "tcg,thread=single";
-/// Translation of a single processor, which nobody else changes code under: with its barriers, which QEMU translates
-/// where there may be more than one.
+/// Translation for a guest with one processor, so that no other processor changes its code. QEMU translates barriers
+/// here, because it expects that there may be more threads.
 const ONE_PROCESSOR: &str = "tcg,thread=multi";
 
 /// `-accel` of a translated guest with so many processors.

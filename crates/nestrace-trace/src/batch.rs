@@ -122,7 +122,7 @@ impl Decoder {
         let nodes = header.nodes().ok_or("no field nodes")?;
         let mut buffers = header.buffers().ok_or("no buffers")?.iter();
         if nodes.len() != self.layout.columns.len() {
-            return Err("another number of columns than the schema has");
+            return Err("a different number of columns than the schema has");
         }
         for (node, column) in nodes.iter().zip(&self.layout.columns) {
             let StoredColumn::Ours(position) = *column else {
@@ -130,7 +130,7 @@ impl Decoder {
                 continue;
             };
             if node.null_count() != 0 || usize::try_from(node.length()) != Ok(rows) {
-                return Err("a column with nulls, or of another length than the batch");
+                return Err("a column with nulls, or of a different length than the batch");
             }
             buffers.next().ok_or("a validity buffer is missing")?;
             let place = buffers.next().ok_or("a data buffer is missing")?;

@@ -1,8 +1,8 @@
 //! Brings the events of a stream into the order of time.
 //!
 //! The rings of the processors are drained one after the other, so a stream is a sequence of short
-//! ascending runs. [`TimeOrdered`] deals the events out to a few ascending lanes (there are about as
-//! many as processors) and merges the lanes.
+//! ascending runs. [`TimeOrdered`] puts the events into a few ascending queues (there are about as
+//! many as processors) and merges the queues.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -37,12 +37,12 @@ impl Default for Window {
 pub struct TimeOrdered<I> {
     input: I,
     window: Window,
-    lanes: Vec<Lane>,
-    /// The lanes that are not empty, but for `current`, by their first event.
+    queues: Vec<Queue>,
+    /// The queues that are not empty, but for `current`, by their first event.
     heads: BinaryHeap<Reverse<Head>>,
-    /// The lane that gives the events now.
+    /// The queue that events are taken from now.
     current: usize,
-    /// The lane that takes the events now.
+    /// The queue that events are put into now.
     filling: usize,
     waiting: usize,
     arrived: u64,
@@ -54,17 +54,17 @@ pub struct TimeOrdered<I> {
 
 /// Events with ascending stamps, each with its number in the input.
 #[derive(Default)]
-struct Lane {
+struct Queue {
     events: VecDeque<(u64, Event)>,
     last_ns: u64,
 }
 
-/// Stamp and number of a lane's first event, and the lane.
+/// Stamp and number of a queue's first event, and the queue.
 type Head = (u64, u64, usize);
 
-/// More lanes than this are not searched and not filled: the oldest events go out instead. It is
+/// With this many queues the oldest events go out, so that no more are searched and filled. It is
 /// more than the processors of most machines; with more, the window shrinks.
-const MAX_LANES: usize = 1024;
+const MAX_QUEUES: usize = 1024;
 
 impl<I: Iterator<Item = Event>> TimeOrdered<I> {
     /// Orders `input` with the default [`Window`].
@@ -77,7 +77,7 @@ impl<I: Iterator<Item = Event>> TimeOrdered<I> {
         Self {
             input,
             window,
-            lanes: vec![Lane::default()],
+            queues: vec![Queue::default()],
             heads: BinaryHeap::new(),
             current: 0,
             filling: 0,
@@ -107,16 +107,16 @@ impl<I: Iterator<Item = Event>> TimeOrdered<I> {
     #[inline]
     fn is_due(&self) -> bool {
         self.waiting >= self.window.events.max(1)
-            || self.heads.len() >= MAX_LANES
+            || self.heads.len() >= MAX_QUEUES
             || self.oldest().is_some_and(|(ts_ns, _)| {
                 ts_ns.saturating_add(self.window.time_ns) <= self.newest_ns
             })
     }
 
-    /// Stamp and number of the first event of the current lane.
+    /// Stamp and number of the first event of the current queue.
     #[inline]
     fn current_head(&self) -> Option<(u64, u64)> {
-        let (number, event) = self.lanes[self.current].events.front()?;
+        let (number, event) = self.queues[self.current].events.front()?;
         Some((event.ts_ns, *number))
     }
 
@@ -133,34 +133,34 @@ impl<I: Iterator<Item = Event>> TimeOrdered<I> {
         }
     }
 
-    /// Puts an event into a lane that ends before it.
+    /// Puts an event into a queue that ends before it.
     #[inline]
     fn take_in(&mut self, event: Event) {
-        if !self.lanes[self.filling].takes(event.ts_ns) {
-            self.filling = self.lane_for(event.ts_ns);
+        if !self.queues[self.filling].takes(event.ts_ns) {
+            self.filling = self.queue_for(event.ts_ns);
         }
-        let lane = &mut self.lanes[self.filling];
-        if lane.events.is_empty() && self.filling != self.current {
+        let queue = &mut self.queues[self.filling];
+        if queue.events.is_empty() && self.filling != self.current {
             self.heads
                 .push(Reverse((event.ts_ns, self.arrived, self.filling)));
         }
-        lane.last_ns = event.ts_ns;
-        lane.events.push_back((self.arrived, event));
+        queue.last_ns = event.ts_ns;
+        queue.events.push_back((self.arrived, event));
         self.arrived += 1;
         self.waiting += 1;
         self.newest_ns = self.newest_ns.max(event.ts_ns);
     }
 
-    /// The lane whose last event is closest before `ts_ns`, else an empty one, else a new one.
-    fn lane_for(&mut self, ts_ns: u64) -> usize {
-        let fits = (0..self.lanes.len()).filter(|lane| self.lanes[*lane].takes(ts_ns));
-        let best = fits.max_by_key(|lane| {
-            let lane = &self.lanes[*lane];
-            (!lane.events.is_empty(), lane.last_ns)
+    /// The queue whose last event is closest before `ts_ns`, else an empty one, else a new one.
+    fn queue_for(&mut self, ts_ns: u64) -> usize {
+        let fits = (0..self.queues.len()).filter(|queue| self.queues[*queue].takes(ts_ns));
+        let best = fits.max_by_key(|queue| {
+            let queue = &self.queues[*queue];
+            (!queue.events.is_empty(), queue.last_ns)
         });
         best.unwrap_or_else(|| {
-            self.lanes.push(Lane::default());
-            self.lanes.len() - 1
+            self.queues.push(Queue::default());
+            self.queues.len() - 1
         })
     }
 
@@ -168,23 +168,23 @@ impl<I: Iterator<Item = Event>> TimeOrdered<I> {
     #[inline]
     fn give_out(&mut self) -> Option<Event> {
         let current = self.current_head();
-        if let Some(Reverse((ts_ns, number, lane))) = self.heads.peek().copied()
+        if let Some(Reverse((ts_ns, number, queue))) = self.heads.peek().copied()
             && current.is_none_or(|current| (ts_ns, number) < current)
         {
             self.heads.pop();
-            let left = mem::replace(&mut self.current, lane);
+            let left = mem::replace(&mut self.current, queue);
             if let Some((ts_ns, number)) = current {
                 self.heads.push(Reverse((ts_ns, number, left)));
             }
         }
-        let (_, event) = self.lanes[self.current].events.pop_front()?;
+        let (_, event) = self.queues[self.current].events.pop_front()?;
         self.waiting -= 1;
         self.given_ns = event.ts_ns;
         Some(event)
     }
 }
 
-impl Lane {
+impl Queue {
     #[inline]
     fn takes(&self, ts_ns: u64) -> bool {
         self.last_ns <= ts_ns || self.events.is_empty()
@@ -274,7 +274,7 @@ mod tests {
         );
         assert_eq!(out.len(), stamps.len());
         assert_eq!(late, 5_000 - 100);
-        // The limit of lanes works as well, and nothing is lost by it.
+        // The limit on queues makes events late as well, and loses none.
         let (out, late) = order(
             &stamps,
             Window {

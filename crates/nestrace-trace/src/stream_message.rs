@@ -108,7 +108,7 @@ impl BatchDecoder {
     /// # Errors
     /// [`BatchError`]; `batch` then has no rows to be used.
     pub fn decode(&mut self, payload: &[u8], batch: &mut Batch) -> Result<bool, BatchError> {
-        let (metadata, body) = split(payload).ok_or(BatchError::Message("it is no message"))?;
+        let (metadata, body) = split(payload).ok_or(BatchError::Message("it is not a message"))?;
         let (message, body_len) = message::parse_metadata(metadata)
             .ok_or(BatchError::Message("its metadata cannot be read"))?;
         if u64::try_from(body.len()) != Ok(body_len) {

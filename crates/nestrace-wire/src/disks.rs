@@ -1,9 +1,9 @@
-//! Which of a guest's disks is one that is known, when they are told again: after a resize, or when one was plugged
-//! in. A device number is used again, by the same disk or by another.
+//! Which of a guest's disks are known already, when the guest lists them again: after a resize, or when one was
+//! plugged in. A device number can be used again, by the same disk or by another.
 
 use nestrace_trace::manifest::GuestDisk;
 
-/// [`nestrace_trace::manifest::Notice::what`] of what [`merge_disks`] tells.
+/// [`nestrace_trace::manifest::Notice::what`] of the lines that [`merge_disks`] returns.
 pub const DISK_REPLACED: &str = "disk_replaced";
 
 /// What a disk is to the one that had its device number before.
@@ -20,15 +20,15 @@ enum Again {
 /// When a guest was looked at, on its `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Until then all was as it was told before.
+    /// Until then the last list of disks was right.
     pub held_ns: u64,
-    /// From then on it is as it is told now.
+    /// From then on the new list is right.
     pub now_ns: u64,
 }
 
-/// Takes over what a guest says of its disks, by device number. One that is gone stays: its events name it, and until when
-/// it was surely there is noted. One that is resized keeps the size that it had, by which QEMU's disk is known too. Another one
-/// under the same number is a disk of its own from then on. Gives what is to be said of that, a line for each disk.
+/// Takes over a guest's list of its disks, by device number. A disk that is gone stays in the list, because its events
+/// name it, with the time until which it was surely there. A resized disk keeps its first size, because QEMU's disk is
+/// known by that size too. Another disk under the same number is a new entry. Returns a line for each such disk.
 pub fn merge_disks(known: &mut Vec<GuestDisk>, new: Vec<GuestDisk>, look: Look) -> Vec<String> {
     let mut told = Vec::new();
     // 0 would say that it was never gone.
@@ -49,12 +49,12 @@ pub fn merge_disks(known: &mut Vec<GuestDisk>, new: Vec<GuestDisk>, look: Look) 
         match again {
             Again::Same => {}
             Again::Other => told.push(format!(
-                "another disk has the device number that {} had: it is {name} from {:.3} s of the guest's clock on, and counted by itself",
+                "the device number of {} now belongs to another disk: it is {name} from {:.3} s of the guest's clock on, and counted separately",
                 before.name,
                 look.now_ns as f64 / 1e9
             )),
             Again::Unclear => told.push(format!(
-                "{name} was unplugged and plugged in again, or another disk like it was: without a serial number nothing tells, and both are counted as one"
+                "{name} was unplugged, and it or a disk like it was plugged in: without a serial number they cannot be distinguished, so both are counted as one"
             )),
         }
         if again == Again::Other {
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// What is known of vda after it was told so, each with its time, and the lines that were said.
+    /// What is known of vda after the guest listed it so often, each with its time; and the number of lines.
     fn told(all: &[Facts]) -> (Vec<(u64, String, u64)>, usize) {
         let (mut known, mut n_lines) = (Vec::new(), 0);
         for (mono_ns, facts) in (100..).zip(all) {

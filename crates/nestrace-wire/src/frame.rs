@@ -114,7 +114,7 @@ pub enum FrameError {
         length: u32,
     },
     /// Too much was read without a frame in it.
-    #[error("find the first frame: {skipped} bytes were none")]
+    #[error("find the first frame: {skipped} bytes held none")]
     NotFound {
         /// Bytes that were passed over.
         skipped: u64,

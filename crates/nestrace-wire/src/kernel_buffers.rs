@@ -143,8 +143,7 @@ impl KernelBuffers {
         self.pending.push(event);
     }
 
-    /// Whether events wait that must be handed over before more is pushed: nobody said for too long that they are
-    /// complete.
+    /// Whether so many events wait for [`Self::until`] that they must be handed over before more is pushed.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.pending.len() > MAX_PENDING

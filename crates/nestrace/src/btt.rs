@@ -203,7 +203,7 @@ impl Machine<'_> {
         files.finish(&mut analyzer, first_ns)?;
         if analyzer.implausible() > 0 {
             note(format_args!(
-                "{} with a size or place that nothing has: not used",
+                "{} with an impossible size or place: not used",
                 units::of(analyzer.implausible(), "event", "events")
             ));
         }
@@ -255,7 +255,7 @@ pub fn of_capture(args: &AnalyzeArgs) -> Result<u8, Failure> {
     Ok(code(args, lost > 0 || left_out > 0, &[blocks]))
 }
 
-/// Says what nobody counted, and yet is missing; the exit code.
+/// Reports requests without a recorded end, which no loss counter holds; returns the exit code.
 fn code<'a>(
     args: &AnalyzeArgs,
     lost: bool,
@@ -324,13 +324,13 @@ pub fn of_bundle(args: &AnalyzeArgs) -> Result<u8, Failure> {
     let lost = recorder.fold(bundle.damaged_events(), u64::saturating_add);
     if lost > 0 {
         note(format_args!(
-            "{} lost: nestrace analyze says where, and what is short of them",
+            "{} lost: nestrace analyze says where, and which numbers are too low",
             units::of(lost, "event", "events")
         ));
     }
     let is_cut = bundle.is_cut();
     if is_cut {
-        note("the recording was not closed, or a file of it is cut: what came last is missing");
+        note("the recording was not closed, or a file of it is cut: the last events are missing");
     }
     let lost = lost > 0 || is_cut || !bundle.unread.is_empty();
     Ok(code(args, lost, reports.iter().map(|(_, blocks)| blocks)))

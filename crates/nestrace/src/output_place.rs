@@ -66,8 +66,8 @@ pub fn is_fifo(path: &Path) -> bool {
         .is_ok_and(|there| there.file_type().is_fifo())
 }
 
-/// Opens a file to write it anew, or a device or pipe (`/dev/stdout`). It never waits: nobody may come to read
-/// from a FIFO, and then it is refused.
+/// Opens a file to write it anew, or a device or pipe (`/dev/stdout`). It never waits: a FIFO without a reader is
+/// refused.
 pub fn open(path: &Path) -> Result<File, Failure> {
     let failed = |error: &io::Error| match error.raw_os_error() {
         Some(code) if code == Errno::ENXIO as i32 => {
@@ -89,7 +89,7 @@ pub fn open(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// [`check`] of several, of which any may not have been asked for.
+/// [`check`] of several files; each is optional.
 pub fn check_all<'a>(paths: impl IntoIterator<Item = Option<&'a PathBuf>>) -> Result<(), Failure> {
     paths.into_iter().flatten().try_for_each(|path| check(path))
 }

@@ -46,7 +46,7 @@ pub fn check_page(file: &Path, force: bool) -> Result<(), Failure> {
     if force || may_replace(file) {
         return Ok(());
     }
-    Err(not_ours(file, "is there and is no report of nestrace"))
+    Err(not_ours(file, "exists and is not a report of nestrace"))
 }
 
 fn not_ours(path: &Path, what: &str) -> Failure {

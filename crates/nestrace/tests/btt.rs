@@ -54,7 +54,7 @@ fn bundle(folder: &Path, manifest: &Manifest, events: &[Event]) -> PathBuf {
     path
 }
 
-/// The steps of a read on loop0, the last of which may be missing.
+/// The steps of a read on loop0; the last one may be missing.
 fn steps(kinds: &[Kind]) -> Vec<Event> {
     let mut steps = Vec::new();
     for (kind, n) in kinds.iter().zip(1..) {
@@ -181,7 +181,7 @@ fn what_is_exported_reads_as_what_was_recorded() {
         let btt = |input: &Path| prints(&["analyze", text(input), "--format", "btt"]);
         assert_eq!(btt(&out), btt(&base), "{name}");
         assert_eq!(btt(&bundle), btt(&base), "{name}");
-        // Nothing is overwritten unless told.
+        // Nothing is overwritten without --force.
         let (code, stderr) = fails(&[export, to].concat());
         assert_eq!(code, Some(2), "{stderr}");
         let redacted = prints(&[&export[..], &to, &["--force", "--redact"]].concat());
@@ -251,7 +251,7 @@ fn a_light_recording_leaves_no_file() {
     assert_eq!(names(folder.path()), ["host.nest"]);
 }
 
-/// In every format alike: what the stream tells of losses after a crash, and what nobody told.
+/// The same in every format: losses that the stream counts after a crash, and a missing end that no counter holds.
 #[test]
 fn what_is_missing_is_an_exit_code_in_every_format() {
     let io = [Kind::Queue, Kind::GetRequest, Kind::Issue, Kind::Complete];

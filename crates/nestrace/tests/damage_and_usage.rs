@@ -1,4 +1,4 @@
-//! What is damaged is told by every command that reads a stream, and an option that would do nothing is
+//! Every command that reads a stream reports its damage, and an option that would do nothing is
 //! refused.
 
 mod program;

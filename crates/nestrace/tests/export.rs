@@ -124,7 +124,8 @@ fn tables_have_the_sums_of_the_analysis() {
     assert_eq!(disk["latency_ns"]["q2c"]["n"], 3771);
     let bios: Vec<_> = chains.iter().filter(|row| row["op"] != "flush").collect();
     assert_eq!(bios.len(), 3771);
-    // A chain ends when its file system is told: after the flush that FUA makes, which is not in the device's q2c.
+    // A chain ends when the file system gets the completion: after the flush that FUA makes, which the device's q2c
+    // does not include.
     let q2c = disk["latency_ns"]["q2c"]["sum"].as_u64().expect("a sum");
     assert!((q2c..2 * q2c).contains(&sum(bios, "q2c_ns")));
     let unlinked = |row: &BTreeMap<String, String>| !row["unlinked"].is_empty();

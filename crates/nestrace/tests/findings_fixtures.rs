@@ -274,8 +274,8 @@ fn every_rule_of_the_documentation_has_its_recordings() {
     assert_eq!(documented, held);
 }
 
-/// What the analysis said of second recordings, with another seed, of which `cargo xtask fixtures --check` kept
-/// no more than that.
+/// The analysis of second recordings, made with another seed. `cargo xtask fixtures --check` kept only these
+/// results of them.
 fn said_of_second() -> BTreeMap<String, Said> {
     let index = index("second.json");
     let recordings = index["recordings"].as_array().expect("recordings").iter();

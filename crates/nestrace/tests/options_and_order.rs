@@ -98,7 +98,7 @@ fn a_capture_has_no_guests_and_no_chains() {
             assert!(stderr.contains(said), "{input} {options:?}: {stderr}");
         }
     }
-    // What is not there is told as that.
+    // A missing input is reported as missing.
     let (code, stderr) = code_and_messages(&["analyze", "nothing", "--io", "1"]);
     assert_eq!(code, Some(3), "{stderr}");
 }

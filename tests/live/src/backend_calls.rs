@@ -1,4 +1,4 @@
-//! QEMU's calls of its block layer against its accounting: every byte that `block_acct_start` was told
+//! QEMU's calls of its block layer against its accounting: every byte that `block_acct_start` counted
 //! went into a `blk_aio_*` call, merged or not.
 
 use nestrace_trace::{Event, Kind};

@@ -37,7 +37,7 @@ pub struct LiveContext {
     keep: bool,
     folder: TempDir,
     backing_folder: PathBuf,
-    /// Told apart from the others of this process.
+    /// Its number among the lanes of this process.
     lane: usize,
 }
 
@@ -157,7 +157,7 @@ impl LiveContext {
         self.folder.path().join(format!("{name}-{n}.nest"))
     }
 
-    /// Removes a recording that has told everything, unless recordings are kept.
+    /// Removes a recording that is not needed any more, unless recordings are kept.
     pub fn discard(&self, bundle: &Path) {
         if !self.keep {
             let _ = std::fs::remove_dir_all(bundle);

@@ -18,7 +18,7 @@ use super::with_agents::recording::of_a_mixed_load;
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "export",
-    about: "the Parquet data set in DuckDB and pyarrow: the sums that analyze says",
+    about: "the Parquet data set in DuckDB and pyarrow: the sums equal those of analyze",
     run,
     alone: false,
 };

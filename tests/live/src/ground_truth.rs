@@ -118,7 +118,9 @@ pub fn device_entry(case: &mut Case, device: &Value, stat: &BlockStat) -> anyhow
 fn few_are_missed(case: &mut Case, device: &Value, stat: &BlockStat) -> anyhow::Result<()> {
     let missed = number(device, "/check/completions_missed")?;
     if missed > 0 {
-        case.figure(format!("{missed} completions unseen, all of them told"));
+        case.figure(format!(
+            "{missed} completions not seen, all of them reported"
+        ));
         let few = missed * MISSED_AT_MOST <= stat.operations();
         case.holds("check.completions_missed", few, &missed.to_string());
     }

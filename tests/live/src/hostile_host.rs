@@ -1,4 +1,4 @@
-//! A host where nobody is trusted: processes that want to delay, confuse or take over the recorder beside an honest guest,
+//! A hostile host: processes that try to delay, confuse or take over the recorder beside an honest guest,
 //! and a recorder that dies.
 
 mod addresses;

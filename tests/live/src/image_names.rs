@@ -135,7 +135,7 @@ fn descriptor_sets(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
         .map(|(disk, path)| (disk.as_str(), vec![path.clone()]))
         .collect();
     hold(case, "with QMP", &found, &named);
-    // Without, nobody says which is which: three disks, none of them on a wrong file.
+    // Without QMP the disks cannot be assigned: three disks, and none has a wrong file.
     stopped.start(&arguments, false)?;
     let deadline = Instant::now() + UP;
     let mut found = stopped.disks()?;
@@ -219,7 +219,7 @@ fn unnamed(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let image = stopped.path("root.img");
     hold(
         case,
-        "an image that nobody names",
+        "an image without a name",
         &found,
         &[("disk0", vec![image])],
     );

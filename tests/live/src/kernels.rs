@@ -110,7 +110,7 @@ fn run(ctx: &LiveContext, report: &mut Report, series: &str) -> anyhow::Result<(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     All,
-    /// Debian 12's asks for records of version 7, of which kernels since 6.19 leave out those with FUA
+    /// Debian 12's blktrace asks for records of version 7. Since 6.19 the kernel leaves out those with FUA
     /// (`crates/nestrace-agent/src/backend/blktrace/ioctl.rs`).
     AllButFua,
 }

@@ -11,7 +11,7 @@ use xtask::progress::timed;
 use super::Scenario;
 use super::context::LiveContext;
 
-/// Runs scenarios in so many lanes; each lane takes the next one that nobody has begun. Those that measure run
+/// Runs scenarios in so many lanes; each lane takes the next one that has not begun. Those that measure run
 /// when the lanes have ended.
 ///
 /// A translated guest keeps one processor busy and the test that waits for it none, so that two lanes end in little

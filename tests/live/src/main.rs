@@ -68,7 +68,7 @@ use scenario::Scenario;
 enum Chore {
     /// Runs every test, live guests included
     Test(test::TestArgs),
-    /// Makes the recordings that hold the rules of findings to their cases
+    /// Records the guests that test the rules of findings
     Fixtures(fixtures::FixturesArgs),
     /// Freezes the layout of the archive's newest kernel, and follows a guest with it
     NewestKernel,

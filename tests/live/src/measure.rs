@@ -24,12 +24,12 @@ const EDGE_TRIES: usize = 6;
 /// whose disks interrupt each other's completions (IDE beside virtio). The last one is taken with those,
 /// and the analysis has to account for each of them.
 const TRIES: usize = 10;
-/// Up to how many lost events are taken for some that the kernel kept from the probes (its guard
-/// against recursion), of which a recording has a few. The recorder counts them together with events that
-/// found no room in a ring, and a recording does not tell them apart. But a ring that is full drops
-/// events by the hundred until it is emptied, and the default rings never fill under these loads. So
-/// more than this is want of room, a defect of the recorder that a further try must not hide. A drop of
-/// fewer events is taken for the kernel's; it shows in the progress.
+/// Up to so many lost events are taken for events that the kernel kept from the probes (its guard against
+/// recursion); a recording has a few of them. The recorder counts them together with events that found no room
+/// in a ring, so a recording cannot separate the two. But a full ring drops hundreds of events until it is
+/// emptied, and the default rings never fill under these loads. So a larger loss means that a ring was full: a
+/// defect of the recorder, which another try must not hide. A smaller loss is taken for the kernel's and is
+/// printed with the progress.
 const SKIPPED_AT_MOST: u64 = 64;
 /// The contract: recording has begun within 3 s; a loaded machine gets more before we give up.
 const LIVE: Duration = Duration::from_secs(20);
@@ -120,7 +120,7 @@ pub struct Observed<'a, C = Counts> {
     pub sync: &'a dyn Fn() -> anyhow::Result<()>,
     /// Comes back when the recorder says that it hears everything it is to hear.
     pub live: &'a dyn Fn(&mut Recorder) -> anyhow::Result<()>,
-    /// Whether requests matter of which the probes were not shown the end, for a device of the analysis.
+    /// Whether requests without a recorded end matter, for a device of the analysis.
     pub counts_on: fn(&Value) -> bool,
 }
 

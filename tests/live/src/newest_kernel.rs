@@ -17,7 +17,7 @@ use xtask::progress::Progress;
 use super::context::LiveContext;
 use super::{Scenario, guest_kernels};
 
-/// The scenario. A kernel that nobody has seen is no failure of ours: only `--full` fails for it.
+/// The scenario. An unknown kernel is not a failure of nestrace: only `--full` fails for it.
 pub const SCENARIO: Scenario = Scenario {
     name: "newest-kernel",
     about: "the newest kernel of Debian's archive as a guest; only --full fails for it",

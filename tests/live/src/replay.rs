@@ -21,7 +21,7 @@ use super::with_agents::recording::{DISK, of_a_mixed_load};
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "replay",
-    about: "tables, fio's logs and Perfetto's traces in the hands of others: the sums that analyze says",
+    about: "tables, fio's logs and Perfetto's traces read by other tools: the sums equal those of analyze",
     run,
     alone: false,
 };
@@ -138,8 +138,8 @@ fn requests(case: &mut Case, analysis: &Value, read: &Value) {
         let drawn = slices.get(&[format!("host {}", text("name")), "requests".to_owned()]);
         let drawn = drawn.copied().unwrap_or_default();
         case.equal(&what("drawn D to C"), drawn[1], d2c);
-        // A request whose C nobody saw stands at the device until its address is used again; those of the
-        // machine's own disk, which never rests, also cross the edges of the recording.
+        // A request without a recorded C counts as in flight until its address is used again. The machine's own
+        // disk is always busy, so its requests also cross the edges of the recording.
         let whole_record =
             under_an_image(device) && whole(&device["check"]["completions_missed"]) == 0;
         let mean = device["queue_depth"]["mean"].as_f64().unwrap_or(0.0);

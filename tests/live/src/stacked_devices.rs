@@ -16,7 +16,7 @@ use super::{Scenario, direct_io_link, ground_truth, kernels};
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "stacked-devices",
-    about: "dm and md beneath file systems, in a guest: events, counts and what lies beneath",
+    about: "dm and md below file systems, in a guest: events, counts and the devices below",
     run,
     alone: false,
 };
@@ -131,7 +131,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The manifest's devices: of which kind each is, and what lies below it.
+/// The manifest's devices: the kind of each, and the devices below it.
 fn topology(case: &mut Case, machine: &Machine, recording: &Recording) -> anyhow::Result<()> {
     let devices = &recording.manifest().topology.devices;
     for (name, driver, beneath) in STACKS {

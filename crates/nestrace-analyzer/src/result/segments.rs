@@ -5,9 +5,8 @@ pub(crate) const SEGMENTS: usize = Segment::OF_BIO.len();
 /// How many segments a call has: its own, and those of the bios that it waited for.
 pub(crate) const CALL_SEGMENTS: usize = Segment::OF_CALL.len();
 
-/// The names of the parts of a chain's latency, in the order of the path: what
-/// [`Chains::segments`](crate::analysis::Chains::segments) and [`Story::segments`](crate::analysis::Story::segments) are
-/// called.
+/// The names of a chain's segments, in the order of the path. [`Chains::segments`](crate::analysis::Chains::segments)
+/// and [`Story::segments`](crate::analysis::Story::segments) use them.
 pub const SEGMENT_NAMES: [&str; SEGMENTS] = {
     let mut names = [""; SEGMENTS];
     let mut place = 0;

@@ -27,7 +27,7 @@ pub(super) struct Section {
     /// Split BTF counts string offsets on from the end of its base's strings.
     first_string: u32,
     pub(super) names: NameIndex,
-    /// Numbers of all enum types, most of which are anonymous.
+    /// Numbers of all enum types; most are anonymous.
     pub(super) enums: Vec<u32>,
     pub(super) base: Option<Arc<Section>>,
 }

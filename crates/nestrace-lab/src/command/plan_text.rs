@@ -28,7 +28,7 @@ pub fn render(plan: &Plan, folder: Option<(&Path, &Standing)>) -> String {
         lines.extend(of_cell(plan, cell, width, standing));
     }
     lines.push(String::new());
-    lines.push(String::from("* what the others are compared with"));
+    lines.push(String::from("* the baseline of the others"));
     if !plan.excluded.is_empty() {
         lines.extend([String::new(), String::from("Left out:")]);
     }
@@ -108,7 +108,9 @@ fn how_far(folder: &Path, standing: &Standing) -> String {
     match (standing.n_done, open) {
         (0, _) => format!("Nothing of it is in {folder} yet."),
         (_, 0) => {
-            format!("All of it is finished in {folder}; nestrace lab report {folder} tells it.")
+            format!(
+                "All of it is finished in {folder}; nestrace lab report {folder} prints the results."
+            )
         }
         (done, _) => format!(
             "{done} of {} are finished in {folder}; {open} would still run, about {} without boots. \
@@ -119,7 +121,7 @@ fn how_far(folder: &Path, standing: &Standing) -> String {
     }
 }
 
-/// Lines of which all but the first stand further in.
+/// Lines; all but the first are indented further.
 fn hanging(indent: &str, text: &str) -> Vec<String> {
     let inner = format!("{indent}  ");
     let mut lines = wrap(text, WIDTH, &inner);
@@ -140,7 +142,7 @@ pub fn takes(plan: &Plan) -> Vec<String> {
     let cache = match estimate.cache_bytes {
         0 => String::new(),
         bytes => format!(
-            "{} for what guests get, in the cache, where it is not there yet, ",
+            "{} for the guests' data in the cache, unless it is there already, ",
             units::size(bytes)
         ),
     };
@@ -224,12 +226,12 @@ mod tests {
         };
         let said = takes("randread");
         assert!(
-            said.contains("640 MiB for what guests get, in the cache, where it is not there yet"),
+            said.contains("640 MiB for the guests' data in the cache, unless it is there already"),
             "{said}"
         );
         let said = takes("unpack-tree");
         assert!(
-            said.contains("769 MiB for what guests get, in the cache, where it is not there yet"),
+            said.contains("769 MiB for the guests' data in the cache, unless it is there already"),
             "{said}"
         );
     }

@@ -85,7 +85,7 @@ fn explain_all(
     }
     if n_gone > 0 {
         say(format_args!(
-            "note: {n_gone} recordings are gone: what the last report had read from them is kept, where it had"
+            "note: {n_gone} recordings are gone: the figures that the last report read from them are kept"
         ));
     }
     Ok(())

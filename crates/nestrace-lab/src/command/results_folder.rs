@@ -7,7 +7,7 @@ use nestrace_output::held_dir::HeldDir;
 
 use nestrace_cli::exit::{FAILURE, Failure};
 
-/// Under sudo the results belong to the user who typed the command. A folder that the lab refused is nobody's results.
+/// Under sudo the results belong to the user who typed the command. A folder that the lab refused is left as it is.
 pub fn give_to_user(folder: &Path) {
     if let Some(results) = results_folder(folder) {
         results.give_all_to_user();

@@ -10,12 +10,12 @@ use super::LabError;
 use super::stage::{Guests, Parts, Stage};
 use crate::plan::{Plan, Schedule, Step};
 
-/// Whose a failure is.
+/// What a failure affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// The cell's.
+    /// The cell alone.
     Cell,
-    /// That of all cells which want the same guest: it does not come up.
+    /// All cells that need the same guest: it does not boot.
     Batch,
 }
 

@@ -34,7 +34,7 @@ pub enum LabError {
     },
     /// Not enough space for what a guest is booted from.
     #[error(
-        "put what guests boot from into {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
+        "put the guests' boot files into {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
     )]
     NoTemporarySpace {
         /// Where.
@@ -46,7 +46,7 @@ pub enum LabError {
     },
     /// Not enough space for what is kept for guests.
     #[error(
-        "put what guests get into {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
+        "put the guests' data into {folder}: {needed_mib} MiB are needed, {available_mib} MiB are free"
     )]
     NoCacheSpace {
         /// The cache.

@@ -5,7 +5,7 @@ use std::path::Path;
 use nestrace_rig::external_tool::Tool;
 use nix::mount::{MntFlags, umount2};
 
-/// Unmounts, detaches and removes what lies in `work`; nobody else uses it, the folder is locked.
+/// Unmounts, detaches and removes everything in `work`. No other process uses it: the folder is locked.
 pub(super) fn remove(work: &Path) {
     let Some(prefix) = work.to_str() else {
         return;

@@ -234,7 +234,7 @@ fn run_in(
             n_done: 0,
             n_all: estimate.n_runs,
             seconds_left: estimate.seconds,
-            what: String::from("how fast the devices beneath are"),
+            what: String::from("the speed of the devices below"),
         });
         let header = first_header(plan, machine, &devices, work)?;
         ledger.write_header(header)?;

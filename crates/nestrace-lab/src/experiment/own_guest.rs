@@ -63,10 +63,10 @@ pub enum OwnGuestError {
         programs: Vec<String>,
     },
     /// It has a disk at each place of the bus.
-    #[error("give the guest {0} another disk: it has no free place")]
+    #[error("give the guest {0} another disk: it has no free slot")]
     Full(String),
     /// It keeps a disk.
-    #[error("take the disk {disk} away from the guest {guest}: it does not let go of it")]
+    #[error("take the disk {disk} away from the guest {guest}: the guest does not release it")]
     Kept {
         /// Its name.
         guest: String,
@@ -102,7 +102,7 @@ pub enum OwnGuestError {
         disk: String,
     },
     /// Another run has it.
-    #[error("use the guest {0}: another run of the lab does")]
+    #[error("use the guest {0}: another run of the lab uses it")]
     Busy(String),
     /// A script failed in it.
     #[error("run a script in the guest: status {status}: {said}")]
@@ -190,7 +190,7 @@ fn detach(guest: &OwnGuest, hotplug: &dyn Hotplug) -> Result<(), OwnGuestError> 
     if disks.is_empty() {
         return Ok(());
     }
-    // A guest that obeys nobody loses its disks all the same.
+    // The disks are taken away even if the guest does not stop.
     let stopped = shell::stop(guest);
     let mut failed = None;
     let mut ask = |disks: &[String]| {

@@ -105,7 +105,7 @@ fn failed(recorder: Recorder, error: recorder::RecorderError) -> RecorderError {
     let what = match &error {
         Cause::Start { .. } | Cause::Interrupted(_) => return error.into(),
         Cause::Ended { status, .. } => format!("it ended ({status})"),
-        Cause::Silent { words, .. } => format!("no word of {}", words.join(" ")),
+        Cause::Silent { words, .. } => format!("it did not report {}", words.join(" ")),
         Cause::Endless { .. } => String::from("it does not end"),
         Cause::Wait(cause) => cause.to_string(),
         other => other.to_string(),

@@ -284,7 +284,7 @@ fn result(workload: &Workload, stdout: &str) -> Result<CellRun, LabError> {
 fn without_figures(program: &str, text: &str) -> String {
     match last_lines(text, 1).trim() {
         "" => format!("{program} left nothing"),
-        line => format!("{program} left no figures, but: {line}"),
+        line => format!("{program} printed no figures, but: {line}"),
     }
 }
 

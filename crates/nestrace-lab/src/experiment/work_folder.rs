@@ -1,5 +1,6 @@
-//! The folder of devices and images. Root works in it by path, in a folder of results that may be somebody else's: so it
-//! is root's own, nobody else makes anything in it, and no link stands in its place.
+//! The folder of devices and images. Root opens files in it by path, and the folder of results around it may belong to
+//! another user. So it belongs to root, no other user can create files in it, and a symbolic link in its place is
+//! refused.
 
 use std::fs::{File, Permissions};
 use std::io;

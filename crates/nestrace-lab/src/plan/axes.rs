@@ -173,7 +173,7 @@ impl FromStr for Host {
             return Ok(Self::Bare);
         }
         word.parse().map(Self::Fs).map_err(|_| UnknownValue {
-            axis: "what lies beneath on the host",
+            axis: "the file system or bare device below on the host",
             word: word.to_owned(),
             expected: Self::words(),
         })

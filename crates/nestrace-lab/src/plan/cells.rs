@@ -149,9 +149,9 @@ fn had(combination: &Combination, words: Vec<Word>) -> (Vec<Word>, Vec<Word>) {
     })
 }
 
-const NO_IMAGE: &str = "the bare device has no image and no file system of the host's";
+const NO_IMAGE: &str = "the bare device has no image and no host file system";
 
-/// How what is left out is told.
+/// The text for a cell that is left out.
 fn named(combination: &Combination, workload: &Workload) -> String {
     format!("{combination}, {}", workload.name)
 }
@@ -177,7 +177,7 @@ fn check_excludes(
     Ok(())
 }
 
-/// Refuses a plan of which nothing is left.
+/// Refuses a plan without any cell left.
 pub(super) fn check_left(
     top: &Section<'_>,
     cells: &[PlannedCell],
@@ -210,7 +210,7 @@ fn check_names<'v>(
     });
     let longest = words.max_by_key(|(word, _)| word.len());
     let message = format!(
-        "a cell's name would have {} bytes: {LONGEST_NAME} are the most that names of its files have room for",
+        "a cell's name would have {} bytes: the limit is {LONGEST_NAME}, because files are named after it",
         cell.id.len()
     );
     let place = longest.map_or(0..0, |(_, span)| span.clone());

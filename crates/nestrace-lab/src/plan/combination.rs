@@ -242,7 +242,7 @@ impl Combination {
             return Some(objection);
         }
         if self.has_btrfs_with_read_ahead() {
-            return Some("btrfs reads ahead by itself, whatever is set of the device");
+            return Some("btrfs sets its own read-ahead and ignores the device's setting");
         }
         if self.is_passed_through() {
             return self.objection_to_pass_through();
@@ -264,23 +264,19 @@ impl Combination {
     fn objection_to_pass_through(&self) -> Option<&'static str> {
         let usual = Self::default();
         if self.is_bare() {
-            return Some(
-                "9p passes a folder of the host's file system through: a bare device has none",
-            );
+            return Some("9p needs a folder of a host file system, and a bare device has none");
         }
         if self.disk != usual.disk
             || self.preallocation != usual.preallocation
             || self.placement != usual.placement
         {
             return Some(
-                "9p has no image: it goes with raw, none, native and virtio alone (an [[include]] of its own)",
+                "9p has no image: it works only with raw, none, native and virtio (in an [[include]] of its own)",
             );
         }
         let has_queue = self.guest_scheduler != usual.guest_scheduler
             || self.guest_read_ahead_kib != usual.guest_read_ahead_kib;
-        has_queue.then_some(
-            "9p has no disk in the guest, which has neither scheduler nor read-ahead then",
-        )
+        has_queue.then_some("9p has no disk in the guest, so it has no scheduler and no read-ahead")
     }
 }
 

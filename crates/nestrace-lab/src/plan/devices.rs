@@ -21,7 +21,8 @@ pub(super) fn read(section: &Section<'_>) -> Result<Vec<PathBuf>, PlanError> {
     let mut devices = Vec::new();
     for (word, span) in section.words(KEY)?.into_iter().flatten() {
         if !is_device(&word) {
-            let message = format!("\"{word}\" is no device: it has to be a path such as /dev/sdb1");
+            let message =
+                format!("\"{word}\" is not a device: it has to be a path such as /dev/sdb1");
             return Err(section.error(&span, message));
         }
         devices.push(PathBuf::from(word));
@@ -144,9 +145,9 @@ mod tests {
     #[test]
     fn names_that_are_no_devices_are_refused_with_their_place() {
         for (devices, expected) in [
-            ("['sdb1']", "line 4, column 12: \"sdb1\" is no device"),
-            ("['/dev/../home']", "is no device"),
-            ("['/dev/sdb1; reboot']", "is no device"),
+            ("['sdb1']", "line 4, column 12: \"sdb1\" is not a device"),
+            ("['/dev/../home']", "is not a device"),
+            ("['/dev/sdb1; reboot']", "is not a device"),
             (
                 "['/dev/sdb1', '/dev/sdb1']",
                 "devices has \"/dev/sdb1\" twice",

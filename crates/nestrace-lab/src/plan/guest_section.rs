@@ -57,7 +57,9 @@ pub(super) fn read(top: &Section<'_>) -> Result<Option<OwnGuest>, PlanError> {
     let name = |key: &str| -> Result<Option<String>, PlanError> {
         match section.string(key)? {
             Some((word, span)) if !is_name(word) => {
-                let message = format!("\"{word}\" is no {key}: letters, digits and @ . : _ - are");
+                let message = format!(
+                    "\"{word}\" is not valid as {key}: it has to have only letters, digits and @ . : _ -"
+                );
                 Err(section.error(&span, message))
             }
             found => Ok(found.map(|(word, _)| word.to_owned())),
@@ -85,7 +87,8 @@ pub(super) fn read(top: &Section<'_>) -> Result<Option<OwnGuest>, PlanError> {
     };
     for key in OF_BUILT_GUESTS {
         if let Some(span) = top.place(key) {
-            let message = format!("{key} is of guests that the lab boots, yours has its own");
+            let message =
+                format!("{key} is only for guests that the lab boots; your guest has its own");
             return Err(top.error(&span, message));
         }
     }
@@ -160,16 +163,16 @@ mod tests {
             (
                 "",
                 "domain = '-c'",
-                "line 4, column 10: \"-c\" is no domain",
+                "line 4, column 10: \"-c\" is not valid as domain",
             ),
-            ("", "domain = 'a b'", "is no domain"),
-            ("", "domain = 'vm1'\nssh = '-oX'", "is no ssh"),
+            ("", "domain = 'a b'", "is not valid as domain"),
+            ("", "domain = 'vm1'\nssh = '-oX'", "is not valid as ssh"),
             ("", "qmp = '/run/a'", "line 4, column 7: commands reach"),
             ("", "qmp = '/run/a'\ndomain = 'vm1'", "not both"),
             (
                 "memory = '1G'",
                 "domain = 'vm1'",
-                "line 2, column 10: memory is of guests",
+                "line 2, column 10: memory is only for guests",
             ),
             (
                 "axes = { bus = 'ide' }",
@@ -177,11 +180,15 @@ mod tests {
                 "takes no IDE disk",
             ),
             ("axes = { guest_fs = '9p' }", "domain = 'vm1'", "over 9p"),
-            ("host = { in_guest = true }", "domain = 'vm1'", "not both"),
+            (
+                "host = { in_guest = true }",
+                "domain = 'vm1'",
+                "exclude each other",
+            ),
             (
                 "host = { devices = '/dev/sdb1' }",
                 "domain = 'vm1'",
-                "sees all of a device",
+                "would see the whole device",
             ),
         ] {
             let error = plan(head, guest).unwrap_err().to_string();

@@ -33,7 +33,7 @@ pub(super) fn read(top: &Section<'_>) -> Result<HostSection, PlanError> {
         && is_in_guest
     {
         let message =
-            "devices are this machine's: a host inside a guest (in_guest) has a disk of its own";
+            "devices belong to this machine: a host inside a guest (in_guest) has its own disk";
         return Err(section.error(&span, message));
     }
     Ok(HostSection {

@@ -155,7 +155,7 @@ fn micro(name: &str, scale: &Scale, block_size: &str) -> Parts {
         " (published: 8k)"
     };
     let note = format!(
-        "FAST'12's micro benchmark with fio: {block_size}{published}, 255 in parallel, native asynchronous I/O (with O_DIRECT, without which it is not asynchronous); size and time are scaled"
+        "FAST'12's micro benchmark with fio: {block_size}{published}, 255 in flight, native asynchronous I/O with O_DIRECT (without it, the I/O is not asynchronous); size and time are scaled"
     );
     let jobs = Action::Fio(fio(&[("micro", options)], true));
     (note, Metric::BytesPerSecond, jobs)
@@ -172,15 +172,12 @@ fn personality(name: &str, scale: &Scale) -> Parts {
     };
     let note = if name == "dbserver" {
         String::from(
-            "Filebench's dbserver as fio jobs: its 200 readers, 10 writers and log with their I/O sizes, each as fast as it can, \
-             so that their mix is not Filebench's, where semaphores let writers and log go on after so many reads; \
-             the log is written in order, not at random, and file sizes are scaled",
+            "Filebench's dbserver as fio jobs: its 200 readers, 10 writers and log with their I/O sizes; each runs as fast as it can, while Filebench's semaphores hold back writers and log, so the mix of operations differs; the log is written in order, not at random, and file sizes are scaled",
         )
     } else {
         format!(
             "Filebench's {name} as fio jobs: its threads, file and I/O sizes and its mix of operations, \
-             drawn at random instead of in one order; no file is made or deleted meanwhile, and the number of \
-             files is scaled"
+             drawn at random instead of in one order; no file is made or deleted during the run, and the number of files is scaled"
         )
     };
     (
@@ -274,7 +271,7 @@ fn iozone(test: &str, scale: &Scale, record: &str) -> Option<Parts> {
     );
     let mut jobs = fio(&[("iozone", options)], false);
     jobs.is_warm = is_warm;
-    let note = "iozone's test as a fio job: one thread, one file, records in order or at random; a sync at the end counts (iozone -e)";
+    let note = "iozone's test as a fio job: one thread, one file, records in order or at random; the time includes a sync at the end (iozone -e)";
     Some((note.to_owned(), Metric::BytesPerSecond, Action::Fio(jobs)))
 }
 
@@ -313,8 +310,7 @@ fn database(test: &str, scale: &Scale, threads: u32) -> Option<Parts> {
         "connections"
     };
     let note = format!(
-        "sysbench's OLTP on MariaDB (InnoDB, O_DIRECT): {threads} {connections}, {} tables of {rows} rows, of \
-         which a quarter fits into the server's cache; each transaction is synced",
+        "sysbench's OLTP on MariaDB (InnoDB, O_DIRECT): {threads} {connections}, {} tables of {rows} rows; a quarter of them fits into the server's cache; each transaction is synced",
         oltp::TABLES
     );
     Some((note, Metric::OperationsPerSecond, Action::Oltp(job)))
@@ -413,7 +409,7 @@ fn unpack_tree(scale: &Scale) -> Parts {
         ..Script::default()
     };
     let note = format!(
-        "a tree of {n} files is unpacked and synced, in place of the installation of an operating system"
+        "a tree of {n} files is unpacked and synced, instead of installing an operating system"
     );
     (note, Metric::Seconds, Action::Script(script))
 }
@@ -462,7 +458,7 @@ mod tests {
             }
         };
         assert_eq!(n("16M", "1G"), 4_050);
-        // 65,536 inodes and 32,768, of which folders and the file system itself have some.
+        // 65,536 and 32,768 inodes; folders and the file system itself take some.
         assert_eq!((n("512M", "1G"), n("128M", "512M")), (65_450, 32_700));
         assert_eq!(n("1M", "128M"), 250);
     }

@@ -1,7 +1,7 @@
 //! A plan of experiments: from a text to cells, and what they will take.
 //!
-//! Pure: it takes the text of a plan and returns values. Everything that can be known to be wrong before
-//! anything is built is told here, with line and column. `docs/lab.md` describes the format.
+//! Pure: it takes the text of a plan and returns values. It reports every error that can be found before
+//! anything is built, with line and column. `docs/lab.md` describes the format.
 //!
 //! ```
 //! use nestrace_lab::plan::Plan;

@@ -34,7 +34,7 @@ pub(super) fn read(top: &Section<'_>) -> Result<Vec<Program>, PlanError> {
     for (word, span) in top.words(KEY)?.into_iter().flatten() {
         if !is_program(&word) {
             let message = format!(
-                "\"{word}\" is no program: a name in PATH or a path from / on is, without spaces"
+                "\"{word}\" is not a program: give a name in PATH, or a path that begins with /, without spaces"
             );
             return Err(top.error(&span, message));
         }
@@ -96,18 +96,18 @@ mod tests {
     #[test]
     fn what_is_no_program_is_refused_with_its_place() {
         for (programs, expected) in [
-            ("'a b'", "line 2, column 12: \"a b\" is no program"),
-            ("['sh', '']", "line 2, column 19: \"\" is no program"),
-            ("'bin/a'", "is no program"),
-            ("'/'", "is no program"),
-            ("'/usr/../bin/a'", "is no program"),
-            ("'.'", "is no program"),
+            ("'a b'", "line 2, column 12: \"a b\" is not a program"),
+            ("['sh', '']", "line 2, column 19: \"\" is not a program"),
+            ("'bin/a'", "is not a program"),
+            ("'/'", "is not a program"),
+            ("'/usr/../bin/a'", "is not a program"),
+            ("'.'", "is not a program"),
             ("['a', 'a']", "line 2, column 18: programs has \"a\" twice"),
             ("['a', '/usr/bin/a']", "two programs /usr/bin/a"),
             ("[]", "programs is empty"),
             (
                 "'a'\n[guest]\ndomain = 'vm1'",
-                "programs is of guests that the lab boots",
+                "programs is only for guests that the lab boots",
             ),
         ] {
             let error = plan(programs).unwrap_err().to_string();

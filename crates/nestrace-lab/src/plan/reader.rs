@@ -59,12 +59,12 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let own_guest = guest_section::read(&top)?;
     if own_guest.is_some() && host.is_in_guest {
         let place = top.place(host_section::TABLE).unwrap_or(0..0);
-        let message = "a guest of yours is this machine's, and the host inside another one (in_guest): not both";
+        let message = "[guest] and in_guest exclude each other: your guest runs on this machine, not on a host inside a guest";
         return Err(top.error(&place, message));
     }
     if own_guest.is_some() && !host.devices.is_empty() {
         let place = top.place(host_section::TABLE).unwrap_or(0..0);
-        let message = "a running guest sees all of a device, however large: with [guest] the lab makes its own";
+        let message = "[guest] and devices exclude each other: a running guest would see the whole device, so the lab makes its own devices";
         return Err(top.error(&place, message));
     }
     let values = axes(&top)?;
@@ -98,7 +98,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     {
         let is_there = |cell: &PlannedCell| cell.workload.name == workload.name;
         if workload.upgrade.is_some() && !cells.iter().any(is_there) {
-            let message = "upgrade is of ext3, and no combination has it for guest_fs";
+            let message = "upgrade needs ext3 as guest_fs, and no combination has it";
             return Err(section.error(&section.place("upgrade").unwrap_or(place), message));
         }
     }
@@ -115,9 +115,8 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         .find(|cell| image_bytes > cell.combination.largest_image_bytes());
     if let Some(cell) = has_too_large {
         let host = cell.combination.host.word();
-        let message = format!(
-            "image_size has to be less than 2T for {host} beneath: no file of it is larger"
-        );
+        let message =
+            format!("image_size has to be less than 2T on {host}: its files cannot be larger");
         return Err(top.error(&image_place, message));
     }
     let word = |key| -> Result<Option<String>, PlanError> {
@@ -127,7 +126,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
     let recorded = match top.boolean("record")? {
         Some(false) => {
             if let Some(place) = top.place("record_seconds") {
-                let message = "record_seconds says nothing: record = false records nothing";
+                let message = "record_seconds has no effect with record = false";
                 return Err(top.error(&place, message));
             }
             0
@@ -185,7 +184,7 @@ fn memory_mib(top: &Section<'_>) -> Result<u32, PlanError> {
 
 fn name(top: &Section<'_>) -> Result<String, PlanError> {
     let Some((name, span)) = top.string("name")? else {
-        return Err(top.error(&(0..0), "a plan has a name: name = \"mine\""));
+        return Err(top.error(&(0..0), "a plan needs a name: name = \"mine\""));
     };
     plain_name(top, name, &span)
 }
@@ -260,7 +259,8 @@ fn filters(
             reason: reason.to_owned(),
         };
         if filter.values.is_empty() && filter.workloads.is_none() {
-            let message = "an exclude names axes or workloads: this one leaves everything out";
+            let message =
+                "an exclude has to name axes or workloads: this one leaves everything out";
             return Err(section.error(&place, message));
         }
         filters.push((filter, place));

@@ -49,8 +49,7 @@ pub(super) fn filebench(name: &str, scale: &Scale) -> RealTool {
         _ => mail_server(scale),
     };
     let note = format!(
-        "Filebench's {name} by Filebench itself: its threads, I/O sizes and order of operations; files have the mean size \
-         and their number is scaled; nothing is warmed up"
+        "Filebench's {name} by Filebench itself: its threads, I/O sizes and order of operations; files have the mean size and their number is scaled; there is no warm-up"
     );
     RealTool {
         program: "filebench",
@@ -211,9 +210,9 @@ pub(super) fn iozone(test: &str, scale: &Scale, record: &str) -> Option<RealTool
     // iozone does its tests in pairs.
     let (pair, column, is_warm, with) = match test {
         "write" => (0, 0, false, ""),
-        "rewrite" => (0, 1, false, "; the first write is part of it"),
+        "rewrite" => (0, 1, false, "; the first write is part of the run"),
         "read" => (1, 0, false, ""),
-        "reread" => (1, 1, false, "; the first read is part of it"),
+        "reread" => (1, 1, false, "; the first read is part of the run"),
         "randread" => (2, 0, true, "; iozone writes at random after it"),
         "randwrite" => (2, 1, true, "; iozone reads at random before it"),
         _ => return None,
@@ -227,7 +226,7 @@ pub(super) fn iozone(test: &str, scale: &Scale, record: &str) -> Option<RealTool
         )
     };
     let note = format!(
-        "iozone's test by iozone itself (-e -i {pair}): one thread, one file, and a sync counts{with}"
+        "iozone's test by iozone itself (-e -i {pair}): one thread, one file, and the time includes a sync{with}"
     );
     Some(RealTool {
         program: "iozone",

@@ -1,7 +1,7 @@
 //! In which order everything runs, and which disks a guest has at a time.
 //!
 //! Cells run in blocks: each block has every cell once, in a random order of its own, so that a machine
-//! that drifts favours nobody. The order depends on the plan alone, so that a run can go on where it
+//! that drifts favours no cell. The order depends on the plan alone, so that a run can go on where it
 //! stopped.
 
 use std::collections::BTreeSet;

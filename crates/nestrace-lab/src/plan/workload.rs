@@ -248,7 +248,7 @@ impl Workload {
     pub fn is_timed(&self) -> bool {
         match &self.action {
             Action::Fio(fio) => fio.is_timed,
-            // Filebench is told its time before anybody knows whether the run is recorded.
+            // Filebench gets its duration before it is known whether the run is recorded.
             Action::Script(_) | Action::RealTool(_) => false,
             Action::FileIo(_) | Action::Oltp(_) => true,
         }

@@ -65,14 +65,14 @@ pub(super) fn read(
         let mut workload = workload(&section, &place, scale, image_bytes)?;
         workload.places = places(&section);
         if workloads.iter().any(|known| known.name == workload.name) {
-            let message = format!("the workload \"{}\" is there twice", workload.name);
+            let message = format!("the plan has the workload \"{}\" twice", workload.name);
             return Err(section.error(&place, message));
         }
         refuse_too_short(&section, &workload)?;
         workloads.push(workload);
     }
     if workloads.is_empty() {
-        let message = "a plan has a workload: [[workload]] with a name";
+        let message = "a plan needs a workload: [[workload]] with a name";
         return Err(top.error(&(0..0), message));
     }
     Ok(workloads)
@@ -93,7 +93,7 @@ fn workload(
 ) -> Result<Workload, PlanError> {
     section.only(&WORKLOAD_KEYS)?;
     let Some((name, span)) = section.string("name")? else {
-        return Err(section.error(place, "a workload has a name"));
+        return Err(section.error(place, "a workload needs a name"));
     };
     let name = plain_name(section, name, &span)?;
     let mut scale = scale;
@@ -113,14 +113,14 @@ fn workload(
     if let Some((options, span)) = &fio
         && options.trim().is_empty()
     {
-        return Err(section.error(span, "fio is empty: it has options of fio"));
+        return Err(section.error(span, "fio is empty: it has to have options of fio"));
     }
     if let Some((measure, span)) = section.string("command")? {
         if measure.trim().is_empty() {
             return Err(section.error(&span, "command is empty: there is nothing to measure"));
         }
         if fio.is_some() || section.string("use")?.is_some() {
-            return Err(section.error(&span, "a workload has command, or use and fio, not both"));
+            return Err(section.error(&span, "a workload has either command, or use and fio"));
         }
         if let Some((_, span)) = section.string("upgrade")? {
             return Err(section.error(&span, ONLY_FIO));
@@ -155,7 +155,7 @@ fn workload(
     unused(section, unused_keys(used, &workload.action), used)?;
     if let (Some((options, span)), Action::Fio(jobs)) = (fio, &mut workload.action) {
         if options.contains(['\n', '`', '$', ';', '|', '&', '<', '>', '#']) {
-            return Err(section.error(&span, "fio has options of fio and nothing for a shell"));
+            return Err(section.error(&span, "fio has to have options of fio and no shell syntax"));
         }
         jobs.options = options.to_owned();
         // These are fio's.
@@ -229,7 +229,7 @@ fn unused_keys(used: &str, action: &Action) -> &'static [&'static str] {
 fn unused(section: &Section<'_>, keys: &[&str], of: &str) -> Result<(), PlanError> {
     let found = keys.iter().find_map(|key| Some((key, section.place(key)?)));
     match found {
-        Some((key, place)) => Err(section.error(&place, format!("{key} says nothing of {of}"))),
+        Some((key, place)) => Err(section.error(&place, format!("{key} has no effect on {of}"))),
         None => Ok(()),
     }
 }

@@ -250,7 +250,7 @@ fn with_guests(n: usize) -> Manifest {
     manifest
 }
 
-/// With a disk of 8 MiB at this place, which nobody else sees; not at all where that is not allowed.
+/// Runs with a disk of 8 MiB mounted at this place, in a mount namespace of its own; skipped where that is not allowed.
 fn on_a_small_disk(place: &Path, run: impl FnOnce() + Send) {
     let mounted = || {
         unshare(CloneFlags::CLONE_NEWNS)?;

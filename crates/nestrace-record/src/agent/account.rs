@@ -385,7 +385,7 @@ impl Account {
     fn push_notice(&mut self, room: Room, mono_ns: u64, what: &str, message: &str) {
         let more = match room {
             Room::None => return,
-            Room::Last => "; what more there is of this is not listed",
+            Room::Last => "; further ones of this kind are not listed",
             Room::More => "",
         };
         self.notices.push(Notice {

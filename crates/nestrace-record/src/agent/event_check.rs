@@ -43,7 +43,7 @@ impl EventRefusal {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::UnknownKind => "event of a kind that this release does not know",
-            Self::HostKind => "event of a kind that no guest has",
+            Self::HostKind => "event of a kind that guests do not send",
             Self::UnknownDevice => "event of a device that the agent did not name",
             Self::Behind => "event more than 10 s behind the newest",
             Self::Ahead => "event ahead of the guest's clock",

@@ -68,7 +68,7 @@ pub enum IngestError {
     #[error("go on with the agent: the guest was started, or its clock jumped, {0} times")]
     TooManySides(usize),
     /// What it says of the guest changes without end.
-    #[error("go on with the agent: it tells the guest's disks and mounts again and again")]
+    #[error("go on with the agent: it sent the guest's disks and mounts too often")]
     TooManyHellos,
     /// Too much of it was of no use.
     #[error("go on with the agent: {0} of its messages were refused")]
@@ -269,7 +269,7 @@ impl<S: Streams> Ingest<S> {
         self.throttle.charge(message_bytes(frame.kind), 0, now_ns);
         match AgentMessage::parse(frame) {
             Ok(Some(AgentMessage::Hello(hello))) => self.hello(*hello, now_ns),
-            Ok(Some(_)) if !self.in_session => self.refuse_frame("message of no session of ours"),
+            Ok(Some(_)) if !self.in_session => self.refuse_frame("message of another session"),
             Ok(Some(message)) => {
                 self.recorded.hear(now_ns);
                 self.message(message, now_ns)
@@ -310,7 +310,7 @@ impl<S: Streams> Ingest<S> {
             AgentMessage::Until(mono_ns) => self.take_until(mono_ns, now_ns),
             AgentMessage::Pong { token, guest_ns } => {
                 if !self.trips.is_open(token) {
-                    return self.refuse_frame("answer to no question");
+                    return self.refuse_frame("answer without a request");
                 }
                 if self.check.shows(guest_ns, now_ns).is_err() {
                     return self.refuse_jump();
@@ -323,7 +323,7 @@ impl<S: Streams> Ingest<S> {
             }
             AgentMessage::Live(mut live) => {
                 let Some(since_ns) = self.recorded.live() else {
-                    return self.refuse_frame("Live that follows no Hello");
+                    return self.refuse_frame("Live without a Hello before it");
                 };
                 self.begin_buffers(live.translation.take(), now_ns);
                 self.begins(since_ns, now_ns);
@@ -410,7 +410,7 @@ impl<S: Streams> Ingest<S> {
             self.account.note(
                 now_ns,
                 "guest_stream_limit",
-                "its stream is as large as it may be; what follows is counted as lost",
+                "its stream has reached its size limit; further events are counted as lost",
             );
         }
     }

@@ -227,16 +227,16 @@ impl Session {
                     state,
                 });
                 account.state = State::Silent;
-                account.note(now_ns, "agent_silent", "nothing is heard of its agent");
+                account.note(now_ns, "agent_silent", "its agent is silent");
                 self.asked_ns = 0;
             }
             // A new connection is none: whoever is there begins a session of its own, or is not heard.
             State::Silent if !quiet => {
                 if let Some(silence) = self.silent.take_if(|s| heard_ns > s.heard_ns) {
                     if silence.state == State::Live {
-                        account.gap(silence.since_ns, heard_ns, "no word from the agent");
+                        account.gap(silence.since_ns, heard_ns, "the agent was silent");
                     }
-                    account.note(now_ns, "agent_back", "its agent is heard again");
+                    account.note(now_ns, "agent_back", "its agent sends again");
                     account.state = silence.state;
                 }
             }
@@ -356,7 +356,7 @@ impl Session {
             self.ingest.account.note_once(
                 now_ns,
                 "agent_refused",
-                "its clock jumps again and again: what does not fit it is refused from here on",
+                "its clock jumps too often: from here on, events that do not fit it are refused",
             );
         }
         self.announce(before);

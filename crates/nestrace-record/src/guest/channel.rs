@@ -94,7 +94,7 @@ impl Channel {
             (Some(path), _) => {
                 section(
                     &mut out,
-                    "The channel is there; nothing is to be done on the host.",
+                    "The channel is there; the host needs nothing more.",
                 );
                 line(&mut out, &printable(path));
                 in_guest(&mut out, "nestrace-agent");
@@ -139,7 +139,7 @@ impl Channel {
         let (how, when) = if self.serial_buses.is_empty() {
             section(
                 out,
-                "libvirt, from the next start on (it plugs no virtio-serial controller into a domain that runs):",
+                "libvirt, from the next start on (it cannot plug a virtio-serial controller into a running domain):",
             );
             ("--config", "")
         } else {

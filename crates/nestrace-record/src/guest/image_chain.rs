@@ -98,10 +98,8 @@ impl Walk<'_, '_> {
             }
         };
         if let (Some(reason), Some(above)) = (&reason, place.above) {
-            self.survey.note(
-                above,
-                format!("what lies behind it is not followed: {reason}"),
-            );
+            self.survey
+                .note(above, format!("its backing file is not followed: {reason}"));
         }
         let member = Relation::MemberOf(index as u32);
         let relation = (self.images.len() > index).then_some(member);
@@ -145,7 +143,7 @@ impl Walk<'_, '_> {
     fn file(&mut self, node: &BlockNode, path: &str, place: Place<'_>) -> Option<String> {
         let (path, file) = match self.look_for(path, place) {
             Ok(found) => found,
-            Err((path, error)) => return Some(format!("{path} cannot be looked at: {error}")),
+            Err((path, error)) => return Some(format!("{path} cannot be examined: {error}")),
         };
         if file.not_open && place.above.is_none() {
             // Whatever has that name by now is not what the guest uses.

@@ -51,7 +51,7 @@ pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
                 look.notes.push((
                     format!("/proc/{}/fd", process.pid),
                     format!(
-                        "has more than {} descriptors; the others are not looked at",
+                        "has more than {} descriptors; the others are not examined",
                         proc_file::MAX_DESCRIPTORS
                     ),
                 ));
@@ -171,7 +171,7 @@ pub(super) fn guest(
     if has_fd_sets && look.facts.is_none() {
         survey.note(
             "command line",
-            "images are named by sets of descriptors (-add-fd), and which file is in which set, only QMP tells: \
+            "images are named by sets of descriptors (-add-fd), and only QMP says which file is in which set: \
              give QEMU one more monitor (-qmp unix:PATH,server=on,wait=off)"
                 .to_owned(),
         );

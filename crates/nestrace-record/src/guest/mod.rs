@@ -158,7 +158,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         survey.note(
             &format!("guest {name}"),
             format!(
-                "{} has its name or UUID too, and is not meant unless it is asked for so",
+                "another guest has this name or UUID too; it is chosen only by its pid: {}",
                 pids_text(&others)
             ),
         );
@@ -185,7 +185,7 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
             survey.note(
                 &format!("pid {pid}"),
                 format!(
-                    "could not be looked at within {} s (its files or its memory map keep whoever reads them waiting); left out",
+                    "could not be examined within {} s (reading its files or its memory map takes too long); left out",
                     MAX_LOOK.as_secs()
                 ),
             );
@@ -263,7 +263,7 @@ fn look_at(candidate: &Candidate, is_hidden: bool) -> Looked {
     );
     let is_alive = candidate.process.is_alive();
     if !is_alive {
-        survey.note(&pid, "exited while it was looked at".to_owned());
+        survey.note(&pid, "exited while it was examined".to_owned());
     }
     Looked {
         candidate: Kept {
@@ -311,7 +311,7 @@ fn candidates(selection: &Selection) -> Result<Candidates, DiscoverError> {
             None => census.left_out.push((
                 process.pid,
                 format!(
-                    "has arguments that take more than {} ms to understand; left out",
+                    "has arguments that take more than {} ms to parse; left out",
                     MAX_PARSE.as_millis()
                 ),
             )),

@@ -141,7 +141,7 @@ pub fn census() -> io::Result<Census> {
 
 fn no_answer() -> Found {
     Found::LeftOut(format!(
-        "does not let its arguments be read within {} ms (its memory map is locked); left out",
+        "has arguments that cannot be read within {} ms (its memory map is locked); left out",
         MAX_LOOK.as_millis()
     ))
 }

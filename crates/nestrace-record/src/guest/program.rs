@@ -19,10 +19,10 @@ use crate::qemu_symbols::{self, Located};
 #[non_exhaustive]
 pub enum ProgramError {
     /// Its process is gone, or another one has its number.
-    #[error("the process ended, or another one has its number by now")]
+    #[error("the process ended, or another process has its pid now")]
     Gone,
     /// The process runs another program by now.
-    #[error("the process runs another program by now")]
+    #[error("the process runs another program now")]
     Replaced,
     /// It gives its user other rights.
     #[error("it is {0}, and such programs are not probed")]

@@ -34,7 +34,7 @@ const SYMBOL_BYTES: usize = 24;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ElfError {
     /// It is no 64-bit little-endian ELF file.
-    #[error("it is no 64-bit little-endian ELF program")]
+    #[error("it is not a 64-bit little-endian ELF program")]
     NotElf,
     /// A part of it lies outside of the file, or cannot be read.
     #[error("its {what} cannot be read")]
@@ -44,7 +44,7 @@ pub(crate) enum ElfError {
         error: io::Error,
     },
     /// A part is larger than any program's.
-    #[error("its {what} are too many: {n}, of {max} at most")]
+    #[error("it has too many {what}: {n}, and {max} is the limit")]
     TooMany {
         what: &'static str,
         n: u64,
@@ -220,11 +220,7 @@ impl<'data, B: Bytes + ?Sized> Elf<'data, B> {
             .and_then(|link| self.sections.get(link))
             .ok_or(ElfError::Damaged { what: "symbols" })?;
         if names.bytes > MAX_NAMES {
-            return Err(too_many(
-                "bytes of names of symbols",
-                names.bytes,
-                MAX_NAMES,
-            ));
+            return Err(too_many("bytes of symbol names", names.bytes, MAX_NAMES));
         }
         let n_symbols = symbols.bytes.checked_div(SYMBOL_BYTES as u64).unwrap_or(0);
         if n_symbols > MAX_SYMBOLS {

@@ -171,12 +171,12 @@ fn tables_without_end_are_refused() {
         (
             symbols,
             24 * 3_000_000_u64,
-            "its symbols are too many: 3000000, of 1048576 at most",
+            "it has too many symbols: 3000000, and 1048576 is the limit",
         ),
         (
             names,
             75 << 20,
-            "its bytes of names of symbols are too many: 78643200, of 16777216 at most",
+            "it has too many bytes of symbol names: 78643200, and 16777216 is the limit",
         ),
         (
             symbols,

@@ -45,13 +45,13 @@ impl Recorder {
         if late > 0 {
             self.notice(
                 "out_of_order",
-                &format!("{late} events came later than the order allows for"),
+                &format!("{late} events came too late to be put in order"),
             );
         }
         if malformed > 0 {
             self.notice(
                 "malformed",
-                &format!("{malformed} ring entries were of no known size"),
+                &format!("{malformed} ring entries had an unknown size"),
             );
         }
         self.manifest.losses = self.losses();

@@ -82,9 +82,7 @@ impl GuestSides {
         let share_bytes = share_bytes.min(most(max_bytes, places.len()));
         match Agents::connect(places, dir, detail, share_bytes, Some(keeper)) {
             Ok(agents) => sides.agents = agents,
-            Err(error) => sides
-                .news
-                .push(format!("agents are not listened to: {error}")),
+            Err(error) => sides.news.push(format!("agents are not recorded: {error}")),
         }
         sides
     }
@@ -92,8 +90,7 @@ impl GuestSides {
     /// Begins to read what the agents send.
     pub fn listen(&mut self) {
         if let Err(error) = self.agents.listen() {
-            self.news
-                .push(format!("agents are not listened to: {error}"));
+            self.news.push(format!("agents are not recorded: {error}"));
         }
     }
 

@@ -78,7 +78,7 @@ impl Recorder {
             Ok(all) => all,
             Err(error) => {
                 let message = format!(
-                    "images that guests open and close are not noticed any more: the watcher is gone ({error})"
+                    "images that guests open or close are not noticed any more: the watcher has failed ({error})"
                 );
                 self.notice("watcher_gone", &message);
                 Vec::new()
@@ -130,7 +130,7 @@ impl Recorder {
             Ok(found) => found,
             Err(error) => {
                 let message = format!(
-                    "which disk some of QEMU's I/O belongs to is not known: the reader has failed ({error})"
+                    "some of QEMU's I/O cannot be assigned to a disk: the reader has failed ({error})"
                 );
                 self.notice("reader_gone", &message);
                 return;

@@ -105,7 +105,7 @@ pub enum RecordError {
     #[error("draw the secret that hides addresses")]
     Secret(#[source] io::Error),
     /// The file of QEMU's debug symbols is of no use for a guest's QEMU.
-    #[error("the file of --qemu-debug is of no use for {guest}")]
+    #[error("the file of --qemu-debug cannot be used for {guest}")]
     QemuDebug {
         /// The guest.
         guest: String,
@@ -318,7 +318,7 @@ impl Recorder {
         if globals.addresses_hidden {
             recorder.notice(
                 "addresses_hidden",
-                "the kernel hides its symbols (kptr_restrict), so direct I/O cannot be tied to its control block",
+                "the kernel hides its symbols (kptr_restrict), so direct I/O cannot be linked to its control block",
             );
         }
         // From here on what guests send is read.

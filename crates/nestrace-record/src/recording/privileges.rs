@@ -135,7 +135,7 @@ fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), Rec
     let is_lent = fstat(dir.held()).is_ok_and(|about| about.st_uid == user.uid);
     let why = match lent {
         Ok(()) if is_lent => return Ok((Some(user), None)),
-        Ok(()) => "its file system keeps the owner".to_owned(),
+        Ok(()) => "its file system does not let the owner change".to_owned(),
         Err(error) => error.to_string(),
     };
     let message =

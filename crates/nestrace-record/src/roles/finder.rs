@@ -170,13 +170,13 @@ fn serve(channel: &Channel, found: &File, chosen: &[u32]) -> io::Result<Vec<u8>>
                 n => bytes.extend_from_slice(part.get(..n).unwrap_or_default()),
             }
             if bytes.len() as u64 > MAX_FOUND {
-                return Err(io::Error::other("it found more than it may"));
+                return Err(io::Error::other("it found too much"));
             }
         } else if asked {
             let Some((Connect { pid, path }, _)): Option<Received<Connect>> = channel.receive()?
             else {
                 // Gone without a word: the pipe says so too.
-                return Err(io::Error::other("it ended before it said what it found"));
+                return Err(io::Error::other("it ended without a result"));
             };
             answer(channel, connected(pid, &path, chosen))?;
         }

@@ -142,7 +142,7 @@ pub fn identity_in(folder: BorrowedFd<'_>, name: &CStr) -> Option<FileIdentity> 
     if done != 0 {
         return None;
     }
-    // SAFETY: integers, all of which were zero before the kernel wrote them.
+    // SAFETY: integers, all zero before the kernel wrote them.
     let about = unsafe { about.assume_init() };
     match u32::from(about.stx_mode) & libc::S_IFMT {
         libc::S_IFBLK => {
@@ -191,7 +191,7 @@ pub fn find(viewer: Viewer<'_>, path: &str) -> io::Result<ImageFile> {
     }
     if path.starts_with("/dev/fdset/") {
         return Err(io::Error::other(
-            "which descriptor of QEMU that is, only QMP tells",
+            "only QMP says which descriptor of QEMU that is",
         ));
     }
     let at_path = by_path(viewer.pid, path);

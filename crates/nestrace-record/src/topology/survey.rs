@@ -211,7 +211,7 @@ impl Survey {
                     "is on another machine: the host's block layer does not see its I/O"
                 }
                 "overlay" => {
-                    "is on overlayfs: which of its layers holds the data cannot be seen from here"
+                    "is on overlayfs: the layer that holds the data cannot be seen from here"
                 }
                 "zfs" => "is on zfs, which does not say which devices it uses",
                 _ => "is on a file system that does not say which devices it uses",
@@ -287,7 +287,7 @@ impl Survey {
         let reason = match found {
             Ok(file) => match backing.identity {
                 Some(identity) if !file.is_block_device() && identity != file.identity() => {
-                    "another file has that path here by now".to_owned()
+                    "another file has that path here now".to_owned()
                 }
                 _ => {
                     let mut image = self.image(viewer, &backing.path, "raw", &file);
@@ -299,7 +299,7 @@ impl Survey {
         };
         self.note(
             &backing.path,
-            format!("the file of {name} cannot be looked at: {reason}"),
+            format!("the file of {name} cannot be examined: {reason}"),
         );
         self.loop_file_by_identity(backing, unknown)
     }

@@ -5,7 +5,7 @@ use nestrace_analyzer::analysis::{ActivePeriods, BlockAnalysis, BlockDevice, Q2d
 
 use super::{name, section};
 
-/// Devices of which more is known than whole requests.
+/// Devices with more than whole requests recorded.
 fn with_stats(blocks: &BlockAnalysis) -> impl Iterator<Item = (&BlockDevice, &Stats)> {
     let devices = blocks.devices.iter();
     devices.filter_map(|device| Some((device, device.device.stats.as_ref()?)))

@@ -80,7 +80,7 @@ fn disk(pair: &DiskPair, analyses: Both<&Analysis>) -> Result<Markup, DrawError>
         @if let Some(data) = ends_with_data(pair) { (note(data)) }
         (explanations(&pair.explanations))
         @if !pair.findings.is_empty() {
-            h3 { "Findings that are not in both alike" }
+            h3 { "Findings that differ" }
             (page::list(pair.findings.iter().map(of_finding)))
         }
     })

@@ -1,4 +1,4 @@
-//! The table of block devices, and folded beneath it who used them and what QEMU and the images made of it.
+//! The table of block devices. Folded below it: who used them, and what QEMU and the images made of the I/O.
 
 use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
@@ -40,7 +40,7 @@ pub(super) fn devices(analysis: &Analysis) -> Markup {
     let rows: Vec<Vec<String>> = shown().map(row).collect();
     let body = html! {
         (table(&HEAD, &rows))
-        (note("Q2C: queued to completed, D2C: at the device; mean and 99th percentile of I/O with data. Depth is a mean over time, sequential the part of requests that begin where the one before ended."))
+        (note("Q2C: from queue to completion. D2C: at the device. Both are the mean and the 99th percentile of I/O with data. Depth: mean number of requests in flight. Sequential: share of requests that begin where the one before ended."))
         @for beyond in shown().filter_map(|device| beyond_data(device, None)) {
             (note(&format!("{beyond}.")))
         }

@@ -44,7 +44,7 @@ pub fn render(comparison: &Comparison) -> Result<String, DrawError> {
     let run = &comparison.run;
     let answer = html! {
         (paragraphs(&comparison.statements))
-        (note("Every run has a new file system in the guest and finds empty page caches, but for tests that read again what they have read. Values are medians of the repetitions; the spread is their least and greatest. A difference is told only where no repetition of the one lies among the other's."))
+        (note("Every run has a new file system in the guest and starts with empty page caches, except tests that read the same data again. Values are medians of the repetitions; the spread is from the smallest to the largest. A difference is reported only where the spreads do not overlap."))
     };
     let body = html! {
         header {
@@ -112,7 +112,7 @@ fn bars(workload: &str, guest: &str, rows: &[&Row]) -> Option<Plot> {
     } else {
         String::new()
     };
-    // A folder over 9p is compared with the file system beneath it.
+    // A folder over 9p is compared with the file system below it.
     let base = if guest == "9p" {
         "the host's file system"
     } else {
@@ -123,11 +123,11 @@ fn bars(workload: &str, guest: &str, rows: &[&Row]) -> Option<Plot> {
         subject: String::new(),
         question: format!("What does nesting cost {guest} under {workload}?"),
         note: format!(
-            "Performance relative to {base} on the bare device (bd = 100 %). Strong up to the least of the repetitions, pale up to the greatest, a line at the one in the middle.{more}"
+            "Performance relative to {base} on the bare device (bd = 100 %). The strong bar ends at the smallest repetition, the pale bar at the largest; the line is the median.{more}"
         ),
         chart: Chart::Spans(Spans {
             unit: Unit::OfWhole,
-            title: String::from("of the bare device"),
+            title: String::from("relative to the bare device"),
             keys: vec![
                 (String::from("bare device"), Hue::Neutral, 1.0),
                 (String::from("nested"), Hue::HostFs, 1.0),
@@ -174,7 +174,7 @@ fn bar(row: &Row, relative: Spread) -> SpanRow {
     }
 }
 
-/// Guest file systems by what lies beneath.
+/// Guest file systems by the stack below.
 fn heat_map(rows: &[&Row]) -> Markup {
     let column_of = |row: &Row| column(row, rows);
     let mut columns: Vec<String> = Vec::new();
@@ -192,11 +192,11 @@ fn heat_map(rows: &[&Row]) -> Markup {
         let is = |row: &&&Row| row.word("guest_fs") == guest && column_of(row) == column;
         heat(rows.iter().find(is).copied())
     };
-    // Guests are few: they stand above, the stacks beneath them one below the other.
+    // Guests are few, so they are the columns; the stacks are the rows.
     html! {
         div class="scroll" {
             table class="heat" {
-                thead { tr { th { "beneath" } @for guest in &guests { th { (guest) } } } }
+                thead { tr { th { "stack below" } @for guest in &guests { th { (guest) } } } }
                 tbody {
                     @for column in &columns {
                         tr {
@@ -207,11 +207,11 @@ fn heat_map(rows: &[&Row]) -> Markup {
                 }
             }
         }
-        (note("Per cent of the bare device: red is slower, green faster, pale or bold as much as it is; ≈ is within the spread, ? has too few repetitions to tell."))
+        (note("Per cent of the bare device. Red is slower, green is faster; a stronger colour is a larger difference. ≈: within the spread. ?: too few repetitions to decide."))
     }
 }
 
-/// What lies beneath a guest's file system, as far as it varies.
+/// The stack below a guest's file system, as far as it varies.
 fn column(row: &Row, rows: &[&Row]) -> String {
     let of_image = ["format", "preallocation", "placement", "host_mount_options"];
     let varies = |axis: &&String| {
@@ -327,7 +327,7 @@ fn published(comparison: &Comparison) -> Markup {
     });
     let body = html! {
         (list(lines))
-        (note("For orientation: other hardware, other kernels, other sizes. Where guests are translated (tcg), processors weigh more than they do on real ones."))
+        (note("The published figures are for orientation: they come from other hardware, other kernels and other sizes. In translated guests (tcg), processor time weighs more than on hardware."))
     };
     section("published", "The published figures beside ours", &body)
 }
@@ -377,7 +377,7 @@ fn numbers(comparison: &Comparison) -> Markup {
         @if latencies.any(|latency| latency.is_recorded) {
             (note(&format!("{}.", MainLatency::NOTE)))
         }
-        (note("CPU is user + system of all processors. Of the guest's disk, reads + writes; its pages, KiB in + out; all counters run from the workload's start to its end, with its warm-up. “recorded” is the performance of the run that was recorded, which is none of the repetitions, relative to their median; it has its own length and no warm-up, so that it says what recording costs only roughly."))
+        (note("CPU is user + system of all processors. The guest's disk is reads + writes, guest pages are KiB in + out. All counters run from the workload's start to its end, with its warm-up. “recorded” is the performance of the recorded run relative to the median of the repetitions. The recorded run is not one of them: it has another length and no warm-up, so this value shows the cost of recording only roughly."))
     };
     section("numbers", "Every cell in numbers", &body)
 }

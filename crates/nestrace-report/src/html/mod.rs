@@ -49,7 +49,7 @@ pub fn render(analysis: &Analysis) -> Result<String, DrawError> {
         (findings::findings(analysis))
         (of_each_disk(&plots)?)
         @if n > 0 {
-            (note(&format!("Plots are of those on which most time was spent; {left_out} more have none: choose one with --guest and --device.")))
+            (note(&format!("The plots show the disks and devices that took most time; {left_out} more have no plots. Choose one with --guest and --device.")))
         }
         (devices::devices(analysis))
         (missing(analysis))
@@ -99,7 +99,7 @@ fn missing(analysis: &Analysis) -> Markup {
     let gaps = gaps::lines(analysis);
     let body = html! {
         @if gaps.is_empty() {
-            (paragraph("Nothing that is known: no event was lost, every probe was attached, the recording was closed."))
+            (paragraph("Nothing, as far as is known: no event was lost, every probe was attached, the recording was closed."))
         }
         (list(gaps.iter().take(MOST_LINES).map(|gap| format!("{gap}."))))
         (more(gaps.len(), MOST_LINES))

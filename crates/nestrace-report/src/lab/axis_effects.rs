@@ -26,7 +26,7 @@ struct Effect<'r> {
     ratios: Vec<f64>,
 }
 
-/// Sentences on axes whose words are told apart.
+/// Sentences on axes with two words that differ by more than chance.
 pub(super) fn of(rows: &[Row]) -> Vec<String> {
     let effects = effects(rows);
     let level = LEVEL / effects.len().max(1) as f64;
@@ -118,7 +118,7 @@ impl Effect<'_> {
             format!("{agree} of {n} pairs of cells")
         };
         Some(format!(
-            "{}: {} {is} is slower than {than} in {how_many} that differ in nothing else: {} of its performance in the middle, {} to {}.",
+            "{}: {} {is} is slower than {than} in {how_many} that differ only in that. Its performance relative to {than}: median {}, {} to {}.",
             self.workload,
             self.axis,
             percent(part.median),
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(
             told(&all),
             [
-                "unpack: bus ide is slower than virtio in all 8 pairs of cells that differ in nothing else: 50 % of its performance in the middle, 50 % to 50 %."
+                "unpack: bus ide is slower than virtio in all 8 pairs of cells that differ only in that. Its performance relative to virtio: median 50 %, 50 % to 50 %."
             ]
         );
         // Five are too few, and of eight two may go the other way by chance (2 × 37 of 256).

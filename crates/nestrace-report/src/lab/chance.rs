@@ -1,4 +1,4 @@
-//! How often cells that are equal would seem to differ: what is told is told beside it.
+//! How often equal cells would seem to differ by chance. The report prints this beside the differences.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ impl Comparisons {
         self.0.values().sum()
     }
 
-    /// How many would be told apart if all were equal, half of them as slower.
+    /// How many would seem to differ if all were equal, half of them as slower.
     pub(super) fn expected(&self) -> f64 {
         let each = self.0.iter();
         each.map(|((own, other), n)| apart(*own, *other) * *n as f64)

@@ -1,8 +1,8 @@
 //! Cells beside their baselines.
 //!
-//! A cell's value is the median of its repetitions, its spread their least and greatest. It is shown
-//! relative to the median of its baseline, which therefore is 100 %. A difference is told only where both
-//! were repeated and no value of the one lies among the other's.
+//! A cell's value is the median of its repetitions; its spread is their smallest and largest value. It is
+//! shown relative to the median of its baseline, which therefore is 100 %. A difference is reported only where
+//! both were repeated and their values do not overlap.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ pub struct Row {
     pub relative_latency: Option<f64>,
     /// What the guest's kernel counted in the repetition in the middle.
     pub guest: Counters,
-    /// What the host's counted, its disk the device beneath.
+    /// The same of the host's kernel; its disk is the device below the image.
     pub host: Counters,
     /// Bytes that the host's device wrote for each that the guest's disk did.
     pub write_amplification: Option<f64>,
@@ -232,7 +232,7 @@ impl Row {
     }
 }
 
-/// The latency that a cell is told by.
+/// The latency that stands for a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MainLatency<'r> {
     /// `read`, `write`, `request`, …
@@ -252,7 +252,7 @@ impl MainLatency<'_> {
 
     /// What the mark means.
     pub const NOTE: &'static str =
-        "* of the guest's disk in the recorded run: the workload measures none itself";
+        "* latency of the guest's disk in the recorded run: the workload does not measure its own";
 }
 
 fn values(cell: &Cell) -> Option<Spread> {

@@ -54,7 +54,7 @@ fn or_empty(value: Option<impl ToString>) -> String {
 
 type Latencies = BTreeMap<String, Latency>;
 type LatenciesOf = fn(&Row) -> Option<&Latencies>;
-/// Whose latencies a row has: the workload's, and its disk's in the recorded run.
+/// The latencies of a row: the workload's, and its disk's in the recorded run.
 const OF_ROW: [(&str, LatenciesOf); 2] = [
     ("", |row| Some(&row.latency)),
     ("recorded_disk_", |row| {

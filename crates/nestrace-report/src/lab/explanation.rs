@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::results::Latency;
 
-/// Changes below this are not told, however sure they are, and explain nothing.
+/// Changes below this are not reported, however sure they are, and explain nothing.
 pub(super) const NOTABLE: f64 = 0.1;
 
 /// In short, what an analysis says of one disk.

@@ -52,12 +52,15 @@ impl<'r> Extremes<'r> {
             each.collect::<Vec<_>>().join(", ")
         };
         let mut lines = vec![
-            format!("Best, of their bare devices: {}.", names(&self.best)),
+            format!(
+                "Best, relative to their bare devices: {}.",
+                names(&self.best)
+            ),
             format!("Worst: {}.", names(&self.worst)),
         ];
         if !self.is_sure {
             lines.push(String::from(
-                "With so few repetitions the best and the worst of equal combinations would lie apart too.",
+                "With so few repetitions this can be chance: the best and the worst of equal combinations would differ too.",
             ));
         }
         lines
@@ -99,9 +102,9 @@ mod tests {
         assert_eq!(
             lines(&comparison(&two)).unwrap(),
             [
-                "Best, of their bare devices: b 120 % (118–122 %), e 100 % (98–102 %).",
+                "Best, relative to their bare devices: b 120 % (118–122 %), e 100 % (98–102 %).",
                 "Worst: d 30 % (28–32 %), a 50 % (48–52 %).",
-                "With so few repetitions the best and the worst of equal combinations would lie apart too."
+                "With so few repetitions this can be chance: the best and the worst of equal combinations would differ too."
             ]
         );
         assert_eq!(lines(&comparison(&two[..3])), None);

@@ -69,10 +69,10 @@ impl Ratio {
         let (above, below) = (pick(first, self.above)?, pick(second, self.below)?);
         let ratio = above.relative_to(below.median)?;
         let sure = if above.n.min(below.n) < FEWEST_REPETITIONS {
-            String::from(", too few repetitions to tell")
+            String::from(", too few repetitions to decide")
         } else if above.is_apart_from(&below) {
             let one_of = (1.0 / chance::apart(above.n, below.n)).round();
-            format!(", apart, as one of {one_of} equal ones would be")
+            format!(", no overlap; equal ones do that in 1 of {one_of} cases")
         } else {
             String::from(", within the spread")
         };
@@ -103,11 +103,11 @@ fn performance(row: &Row) -> Option<Spread> {
 fn utilisation(rows: &[Row]) -> [Published; 2] {
     type Use = fn(&Row) -> f64;
     let kinds: [(&str, &str, Use); 2] = [
-        ("use of the disk, xfs to ext4", "less", |row| {
+        ("use of the disk, xfs relative to ext4", "less", |row| {
             row.guest.disk_utilisation
         }),
         (
-            "use of the processors, xfs to ext4",
+            "use of the processors, xfs relative to ext4",
             "more for file I/O",
             |row| row.guest.cpu_user + row.guest.cpu_system,
         ),
@@ -136,7 +136,7 @@ fn utilisation(rows: &[Row]) -> [Published; 2] {
         let tell = |spread: Spread| {
             let (median, low, high) = (spread.median, spread.min, spread.max);
             format!(
-                "{} in the middle of {} workloads ({} to {})",
+                "median {} of {} workloads ({} to {})",
                 percent(median),
                 spread.n,
                 percent(low),
@@ -194,7 +194,7 @@ fn nested(rows: &[Row]) -> Vec<Published> {
             "10–30 % more for loads that wait for I/O",
             Spread::of(all.iter().filter_map(|row| row.relative_latency)).map(|spread| {
                 format!(
-                    "{} in the middle of {} cells ({} to {})",
+                    "median {} of {} cells ({} to {})",
                     percent(spread.median),
                     spread.n,
                     percent(spread.min),
@@ -215,13 +215,13 @@ fn largest_degradation(compared: &[&Row], all: &[Row]) -> Option<String> {
     let comparisons = Comparisons::of(compared.iter().copied(), all);
     let (n, slower) = (comparisons.n(), n_slower(compared));
     if n == 0 {
-        let none = "none that the spread allows to tell";
+        let none = "too few repetitions to decide";
         return (!compared.is_empty()).then(|| none.to_owned());
     }
     let expected = comparisons.expected() / 2.0;
     if slower == 0 || chance::slower_at_least(slower, compared, all) > LEVEL {
         return Some(format!(
-            "none beyond chance: {slower} of {n} slower, {expected:.0} if all were equal"
+            "none beyond chance: {slower} of {n} are slower, and {expected:.0} would be if all were equal"
         ));
     }
     let slower_ones = compared.iter().filter(|row| row.verdict == Verdict::Slower);
@@ -230,7 +230,7 @@ fn largest_degradation(compared: &[&Row], all: &[Row]) -> Option<String> {
         .map(|relative| 1.0 - relative.median)
         .max_by(f64::total_cmp)?;
     Some(format!(
-        "{}, the largest of {slower} slower ones of {n} ({expected:.0} if all were equal)",
+        "{}; {slower} of {n} are slower ({expected:.0} would be if all were equal)",
         percent(largest)
     ))
 }
@@ -240,7 +240,7 @@ fn range(compared: &[&Row], all: &[Row]) -> Option<String> {
     let spread = Spread::of(medians.map(|one| one.median))?;
     let expected = Comparisons::of(compared.iter().copied(), all).expected() / 2.0;
     Some(format!(
-        "{} to {} of the bare device, {} of {} slower in every repetition ({expected:.0} if all were equal)",
+        "{} to {} of the bare device; {} of {} are slower in every repetition ({expected:.0} would be if all were equal)",
         percent(spread.min),
         percent(spread.max),
         n_slower(compared),

@@ -35,7 +35,7 @@ pub struct RunHeader {
     pub started_unix_s: u64,
     /// What it ran on.
     pub machine: Machine,
-    /// The block devices beneath, as they were measured before anything was put on them.
+    /// The block devices below all cells, measured before anything was put on them.
     pub bases: Vec<Base>,
     /// Ids of all cells, in the order of the plan.
     pub cells: Vec<String>,
@@ -68,7 +68,7 @@ pub struct Machine {
     pub memory_bytes: u64,
 }
 
-/// A block device beneath host file systems, or the bare one.
+/// A block device below host file systems, or the bare device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -121,7 +121,7 @@ pub struct Cell {
     pub recording: Option<String>,
     /// Name of the disk in the recording.
     pub disk: String,
-    /// The device beneath, where the user named it; `null` for a loop device of the lab's own.
+    /// The device below, where the user named it; `null` for a loop device of the lab.
     pub device: Option<String>,
     /// What went wrong.
     pub failures: Vec<Failure>,
@@ -181,7 +181,7 @@ pub struct CellRun {
     pub latency: BTreeMap<String, Latency>,
     /// The guest's processors, memory and disk meanwhile.
     pub guest: Counters,
-    /// The host's, and the device beneath.
+    /// The same of the host, with the device below.
     pub host: Counters,
     /// Name of the disk in the recording, where it is another than the one that the lab gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,7 +257,7 @@ pub struct Failure {
 
 #[cfg(test)]
 impl CellRun {
-    /// Runs of which the value alone is known.
+    /// Runs with a value and nothing else.
     pub(super) fn of_values(values: &[f64]) -> Vec<Self> {
         let run = |value: &f64| Self {
             value: *value,

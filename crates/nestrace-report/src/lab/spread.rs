@@ -50,8 +50,8 @@ impl Spread {
         })
     }
 
-    /// Whether both were repeated and no value of one lies among the other's: only then is a difference
-    /// told.
+    /// Whether both were repeated and their values do not overlap. Only then is a difference
+    /// reported.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
         let repeated = self.n >= FEWEST_REPETITIONS && other.n >= FEWEST_REPETITIONS;

@@ -6,7 +6,7 @@ use super::comparison::{Row, Verdict, distinct};
 use super::results::RunHeader;
 use crate::units;
 
-/// Bare devices that differ by more than this are told.
+/// Bare devices that differ by more than this are reported.
 const EQUAL_BASES: f64 = 1.1;
 
 pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
@@ -51,7 +51,7 @@ fn told_apart(rows: &[Row]) -> String {
     );
     let few = n(Verdict::TooFew);
     if few > 0 {
-        sentence.push_str(&format!(", {few} with too few repetitions to tell"));
+        sentence.push_str(&format!(", {few} with too few repetitions to decide"));
     }
     let none = n(Verdict::NoResult);
     if none > 0 {
@@ -61,7 +61,7 @@ fn told_apart(rows: &[Row]) -> String {
     sentence
 }
 
-/// How many of equal cells would be told apart.
+/// How many equal cells would seem to differ by chance.
 fn by_chance(rows: &[Row]) -> Option<String> {
     let told = [Verdict::Slower, Verdict::Faster];
     let n_apart = rows.iter().filter(|row| told.contains(&row.verdict));
@@ -71,13 +71,13 @@ fn by_chance(rows: &[Row]) -> Option<String> {
         return None;
     }
     let mut sentence = format!(
-        "Were all equal, chance would tell {:.0} of them apart",
+        "If all were equal, {:.0} of them would still differ by chance",
         expected.round()
     );
     if let Some(n) = comparisons.repetitions() {
         let one_of = (1.0 / chance::apart(n, n)).round();
         let repetitions = units::of(n as u64, "repetition", "repetitions");
-        sentence.push_str(&format!(": with {repetitions}, one of {one_of}"));
+        sentence.push_str(&format!(": with {repetitions}, 1 in {one_of}"));
     }
     sentence.push('.');
     Some(sentence)
@@ -138,7 +138,7 @@ fn same_under_guests(rows: &[Row]) -> Vec<String> {
     sentences
 }
 
-/// Guest file systems of which every cell on a host has the same verdict. There may be several of a guest.
+/// Guest file systems with the same verdict for every cell on one host file system. A guest may have several cells.
 struct Agreement<'r> {
     verdict: Verdict,
     n_guests: usize,
@@ -196,7 +196,7 @@ impl<'r> Agreement<'r> {
             (n, all) => format!("{n} of {all} guest file systems are"),
         };
         format!(
-            "{workload}: on {host} {guests} {} than on the bare device in every repetition, {} to {}.",
+            "{workload}: on {host} {guests} {} than on the bare device in every repetition: {} to {} of its performance.",
             self.verdict.words(),
             percent(low),
             percent(high)
@@ -204,7 +204,7 @@ impl<'r> Agreement<'r> {
     }
 }
 
-/// How likely any best and worst of equal cells may be told of a run.
+/// Limit of the probability that a run of equal cells reports a best and a worst one.
 pub(super) const UNLIKELY: f64 = 0.1;
 
 /// The best and the worst, where no repetition of the one lies among the other's, and where that says something: of
@@ -250,11 +250,11 @@ fn bases(header: &RunHeader) -> Option<String> {
     let factor = write.max(read);
     Some(if factor <= EQUAL_BASES {
         format!(
-            "Devices made like those of the run were equally fast with nothing on them: within a factor of {factor:.2}."
+            "Empty devices like those of this run were equally fast, within a factor of {factor:.2}."
         )
     } else {
         format!(
-            "Devices made like those of the run were not equally fast with nothing on them: writing differs by a factor of {write:.2}, reading by {read:.2}. Smaller differences between host file systems may be their devices'."
+            "Empty devices like those of this run were not equally fast: writing differs by a factor of {write:.2}, reading by {read:.2}. Smaller differences between host file systems may come from their devices."
         )
     })
 }
@@ -301,7 +301,7 @@ mod tests {
         let told = statements(&two);
         assert_eq!(
             told[1],
-            "Were all equal, chance would tell 1 of them apart: with 2 repetitions, one of 3."
+            "If all were equal, 1 of them would still differ by chance: with 2 repetitions, 1 in 3."
         );
         // Of a baseline and its three cells the extremes of the three say nothing.
         assert!(told.iter().all(|sentence| !sentence.contains("best")));
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(
             told(&cells),
             [
-                "randwrite: on btrfs each of 4 guest file systems is slower than on the bare device in every repetition, 50 % to 53 %."
+                "randwrite: on btrfs each of 4 guest file systems is slower than on the bare device in every repetition: 50 % to 53 % of its performance."
             ]
         );
         // Chance makes three of four agree once in a dozen such runs.
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(
             told(&cells),
             [
-                "randwrite: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition, 51 % to 60 %."
+                "randwrite: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition: 51 % to 60 % of its performance."
             ]
         );
         cells[3].2 = [99.0, 102.0];

@@ -176,7 +176,7 @@ pub(crate) fn outlier(outlier: &Outlier) -> String {
     if let Some(recorded) = outlier.recorded.filter(|_| !outlier.is_recorded) {
         let recorded = percent(recorded);
         sentence.push_str(&format!(
-            " Their recorded runs do not show it ({recorded}), and so do not explain it."
+            " The recorded runs do not show this difference ({recorded}), so they do not explain it."
         ));
     }
     if let (Some(segment), Some(more)) = (&outlier.segment, outlier.segment_more_ns) {
@@ -193,9 +193,9 @@ pub(crate) fn outlier(outlier: &Outlier) -> String {
     if !outlier.findings.is_empty() {
         let found = outlier.findings.join("; ");
         let place = if is_slower {
-            "there and not in the baseline"
+            "in this cell and not in the baseline"
         } else {
-            "in the baseline and not there"
+            "in the baseline and not in this cell"
         };
         sentence.push_str(&format!(" Found {place}: {found}."));
     }
@@ -208,9 +208,9 @@ fn unexplained(outlier: &Outlier) -> &'static str {
     let is_explained = outlier.segment.is_some() || !outlier.findings.is_empty();
     match outlier.recorded {
         _ if is_explained => "",
-        None => " It or its baseline was not recorded: nothing explains it.",
+        None => " This cell or its baseline was not recorded, so nothing explains the difference.",
         Some(_) if outlier.is_recorded => {
-            " Their recorded runs show it too, but nothing in the recordings explains it."
+            " The recorded runs show the difference too, but nothing in the recordings explains it."
         }
         Some(_) => "",
     }
@@ -237,7 +237,7 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
         }
         if !explanation.missing.is_empty() {
             let what = explanation.missing.join(", ");
-            missing.push(format!("{}: its recording is not whole ({what})", row.id));
+            missing.push(format!("{}: its recording is incomplete ({what})", row.id));
         }
         if !explanation.ended_early.is_empty() {
             let why = &explanation.ended_early;

@@ -40,13 +40,13 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
     let sampled = if sampled.is_empty() {
         sampled
     } else {
-        format!(" A random sample is drawn:{sampled}")
+        format!(" The plot shows a random sample:{sampled}")
     };
     (!panels.is_empty()).then(|| Plot {
         id: format!("addresses-{}", subject.slug),
         subject: subject.name.clone(),
         question: String::from("Where on the disk does the I/O go, in the guest and on the host?"),
-        note: format!("Each point is a request at D, or several that lie together: reads strong, writes pale. What is a line in one and a cloud in the other lost its order between them.{sampled}"),
+        note: format!("Each point is one request at D, or several close together. Reads are strong, writes are pale. I/O that is a line in one panel and a cloud in the other lost its order in between.{sampled}"),
         chart: Chart::Points(Points {
             x: Axis::linear("time", Unit::Seconds),
             panels,
@@ -75,7 +75,7 @@ fn panel(device: &Device, name: String, hue: Hue) -> Option<Panel> {
         label.push_str(&format!(", from {} on", size(base as u64)));
     }
     if n_outside > 0 {
-        label.push_str(&format!(" ({} far away)", count(n_outside as u64)));
+        label.push_str(&format!(" ({} more far away)", count(n_outside as u64)));
     }
     Some(Panel {
         label,

@@ -34,7 +34,11 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
             None => 0.0,
         };
         for (name, more, hue) in [
-            ("cached (−) or moved again (+)", moved, Hue::HostFs),
+            (
+                "kept in the page cache (−), moved again (+)",
+                moved,
+                Hue::HostFs,
+            ),
             ("the host's journal", of(classes.host_journal), Hue::HostFs),
             (
                 "other metadata of the host's file system",
@@ -59,9 +63,9 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
     Some(Plot {
         id: format!("amplification-{}", subject.slug),
         subject: subject.name.clone(),
-        question: String::from("What does each layer make of the bytes that the guest asks for?"),
+        question: String::from("How many bytes does each layer add to what the guest asks for?"),
         note: String::from(
-            "Bytes read and written. Strong bars are totals of a layer, pale ones what is added or taken away from one to the next, if it is 0.2 % or more.",
+            "Bytes read and written. A strong bar is the total of a layer. A pale bar is what is added or removed between two layers, if it is at least 0.2 % of what the guest asks for.",
         ),
         chart: Chart::Spans(Spans {
             unit: Unit::Bytes,

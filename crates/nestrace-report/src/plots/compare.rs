@@ -14,7 +14,7 @@ use crate::units::time;
 struct Layer<'a> {
     devices: Both<&'a Device>,
     hue: Hue,
-    /// `guest`, `host` (beneath a guest's disk) or `device` (alone).
+    /// `guest`, `host` (below a guest's disk) or `device` (alone).
     name: &'static str,
 }
 
@@ -81,7 +81,7 @@ fn curves(layers: &[Layer<'_>], slug: &str, subject: &str) -> Vec<Plot> {
     ];
     let mut plots = Vec::new();
     for (what, of) in [("reads", reads), ("writes", writes)] {
-        let note = "Thin: A, thick: B. Q2C is from queueing to completion, D2C at the device. A curve further to the left is faster.";
+        let note = "Thin: A, thick: B. Q2C is the time from queue to completion, D2C the time at the device. A curve further to the left is faster.";
         plots.extend(lines(
             &format!("latency-{what}"),
             format!("How long do {what} take in A and in B?"),
@@ -96,9 +96,9 @@ fn curves(layers: &[Layer<'_>], slug: &str, subject: &str) -> Vec<Plot> {
     plots.extend(lines(
         "queue-wait",
         String::from("How long does an I/O wait in the queue in A and in B?"),
-        "Thin: A, thick: B. From Q to D of each bio with data.",
+        "Thin: A, thick: B. Time from Q to D of each bio with data.",
         (
-            Axis::log("queued to issued", Unit::Nanoseconds),
+            Axis::log("time from Q to D", Unit::Nanoseconds),
             slug,
             subject,
         ),
@@ -107,8 +107,8 @@ fn curves(layers: &[Layer<'_>], slug: &str, subject: &str) -> Vec<Plot> {
     plots.extend(lines(
         "seeks",
         String::from("How far does each request jump in A and in B?"),
-        "Thin: A, thick: B. From the end of a request at D to the next one, as a part of the range of addresses that was used. What begins high at the left edge is sequential.",
-        (Axis::log("distance as a part of the range", Unit::Share), slug, subject),
+        "Thin: A, thick: B. Distance from the end of one request to the start of the next, in the order of D, as a share of the address range in use. A curve that starts high at the left edge is sequential I/O.",
+        (Axis::log("distance, share of the range in use", Unit::Share), slug, subject),
         layers.iter().flat_map(seek).collect(),
     ));
     plots
@@ -224,7 +224,7 @@ fn parts(explanations: &[Explanation], slug: &str, subject: &str) -> Option<Plot
         id: format!("parts-{slug}"),
         subject: subject.to_owned(),
         question: String::from("Where does the time of an I/O go in A and in B?"),
-        note: String::from("Each bar is a mean latency, split by where the time passed; bars of both recordings have one scale. Of two shades of a colour the stronger is the way down, the paler the way back."),
+        note: String::from("Each bar is a mean latency, split by layer. Both recordings have the same scale. Where a colour has two shades, the strong one is the way down and the pale one is the way back."),
         chart: Chart::Spans(Spans {
             unit: Unit::Nanoseconds,
             title: String::from("mean latency"),

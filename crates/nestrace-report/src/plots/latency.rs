@@ -80,12 +80,12 @@ fn layer_curves(subject: &Subject<'_>, what: &str, of: fn(&ReadWriteCdf) -> &Cdf
     }
     let (question, note) = if is_alone {
         (
-            format!("How long do {what} take, queued and at the device?"),
-            String::from("Q2C: queued to completed. D2C: at the device."),
+            format!("How long do {what} take in total and at the device?"),
+            String::from("Q2C: from queue to completion. D2C: at the device."),
         )
     } else {
         (
-            format!("How long do {what} take, seen from each layer?"),
+            format!("How long do {what} take at each layer?"),
             between_layers(subject, what),
         )
     };
@@ -108,12 +108,12 @@ fn between_layers(subject: &Subject<'_>, what: &str) -> String {
         .guest
         .is_some_and(|guest| what == "writes" && guest.counts.device_flushes > 0);
     let flushes = if flushes {
-        " The flushes before and after a write of the guest are requests of their own beneath: they too lie between its curve and the next."
+        " Below the guest, the flushes before and after a write are separate requests. Their time is in the gap below the guest's curve."
     } else {
         ""
     };
     format!(
-        "What lies between two curves passes between these two layers.{flushes} The device's curve holds everybody's I/O."
+        "The gap between two curves is the time between these two layers.{flushes} The device's curve holds all I/O of the device, not only this guest's."
     )
 }
 
@@ -173,9 +173,9 @@ pub(super) fn wait(subject: &Subject<'_>) -> Option<Plot> {
         id: format!("queue-wait-{}", subject.slug),
         subject: subject.name.clone(),
         question: String::from("How long does an I/O wait in the queue before the device gets it?"),
-        note: String::from("From Q to D of each bio with data: plug, scheduler, tags."),
+        note: String::from("Time from Q to D of each bio with data: in the plug, in the scheduler, and waiting for a tag."),
         chart: Chart::Lines(Lines {
-            x: Axis::log("queued to issued", Unit::Nanoseconds),
+            x: Axis::log("time from Q to D", Unit::Nanoseconds),
             y: shares(),
             lines,
         }),

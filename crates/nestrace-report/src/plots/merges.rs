@@ -34,10 +34,10 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
         id: format!("merges-{}", subject.slug),
         subject: subject.name.clone(),
         question: String::from("What does each layer merge, split and read ahead?"),
-        note: String::from("Bios at Q (what QEMU is asked for), those merged into others, pieces split off, requests at D, and how many of these were read-ahead."),
+        note: String::from("Bios at Q (for QEMU: the requests that it gets), bios merged into others, pieces split off, requests at D, and how many of these are read-ahead."),
         chart: Chart::Columns(Columns {
             x_title: String::new(),
-            y: Axis::linear("how many", Unit::Count),
+            y: Axis::linear("number", Unit::Count),
             classes: CLASSES.map(str::to_owned).to_vec(),
             groups,
         }),

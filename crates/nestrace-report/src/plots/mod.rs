@@ -48,7 +48,7 @@ pub(crate) use subject::{Subject, n_left_out};
 pub struct Plot {
     /// Unique in a report, and usable as a file's name: `latency-reads-vm1-disk0`.
     pub id: String,
-    /// Whose it is: a disk of a guest, a device; empty for the whole recording.
+    /// What it shows: a disk of a guest, a device; empty for the whole recording.
     pub subject: String,
     /// What it answers: the title.
     pub question: String,

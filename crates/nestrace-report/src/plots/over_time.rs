@@ -18,21 +18,21 @@ pub(super) fn plots(subject: &Subject<'_>, duration_ns: u64) -> Vec<Plot> {
         (
             "iops",
             "How many I/Os per second are asked for?",
-            "Reads and writes (bios), by the time at which they were queued.",
+            "Reads and writes (bios), by the time of their Q.",
             Axis::linear("I/Os per second", Unit::PerSecond),
             |device, end_s| vec![("", false, rates(device, end_s, |op| op.queued))],
         ),
         (
             "throughput",
             "How many bytes per second are asked for?",
-            "Bytes of reads and writes (bios), by the time at which they were queued.",
+            "Bytes of reads and writes (bios), by the time of their Q.",
             Axis::linear("throughput", Unit::BytesPerSecond),
             |device, end_s| vec![("", false, rates(device, end_s, |op| op.bytes))],
         ),
         (
             "latency-over-time",
             "When is I/O slow?",
-            "Queueing to completion of bios with data, by the time at which they ended; within 3 %. Strong: half of them are faster. Pale: 99 of 100 are.",
+            "Latency (Q2C) of bios with data, by the time they ended; accurate to 3 %. Strong: half of them are faster. Pale: 99 of 100 are faster.",
             Axis::log("latency", Unit::Nanoseconds),
             |device, _| {
                 let (p50, p99) = latency(device);
@@ -41,8 +41,8 @@ pub(super) fn plots(subject: &Subject<'_>, duration_ns: u64) -> Vec<Plot> {
         ),
         (
             "depth",
-            "How many requests are at the device at once?",
-            "Requests between D and C. Strong: mean over time. Pale: most at once.",
+            "How many requests are in flight at once?",
+            "Requests in flight, between D and C. Strong: mean over time. Pale: maximum.",
             Axis::linear("requests", Unit::Count),
             |device, end_s| {
                 let (mean, max) = depth(device, end_s);

@@ -76,7 +76,7 @@ impl Hue {
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Self::Guest => "guest's queue",
-            Self::Virt => "guest–QEMU and back",
+            Self::Virt => "between guest and QEMU",
             Self::Qemu => "QEMU",
             Self::HostFs => "host's file system",
             Self::HostQueue => "host's queue",

@@ -20,9 +20,9 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
         id: format!("seeks-{}", subject.slug),
         subject: subject.name.clone(),
         question: String::from("How far does each request jump?"),
-        note: String::from("From the end of a request at D to the next one, as a part of the range of addresses that was used. What begins high at the left edge is sequential."),
+        note: String::from("Distance from the end of one request to the start of the next, in the order of D, as a share of the address range in use. A curve that starts high at the left edge is sequential I/O."),
         chart: Chart::Lines(Lines {
-            x: Axis::log("distance as a part of the range", Unit::Share),
+            x: Axis::log("distance, share of the range in use", Unit::Share),
             y: shares(),
             lines,
         }),

@@ -52,13 +52,13 @@ pub(super) fn plot(subjects: &[Subject<'_>]) -> Option<Plot> {
     let is_estimated = subjects.iter().any(|subject| subject.verdict.is_some());
     let note = match (is_followed, is_estimated) {
         (true, _) => {
-            "Each bar is the whole latency of the guest's I/O from queueing to completion. Of the shades of a colour the strongest is the way down, the palest the way back, and one between them what passes between two steps of the layer beneath."
+            "Each bar is the whole latency of the guest's I/O, from queue to completion. A colour is a layer, and its shades are steps: strong is the way down, pale is the way back, medium is the time between two I/Os of the layer below."
         }
         (false, true) => {
-            "Each bar is the whole time of QEMU's requests, split by what was under way on the host at the same time: an estimate."
+            "Each bar is the whole time of QEMU's requests. The split is an estimate from what the host did at the same time."
         }
         (false, false) => {
-            "Each bar is the time of a device's bios from queueing to completion, in btt's parts."
+            "Each bar is the time of a device's bios from queue to completion, split as btt does."
         }
     };
     Some(Plot {
@@ -68,7 +68,7 @@ pub(super) fn plot(subjects: &[Subject<'_>]) -> Option<Plot> {
         note: note.to_owned(),
         chart: Chart::Spans(Spans {
             unit: Unit::Share,
-            title: String::from("part of the time"),
+            title: String::from("share of the time"),
             keys: keys(&rows, is_followed || is_estimated),
             rows,
         }),
@@ -132,7 +132,7 @@ fn rows(subject: &Subject<'_>) -> Vec<SpanRow> {
         .collect()
 }
 
-/// Says where nothing is known of what lies beneath.
+/// Names the layers below that were not recorded.
 fn beneath(chains: &Chains) -> &'static str {
     if is_folded(chains, "file_io") {
         "; layers below QEMU not seen"

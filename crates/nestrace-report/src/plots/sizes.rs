@@ -57,7 +57,7 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
         subject: subject.name.clone(),
         question: String::from("How large is the I/O at each layer?"),
         note: String::from(
-            "A class holds sizes up to its name and above half of it. Classes at the ends are left out where every layer has less than 0.2 % there.",
+            "The class 8 KiB holds sizes above 4 KiB and up to 8 KiB. Classes at both ends are left out where every layer has less than 0.2 %.",
         ),
         chart: Chart::Columns(Columns {
             x_title: String::from("size"),

@@ -1,4 +1,4 @@
-//! Whose plots are drawn: the disks of guests with all that was recorded of each, else devices.
+//! What plots are drawn of: the guests' disks with everything recorded of each, else devices.
 
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Amplification, Chains, Device, Image, QemuDisk};
@@ -210,7 +210,7 @@ pub(super) fn slug(name: &str) -> String {
     words.join("-").chars().take(60).collect()
 }
 
-/// Names that differ in other characters only are told apart by a number.
+/// Names that differ only in characters that a slug leaves out get a number.
 fn number(subjects: &mut [Subject<'_>]) {
     for place in 1..subjects.len() {
         let (before, rest) = subjects.split_at_mut(place);

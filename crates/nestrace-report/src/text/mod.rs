@@ -122,7 +122,7 @@ impl Page {
         }
     }
 
-    /// A line of which a part has a colour.
+    /// A line with one coloured part.
     fn painted_line(&mut self, line: &str, part: Range<usize>, colour: Colour) {
         let line = line.trim_end();
         let pieces = (self.options.colour && !part.is_empty())
@@ -183,7 +183,7 @@ fn only_guest(analysis: &Analysis) -> Option<&str> {
     guests.all(|guest| guest == first).then_some(first)
 }
 
-/// `vm1/disk0`, or the guest alone where the disk could not be told.
+/// `vm1/disk0`, or the guest alone where the disk is not known.
 fn disk_name(guest: &str, disk: Option<&str>) -> String {
     match (guest.is_empty(), disk) {
         (true, disk) => disk.unwrap_or("unknown disk").to_owned(),

@@ -93,9 +93,9 @@ fn fast12_says_what_is_written_of_it() {
     assert_eq!((apart.count(), nested().count()), (67, 175));
     let has = |sentence: &str| fast12.statements.iter().any(|one| one == sentence);
     assert!(has(
-        "Were all equal, chance would tell 58 of them apart: with 2 repetitions, one of 3."
+        "If all were equal, 58 of them would still differ by chance: with 2 repetitions, 1 in 3."
     ));
-    // What nearly all guests agree in is told.
+    // What nearly all guests have in common is reported.
     let slower = |host: &str, workload: &str| {
         let under = nested().filter(|row| row.word("host_fs") == host && row.workload == workload);
         let slower = under.filter(|row| row.verdict == Verdict::Slower);
@@ -113,8 +113,8 @@ fn fast12_says_what_is_written_of_it() {
             .filter(of_guests)
             .collect::<Vec<_>>(),
         [
-            "randwrite: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition, 37 % to 69 %.",
-            "mailserver: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition, 56 % to 84 %."
+            "randwrite: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition: 37 % to 69 % of its performance.",
+            "mailserver: on btrfs 6 of 7 guest file systems are slower than on the bare device in every repetition: 56 % to 84 % of its performance."
         ]
     );
     // Copy-on-write multiplies what a mail server writes, but for btrfs's and jfs's; on other hosts nothing does.
@@ -162,10 +162,10 @@ fn image_format_cache_bus_says_what_is_written_of_it() {
         "Of 60 nested combinations, 8 slower than the bare device and 1 faster in every repetition; 51 within the spread."
     ));
     assert!(has(
-        "Were all equal, chance would tell 6 of them apart: with 3 repetitions, one of 10."
+        "If all were equal, 6 of them would still differ by chance: with 3 repetitions, 1 in 10."
     ));
     assert!(has(
-        "mailserver: bus ide is slower than virtio in all 18 pairs of cells that differ in nothing else: 60 % of its performance in the middle, 33 % to 85 %."
+        "mailserver: bus ide is slower than virtio in all 18 pairs of cells that differ only in that. Its performance relative to virtio: median 60 %, 33 % to 85 %."
     ));
     let pairs = |sentence: &&String| sentence.contains("pairs of cells");
     assert_eq!(run.statements.iter().filter(pairs).count(), 1);
@@ -286,7 +286,7 @@ fn recordings_are_told_of_where_there_are_any() {
     let page = page(&results);
     assert!(!page.contains("no recording lost an event"));
     assert!(page.contains(&format!(
-        "{id}: its recording is not whole (not closed: up to 0.5 s"
+        "{id}: its recording is incomplete (not closed: up to 0.5 s"
     )));
 }
 
@@ -349,7 +349,7 @@ fn what_nothing_explains_is_said_to_be_so() {
         for outlier in &comparison.outliers {
             let (_, sentence) = told.split_once(&format!("{}: ", outlier.id)).unwrap();
             let (_, rest) = sentence.split_once(" of its baseline. ").unwrap();
-            let goes_on = ["In the recordings", "Found ", "Their recorded runs"];
+            let goes_on = ["In the recordings", "Found ", "The recorded runs"];
             assert!(
                 goes_on.iter().any(|words| rest.starts_with(words)),
                 "{rest:.80}"

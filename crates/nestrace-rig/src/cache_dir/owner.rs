@@ -1,4 +1,4 @@
-//! Whose the cache is: what root makes in somebody's folder belongs to the folder's owner, who may remove it.
+//! The owner of the cache: what root makes in a user's folder belongs to that user, who can remove it.
 
 use std::fs::File;
 use std::io;
@@ -33,8 +33,8 @@ pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a folder with all that is in it to the owner of `root`. The folder itself goes last: until then nobody but
-/// root can put anything into it, so that no path in it leads elsewhere.
+/// Gives a folder with all that is in it to the owner of `root`. The folder itself goes last: until then only root
+/// can put anything into it, so that no path in it leads elsewhere.
 ///
 /// # Errors
 /// An owner cannot be set.

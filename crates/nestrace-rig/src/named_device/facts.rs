@@ -20,10 +20,10 @@ const SECTOR: u64 = 512;
 #[non_exhaustive]
 pub enum Objection {
     /// A file, a terminal, …
-    #[error("it is no block device")]
+    #[error("it is not a block device")]
     NoBlockDevice,
     /// As the kernel sees it.
-    #[error("it can only be read")]
+    #[error("it is read-only")]
     ReadOnly,
     /// Of this name space.
     #[error("it is mounted at {0}")]
@@ -35,7 +35,7 @@ pub enum Objection {
     #[error("it holds the partitions {}", .0.join(", "))]
     Partitions(Vec<String>),
     /// One that the kernel was not asked to read.
-    #[error("it holds a table of partitions ({0})")]
+    #[error("it holds a partition table ({0})")]
     Table(String),
     /// As the file of a loop device.
     #[error("{0} lies on it")]
@@ -49,13 +49,13 @@ pub enum Objection {
         name: String,
     },
     /// A mount of another name space, swap, …
-    #[error("the kernel has it in use")]
+    #[error("the kernel uses it")]
     Busy,
     /// By another lab.
     #[error("another run of the lab uses it")]
     Locked,
     /// Since it was looked at first.
-    #[error("its name means another device now")]
+    #[error("its name belongs to another device now")]
     Another,
     /// Smaller than what is to be put on it.
     #[error("{needed_mib} MiB are needed, it has {mib}")]
@@ -306,12 +306,12 @@ mod tests {
         let cases: [(Change<'_>, &str, bool); 9] = [
             (
                 Box::new(|facts| facts.is_block_device = false),
-                "it is no block device",
+                "it is not a block device",
                 false,
             ),
             (
                 Box::new(|facts| facts.is_read_only = true),
-                "it can only be read",
+                "it is read-only",
                 false,
             ),
             (
@@ -331,7 +331,7 @@ mod tests {
             ),
             (
                 Box::new(|facts| facts.table = Some(name("gpt"))),
-                "it holds a table of partitions (gpt)",
+                "it holds a partition table (gpt)",
                 false,
             ),
             (
@@ -346,7 +346,7 @@ mod tests {
             ),
             (
                 Box::new(|facts| facts.is_busy = true),
-                "the kernel has it in use",
+                "the kernel uses it",
                 true,
             ),
         ];

@@ -23,8 +23,8 @@ use nix::time::{ClockId, clock_gettime};
 /// Bytes of a page.
 const PAGE: usize = 4096;
 /// Where a buffer begins in a page; O_DIRECT wants it at a sector. Not at 0: buffers of two threads
-/// that fill pages may lie side by side in the memory of the machine, and the writes of them that the
-/// kernel merges have one piece of memory, of which only the first stamp is at a front.
+/// that fill pages may lie side by side in the memory of the machine. If the kernel merges their writes, they have
+/// one piece of memory, and only the first stamp is at its front.
 const FRONT: usize = SECTOR_BYTES;
 
 fn main() -> ExitCode {

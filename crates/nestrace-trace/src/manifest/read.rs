@@ -97,7 +97,7 @@ impl Manifest {
         }
         if n_left_out > 0 {
             let message = format!(
-                "{n_left_out} guests, disks, images or devices are left out: no host has more than {MAX_GUESTS} guests, of {MAX_DISKS_OF_GUEST} disks, or {MAX_LISTED} disks"
+                "{n_left_out} guests, disks, images or devices are left out: the limit is {MAX_GUESTS} guests, {MAX_DISKS_OF_GUEST} disks of each, and {MAX_LISTED} disks in all"
             );
             diagnostics.push(about(DiagnosticKind::BadValue, message));
         }
@@ -107,7 +107,7 @@ impl Manifest {
     fn forget_absurd_times(&mut self, diagnostics: &mut Vec<Diagnostic>) {
         let mut forget = |name: &str, ns: &mut u64| {
             if *ns > LATEST_MONO_NS {
-                let message = format!("key `{name}` is no time that a clock shows: {ns} ns");
+                let message = format!("key `{name}` is not a possible time: {ns} ns");
                 diagnostics.push(about(DiagnosticKind::BadValue, message));
                 *ns = 0;
             }

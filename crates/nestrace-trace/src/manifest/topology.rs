@@ -50,7 +50,7 @@ pub struct Backend {
     pub address: u64,
     /// Index into [`Guest::disks`].
     pub disk: u32,
-    /// How it was proved: `drive name`, `node name`, `node name beneath a filter`, `file name`, `only disk`.
+    /// How it was proved: `drive name`, `node name`, `node name below a filter`, `file name`, `only disk`.
     pub proof: String,
 }
 

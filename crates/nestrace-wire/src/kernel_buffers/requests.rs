@@ -20,7 +20,7 @@ use nestrace_trace::Event;
 
 /// More are not in flight in a guest whose events are whole.
 const MAX_AT_DEVICE: usize = 65_536;
-/// Flushes at a disk while none has ever been told to have ended: a kernel has one at a time for each hardware queue.
+/// Flushes in flight at a disk without a recorded C of any flush: a kernel has one at a time for each hardware queue.
 const MAX_UNTOLD_FLUSHES: usize = 64;
 /// A guest has fewer disks.
 const MAX_DISKS: usize = 1 << 10;
@@ -32,7 +32,7 @@ pub struct Requests {
     n_issued: u64,
     /// Events of before say nothing of what is in flight.
     whole_since_ns: u64,
-    /// Disks of which a flush request's C was seen. Before Linux 3.18 most have none, and such flushes are not told of.
+    /// Disks with a recorded C of a flush request. Before Linux 3.18 most disks have none; their flushes are left out.
     tell_flush_ends: BTreeSet<u32>,
 }
 

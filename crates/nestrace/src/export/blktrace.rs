@@ -241,7 +241,7 @@ fn write(
         match kind {
             Kind::Thread if files.args.redact => redact::event(&mut event),
             Kind::Loss if event.sub == Source::Block as u8 && event.object > lost => {
-                // The kernel says how many, not of which device.
+                // The kernel counts lost events, but does not name their device.
                 let number = files.number(last_device);
                 let cpu = u32::from(event.cpu);
                 files.of(cpu)?.lose(number, cpu, event.object - lost);

@@ -254,7 +254,7 @@ fn flag_names(bits: u32) -> String {
     set.map(|(_, name)| *name).collect::<Vec<_>>().join("|")
 }
 
-/// What is written while the chains are told.
+/// The table that the chains are written to, one by one.
 struct Chains {
     table: Table,
     selection: Rc<Selection>,

@@ -261,7 +261,7 @@ fn finish(logs: Logs<'_>) -> Result<u8, Failure> {
     }
     if logs.n_left_out > 0 {
         note(format_args!(
-            "{} requests of further devices than {MOST_DEVICES} were left out",
+            "{} requests were left out: their devices are beyond the limit of {MOST_DEVICES}",
             logs.n_left_out
         ));
     }

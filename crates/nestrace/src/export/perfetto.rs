@@ -1,7 +1,7 @@
 //! A trace for Perfetto's UI (<https://ui.perfetto.dev>): what happened when, layer by layer.
 //!
 //! Perfetto's own format (`TracePacket`, protocol buffers) and not Chrome's JSON: JSON's arrows bind to slices
-//! of threads only, which must not overlap, so every lane would have to pose as a thread; its times are
+//! of threads only, which must not overlap, so every row of a track would have to pose as a thread; its times are
 //! floating-point microseconds; and it is several times as large.
 //!
 //! Two passes: the chains of guests, then the requests of the host's devices, whoever's they are. Memory is

@@ -102,7 +102,7 @@ pub enum Step {
     Issued(Request),
     /// Its last C, or it is known that none will come.
     Ended(Request),
-    /// A light recording's request, told at its C.
+    /// A light recording's request, at its C.
     Whole(Request),
 }
 

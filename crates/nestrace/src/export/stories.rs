@@ -1,4 +1,4 @@
-//! The chains of a bundle, each told as soon as its fate is known.
+//! The chains of a bundle, each reported as soon as its outcome is known.
 
 use nestrace_analyzer::{
     Analysis, Analyzer, GuestEvents, Options, StoryChoice,
@@ -8,7 +8,7 @@ use nestrace_trace::TimeOrdered;
 
 use crate::bundle::Bundle;
 
-/// Reads every stream once. Nothing is told where nothing was recorded inside a guest.
+/// Reads every stream once. Without a stream from inside a guest there are no chains.
 pub fn each(bundle: &mut Bundle, listener: impl FnMut(Story) + 'static) -> Analysis {
     let options = Options {
         story: Some(StoryChoice::All),

@@ -22,7 +22,7 @@ pub fn import(basenames: &[PathBuf], target: &mut Target) -> Result<(), Failure>
     let (outline, damage) = look(&files)?;
     let mut side = side_of(&outline, basenames);
     if outline.wall_clock.is_none() {
-        note("the capture does not say its wall clock; the I/O alone has to tell the time");
+        note("the capture has no wall clock; only the I/O can show the offset of the clocks");
     }
     target.write_host()?;
     let mut writing = target.begin(&mut side)?;
@@ -70,7 +70,7 @@ fn begin_at_first_io(side: &mut GuestSide, outline: &Outline) {
     }
 }
 
-/// Reads everything once: the side of the guest is needed before its first event. What is damaged is told here.
+/// Reads everything once, because the guest's side is needed before its first event. Reports all damage.
 fn look(files: &[PathBuf]) -> Result<(Outline, Damage), Failure> {
     let mut first: CaptureFiles = capture::open_all(files.to_vec())?;
     first.capture.by_ref().for_each(drop);

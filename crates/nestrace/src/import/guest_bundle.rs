@@ -150,7 +150,7 @@ fn import_side(path: &Path, told: &GuestSide, target: &mut Target) -> Result<Dam
     Ok(Damage::of(reader.diagnostics()))
 }
 
-/// What the agent told of the guest, without names of guests and files.
+/// What the agent sent about the guest, without names of guests and files.
 fn bounded(told: &GuestSide) -> GuestSide {
     let mut hello = AgentHello {
         agent_version: told.agent_version.clone(),

@@ -19,7 +19,7 @@ use crate::{
     exit::Failure,
 };
 
-/// A bundle of which anything may be missing.
+/// A bundle that may lack any of its files.
 pub struct Damaged {
     path: PathBuf,
     /// `None` where it is lost.
@@ -88,7 +88,7 @@ impl Damaged {
             .is_some_and(|manifest| manifest.state != State::Recording);
         for name in found.extract_if(.., |_| closed) {
             self.notes.push(format!(
-                "{name} is left out: {MANIFEST} does not name it, so it is of another recording"
+                "{name} is left out: {MANIFEST} does not name it, so it belongs to another recording"
             ));
         }
         self.unlisted = found;
@@ -133,7 +133,7 @@ impl Damaged {
         (there && !maps.is_empty()).then_some(maps)
     }
 
-    /// Adds what the streams told of guests that the manifest does not know, and says so.
+    /// Adds guests that the streams describe and the manifest lacks, and says so.
     pub fn describe(&self, manifest: &mut Manifest, kept: &[Kept]) {
         for side in &mut manifest.guest_sides {
             let told = kept
@@ -178,7 +178,7 @@ fn leave_out_strange(manifest: &mut Manifest, notes: &mut Vec<String>) {
         if !keep {
             let file = side.file.escape_debug();
             notes.push(format!(
-                "{MANIFEST}: {file} is no guest's stream, or is named twice; it is left out"
+                "{MANIFEST}: {file} is not a guest's stream, or is named twice; it is left out"
             ));
         }
         keep

@@ -289,7 +289,7 @@ fn absurd_times() {
     assert!(peak_kib() < RESIDENT_KIB, "{} KiB", peak_kib());
 }
 
-/// More images and devices than any host has, each of which could be looked for among all others.
+/// More images and devices than any host has. A slow program would look for each among all others.
 #[test]
 fn lists_without_end() {
     const N: u32 = 17_000;

@@ -280,7 +280,7 @@ fn a_session_takes_no_others_file() {
     assert_eq!(files, ["guest-vm1.2.arrows", "guest-vm1.arrows"]);
 }
 
-/// Three hundred disks, of which 256 are read, in a file that breaks off.
+/// Three hundred disks in a file that breaks off; 256 of them are read.
 #[test]
 fn what_is_missing_of_a_capture_is_told() {
     let folder = tempfile::tempdir().expect("folder");

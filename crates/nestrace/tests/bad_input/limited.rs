@@ -79,7 +79,7 @@ impl Outcome {
         self
     }
 
-    /// Read, with whatever is missing told.
+    /// The command read it and reported what is missing.
     pub fn done(&self) -> &Self {
         self.check();
         assert_eq!(self.code, Some(0), "{self:#?}");

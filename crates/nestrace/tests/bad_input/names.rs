@@ -60,7 +60,7 @@ fn no_name_writes_on_the_terminal() {
             &[SHOWN][..],
             &[
                 &format!("from inside vm1{SHOWN}: ")[..],
-                &format!("nothing is known from inside {SHOWN}"),
+                &format!("nothing was read from inside {SHOWN}"),
             ][..],
         ),
         (&["analyze", &input, "--slowest", "1"], &[], &[SHOWN]),

@@ -1,4 +1,4 @@
-//! `nestrace repair`: what is whole is kept, what is lost is told, and nothing else changes.
+//! `nestrace repair` keeps what is whole, reports what is lost, and changes nothing else.
 
 use std::fs;
 use std::path::{Path, PathBuf};

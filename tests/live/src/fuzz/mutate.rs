@@ -26,7 +26,7 @@ pub struct Mutator<'a> {
 }
 
 impl<'a> Mutator<'a> {
-    /// Starts with sound inputs, of which there is one at least.
+    /// Starts with sound inputs, at least one.
     pub fn new(seeds: &'a [Vec<u8>], seed: u64) -> Self {
         Self { seeds, state: seed }
     }

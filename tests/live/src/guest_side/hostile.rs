@@ -162,7 +162,7 @@ impl Attacked {
     }
 }
 
-/// The host's trace is as it should be, and what was refused is told.
+/// The host's part of the recording is right, and refused data is reported.
 fn bundle_and_report(
     stage: &Stage<'_>,
     case: &mut Case,

@@ -152,7 +152,7 @@ fn look_at(case: &mut Case, bundle: &Path) -> anyhow::Result<()> {
     };
     case.holds("probes of calls", of(Source::File) > 0, "none");
     let gaps = side.gaps.len();
-    case.holds("the kill is told", gaps > 0, "no gap");
+    case.holds("the kill is reported", gaps > 0, "no gap");
     let calls = stream_events(bundle, &side.file)?;
     let calls = calls
         .iter()

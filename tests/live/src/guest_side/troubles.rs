@@ -14,7 +14,7 @@ use crate::stage::{CLOSED, DISK, Stage, has_notice, manifest};
 
 const A_WHILE: Duration = Duration::from_millis(1500);
 
-/// Nobody serves the port: the host is recorded, a hint says why nothing more.
+/// No agent serves the port: only the host is recorded, and a hint says why.
 pub fn absent(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     let mut recording = stage.record(&[])?;
@@ -54,7 +54,7 @@ pub fn late(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An agent that nobody asks has nothing attached to the guest's kernel, before a recording and after it.
+/// Before and after a recording, an idle agent has nothing attached to the guest's kernel.
 pub fn idle(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     case.equal("attached before", attached(stage)?, 0);
@@ -85,7 +85,7 @@ fn attached(stage: &Stage<'_>) -> anyhow::Result<usize> {
         .count())
 }
 
-/// An agent that hangs keeps nobody waiting; the gap is told.
+/// An agent that hangs delays nothing; the gap is reported.
 pub fn stuck(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     let recording = record(stage)?;
@@ -102,7 +102,7 @@ pub fn stuck(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         .guest
         .run_ok("kill -CONT $(cat /run/agent.pid)", CLOSED)?;
     let analysis = stage.ended_well(case, &ended, "interrupted")?;
-    gap_is_told(case, stage, &ended.bundle, "no word", began)?;
+    gap_is_told(case, stage, &ended.bundle, "was silent", began)?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())
@@ -205,7 +205,7 @@ pub fn paused(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         pieces >= 2,
         &clock.to_string(),
     );
-    gap_is_told(case, stage, &ended.bundle, "no word", began)?;
+    gap_is_told(case, stage, &ended.bundle, "was silent", began)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())
 }
@@ -240,7 +240,7 @@ pub fn reset(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     }
     let clocks = analysis["clocks"].as_array().map_or(0, Vec::len);
     case.equal("clocks", clocks, 2);
-    gap_is_told(case, stage, &ended.bundle, "started again", began)?;
+    gap_is_told(case, stage, &ended.bundle, "rebooted", began)?;
     chains_hold(case, stage, &analysis)?;
     stage.ctx.discard(&ended.bundle);
     Ok(())

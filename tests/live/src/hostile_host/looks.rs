@@ -28,8 +28,7 @@ pub fn costly_arguments(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()
     let guests = all_is_well(stage, case)?;
     case.holds(
         "what is not read is named",
-        guests.said.contains("the rest is not read")
-            || guests.said.contains("to understand; left out"),
+        guests.said.contains("the rest is not read") || guests.said.contains("to parse; left out"),
         &guests.said,
     );
     Ok(())
@@ -48,7 +47,7 @@ pub fn many_descriptors(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()
         "it is named",
         guests
             .said
-            .contains("descriptors; the others are not looked at"),
+            .contains("descriptors; the others are not examined"),
         &guests.said,
     );
     Ok(())

@@ -6,7 +6,7 @@ use nestrace_blktrace::Action;
 
 use super::vocabulary::{Facts, Seen};
 
-/// How many differences are told.
+/// How many differences are printed.
 const TOLD: usize = 12;
 
 /// Which events are the same, and which only one recorder has.

@@ -111,11 +111,11 @@ pub fn refused(program: &Path, case: &mut Case) -> anyhow::Result<()> {
     case.holds("the line to type", told, &end.stderr);
     let file = under.file.display().to_string();
     for (device, expected) in [
-        (&parted.path(), String::from("table of partitions (dos)")),
+        (&parted.path(), String::from("partition table (dos)")),
         (&mounted.path(), format!("mounted at {}", point.display())),
         (&other, String::from("MiB are needed, it has 512")),
         (&one, format!("{} lies on it", under.device.name())),
-        (&file, String::from("is no device")),
+        (&file, String::from("is not a device")),
     ] {
         let end = run(&[device], &[device])?;
         case.equal(device, end.code.unwrap_or(-1), 3);

@@ -19,7 +19,7 @@ use super::{name, read};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Mount options that no file system knows, a workload that fails, one that crashes its guest, one that hangs, and one
-/// that nobody can kill because its file system is frozen.
+/// that cannot be killed because its file system is frozen.
 const PLAN: &str = "name = 'failures'
 repetitions = 1
 seed = 2

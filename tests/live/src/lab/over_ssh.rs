@@ -55,7 +55,7 @@ fn spec(ctx: &LiveContext) -> anyhow::Result<GuestSpec> {
     spec.modules = ["virtio_net", "virtio_blk", "ext4"]
         .map(str::to_owned)
         .to_vec();
-    // Port 0: the kernel finds one that nobody uses.
+    // Port 0: the kernel finds an unused one.
     spec.extra_arguments = [
         "-netdev",
         "user,id=net,hostfwd=tcp:127.0.0.1:0-:22",

@@ -18,8 +18,8 @@ const SECTOR: u64 = 512;
 /// What the plan sets on the host, and what no disk has by default.
 const READ_AHEAD: &str = "264";
 
-/// A disk with three partitions, the last of which nobody names. This kernel may not read tables of partitions; it
-/// is told of them as partprobe would.
+/// A disk with three partitions; the plan does not name the last one. This kernel may not read partition tables, so
+/// the partitions are added as partprobe does it.
 struct Disk {
     file: PathBuf,
     device: String,

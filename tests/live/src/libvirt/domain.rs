@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::daemon::Libvirt;
 use crate::context::LiveContext;
 
-/// What the guest is told; the modules are those of the disks below.
+/// The guest's kernel command line; the modules are those of the disks below.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet loglevel=4 panic=-1 nokaslr mitigations=off \
      random.trust_cpu=on rig.modules=virtio_rng,virtio_blk,virtio_scsi,sd_mod";
 

@@ -80,7 +80,7 @@ fn lies_on(case: &mut Case, found: &Value, disk: &str, expected: &[String]) -> a
     let mut beneath = Vec::new();
     follow(found, first.as_str().unwrap_or_default(), &mut beneath);
     case.holds(
-        &format!("{disk}: the devices beneath"),
+        &format!("{disk}: the devices below"),
         beneath == expected,
         &format!("{beneath:?}, expected {expected:?}"),
     );

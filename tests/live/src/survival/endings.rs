@@ -24,7 +24,7 @@ pub fn sighup(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stopped_by(stage, case, Signal::SIGHUP, "hangup")
 }
 
-/// Nobody listens to the recorder's messages any more, before the first one and at the end.
+/// The recorder's messages have no reader any more, before the first one and at the end.
 pub fn terminal_gone(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
     let bundle = stage.ctx.bundle("terminal-gone");

@@ -63,7 +63,7 @@ pub fn nothing_left(case: &mut Case, ended: &Ended) {
     case.holds("no bundle is left", left.is_empty(), &left.join(" "));
 }
 
-/// As nobody.
+/// As a user without privileges.
 pub fn not_root(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder for nobody")?;
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;

@@ -31,12 +31,12 @@ pub struct Request {
     pub queue: u64,
     /// What it moves, of reads and writes: other operations are not logged any further.
     pub data: Option<Data>,
-    /// It was handed back.
+    /// Its completion notification was recorded.
     pub completed: bool,
 }
 
-/// Gives the log's addresses the shift that the recording's have: the one distance at which nearly all elements that the
-/// recording saw handed back (`virtqueue_push`) lie from requests of the log. The secret itself is stored nowhere.
+/// Shifts the log's addresses as the recording's are shifted. The shift is the one distance that nearly all completion
+/// notifications of the recording (`virtqueue_push`) have from requests of the log. The secret itself is not stored.
 ///
 /// # Errors
 /// Where there is no such distance.
@@ -45,7 +45,7 @@ pub fn shift_to(log: &mut [Request], pushed: &HashSet<u64>) -> anyhow::Result<()
     let first = pushed
         .iter()
         .min()
-        .context("find an element that was handed back")?;
+        .context("find an element with a completion notification")?;
     let n_found = |distance: u64| {
         let is_logged = |element: &&u64| addresses.contains(&element.wrapping_sub(distance));
         pushed.iter().filter(is_logged).count()

@@ -49,7 +49,7 @@ rm /mnt/t/*; sync; fstrim /mnt/t; umount /mnt/t";
 const LINKED: f64 = 0.98;
 /// At most this part may be left open by the truth itself.
 const UNDECIDED: f64 = 0.01;
-/// How many wrong links are told one by one.
+/// How many wrong links are printed one by one.
 const TOLD: u64 = 5;
 
 /// Records the workload and checks every link against the log.
@@ -220,7 +220,7 @@ fn ambiguous(case: &mut Case, scene: &Scene<'_>, seen: &Seen) -> anyhow::Result<
     let not_linked = chains["unlinked"]["ambiguous"].as_u64().unwrap_or(0);
     let marked = number(chains, "/ambiguous")?;
     case.figure(format!(
-        "bios: {not_linked} ambiguous and not linked, {marked} linked with something ambiguous beneath"
+        "bios: {not_linked} ambiguous and not linked, {marked} linked with something ambiguous below"
     ));
     Ok(())
 }

@@ -38,7 +38,7 @@ pub const DISK_BYTES: u64 = 24 << 20;
 const WRITER: &str = "/opt/stamp-writer";
 const LOG_IN_GUEST: &str = "/tmp/stamps.csv";
 
-/// What `stamp-writer` is told.
+/// The arguments of `stamp-writer`.
 pub struct Writer {
     threads: u32,
     rewrites: u32,

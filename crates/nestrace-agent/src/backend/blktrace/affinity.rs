@@ -16,8 +16,8 @@ impl Affinity {
         }
     }
 
-    /// Moves to a processor; `false` where that is not allowed or it is offline. Of an offline one
-    /// nobody writes the files.
+    /// Moves to a processor; `false` where that is not allowed or it is offline. The kernel writes no
+    /// files for an offline processor.
     pub fn move_to(&self, cpu: usize) -> bool {
         let mut only = CpuSet::new();
         only.set(cpu).is_ok() && sched_setaffinity(Pid::from_raw(0), &only).is_ok()

@@ -53,7 +53,7 @@ impl DiskTrace {
         let dropped = File::open(folder.join("dropped"));
         let dropped = dropped.map_err(|error| {
             tear_down(&file);
-            format!("its count of what is dropped cannot be opened: {error}")
+            format!("its counter of dropped events cannot be opened: {error}")
         })?;
         // From here on, dropping it tears down what was set up.
         let mut trace = Self {
@@ -171,8 +171,8 @@ fn tear_down(disk: &File) {
     let _ = ioctl::teardown(disk);
 }
 
-/// Prepares the trace. One that an agent left behind that was killed since this one started is removed first: nobody
-/// has its files open.
+/// Prepares the trace. If an agent was killed after this one started, its trace may still be there. It is removed
+/// first: no process has its files open.
 fn set_up(disk: &File, block: &Path, categories: u16) -> Result<String, String> {
     let set_up = || ioctl::setup(disk, categories, BUFFER_BYTES, N_BUFFERS);
     let mut result = set_up();
@@ -184,10 +184,10 @@ fn set_up(disk: &File, block: &Path, categories: u16) -> Result<String, String> 
         Errno::ENOTTY | Errno::EINVAL => {
             "this kernel was built without blktrace (CONFIG_BLK_DEV_IO_TRACE)".to_owned()
         }
-        Errno::EBUSY => "somebody else runs blktrace on it".to_owned(),
+        Errno::EBUSY => "another program runs blktrace on it".to_owned(),
         // `debugfs_create_dir` of those kernels does not say why.
-        Errno::ENOENT => "the kernel cannot make its folder in debugfs; before Linux 3.10 one stays for good when a trace \
-             is ended while somebody reads it: restart the guest"
+        Errno::ENOENT => "the kernel cannot make its folder in debugfs; before Linux 3.10 the folder stays for good when a \
+             trace ends while a program reads it: restart the guest"
             .to_owned(),
         Errno::EPERM => "blktrace needs root (CAP_SYS_ADMIN)".to_owned(),
         errno => format!("blktrace cannot be set up: {errno}"),

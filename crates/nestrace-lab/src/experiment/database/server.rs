@@ -44,7 +44,7 @@ impl Server {
                 folder.path().join("pid").display()
             ))
             .args(["--skip-networking", "--skip-grant-tables"])
-            // Nobody needs it back after a crash.
+            // It need not survive a crash.
             .arg("--innodb-flush-log-at-trx-commit=0")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -16,11 +16,11 @@ const PLAN: &str = "name = 'p'\nrepetitions = 2\nrecord_seconds = 1\n\
                     [axes]\nhost_fs = ['ext4', 'xfs']\n\
                     [[workload]]\nname = 'randwrite'\n";
 
-/// Does what it is told, and remembers what it was asked for.
+/// A bench that fails or crashes where the test says so, and keeps what it was asked for.
 struct Told<'p> {
     plan: &'p Plan,
     asked: Vec<(String, Kind)>,
-    /// Cell and kind → whose failure it is.
+    /// Cell and kind → what the failure affects.
     fails: Vec<(&'p str, Kind, Reach)>,
     /// Ends the run as a crash would, after so many steps.
     crashes_after: usize,

@@ -94,8 +94,8 @@ fn mistakes_are_told_with_their_place() {
     for (text, expected) in [
         ("name = 'p'\nname = 'q'", "line 2, column 1: duplicate key"),
         ("name = ", "line 1, column"),
-        ("", "a plan has a name"),
-        ("name = 'p'", "a plan has a workload"),
+        ("", "a plan needs a name"),
+        ("name = 'p'", "a plan needs a workload"),
         (
             "name = 'a b'\n[[workload]]\nname='randread'",
             "line 1, column 8: a name has letters",
@@ -157,7 +157,7 @@ fn mistakes_are_told_with_their_place() {
         ),
         (
             "image_size = '2T'\n[axes]\nhost_fs = ['ext4', 'ext3']",
-            "line 2, column 14: image_size has to be less than 2T for ext3 beneath",
+            "line 2, column 14: image_size has to be less than 2T on ext3",
         ),
         (
             "[axes]\nguest_mount_options = ['rw; reboot']",
@@ -185,22 +185,22 @@ fn workloads_are_the_librarys_or_ones_own() {
             "name = 'randwrit'",
             "line 3, column 8: there is no workload \"randwrit\"; did you mean \"randwrite\"?",
         ),
-        ("name = 'a'\nuse = 'seqread'\ncommand = 'ls'", "not both"),
+        (
+            "name = 'a'\nuse = 'seqread'\ncommand = 'ls'",
+            "a workload has either",
+        ),
         (
             "name = 'a'\nfio = '--rw=read # --bs=4k'",
-            "fio has options of fio and nothing for a shell",
+            "fio has to have options of fio and no shell syntax",
         ),
-        (
-            "name = 'a'\nfio = '--rw=read; reboot'",
-            "nothing for a shell",
-        ),
+        ("name = 'a'\nfio = '--rw=read; reboot'", "no shell syntax"),
         (
             "name = 'a'\nblocksize = '4k'\nuse = 'seqread'",
             "did you mean \"block_size\"?",
         ),
         (
             "name = 'seqread'\n[[workload]]\nname = 'seqread'",
-            "is there twice",
+            "has the workload",
         ),
         (
             "name = 'seqread'\ndata_size = '1T'",
@@ -313,11 +313,11 @@ fn an_upgrade_is_of_ext3_and_leaves_the_others_out() {
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'\n[[workload]]\nname = 'randread'",
-            "line 5, column 11: upgrade is of ext3",
+            "line 5, column 11: upgrade needs ext3",
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'iozone-read'\nupgrade = 'old'",
-            "line 5, column 11: upgrade is of ext3",
+            "line 5, column 11: upgrade needs ext3",
         ),
         (
             "[[workload]]\nname = 'x'\nuse = 'create-files'\nupgrade = 'old'",
@@ -337,27 +337,27 @@ fn a_key_that_would_change_nothing_is_refused() {
     for (rest, expected) in [
         (
             "name = 'mailserver'\nblock_size = '4k'",
-            "line 4, column 14: block_size says nothing of mailserver",
+            "line 4, column 14: block_size has no effect on mailserver",
         ),
         (
             "name = 'iozone-read'\nseconds = 3",
-            "seconds says nothing of iozone-read",
+            "seconds has no effect on iozone-read",
         ),
         (
             "name = 'create-files'\nfio = '--bs=4k'",
-            "fio says nothing of create-files",
+            "fio has no effect on create-files",
         ),
         (
             "name = 'sysbench-rndrd'\nfio = '--bs=4k'",
-            "fio says nothing of sysbench-rndrd",
+            "fio has no effect on sysbench-rndrd",
         ),
         (
             "name = 'x'\ncommand = 'true'\ndata_size = '4M'",
-            "data_size says nothing of a command",
+            "data_size has no effect on a command",
         ),
         (
             "name = 'randread'\nprepare = 'true'",
-            "prepare says nothing",
+            "prepare has no effect",
         ),
         (
             "name = 'randread'\nblock_size = '4 k; reboot'",
@@ -526,7 +526,7 @@ fn what_could_only_fail_is_refused_with_its_place() {
     for (rest, expected) in [
         (
             long.as_str(),
-            "line 3, column 28: a cell's name would have 257 bytes: 200 are the most",
+            "line 3, column 28: a cell's name would have 257 bytes: the limit is 200",
         ),
         (
             &format!("{WORKLOAD}[[include]]\nguest_mount_options = '{options}'"),
@@ -562,7 +562,7 @@ fn what_could_only_fail_is_refused_with_its_place() {
         ),
         (
             "record_seconds = 5\nrecord = false",
-            "line 2, column 18: record_seconds says nothing",
+            "line 2, column 18: record_seconds has no effect",
         ),
         (
             "kernel = ''",
@@ -599,10 +599,13 @@ fn each_exclude_is_judged_by_itself() {
         assert_eq!(ids(&plan), ["ext4-on-bd", "ext4-on-ext4", "ext4-on-xfs"]);
     }
     for (excludes, expected) in [
-        ("[[exclude]]", "line 5, column 1: an exclude names axes"),
+        (
+            "[[exclude]]",
+            "line 5, column 1: an exclude has to name axes",
+        ),
         (
             "[[exclude]]\nreason = 'all'",
-            "line 5, column 1: an exclude names axes",
+            "line 5, column 1: an exclude has to name axes",
         ),
         (
             "[[exclude]]\nguest_fs = 'jfs'",
@@ -678,11 +681,11 @@ fn databases_have_as_many_connections_as_the_plan_says() {
         ),
         (
             "name = 'randread'\nthreads = 4",
-            "line 4, column 11: threads says nothing of randread",
+            "line 4, column 11: threads has no effect on randread",
         ),
         (
             "name = 'x'\ncommand = 'true'\nthreads = 4",
-            "line 5, column 11: threads says nothing of a command",
+            "line 5, column 11: threads has no effect on a command",
         ),
     ] {
         refused(&format!("name = 'p'\n[[workload]]\n{rest}\n"), expected);

@@ -21,7 +21,7 @@ const LISTS: [(&str, Shorten); 5] = [
         cut(&mut side.probes)
     }),
     (
-        "gap for which the manifest has no room; the last one reaches over it",
+        "gap for which the manifest has no room; the last gap covers it",
         cut_gaps,
     ),
     ("disk for which the manifest has no room", |side| {

@@ -235,8 +235,8 @@ fn what_an_agent_says_again_and_again_is_noted_once() {
         account.note_said(n, "agent_says", "no disk");
         account.note_said(n, "agent_ended", "no disk");
     }
-    account.note(100, "agent_silent", "nothing is heard of its agent");
-    account.note(101, "agent_silent", "nothing is heard of its agent");
+    account.note(100, "agent_silent", "its agent is silent");
+    account.note(101, "agent_silent", "its agent is silent");
     let times: Vec<u64> = account.notices.iter().map(|n| n.mono_ns).collect();
     assert_eq!(times, [0, 0, 100, 101]);
 }
@@ -246,20 +246,16 @@ fn each_kind_of_notice_has_a_room_of_its_own() {
     let mut account = Account::new("vm1");
     for n in 0..1000 {
         account.note_said(n, "agent_says", &n.to_string());
-        account.note(n, "agent_silent", "nothing is heard of its agent");
-        account.note_once(n, "agent_refused", "its clock jumps again and again");
+        account.note(n, "agent_silent", "its agent is silent");
+        account.note_once(n, "agent_refused", "its clock jumps too often");
     }
-    account.note(
-        1000,
-        "agent_refused",
-        "its agent is not listened to any more",
-    );
+    account.note(1000, "agent_refused", "its agent is ignored from here on");
     let of = |what: &str| {
         let notices = account.notices.iter().filter(|n| n.what == what);
         notices.map(|n| n.message.as_str()).collect::<Vec<_>>()
     };
     assert_eq!((of("agent_says").len(), of("agent_silent").len()), (40, 16));
-    let last = "guest vm1: nothing is heard of its agent; what more there is of this is not listed";
+    let last = "guest vm1: its agent is silent; further ones of this kind are not listed";
     assert_eq!(of("agent_silent").last(), Some(&last));
     assert_eq!(of("agent_refused").len(), 2);
 }

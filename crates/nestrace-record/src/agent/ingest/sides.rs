@@ -96,7 +96,7 @@ impl<S: Streams> Ingest<S> {
             }
             let change = Change::to(jump, self.account.is_same_boot(hello));
             self.begun_by = change.gap;
-            let message = format!("{}; what follows is a stream of its own", change.told);
+            let message = format!("{}; a new stream begins here", change.told);
             self.account.note(now_ns, change.notice, &message);
             self.account.tell(&message);
         }
@@ -194,18 +194,18 @@ impl Change {
         match jump {
             Some(ClockJump::Back) => Self {
                 notice: "guest_reverted",
-                told: "its time went back, as when a snapshot is loaded".to_owned(),
-                gap: "its time went back, and its agent started again",
+                told: "its clock went back, as when a snapshot is loaded".to_owned(),
+                gap: "its clock went back, and its agent started again",
             },
             Some(ClockJump::Ahead { by_ns }) => {
                 let seconds = by_ns as f64 / 1e9;
                 Self {
                     notice: "guest_clock_ahead",
                     told: format!(
-                        "its time went ahead by {seconds:.1} s, as when the host sleeps or a later snapshot is loaded; what it \
-                         recorded until its agent started again is missing or counted as refused"
+                        "its clock went ahead by {seconds:.1} s, as when the host sleeps or a later snapshot is loaded; \
+                         events before its agent started again are missing or counted as refused"
                     ),
-                    gap: "its time went ahead, and its agent started again",
+                    gap: "its clock went ahead, and its agent started again",
                 }
             }
             None if is_same_boot => Self {
@@ -215,8 +215,8 @@ impl Change {
             },
             None => Self {
                 notice: "guest_rebooted",
-                told: "it was started again".to_owned(),
-                gap: "it was started again",
+                told: "it was rebooted".to_owned(),
+                gap: "it was rebooted",
             },
         }
     }

@@ -256,7 +256,7 @@ fn what_a_guest_says_uses_up_nothing_of_what_is_told_of_it() {
     let n_said = ingest.account.notices.len();
     assert!(n_said <= 40, "{n_said}");
     let last = ingest.account.notices.last().unwrap();
-    assert!(last.message.ends_with("is not listed"), "{last:?}");
+    assert!(last.message.ends_with("are not listed"), "{last:?}");
     // It goes on being live, over and over.
     for n in 0..100 {
         ingest.feed(&begin(11 * SECOND), 12 * SECOND + n).unwrap();
@@ -433,11 +433,11 @@ const HOUR: u64 = 3600 * SECOND;
 #[test]
 fn between_two_sides_there_is_a_gap() {
     for (boot, backend, mono_ns, from_s, reason) in [
-        ("other", "", 5 * SECOND, 12, "it was started again"),
+        ("other", "", 5 * SECOND, 12, "it was rebooted"),
         ("", "blktrace", 13 * SECOND, 12, "another backend"),
         // What came since its clock was last asked for may be of either time.
-        ("", "", 3 * SECOND, 11, "its time went back"),
-        ("", "", HOUR, 11, "its time went ahead"),
+        ("", "", 3 * SECOND, 11, "its clock went back"),
+        ("", "", HOUR, 11, "its clock went ahead"),
     ] {
         let mut ingest = recorded();
         show(&mut ingest, 11 * SECOND, 11 * SECOND);
@@ -533,7 +533,7 @@ fn a_clock_that_goes_ahead_begins_another_side() {
     assert_eq!(refused(&ingest, "jump of the guest's clock"), 1);
     assert_eq!(refused(&ingest, "event ahead"), 1);
     let message = told(&ingest, "guest_clock_ahead").unwrap();
-    assert!(message.starts_with("guest vm1: its time went ahead by 3600.0 s, "));
+    assert!(message.starts_with("guest vm1: its clock went ahead by 3600.0 s, "));
 }
 
 #[test]
@@ -554,7 +554,7 @@ fn a_time_far_ahead_that_answers_nothing_is_refused() {
     let live = bytes(&[AgentMessage::Live(live)]);
     ingest.feed(&live, 12 * SECOND).unwrap();
     assert!(!ingest.clock_jumped());
-    assert_eq!(refused(&ingest, "answer to no question"), 3);
+    assert_eq!(refused(&ingest, "answer without a request"), 3);
     assert_eq!(refused(&ingest, "time ahead"), 1);
     assert_eq!(ingest.account.sides.len(), 1);
     // The clock is what it was.

@@ -56,8 +56,7 @@ impl<S: Streams> Ingest<S> {
         }
         let late = ended.out_of_order();
         if late > 0 {
-            let message =
-                format!("{late} events of its buffers came later than the order allows for");
+            let message = format!("{late} events of its buffers came too late to be put in order");
             self.account.note(now_ns, "out_of_order", &message);
         }
     }

@@ -25,7 +25,7 @@ impl Session {
         }
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
         let message = format!(
-            "failed to {error}{}; its agent is not listened to any more",
+            "failed to {error}{}; its agent is ignored from here on",
             cause.unwrap_or_default()
         );
         let account = &mut self.ingest.account;
@@ -72,16 +72,16 @@ impl Session {
     fn missing_to_the_end(&self) -> Option<(u64, &'static str)> {
         let since_ns = self.ingest.missing_since_ns();
         match (self.ingest.account.state, self.given_up_ns) {
-            (_, Some(since_ns)) => Some((since_ns, "its agent was not listened to any more")),
+            (_, Some(since_ns)) => Some((since_ns, "its agent was ignored")),
             (State::Attaching, _) if since_ns == 0 => Some((0, "its agent never recorded")),
             (State::Attaching, _) => Some((since_ns, "its agent started again and never recorded")),
             (State::Live, _) if since_ns < self.ingest.heard_ns() => Some((
                 since_ns,
-                "its time jumped, and its agent did not start again",
+                "its clock jumped, and its agent did not start again",
             )),
             (State::Silent, _) => self
                 .silent
-                .map(|silence| (silence.since_ns, "no word from the agent to the end")),
+                .map(|silence| (silence.since_ns, "the agent was silent to the end")),
             // It was not asked to end yet.
             (State::Ended, _) if self.stop_ns.is_none_or(|stop_ns| since_ns < stop_ns) => {
                 Some((since_ns, "its agent had ended"))

@@ -390,7 +390,7 @@ fn a_reboot_is_another_stream() {
     );
     assert!(account.notices.iter().any(|n| n.what == "guest_rebooted"));
     assert_eq!(account.sides[0].gaps, []);
-    assert_eq!(account.sides[1].gaps[0].reason, "it was started again");
+    assert_eq!(account.sides[1].gaps[0].reason, "it was rebooted");
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(super) fn counters(comparison: &Comparison) -> Markup {
                 }
             }
         }
-        (note("The guest's counters in the repetition in the middle, from the workload's start to its end, with its warm-up: parts of the time of all its processors, its own disk, and counts per second of that time."))
+        (note("The guest's counters in the median repetition, from the workload's start to its end, with its warm-up: shares of the time of all its processors, its own disk, and counts per second."))
     };
     section("system", "What the guest's system did", &body)
 }

@@ -57,12 +57,12 @@ fn the_upgrade_is_held_against_what_was_before() {
     let new = upgraded("raw image, rewrite of new files").unwrap();
     assert_eq!(
         new,
-        "150 % (149 % to 150 %, apart, as one of 10 equal ones would be)"
+        "150 % (149 % to 150 %, no overlap; equal ones do that in 1 of 10 cases)"
     );
     let old = upgraded("raw image, rewrite of old files").unwrap();
     assert!(old.ends_with(", within the spread)"), "{old}");
     let once = upgraded("raw image, read of old files").unwrap();
-    assert!(once.ends_with(", too few repetitions to tell)"), "{once}");
+    assert!(once.ends_with(", too few repetitions to decide)"), "{once}");
     assert_eq!(upgraded("qcow2 image, read of new files"), None);
 }
 
@@ -92,15 +92,15 @@ fn the_largest_of_many_is_told_beside_what_chance_would_have() {
     // Of twelve equal ones with two repetitions two seem slower.
     assert_eq!(
         nested(2),
-        "none beyond chance: 2 of 12 slower, 2 if all were equal"
+        "none beyond chance: 2 of 12 are slower, and 2 would be if all were equal"
     );
     assert_eq!(
         nested(8),
-        "50 %, the largest of 8 slower ones of 12 (2 if all were equal)"
+        "50 %; 8 of 12 are slower (2 would be if all were equal)"
     );
     assert_eq!(
         nested(0),
-        "none beyond chance: 0 of 12 slower, 2 if all were equal"
+        "none beyond chance: 0 of 12 are slower, and 2 would be if all were equal"
     );
 }
 

@@ -112,7 +112,7 @@ fn what_is_said_of_the_run_is_in_its_files() {
         format!("the {} timed runs took {} minutes from {timed_from} on, the {} recorded ones {} from {recorded_from} on", timed().count(), minutes(timed_s), recorded().count(), minutes(recorded_s)),
         format!("a recorded run has {} % of the timed ones' performance in the median", percent(median(run.rows.iter().filter_map(|row| row.recorded_relative)))),
         format!("({} % in the worst)", percent(linked.min)),
-        format!("The two runs of a cell differ by {} % in the median. {} of {} cells are apart", percent(median(differ)), run.rows.iter().filter(apart).count(), run.rows.iter().filter(|row| row.baseline.is_some()).count()),
+        format!("The two runs of a cell differ by {} % in the median. {} of {} cells differ from their baseline in every repetition", percent(median(differ)), run.rows.iter().filter(apart).count(), run.rows.iter().filter(|row| row.baseline.is_some()).count()),
         format!("{w0} to {w1} MB/s written, {r0} to {r1} read"),
     ]);
 }
@@ -163,10 +163,10 @@ fn statements_on_hosts_are_those_of_the_cells() {
     assert_eq!(most.max(), Some(3));
     Page::read().check(&[
         format!("Six of 7 guest file systems are slower there in every repetition, at {} %", range(writes)),
-        format!("six of 7, at {} %; jfs, whose guest sent no flush, is not told apart", range(mails)),
+        format!("six of 7, at {} %. For jfs, whose guest sent no flush, the difference is within the spread", range(mails)),
         String::from("No other host file system has more than three guests on one side under any workload."),
         format!("random writes lose {} % under six of seven guests, mail servers {} %", lost(writes), lost(mails)),
-        format!("the medians over the guests are {} %: not told apart", range(writing)),
+        format!("the medians over the guests are {} %: these runs do not show a difference", range(writing)),
         format!("medians over the guests are {} % on every host. Random reads are slower in {} of 35 cells ({} in every repetition, {} faster)", range(reading), count("randread", &|row| relative(row) < 1.0), count("randread", &is(Verdict::Slower)), count("randread", &is(Verdict::Faster))),
         format!("medians of {} % on all five hosts, {} of 35 cells faster in every repetition and {} slower", range(ordered), count("seqread", &is(Verdict::Faster)), count("seqread", &is(Verdict::Slower))),
     ]);
@@ -234,7 +234,7 @@ fn what_the_recordings_say_is_in_the_report() {
     Page::read().check(&[
         format!("`journal-on-journal` in {} of 7 mail servers on ext4, {} on ext3 and {} on btrfs", found("journal-on-journal", "mailserver", "ext4"), found("journal-on-journal", "mailserver", "ext3"), found("journal-on-journal", "mailserver", "btrfs")),
         format!("`metadata-blind` in {} of 42 mail servers, on the bare device too", mails("metadata-blind")),
-        format!("{} cells are apart from their baseline by a tenth or more. Of {} of them the recorded runs differ in the same way ({} of the {} that are slower). Of these {} the recordings name a part of the path that changed with it in {}, a finding alone in {}, and nothing in one; of the other {} the recorded runs do not show it",
+        format!("{} cells differ from their baseline by a tenth or more. For {} of them the recorded runs differ in the same way ({} of the {} that are slower). For these {} the recordings name a segment that changed with it in {} cells, only a finding in {}, and nothing in one. For the other {} the recorded runs do not show the difference",
             run.outliers.len(), shown().count(), n(&|one| one.relative < 1.0), run.outliers.iter().filter(|one| one.relative < 1.0).count(), shown().count(),
             n(&|one| one.segment.is_some()), n(&|one| one.segment.is_none() && !one.findings.is_empty()), run.outliers.len() - shown().count()),
         format!("`direct-io-fallback` fires in all {} recordings of random writes on btrfs, and in 1 of 7 on ext2 and on ext3", found("direct-io-fallback", "randwrite", "btrfs")),

@@ -70,7 +70,7 @@ fn to_raw(cells: &[Cell], workload: &str, preallocation: &str) -> Spread {
 fn what_is_said_of_the_run_is_in_its_files() {
     let cells = results(RUN).cells;
     let under = |workload: &'static str| cells.iter().filter(move |cell| cell.workload == workload);
-    // The last of its day; what came on the next one is told apart.
+    // The runs of the first day; the text reports those of the second day separately.
     let day = |run: &&CellRun| run.started_unix_s < 1_795_400_000;
     let metadata = |cell: &&Cell| cell.word("preallocation") == "metadata";
     let of = |cell: &'static str| {
@@ -122,7 +122,7 @@ fn what_is_said_of_the_run_is_in_its_files() {
         format!("The tree was unpacked on 2026-11-22 from {rest_from} to {rest_to}; in the six cells with preallocated metadata it was unpacked again when the others had ended, from {again_from} to {again_to}"),
         format!("The mail servers ran on 2026-11-23 from {mails_from} to {mails_to}, and with them four recordings of unpacking were made anew, from {late_from} to {late_to}"),
         format!("at least {:.1} % of a guest's bios were followed", (linked.min * 1000.0).floor() / 10.0),
-        format!("The tree is unpacked in {:.1} to {:.1} s whatever is beneath.", seconds.min, seconds.max),
+        format!("Unpacking the tree takes {:.1} to {:.1} s on every stack.", seconds.min, seconds.max),
         format!("Bare devices differed by a factor of {:.1} in a sequential write", bases.max / bases.min),
         format!("kept their device busy for {} % of the time under mails, and for {} % while unpacking, but for one run with {} %", range(spread(busy("mailserver"))), range(spread(unpacking)), percent(longest)),
         format!("under mails {} % of the guest's processors are busy, the device {} % of the time", range(spread(timed().map(|run| run.guest.cpu_user + run.guest.cpu_system))), range(spread(timed().map(|run| run.host.disk_utilisation)))),
@@ -165,7 +165,7 @@ fn pairs_of_cells_say_what_is_written_of_them() {
     };
     let told = |of: &Pairs| {
         format!(
-            "{} of {} pairs ({} % of its speed in the middle, {} %)",
+            "{} of {} pairs (median {} % of its speed, {} %)",
             of.slower,
             of.of.n,
             percent(of.of.median),
@@ -192,12 +192,12 @@ fn pairs_of_cells_say_what_is_written_of_them() {
     );
     assert_eq!(bus("unpack", "writethrough").slower, 6);
     Page::read().check(&[
-        format!("Mails with `cache=none` are slower than with `writethrough` in {} of {} pairs, at {} % in the middle, {} %", none.slower, none.of.n, percent(none.of.median), range(none.of)),
+        format!("Mails with `cache=none` are slower than with `writethrough` in {} of {} pairs, with a median of {} % and a range of {} %", none.slower, none.of.n, percent(none.of.median), range(none.of)),
         format!("Unpacking is slower than with writeback in {} and than with none in {}", told(&unpack[0]), in_short(&unpack[1])),
         format!("Mails are slower than with writeback in {} of {} pairs ({} %, {} %) and than with none in {}", mails[0].slower, mails[0].of.n, percent(mails[0].of.median), range(mails[0].of), in_short(&mails[1])),
         format!("{} to {} flushes while the tree is unpacked in a timed run, {} to {} with the other modes", whole(through.min), whole(through.max), others.min, others.max),
-        format!("unpacking has {} % of raw's speed ({} % in the middle), mails {} % ({} %). The recordings", off.0, off.1, off_mails.0, off_mails.1),
-        format!("unpacking has {} % of raw's speed in the six pairs ({} % in the middle), mails {} % ({} %). The unpacking", meta.0, meta.1, meta_mails.0, meta_mails.1),
+        format!("unpacking has {} % of raw's speed (median {} %), mails {} % ({} %). The recordings", off.0, off.1, off_mails.0, off_mails.1),
+        format!("unpacking has {} % of raw's speed in the six pairs (median {} %), mails {} % ({} %). The unpacking", meta.0, meta.1, meta_mails.0, meta_mails.1),
         format!("{} % of virtio's speed in all six pairs under writethrough, {} % with none and {} % with writeback", range(bus("unpack", "writethrough").of), range(bus("unpack", "none").of), range(bus("unpack", "writeback").of)),
         format!("{} % under writethrough, {} % with none", range(bus("mailserver", "writethrough").of), range(bus("mailserver", "none").of)),
     ]);

@@ -46,7 +46,7 @@ impl ParquetFile {
         written.map_err(|error| failed(&self.path, error))
     }
 
-    /// Without its end nobody can read a file.
+    /// Writes the end of the file; without it the file cannot be read.
     pub fn finish(self) -> Result<(), Failure> {
         let ended = self.writer.finish();
         ended.map_err(|error| failed(&self.path, error))?;

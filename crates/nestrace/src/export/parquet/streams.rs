@@ -137,7 +137,7 @@ impl DeviceRow {
         })
     }
 
-    /// Devices of which only the number is known.
+    /// Devices with a known number only.
     pub fn unnamed<'a>(
         recording: &'a str,
         devices: impl IntoIterator<Item = &'a u32> + 'a,

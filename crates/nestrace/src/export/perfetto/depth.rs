@@ -14,7 +14,7 @@ use crate::exit::Failure;
 /// Changes that wait for earlier ones.
 const MOST: usize = 1 << 17;
 
-/// Requests are told at their ends; a counter's changes are put into the order of time.
+/// Requests arrive at their ends; a counter's changes are put into the order of time.
 #[derive(Debug, Default)]
 pub struct Depths {
     /// Time, +1 or −1, number of the counter.

@@ -6,7 +6,7 @@
 use super::message::Message;
 use crate::{exit::Failure, export::new_file::NewFile};
 
-/// Every packet is of this sequence: names are told once for all of it.
+/// All packets belong to this sequence, so each name is written once.
 const SEQUENCE: u64 = 1;
 /// `CLOCK_MONOTONIC` and `CLOCK_REALTIME` in `builtin_clock.proto`.
 const MONOTONIC: u64 = 3;
@@ -181,7 +181,7 @@ fn packet() -> Message {
     Message::default().number(10, SEQUENCE)
 }
 
-/// A packet that needs what was told at the beginning.
+/// A packet that needs the names written before it.
 fn at(ts_ns: u64) -> Message {
     packet().number(8, ts_ns).number(13, 2)
 }

@@ -1,6 +1,6 @@
-//! Tracks and their lanes.
+//! Tracks and their rows.
 //!
-//! Slices of one track of a trace must not overlap, and I/O does. So each track has as many lanes as it
+//! Slices of one track of a trace must not overlap, and I/O does. So each track has as many rows as it
 //! needs: tracks of the same name under the same parent, which Perfetto draws as one.
 
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use super::packets::{Packets, Slice, Track};
 use crate::exit::Failure;
 
-/// Lanes of one track: more requests at once than any queue holds.
-const MOST_LANES: usize = 4096;
+/// Limit on the rows of one track: more than the requests that any queue holds at once.
+const MAX_ROWS: usize = 4096;
 
 /// A track in words: where it stands and what it is called.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,9 +22,9 @@ pub struct Place {
     pub rank: i64,
 }
 
-/// A row of a track.
+/// One row of a track, a track of its own to Perfetto.
 #[derive(Debug)]
-struct Lane {
+struct Row {
     uuid: u64,
     /// End of the last slice; nothing may begin at or before it.
     busy_until_ns: u64,
@@ -35,15 +35,15 @@ struct Lane {
 pub struct Tracks {
     last_uuid: u64,
     groups: HashMap<String, u64>,
-    lanes: HashMap<Place, Vec<Lane>>,
+    rows: HashMap<Place, Vec<Row>>,
     counters: HashMap<Place, u64>,
-    /// Slices for which there was no lane.
+    /// Slices that found no free row.
     pub left_out: u64,
 }
 
 impl Tracks {
-    /// Draws a slice on a lane that is free. Slices come by their start; one that comes late gets a lane on
-    /// which nothing is later.
+    /// Draws a slice on a free row. Slices come in the order of their starts; one that comes late gets a row on
+    /// which no slice is later.
     pub fn draw(
         &mut self,
         packets: &mut Packets,
@@ -51,25 +51,22 @@ impl Tracks {
         slice: &Slice,
     ) -> Result<(), Failure> {
         // An end and a begin at the same instant would have to be in that order in the file.
-        let is_free = |lane: &Lane| lane.busy_until_ns < slice.start_ns;
-        let lanes = self.lanes.get(place).map_or(&[][..], Vec::as_slice);
-        let free = lanes.iter().position(is_free);
-        if free.is_none() && lanes.len() >= MOST_LANES {
+        let is_free = |row: &Row| row.busy_until_ns < slice.start_ns;
+        let rows = self.rows.get(place).map_or(&[][..], Vec::as_slice);
+        let free = rows.iter().position(is_free);
+        if free.is_none() && rows.len() >= MAX_ROWS {
             self.left_out += 1;
             return Ok(());
         }
         let free = match free {
             Some(free) => free,
-            None => self.new_lane(packets, place)?,
+            None => self.new_row(packets, place)?,
         };
-        let lane = self
-            .lanes
-            .get_mut(place)
-            .and_then(|lanes| lanes.get_mut(free));
-        match lane {
-            Some(lane) => {
-                lane.busy_until_ns = slice.end_ns.max(slice.start_ns);
-                packets.slice(lane.uuid, slice)
+        let row = self.rows.get_mut(place).and_then(|rows| rows.get_mut(free));
+        match row {
+            Some(row) => {
+                row.busy_until_ns = slice.end_ns.max(slice.start_ns);
+                packets.slice(row.uuid, slice)
             }
             None => Ok(()),
         }
@@ -94,14 +91,14 @@ impl Tracks {
         packets.count(uuid, ts_ns, value)
     }
 
-    fn new_lane(&mut self, packets: &mut Packets, place: &Place) -> Result<usize, Failure> {
+    fn new_row(&mut self, packets: &mut Packets, place: &Place) -> Result<usize, Failure> {
         let uuid = self.describe(packets, place, false)?;
-        let lanes = self.lanes.entry(place.clone()).or_default();
-        lanes.push(Lane {
+        let rows = self.rows.entry(place.clone()).or_default();
+        rows.push(Row {
             uuid,
             busy_until_ns: 0,
         });
-        Ok(lanes.len() - 1)
+        Ok(rows.len() - 1)
     }
 
     fn describe(

@@ -45,7 +45,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Where a slice waits that was told before.
+    /// Where a slice waits that was added before.
     pub fn find(&self, identity: &Identity) -> Option<Key> {
         self.known.get(identity).copied()
     }

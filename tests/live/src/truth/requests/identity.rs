@@ -20,7 +20,7 @@ use super::qemu::QemuRequest;
 pub struct Truth {
     /// QEMU's request of each guest request, by the time of D.
     pub of_guest: HashMap<u64, QemuRequest>,
-    /// Guest requests of which several were in flight at once and nothing tells them apart.
+    /// Guest requests that were in flight with equal ones, so that their QEMU request is ambiguous.
     pub undecided: u64,
     /// Guest requests that others like them were in flight with, and that the buffer tells apart.
     pub by_buffer: u64,

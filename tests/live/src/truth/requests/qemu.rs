@@ -17,7 +17,7 @@ const ACCT_READ: u8 = 1;
 const ACCT_WRITE: u8 = 2;
 const ACCT_FLUSH: u8 = 3;
 
-/// How many requests that the log has otherwise are told one by one.
+/// How many requests that differ from the log are printed one by one.
 const TOLD: usize = 5;
 
 /// A request that the recording and the log agree on.

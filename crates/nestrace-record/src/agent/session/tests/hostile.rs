@@ -84,10 +84,10 @@ fn time_travel_foreign_kinds_and_devices_are_refused_and_counted() {
     for (reason, times) in [
         ("ahead of the guest's clock", 3),
         ("behind the newest", 4),
-        ("no guest has", 5),
+        ("guests do not send", 5),
         ("does not know", 7),
         ("did not name", 7),
-        ("no question", 1),
+        ("without a request", 1),
         ("cannot be read", 1),
     ] {
         assert_eq!(refused(&account, reason), times, "{reason}: {account:?}");
