@@ -15,9 +15,10 @@ impl<S: Streams> Ingest<S> {
         self.bound_buffers(now_ns);
     }
 
-    /// Events that the agent made itself lie between those of the buffers.
-    pub(super) fn take_beside_buffers(&mut self, events: impl Iterator<Item = Event>, now_ns: u64) {
-        events.for_each(|event| self.buffers.push_event(event));
+    /// A loss in the guest's kernel lies between the events of its buffers.
+    pub(super) fn take_loss(&mut self, event: Event, now_ns: u64) {
+        self.throttle.charge(0, 1, now_ns);
+        self.buffers.push_event(event);
         self.bound_buffers(now_ns);
     }
 
