@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nestrace_probes::clock;
+use nestrace_probes::{clock, refusal::with_causes};
 use nestrace_trace::manifest::{Loss, State};
 
 use super::{LAST_PROBE, RecordError, Recorder, Summary};
@@ -74,13 +74,11 @@ impl Recorder {
 
     fn note_write_failure(&mut self) {
         if let Some(error) = self.sink.failed.take() {
-            let cause = std::error::Error::source(&error)
-                .map(|cause| format!(": {cause}"))
-                .unwrap_or_default();
+            let error = with_causes(&error);
             let lost = self.sink.stream.rows_lost();
             self.manifest.notice(
                 "disk_full",
-                &format!("{error}{cause}; {lost} events could not be written"),
+                &format!("{error}; {lost} events could not be written"),
             );
         }
     }

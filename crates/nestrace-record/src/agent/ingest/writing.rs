@@ -1,6 +1,7 @@
 //! From an agent into its guest's stream: the kernel's buffers become events, and these are written. A stream is opened
 //! with the first event, and closed at its limit or its end.
 
+use nestrace_probes::refusal::with_causes;
 use nestrace_trace::{Event, WriteError};
 use nestrace_wire::kernel_buffers::{Format, KernelBuffers, PLAIN_BYTES, Translation};
 
@@ -80,11 +81,8 @@ impl<S: Streams> Ingest<S> {
     }
 
     pub(super) fn give_up_writing(&mut self, error: &WriteError, now_ns: u64) {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
-        let message = format!(
-            "its stream cannot be written: {error}{}",
-            cause.map(|cause| format!(": {cause}")).unwrap_or_default()
-        );
+        let error = with_causes(error);
+        let message = format!("its stream cannot be written: {error}");
         self.account.note(now_ns, "guest_stream_failed", &message);
         if let Some(writer) = self.writer.take() {
             self.settle(&writer);
