@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use nestrace_abi::{OwnedRecord, Owner, Record};
 use nestrace_trace::manifest::{Guest, GuestDisk, GuestMount, Loss, Machine, Manifest, Topology};
-use nestrace_trace::stream_message::BatchEncoder;
+use nestrace_wire::kernel_buffers::{Translation, put_record, record_bytes};
 use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, Live, Lost, VERSION};
 use nestrace_trace::{Event, StreamWriter};
 
@@ -84,7 +85,7 @@ fn blktrace_files() -> std::io::Result<()> {
 /// A session from Hello to End, as bytes of the port and as messages to be framed.
 fn agent_streams() -> std::io::Result<()> {
     fs::create_dir_all("seeds/agent_stream")?;
-    let (mut encoder, schema) = BatchEncoder::new().expect("memory");
+    let mut records = Vec::new();
     for (kind, dev) in [
         (1, 0),
         (2, 0),
@@ -95,16 +96,24 @@ fn agent_streams() -> std::io::Result<()> {
         (200, 0),
         (1, 9),
     ] {
-        let event = Event {
+        let record = Record {
             ts_ns: 1000,
             kind,
             dev,
             bytes: 4096,
-            ..Event::default()
+            ..Record::default()
         };
-        encoder.push(&event).expect("memory");
+        let owner = Owner::default();
+        put_record(&record_bytes(&OwnedRecord { record, owner }), &mut records);
     }
-    let batch = encoder.take().expect("memory");
+    let probes = AgentMessage::Live(Live {
+        translation: Some(Translation::default()),
+        ..Live::default()
+    });
+    let buffer = AgentMessage::Buffer {
+        number: 0,
+        bytes: &records,
+    };
     let hello = |boot: &str| {
         AgentMessage::Hello(Box::new(AgentHello {
             protocol: VERSION,
@@ -123,10 +132,9 @@ fn agent_streams() -> std::io::Result<()> {
     relay_file.truncate(1000);
     let messages = [
         hello("a"),
-        AgentMessage::Batch(&schema),
         AgentMessage::Refused(vec![]),
-        AgentMessage::Live(Live::default()),
-        AgentMessage::Batch(&batch),
+        probes,
+        buffer.clone(),
         AgentMessage::Pong {
             token: 1,
             guest_ns: 7,
@@ -134,6 +142,7 @@ fn agent_streams() -> std::io::Result<()> {
         AgentMessage::Loss(Lost {
             source: 0,
             total: 3,
+            mono_ns: 1000,
         }),
         AgentMessage::Notice("a\u{1b}[2J".to_owned()),
         AgentMessage::Buffer {
@@ -143,7 +152,8 @@ fn agent_streams() -> std::io::Result<()> {
         AgentMessage::Incomplete,
         AgentMessage::Until(u64::MAX),
         hello("b"),
-        AgentMessage::Batch(&batch),
+        AgentMessage::Live(Live::default()),
+        buffer,
         AgentMessage::End(End::default()),
     ];
     let mut port = Vec::new();
@@ -155,11 +165,18 @@ fn agent_streams() -> std::io::Result<()> {
     assert_eq!(reader.feed(&port), port.len());
     let mut framed = vec![1];
     while let Some(frame) = reader.next_frame().expect("our own") {
-        framed.push((frame.kind & 0xff) as u8 - 1);
+        framed.push(place(frame.kind));
         framed.extend((frame.payload.len() as u16).to_le_bytes());
         framed.extend(frame.payload);
     }
     fs::write("seeds/agent_stream/framed", framed)
+}
+
+/// Where the target has this kind in its list.
+fn place(kind: u16) -> u8 {
+    let [_, number] = kind.to_be_bytes();
+    // There is no kind 3.
+    if number < 3 { number - 1 } else { number - 2 }
 }
 
 fn recording(batches: &[u64]) -> (Vec<u8>, Vec<u8>) {

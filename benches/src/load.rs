@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use nestrace_rig::block_stat::BlockStat;
 use nestrace_rig::external_tool::Tool;
 use nestrace_rig::loop_device::LoopDevice;
+use nestrace_trace::device_number;
 use serde_json::Value;
 use tempfile::TempDir;
 use xtask::cargo_build::workspace;
@@ -124,9 +125,7 @@ impl LoadedDevice {
     pub fn number(&self) -> anyhow::Result<u32> {
         let path = format!("/sys/block/{}/dev", self.name());
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-        let numbers = text.trim().split_once(':');
-        let (major, minor) = numbers.with_context(|| format!("understand {path}: {text}"))?;
-        Ok(major.parse::<u32>()? << 20 | minor.parse::<u32>()?)
+        device_number::parse(&text).with_context(|| format!("understand {path}: {text}"))
     }
 
     /// I/Os that the kernel has counted on the device.

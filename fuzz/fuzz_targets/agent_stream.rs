@@ -78,7 +78,6 @@ fn framed(mut rest: &[u8]) -> Vec<u8> {
         let kinds = [
             FrameKind::Hello,
             FrameKind::Live,
-            FrameKind::Batch,
             FrameKind::Loss,
             FrameKind::Refused,
             FrameKind::Pong,

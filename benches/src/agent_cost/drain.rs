@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nestrace_rig::interrupt;
-use nestrace_trace::Batch;
-use nestrace_trace::stream_message::BatchDecoder;
 use nestrace_wire::kernel_buffers::{Format, KernelBuffers};
 use nestrace_wire::{AgentMessage, FrameReader, HostMessage, Start, VERSION};
 
@@ -89,8 +87,6 @@ impl Drop for Drain {
 fn listen(mut stream: UnixStream, is_light: bool, live: &AtomicBool) -> anyhow::Result<Trace> {
     stream.set_read_timeout(Some(LIVE))?;
     let mut frames = FrameReader::new();
-    let mut decoder = BatchDecoder::new()?;
-    let mut batch = Batch::default();
     let mut buffers = KernelBuffers::new(Format::Blktrace { light: is_light });
     let mut trace = Trace::default();
     let mut lost = std::collections::BTreeMap::new();
@@ -112,12 +108,6 @@ fn listen(mut stream: UnixStream, is_light: bool, live: &AtomicBool) -> anyhow::
                             buffers = KernelBuffers::new(Format::Probes(translation));
                         }
                         live.store(true, Ordering::Release);
-                    }
-                    Some(AgentMessage::Batch(payload)) => {
-                        let has_rows = decoder.decode(payload, &mut batch);
-                        let has_rows = has_rows.context("decode a batch")?;
-                        let n = if has_rows { batch.events().count() } else { 0 };
-                        trace.events += n as u64;
                     }
                     Some(AgentMessage::Buffer { number, bytes }) => buffers.push(number, bytes),
                     Some(AgentMessage::Until(mono_ns)) => {

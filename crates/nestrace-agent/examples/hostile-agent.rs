@@ -8,7 +8,7 @@
 //! that the recorder is given (`--agent unix:SOCKET`). It prints how many bytes went out.
 //!
 //! Modes: `garbage` (bytes of no meaning), `lengths` (frames that name impossible lengths, versions
-//! and checksums), `gigabytes` (2.25 GiB of well-formed batches and texts, as fast as it can), `time-travel` (events of
+//! and checksums), `gigabytes` (2.25 GiB of well-formed buffers and texts, as fast as it can), `time-travel` (events of
 //! all times, devices and kinds), `names` (facts full of paths, other guests' names and control
 //! characters), `buffers` (bytes of thousands of buffers that are no records, records that never end, times that never
 //! come).
@@ -22,12 +22,13 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nestrace_abi::{Kind, OwnedRecord, Owner, Record};
 use nestrace_blktrace::RECORD_BYTES;
 use nestrace_trace::manifest::{GuestDisk, GuestMount, Machine, Probe, Refused};
-use nestrace_trace::stream_message::{BatchEncoder, MAX_MESSAGE_ROWS};
-use nestrace_trace::{Event, Kind};
+use nestrace_wire::kernel_buffers::{Translation, put_record, record_bytes};
 use nestrace_wire::{
-    AgentHello, AgentMessage, End, FrameReader, HEADER_BYTES, HostMessage, Live, MAGIC, VERSION,
+    AgentHello, AgentMessage, End, FrameReader, HEADER_BYTES, HostMessage, Live, Lost, MAGIC,
+    VERSION,
 };
 use nix::time::{ClockId, clock_gettime};
 
@@ -223,50 +224,32 @@ impl Victim {
         Ok(())
     }
 
-    /// An agent's beginning as it should be.
-    fn begin(&mut self, session: u64) -> io::Result<BatchEncoder> {
+    /// An agent's beginning as it should be, with the buffers of its probes or of blktrace.
+    fn begin(&mut self, session: u64, translation: Option<Translation>) -> io::Result<()> {
         self.say(&AgentMessage::Hello(Box::new(hello(session)?)))?;
-        let (encoder, schema) = BatchEncoder::new().map_err(io::Error::other)?;
-        self.say(&AgentMessage::Batch(&schema))?;
         self.say(&AgentMessage::Live(Live {
             mono_ns: monotonic_ns()?,
+            translation,
             ..Live::default()
-        }))?;
-        Ok(encoder)
-    }
-
-    fn batch(
-        &mut self,
-        encoder: &mut BatchEncoder,
-        events: impl Iterator<Item = Event>,
-    ) -> io::Result<()> {
-        for event in events {
-            encoder.push(&event).map_err(io::Error::other)?;
-        }
-        let batch = encoder.take().map_err(io::Error::other)?;
-        self.say(&AgentMessage::Batch(&batch))
+        }))
     }
 
     /// Made once and sent again and again, so that making it is not what takes the time. Some of it is
     /// good, some of a device that was never named; nothing of it is a reason to hang up.
     fn gigabytes(&mut self, session: u64) -> io::Result<()> {
-        let mut encoder = self.begin(session)?;
+        self.begin(session, Some(Translation::default()))?;
         let now_ns = monotonic_ns()?;
         let mut word = 1_u64;
-        let mut noise = |dev, rows: usize| -> io::Result<Vec<u8>> {
-            for n in 0..rows as u64 {
+        let mut block = Vec::new();
+        for (dev, n_records) in [(DISK, 1024), (7 << 20, 4096)] {
+            let mut bytes = Vec::new();
+            for n in 0..n_records {
                 word = word
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(n | 1);
-                let noise = event(Kind::Queue, dev, now_ns, word);
-                encoder.push(&noise).map_err(io::Error::other)?;
+                put(record(Kind::Queue, dev, now_ns, word), &mut bytes);
             }
-            encoder.take().map_err(io::Error::other)
-        };
-        let batches = [noise(DISK, 1024)?, noise(7 << 20, MAX_MESSAGE_ROWS)?];
-        let mut block = Vec::new();
-        for batch in &batches {
-            AgentMessage::Batch(batch).encode_to(&mut block);
+            put_buffer(&bytes, &mut block);
         }
         let text = "x".repeat(4 << 10);
         while block.len() < BLOCK_BYTES {
@@ -279,23 +262,34 @@ impl Victim {
     }
 
     fn time_travel(&mut self, session: u64) -> io::Result<()> {
-        let mut encoder = self.begin(session)?;
+        self.begin(session, Some(Translation::default()))?;
         while self.has_time() {
             let now_ns = monotonic_ns()?;
             let hour_ns = 3_600_000_000_000;
             let times = [now_ns, 0, now_ns + hour_ns, u64::MAX, 1, now_ns];
             let events = times
                 .iter()
-                .map(|&ts_ns| event(Kind::Issue, DISK, ts_ns, ts_ns));
-            let elsewhere = [1, u32::MAX, 7 << 20].map(|dev| event(Kind::Queue, dev, now_ns, 1));
+                .map(|&ts_ns| record(Kind::Issue, DISK, ts_ns, ts_ns));
+            let elsewhere = [1, u32::MAX, 7 << 20].map(|dev| record(Kind::Queue, dev, now_ns, 1));
             let host =
-                [Kind::AcctStart, Kind::VirtqueuePush].map(|kind| event(kind, DISK, now_ns, 1));
-            let unknown = Event {
+                [Kind::AcctStart, Kind::VirtqueuePush].map(|kind| record(kind, DISK, now_ns, 1));
+            let unknown = Record {
                 kind: 250,
-                ..event(Kind::Queue, DISK, now_ns, 1)
+                ..record(Kind::Queue, DISK, now_ns, 1)
             };
+            let mut bytes = Vec::new();
             let all = events.chain(elsewhere).chain(host).chain([unknown]);
-            self.batch(&mut encoder, all)?;
+            all.for_each(|record| put(record, &mut bytes));
+            let mut frames = Vec::new();
+            put_buffer(&bytes, &mut frames);
+            self.send(&frames)?;
+            for mono_ns in times {
+                self.say(&AgentMessage::Loss(Lost {
+                    source: (mono_ns % 7) as u32,
+                    total: mono_ns,
+                    mono_ns,
+                }))?;
+            }
             self.say(&AgentMessage::Pong {
                 token: now_ns,
                 guest_ns: u64::MAX,
@@ -309,7 +303,7 @@ impl Victim {
     }
 
     fn buffers(&mut self, session: u64) -> io::Result<()> {
-        self.begin(session)?;
+        self.begin(session, None)?;
         let now_ns = monotonic_ns()?;
         // A record of blktrace that is never whole, and one of a time that never comes.
         let record = |time_ns: u64, payload_len: u16| {
@@ -362,8 +356,6 @@ impl Victim {
         facts.disks.truncate(100);
         facts.mounts.truncate(100);
         self.say(&AgentMessage::Hello(Box::new(facts)))?;
-        let (_, schema) = BatchEncoder::new().map_err(io::Error::other)?;
-        self.say(&AgentMessage::Batch(&schema))?;
         let refused = Refused {
             name: nasty.clone(),
             guest: Some("another-guest".to_owned()),
@@ -413,8 +405,8 @@ fn hello(session: u64) -> io::Result<AgentHello> {
     })
 }
 
-fn event(kind: Kind, dev: u32, ts_ns: u64, object: u64) -> Event {
-    Event {
+fn record(kind: Kind, dev: u32, ts_ns: u64, object: u64) -> Record {
+    Record {
         ts_ns,
         kind: kind as u8,
         dev,
@@ -423,8 +415,19 @@ fn event(kind: Kind, dev: u32, ts_ns: u64, object: u64) -> Event {
         offset: object.rotate_left(31) & !511,
         bytes: 4096,
         flags: 1,
-        ..Event::default()
+        ..Record::default()
     }
+}
+
+fn put(record: Record, to: &mut Vec<u8>) {
+    let owner = Owner::default();
+    put_record(&record_bytes(&OwnedRecord { record, owner }), to);
+}
+
+/// The frames of a buffer's bytes that are complete.
+fn put_buffer(bytes: &[u8], to: &mut Vec<u8>) {
+    AgentMessage::Buffer { number: 0, bytes }.encode_to(to);
+    AgentMessage::Until(u64::MAX).encode_to(to);
 }
 
 fn monotonic_ns() -> io::Result<u64> {

@@ -161,8 +161,8 @@ impl<'b> Recording<'b> {
 
     fn tick(&mut self) {
         self.take_pieces(|capture, sink| capture.tick(MOST_BYTES, sink));
-        let mut news = News::default();
-        self.take_pieces(|capture, sink| news = capture.look(sink));
+        let news = self.capture.look();
+        self.events.take_losses(self.capture.take_losses());
         if news != News::default()
             && let Some(side) = self.manifest.guest_sides.first_mut()
         {
@@ -211,8 +211,9 @@ impl<'b> Recording<'b> {
         let mut end_ns = 0;
         self.take_pieces(|capture, sink| {
             end_ns = capture.stop(sink);
-            sink(Piece::Until(u64::MAX));
         });
+        self.events.take_losses(self.capture.take_losses());
+        self.take_pieces(|_, sink| sink(Piece::Until(u64::MAX)));
         if let Err(error) = self.stream.finish() {
             self.failed.get_or_insert(error);
         }

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use nestrace_abi::Kind;
 use nestrace_kernel::plan::Detail;
 use nestrace_probes::clock;
-use nestrace_trace::Event;
 use nestrace_trace::manifest::Refused;
-use nestrace_wire::AgentHello;
 use nestrace_wire::kernel_buffers::Format;
+use nestrace_wire::{AgentHello, Lost};
 
 use crate::backend::{Attached, Backend, Backends, Chosen, Piece};
 use crate::guest::{Facts, Surroundings};
@@ -42,6 +40,8 @@ pub struct Capture<'b> {
     /// `CLOCK_MONOTONIC` when it was live.
     pub live_ns: u64,
     lost: BTreeMap<u32, u64>,
+    /// Those that were taken, as they were then.
+    taken_losses: BTreeMap<u32, u64>,
     correction: clock::Correction,
     correction_grew: bool,
     next_drain: Instant,
@@ -85,6 +85,7 @@ impl<'b> Capture<'b> {
             attached,
             live_ns,
             lost: BTreeMap::new(),
+            taken_losses: BTreeMap::new(),
             correction: clock::Correction::watch(),
             correction_grew: false,
         }
@@ -115,13 +116,13 @@ impl<'b> Capture<'b> {
     }
 
     /// Looks around if that is due.
-    pub fn look(&mut self, sink: &mut dyn FnMut(Piece<'_>)) -> News {
+    pub fn look(&mut self) -> News {
         if Instant::now() < self.next_look {
             return News::default();
         }
         self.next_look = Instant::now() + LOOK_AROUND;
         self.backend.look();
-        self.note_losses(sink);
+        self.lost = self.backend.lost();
         let correction_grew = std::mem::take(&mut self.correction_grew);
         let looked_ns = clock::monotonic_ns();
         let mut news = self.look_at_facts();
@@ -185,7 +186,7 @@ impl<'b> Capture<'b> {
         let end_ns = clock::monotonic_ns();
         self.correction.look_last();
         self.backend.stop(sink);
-        self.note_losses(sink);
+        self.lost = self.backend.lost();
         end_ns
     }
 
@@ -199,20 +200,21 @@ impl<'b> Capture<'b> {
         self.backend.format()
     }
 
-    /// Each change is an event too, so that even a stream that was cut off knows what it lost.
-    fn note_losses(&mut self, sink: &mut dyn FnMut(Piece<'_>)) {
-        for (source, total) in self.backend.lost() {
-            let before = self.lost.insert(source, total).unwrap_or(0);
-            if total > before {
-                sink(Piece::Event(&Event {
-                    ts_ns: clock::monotonic_ns(),
-                    kind: Kind::Loss as u8,
-                    sub: u8::try_from(source).unwrap_or(u8::MAX),
-                    object: total,
-                    ..Event::default()
-                }));
+    /// Losses that have grown since they were last taken. Each is an event too, at the time of this call, so that even a
+    /// stream that was cut off knows what it lost.
+    pub fn take_losses(&mut self) -> Vec<Lost> {
+        let mono_ns = clock::monotonic_ns();
+        let mut grown = Vec::new();
+        for (&source, &total) in &self.lost {
+            if total > self.taken_losses.insert(source, total).unwrap_or(0) {
+                grown.push(Lost {
+                    source,
+                    total,
+                    mono_ns,
+                });
             }
         }
+        grown
     }
 }
 
@@ -279,8 +281,8 @@ mod tests {
             attached: Attached::default(),
         };
         let mut capture = Capture::of(chosen, names, facts);
-        let news = capture.look(&mut |_| {});
-        assert_eq!(capture.look(&mut |_| {}), News::default(), "not yet due");
+        let news = capture.look();
+        assert_eq!(capture.look(), News::default(), "not yet due");
         let refused = capture.attached.refused.clone();
         drop(capture);
         (news, refused, backend.n_updates)
@@ -313,7 +315,7 @@ mod tests {
             let begun_ns = clock::monotonic_ns();
             let mut look = || {
                 capture.next_look = Instant::now();
-                capture.look(&mut |_| {});
+                capture.look();
                 let held_ns = capture.hello(0).held_mono_ns;
                 (held_ns, held_ns >= begun_ns)
             };

@@ -1,25 +1,20 @@
 //! The talk with one recorder, from the moment that it holds the other end to the moment that it is gone.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
 use nestrace_probes::clock;
-use nestrace_trace::Event;
-use nestrace_trace::stream_message::BatchEncoder;
 use nestrace_wire::kernel_buffers::Format;
-use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, HostMessage, Live, Lost, Start};
+use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, HostMessage, Live, Start};
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::backend::{Backends, Piece};
-use crate::capture::{Capture, News};
+use crate::capture::Capture;
 use crate::guest::Facts;
 use crate::signals::{Signals, poll_timeout};
 use crate::transport::outbox::Outbox;
 use crate::transport::{Connection, Moved};
 
-/// A batch is sent at this age even if it is small.
-const BATCH_AGE: Duration = Duration::from_millis(200);
 /// How long the last frames may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// A sleep without a recording: only bytes and signals matter then.
@@ -201,12 +196,7 @@ impl Line<'_> {
 struct Session<'s, 'b, 'c> {
     line: &'s mut Line<'c>,
     capture: Capture<'b>,
-    encoder: BatchEncoder,
     token: u64,
-    next_batch: Instant,
-    /// Losses as they were last sent.
-    sent_losses: BTreeMap<u32, u64>,
-    broken: Option<String>,
 }
 
 impl Session<'_, '_, '_> {
@@ -234,12 +224,8 @@ impl Session<'_, '_, '_> {
             _ => Detail::Full,
         };
         let capture = Capture::start(backends, wanted, &start.backend, facts, detail);
-        let begun = capture.and_then(|capture| {
-            let (encoder, schema) = BatchEncoder::new().map_err(|error| error.to_string())?;
-            Ok((capture, encoder, schema))
-        });
-        let (capture, encoder, schema) = match begun {
-            Ok(begun) => begun,
+        let capture = match capture {
+            Ok(capture) => capture,
             Err(reason) => {
                 eprintln!("nestrace-agent: cannot record: {reason}");
                 line.outbox.push(&AgentMessage::Notice(reason.clone()));
@@ -250,13 +236,9 @@ impl Session<'_, '_, '_> {
         let mut session = Session {
             line,
             capture,
-            encoder,
             token: start.session,
-            next_batch: Instant::now() + BATCH_AGE,
-            sent_losses: BTreeMap::new(),
-            broken: None,
         };
-        session.say_live(&schema, backend);
+        session.say_live(backend);
         let (reason, alive) = session.record(signals);
         if alive {
             session.close(reason);
@@ -266,13 +248,12 @@ impl Session<'_, '_, '_> {
         }
     }
 
-    fn say_live(&mut self, schema: &[u8], expected: &str) {
+    fn say_live(&mut self, expected: &str) {
         let hello = self.capture.hello(self.token);
         if hello.backend != expected {
             self.line.say_hello(hello);
         }
         let outbox = &mut self.line.outbox;
-        outbox.push(&AgentMessage::Batch(schema));
         let refused = &self.capture.attached.refused;
         if !refused.is_empty() {
             outbox.push(&AgentMessage::Refused(refused.clone()));
@@ -310,8 +291,7 @@ impl Session<'_, '_, '_> {
             }
             let room = self.line.outbox.room();
             self.take_pieces(|capture, sink| capture.tick(room, sink));
-            let mut news = News::default();
-            self.take_pieces(|capture, sink| news = capture.look(sink));
+            let news = self.capture.look();
             if news.facts {
                 self.line.say_hello(self.capture.hello(self.token));
             }
@@ -319,27 +299,19 @@ impl Session<'_, '_, '_> {
                 let refused = self.capture.attached.refused.clone();
                 self.line.outbox.push(&AgentMessage::Refused(refused));
             }
-            if Instant::now() >= self.next_batch {
-                self.next_batch = Instant::now() + BATCH_AGE;
-                send_batch(&mut self.encoder, self.line, &mut self.broken);
-                if self.line.outbox.has_room() {
-                    self.send_losses();
-                }
+            if self.line.outbox.has_room() {
+                self.send_losses();
             }
             if self.line.outbox.flows() {
                 self.line.outbox.push_late();
-            }
-            if self.broken.is_some() {
-                return ("zstd failed", true);
             }
         }
     }
 
     /// Lets the capture hand over what it has; pings are answered in between.
     fn take_pieces(&mut self, from: impl FnOnce(&mut Capture<'_>, &mut dyn FnMut(Piece<'_>))) {
-        let (encoder, line, broken) = (&mut self.encoder, &mut *self.line, &mut self.broken);
+        let line = &mut *self.line;
         from(&mut self.capture, &mut |piece| match piece {
-            Piece::Event(event) => push_event(event, encoder, line, broken),
             Piece::Buffer { number, bytes } => {
                 line.outbox.push_buffer(number, bytes);
                 line.move_on();
@@ -347,24 +319,14 @@ impl Session<'_, '_, '_> {
             Piece::Incomplete => {
                 line.outbox.push(&AgentMessage::Incomplete);
             }
-            Piece::Until(mono_ns) => {
-                // What has come before goes before.
-                send_batch(encoder, line, broken);
-                line.outbox.push(&AgentMessage::Until(mono_ns));
-            }
+            Piece::Until(mono_ns) => line.outbox.push_until(mono_ns),
         });
     }
 
-    /// Totals that have grown; the outbox itself tells what it dropped.
+    /// What the kernel has lost since; the outbox itself tells what it dropped.
     fn send_losses(&mut self) {
-        for (source, total) in self.capture.lost() {
-            if self.sent_losses.insert(*source, *total).unwrap_or(0) != *total {
-                let lost = Lost {
-                    source: *source,
-                    total: *total,
-                };
-                self.line.outbox.push(&AgentMessage::Loss(lost));
-            }
+        for lost in self.capture.take_losses() {
+            self.line.outbox.push(&AgentMessage::Loss(lost));
         }
     }
 
@@ -372,42 +334,13 @@ impl Session<'_, '_, '_> {
         let mut end_ns = 0;
         self.take_pieces(|capture, sink| {
             end_ns = capture.stop(sink);
-            sink(Piece::Until(u64::MAX));
         });
-        send_batch(&mut self.encoder, self.line, &mut self.broken);
         self.send_losses();
+        self.line.outbox.push_until(u64::MAX);
         self.line.say_hello(self.capture.hello(self.token));
         self.line.outbox.push_late();
         end(self.line, end_ns, reason);
         eprintln!("nestrace-agent: recording ended: {reason}");
-    }
-}
-
-fn push_event(
-    event: &Event,
-    encoder: &mut BatchEncoder,
-    line: &mut Line<'_>,
-    broken: &mut Option<String>,
-) {
-    if encoder.push(event).is_err() {
-        broken.get_or_insert_with(|| "a batch could not be encoded".to_owned());
-    }
-    if encoder.is_full() {
-        send_batch(encoder, line, broken);
-        line.move_on();
-    }
-}
-
-fn send_batch(encoder: &mut BatchEncoder, line: &mut Line<'_>, broken: &mut Option<String>) {
-    let n_events = encoder.n_rows() as u64;
-    if n_events == 0 {
-        return;
-    }
-    match encoder.take() {
-        Ok(batch) => line.outbox.push_batch(&batch, n_events),
-        Err(error) => {
-            broken.get_or_insert_with(|| error.to_string());
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use nestrace_probes::clock;
+use nestrace_probes::{clock, refusal::with_causes};
 use nestrace_trace::ImageMap;
 use nestrace_trace::image_map::MAX_EXTENTS;
 use nestrace_trace::manifest::{Guest, Relation, Topology};
@@ -207,7 +207,8 @@ impl OpenImage {
             }
             Ok(())
         };
-        let mapped = qcow2_map::read(read_at, max_extents).map_err(|error| with_cause(&error))?;
+        let mapped = qcow2_map::read(read_at, max_extents);
+        let mapped = mapped.map_err(|error| format!("failed to {}", with_causes(&error)))?;
         let (image, start) = match (mapped.data_file, self.place.data_file) {
             (false, _) => (self.place.image, self.place.start),
             (true, Some(data_file)) => data_file,
@@ -243,11 +244,4 @@ fn open_image(pid: u32, open: &OpenFiles, path: &str) -> io::Result<File> {
     // No read-ahead on QEMU's image for the sake of its tables.
     let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM);
     Ok(file)
-}
-
-fn with_cause(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("failed to {error}: {cause}"),
-        None => format!("failed to {error}"),
-    }
 }

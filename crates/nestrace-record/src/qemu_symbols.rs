@@ -16,6 +16,7 @@ mod elf;
 use std::collections::BTreeMap;
 use std::fs::File;
 
+use nestrace_probes::refusal::with_causes;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use elf::{Bytes, Elf, ElfError, Table};
@@ -89,7 +90,7 @@ pub fn locate_with(
 fn locate_from<B: Bytes + ?Sized>(data: &B, names: &[&str]) -> Located {
     let mut located = Located::default();
     if let Err(error) = locate_all(data, names, &mut located) {
-        located.problem = Some(text_of(&error));
+        located.problem = Some(with_causes(&error));
     }
     located
 }
@@ -114,13 +115,6 @@ fn locate_all<B: Bytes + ?Sized>(
         })?;
     }
     Ok(())
-}
-
-fn text_of(error: &ElfError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
 }
 
 /// `NT_STAPSDT`.

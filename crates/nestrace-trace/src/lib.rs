@@ -50,7 +50,6 @@ pub mod redact;
 pub mod repair;
 pub mod salvage;
 pub mod schema;
-pub mod stream_message;
 pub mod writer;
 
 pub use batch::Batch;

@@ -206,11 +206,6 @@ impl<W: Write, I: Write> StreamWriter<W, I> {
         }
     }
 
-    /// What the messages go to, for whoever takes them from there one by one.
-    pub(crate) fn stream_mut(&mut self) -> &mut W {
-        &mut self.stream
-    }
-
     /// Gives the stream and the index back.
     pub fn into_inner(self) -> (W, I) {
         (self.stream, self.index)

@@ -52,9 +52,7 @@ kinds! {
     Hello = 0x101,
     /// Agent: the probes are attached. JSON.
     Live = 0x102,
-    /// Agent: one Arrow IPC message, the schema or a record batch.
-    Batch = 0x103,
-    /// Agent: events that were lost so far. Source (4 bytes) and total (8 bytes).
+    /// Agent: events that were lost so far. Source (4 bytes), total and guest's time (8 bytes each).
     Loss = 0x104,
     /// Agent: probes that it has not. JSON.
     Refused = 0x105,
@@ -454,15 +452,15 @@ mod tests {
     fn frames_come_back_in_any_portions() {
         let mut bytes = frame(FrameKind::Stop, &[]);
         bytes.extend(frame(FrameKind::Notice, b"a text"));
-        bytes.extend(frame(FrameKind::Batch, &vec![7; MAX_PAYLOAD]));
+        bytes.extend(frame(FrameKind::Buffer, &vec![7; MAX_PAYLOAD]));
         for portion in [1, 7, 4096, bytes.len()] {
             let seen = read(&mut FrameReader::new(), &bytes, portion);
-            let kinds = vec![(2, 0), (0x107, 6), (0x103, MAX_PAYLOAD)];
+            let kinds = vec![(2, 0), (0x107, 6), (0x109, MAX_PAYLOAD)];
             assert_eq!(seen, (kinds, None), "portions of {portion}");
         }
         let mut too_long = Vec::new();
         let long = vec![0; MAX_PAYLOAD + 1];
-        assert!(!encode_frame(FrameKind::Batch, &long, &mut too_long) && too_long.is_empty());
+        assert!(!encode_frame(FrameKind::Buffer, &long, &mut too_long) && too_long.is_empty());
     }
 
     #[test]
@@ -514,7 +512,7 @@ mod tests {
     #[test]
     fn a_first_frame_is_found_behind_what_another_session_left() {
         let hello = frame(FrameKind::Hello, b"{}");
-        let batch = frame(FrameKind::Batch, &vec![1; 300_000]);
+        let batch = frame(FrameKind::Buffer, &vec![1; 300_000]);
         for left in [
             &b""[..],
             b"\0\0NSTRx",

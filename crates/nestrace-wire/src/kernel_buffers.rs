@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use nestrace_blktrace::{event, thread};
 use nestrace_trace::Event;
-pub use records::{PLAIN_BYTES, put_record, put_slots};
+pub use records::{PLAIN_BYTES, put_record, put_slots, record_bytes};
 use relay_file::RelayFile;
 use requests::Requests;
 pub use translation::Translation;
@@ -71,7 +71,6 @@ pub struct KernelBuffers {
     reader: Reader,
     /// Nearly in order.
     pending: Vec<Event>,
-    is_used: bool,
     is_incomplete: bool,
     newest_ns: u64,
     out_of_order: u64,
@@ -100,7 +99,6 @@ impl KernelBuffers {
         Self {
             reader,
             pending: Vec::new(),
-            is_used: false,
             is_incomplete: false,
             newest_ns: 0,
             out_of_order: 0,
@@ -110,7 +108,6 @@ impl KernelBuffers {
 
     /// Takes bytes of a buffer that follow those before.
     pub fn push(&mut self, buffer: u32, bytes: &[u8]) {
-        self.is_used = true;
         let pending = &mut self.pending;
         match &mut self.reader {
             Reader::Probes(translation) => {
@@ -138,7 +135,7 @@ impl KernelBuffers {
         }
     }
 
-    /// Takes an event that somebody else made.
+    /// Takes an event that is in no buffer: a loss.
     pub fn push_event(&mut self, event: Event) {
         self.pending.push(event);
     }
@@ -147,12 +144,6 @@ impl KernelBuffers {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.pending.len() > MAX_PENDING
-    }
-
-    /// Whether anything was read of a buffer.
-    #[must_use]
-    pub fn is_used(&self) -> bool {
-        self.is_used
     }
 
     /// Among what comes up to the next [`Self::until`], records may be missing.

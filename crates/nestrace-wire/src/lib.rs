@@ -7,13 +7,13 @@
 //! ```text
 //! recorder                          agent
 //! Start{session} ─────────────────►            (until then the agent says nothing)
-//!                ◄───────────────── Hello{session}, then a Batch with the schema
+//!                ◄───────────────── Hello{session}
 //!                ◄───────────────── Refused, Live
 //! Ping           ─────────────────►
-//!                ◄───────────────── Pong       (at once, before batches that wait)
-//!                ◄───────────────── Batch … Buffer … Until … Loss … Notice … Hello (again: facts have changed)
+//!                ◄───────────────── Pong       (at once, before buffers that wait)
+//!                ◄───────────────── Buffer … Until … Loss … Notice … Hello (again: facts have changed)
 //! Stop           ─────────────────►
-//!                ◄───────────────── Batch … Loss … End
+//!                ◄───────────────── Buffer … Loss … Until … End
 //! ```
 //!
 //! A frame is a header of 16 bytes, little endian, and a payload of at most [`MAX_PAYLOAD`] bytes:
@@ -34,31 +34,31 @@
 //! This crate opens nothing, waits for nothing and reads no clock.
 //!
 //! ```
-//! use nestrace_trace::stream_message::{BatchDecoder, BatchEncoder};
-//! use nestrace_trace::{Batch, Event, Kind};
+//! use nestrace_abi::{Kind, OwnedRecord, Owner, Record};
+//! use nestrace_wire::kernel_buffers::{Format, KernelBuffers, Translation, put_record, record_bytes};
 //! use nestrace_wire::{AgentMessage, FrameReader};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // The agent's side.
-//! let (mut encoder, schema) = BatchEncoder::new()?;
-//! encoder.push(&Event { ts_ns: 7, kind: Kind::Issue as u8, ..Event::default() })?;
-//! let batch = encoder.take()?;
+//! let record = Record { ts_ns: 7, kind: Kind::Issue as u8, ..Record::default() };
+//! let mut bytes = Vec::new();
+//! put_record(&record_bytes(&OwnedRecord { record, owner: Owner::default() }), &mut bytes);
 //! let mut port = Vec::new();
-//! AgentMessage::Batch(&schema).encode_to(&mut port);
-//! AgentMessage::Batch(&batch).encode_to(&mut port);
+//! AgentMessage::Buffer { number: 0, bytes: &bytes }.encode_to(&mut port);
+//! AgentMessage::Until(8).encode_to(&mut port);
 //!
 //! // The recorder's side.
 //! let mut reader = FrameReader::new();
-//! let mut decoder = BatchDecoder::new()?;
-//! let (mut rows, mut events) = (Batch::default(), Vec::new());
+//! let mut buffers = KernelBuffers::new(Format::Probes(Translation::default()));
+//! let mut events = Vec::new();
 //! let mut bytes = &port[..];
 //! while !bytes.is_empty() {
 //!     let taken = reader.feed(bytes);
 //!     bytes = &bytes[taken..];
 //!     while let Some(frame) = reader.next_frame()? {
-//!         if let Some(AgentMessage::Batch(payload)) = AgentMessage::parse(frame)?
-//!             && decoder.decode(payload, &mut rows)?
-//!         {
-//!             events.extend(rows.events());
+//!         match AgentMessage::parse(frame)? {
+//!             Some(AgentMessage::Buffer { number, bytes }) => buffers.push(number, bytes),
+//!             Some(AgentMessage::Until(mono_ns)) => events.extend(buffers.until(mono_ns)),
+//!             _ => {}
 //!         }
 //!     }
 //! }
@@ -77,7 +77,7 @@ pub mod mounts;
 pub use frame::{Frame, FrameError, FrameKind, FrameReader, HEADER_BYTES, MAX_FRAME, encode_frame};
 pub use hello::{AgentHello, bound_probes, bound_refused, bound_text};
 pub use message::{
-    AgentMessage, DROPPED_BATCHES, End, HostMessage, Live, Lost, MAX_BUFFER, MAX_NOTICE,
+    AgentMessage, DROPPED_BUFFERS, End, HostMessage, Live, Lost, MAX_BUFFER, MAX_NOTICE,
     MessageError, Start,
 };
 

@@ -15,14 +15,15 @@ use crate::frame::{Frame, FrameKind, encode_frame, encode_frame_of};
 use crate::hello::{AgentHello, bound_probes, bound_refused, bound_text};
 use crate::kernel_buffers::Translation;
 use nestrace_trace::manifest::{Probe, Refused};
+use nestrace_trace::{Event, Kind, Source};
 
 /// A notice is never longer, bytes; a longer one is cut.
 pub const MAX_NOTICE: usize = 4 << 10;
 /// Bytes of one [`AgentMessage::Buffer`] are never more.
 pub const MAX_BUFFER: usize = crate::MAX_PAYLOAD - size_of::<u32>();
-/// [`Lost::source`] of events in batches that the agent dropped because the port was slow; other
+/// [`Lost::source`] of events in buffers that the agent dropped because the port was slow; other
 /// numbers are those of [`nestrace_trace::Source`].
-pub const DROPPED_BATCHES: u32 = 0x100;
+pub const DROPPED_BUFFERS: u32 = 0x100;
 
 /// Why a message was refused.
 #[derive(Debug, thiserror::Error)]
@@ -95,10 +96,29 @@ pub struct End {
 /// Events that were lost since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Number of a [`nestrace_trace::Source`], or [`DROPPED_BATCHES`].
+    /// Number of a [`nestrace_trace::Source`], or [`DROPPED_BUFFERS`].
     pub source: u32,
     /// How many so far.
     pub total: u64,
+    /// Guest's `CLOCK_MONOTONIC`. Of a source: when the agent found that its kernel had lost more. Of
+    /// [`DROPPED_BUFFERS`]: the last [`AgentMessage::Until`] before the first buffer that is missing here.
+    pub mono_ns: u64,
+}
+
+impl Lost {
+    /// The loss as it stands in a stream; `None` of [`DROPPED_BUFFERS`], because the stream counts no such source.
+    #[must_use]
+    pub fn event(&self) -> Option<Event> {
+        let is_source = Source::ALL.iter().any(|it| *it as u32 == self.source);
+        let sub = u8::try_from(self.source).ok().filter(|_| is_source)?;
+        Some(Event {
+            ts_ns: self.mono_ns,
+            kind: Kind::Loss as u8,
+            sub,
+            object: self.total,
+            ..Event::default()
+        })
+    }
 }
 
 /// What the recorder says.
@@ -145,7 +165,7 @@ impl HostMessage {
                 encode_frame(FrameKind::Stop, &[], to);
             }
             Self::Ping { token, host_ns } => {
-                encode_numbers(FrameKind::Ping, &token.to_le_bytes(), *host_ns, to);
+                encode_two(FrameKind::Ping, *token, *host_ns, to);
             }
         }
     }
@@ -158,9 +178,6 @@ pub enum AgentMessage<'a> {
     Hello(Box<AgentHello>),
     /// The probes are attached.
     Live(Live),
-    /// Events that the agent itself makes, as one Arrow IPC message for [`nestrace_trace::stream_message::BatchDecoder`]: where the
-    /// kernel has lost some. All others come in buffers.
-    Batch(&'a [u8]),
     /// Events were lost.
     Loss(Lost),
     /// Probes that could not be attached.
@@ -215,7 +232,6 @@ impl<'a> AgentMessage<'a> {
                 }
                 Some(Self::Live(live))
             }
-            FrameKind::Batch => Some(Self::Batch(payload)),
             FrameKind::Loss => Some(Self::Loss(lost(kind, payload)?)),
             FrameKind::Refused => {
                 let mut refused: Vec<Refused> = from_json(kind, payload)?;
@@ -244,21 +260,28 @@ impl<'a> AgentMessage<'a> {
         })
     }
 
-    /// Appends the frame to `to`. What is too long for a frame is left out: only a batch of more than
-    /// [`nestrace_trace::stream_message::MAX_MESSAGE_ROWS`] rows, or facts that no machine has.
+    /// Appends the frame to `to`. What is too long for a frame is left out: a buffer's bytes beyond [`MAX_BUFFER`], or
+    /// facts that no machine has.
     pub fn encode_to(&self, to: &mut Vec<u8>) {
         match self {
             Self::Hello(hello) => encode_json(FrameKind::Hello, hello, to),
             Self::Live(live) => encode_json(FrameKind::Live, live, to),
-            Self::Batch(bytes) => {
-                encode_frame(FrameKind::Batch, bytes, to);
-            }
             Self::Loss(lost) => {
-                encode_numbers(FrameKind::Loss, &lost.source.to_le_bytes(), lost.total, to);
+                let Lost {
+                    source,
+                    total,
+                    mono_ns,
+                } = lost;
+                let [total, mono_ns] = [total, mono_ns].map(|number| number.to_le_bytes());
+                encode_frame_of(
+                    FrameKind::Loss,
+                    &[&source.to_le_bytes(), &total, &mono_ns],
+                    to,
+                );
             }
             Self::Refused(refused) => encode_json(FrameKind::Refused, refused, to),
             Self::Pong { token, guest_ns } => {
-                encode_numbers(FrameKind::Pong, &token.to_le_bytes(), *guest_ns, to);
+                encode_two(FrameKind::Pong, *token, *guest_ns, to);
             }
             Self::Notice(text) => {
                 let bytes = text.as_bytes();
@@ -295,25 +318,27 @@ fn encode_json(kind: FrameKind, value: &impl Serialize, to: &mut Vec<u8>) {
     encode_frame(kind, &json, to);
 }
 
-fn encode_numbers(kind: FrameKind, first: &[u8], second: u64, to: &mut Vec<u8>) {
-    let payload = [first, &second.to_le_bytes()].concat();
-    encode_frame(kind, &payload, to);
+fn encode_two(kind: FrameKind, first: u64, second: u64, to: &mut Vec<u8>) {
+    encode_frame_of(kind, &[&first.to_le_bytes(), &second.to_le_bytes()], to);
 }
 
 fn two_numbers(kind: FrameKind, payload: &[u8]) -> Result<(u64, u64), MessageError> {
-    split_numbers(payload)
-        .map(|(first, second)| (u64::from_le_bytes(first), second))
-        .ok_or(MessageError::Length {
-            kind,
-            length: payload.len(),
-        })
+    split_two(payload).ok_or(MessageError::Length {
+        kind,
+        length: payload.len(),
+    })
 }
 
 fn lost(kind: FrameKind, payload: &[u8]) -> Result<Lost, MessageError> {
-    split_numbers(payload)
-        .map(|(source, total)| Lost {
-            source: u32::from_le_bytes(source),
-            total,
+    let source_and_rest = payload.split_first_chunk();
+    source_and_rest
+        .and_then(|(source, rest)| {
+            let (total, mono_ns) = split_two(rest)?;
+            Some(Lost {
+                source: u32::from_le_bytes(*source),
+                total,
+                mono_ns,
+            })
         })
         .ok_or(MessageError::Length {
             kind,
@@ -338,10 +363,11 @@ fn number(kind: FrameKind, payload: &[u8]) -> Result<u64, MessageError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// `N` bytes and a number of 8, and nothing more.
-fn split_numbers<const N: usize>(payload: &[u8]) -> Option<([u8; N], u64)> {
-    let (first, rest) = payload.split_first_chunk()?;
-    Some((*first, u64::from_le_bytes(rest.try_into().ok()?)))
+/// Two numbers of 8 bytes, and nothing more.
+fn split_two(payload: &[u8]) -> Option<(u64, u64)> {
+    let (first, second) = payload.split_first_chunk()?;
+    let second = second.try_into().ok()?;
+    Some((u64::from_le_bytes(*first), u64::from_le_bytes(second)))
 }
 
 #[cfg(test)]
@@ -399,10 +425,10 @@ mod tests {
                     ..Translation::default()
                 }),
             }),
-            AgentMessage::Batch(b"bytes"),
             AgentMessage::Loss(Lost {
-                source: DROPPED_BATCHES,
+                source: DROPPED_BUFFERS,
                 total: 77,
+                mono_ns: u64::MAX,
             }),
             AgentMessage::Refused(vec![refused]),
             AgentMessage::Pong {
@@ -440,8 +466,8 @@ mod tests {
             ),
             (
                 FrameKind::Loss,
-                &[0; 16],
-                "read a message of kind Loss: it has 16 bytes",
+                &[0; 12],
+                "read a message of kind Loss: it has 12 bytes",
             ),
             (
                 FrameKind::Until,
@@ -477,6 +503,22 @@ mod tests {
         };
         assert_eq!(AgentMessage::parse(newer).unwrap(), None);
         assert_eq!(HostMessage::parse(newer).unwrap(), None);
+    }
+
+    #[test]
+    fn a_loss_of_a_source_is_an_event_of_the_stream() {
+        let lost = |source| Lost {
+            source,
+            total: 7,
+            mono_ns: 5,
+        };
+        let event = lost(Source::HostFs as u32).event().unwrap();
+        assert_eq!((event.ts_ns, event.object), (5, 7));
+        assert_eq!(event.kind(), Some(Kind::Loss));
+        assert_eq!(event.sub, Source::HostFs as u8);
+        for source in [DROPPED_BUFFERS, DROPPED_BUFFERS | 1, 77, u32::MAX] {
+            assert_eq!(lost(source).event(), None);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::Context;
 use nestrace_rig::stack::{Aio, Stack};
 use nestrace_trace::flags::{OP_READ, OP_WRITE, OWNER_DIRECT, op};
-use nestrace_trace::{Event, Kind, StreamReader, bundle};
+use nestrace_trace::{Event, Kind, StreamReader, bundle, device_number};
 use xtask::case::Case;
 
 /// A block of the host's file systems.
@@ -224,7 +224,7 @@ impl FileId {
         let (major, minor) = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
         Ok(Self {
             inode: meta.ino(),
-            dev: kernel_number(major, minor),
+            dev: device_number::of(major as u32, minor as u32),
         })
     }
 
@@ -238,14 +238,5 @@ impl FileId {
 pub fn device_number(name: &str) -> anyhow::Result<u32> {
     let path = format!("/sys/block/{name}/dev");
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    let (major, minor) = text
-        .trim()
-        .split_once(':')
-        .with_context(|| format!("read {path}"))?;
-    Ok(kernel_number(major.parse()?, minor.parse()?))
-}
-
-/// A device number as events have it.
-pub fn kernel_number(major: u64, minor: u64) -> u32 {
-    (major << 20 | minor) as u32
+    device_number::parse(&text).with_context(|| format!("understand {path}: {text}"))
 }

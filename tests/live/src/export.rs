@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use nestrace_rig::recorder;
+use nestrace_trace::device_number;
 use serde_json::Value;
 use xtask::cargo_build::workspace;
 use xtask::case::{Case, Report};
@@ -255,7 +256,5 @@ fn whole(value: &Value) -> u64 {
 
 /// `7:3` as the kernel's number.
 fn number(dev: &Value) -> Option<String> {
-    let (major, minor) = dev.as_str()?.split_once(':')?;
-    let (major, minor): (u64, u64) = (major.parse().ok()?, minor.parse().ok()?);
-    Some((major << 20 | minor).to_string())
+    device_number::parse(dev.as_str()?).map(|number| number.to_string())
 }

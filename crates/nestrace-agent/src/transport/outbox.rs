@@ -1,13 +1,13 @@
-//! What waits to be sent. It never grows beyond a bound: batches that find no room are lost, and counted.
+//! What waits to be sent. It never grows beyond a bound: bytes of buffers that find no room are lost, and counted.
 
 use std::collections::VecDeque;
 
 use nestrace_blktrace::RECORD_BYTES;
-use nestrace_wire::{AgentMessage, DROPPED_BATCHES, Lost, MAX_BUFFER};
+use nestrace_wire::{AgentMessage, DROPPED_BUFFERS, Lost, MAX_BUFFER};
 
 use super::{Connection, Moved};
 
-/// Bytes of batches and buffers that may wait: at 10 bytes an event some 400,000 events, at blktrace's 48 some 80,000.
+/// Bytes of buffers that may wait: at blktrace's 48 bytes an event some 80,000 events.
 const MAX_WAITING: usize = 4 << 20;
 /// Answers to pings that may wait; a recorder asks a few times a second.
 const MAX_PONGS: usize = 64;
@@ -30,6 +30,9 @@ pub struct Outbox {
     dropped: u64,
     /// How many of these are in what waits or has gone.
     told: u64,
+    /// The newest [`AgentMessage::Until`], and the one before the first events that were dropped and are not told.
+    until_ns: u64,
+    dropped_after_ns: u64,
 }
 
 impl Outbox {
@@ -59,41 +62,36 @@ impl Outbox {
         self.facts.is_some()
     }
 
-    /// Adds a batch of so many events if it has room, behind the word that events are missing at this place.
-    pub fn push_batch(&mut self, payload: &[u8], n_events: u64) {
-        self.push_events(&AgentMessage::Batch(payload), payload.len(), n_events);
-    }
-
-    /// The same of bytes of one of the kernel's buffers. Without room, as many events count as lost as they can hold.
+    /// Adds bytes of one of the kernel's buffers if they have room, behind the word that events are missing at this place.
+    /// Without room, as many events count as lost as they can hold.
     pub fn push_buffer(&mut self, number: u32, bytes: &[u8]) {
         for bytes in bytes.chunks(MAX_BUFFER) {
-            let n_events = bytes.len().div_ceil(RECORD_BYTES) as u64;
-            self.push_events(
-                &AgentMessage::Buffer { number, bytes },
-                bytes.len(),
-                n_events,
-            );
+            if self.waiting + bytes.len() <= MAX_WAITING {
+                self.push_late();
+                self.push(&AgentMessage::Buffer { number, bytes });
+                continue;
+            }
+            if self.told == self.dropped {
+                self.dropped_after_ns = self.until_ns;
+            }
+            self.dropped += bytes.len().div_ceil(RECORD_BYTES) as u64;
         }
     }
 
-    fn push_events(&mut self, message: &AgentMessage<'_>, n_bytes: usize, n_events: u64) {
-        let mut goes = self.waiting + n_bytes <= MAX_WAITING;
-        if goes {
-            self.push_late();
-            goes = self.push(message);
-        }
-        if !goes {
-            self.dropped += n_events;
-        }
+    /// Adds the word that everything stamped before this time of the guest was sent or is counted as lost.
+    pub fn push_until(&mut self, mono_ns: u64) {
+        self.until_ns = mono_ns;
+        self.push(&AgentMessage::Until(mono_ns));
     }
 
-    /// Adds what is otherwise said with the next batch: how many events found no room.
+    /// Adds what is otherwise said with the next buffer: how many events found no room.
     pub fn push_late(&mut self) {
         if self.told != self.dropped {
             self.told = self.dropped;
             self.push(&AgentMessage::Loss(Lost {
-                source: DROPPED_BATCHES,
+                source: DROPPED_BUFFERS,
                 total: self.dropped,
+                mono_ns: self.dropped_after_ns,
             }));
         }
     }
@@ -103,7 +101,7 @@ impl Outbox {
         self.frames.is_empty()
     }
 
-    /// Whether a batch may have room.
+    /// Whether bytes of a buffer may have room.
     pub fn has_room(&self) -> bool {
         self.room() > 0
     }
@@ -135,6 +133,7 @@ impl Outbox {
         self.facts = None;
         self.older_pongs = 0;
         (self.dropped, self.told) = (0, 0);
+        (self.until_ns, self.dropped_after_ns) = (0, 0);
     }
 
     /// Writes until the connection takes no more; `false` when the other side is gone.
@@ -215,53 +214,64 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_before_batches_but_not_into_a_frame() {
+    fn an_answer_goes_before_buffers_but_not_into_a_frame() {
         let mut outbox = Outbox::default();
-        outbox.push_batch(b"first batch", 1);
-        outbox.push_batch(b"second batch", 1);
+        outbox.push_buffer(0, b"first bytes");
+        outbox.push_buffer(0, b"second bytes");
         let mut sent = Vec::new();
         take(&mut outbox, 10, &mut sent);
         outbox.push_pong(1, 2);
         take(&mut outbox, 1000, &mut sent);
-        let (batch, pong) = (FrameKind::Batch as u16, FrameKind::Pong as u16);
-        assert_eq!(kinds(&sent), [batch, pong, batch]);
+        let (buffer, pong) = (FrameKind::Buffer as u16, FrameKind::Pong as u16);
+        assert_eq!(kinds(&sent), [buffer, pong, buffer]);
         assert!(outbox.is_empty());
     }
 
+    /// As large as one can be: frames have headers, so four of them do not fit.
+    const LARGE: usize = MAX_BUFFER;
+
     #[test]
-    fn a_stuck_port_loses_whole_batches_and_they_are_counted() {
+    fn a_stuck_port_loses_whole_buffers_and_they_are_counted() {
         let mut outbox = Outbox::default();
-        let batch = vec![0; 1 << 20];
+        let bytes = vec![0; LARGE];
         for _ in 0..6 {
-            outbox.push_batch(&batch, 100);
+            outbox.push_buffer(0, &bytes);
         }
-        // Frames have headers, so four of them do not fit.
-        assert_eq!(outbox.dropped, 300);
+        let dropped = 3 * LARGE.div_ceil(RECORD_BYTES) as u64;
+        assert_eq!(outbox.dropped, dropped);
         outbox.push(&AgentMessage::Notice("still heard".to_owned()));
         let mut sent = Vec::new();
         take(&mut outbox, usize::MAX, &mut sent);
         assert_eq!(sent.len(), 3 * ((1 << 20) + 16) + 16 + 11);
-        outbox.push_batch(&batch, 100);
-        assert_eq!(outbox.dropped, 300);
+        outbox.push_buffer(0, &bytes);
+        assert_eq!(outbox.dropped, dropped);
     }
 
     #[test]
-    fn a_loss_stands_where_the_batches_are_missing() {
+    fn a_loss_stands_where_buffers_are_missing() {
         let mut outbox = Outbox::default();
         // A reader's first frame is never a long one.
         outbox.push(&AgentMessage::Notice("first".to_owned()));
-        let batch = vec![0; 1 << 20];
-        for _ in 0..5 {
-            outbox.push_batch(&batch, 100);
+        let bytes = vec![0; LARGE];
+        for mono_ns in 1..=5 {
+            outbox.push_buffer(0, &bytes);
+            outbox.push_until(mono_ns);
         }
         let mut sent = Vec::new();
         take(&mut outbox, usize::MAX, &mut sent);
-        outbox.push_batch(b"goes again", 1);
-        outbox.push_batch(b"and on", 1);
+        outbox.push_buffer(0, b"goes again");
+        outbox.push_buffer(0, b"and on");
         take(&mut outbox, usize::MAX, &mut sent);
-        let (batch, loss) = (FrameKind::Batch as u16, FrameKind::Loss as u16);
-        let expected = [batch, batch, batch, loss, batch, batch];
-        assert_eq!(kinds(&sent)[1..], expected);
+        let kind = |kind: FrameKind| kind as u16;
+        let (buffer, until) = (kind(FrameKind::Buffer), kind(FrameKind::Until));
+        let loss = kind(FrameKind::Loss);
+        let kinds = kinds(&sent);
+        let (before, after) = kinds.split_at(kinds.iter().position(|it| *it == loss).unwrap());
+        assert_eq!(before[1..7], [buffer, until].repeat(3));
+        assert_eq!(before[7..], [until, until]);
+        assert_eq!(after, [loss, buffer, buffer]);
+        // The last time that all was there.
+        assert_eq!(outbox.dropped_after_ns, 3);
         assert!(outbox.flows());
         outbox.push_late();
         assert!(outbox.is_empty(), "it is told once");
@@ -279,7 +289,7 @@ mod tests {
     fn facts_at_a_stuck_port_are_bounded_and_go_before_what_is_later() {
         let mut outbox = Outbox::default();
         outbox.push(&AgentMessage::Notice("first".to_owned()));
-        outbox.push_batch(b"waits", 1);
+        outbox.push_buffer(0, b"waits");
         for mono_ns in 0..100 {
             outbox.push_facts(&hello(mono_ns));
         }
@@ -287,7 +297,7 @@ mod tests {
         take(&mut outbox, usize::MAX, &mut sent);
         assert!(outbox.is_empty());
         let kind = |kind: FrameKind| kind as u16;
-        let expected = [FrameKind::Hello, FrameKind::Notice, FrameKind::Batch];
+        let expected = [FrameKind::Hello, FrameKind::Notice, FrameKind::Buffer];
         assert_eq!(kinds(&sent), expected.map(kind));
         let newest = b"\"mono_ns\":99,";
         assert!(sent.windows(newest.len()).any(|bytes| bytes == newest));
@@ -315,7 +325,7 @@ mod tests {
     fn the_guest_s_time_does_not_go_back_at_a_stuck_port() {
         let mut outbox = Outbox::default();
         outbox.push_facts(&hello(1));
-        outbox.push_batch(b"waits", 1);
+        outbox.push_buffer(0, b"waits");
         let mut sent = Vec::new();
         take(&mut outbox, 10, &mut sent);
         outbox.push_pong(1, 2);
@@ -346,7 +356,10 @@ mod tests {
     fn what_is_too_long_for_a_frame_does_not_end_the_connection() {
         let mut outbox = Outbox::default();
         let too_long = vec![0; nestrace_wire::MAX_PAYLOAD + 1];
-        assert!(!outbox.push(&AgentMessage::Batch(&too_long)));
+        assert!(!outbox.push(&AgentMessage::Buffer {
+            number: 0,
+            bytes: &too_long
+        }));
         assert!(outbox.is_empty());
         let alive = outbox.write_with(|bytes| match bytes.len() {
             0 => Moved::Gone,
@@ -358,8 +371,8 @@ mod tests {
     #[test]
     fn a_new_session_begins_at_a_frame() {
         let mut outbox = Outbox::default();
-        outbox.push_batch(b"of the session before", 1);
-        outbox.push_batch(b"never seen", 1);
+        outbox.push_buffer(0, b"of the session before");
+        outbox.push_buffer(0, b"never seen");
         let mut sent = Vec::new();
         take(&mut outbox, 20, &mut sent);
         outbox.begin_session();
@@ -367,7 +380,7 @@ mod tests {
         take(&mut outbox, 1000, &mut sent);
         assert_eq!(
             kinds(&sent),
-            [FrameKind::Batch as u16, FrameKind::Notice as u16]
+            [FrameKind::Buffer as u16, FrameKind::Notice as u16]
         );
     }
 }

@@ -1,27 +1,23 @@
 //! Values of enumerators.
 
-use super::Btf;
+use super::section::Section;
 use super::types::{Kind, Type};
 
-impl Btf {
-    /// The value of an enumerator of the enum `enum_name`, or of any enum (most are anonymous) where
-    /// `enum_name` is empty. Values of unsigned 64-bit enums keep their bits.
-    #[must_use]
-    pub fn enum_value(&self, enum_name: &str, enumerator: &str) -> Option<i64> {
-        if !enum_name.is_empty() {
-            return self.named(enum_name).find_map(|found| {
-                let found = match found.kind {
-                    Kind::Typedef => self.resolved(found.size_or_type)?,
-                    _ => found,
-                };
-                value(found, enumerator)
-            });
-        }
-        let own = std::iter::once(&*self.section);
-        own.chain(self.section.base.as_deref())
-            .flat_map(|section| section.enums.iter().filter_map(|id| section.get(*id)))
-            .find_map(|found| value(found, enumerator))
+/// The value of an enumerator of this enum, or of any where `enum_name` is empty.
+pub(super) fn enum_value(section: &Section, enum_name: &str, enumerator: &str) -> Option<i64> {
+    if !enum_name.is_empty() {
+        return section.named(enum_name).find_map(|found| {
+            let found = match found.kind {
+                Kind::Typedef => section.resolved(found.size_or_type)?,
+                _ => found,
+            };
+            value(found, enumerator)
+        });
     }
+    let own = std::iter::once(section);
+    own.chain(section.base.as_deref())
+        .flat_map(|section| section.enums.iter().filter_map(|id| section.get(*id)))
+        .find_map(|found| value(found, enumerator))
 }
 
 fn value(found: Type<'_>, enumerator: &str) -> Option<i64> {

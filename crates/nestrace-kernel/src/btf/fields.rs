@@ -54,7 +54,9 @@ impl Btf {
     /// The size in bytes of a struct, union, enum or typedef.
     #[must_use]
     pub fn size_of(&self, name: &str) -> Option<u32> {
-        self.named(name).find_map(|found| self.type_size(found))
+        self.section
+            .named(name)
+            .find_map(|found| self.type_size(found))
     }
 
     /// The name of the struct or union that a field points to.
@@ -62,9 +64,10 @@ impl Btf {
     pub fn pointee(&self, struct_name: &str, path: &str) -> Option<String> {
         let member = self.member_of(struct_name, path)?;
         let pointer = self
+            .section
             .resolved(member.type_id)
             .filter(|found| found.kind == Kind::Pointer)?;
-        let target = self.resolved(pointer.size_or_type)?;
+        let target = self.section.resolved(pointer.size_or_type)?;
         if !matches!(target.kind, Kind::Struct | Kind::Union | Kind::Forward) {
             return None;
         }
@@ -74,9 +77,9 @@ impl Btf {
 
     fn member_of(&self, struct_name: &str, path: &str) -> Option<Member> {
         let mut budget = MAX_MEMBERS;
-        self.named(struct_name).find_map(|found| {
+        self.section.named(struct_name).find_map(|found| {
             let outer = match found.kind {
-                Kind::Typedef => self.resolved(found.size_or_type)?,
+                Kind::Typedef => self.section.resolved(found.size_or_type)?,
                 _ => found,
             };
             self.walk(outer, path, &mut budget)
@@ -94,7 +97,7 @@ impl Btf {
                 return Some(member);
             }
             base = member.bit_offset;
-            within = self.resolved(member.type_id)?;
+            within = self.section.resolved(member.type_id)?;
         }
         None
     }
@@ -117,6 +120,7 @@ impl Btf {
                     bits,
                 }),
                 Some([]) => self
+                    .section
                     .resolved(type_id)
                     .filter(|_| depth > 0)
                     .and_then(|inner| self.find(inner, name, depth.saturating_sub(1), budget)),
@@ -131,7 +135,7 @@ impl Btf {
     }
 
     fn place(&self, member: Member) -> Option<FieldAt> {
-        let size = self.type_size(self.resolved(member.type_id)?)?;
+        let size = self.type_size(self.section.resolved(member.type_id)?)?;
         if member.bits != 0 {
             return bit_field(member, size);
         }
@@ -156,11 +160,11 @@ impl Btf {
                 Kind::Pointer => POINTER,
                 Kind::Array => {
                     count = count.checked_mul(found.word(2)?)?;
-                    found = self.resolved(found.word(0)?)?;
+                    found = self.section.resolved(found.word(0)?)?;
                     continue;
                 }
                 Kind::Typedef => {
-                    found = self.resolved(found.size_or_type)?;
+                    found = self.section.resolved(found.size_or_type)?;
                     continue;
                 }
                 _ => return None,

@@ -24,12 +24,14 @@ impl Btf {
     pub fn tracepoint_args(&self, name: &str) -> Option<Vec<Arg>> {
         let typedef = format!("btf_trace_{name}");
         let typed = self
+            .section
             .named(&typedef)
             .find(|found| found.kind == Kind::Typedef)?;
         let pointer = self
+            .section
             .resolved(typed.size_or_type)
             .filter(|found| found.kind == Kind::Pointer)?;
-        let mut args = self.prototype_args(self.resolved(pointer.size_or_type)?)?;
+        let mut args = self.prototype_args(self.section.resolved(pointer.size_or_type)?)?;
         let stub = self
             .func_args(&format!("__probestub_{name}"))
             .filter(|stub| stub.len() == args.len());
@@ -42,20 +44,26 @@ impl Btf {
     /// The arguments of a kernel function.
     #[must_use]
     pub fn func_args(&self, name: &str) -> Option<Vec<Arg>> {
-        let func = self.named(name).find(|found| found.kind == Kind::Func)?;
-        self.prototype_args(self.type_by_id(func.size_or_type)?)
+        let func = self
+            .section
+            .named(name)
+            .find(|found| found.kind == Kind::Func)?;
+        self.prototype_args(self.section.get(func.size_or_type)?)
     }
 
     /// Whether the kernel has a function of this name (inlined ones have none).
     #[must_use]
     pub fn has_func(&self, name: &str) -> bool {
-        self.named(name).any(|found| found.kind == Kind::Func)
+        self.section
+            .named(name)
+            .any(|found| found.kind == Kind::Func)
     }
 
     /// The number of a function, which a fentry program attaches to.
     #[must_use]
     pub fn func_id(&self, name: &str) -> Option<u32> {
-        self.named(name)
+        self.section
+            .named(name)
             .find(|found| found.kind == Kind::Func)
             .map(|found| found.id)
     }
@@ -64,7 +72,8 @@ impl Btf {
     #[must_use]
     pub fn tracepoint_id(&self, name: &str) -> Option<u32> {
         let typedef = format!("btf_trace_{name}");
-        self.named(&typedef)
+        self.section
+            .named(&typedef)
             .find(|found| found.kind == Kind::Typedef)
             .map(|found| found.id)
     }
@@ -88,16 +97,17 @@ impl Btf {
 
     /// The type's name and whether it is a pointer to it. A pointer to a pointer reads `char *`.
     fn spelled(&self, type_id: u32) -> (String, bool) {
-        let Some(found) = self.unqualified(type_id) else {
+        let Some(found) = self.section.unqualified(type_id) else {
             return ("void".to_owned(), false);
         };
         if found.kind != Kind::Pointer {
             return (bare_name(found), false);
         }
-        match self.unqualified(found.size_or_type) {
+        match self.section.unqualified(found.size_or_type) {
             None => ("void".to_owned(), true),
             Some(target) if target.kind == Kind::Pointer => {
                 let name = self
+                    .section
                     .unqualified(target.size_or_type)
                     .map_or("void".to_owned(), bare_name);
                 (format!("{name} *"), true)

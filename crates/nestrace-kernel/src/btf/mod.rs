@@ -68,7 +68,15 @@ impl Btf {
     /// Whether there is a struct, union, enum or typedef of this name.
     #[must_use]
     pub fn has_type(&self, name: &str) -> bool {
-        self.named(name)
+        self.section
+            .named(name)
             .any(|found| found.kind != types::Kind::Func)
+    }
+
+    /// The value of an enumerator of the enum `enum_name`, or of any enum (most are anonymous) where
+    /// `enum_name` is empty. Values of unsigned 64-bit enums keep their bits.
+    #[must_use]
+    pub fn enum_value(&self, enum_name: &str, enumerator: &str) -> Option<i64> {
+        enums::enum_value(&self.section, enum_name, enumerator)
     }
 }

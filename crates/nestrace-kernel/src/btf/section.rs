@@ -7,6 +7,8 @@ use super::error::BtfError;
 use super::names::NameIndex;
 use super::types::{Kind, Type};
 
+/// How many typedefs, qualifiers and tags are followed before a chain counts as endless.
+const MAX_CHAIN: usize = 32;
 /// `struct btf_header`: magic, version, flags, and five words.
 const HEADER: usize = 24;
 /// `struct btf_type`: name, info, size or type.
@@ -100,6 +102,39 @@ impl Section {
         word(&self.data, offset)
     }
 
+    /// Types of this name, the module's own first, in the order of their numbers.
+    pub(super) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Type<'a>> + 'a {
+        let own = std::iter::once(self);
+        own.chain(self.base.as_deref())
+            .flat_map(move |section| {
+                section
+                    .candidates(name.as_bytes())
+                    .filter_map(|id| section.get(id))
+            })
+            .filter(move |found| found.name() == Some(name.as_bytes()))
+    }
+
+    /// Follows `const`, `volatile`, `restrict` and tags; stops at a typedef.
+    pub(super) fn unqualified(&self, id: u32) -> Option<Type<'_>> {
+        self.follow(id, Kind::is_modifier)
+    }
+
+    /// Follows typedefs as well.
+    pub(super) fn resolved(&self, id: u32) -> Option<Type<'_>> {
+        self.follow(id, |kind| kind.is_modifier() || kind == Kind::Typedef)
+    }
+
+    fn follow(&self, mut id: u32, through: impl Fn(Kind) -> bool) -> Option<Type<'_>> {
+        for _ in 0..MAX_CHAIN {
+            let found = self.get(id)?;
+            if !through(found.kind) {
+                return Some(found);
+            }
+            id = found.size_or_type;
+        }
+        None
+    }
+
     fn find_types(&mut self, types: Range<usize>) -> Result<(), BtfError> {
         let mut at = types.start;
         while at < types.end {
@@ -157,7 +192,7 @@ impl Section {
     }
 
     /// Numbers of this section's own types that may have this name (the caller compares).
-    pub(super) fn candidates(&self, name: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    fn candidates(&self, name: &[u8]) -> impl Iterator<Item = u32> + '_ {
         self.names
             .candidates(name)
             .map(|index| self.first_id.saturating_add(index))

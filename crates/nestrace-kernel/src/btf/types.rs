@@ -1,10 +1,6 @@
 //! `struct btf_type` and what follows it, kind by kind (`include/uapi/linux/btf.h`).
 
-use super::Btf;
 use super::section::Section;
-
-/// How many typedefs, qualifiers and tags are followed before a chain counts as endless.
-const MAX_CHAIN: usize = 32;
 
 macro_rules! kinds {
     ($($name:ident = $number:literal, $fixed:literal, $each:literal;)+) => {
@@ -69,7 +65,7 @@ impl Kind {
         )
     }
 
-    fn is_modifier(self) -> bool {
+    pub(super) fn is_modifier(self) -> bool {
         matches!(
             self,
             Self::Volatile | Self::Const | Self::Restrict | Self::TypeTag
@@ -132,44 +128,5 @@ impl<'a> Type<'a> {
 
     pub(super) fn name(&self) -> Option<&'a [u8]> {
         self.string(self.name_offset)
-    }
-}
-
-impl Btf {
-    /// Types of this name, the module's own first, in the order of their numbers.
-    pub(super) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Type<'a>> + 'a {
-        let own = std::iter::once(&*self.section);
-        own.chain(self.section.base.as_deref())
-            .flat_map(move |section| {
-                section
-                    .candidates(name.as_bytes())
-                    .filter_map(|id| section.get(id))
-            })
-            .filter(move |found| found.name() == Some(name.as_bytes()))
-    }
-
-    pub(super) fn type_by_id(&self, id: u32) -> Option<Type<'_>> {
-        self.section.get(id)
-    }
-
-    /// Follows `const`, `volatile`, `restrict` and tags; stops at a typedef.
-    pub(super) fn unqualified(&self, id: u32) -> Option<Type<'_>> {
-        self.follow(id, Kind::is_modifier)
-    }
-
-    /// Follows typedefs as well.
-    pub(super) fn resolved(&self, id: u32) -> Option<Type<'_>> {
-        self.follow(id, |kind| kind.is_modifier() || kind == Kind::Typedef)
-    }
-
-    fn follow(&self, mut id: u32, through: impl Fn(Kind) -> bool) -> Option<Type<'_>> {
-        for _ in 0..MAX_CHAIN {
-            let found = self.type_by_id(id)?;
-            if !through(found.kind) {
-                return Some(found);
-            }
-            id = found.size_or_type;
-        }
-        None
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use nestrace_abi::Source;
 use nestrace_trace::manifest::{Addresses, Gap, GuestSide, Loss, Notice, RefusedInput, Stream};
 use nestrace_trace::{bundle, manifest::Refused};
-use nestrace_wire::{AgentHello, DROPPED_BATCHES, Live, Lost};
+use nestrace_wire::{AgentHello, DROPPED_BUFFERS, Live, Lost};
 
 use nestrace_wire::disks::{DISK_REPLACED, Look, merge_disks};
 use nestrace_wire::mounts::merge_mounts;
@@ -250,7 +250,7 @@ impl Account {
 
     /// The agent's own counts of what it lost.
     pub fn lost(&mut self, lost: Lost) -> bool {
-        let known = lost.source == DROPPED_BATCHES || source_name(lost.source).is_some();
+        let known = lost.source == DROPPED_BUFFERS || source_name(lost.source).is_some();
         if known {
             let counter = self.losses.entry(lost.source).or_default();
             if lost.total < counter.now {
@@ -262,10 +262,10 @@ impl Account {
         known
     }
 
-    /// Events in batches that the agent dropped, over all sessions.
+    /// Events in buffers that the agent dropped, over all sessions.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        let dropped = self.losses.get(&DROPPED_BATCHES);
+        let dropped = self.losses.get(&DROPPED_BUFFERS);
         dropped.map_or(0, |counter| counter.before.saturating_add(counter.now))
     }
 

@@ -1,4 +1,4 @@
-//! From the bytes of an agent to a stream of the bundle: frames, messages, batches, events, each
+//! From the bytes of an agent to a stream of the bundle: frames, messages, buffers, events, each
 //! checked before the next.
 //!
 //! Pure apart from where the streams go, so that a fuzzer can drive it. Nothing that a guest says is
@@ -14,11 +14,11 @@ use std::io::Write;
 
 use nestrace_trace::address::Shift;
 use nestrace_trace::manifest::Addresses;
-use nestrace_trace::stream_message::BatchDecoder;
-use nestrace_trace::{Batch, Event, StreamWriter};
+use nestrace_trace::{Event, StreamWriter};
 use nestrace_wire::kernel_buffers::KernelBuffers;
 use nestrace_wire::{
-    AgentMessage, Frame, FrameError, FrameKind, FrameReader, HostMessage, MAX_JSON, Start, VERSION,
+    AgentMessage, Frame, FrameError, FrameKind, FrameReader, HostMessage, Lost, MAX_JSON, Start,
+    VERSION,
 };
 
 use super::account::{Account, State};
@@ -81,7 +81,7 @@ pub enum IngestError {
 /// A place in a stream where events are missing.
 #[derive(Clone, Copy, Debug)]
 struct MissingEvents {
-    /// The guest's time of the last event before.
+    /// The guest's time up to which none is missing: that of the last event before, or later.
     after_ns: u64,
     /// The agent says how many they are.
     counted: bool,
@@ -94,8 +94,6 @@ pub struct Ingest<S: Streams> {
     /// Bytes of the streams before this one.
     bytes_before: u64,
     reader: FrameReader,
-    decoder: Option<BatchDecoder>,
-    batch: Batch,
     /// What the session sent of its kernel's buffers.
     buffers: KernelBuffers,
     is_light: bool,
@@ -134,8 +132,6 @@ impl<S: Streams> Ingest<S> {
             writer: None,
             bytes_before: 0,
             reader: FrameReader::new(),
-            decoder: None,
-            batch: Batch::default(),
             buffers: KernelBuffers::default(),
             is_light: false,
             check: EventCheck::default(),
@@ -258,7 +254,7 @@ impl<S: Streams> Ingest<S> {
                 }
             }
             if reader.skipped() > skipped {
-                self.events_missing(false, now_ns);
+                self.events_missing(None, now_ns);
                 self.account.refuse("bytes that belong to no frame", 1);
             }
         }
@@ -304,7 +300,6 @@ impl<S: Streams> Ingest<S> {
     fn message(&mut self, message: AgentMessage<'_>, now_ns: u64) -> Result<(), IngestError> {
         match message {
             AgentMessage::Hello(_) => {}
-            AgentMessage::Batch(payload) => return self.take_batch(payload, now_ns),
             AgentMessage::Buffer { number, bytes } => self.take_buffer(number, bytes, now_ns),
             AgentMessage::Incomplete => self.buffers.incomplete(),
             AgentMessage::Until(mono_ns) => self.take_until(mono_ns, now_ns),
@@ -331,15 +326,7 @@ impl<S: Streams> Ingest<S> {
                 self.account.state = State::Live;
             }
             AgentMessage::Refused(refused) => self.account.probes_refused(refused),
-            AgentMessage::Loss(lost) => {
-                let dropped = self.account.dropped();
-                if !self.account.lost(lost) {
-                    return self.refuse_frame("loss of an unknown source");
-                }
-                if self.account.dropped() > dropped {
-                    self.events_missing(true, now_ns);
-                }
-            }
+            AgentMessage::Loss(lost) => return self.lost(lost, now_ns),
             AgentMessage::Notice(text) => {
                 let message = format!("its agent says: {text}");
                 self.account.note_said(now_ns, "agent_says", &message);
@@ -361,34 +348,17 @@ impl<S: Streams> Ingest<S> {
         Ok(())
     }
 
-    fn take_batch(&mut self, payload: &[u8], now_ns: u64) -> Result<(), IngestError> {
-        let mut batch = std::mem::take(&mut self.batch);
-        let decoded = self.decode(payload, &mut batch);
-        let result = match decoded {
-            Some(true) => {
-                self.throttle.charge(0, batch.n_rows() as u64, now_ns);
-                if self.buffers.is_used() {
-                    self.take_beside_buffers(batch.events(), now_ns);
-                } else {
-                    self.take_events(batch.events(), now_ns);
-                }
-                Ok(())
-            }
-            Some(false) => Ok(()),
-            None => {
-                self.events_missing(false, now_ns);
-                self.refuse_frame("batch that cannot be decoded")
-            }
-        };
-        self.batch = batch;
-        result
-    }
-
-    fn decode(&mut self, payload: &[u8], batch: &mut Batch) -> Option<bool> {
-        if self.decoder.is_none() {
-            self.decoder = BatchDecoder::new().ok();
+    fn lost(&mut self, lost: Lost, now_ns: u64) -> Result<(), IngestError> {
+        let dropped = self.account.dropped();
+        if !self.account.lost(lost) {
+            return self.refuse_frame("loss of an unknown source");
         }
-        self.decoder.as_mut()?.decode(payload, batch).ok()
+        if let Some(event) = lost.event() {
+            self.take_loss(event, now_ns);
+        } else if self.account.dropped() > dropped {
+            self.events_missing(Some(lost.mono_ns), now_ns);
+        }
+        Ok(())
     }
 
     fn take_events(&mut self, events: impl Iterator<Item = Event>, now_ns: u64) {

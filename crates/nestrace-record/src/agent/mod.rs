@@ -12,6 +12,8 @@ pub mod account;
 mod agents;
 pub mod event_check;
 pub mod ingest;
+#[cfg(test)]
+mod probe_records;
 pub mod round_trips;
 mod session;
 pub mod stream_losses;

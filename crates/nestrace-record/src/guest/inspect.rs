@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use nestrace_probes::proc_file;
+use nestrace_probes::{proc_file, refusal::with_causes};
 use nestrace_trace::manifest::{Disk, Guest};
 
 use super::cache_mode::CacheMode;
@@ -81,7 +81,7 @@ pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
                 look.monitor = Some(path);
                 break;
             }
-            Err(error) => look.notes.push((path, with_cause(&error))),
+            Err(error) => look.notes.push((path, failed_to(&error))),
         }
     }
     if look.facts.is_none()
@@ -93,7 +93,7 @@ pub(super) fn look(process: &Process, line: &CommandLine) -> Look {
                 // That the monitor is busy is no loss.
                 look.notes.truncate(notes);
             }
-            Err(error) => look.notes.push(("libvirt".to_owned(), with_cause(&error))),
+            Err(error) => look.notes.push(("libvirt".to_owned(), failed_to(&error))),
         }
     }
     look.version = match &look.facts {
@@ -116,11 +116,8 @@ fn version_of(process: &Process) -> String {
         .unwrap_or_default()
 }
 
-fn with_cause(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("failed to {error}: {cause}"),
-        None => format!("failed to {error}"),
-    }
+fn failed_to(error: &dyn std::error::Error) -> String {
+    format!("failed to {}", with_causes(error))
 }
 
 /// Puts the guest together and follows its disks.

@@ -6,8 +6,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nestrace_probes::refusal::with_causes;
+
 use super::elf::{Elf, ElfError, Table};
-use super::{Bytes, Located, next_note, text_of};
+use super::{Bytes, Located, next_note};
 use crate::topology::namespace::{open_regular, read_regular};
 
 /// `NT_GNU_BUILD_ID`.
@@ -101,7 +103,7 @@ pub(crate) fn add<P: Bytes + ?Sized, D: Bytes + ?Sized>(
 }
 
 fn not_read(error: &ElfError) -> DebugFileError {
-    DebugFileError::Elf(text_of(error))
+    DebugFileError::Elf(with_causes(error))
 }
 
 fn build_id<B: Bytes + ?Sized>(data: &B) -> Result<Option<Vec<u8>>, ElfError> {

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use nestrace_output::bundle_dir::BundleDir;
 use nestrace_output::held_dir::HeldDir;
 use nestrace_probes::clock;
 use nestrace_trace::manifest::{Loss, Notice, Topology};
 use nix::sys::statvfs::fstatvfs;
 
-use super::{MAX_NOTICES, Recorder, nanoseconds};
+use super::nanoseconds;
+use super::open_manifest::{MAX_NOTICES, OpenManifest};
 use crate::agent::{Account, Agents, Place, State};
 use crate::agent_address::Choice;
 use crate::roles::keeper::Keeper;
 
 /// How long the host's side waits for agents before it goes live without them.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// How long it waits for their last words.
-const LAST_WORDS: Duration = Duration::from_millis(2500);
 /// How often a guest can make the manifest be written.
 const MANIFEST_PAUSE: Duration = Duration::from_secs(1);
 /// Clock samples and gaps are in the manifest of a recording that was killed, but for this much.
@@ -125,7 +125,13 @@ impl GuestSides {
         self.accounts.iter().flat_map(Account::losses)
     }
 
-    fn status(&self) -> Vec<AgentStatus> {
+    /// What is to be said to the user since the last call.
+    pub fn news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Every guest's agent.
+    pub fn status(&self) -> Vec<AgentStatus> {
         let known = self.accounts.iter().map(|account| AgentStatus {
             guest: account.guest().to_owned(),
             state: Some(account.state),
@@ -153,73 +159,57 @@ impl GuestSides {
         self.changed |= before != outline(&self.accounts) || !notices.is_empty();
         notices
     }
-}
-
-impl Recorder {
-    /// What is to be said to the user since the last call.
-    pub fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.sides.news)
-    }
-
-    /// Every guest's agent.
-    #[must_use]
-    pub fn agents(&self) -> Vec<AgentStatus> {
-        self.sides.status()
-    }
 
     /// Takes over what the agents' threads have heard.
-    pub(super) fn take_guest_sides(&mut self, now_ns: u64) {
-        for notice in self.sides.take() {
-            if self.manifest.notices.len() < MAX_NOTICES - HOST_NOTICES {
-                self.manifest.notices.push(notice);
+    pub fn take_news(&mut self, manifest: &mut OpenManifest, now_ns: u64) {
+        for notice in self.take() {
+            if manifest.value.notices.len() < MAX_NOTICES - HOST_NOTICES {
+                manifest.value.notices.push(notice);
             }
         }
-        let next_ns = self.sides.next_manifest_ns;
-        let due_ns = if self.sides.changed {
+        let next_ns = self.next_manifest_ns;
+        let due_ns = if self.changed {
             next_ns
         } else {
             next_ns + nanoseconds(MANIFEST_AGE)
         };
-        if now_ns >= due_ns && !self.sides.accounts.is_empty() {
-            self.put_guest_sides();
-            self.manifest_changed = true;
-            self.sides.changed = false;
-            self.sides.next_manifest_ns = now_ns + nanoseconds(MANIFEST_PAUSE);
+        if now_ns >= due_ns && !self.accounts.is_empty() {
+            self.put_into(manifest);
+            manifest.changed = true;
+            self.changed = false;
+            self.next_manifest_ns = now_ns + nanoseconds(MANIFEST_PAUSE);
         }
     }
 
     /// Writes the accounts into the manifest's value.
-    pub(super) fn put_guest_sides(&mut self) {
-        let accounts = &self.sides.accounts;
-        self.manifest.streams.truncate(1);
+    pub fn put_into(&self, manifest: &mut OpenManifest) {
+        let accounts = &self.accounts;
+        let manifest = &mut manifest.value;
+        manifest.streams.truncate(1);
         let streams = accounts.iter().flat_map(Account::streams);
-        self.manifest.streams.extend(streams);
+        manifest.streams.extend(streams);
         let sides = accounts.iter().flat_map(|a| a.sides.iter().cloned());
-        self.manifest.guest_sides = sides.collect();
+        manifest.guest_sides = sides.collect();
     }
 
     /// Guests may fill the file system less than the host's own stream may.
-    pub(super) fn limit_guests(&self) {
-        if let Some(share) = share(
-            self.dir.held(),
-            self.sides.agents.len(),
-            self.dir.older_bytes(),
-        ) {
-            let most = most(self.max_bytes, self.sides.agents.len());
+    pub fn limit(&self, dir: &BundleDir, max_bytes: Option<u64>) {
+        let n = self.agents.len();
+        if let Some(share) = share(dir.held(), n, dir.older_bytes()) {
+            let most = most(max_bytes, n);
             let limit = |now: u64| now.saturating_add(share).min(most);
-            self.sides.agents.set_limit(limit);
+            self.agents.set_limit(limit);
         }
     }
 
-    /// Lets the agents end while the host's side still records: each of their requests has its host's
-    /// side then.
-    pub(super) fn end_guest_sides(&mut self) {
-        self.sides.agents.stop();
-        let deadline_ns = clock::monotonic_ns() + nanoseconds(LAST_WORDS);
-        while !self.sides.agents.all_ended() && clock::monotonic_ns() < deadline_ns {
-            self.drain();
-            thread::sleep(Duration::from_millis(5));
-        }
+    /// Asks the agents to end.
+    pub fn stop(&self) {
+        self.agents.stop();
+    }
+
+    /// Whether all have said their last words, or are not waited for.
+    pub fn have_ended(&self) -> bool {
+        self.agents.all_ended()
     }
 }
 

@@ -3,12 +3,17 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use nestrace_output::bundle_dir::{BundleDir, BundleError};
 use nestrace_probes::block_device;
+use nestrace_trace::bundle::IMAGE_MAPS;
 use nestrace_trace::manifest::{Backend, Guest, Image};
 
+use super::open_manifest::OpenManifest;
+use super::sink::Sink;
 use super::watch::{self, Watched};
-use super::{End, Options, Recorder};
-use crate::roles::watcher::Changes;
+use super::{End, Options};
+use crate::roles::reader::Reader;
+use crate::roles::watcher::{Changes, Watcher};
 use crate::topology::image_file::FileIdentity;
 
 /// Of all notices, so many at most tell of resets and pauses: a guest that resets itself in a loop must not
@@ -20,30 +25,46 @@ const MAX_FILE_NOTICES: usize = 100;
 pub(super) const MAX_BACKENDS: usize = 1024;
 
 /// What is known of a guest beyond the manifest.
-pub(super) struct GuestState {
+struct GuestState {
     watched: Watched,
     known: BTreeSet<u64>,
     gone: bool,
 }
 
-impl GuestState {
-    /// Those of the topology.
-    pub(super) fn all(options: &Options) -> Vec<Self> {
-        let guests = options.topology.guests.iter();
-        guests
-            .map(|guest| Self {
-                watched: Watched::new(guest.pid),
-                known: BTreeSet::new(),
-                gone: false,
-            })
-            .collect()
-    }
+/// The guests of a recording, and the processes that look at them.
+pub(super) struct Guests {
+    states: Vec<GuestState>,
+    watcher: Watcher,
+    reader: Reader,
+    has_image_maps: bool,
+    n_machine_notices: usize,
+    n_file_notices: usize,
 }
 
-impl Recorder {
-    pub(super) fn look_at_guests(&mut self) -> Option<End> {
+impl Guests {
+    /// Those of the topology.
+    pub fn new(options: &Options, watcher: Watcher, reader: Reader, has_image_maps: bool) -> Self {
+        let guests = options.topology.guests.iter();
+        let states = guests.map(|guest| GuestState {
+            watched: Watched::new(guest.pid),
+            known: BTreeSet::new(),
+            gone: false,
+        });
+        Self {
+            states: states.collect(),
+            watcher,
+            reader,
+            has_image_maps,
+            n_machine_notices: 0,
+            n_file_notices: 0,
+        }
+    }
+
+    /// Says which have exited, and which files of images were opened and closed. Gives why the recording has to end, if
+    /// it has to.
+    pub fn look(&mut self, manifest: &mut OpenManifest) -> Option<End> {
         let mut exited = Vec::new();
-        for (state, guest) in self.guests.iter_mut().zip(&self.manifest.topology.guests) {
+        for (state, guest) in self.states.iter_mut().zip(&manifest.value.topology.guests) {
             if state.gone {
                 continue;
             }
@@ -53,14 +74,14 @@ impl Recorder {
             }
         }
         for message in exited {
-            self.notice("guest_exited", &message);
+            manifest.notice("guest_exited", &message);
         }
-        for (what, message) in self.changes_of_files() {
+        for (what, message) in self.changes_of_files(manifest) {
             self.n_file_notices += 1;
             match self.n_file_notices {
-                ..MAX_FILE_NOTICES => self.notice(what, &message),
+                ..MAX_FILE_NOTICES => manifest.notice(what, &message),
                 MAX_FILE_NOTICES => {
-                    self.notice(
+                    manifest.notice(
                         what,
                         &format!("{message}; further such files are not reported"),
                     );
@@ -68,28 +89,28 @@ impl Recorder {
                 _ => break,
             }
         }
-        let all_gone = !self.guests.is_empty() && self.guests.iter().all(|guest| guest.gone);
+        let all_gone = !self.states.is_empty() && self.states.iter().all(|guest| guest.gone);
         all_gone.then_some(End::GuestsGone)
     }
 
     /// What the watcher has noticed.
-    fn changes_of_files(&mut self) -> Vec<(&'static str, String)> {
+    fn changes_of_files(&mut self, manifest: &mut OpenManifest) -> Vec<(&'static str, String)> {
         let all = match self.watcher.changes() {
             Ok(all) => all,
             Err(error) => {
                 let message = format!(
                     "images that guests open or close are not noticed any more: the watcher has failed ({error})"
                 );
-                self.notice("watcher_gone", &message);
+                manifest.notice("watcher_gone", &message);
                 Vec::new()
             }
         };
         let mut notices = Vec::new();
         for changes in all {
-            let guest = self.manifest.topology.guests.get(changes.guest);
+            let guest = manifest.value.topology.guests.get(changes.guest);
             let is_gone = |state: &GuestState| state.gone;
             if let Some(guest) = guest
-                && !self.guests.get(changes.guest).is_none_or(is_gone)
+                && !self.states.get(changes.guest).is_none_or(is_gone)
             {
                 notices_of(&changes, guest, &mut notices);
             }
@@ -98,10 +119,10 @@ impl Recorder {
     }
 
     /// Has it looked for in QEMU's memory which disk a BlockBackend belongs to, once each, and takes what was found.
-    pub(super) fn identify_backends(&mut self) {
-        for (index, address) in std::mem::take(&mut self.sink.new_backends) {
+    pub fn identify_backends(&mut self, sink: &mut Sink, manifest: &mut OpenManifest) {
+        for (index, address) in std::mem::take(&mut sink.new_backends) {
             let guest = index as usize;
-            let Some(state) = self.guests.get_mut(guest) else {
+            let Some(state) = self.states.get_mut(guest) else {
                 continue;
             };
             if state.known.len() >= MAX_BACKENDS {
@@ -113,50 +134,89 @@ impl Recorder {
             }
         }
         let found = self.reader.found();
-        self.take_backends(found);
+        take_backends(found, sink, manifest);
     }
 
     /// The same at the end, when what has not been answered is found by elimination.
-    pub(super) fn identify_last_backends(&mut self) {
-        self.identify_backends();
-        if self.guests.iter().any(|state| !state.known.is_empty()) {
+    pub fn identify_last_backends(&mut self, sink: &mut Sink, manifest: &mut OpenManifest) {
+        self.identify_backends(sink, manifest);
+        if self.states.iter().any(|state| !state.known.is_empty()) {
             let found = self.reader.last();
-            self.take_backends(found);
-        }
-    }
-
-    fn take_backends(&mut self, found: io::Result<Vec<(usize, Backend)>>) {
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => {
-                let message = format!(
-                    "some of QEMU's I/O cannot be assigned to a disk: the reader has failed ({error})"
-                );
-                self.notice("reader_gone", &message);
-                return;
-            }
-        };
-        for (index, mut backend) in found {
-            if let Some(guest) = self.manifest.topology.guests.get_mut(index) {
-                // As in the stream.
-                backend.address = self.sink.shift.address(backend.address);
-                guest.backends.push(backend);
-                self.manifest_changed = true;
-            }
+            take_backends(found, sink, manifest);
         }
     }
 
     /// Says which guests were reset, stopped and started, at the time at which they were.
-    pub(super) fn note_machine_states(&mut self) {
-        for event in std::mem::take(&mut self.sink.machine_states) {
-            let guest = self.manifest.topology.guests.get(event.dev as usize);
+    pub fn note_machine_states(&mut self, sink: &mut Sink, manifest: &mut OpenManifest) {
+        for event in std::mem::take(&mut sink.machine_states) {
+            let guest = manifest.value.topology.guests.get(event.dev as usize);
             let notice = guest.and_then(|guest| watch::machine_notice(&event, &guest.name));
             if let Some((what, message)) = notice
                 && self.n_machine_notices < MAX_MACHINE_NOTICES
             {
                 self.n_machine_notices += 1;
-                self.notice_at(event.ts_ns, what, &message);
+                manifest.notice_at(event.ts_ns, what, &message);
             }
+        }
+    }
+
+    /// Reads the tables of the images for the first time.
+    ///
+    /// # Errors
+    /// If there is no file for them.
+    pub fn read_image_maps(
+        &mut self,
+        dir: &mut BundleDir,
+        manifest: &mut OpenManifest,
+    ) -> Result<(), BundleError> {
+        if self.has_image_maps {
+            let file = dir.new_file(IMAGE_MAPS)?;
+            if let Err(error) = self.reader.read_first(&file) {
+                let message = format!("the first look at the images' tables failed: {error}");
+                manifest.notice("image_maps", &message);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tables as they are now; QEMU's newest entries may still be in its memory.
+    pub fn write_image_maps(&mut self, manifest: &mut OpenManifest) {
+        if self.has_image_maps
+            && let Err(error) = self.reader.write_maps()
+        {
+            manifest.notice(
+                "image_maps",
+                &format!("{IMAGE_MAPS} cannot be written: {error}"),
+            );
+        }
+        for note in self.reader.notes() {
+            manifest.notice("image_maps", &note);
+        }
+    }
+}
+
+/// Takes BlockBackends whose disks are known into the manifest.
+fn take_backends(
+    found: io::Result<Vec<(usize, Backend)>>,
+    sink: &Sink,
+    manifest: &mut OpenManifest,
+) {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let message = format!(
+                "some of QEMU's I/O cannot be assigned to a disk: the reader has failed ({error})"
+            );
+            manifest.notice("reader_gone", &message);
+            return;
+        }
+    };
+    for (index, mut backend) in found {
+        if let Some(guest) = manifest.value.topology.guests.get_mut(index) {
+            // As in the stream.
+            backend.address = sink.shift.address(backend.address);
+            guest.backends.push(backend);
+            manifest.changed = true;
         }
     }
 }

@@ -6,6 +6,7 @@
 mod closing;
 mod guest_sides;
 mod guest_state;
+mod open_manifest;
 mod privileges;
 mod setup;
 mod sink;
@@ -42,7 +43,6 @@ use nestrace_probes::{
 };
 use nestrace_trace::{
     Event, Manifest,
-    bundle::IMAGE_MAPS,
     manifest::{Loss, Notice, Topology},
 };
 
@@ -51,12 +51,13 @@ use crate::{
     guest::program::ParsedProgram,
     qemu_probes,
     qemu_symbols::debug_file::DebugFileError,
-    roles::{keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher},
+    roles::{keeper::Keeper, launcher::Launcher},
     sandbox::SandboxError,
     topology::image_file::FileIdentity,
 };
 use guest_sides::GuestSides;
-use guest_state::GuestState;
+use guest_state::Guests;
+use open_manifest::OpenManifest;
 use privileges::Helpers;
 use setup::{manifest, wanted};
 use sink::Sink;
@@ -65,8 +66,8 @@ use sink::Sink;
 const BATCH_AGE: Duration = Duration::from_millis(250);
 /// How long a probe may take that was running when the gate was shut.
 const LAST_PROBE: Duration = Duration::from_millis(10);
-/// More notices than this are not kept, so that the manifest stays within its reserve.
-const MAX_NOTICES: usize = 500;
+/// How long the last words of the guests' agents are waited for.
+const LAST_WORDS: Duration = Duration::from_millis(2500);
 /// How often losses, guests and disks are looked at.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
@@ -197,25 +198,19 @@ pub struct Recorder {
     collector: Collector,
     sink: Sink,
     dir: BundleDir,
-    manifest: Manifest,
-    guests: Vec<GuestState>,
+    manifest: OpenManifest,
+    guests: Guests,
     sides: GuestSides,
-    watcher: Watcher,
     keeper: Arc<Keeper>,
     launcher: Arc<Launcher>,
     command: Option<String>,
     /// Whether the older bundle was dealt with.
     is_settled: bool,
-    reader: Reader,
-    has_image_maps: bool,
     dropped: BTreeMap<Source, u64>,
     correction: clock::Correction,
     max_bytes: Option<u64>,
     next_batch_ns: u64,
     next_look_ns: u64,
-    manifest_changed: bool,
-    n_machine_notices: usize,
-    n_file_notices: usize,
 }
 
 impl Recorder {
@@ -290,15 +285,17 @@ impl Recorder {
                 &manifest.detail,
                 options.max_bytes,
             ),
-            has_image_maps: helpers.has_images,
-            guests: GuestState::all(&options),
-            reader: helpers.reader,
-            watcher: helpers.watcher,
+            guests: Guests::new(
+                &options,
+                helpers.watcher,
+                helpers.reader,
+                helpers.has_images,
+            ),
             keeper: helpers.keeper,
             launcher: helpers.launcher,
             command: options.command.first().cloned(),
             is_settled: false,
-            manifest,
+            manifest: OpenManifest::new(manifest),
             probes,
             collector,
             sink: Sink::new(stream, shift),
@@ -308,15 +305,12 @@ impl Recorder {
             max_bytes: options.max_bytes,
             next_batch_ns: 0,
             next_look_ns: 0,
-            manifest_changed: false,
-            n_machine_notices: 0,
-            n_file_notices: 0,
         };
         if let Some(message) = unlent {
-            recorder.notice("privileges", &message);
+            recorder.manifest.notice("privileges", &message);
         }
         if globals.addresses_hidden {
-            recorder.notice(
+            recorder.manifest.notice(
                 "addresses_hidden",
                 "the kernel hides its symbols (kptr_restrict), so direct I/O cannot be linked to its control block",
             );
@@ -325,7 +319,7 @@ impl Recorder {
         if let Err(error) = helpers.sandbox.enter_last() {
             let error = with_causes(&error);
             let message = format!("failed to {error}; going on with all privileges");
-            recorder.notice("privileges", &message);
+            recorder.manifest.notice("privileges", &message);
         }
         match recorder.go_live() {
             Ok(()) => Ok(recorder),
@@ -337,20 +331,17 @@ impl Recorder {
     }
 
     fn go_live(&mut self) -> Result<(), RecordError> {
-        if self.has_image_maps {
-            let file = self.dir.new_file(IMAGE_MAPS)?;
-            if let Err(error) = self.reader.read_first(&file) {
-                let message = format!("the first look at the images' tables failed: {error}");
-                self.notice("image_maps", &message);
-            }
-        }
+        self.guests
+            .read_image_maps(&mut self.dir, &mut self.manifest)?;
         self.sides.listen();
         self.sides.wait_live();
-        self.take_guest_sides(clock::monotonic_ns());
+        let now_ns = clock::monotonic_ns();
+        self.sides.take_news(&mut self.manifest, now_ns);
         self.probes.set_gate(true)?;
-        self.manifest.live_mono_ns = clock::monotonic_ns();
-        self.sides.host_is_live(self.manifest.live_mono_ns);
-        self.dir.write_manifest(&self.manifest)?;
+        let live_ns = clock::monotonic_ns();
+        self.manifest.value.live_mono_ns = live_ns;
+        self.sides.host_is_live(live_ns);
+        self.manifest.write(&mut self.dir)?;
         Ok(())
     }
 
@@ -366,7 +357,18 @@ impl Recorder {
     /// What is attached and what was refused, for messages.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+        &self.manifest.value
+    }
+
+    /// What is to be said to the user since the last call.
+    pub fn news(&mut self) -> Vec<String> {
+        self.sides.news()
+    }
+
+    /// Every guest's agent.
+    #[must_use]
+    pub fn agents(&self) -> Vec<AgentStatus> {
+        self.sides.status()
     }
 
     /// Drains the rings and does what is due. Returns why the recording has to end, if it has to.
@@ -374,21 +376,23 @@ impl Recorder {
         let now_ns = self.drain();
         if self.correction.look() {
             self.note_clock_correction();
-            self.manifest_changed = true;
+            self.manifest.changed = true;
         }
-        self.take_guest_sides(now_ns);
+        self.sides.take_news(&mut self.manifest, now_ns);
         let mut end = None;
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + nanoseconds(LOOK_AROUND);
             self.note_losses();
-            self.limit_guests();
-            end = self.look_at_guests();
+            self.sides.limit(&self.dir, self.max_bytes);
+            end = self.guests.look(&mut self.manifest);
         }
-        self.identify_backends();
-        self.note_machine_states();
-        if self.manifest_changed && self.sink.failed.is_none() {
+        self.guests
+            .identify_backends(&mut self.sink, &mut self.manifest);
+        self.guests
+            .note_machine_states(&mut self.sink, &mut self.manifest);
+        if self.sink.failed.is_none() {
             // A full disk must not end the recording before its stream does: the next tick tries again.
-            self.manifest_changed = self.dir.write_manifest(&self.manifest).is_err();
+            self.manifest.write_changes(&mut self.dir);
         }
         if self.sink.failed.is_some() {
             return Some(End::DiskFull);
@@ -442,13 +446,9 @@ impl Recorder {
     fn note_losses(&mut self) {
         for source in Source::ALL {
             let Ok(total) = self.probes.lost(*source) else {
-                if !self
-                    .manifest
-                    .notices
-                    .iter()
-                    .any(|notice| notice.what == "losses_unknown")
-                {
-                    self.notice(
+                let mut notices = self.manifest.value.notices.iter();
+                if !notices.any(|notice| notice.what == "losses_unknown") {
+                    self.manifest.notice(
                         "losses_unknown",
                         "the kernel's loss counters cannot be read",
                     );
@@ -470,23 +470,18 @@ impl Recorder {
 
     /// Notes how far NTP has bent the clock.
     fn note_clock_correction(&mut self) {
-        self.manifest.host_clock_correction_ppm = self.correction.most_ppm();
+        self.manifest.value.host_clock_correction_ppm = self.correction.most_ppm();
     }
 
-    fn notice(&mut self, what: &str, message: &str) {
-        self.notice_at(clock::monotonic_ns(), what, message);
-    }
-
-    fn notice_at(&mut self, mono_ns: u64, what: &str, message: &str) {
-        if self.manifest.notices.len() >= MAX_NOTICES {
-            return;
+    /// Lets the agents end while the host's side still records: each of their requests has its host's
+    /// side then.
+    fn end_guest_sides(&mut self) {
+        self.sides.stop();
+        let deadline_ns = clock::monotonic_ns() + nanoseconds(LAST_WORDS);
+        while !self.sides.have_ended() && clock::monotonic_ns() < deadline_ns {
+            self.drain();
+            std::thread::sleep(Duration::from_millis(5));
         }
-        self.manifest.notices.push(Notice {
-            mono_ns,
-            what: what.to_owned(),
-            message: message.to_owned(),
-        });
-        self.manifest_changed = true;
     }
 }
 

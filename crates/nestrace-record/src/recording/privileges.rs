@@ -206,7 +206,7 @@ impl Recorder {
     fn note_older(&mut self, why: Option<String>) {
         if let Some(why) = why {
             let message = format!("the older bundle stays beside the new one: failed to {why}");
-            self.notice("older_bundle", &message);
+            self.manifest.notice("older_bundle", &message);
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::rig::{Loop, Mounted, QEMU, Qemu, Running, directory, disk, guest, ready, run, sparse};
 use crate::{TOOLS, kernel_dev};
 use nestrace_record::guest::tree;
+use nestrace_trace::device_number;
 
 #[test]
 fn images_on_every_host_file_system() {
@@ -169,14 +170,8 @@ fn btrfs_with_two_devices_and_a_subvolume() {
         .lines()
         .find(|l| l.split(' ').nth(4) == mount.0.to_str())
         .expect("the mount");
-    let (major, minor) = line
-        .split(' ')
-        .nth(2)
-        .and_then(|d| d.split_once(':'))
-        .expect("a number");
-    let super_dev =
-        (major.parse::<u32>().expect("major") << 20) | minor.parse::<u32>().expect("minor");
-    assert_eq!(top.dev, super_dev);
+    let number = line.split(' ').nth(2).and_then(device_number::parse);
+    assert_eq!(top.dev, number.expect("a number"));
     assert_ne!(
         top.dev, stat_dev,
         "this kernel shows no difference: the test proves nothing"

@@ -170,17 +170,11 @@ fn check_version(keys: &Map<String, Value>) -> Result<(), ManifestError> {
     })
 }
 
-/// Keys of older recordings that nothing is made of.
-const RETIRED: [&str; 1] = ["host_clock_rates"];
-
 /// Takes away keys that are not known and keys whose value cannot be read.
 fn drop_unusable(keys: &mut Map<String, Value>, diagnostics: &mut Vec<Diagnostic>) {
     let known = serde_json::to_value(Manifest::default()).unwrap_or_default();
     let mut usable = Map::new();
     for (key, value) in std::mem::take(keys) {
-        if RETIRED.contains(&key.as_str()) {
-            continue;
-        }
         if known.get(&key).is_none() {
             let message = format!("key `{}` is not known to this release", shown(&key));
             diagnostics.push(about(DiagnosticKind::UnknownKey, message));
@@ -264,10 +258,6 @@ mod tests {
             (
                 r#"{"format":{"major":1,"minor":9},"state":"repaired","new":1}"#,
                 vec![UnknownKey],
-            ),
-            (
-                r#"{"format":{"major":1,"minor":0},"state":"complete","host_clock_rates":[{"mono_ns":1}]}"#,
-                vec![],
             ),
             (r#"{"format":{"major":1,"minor":0}}"#, vec![NotClosed]),
             (

@@ -15,6 +15,35 @@ use nestrace_abi::{OwnedRecord, Owner, Record};
 /// Bytes of a plain record. One with its owner has twice as many.
 pub const PLAIN_BYTES: usize = size_of::<Record>();
 
+/// A record with its owner as a ring holds it: in the order of `repr(C)`, without gaps. A plain one is the first
+/// [`PLAIN_BYTES`].
+#[must_use]
+pub fn record_bytes(OwnedRecord { record, owner }: &OwnedRecord) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of::<OwnedRecord>());
+    bytes.extend(record.ts_ns.to_ne_bytes());
+    bytes.extend([record.kind, record.sub]);
+    bytes.extend(record.cpu.to_ne_bytes());
+    bytes.extend(record.tid.to_ne_bytes());
+    for field in [record.object, record.related, record.offset, record.bytes] {
+        bytes.extend(field.to_ne_bytes());
+    }
+    bytes.extend(record.flags.to_ne_bytes());
+    bytes.extend(record.dev.to_ne_bytes());
+    for field in [
+        owner.inode,
+        owner.file_offset,
+        owner.iocb,
+        owner.origin,
+        owner.end_io,
+        owner.cgroup,
+    ] {
+        bytes.extend(field.to_ne_bytes());
+    }
+    bytes.extend(owner.owner_dev.to_ne_bytes());
+    bytes.extend(owner.aux.to_ne_bytes());
+    bytes
+}
+
 /// Appends what a ring holds as one entry; `false` if no record has that length.
 #[inline]
 pub fn put_record(entry: &[u8], to: &mut Vec<u8>) -> bool {
@@ -149,36 +178,6 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of a record as the kernel's side writes them: in the order of `repr(C)`, without gaps.
-    fn bytes_of(OwnedRecord { record, owner }: &OwnedRecord) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        bytes.extend(record.ts_ns.to_ne_bytes());
-        bytes.extend([record.kind, record.sub]);
-        bytes.extend(record.cpu.to_ne_bytes());
-        bytes.extend(record.tid.to_ne_bytes());
-        for field in [record.object, record.related, record.offset, record.bytes] {
-            bytes.extend(field.to_ne_bytes());
-        }
-        bytes.extend(record.flags.to_ne_bytes());
-        bytes.extend(record.dev.to_ne_bytes());
-        let Owner {
-            inode,
-            file_offset,
-            iocb,
-            origin,
-            end_io,
-            cgroup,
-            owner_dev,
-            aux,
-        } = owner;
-        for field in [inode, file_offset, iocb, origin, end_io, cgroup] {
-            bytes.extend(field.to_ne_bytes());
-        }
-        bytes.extend(owner_dev.to_ne_bytes());
-        bytes.extend(aux.to_ne_bytes());
-        bytes
-    }
-
     fn any(n: u64) -> OwnedRecord {
         OwnedRecord {
             record: Record {
@@ -217,8 +216,8 @@ mod tests {
     fn what_was_put_comes_back() {
         let (plain, owned) = (any(1), any(2));
         let mut bytes = Vec::new();
-        assert!(put_record(&bytes_of(&plain)[..PLAIN_BYTES], &mut bytes));
-        assert!(put_record(&bytes_of(&owned), &mut bytes));
+        assert!(put_record(&record_bytes(&plain)[..PLAIN_BYTES], &mut bytes));
+        assert!(put_record(&record_bytes(&owned), &mut bytes));
         for n in [0, 55, 57, 111, 113] {
             assert!(!put_record(&vec![1; n], &mut bytes));
         }
@@ -237,13 +236,13 @@ mod tests {
     fn places_come_back() {
         let mut slots = Vec::new();
         for n in 0..3 {
-            slots.extend_from_slice(&bytes_of(&any(n))[..PLAIN_BYTES]);
+            slots.extend_from_slice(&record_bytes(&any(n))[..PLAIN_BYTES]);
             slots.extend((n + 1).to_ne_bytes());
         }
         let mut bytes = Vec::new();
         put_slots(&[], &mut bytes);
         put_slots(&slots, &mut bytes);
-        assert!(put_record(&bytes_of(&any(9)), &mut bytes));
+        assert!(put_record(&record_bytes(&any(9)), &mut bytes));
         let (records, rest) = taken(&bytes);
         let times: Vec<u64> = records.iter().map(|owned| owned.record.ts_ns).collect();
         assert_eq!((times, rest), (vec![0, 1, 2, 9], 0));

@@ -10,10 +10,11 @@ use nestrace_rig::external_tool::{Tool, find_program};
 use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_rig::stack::{Aio, CacheMode, DiskStack};
 use nestrace_rig::{initramfs, kernel_image};
+use nestrace_trace::device_number;
 use tempfile::TempDir;
 
 use crate::context::LiveContext;
-use crate::direct_io_link::{FileId, kernel_number};
+use crate::direct_io_link::FileId;
 
 /// Where the program and its libraries are in the guest.
 const PLACE: &str = "/opt/nestrace";
@@ -155,10 +156,7 @@ impl Machine {
 
 /// `MAJOR:MINOR` as events have it.
 fn device_number(text: &str) -> anyhow::Result<u32> {
-    let (major, minor) = text
-        .split_once(':')
-        .with_context(|| format!("read {text:?} as a device number"))?;
-    Ok(kernel_number(major.parse()?, minor.parse()?))
+    device_number::parse(text).with_context(|| format!("read {text:?} as a device number"))
 }
 
 fn disks(role: &Role<'_>, folder: &Path) -> anyhow::Result<Vec<DiskSpec>> {

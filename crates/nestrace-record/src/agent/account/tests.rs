@@ -97,16 +97,21 @@ fn boots_are_told_apart_and_bounded() {
     assert_eq!(account.streams().len(), MAX_SIDES);
 }
 
+fn lost(source: u32, total: u64) -> Lost {
+    Lost {
+        source,
+        total,
+        mono_ns: 1,
+    }
+}
+
 #[test]
 fn losses_add_up_over_sessions() {
     let mut account = Account::new("vm1");
-    for (source, total) in [(0, 5), (0, 9), (0, 2), (DROPPED_BATCHES, 7), (5, 100)] {
-        assert!(account.lost(Lost { source, total }));
+    for (source, total) in [(0, 5), (0, 9), (0, 2), (DROPPED_BUFFERS, 7), (5, 100)] {
+        assert!(account.lost(lost(source, total)));
     }
-    assert!(!account.lost(Lost {
-        source: 77,
-        total: 1
-    }));
+    assert!(!account.lost(lost(77, 1)));
     account.not_written(1);
     let losses: Vec<(String, u64)> = account
         .losses()
@@ -116,10 +121,7 @@ fn losses_add_up_over_sessions() {
     let expected = [("block", 11), ("guest_stream", 8), ("walk", 100)];
     assert_eq!(losses, expected.map(|(s, n)| (s.to_owned(), n)));
     assert_eq!(account.n_lost(), 19);
-    account.lost(Lost {
-        source: 0,
-        total: u64::MAX,
-    });
+    account.lost(lost(0, u64::MAX));
     assert_eq!(account.n_lost(), u64::MAX);
 }
 
@@ -130,18 +132,17 @@ fn a_mark_in_the_stream_stands_for_an_event_that_is_counted_already() {
         let losses = account.losses().into_iter();
         losses.map(|l| (l.source, l.events)).collect::<Vec<_>>()
     };
-    let lost = |source, total| Lost { source, total };
     let rows = |rows: &[(&str, u64)]| -> Vec<(String, u64)> {
         rows.iter().map(|(s, n)| ((*s).to_owned(), *n)).collect()
     };
     account.lost(lost(0, 5));
-    account.lost(lost(DROPPED_BATCHES, 100));
+    account.lost(lost(DROPPED_BUFFERS, 100));
     account.marked(true);
     assert_eq!(
         losses(&account),
         rows(&[("block", 6), ("guest_stream", 99)])
     );
-    // What an unreadable batch had was not counted.
+    // What was in bytes that belong to no frame was not counted.
     account.marked(false);
     assert_eq!(
         losses(&account),
@@ -160,7 +161,7 @@ fn a_new_session_that_loses_more_does_not_hide_what_the_last_one_lost() {
             probes: Vec::new(),
             translation: None,
         });
-        account.lost(Lost { source: 0, total });
+        account.lost(lost(0, total));
     }
     // What happened in between was not counted either.
     assert_eq!(account.n_lost(), 600 + 1);

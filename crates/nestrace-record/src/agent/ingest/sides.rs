@@ -153,15 +153,18 @@ impl<S: Streams> Ingest<S> {
         self.account.note(now_ns, "agent_back", AGAIN);
     }
 
-    /// Events are missing at this place of the stream, if it has any. `counted`: the agent says how many.
-    pub(super) fn events_missing(&mut self, counted: bool, now_ns: u64) {
+    /// Events are missing at this place of the stream, if it has any. `dropped_after_ns`: the agent dropped them, has
+    /// counted them, and had sent everything up to this time of the guest.
+    pub(super) fn events_missing(&mut self, dropped_after_ns: Option<u64>, now_ns: u64) {
         self.take_until(u64::MAX, now_ns);
         self.buffers.interrupted();
         if !self.wrote {
             return;
         }
+        let counted = dropped_after_ns.is_some();
+        let complete_ns = dropped_after_ns.filter(|ns| *ns <= self.check.latest_ns(now_ns));
         let missing = self.missing_events.get_or_insert(MissingEvents {
-            after_ns: self.check.newest_ns(),
+            after_ns: self.check.newest_ns().max(complete_ns.unwrap_or(0)),
             counted,
         });
         missing.counted &= counted;

@@ -2,12 +2,12 @@
 
 use nestrace_abi::Kind;
 use nestrace_trace::manifest::{GuestDisk, Machine, Refused};
-use nestrace_trace::stream_message::BatchEncoder;
 use nestrace_wire::{
-    AgentHello, DROPPED_BATCHES, End, Live, Lost, MAX_FRAME, MAX_PAYLOAD, encode_frame,
+    AgentHello, DROPPED_BUFFERS, End, Live, Lost, MAX_BUFFER, MAX_FRAME, encode_frame,
 };
 
 use super::super::account::bounds::MEASURED;
+use super::super::probe_records::{buffer, put_events, translation};
 use super::*;
 
 mod addresses;
@@ -72,25 +72,39 @@ fn bytes(messages: &[AgentMessage<'_>]) -> Vec<u8> {
     bytes
 }
 
-fn batch(n: u64) -> Vec<u8> {
-    let (mut encoder, _) = BatchEncoder::new().unwrap();
-    for n in 0..n {
-        let event = Event {
-            ts_ns: 1000,
-            kind: Kind::Queue as u8,
-            object: n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            ..Event::default()
-        };
-        encoder.push(&event).unwrap();
-    }
-    encoder.take().unwrap()
+/// So many events, as the bytes of a buffer.
+fn events(n: u64) -> Vec<u8> {
+    let event = |n: u64| Event {
+        ts_ns: 1000,
+        kind: Kind::Queue as u8,
+        object: n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        ..Event::default()
+    };
+    buffer(&(0..n).map(event).collect::<Vec<_>>())
 }
+
+fn live() -> AgentMessage<'static> {
+    AgentMessage::Live(Live {
+        translation: Some(translation()),
+        ..Live::default()
+    })
+}
+
+const COMPLETE: AgentMessage<'_> = AgentMessage::Until(u64::MAX);
 
 #[test]
 fn a_full_disk_ends_the_stream_and_not_the_session() {
     let mut ingest = Ingest::new("vm1", Room(100_000), 5);
-    let batch = batch(8000);
-    let one = bytes(&[hello(5), AgentMessage::Batch(&batch)]);
+    ingest.feed(&bytes(&[hello(5), live()]), 1).unwrap();
+    let number = 0;
+    let bytes_of_events = &events(8000);
+    let one = bytes(&[
+        AgentMessage::Buffer {
+            number,
+            bytes: bytes_of_events,
+        },
+        COMPLETE,
+    ]);
     for _ in 0..5 {
         ingest.feed(&one, 1).unwrap();
         ingest.flush(1);
@@ -115,18 +129,14 @@ fn a_stream_that_cannot_be_made_is_an_error() {
 #[test]
 fn what_another_recorder_left_in_the_port_is_passed_over() {
     let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
-    let batch = batch(10);
-    let mut left = bytes(&[
-        hello(4),
-        AgentMessage::Batch(&batch),
-        AgentMessage::Batch(&batch),
-    ]);
+    let ten = &events(10);
+    let ten = AgentMessage::Buffer {
+        number: 0,
+        bytes: ten,
+    };
+    let mut left = bytes(&[hello(4), ten.clone(), ten.clone()]);
     left.truncate(left.len() - 20);
-    left.extend(bytes(&[
-        hello(5),
-        AgentMessage::Live(Live::default()),
-        AgentMessage::Batch(&batch),
-    ]));
+    left.extend(bytes(&[hello(5), live(), ten, COMPLETE]));
     for portion in left.chunks(97) {
         ingest.feed(portion, 1).unwrap();
     }
@@ -167,7 +177,10 @@ fn another_version_and_endless_nonsense_end_it() {
 fn of_bytes_without_meaning_no_more_than_a_frame_is_held() {
     let mut ingest = recorded();
     // A frame that never ends, then no frames at all.
-    let mut endless = bytes(&[AgentMessage::Batch(&vec![0; MAX_PAYLOAD])]);
+    let mut endless = bytes(&[AgentMessage::Buffer {
+        number: 0,
+        bytes: &vec![0; MAX_BUFFER],
+    }]);
     endless.truncate(endless.len() - 1);
     ingest.feed(&endless, 11 * SECOND).unwrap();
     assert!(ingest.reader.n_waiting() <= MAX_FRAME);
@@ -320,7 +333,7 @@ fn begin_in(session: u64, mono_ns: u64) -> Vec<u8> {
     let live = Live {
         mono_ns,
         probes: Vec::new(),
-        translation: None,
+        translation: Some(translation()),
     };
     bytes(&[hello_in(session, mono_ns), AgentMessage::Live(live)])
 }
@@ -344,16 +357,14 @@ fn begin_anew(ingest: &mut Ingest<Room>, guest_ns: u64, now_ns: u64) -> Result<(
 
 /// An event of this time comes; how many have been written.
 fn record(ingest: &mut Ingest<Room>, ts_ns: u64, now_ns: u64) -> u64 {
-    let (mut encoder, _) = BatchEncoder::new().unwrap();
     let event = Event {
         ts_ns,
         kind: Kind::Thread as u8,
         ..Event::default()
     };
-    encoder.push(&event).unwrap();
-    let batch = encoder.take().unwrap();
-    let batch = bytes(&[AgentMessage::Batch(&batch)]);
-    ingest.feed(&batch, now_ns).unwrap();
+    let mut frames = Vec::new();
+    put_events(&[event], &mut frames);
+    ingest.feed(&frames, now_ns).unwrap();
     ingest.account.events
 }
 
@@ -663,13 +674,20 @@ fn a_stream_s_name_that_another_guest_has_is_passed_over() {
 fn what_a_full_disk_leaves_out_is_marked_nowhere() {
     let mut ingest = Ingest::new("vm1", Room(20_000), 5);
     let lost = |total| {
-        let source = DROPPED_BATCHES;
-        AgentMessage::Loss(Lost { source, total })
+        let source = DROPPED_BUFFERS;
+        AgentMessage::Loss(Lost {
+            source,
+            total,
+            mono_ns: 0,
+        })
     };
-    let all = batch(8000);
-    ingest
-        .feed(&bytes(&[hello(5), lost(7), AgentMessage::Batch(&all)]), 1)
-        .unwrap();
+    let all = &events(8000);
+    let all = AgentMessage::Buffer {
+        number: 0,
+        bytes: all,
+    };
+    let said = bytes(&[hello(5), live(), lost(7), all, COMPLETE]);
+    ingest.feed(&said, 1).unwrap();
     ingest.flush(1);
     ingest.feed(&bytes(&[lost(10)]), 1).unwrap();
     assert_eq!((ingest.account.events, ingest.account.n_lost()), (0, 8010));

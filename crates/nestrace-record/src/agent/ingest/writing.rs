@@ -1,6 +1,7 @@
 //! From an agent into its guest's stream: the kernel's buffers become events, and these are written. A stream is opened
 //! with the first event, and closed at its limit or its end.
 
+use nestrace_probes::refusal::with_causes;
 use nestrace_trace::{Event, WriteError};
 use nestrace_wire::kernel_buffers::{Format, KernelBuffers, PLAIN_BYTES, Translation};
 
@@ -15,9 +16,10 @@ impl<S: Streams> Ingest<S> {
         self.bound_buffers(now_ns);
     }
 
-    /// Events that the agent made itself lie between those of the buffers.
-    pub(super) fn take_beside_buffers(&mut self, events: impl Iterator<Item = Event>, now_ns: u64) {
-        events.for_each(|event| self.buffers.push_event(event));
+    /// A loss in the guest's kernel lies between the events of its buffers.
+    pub(super) fn take_loss(&mut self, event: Event, now_ns: u64) {
+        self.throttle.charge(0, 1, now_ns);
+        self.buffers.push_event(event);
         self.bound_buffers(now_ns);
     }
 
@@ -78,11 +80,8 @@ impl<S: Streams> Ingest<S> {
     }
 
     pub(super) fn give_up_writing(&mut self, error: &WriteError, now_ns: u64) {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
-        let message = format!(
-            "its stream cannot be written: {error}{}",
-            cause.map(|cause| format!(": {cause}")).unwrap_or_default()
-        );
+        let error = with_causes(error);
+        let message = format!("its stream cannot be written: {error}");
         self.account.note(now_ns, "guest_stream_failed", &message);
         if let Some(writer) = self.writer.take() {
             self.settle(&writer);

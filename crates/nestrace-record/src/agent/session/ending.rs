@@ -1,5 +1,6 @@
 //! How a session ends: by itself, when nothing of use can come any more, or with the recording.
 
+use nestrace_probes::refusal::with_causes;
 use nestrace_wire::FrameError;
 
 use super::super::account::State;
@@ -23,11 +24,8 @@ impl Session {
         if is_damage && self.begin_anew(now_ns) {
             return;
         }
-        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-        let message = format!(
-            "failed to {error}{}; its agent is ignored from here on",
-            cause.unwrap_or_default()
-        );
+        let error = with_causes(error);
+        let message = format!("failed to {error}; its agent is ignored from here on");
         let account = &mut self.ingest.account;
         account.note(now_ns, "agent_refused", &message);
         account.tell(&message);

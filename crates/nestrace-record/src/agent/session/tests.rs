@@ -10,16 +10,16 @@ use std::time::Instant;
 
 use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::{GuestDisk, Machine};
-use nestrace_trace::stream_message::BatchEncoder;
 use nestrace_trace::{Event, StreamReader};
 use nestrace_wire::{
-    AgentHello, AgentMessage, DROPPED_BATCHES, End, FrameKind, FrameReader, Live, Lost, VERSION,
+    AgentHello, AgentMessage, DROPPED_BUFFERS, End, FrameKind, FrameReader, Live, Lost, VERSION,
     encode_frame,
 };
 use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::account::Account;
 use super::super::agents::Agents;
+use super::super::probe_records::{put_events, translation};
 use super::*;
 
 const VDA: u32 = 254 << 20;
@@ -202,7 +202,7 @@ impl Agent {
         let live = Live {
             mono_ns: self.clock_ns,
             probes: vec![],
-            translation: None,
+            translation: Some(translation()),
         };
         AgentMessage::Live(live).encode_to(&mut bytes);
         self.port.write_all(&bytes).unwrap();
@@ -246,9 +246,9 @@ impl Agent {
         }));
     }
 
-    fn batch(&mut self, events: &[Event]) {
-        let bytes = batch(events);
-        self.send(&AgentMessage::Batch(&bytes));
+    fn record(&mut self, events: &[Event]) {
+        let bytes = frames(events);
+        self.port.write_all(&bytes).unwrap();
     }
 
     fn event(&self, after_ns: u64) -> Event {
@@ -262,12 +262,10 @@ impl Agent {
     }
 }
 
-fn batch(events: &[Event]) -> Vec<u8> {
-    let (mut encoder, _) = BatchEncoder::new().unwrap();
-    for event in events {
-        encoder.push(event).unwrap();
-    }
-    encoder.take().unwrap()
+fn frames(events: &[Event]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_events(events, &mut bytes);
+    bytes
 }
 
 const FIRST: &str = "guest-..%2Fvm%201.arrows";
@@ -279,7 +277,7 @@ fn a_session_from_the_question_to_the_last_word() {
     let mut agent = rig.accept();
     agent.begin();
     let events: Vec<Event> = (0..1000).map(|n| agent.event(n)).collect();
-    agent.batch(&events);
+    agent.record(&events);
     rig.until("live", |a| a.state == State::Live && a.events == 1000);
     let serving = thread::spawn(move || agent.serve_to_the_end());
     rig.until("asked for its clock", |a| {
@@ -362,14 +360,14 @@ fn a_reboot_is_another_stream() {
     let mut agent = rig.accept();
     agent.begin();
     let first = agent.event(5);
-    agent.batch(&[first]);
+    agent.record(&[first]);
     rig.until("written", |a| a.events == 1);
     // The port stays connected while the guest is started again; its clock begins anew.
     agent.boot = "boot-2".to_owned();
     agent.clock_ns = 7_000_000_000;
     agent.begin();
     let second = agent.event(5);
-    agent.batch(&[
+    agent.record(&[
         second,
         Event {
             ts_ns: first.ts_ns,
@@ -399,17 +397,16 @@ fn an_agent_that_was_killed_within_a_frame_comes_back() {
     let mut agent = rig.accept();
     agent.begin();
     let event = agent.event(5);
-    let mut bytes = Vec::new();
-    AgentMessage::Batch(&batch(&vec![event; 5000])).encode_to(&mut bytes);
+    let bytes = frames(&vec![event; 5000]);
     agent.port.write_all(&bytes[..bytes.len() / 2]).unwrap();
     // Its successor in the same boot finds the repeated question.
     agent.begin();
-    agent.batch(&[event]);
+    agent.record(&[event]);
     // The frames before the first one that is whole again may be lost: the successor is asked once more.
     let account = rig.until("live again", |a| a.state == State::Live);
     assert_eq!(account.sides.len(), 1);
     agent.begin();
-    agent.batch(&[event]);
+    agent.record(&[event]);
     rig.until("heard", |a| a.events >= 1);
     let serving = thread::spawn(move || agent.serve_to_the_end());
     let (_, account) = rig.stop();
@@ -441,7 +438,7 @@ fn a_guest_whose_time_goes_back_is_asked_anew() {
     }
     agent.answer();
     let event = agent.event(5);
-    agent.batch(&[event]);
+    agent.record(&[event]);
     let account = rig.until("written", |a| a.events == 1);
     assert_eq!(account.sides.len(), 2);
     let serving = thread::spawn(move || agent.serve_to_the_end());
@@ -457,13 +454,13 @@ fn a_guest_whose_time_goes_ahead_is_recorded_on_soon() {
     let mut agent = rig.accept();
     agent.begin();
     let before = agent.event(5);
-    agent.batch(&[before]);
+    agent.record(&[before]);
     rig.until("written", |a| a.events == 1);
     // As many as may wait in the port, and as many more while the first answer is on its way.
     let n_pings = agent.jump_and_begin(3_600_000_000_000);
     assert!(n_pings <= 2 * MAX_OPEN_PINGS, "{n_pings}");
     let after = agent.event(5);
-    agent.batch(&[after]);
+    agent.record(&[after]);
     let serving = thread::spawn(move || agent.serve_to_the_end());
     let account = rig.until("live again", |a| a.state == State::Live && a.events == 2);
     let of_guest = account.notices.iter().map(|n| n.what.as_str());

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use nestrace_trace::address::Shift;
 use nestrace_trace::manifest::Addresses;
-use nestrace_trace::stream_message::BatchEncoder;
 use nestrace_trace::{Event, Kind, StreamReader, StreamWriter};
-use nestrace_wire::AgentMessage;
 
+use super::super::super::probe_records::put_events;
 use super::super::{Ingest, Streams};
-use super::{bytes, hello};
+use super::{bytes, hello, live};
 
 /// Keeps what is written.
 #[derive(Clone, Default)]
@@ -56,13 +55,11 @@ fn a_stream_has_none_of_the_guests_addresses() {
         origin: iocb,
         ..Event::default()
     };
-    let (mut encoder, _) = BatchEncoder::new().unwrap();
-    encoder.push(&event).unwrap();
-    let batch = encoder.take().unwrap();
     let kept = Kept::default();
     let shift = Shift::of_random([0x5c; 16]);
     let mut ingest = Ingest::new("vm1", kept.clone(), 5).shifted(shift);
-    let said = bytes(&[hello(5), AgentMessage::Batch(&batch)]);
+    let mut said = bytes(&[hello(5), live()]);
+    put_events(&[event], &mut said);
     ingest.feed(&said, 1).unwrap();
     ingest.close(2);
     let stream = Cursor::new(kept.0.lock().unwrap().clone());

@@ -1,6 +1,6 @@
 //! What agents send of their kernels' buffers.
 
-use nestrace_abi::Record;
+use nestrace_abi::{Record, Source};
 use nestrace_wire::kernel_buffers::{PLAIN_BYTES, Translation, put_record};
 
 use super::*;
@@ -100,22 +100,22 @@ fn an_agent_that_dies_has_said_what_it_has_said() {
 }
 
 #[test]
-fn events_of_the_agent_lie_between_those_of_buffers() {
+fn losses_in_the_kernel_lie_between_the_events_of_buffers() {
     let mut ingest = begun("full", None);
-    let batch = batch(1);
+    let lost = Lost {
+        source: Source::Block as u32,
+        total: 3,
+        mono_ns: 1000,
+    };
     say(
         &mut ingest,
-        &[
-            buffer(0, &blktrace(QUEUE, 900)),
-            AgentMessage::Batch(&batch),
-        ],
+        &[buffer(0, &blktrace(QUEUE, 900)), AgentMessage::Loss(lost)],
     );
     assert_eq!(ingest.account.events, 0);
-    // The batch's event is of 1000.
     say(&mut ingest, &[AgentMessage::Until(950)]);
     assert_eq!(ingest.account.events, 1);
     say(&mut ingest, &[AgentMessage::Until(1001)]);
-    assert_eq!(ingest.account.events, 2);
+    assert_eq!((ingest.account.events, ingest.account.n_lost()), (2, 3));
     assert!(told(&ingest, "out_of_order").is_none());
 }
 
@@ -125,8 +125,9 @@ fn after_bytes_that_are_missing_no_record_is_made_of_two_halves() {
     let record = blktrace(QUEUE, 1500);
     say(&mut ingest, &[buffer(0, &record), buffer(0, &record[..20])]);
     let lost = Lost {
-        source: DROPPED_BATCHES,
+        source: DROPPED_BUFFERS,
         total: 7,
+        mono_ns: 0,
     };
     say(&mut ingest, &[AgentMessage::Loss(lost), buffer(0, &record)]);
     ingest.close(3);

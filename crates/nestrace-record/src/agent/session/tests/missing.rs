@@ -10,7 +10,7 @@ fn a_pause_is_a_gap() {
     rig.until("silent", |a| a.state == State::Silent);
     agent.clock_ns += 100;
     let event = agent.event(0);
-    agent.batch(&[event]);
+    agent.record(&[event]);
     // The question that was repeated is that of the same session.
     let serving = thread::spawn(move || agent.serve_to_the_end());
     let account = rig.until("back", |a| a.state == State::Live && a.events == 1);
@@ -36,7 +36,7 @@ fn a_pause_that_ends_with_changed_facts_is_a_gap() {
     let event = agent.event(0);
     let mut bytes = Vec::new();
     AgentMessage::Hello(Box::new(agent.hello())).encode_to(&mut bytes);
-    AgentMessage::Batch(&batch(&[event])).encode_to(&mut bytes);
+    put_events(&[event], &mut bytes);
     agent.port.write_all(&bytes).unwrap();
     let account = rig.until("back", |a| a.events == 1 && !a.sides[0].gaps.is_empty());
     let gap = &account.sides[0].gaps[0];
@@ -79,8 +79,7 @@ fn one_that_takes_long_to_attach_is_not_silent() {
     rig.until("attaching", |a| a.state == State::Attaching);
     thread::sleep(Duration::from_nanos(SILENT_NS) + Duration::from_millis(300));
     // Not all of what it says then comes at once.
-    let (_, schema) = BatchEncoder::new().unwrap();
-    agent.send(&AgentMessage::Batch(&schema));
+    agent.send(&AgentMessage::Refused(vec![]));
     thread::sleep(Duration::from_millis(100));
     let account = rig.account();
     assert_eq!((account.state, account.notices), (State::Attaching, vec![]));
@@ -102,7 +101,7 @@ fn a_connection_that_breaks_is_made_again() {
     let mut agent = rig.accept();
     agent.begin();
     let event = agent.event(5);
-    agent.batch(&[event]);
+    agent.record(&[event]);
     rig.until("written", |a| a.events == 1);
     drop(agent);
     rig.until("silent", |a| a.state == State::Silent);
@@ -112,7 +111,7 @@ fn a_connection_that_breaks_is_made_again() {
     assert_eq!(rig.account().state, State::Silent);
     agent.begin();
     let later = agent.event(6);
-    agent.batch(&[later]);
+    agent.record(&[later]);
     let account = rig.until("written", |a| a.events == 3);
     assert_eq!(account.sides.len(), 1);
     let gap = &account.sides[0].gaps[0];
@@ -135,36 +134,50 @@ fn a_connection_that_breaks_is_made_again() {
 }
 
 #[test]
-fn a_loss_stands_where_batches_are_missing() {
+fn a_loss_stands_where_events_are_missing() {
     let rig = Rig::new();
     let mut agent = rig.accept();
     agent.begin();
     let [first, second, third] = [5, 6, 7].map(|n| agent.event(n));
-    let lost = |source, total| AgentMessage::Loss(Lost { source, total });
-    agent.batch(&[first]);
-    agent.send(&lost(DROPPED_BATCHES, 100));
+    let lost = |source, total, mono_ns| {
+        AgentMessage::Loss(Lost {
+            source,
+            total,
+            mono_ns,
+        })
+    };
+    agent.record(&[first]);
+    agent.send(&lost(DROPPED_BUFFERS, 100, first.ts_ns - 9));
     // The same place.
-    agent.send(&lost(DROPPED_BATCHES, 150));
-    agent.batch(&[second]);
-    agent.send(&lost(DROPPED_BATCHES, 150));
-    agent.send(&lost(Source::File as u32, 9));
-    agent.send(&AgentMessage::Batch(b"no batch"));
-    agent.batch(&[third]);
+    agent.send(&lost(DROPPED_BUFFERS, 150, first.ts_ns + 9));
+    agent.record(&[second]);
+    agent.send(&lost(DROPPED_BUFFERS, 150, 0));
+    agent.send(&lost(Source::File as u32, 9, second.ts_ns));
+    // A time of no clock places nothing.
+    agent.send(&lost(DROPPED_BUFFERS, 160, u64::MAX - 1));
+    agent.record(&[third]);
     let serving = thread::spawn(move || agent.serve_to_the_end());
     let (_, account) = rig.stop();
     serving.join().unwrap();
-    let loss = |after: Event, object| Event {
-        ts_ns: after.ts_ns,
+    let loss = |at: Event, source: Source, object| Event {
+        ts_ns: at.ts_ns,
         kind: Kind::Loss as u8,
-        sub: Source::Block as u8,
+        sub: source as u8,
         object,
         ..Event::default()
     };
-    let expected = [first, loss(first, 1), second, loss(second, 2), third];
+    let expected = [
+        first,
+        loss(first, Source::Block, 1),
+        second,
+        loss(second, Source::File, 9),
+        loss(second, Source::Block, 2),
+        third,
+    ];
     assert_eq!(rig.events(FIRST), expected);
-    // One mark is of the 150; what the unreadable batch had is not known.
+    // Two are of the 160.
     let losses = account.losses().into_iter().map(|l| (l.source, l.events));
-    let expected = [("block", 2), ("file", 9), ("guest_stream", 149)];
+    let expected = [("block", 2), ("file", 9), ("guest_stream", 158)];
     assert!(losses.eq(expected.map(|(source, n)| (source.to_owned(), n))));
 }
 
