@@ -7,11 +7,13 @@ use nestrace_abi::{Kind, flags, flags::op};
 use nestrace_trace::Event;
 
 use crate::model::aio_key::AioKey;
-use crate::model::call::{By, Call, Caller, FileId};
+use crate::model::call::{By, Call, Caller, FileId, PAGE_FAULT};
 use crate::model::pointer::PointerMap;
 
 /// Calls in flight that are followed, of threads and of submissions each: a guest can begin more and end none.
 const MOST_IN_FLIGHT: usize = 1 << 16;
+/// Pauses of one call.
+const MOST_THROTTLES: usize = 1 << 10;
 /// Bios on their way that are known to be of a call.
 const MOST_CARRIED: usize = 1 << 17;
 
@@ -35,6 +37,8 @@ pub(crate) struct Carrier {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     by_thread: PointerMap<u32, Call>,
+    /// Page faults that may have to wait, by thread.
+    faulting: PointerMap<u32, Call>,
     /// Native aio and io_uring, by serial.
     submitted: PointerMap<u64, Call>,
     aio: PointerMap<AioKey, u64>,
@@ -70,6 +74,9 @@ impl Calls {
             Kind::DioComplete => self.direct_io_ends(event),
             Kind::SyncEnter => self.sync_begins(event),
             Kind::SyncExit => self.sync_ends(event),
+            Kind::CallDone => self.done(event),
+            Kind::DirtyThrottle => self.pauses(event),
+            Kind::PageFault => self.faults(event),
             _ => {}
         }
     }
@@ -104,6 +111,7 @@ impl Calls {
             throttles: Vec::new(),
             transactions: (0, 0),
             log_forced_ns: None,
+            told_at_end: false,
             direct_begun: false,
             kiocb: 0,
             has_bio: false,
@@ -114,6 +122,7 @@ impl Calls {
 
     fn enter(&mut self, event: &Event) {
         self.working.remove(&event.tid);
+        self.faulting.remove(&event.tid);
         let call = self.begin(event, By::Thread);
         if self.by_thread.len() >= MOST_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
             self.unended += 1;
@@ -135,6 +144,54 @@ impl Calls {
         call.end_ns = event.ts_ns;
         call.result = event.result();
         self.ended.push(call);
+    }
+
+    /// A call that is told at its return.
+    fn done(&mut self, event: &Event) {
+        let begun = Event {
+            ts_ns: event.related.min(event.ts_ns),
+            offset: 0,
+            ..*event
+        };
+        let mut call = self.begin(&begun, By::Thread);
+        call.end_ns = event.ts_ns;
+        call.result = event.result();
+        call.told_at_end = true;
+        self.ended.push(call);
+    }
+
+    /// A writer sleeps, until its next pause or its return at the latest.
+    fn pauses(&mut self, event: &Event) {
+        if let Some(call) = self.of_thread_mut(event.tid)
+            && call.throttles.len() < MOST_THROTTLES
+        {
+            if let Some((_, last_ns)) = call.throttles.last_mut() {
+                *last_ns = (*last_ns).min(event.ts_ns);
+            }
+            let end_ns = event.ts_ns.saturating_add(event.offset);
+            call.throttles.push((event.ts_ns, end_ns));
+        }
+    }
+
+    /// A fault looks into the page cache: for the first time, or again when it had to wait for the page.
+    fn faults(&mut self, event: &Event) {
+        let file = file_of(event);
+        if let Some(mut before) = self.faulting.remove(&event.tid)
+            && (before.caller.file, before.offset) == (file, event.offset)
+            && !before.bios.is_empty()
+        {
+            before.end_ns = event.ts_ns;
+            return self.ended.push(before);
+        }
+        if self.faulting.len() < MOST_IN_FLIGHT {
+            let of_a_page = Event {
+                sub: PAGE_FAULT,
+                bytes: 1,
+                ..*event
+            };
+            let call = self.begin(&of_a_page, By::Thread);
+            self.faulting.insert(event.tid, call);
+        }
     }
 
     fn submit(&mut self, event: &Event, by: By) -> Option<u64> {
@@ -273,6 +330,9 @@ impl Calls {
 
     /// The call that the thread is in or works on.
     pub(crate) fn of_thread_mut(&mut self, tid: u32) -> Option<&mut Call> {
+        if let Some(call) = self.faulting.get_mut(&tid) {
+            return Some(call);
+        }
         if let Some(call) = self.by_thread.get_mut(&tid) {
             return Some(call);
         }
@@ -340,15 +400,18 @@ impl Calls {
 
     /// Calls in flight.
     pub(crate) fn in_flight(&mut self) -> impl Iterator<Item = &mut Call> {
-        self.by_thread
-            .values_mut()
-            .chain(self.submitted.values_mut())
+        let of_threads = self.by_thread.values_mut();
+        let of_threads = of_threads.chain(self.faulting.values_mut());
+        of_threads.chain(self.submitted.values_mut())
     }
 
     /// The call with this serial, if it is in flight.
     pub(crate) fn get_mut(&mut self, carrier: &Carrier) -> Option<&mut Call> {
-        let of_thread = self.by_thread.get_mut(&carrier.caller.tid);
-        match of_thread.filter(|call| call.serial == carrier.serial) {
+        let tid = carrier.caller.tid;
+        let of_thread = self.by_thread.get_mut(&tid);
+        let of_thread = of_thread.into_iter().chain(self.faulting.get_mut(&tid));
+        let mut of_thread = of_thread.filter(|call| call.serial == carrier.serial);
+        match of_thread.next() {
             Some(call) => Some(call),
             None => self.submitted.get_mut(&carrier.serial),
         }

@@ -4,6 +4,9 @@ use nestrace_abi::flags::op;
 
 use crate::model::aio_key::AioKey;
 
+/// A page fault on a mapped file that had to wait, among the numbers of `flags::op`, none of which it is.
+pub(crate) const PAGE_FAULT: u8 = u8::MAX;
+
 /// A file of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileId {
@@ -18,7 +21,7 @@ pub(crate) struct FileId {
 pub(crate) struct Caller {
     /// Thread that called or submitted.
     pub tid: u32,
-    /// `flags::op`.
+    /// `flags::op`, or [`PAGE_FAULT`].
     pub op: u8,
     pub file: FileId,
 }
@@ -88,6 +91,8 @@ pub(crate) struct Call {
     pub transactions: (u32, u32),
     /// When it forced the log of its file system.
     pub log_forced_ns: Option<u64>,
+    /// Nothing was told of it before its return.
+    pub told_at_end: bool,
     /// Direct I/O has begun for it: its end is told.
     pub direct_begun: bool,
     /// The kernel's control block of a submitted one; 0 where none was seen.
@@ -106,8 +111,13 @@ impl Call {
         self.synced_write
             || matches!(
                 self.caller.op,
-                op::FSYNC | op::FDATASYNC | op::SYNC_FILE_RANGE
+                op::FSYNC | op::FDATASYNC | op::SYNC_FILE_RANGE | op::SYNC | op::SYNCFS
             )
+    }
+
+    /// It moves data of its file.
+    pub(crate) const fn moves_data(&self) -> bool {
+        matches!(self.caller.op, op::READ | op::WRITE | PAGE_FAULT)
     }
 
     /// Whether the byte range of its file has something in common with the pages of its own.

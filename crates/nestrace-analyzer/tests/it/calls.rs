@@ -76,7 +76,7 @@ fn sorted(text: &str) -> String {
     };
     let mut lines: Vec<&str> = text
         .lines()
-        .filter(|line| !line.trim().is_empty())
+        .filter(|line| !line.trim().is_empty() && !line.contains('#'))
         .collect();
     lines.sort_by_key(time);
     lines.join("\n") + "\n"
@@ -268,6 +268,79 @@ fn a_log_that_was_forced_is_waited_for_by_who_forced_it() {
     assert_eq!(row(&analysis, "db", "fsync", 5).waited, io(1, 4096));
     let other = row(&analysis, "copy", "fsync", 6);
     assert_eq!((other.without_io, other.waited), (1, io(0, 0)));
+}
+
+fn segment(row: &CallRow, name: &str) -> f64 {
+    let segment = row.segments.iter().find(|segment| segment.name == name);
+    segment.map_or(0.0, |segment| segment.mean_ns)
+}
+
+#[test]
+fn pauses_of_a_writer_end_with_its_call() {
+    let text = format!(
+        "10u write 0+4096 tid=1 inode=5 of={MOUNT}
+         20u throttle tid=1 result=30000
+         60u throttle tid=1 result=900000
+         100u exit-write result=4096 tid=1
+        "
+    );
+    let analysis = analyze(&text);
+    let writer = row(&analysis, "db", "write", 5);
+    assert_eq!((writer.n, writer.without_io, writer.linked), (1, 0, 1));
+    assert_eq!(segment(writer, "guest_dirty_throttle"), 70_000.0);
+    assert_eq!(segment(writer, "guest_fs_submit"), 10_000.0);
+    assert_eq!(segment(writer, "guest_fs_between"), 10_000.0);
+}
+
+#[test]
+fn a_fault_on_a_mapped_file_waits_until_it_looks_again() {
+    let text = sorted(
+        &[
+            format!(
+                "10u page-fault tid=1 inode=5 of={MOUNT} result=8192
+                 120u page-fault tid=1 inode=5 of={MOUNT} result=8192
+                 # In the cache.
+                 200u page-fault tid=1 inode=5 of={MOUNT} result=12288
+                 300u page-fault tid=1 inode=5 of={MOUNT} result=16384
+                "
+            ),
+            bio("page", 1, "R", (20, 100), 5, 8192),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let faults = row(&analysis, "db", "page_fault", 5);
+    assert_eq!((faults.n, faults.waited), (1, io(1, 4096)));
+    assert_eq!(faults.latency_ns.max, Some(110_000));
+}
+
+#[test]
+fn a_call_that_is_told_at_its_return_waited_for_what_its_thread_read() {
+    let metadata = |name: &str, tid: u32, from: u64, to: u64| {
+        format!(
+            "{from}u Q {name} Rm 8388608+4096 tid={tid} sub=2 inode={DEV} of=0:5 at=8388608
+             {from}u G {name} R tid={tid}
+             {from}u D r{name} Rm 8388608+4096 rel={name} tid={tid}
+             {to}u C r{name} Rm 8388608+4096 tid=0
+            "
+        )
+    };
+    let text = sorted(
+        &[
+            metadata("dir", 1, 20, 90),
+            // Another thread's, and one from before.
+            metadata("other", 2, 30, 80),
+            metadata("before", 1, 2, 5),
+            format!("100u unlinked tid=1 of={MOUNT} issued=10u result=0\n"),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let calls = analysis.calls.as_ref().expect("calls");
+    let unlink = calls.iter().find(|row| row.op == "unlink").expect("unlink");
+    assert_eq!((unlink.n, unlink.waited), (1, io(1, 4096)));
+    assert_eq!(unlink.latency_ns.max, Some(90_000));
+    assert_eq!(analysis.guest_calls[0].other.bios, 2);
 }
 
 #[test]

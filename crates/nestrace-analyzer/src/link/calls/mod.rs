@@ -16,11 +16,14 @@
 mod commits;
 mod dirty;
 mod kept;
+mod pending;
 mod rows;
 mod story;
 mod told;
 mod tree;
+mod waits;
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use nestrace_abi::{Kind, end_io, flags, flags::op};
@@ -28,12 +31,11 @@ use nestrace_trace::Event;
 
 use crate::follow::calls::{Calls, Carrier};
 use crate::link::chains::{StoryChoice, Times, walk};
-use crate::model::call::{By, Call, Caller, FileId, WaitedBio, Why};
+use crate::model::call::{Call, WaitedBio, Why};
 use crate::model::chain::Chain;
 use crate::model::operation::Operation;
-use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
-use crate::model::span::{BioClock, BioSpan, Span};
+use crate::model::span::{BioClock, BioSpan};
 use crate::model::threads::Threads;
 use crate::result::analysis::CallIo;
 
@@ -41,8 +43,10 @@ use commits::{Commit, Commits};
 use dirty::DirtyPages;
 pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
+use pending::{Bio, Cause, HeldCommit, Loose, Pending, bio_ids};
 use rows::{Programs, Rows};
 pub(crate) use story::call_story;
+use waits::{data_of, may_be_waited_for, waits};
 
 /// Ended calls that wait for the links of their bios.
 const MOST_PENDING: usize = 1 << 16;
@@ -50,45 +54,11 @@ const MOST_PENDING: usize = 1 << 16;
 const MOST_BIOS: usize = 1 << 18;
 /// Bios of one call.
 const MOST_OF_ONE: usize = 1 << 14;
+/// Bios of threads that may be in a call that is told at its return, and how long they are kept.
+const MOST_LOOSE: usize = 1 << 10;
+const LOOSE_NS: u64 = 1_000_000_000;
 /// Between two looks for commits that nobody needs.
 const SWEEP_NS: u64 = 1_000_000_000;
-
-/// A bio that has ended.
-#[derive(Debug)]
-struct Bio {
-    /// `None` until its links are decided.
-    tree: Option<Rc<Span>>,
-    linked: bool,
-    clock: BioClock,
-    /// Pending calls that wait for that.
-    waiting: Vec<u64>,
-    /// Calls and commits that hold it.
-    holders: u32,
-    bytes: u64,
-    /// It counts for a row already.
-    counted: bool,
-    /// File and writer of the data that it carries.
-    data_of: Option<FileId>,
-    writer: Option<u32>,
-}
-
-/// An ended call whose bios are not all decided.
-#[derive(Debug)]
-struct Pending {
-    call: Call,
-    /// Its commits, each with the numbers of its bios.
-    commits: Vec<HeldCommit>,
-    /// Bios that are not decided.
-    open: usize,
-}
-
-/// A commit that a call waited for.
-#[derive(Debug)]
-struct HeldCommit {
-    start_ns: u64,
-    end_ns: u64,
-    bios: Vec<u64>,
-}
 
 /// Bios by whose they were.
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,6 +81,8 @@ pub(crate) struct CallLinks {
     pending: PointerMap<u64, Pending>,
     /// Log forces by the device of the file system: with two of them on one disk nothing tells whose log a bio is.
     forced: Vec<u32>,
+    /// The oldest first.
+    loose: VecDeque<Loose>,
     totals: Totals,
     kept: KeptCalls,
     swept_ns: u64,
@@ -137,7 +109,8 @@ impl CallLinks {
         match kind {
             Kind::JournalCommitStart | Kind::JournalCommitEnd => {
                 let old = self.commits.event(kind, event);
-                old.into_iter().for_each(|commit| self.drop_commit(commit));
+                old.into_iter()
+                    .for_each(|commit| self.drop_commit(commit, threads));
             }
             Kind::LogForce => {
                 if !self.forced.contains(&event.dev) && self.forced.len() < 64 {
@@ -157,7 +130,7 @@ impl CallLinks {
             self.swept_ns = event.ts_ns;
             let needed_ns = self.calls.oldest_ns().unwrap_or(event.ts_ns);
             for commit in self.commits.before(needed_ns) {
-                self.drop_commit(commit);
+                self.drop_commit(commit, threads);
             }
         }
     }
@@ -168,10 +141,10 @@ impl CallLinks {
     }
 
     /// Events are missing.
-    pub(crate) fn interrupted(&mut self) {
+    pub(crate) fn interrupted(&mut self, threads: &Threads) {
         self.calls.interrupted();
         for commit in self.commits.drain() {
-            self.drop_commit(commit);
+            self.drop_commit(commit, threads);
         }
         self.dirty = DirtyPages::default();
     }
@@ -183,13 +156,26 @@ impl CallLinks {
         let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
         let in_commit = self.commits.take(bio, id);
         holders += u32::from(in_commit);
-        let mut writer = None;
-        if bio.operation == Operation::Write
-            && let Some(file) = data_of
-        {
-            writer = self.dirty.cleaned(file, bio.file_offset, bio.bytes);
+        let written = data_of.filter(|_| bio.operation == Operation::Write);
+        let writer = written.and_then(|file| self.dirty.cleaned(file, bio.file_offset, bio.bytes));
+        let cause = Cause {
+            writer: writer.map(|writer| {
+                let program = self.programs.of(writer.caller.tid, threads);
+                let delay_ns = bio.queued_ns.saturating_sub(writer.wrote_ns);
+                (writer.caller, program, delay_ns)
+            }),
+            carrier: carrier.map(|carrier| carrier.caller),
+            bytes: bio.bytes,
+        };
+        if carrier.is_none() && holders == 0 && may_be_waited_for(bio) {
+            self.loose.push_back(Loose {
+                id,
+                tid: bio.tid,
+                queued_ns: bio.queued_ns,
+                ended_ns: bio.ended_ns,
+            });
+            holders += 1;
         }
-        let program = writer.map(|writer| self.programs.of(writer.caller.tid, threads));
         if holders > 0 && self.bios.len() < MOST_BIOS {
             let held = Bio {
                 tree: None,
@@ -200,22 +186,14 @@ impl CallLinks {
                 bytes: bio.bytes,
                 counted: false,
                 data_of,
-                writer: program,
+                in_commit,
+                cause,
             };
             self.bios.insert(id, held);
         } else {
-            match (writer, carrier) {
-                (Some(writer), _) => {
-                    let row = self.rows.at(program.unwrap_or(0), writer.caller);
-                    row.deferred.add(bio.bytes);
-                    row.delay
-                        .record(bio.queued_ns.saturating_sub(writer.wrote_ns));
-                    self.totals.deferred.add(bio.bytes);
-                }
-                (None, Some(carrier)) => self.deferred(carrier.caller, bio.bytes, threads),
-                (None, None) => self.totals.other.add(bio.bytes),
-            }
+            self.nobody_waited(cause, threads);
         }
+        self.forget_loose(bio.ended_ns, threads);
         if let Some(carrier) = carrier
             && matches!(bio.owner_kind, flags::OWNER_DIRECT | flags::OWNER_ANONYMOUS)
         {
@@ -225,10 +203,50 @@ impl CallLinks {
         }
     }
 
-    fn deferred(&mut self, caller: Caller, bytes: u64, threads: &Threads) {
-        let program = self.programs.of(caller.tid, threads);
-        self.rows.at(program, caller).deferred.add(bytes);
-        self.totals.deferred.add(bytes);
+    /// A bio that no call waited for.
+    fn nobody_waited(&mut self, cause: Cause, threads: &Threads) {
+        match (cause.writer, cause.carrier) {
+            (Some((caller, program, delay_ns)), _) => {
+                let row = self.rows.at(program, caller);
+                row.deferred.add(cause.bytes);
+                row.delay.record(delay_ns);
+                self.totals.deferred.add(cause.bytes);
+            }
+            (None, Some(caller)) => {
+                let program = self.programs.of(caller.tid, threads);
+                self.rows.at(program, caller).deferred.add(cause.bytes);
+                self.totals.deferred.add(cause.bytes);
+            }
+            (None, None) => self.totals.other.add(cause.bytes),
+        }
+    }
+
+    /// Lets go of bios that no call told at its return can have waited for.
+    fn forget_loose(&mut self, now_ns: u64, threads: &Threads) {
+        let is_old = |loose: &Loose| loose.ended_ns.saturating_add(LOOSE_NS) < now_ns;
+        while self.loose.len() > MOST_LOOSE || self.loose.front().is_some_and(is_old) {
+            if let Some(loose) = self.loose.pop_front() {
+                self.release(loose.id, threads);
+            }
+        }
+    }
+
+    /// Gives a call that was told at its return what its thread waited for meanwhile.
+    fn claim_loose(&mut self, call: &mut Call) {
+        let is_its = |loose: &Loose| {
+            loose.tid == call.caller.tid
+                && loose.queued_ns >= call.start_ns
+                && loose.ended_ns <= call.end_ns
+        };
+        let (its, others) = self.loose.drain(..).partition(is_its);
+        self.loose = others;
+        let its: VecDeque<Loose> = its;
+        call.bios.extend(its.into_iter().map(|loose| WaitedBio {
+            id: loose.id,
+            why: Why::Own,
+            queued_ns: loose.queued_ns,
+            ended_ns: loose.ended_ns,
+        }));
     }
 
     /// Gives a bio to the calls in flight that wait for it, or may; how many.
@@ -278,6 +296,9 @@ impl CallLinks {
             self.dirty
                 .written(call.caller, call.offset, bytes, call.end_ns);
         }
+        if call.told_at_end {
+            self.claim_loose(&mut call);
+        }
         let last_write_ns = call.last_write_ns.max(call.start_ns);
         let (proven, unproven): (Vec<WaitedBio>, Vec<WaitedBio>) = std::mem::take(&mut call.bios)
             .into_iter()
@@ -289,7 +310,7 @@ impl CallLinks {
             Vec::new()
         };
         for bio in unproven {
-            self.release(bio.id);
+            self.release(bio.id, threads);
         }
         if call.bios.is_empty() && commits.is_empty() {
             let program = self.programs.of(call.caller.tid, threads);
@@ -403,7 +424,7 @@ impl CallLinks {
             let clocks = tree.bios.iter().filter_map(clock_of).collect();
             (tree.span, clocks)
         });
-        self.release_all(&pending);
+        self.release_all(&pending, threads);
         if let Some((tree, clocks)) = tree {
             let call = pending.call;
             let program = self.programs.of(call.caller.tid, threads);
@@ -439,7 +460,8 @@ impl CallLinks {
         let of_commits = pending.commits.iter().flat_map(|commit| &commit.bios);
         for bio in of_commits.filter_map(|id| self.bios.get(id)) {
             if let Some(file) = bio.data_of.filter(|file| *file != call.caller.file) {
-                row.others_data(file, bio.writer, bio.bytes);
+                let program = bio.cause.writer.map(|(_, program, _)| program);
+                row.others_data(file, program, bio.bytes);
             }
         }
     }
@@ -452,17 +474,17 @@ impl CallLinks {
                 bio.waiting.retain(|serial| *serial != pending.call.serial);
             }
         }
-        self.release_all(&pending);
+        self.release_all(&pending, threads);
     }
 
-    fn release_all(&mut self, pending: &Pending) {
+    fn release_all(&mut self, pending: &Pending, threads: &Threads) {
         for id in bio_ids(pending).collect::<Vec<u64>>() {
-            self.release(id);
+            self.release(id, threads);
         }
     }
 
     /// One that held a bio needs it no more.
-    fn release(&mut self, id: u64) {
+    fn release(&mut self, id: u64, threads: &Threads) {
         let Some(bio) = self.bios.get_mut(&id) else {
             return;
         };
@@ -470,16 +492,17 @@ impl CallLinks {
         if bio.holders > 0 {
             return;
         }
-        if let Some(bio) = self.bios.remove(&id)
-            && !bio.counted
-        {
-            self.totals.journal.add(bio.bytes);
+        match self.bios.remove(&id) {
+            Some(bio) if bio.counted => {}
+            Some(bio) if bio.in_commit => self.totals.journal.add(bio.bytes),
+            Some(bio) => self.nobody_waited(bio.cause, threads),
+            None => {}
         }
     }
 
-    fn drop_commit(&mut self, commit: Commit) {
+    fn drop_commit(&mut self, commit: Commit, threads: &Threads) {
         for bio in commit.bios {
-            self.release(bio);
+            self.release(bio, threads);
         }
     }
 
@@ -492,69 +515,13 @@ impl CallLinks {
             }
         }
         for commit in self.commits.drain() {
-            self.drop_commit(commit);
+            self.drop_commit(commit, threads);
         }
         // Calls in flight keep theirs: they are nobody's that has ended.
-        for (_, bio) in self.bios.drain() {
-            if !bio.counted {
-                self.totals.other.add(bio.bytes);
-            }
+        let left: Vec<Bio> = self.bios.drain().map(|(_, bio)| bio).collect();
+        for bio in left.iter().filter(|bio| !bio.counted) {
+            self.nobody_waited(bio.cause, threads);
         }
         self.calls.interrupted();
-    }
-}
-
-/// Numbers of all bios that a call waited for, its commits' among them.
-fn bio_ids(pending: &Pending) -> impl Iterator<Item = u64> + '_ {
-    let own = pending.call.bios.iter().map(|bio| bio.id);
-    let of_commits = pending.commits.iter().flat_map(|commit| &commit.bios);
-    own.chain(of_commits.copied())
-}
-
-/// The file whose data a bio carries; `None` for metadata, journals and direct I/O.
-fn data_of(bio: &BioSpan) -> Option<FileId> {
-    let data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
-    data.then_some(FileId {
-        dev: bio.owner_dev,
-        inode: bio.inode,
-    })
-}
-
-/// Whether a call in flight waits for a bio that has ended; `own` if it queued it.
-fn waits(call: &Call, bio: &BioSpan, own: bool) -> Option<Why> {
-    let of_its_file = data_of(bio) == Some(call.caller.file);
-    let reads = bio.operation == Operation::Read;
-    if bio.end_io == end_io::XFS_LOG {
-        let forced_ns = call.log_forced_ns?;
-        return (call.syncs() && bio.ended_ns >= forced_ns).then_some(Why::Log);
-    }
-    if of_its_file {
-        let moves_data = matches!(call.caller.op, op::READ | op::WRITE);
-        if reads {
-            let touches = moves_data && call.touches(bio.file_offset, bio.bytes);
-            return touches.then_some(Why::Pages);
-        }
-        let in_range = !call.synced_write || call.touches(bio.file_offset, bio.bytes);
-        return match own {
-            true if call.syncs() || call.direct => Some(Why::Pages),
-            false if call.syncs() && in_range => Some(Why::WriteBack),
-            _ => None,
-        };
-    }
-    if !own {
-        return None;
-    }
-    let ahead = bio.flags & flags::RAHEAD != 0;
-    let carries_data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
-    match bio.owner_kind {
-        flags::OWNER_DIRECT => Some(Why::Own),
-        flags::OWNER_ANONYMOUS if call.direct => Some(Why::Own),
-        // Another file's pages: not this call's.
-        _ if carries_data => None,
-        // Metadata that it has to read first.
-        _ if reads => (!ahead).then_some(Why::Own),
-        // Flushes, and what a sync writes itself.
-        _ => (call.syncs() || matches!(call.by, By::Uring(_) | By::Aio(_)) && call.direct)
-            .then_some(Why::Own),
     }
 }

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use nestrace_abi::flags::op;
-
 use crate::link::chains::{SegmentMeter, Times};
 use crate::measure::histogram::Histogram;
 use crate::model::call::{Call, Caller, FileId};
@@ -58,7 +56,7 @@ impl Row {
         self.latency.record(latency_ns);
         self.without_io += u64::from(without_io);
         match u64::try_from(call.result) {
-            Ok(bytes) if matches!(call.caller.op, op::READ | op::WRITE) => {
+            Ok(bytes) if call.moves_data() => {
                 self.bytes = self.bytes.saturating_add(bytes);
             }
             Ok(_) => {}

@@ -6,7 +6,7 @@ use nestrace_trace::manifest::GuestSide;
 use super::CallLinks;
 use super::rows::{ANY_FILE, Row, RowKey};
 use crate::measure::device::major_minor;
-use crate::model::call::FileId;
+use crate::model::call::{FileId, PAGE_FAULT};
 use crate::result::analysis::{CallFile, CallRow, GuestCalls, OthersData};
 
 /// Rows of one guest that are told one by one.
@@ -126,6 +126,15 @@ pub(crate) const fn operation(op: u8) -> &'static str {
         op::FDATASYNC => "fdatasync",
         op::FALLOCATE => "fallocate",
         op::SYNC_FILE_RANGE => "sync_file_range",
+        op::TRUNCATE => "truncate",
+        op::SYNC => "sync",
+        op::SYNCFS => "syncfs",
+        op::OPEN => "open",
+        op::UNLINK => "unlink",
+        op::RENAME => "rename",
+        op::MKDIR => "mkdir",
+        op::RMDIR => "rmdir",
+        PAGE_FAULT => "page_fault",
         _ => "other",
     }
 }

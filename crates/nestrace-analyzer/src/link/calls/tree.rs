@@ -2,8 +2,8 @@
 
 use nestrace_abi::flags::op;
 
-use super::{Bio, Pending};
-use crate::model::call::{Call, FileId, Why};
+use super::pending::{Bio, Pending};
+use crate::model::call::{Call, FileId, PAGE_FAULT, Why};
 use crate::model::operation::Operation;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{Layer, Span, What};
@@ -135,7 +135,7 @@ fn page_waits(by_begin: impl Iterator<Item = Span>) -> Vec<Span> {
 
 fn what(call: &Call) -> What {
     match call.caller.op {
-        op::READ => What::of(Operation::Read, false),
+        op::READ | PAGE_FAULT => What::of(Operation::Read, false),
         op::WRITE => What::of(Operation::Write, false),
         op::FSYNC | op::FDATASYNC | op::SYNC_FILE_RANGE => What::Sync,
         _ => What::Other,

@@ -13,7 +13,7 @@ impl Session {
             return;
         }
         if let Some(calls) = &mut self.calls {
-            calls.interrupted();
+            calls.interrupted(&self.threads);
         }
         if !LossCounts::is_of_blocks(event) {
             return;

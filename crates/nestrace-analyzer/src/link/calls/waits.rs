@@ -1,0 +1,61 @@
+//! Which bios a call waits for.
+
+use nestrace_abi::{end_io, flags};
+
+use crate::model::call::{By, Call, FileId, Why};
+use crate::model::operation::Operation;
+use crate::model::owner::Owner;
+use crate::model::span::BioSpan;
+
+/// The file whose data a bio carries; `None` for metadata, journals and direct I/O.
+pub(super) fn data_of(bio: &BioSpan) -> Option<FileId> {
+    let data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
+    data.then_some(FileId {
+        dev: bio.owner_dev,
+        inode: bio.inode,
+    })
+}
+
+/// Whether whoever queues this bio waits for it, if nothing says otherwise: metadata that has to be read.
+pub(super) fn may_be_waited_for(bio: &BioSpan) -> bool {
+    let ahead = bio.flags & flags::RAHEAD != 0;
+    bio.operation == Operation::Read && bio.owner == Owner::FileSystem && !ahead
+}
+
+/// Whether a call in flight waits for a bio that has ended; `own` if it queued it.
+pub(super) fn waits(call: &Call, bio: &BioSpan, own: bool) -> Option<Why> {
+    let of_its_file = data_of(bio) == Some(call.caller.file);
+    let reads = bio.operation == Operation::Read;
+    if bio.end_io == end_io::XFS_LOG {
+        let forced_ns = call.log_forced_ns?;
+        return (call.syncs() && bio.ended_ns >= forced_ns).then_some(Why::Log);
+    }
+    if of_its_file {
+        if reads {
+            let touches = call.moves_data() && call.touches(bio.file_offset, bio.bytes);
+            return touches.then_some(Why::Pages);
+        }
+        let in_range = !call.synced_write || call.touches(bio.file_offset, bio.bytes);
+        return match own {
+            true if call.syncs() || call.direct => Some(Why::Pages),
+            false if call.syncs() && in_range => Some(Why::WriteBack),
+            _ => None,
+        };
+    }
+    if !own {
+        return None;
+    }
+    let ahead = bio.flags & flags::RAHEAD != 0;
+    let carries_data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
+    match bio.owner_kind {
+        flags::OWNER_DIRECT => Some(Why::Own),
+        flags::OWNER_ANONYMOUS if call.direct => Some(Why::Own),
+        // Another file's pages: not this call's.
+        _ if carries_data => None,
+        // Metadata that it has to read first.
+        _ if reads => (!ahead).then_some(Why::Own),
+        // Flushes, and what a sync writes itself.
+        _ => (call.syncs() || matches!(call.by, By::Uring(_) | By::Aio(_)) && call.direct)
+            .then_some(Why::Own),
+    }
+}
