@@ -30,7 +30,7 @@ pub struct Outbox {
     dropped: u64,
     /// How many of these are in what waits or has gone.
     told: u64,
-    /// The newest [`AgentMessage::Until`], and the one before the first events that were dropped and are not told.
+    /// The newest [`AgentMessage::Until`], and the one before the first dropped events that no Loss has reported.
     until_ns: u64,
     dropped_after_ns: u64,
 }
