@@ -625,12 +625,15 @@ fn a_writer_that_is_throttled() {
     let mount = Mounted::ext4();
     let dev = mount.dev();
     let bdi = PathBuf::from(format!("/sys/class/bdi/{}:{}", dev >> 20, dev & 0xf_ffff));
-    if !bdi.join("max_bytes").exists() {
+    // Before 6.2 only the whole machine can have such a limit, which a test does not set.
+    let limit = fs::read_to_string("/proc/sys/vm/dirty_bytes").unwrap();
+    if bdi.join("max_bytes").exists() {
+        fs::write(bdi.join("strict_limit"), "1").unwrap();
+        fs::write(bdi.join("max_bytes"), "1048576").unwrap();
+    } else if limit.trim() == "0" {
         eprintln!("skipped: this kernel has no limit of dirty bytes for one device");
         return;
     }
-    fs::write(bdi.join("strict_limit"), "1").unwrap();
-    fs::write(bdi.join("max_bytes"), "1048576").unwrap();
     // SAFETY: no preconditions.
     let tid = unsafe { libc::gettid() }.cast_unsigned();
     let events = Traced::new(&mount, Vec::new()).record(|| {
