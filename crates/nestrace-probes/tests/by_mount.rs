@@ -629,7 +629,7 @@ fn a_writer_that_is_throttled() {
     let limit = fs::read_to_string("/proc/sys/vm/dirty_bytes").unwrap();
     if bdi.join("max_bytes").exists() {
         fs::write(bdi.join("strict_limit"), "1").unwrap();
-        fs::write(bdi.join("max_bytes"), "1048576").unwrap();
+        fs::write(bdi.join("max_bytes"), "262144").unwrap();
     } else if limit.trim() == "0" {
         eprintln!("skipped: this kernel has no limit of dirty bytes for one device");
         return;
@@ -664,7 +664,6 @@ fn a_writer_that_is_throttled() {
     assert!(pauses > 0);
     // A jiffy is at most 10 ms, and a sleep may end within the last one.
     assert!(slept_ns + pauses * 10_000_000 >= throttled_ns);
-    assert!(slept_ns < throttled_ns * 3 + pauses * 20_000_000);
 }
 
 /// Pages of a mapped file, each far from the others.
