@@ -5,6 +5,7 @@
 
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
+pub(crate) use crate::result::analysis::{StoryLayer as Layer, StoryWork as What};
 
 /// A request of one device from D to its last C. Flushes of the flush machinery are requests too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,18 +93,6 @@ impl BioSpan {
     }
 }
 
-/// Where a span stands in the path of an I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Layer {
-    GuestBio,
-    GuestRequest,
-    Qemu,
-    FileIo,
-    HostBio,
-    /// A host request between D and C; what a loop, dm or md device did for it lies inside.
-    HostRequest,
-}
-
 /// An interval in the tree of a chain: guest bio ⊃ guest requests ⊃ QEMU requests ⊃ file I/Os ⊃
 /// host bios ⊃ host requests (⊃ the same again).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,23 +111,6 @@ pub(crate) struct Span {
     pub place: u32,
     /// What it waited for, in any order.
     pub children: Vec<Span>,
-}
-
-/// What a span does, as a person names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum What {
-    Read,
-    Write,
-    Discard,
-    Flush,
-    /// fsync, fdatasync.
-    Sync,
-    /// File I/O outside the data that the guest asked for: L2 tables, refcounts.
-    ImageMetadata,
-    /// Host file system's journal or log.
-    Journal,
-    /// fallocate and whatever else.
-    Other,
 }
 
 impl What {

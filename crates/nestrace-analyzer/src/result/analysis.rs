@@ -21,7 +21,9 @@ use crate::result::cdf::Cdf;
 use crate::result::dist::Dist;
 pub use crate::result::read_write::ReadWrite;
 use crate::result::series::Series;
+pub use crate::result::side::Side;
 use crate::result::sums::QemuSums;
+pub use crate::result::unlinked::UnlinkedReason;
 use crate::result::verdict::Verdict;
 
 pub(crate) use amplification::Classes;
@@ -31,16 +33,16 @@ pub use block::{
     Modes, OpHistograms, Path, Plug, Process, Q2d, Sizes, Slot, Stats, Step, Way,
 };
 pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
-pub use clock::{Clock, ClockPiece, ErrorBound};
+pub use clock::{Clock, ClockMethod, ClockPiece, ErrorBound};
 pub use device::{
     ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, QueueDepth, Seek, Seeks,
-    User,
+    User, UserKind,
 };
 pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};
 pub use machine::{BlockAnalysis, BlockDevice, BlockProcess};
 pub use parts::Parts;
-pub use story::{Story, StorySegment, StorySpan};
+pub use story::{Story, StoryLayer, StorySegment, StorySpan, StoryWork};
 
 /// Name and major version of the JSON form.
 pub const SCHEMA: &str = "nestrace-analysis/1";
@@ -132,8 +134,7 @@ pub struct TraceSource {
     /// File name within the bundle.
     pub name: String,
     /// `host` or `guest`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
-    pub side: String,
+    pub side: Side,
     /// The guest of a guest stream.
     pub guest: Option<String>,
     /// `ebpf` or `blktrace`; `None` where nothing tells it.

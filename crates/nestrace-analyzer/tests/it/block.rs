@@ -3,6 +3,7 @@
 use crate::notation;
 use crate::one_device;
 
+use nestrace_analyzer::analysis::UnlinkedReason;
 use nestrace_analyzer::{Analyzer, Options};
 use nestrace_trace::Manifest;
 use nestrace_trace::manifest::{self, Topology};
@@ -337,7 +338,7 @@ fn a_light_request_from_before_the_start_has_no_latency() {
     assert_eq!(device.latency_ns.all.d2c.map(|dist| dist.n), Some(1));
     assert_eq!(
         device.unlinked.into_iter().collect::<Vec<_>>(),
-        [("before_start", 1)]
+        [(UnlinkedReason::BeforeStart, 1)]
     );
 }
 

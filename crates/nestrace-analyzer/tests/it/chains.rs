@@ -1,6 +1,8 @@
 //! Guest bios followed to the host's device, where the truth is known.
 
 use crate::two_sides;
+use nestrace_analyzer::analysis::Side;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -57,7 +59,7 @@ fn every_segment_is_where_the_time_was() {
     let device = analysis
         .devices
         .iter()
-        .find(|device| device.side == "guest")
+        .find(|device| device.side == Side::Guest)
         .expect("vda");
     assert_eq!(
         (device.name.as_str(), device.guest.as_deref()),
@@ -298,7 +300,7 @@ fn what_the_host_did_not_see_is_unlinked_with_a_reason() {
     let chains = chains(&analysis, "vm1", "vd");
     assert_eq!((chains.guest_bios, chains.linked), (406, 400), "{chains:?}");
     assert_eq!(chains.unlinked.values().sum::<u64>(), 6);
-    assert_eq!(chains.unlinked.get("after_end"), Some(&1));
+    assert_eq!(chains.unlinked.get(&UnlinkedReason::AfterEnd), Some(&1));
 }
 
 #[test]
@@ -338,7 +340,7 @@ fn stories_by_number_and_by_length() {
     ];
     let mut span = &story.tree;
     for (place, (layer, name)) in layers.iter().enumerate() {
-        assert_eq!((span.layer, span.place.as_str()), (*layer, *name));
+        assert_eq!((span.layer.name(), span.place.as_str()), (*layer, *name));
         if place + 1 < layers.len() {
             span = &span.children[0];
         }
@@ -512,7 +514,7 @@ fn a_lying_guest_harms_nobody() {
         format!(
             "{:?}",
             devices
-                .filter(|device| device.side == "host")
+                .filter(|device| device.side == Side::Host)
                 .collect::<Vec<_>>()
         )
     };

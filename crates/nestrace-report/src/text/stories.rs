@@ -1,7 +1,7 @@
 //! Single bios as a tree.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{Story, StorySpan};
+use nestrace_analyzer::analysis::{Story, StoryLayer, StorySpan, StoryWork};
 
 use super::{Page, disk_name, reason};
 use crate::bar::bar;
@@ -135,17 +135,17 @@ fn signed(ns: i64) -> String {
 /// Layer, operation, extent and place; what does not fit is taken from the place.
 fn describe(span: &StorySpan, room: usize) -> String {
     let layer = match span.layer {
-        "guest_bio" => "guest bio",
-        "guest_request" => "guest request",
-        "qemu" => "QEMU",
-        "file_io" => "file I/O",
-        "host_bio" => "host bio",
-        "host_request" => "host request",
-        other => other,
+        StoryLayer::GuestBio => "guest bio",
+        StoryLayer::GuestRequest => "guest request",
+        StoryLayer::Qemu => "QEMU",
+        StoryLayer::FileIo => "file I/O",
+        StoryLayer::HostBio => "host bio",
+        StoryLayer::HostRequest => "host request",
+        other => other.name(),
     };
     let what = match span.what {
-        "image_metadata" => "image metadata",
-        other => other,
+        StoryWork::ImageMetadata => "image metadata",
+        other => other.name(),
     };
     let extent = if span.bytes > 0 {
         format!(" {} @{}", size(span.bytes), span.offset)

@@ -3,7 +3,7 @@
 use crate::notation;
 use crate::two_sides::{self, Streams, VM1, VM2, WAY};
 
-use nestrace_analyzer::analysis::{Severity, User};
+use nestrace_analyzer::analysis::{Severity, User, UserKind};
 use nestrace_analyzer::{Analysis, Analyzer, Options};
 use nestrace_report::{json, text};
 use nestrace_trace::manifest::{
@@ -287,7 +287,7 @@ fn every_process_is_in_the_table_of_users() {
     let mut analysis = analyze(&manifest(), WORKLOAD);
     let process = |pid: u32| {
         let mut user = User::default();
-        user.kind = "process";
+        user.kind = UserKind::Process;
         user.name = Some(format!("p{pid}"));
         user.pid = Some(pid);
         (user.requests, user.bytes) = (10, 4096);

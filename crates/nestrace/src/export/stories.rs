@@ -1,5 +1,6 @@
 //! The chains of a bundle, each told as soon as its fate is known.
 
+use nestrace_analyzer::analysis::StoryLayer;
 use nestrace_analyzer::{
     Analysis, Analyzer, GuestEvents, Options, StoryChoice,
     analysis::{Story, StorySpan},
@@ -34,7 +35,7 @@ pub fn each(bundle: &mut Bundle, listener: impl FnMut(Story) + 'static) -> Analy
 }
 
 /// How many spans of a layer an I/O trace has.
-pub fn count(span: &StorySpan, layer: &str) -> u64 {
+pub fn count(span: &StorySpan, layer: StoryLayer) -> u64 {
     let beneath: u64 = span.children.iter().map(|child| count(child, layer)).sum();
     beneath + u64::from(span.layer == layer)
 }

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::result::analysis::Severity;
+use crate::result::analysis::{Severity, Side};
+use crate::result::compared::{IoOperation, MetricLayer, Unit};
 
 /// Name and major version of the JSON form.
 pub const SCHEMA: &str = "nestrace-comparison/1";
@@ -165,8 +166,7 @@ pub struct DiskPair {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceName {
     /// `host` or `guest`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
-    pub side: &'static str,
+    pub side: Side,
     /// The guest, for one of its devices.
     pub guest: Option<String>,
     /// The kernel's name.
@@ -292,16 +292,13 @@ pub struct Interval {
 pub struct Metric {
     /// Where it was measured: `guest` (the guest's block layer), `qemu`, `segment` (of linked bios),
     /// `amplification`, `device`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::METRIC_LAYERS)))]
-    pub layer: &'static str,
+    pub layer: MetricLayer,
     /// `read`, `write`, `discard`, `flush`; `null` for all together.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::or_null(&crate::result::words::OPERATIONS))))]
-    pub operation: Option<&'static str>,
+    pub operation: Option<IoOperation>,
     /// `q2c_mean`, `q2c_p99`, `per_second`, …
     pub name: &'static str,
     /// `ns`, `bytes`, `bytes_per_second`, `per_second`, `share`, `ratio`, `count`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::UNITS)))]
-    pub unit: &'static str,
+    pub unit: Unit,
     /// In A; `null` where it was not recorded or is not defined.
     pub a: Option<f64>,
     /// In B.
@@ -325,8 +322,7 @@ pub struct Metric {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// `read`, `write`, `discard`, `flush`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::OPERATIONS)))]
-    pub operation: &'static str,
+    pub operation: IoOperation,
     /// What the parts are.
     pub method: ExplainedBy,
     /// The latency that is explained.
