@@ -163,6 +163,7 @@ pub struct SourceLoss {
 /// A stream that the recording has by its manifest, and that is not there or cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct UnreadStream {
     /// File name within the bundle.
     pub name: String,
@@ -172,6 +173,19 @@ pub struct UnreadStream {
     pub reason: String,
     /// Events that it held, by its index; `None` where nothing tells.
     pub events: Option<u64>,
+}
+
+impl UnreadStream {
+    /// The stream `name` of a guest, and why it could not be read.
+    #[must_use]
+    pub const fn new(name: String, guest: String, reason: String, events: Option<u64>) -> Self {
+        Self {
+            name,
+            guest,
+            reason,
+            events,
+        }
+    }
 }
 
 /// A probe that could not be attached.
@@ -244,6 +258,7 @@ pub struct ReadWriteCdf {
 /// Bytes by QEMU's accounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct QemuBytes {
     /// Read.
     pub read: u64,
@@ -256,6 +271,7 @@ pub struct QemuBytes {
 /// Requests that QEMU merged into another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct QemuMerged {
     /// Reads.
     pub read: u64,
@@ -373,6 +389,7 @@ pub struct ImageFileIo {
 /// Latency of file I/O by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct FileLatency {
     /// Reads.
     pub read: Dist,

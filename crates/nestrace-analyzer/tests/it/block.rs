@@ -344,18 +344,17 @@ fn a_light_request_from_before_the_start_has_no_latency() {
 
 #[test]
 fn devices_are_sorted_by_bytes_and_named() {
-    let manifest = Manifest {
-        topology: Topology {
-            devices: vec![manifest::Device {
-                name: "vda".into(),
-                dev: 254 << 20,
-                scheduler: "none".into(),
-                ..Default::default()
-            }],
+    let mut manifest = Manifest::default();
+    manifest.topology = Topology {
+        devices: vec![manifest::Device {
+            name: "vda".into(),
+            dev: 254 << 20,
+            scheduler: "none".into(),
             ..Default::default()
-        },
+        }],
         ..Default::default()
     };
+
     let events = notation::events(
         "2 RD r1 R 0+4096 issued=1
          3 RD r1 R 0+8192 issued=1 dev=254:0

@@ -53,10 +53,9 @@ fn check(tasks: &Tasks) -> (u64, u64, u64, u64) {
     }
     let mut manifest = manifest();
     manifest.guest_sides[0].backend = "blktrace".into();
-    let options = Options {
-        story: Some(StoryChoice::Slowest(1)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(1));
+
     let analysis = streams.analyze(&manifest, options);
     let chains = chains(&analysis, "vm1", "vd");
     assert_eq!(chains.guest_bios, BEFORE + AFTER + 2);

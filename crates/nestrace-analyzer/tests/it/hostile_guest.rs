@@ -107,10 +107,9 @@ fn and_when_the_clock_stands_still_and_stories_are_wanted() {
         ts_ns: 7_000_000_000,
         ..event(n, Kind::Queue, n << 6)
     };
-    let options = Options {
-        story: Some(StoryChoice::Slowest(3)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(3));
+
     let (bios, unlinked) = attack("ebpf", options, N, still);
     assert_eq!((bios, unlinked.values().sum::<u64>()), (N, N));
 }
@@ -118,10 +117,9 @@ fn and_when_the_clock_stands_still_and_stories_are_wanted() {
 #[test]
 fn one_address_again_and_again() {
     const N: u64 = 600_000;
-    let options = Options {
-        story: Some(StoryChoice::Slowest(3)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(3));
+
     let (bios, _) = attack("ebpf", options, N, |n| event(n, Kind::Queue, 64));
     assert_eq!(bios, N);
 }

@@ -26,6 +26,7 @@ use crate::units;
 
 /// How the text looks.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct TextOptions {
     /// Columns.
     pub width: usize,

@@ -36,10 +36,9 @@ fn recorded(manifest: &Manifest, path: &str, device_ns: u64, random: u64) -> Ana
     let mut manifest = manifest.clone();
     manifest.end_mono_ns = at + 1_000_000;
     manifest.state = State::Complete;
-    let options = Options {
-        path: path.to_owned(),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.path = path.to_owned();
+
     streams.analyze(&manifest, options)
 }
 

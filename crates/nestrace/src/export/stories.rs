@@ -11,11 +11,10 @@ use crate::bundle::Bundle;
 
 /// Reads every stream once. Nothing is told where nothing was recorded inside a guest.
 pub fn each(bundle: &mut Bundle, listener: impl FnMut(Story) + 'static) -> Analysis {
-    let options = Options {
-        story: Some(StoryChoice::All),
-        image_maps: std::mem::take(&mut bundle.image_maps),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::All);
+    options.image_maps = std::mem::take(&mut bundle.image_maps);
+
     let mut analyzer = Analyzer::new(&bundle.manifest, options);
     analyzer.each_story(listener);
     let mut ordered: Vec<_> = bundle

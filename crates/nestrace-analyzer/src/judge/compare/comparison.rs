@@ -11,6 +11,7 @@ pub const SCHEMA: &str = "nestrace-comparison/1";
 /// What two recordings say side by side. Differences are B − A, ratios B ÷ A.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Comparison {
     /// Name and major version of this form: [`SCHEMA`].
     #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
@@ -55,6 +56,7 @@ impl<T: Copy> Both<T> {
 /// One of the recordings.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Recording {
     /// As the caller named it.
     pub path: String,
@@ -80,6 +82,7 @@ pub struct Recording {
 /// A guest whose stream lost too much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DistrustedGuest {
     /// Its name.
     pub guest: String,
@@ -90,6 +93,7 @@ pub struct DistrustedGuest {
 /// How intervals are made.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Method {
     /// `circular_block_bootstrap`.
     pub name: &'static str,
@@ -110,6 +114,7 @@ pub struct Method {
 /// A disk of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DiskName {
     /// The guest.
     pub guest: String,
@@ -127,6 +132,7 @@ pub struct DiskName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Matched {
     /// They have one name.
     Name,
@@ -141,6 +147,7 @@ pub enum Matched {
 /// A disk in both recordings.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DiskPair {
     /// In each.
     #[serde(flatten)]
@@ -164,6 +171,7 @@ pub struct DiskPair {
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DeviceName {
     /// `host` or `guest`.
     pub side: Side,
@@ -180,6 +188,7 @@ pub struct DeviceName {
 /// A device in both recordings.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DevicePair {
     /// In each.
     #[serde(flatten)]
@@ -198,6 +207,7 @@ pub struct DevicePair {
 /// What has no counterpart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Unmatched {
     /// Which has it.
     pub only_in: Which,
@@ -224,6 +234,7 @@ pub enum Which {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum UnmatchedKind {
     /// A guest.
     Guest,
@@ -249,6 +260,7 @@ impl UnmatchedKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// B is lower, whatever the spread.
     Lower,
@@ -279,6 +291,7 @@ impl Verdict {
 /// Limits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Interval {
     /// Of B − A.
     pub difference: [f64; 2],
@@ -289,6 +302,7 @@ pub struct Interval {
 /// One value in both recordings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Metric {
     /// Where it was measured: `guest` (the guest's block layer), `qemu`, `segment` (of linked bios),
     /// `amplification`, `device`.
@@ -320,6 +334,7 @@ pub struct Metric {
 /// Where the difference of a mean latency lies.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Explanation {
     /// `read`, `write`, `discard`, `flush`.
     pub operation: IoOperation,
@@ -337,6 +352,7 @@ pub struct Explanation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ExplainedBy {
     /// Segments of linked bios, from the guest to the device.
     Segments,
@@ -347,6 +363,7 @@ pub enum ExplainedBy {
 /// A part of a latency.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Part {
     /// Its mean over all I/Os, those without it included.
     #[serde(flatten)]
@@ -359,6 +376,7 @@ pub struct Part {
 /// A finding of either recording.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct FindingPair {
     /// The rule.
     pub id: &'static str,

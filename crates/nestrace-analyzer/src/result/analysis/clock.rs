@@ -51,6 +51,7 @@ words! {
 /// Half the width of a clock's band, over the linked requests; `None` without any.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct ErrorBound {
     /// Median.
     pub p50: Option<u64>,

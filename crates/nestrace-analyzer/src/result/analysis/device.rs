@@ -97,6 +97,7 @@ pub struct Counts {
 /// Bytes by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Bytes {
     /// Read.
     pub read: u64,

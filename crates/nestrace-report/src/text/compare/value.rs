@@ -172,7 +172,7 @@ pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Higher => "higher",
         Verdict::NoDifference => "no difference",
         Verdict::NotEnough => "not enough",
-        Verdict::NotJudged => "not judged",
+        _ => "not judged",
     }
 }
 
