@@ -29,14 +29,12 @@ fn main() -> std::io::Result<()> {
             fs::write(format!("seeds/bundle_stream/{name}-{kind}"), bytes)?;
         }
     }
-    let full = Manifest {
-        topology: Topology {
-            guests: vec![Guest::default()],
-            devices: vec![],
-        },
-        losses: vec![Loss::default()],
-        ..Manifest::default()
+    let mut full = Manifest::default();
+    full.topology = Topology {
+        guests: vec![Guest::default()],
+        devices: vec![],
     };
+    full.losses = vec![Loss::default()];
     fs::write("seeds/manifest/default.json", Manifest::default().to_json())?;
     fs::write("seeds/manifest/full.json", full.to_json())?;
     fs::write(

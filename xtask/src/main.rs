@@ -1,5 +1,5 @@
 //! The project's own chores: `cargo xtask demo`, `test`, `vm`, `tidy`, `deny`, `bpf`, `reproduce`,
-//! `bench`, `dist`, `fixtures`, `captures`.
+//! `bench`, `dist`, `fixtures`, `captures`, `semver`.
 
 mod bpf;
 mod captures;
@@ -8,6 +8,7 @@ mod deny;
 mod dist;
 mod elsewhere;
 mod reproduce;
+mod semver;
 mod tidy;
 mod vm;
 
@@ -53,6 +54,8 @@ enum Chore {
     Fixtures(Passed),
     /// Makes captures of blktrace in a guest, with the output of btt for each
     Captures(captures::CapturesArgs),
+    /// Checks that the library crates still fit programs written for the last release
+    Semver(semver::SemverArgs),
 }
 
 fn main() -> ExitCode {
@@ -73,5 +76,6 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Dist(args) => dist::run(&args),
         Chore::Fixtures(passed) => elsewhere::fixtures(&passed),
         Chore::Captures(args) => captures::run(&args),
+        Chore::Semver(args) => semver::run(&args),
     }
 }

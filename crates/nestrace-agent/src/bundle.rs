@@ -114,29 +114,28 @@ impl<'b> Recording<'b> {
         side.live_mono_ns = capture.live_ns;
         side.probes = capture.attached.probes.clone();
         side.probes_refused = capture.attached.refused.clone();
-        let manifest = Manifest {
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            state: State::Recording,
-            start_unix_ns: side.start_unix_ns,
-            start_mono_ns: side.start_mono_ns,
-            live_mono_ns: capture.live_ns,
-            detail: match wanted.detail {
-                Detail::Full => "full",
-                Detail::Light => "light",
-            }
-            .to_owned(),
-            host: hello.machine.clone(),
-            streams: vec![Stream {
-                file,
-                side: "guest".to_owned(),
-                guest: Some(name),
-                backend: hello.backend.clone(),
-                kernel: hello.machine.kernel.clone(),
-                addresses: Addresses::Shifted,
-            }],
-            guest_sides: vec![side],
-            ..Manifest::default()
-        };
+        let mut manifest = Manifest::default();
+        manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+        manifest.state = State::Recording;
+        manifest.start_unix_ns = side.start_unix_ns;
+        manifest.start_mono_ns = side.start_mono_ns;
+        manifest.live_mono_ns = capture.live_ns;
+        manifest.detail = match wanted.detail {
+            Detail::Full => "full",
+            Detail::Light => "light",
+        }
+        .to_owned();
+        manifest.host = hello.machine.clone();
+        manifest.streams = vec![Stream {
+            file,
+            side: "guest".to_owned(),
+            guest: Some(name),
+            backend: hello.backend.clone(),
+            kernel: hello.machine.kernel.clone(),
+            addresses: Addresses::Shifted,
+        }];
+        manifest.guest_sides = vec![side];
+
         dir.begin_recording(wanted.path, &manifest)
             .map_err(explained)?;
         if let Err(error) = dir.settle() {

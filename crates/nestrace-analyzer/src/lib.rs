@@ -32,8 +32,8 @@
 //! `latency_of_one_disk`, `slower_than` (all chains that took longer than a limit) and `custom_finding` (a rule of one's own);
 //! `examples/embedding` in the repository is a program outside the workspace.
 //!
-//! What may grow without being a break: result types get fields, and enums marked `#[non_exhaustive]` get variants. Write [`Options`]
-//! with `..Options::default()`.
+//! What may grow without being a break: structs marked `#[non_exhaustive]` get fields, and enums marked so get variants. Begin
+//! with [`Options::default()`](Options) and set fields. `cargo xtask semver` compares the public items with the last release.
 //!
 //! # Inside
 //!
@@ -45,7 +45,7 @@
 //! | `model` | what the layers share: spans, owners, operations, and maps for what is in flight |
 //! | `measure` | histograms, series, and meters of a device, of an image's file I/O, of a machine; `overlap` estimates where QEMU's time passes, `clues` gathers what only findings ask for |
 //! | `follow` | each layer by itself: `block` follows bios and requests by identity, with an observer that on a host knows image files (`image_observer`); `file_io` QEMU's calls on image files, `qemu` its accounting; `image` knows which file is which disk's; `sector_identity` gives blktrace's events their identities |
-//! | `link` | from layer to layer: `served` puts together what served each of QEMU's requests, `guest_side` is a guest's own block layer, [`clock`] links the two, `chains` charges the time |
+//! | `link` | from layer to layer: `served` puts together what served each of QEMU's requests, `guest_side` is a guest's own block layer, `clock` links the two, `chains` charges the time |
 //! | `judge` | findings, comparisons, the verdict, and whether a recording is whole |
 //! | `analyzers` | the pass over a recording ([`Analyzer`]) or over one machine's block events ([`BlockAnalyzer`]), and its result |
 //! | `dataframe` | the result as tables |
@@ -72,6 +72,8 @@ pub fn rule_ids() -> Vec<&'static str> {
 mod notation;
 
 pub use judge::{compare, incomplete};
+/// Not part of the public surface: the tests and examples of this crate drive the clock without events.
+#[doc(hidden)]
 pub use link::clock;
 pub use measure::histogram;
 pub use result::{analysis, units, verdict};

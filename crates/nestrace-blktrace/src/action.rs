@@ -102,6 +102,7 @@ actions! {
 
 /// A record that is no I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Notify {
     /// The payload names the thread of the record.
     Process,

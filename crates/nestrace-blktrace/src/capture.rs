@@ -144,6 +144,7 @@ impl<R: Read> File<R> {
 
 /// What a capture has shown so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Outline {
     /// Device numbers, `MAJOR << 20 | MINOR`.
     pub devices: BTreeSet<u32>,

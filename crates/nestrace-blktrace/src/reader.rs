@@ -201,13 +201,7 @@ impl<R: Read> Reader<R> {
 }
 
 fn note(diagnostics: &mut Diagnostics, kind: DiagnosticKind, offset: u64, bytes: u64, what: &str) {
-    diagnostics.push(Diagnostic {
-        kind,
-        offset,
-        bytes,
-        rows_lost: None,
-        message: what.to_owned(),
-    });
+    diagnostics.push(Diagnostic::new(kind, offset, bytes, what));
 }
 
 impl<R: Read> Source<R> {
@@ -386,14 +380,9 @@ impl<R: Read> Reader<R> {
                     "a record with a time that fits neither the record before nor the one after";
                 let kind = DiagnosticKind::BatchDamaged;
                 let bytes = self.source.format.version.record_bytes() as u64;
-                self.diagnostics.push(Diagnostic {
-                    kind,
-                    offset,
-                    bytes,
-                    // Its number is missing: it counts as lost by that.
-                    rows_lost: None,
-                    message: what.to_owned(),
-                });
+                // Its number is missing: it counts as lost by that, and has no count of rows.
+                self.diagnostics
+                    .push(Diagnostic::new(kind, offset, bytes, what));
             }
             if ended {
                 return self.plausible.take();

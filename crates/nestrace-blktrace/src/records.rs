@@ -138,12 +138,13 @@ impl Records {
                 return Some(trace);
             }
             Kind::Complete => trace.error = u16::from(event.sub),
-            Kind::BioComplete => trace.error = u16::try_from(event.aux).unwrap_or(u16::MAX),
+            Kind::BioComplete => trace.error = u16::try_from(event.status()).unwrap_or(u16::MAX),
             Kind::BioRemap | Kind::RequestRemap => {
-                trace.payload = [event.owner_dev.to_be_bytes(), event.dev.to_be_bytes()].concat();
+                trace.payload =
+                    [event.former_dev().to_be_bytes(), event.dev.to_be_bytes()].concat();
                 trace
                     .payload
-                    .extend((event.file_offset / 512).to_be_bytes());
+                    .extend((event.former_offset() / 512).to_be_bytes());
             }
             Kind::Split => {
                 let rest = extent.offset.saturating_add(extent.bytes) / 512;
@@ -190,13 +191,13 @@ impl Records {
 
     /// The front half is a bio of its own, the parent keeps the rest.
     fn split(&mut self, event: &Event, own: Extent) -> Extent {
-        let parent = self.bios.get_mut(&event.related);
+        let parent = self.bios.get_mut(&event.parent_bio());
         let front = Extent {
             flags: parent.as_ref().map_or(own.flags, |parent| parent.flags),
             ..own
         };
         if let Some(parent) = parent
-            && event.related != event.object
+            && event.parent_bio() != event.object
         {
             parent.offset = own.offset.saturating_add(own.bytes);
             parent.bytes = parent.bytes.saturating_sub(own.bytes);

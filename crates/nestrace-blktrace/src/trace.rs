@@ -24,6 +24,7 @@ pub(super) const fn magic_v7() -> u32 {
 
 /// Version of the records of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Version {
     /// `struct blk_io_trace`: every kernel since 2.6.17.
     #[default]

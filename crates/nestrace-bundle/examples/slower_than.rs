@@ -19,10 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let limit_ns = (milliseconds.parse::<f64>()? * 1e6) as u64;
     let mut bundle = bundle::open(Path::new(bundle))?;
-    let options = Options {
-        story: Some(StoryChoice::All),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::All);
+
     let mut analyzer = Analyzer::new(&bundle.manifest, options);
     let n_slow = Rc::new(Cell::new(0_u64));
     let counter = Rc::clone(&n_slow);

@@ -36,16 +36,15 @@ pub struct Options {
 impl Options {
     fn of_analyzer(&self, path: &Path) -> nestrace_analyzer::Options {
         let device = self.device.as_deref();
-        nestrace_analyzer::Options {
-            path: path.display().to_string(),
-            guest: self.guest.clone(),
-            device: device.map(|wanted| device_number::normal(wanted).into_owned()),
-            from_ns: self.from.map(nanoseconds),
-            to_ns: self.to.map(nanoseconds),
-            story: self.story,
-            call_story: self.call_story,
-            ..nestrace_analyzer::Options::default()
-        }
+        let mut options = nestrace_analyzer::Options::default();
+        options.path = path.display().to_string();
+        options.guest = self.guest.clone();
+        options.device = device.map(|wanted| device_number::normal(wanted).into_owned());
+        options.from_ns = self.from.map(nanoseconds);
+        options.to_ns = self.to.map(nanoseconds);
+        options.story = self.story;
+        options.call_story = self.call_story;
+        options
     }
 }
 
@@ -78,11 +77,10 @@ fn of_bundle(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<An
     check_guest(path, options, &bundle.manifest)?;
     check_device(path, options, &bundle.manifest)?;
     check_from(path, options, &bundle.manifest)?;
-    let of_analyzer = nestrace_analyzer::Options {
-        truncated: bundle.manifest.state != State::Complete,
-        image_maps: std::mem::take(&mut bundle.image_maps),
-        ..options.of_analyzer(path)
-    };
+    let mut of_analyzer = options.of_analyzer(path);
+    of_analyzer.truncated = bundle.manifest.state != State::Complete;
+    of_analyzer.image_maps = std::mem::take(&mut bundle.image_maps);
+
     let mut analyzer = Analyzer::new(&bundle.manifest, of_analyzer);
     let late = bundle.push_into(&mut analyzer)?;
     note_late(late, notes);
@@ -366,18 +364,17 @@ fn take(path: &Path, options: &Options, mut events: ReadAhead<'_>) -> (Analyzer,
         }
     };
     let first_ns = first.map_or(0, |event| event.ts_ns);
-    let manifest = Manifest {
-        state: State::Complete,
-        detail: "full".to_owned(),
-        start_mono_ns: first_ns,
-        streams: vec![Stream {
-            file: path.display().to_string(),
-            side: "host".to_owned(),
-            backend: "blktrace".to_owned(),
-            ..Stream::default()
-        }],
-        ..Manifest::default()
-    };
+    let mut manifest = Manifest::default();
+    manifest.state = State::Complete;
+    manifest.detail = "full".to_owned();
+    manifest.start_mono_ns = first_ns;
+    manifest.streams = vec![Stream {
+        file: path.display().to_string(),
+        side: "host".to_owned(),
+        backend: "blktrace".to_owned(),
+        ..Stream::default()
+    }];
+
     let mut analyzer = Analyzer::new(&manifest, options.of_analyzer(path));
     let names_and_first = names.iter().chain(&first);
     names_and_first.for_each(|event| analyzer.push(event));

@@ -149,6 +149,7 @@ impl Bundle {
 }
 
 /// The stream of a guest's session.
+#[non_exhaustive]
 pub struct GuestStream {
     /// Index into `Manifest::guest_sides`.
     pub side: usize,
@@ -286,6 +287,7 @@ pub fn repair_command(bundle: &Path) -> String {
 
 /// Why a stream of a bundle cannot be read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Unreadable {
     /// A newer release wrote it.
     Newer(String),
@@ -343,12 +345,12 @@ fn open_guests(
                     "{}: {reason}; nothing was read from inside {}",
                     about.file, about.guest
                 ));
-                unread.push(UnreadStream {
-                    name: about.file.clone(),
-                    guest: about.guest.clone(),
+                unread.push(UnreadStream::new(
+                    about.file.clone(),
+                    about.guest.clone(),
                     reason,
-                    events: events_by_index(bundle, &about.file),
-                });
+                    events_by_index(bundle, &about.file),
+                ));
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// A capture whose files are open.
+#[non_exhaustive]
 pub struct CaptureFiles {
     /// One for each processor, or a single one.
     pub paths: Vec<PathBuf>,

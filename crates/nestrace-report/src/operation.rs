@@ -1,12 +1,14 @@
 //! Words for the operations of a disk.
 
+use nestrace_analyzer::compare::IoOperation;
+
 /// `reads`, `flushes`.
-pub(crate) fn many(operation: &str) -> &str {
+pub(crate) const fn many(operation: IoOperation) -> &'static str {
     match operation {
-        "read" => "reads",
-        "write" => "writes",
-        "discard" => "discards",
-        "flush" => "flushes",
-        other => other,
+        IoOperation::Read => "reads",
+        IoOperation::Write => "writes",
+        IoOperation::Discard => "discards",
+        IoOperation::Flush => "flushes",
+        other => other.name(),
     }
 }

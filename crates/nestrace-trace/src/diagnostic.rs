@@ -2,6 +2,7 @@
 
 /// One thing that is missing from, or odd about, what was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Diagnostic {
     /// What it is.
     pub kind: DiagnosticKind,
@@ -13,6 +14,20 @@ pub struct Diagnostic {
     pub rows_lost: Option<u64>,
     /// For a person; lower case, without a full stop.
     pub message: String,
+}
+
+impl Diagnostic {
+    /// One of which it is not known how many events are lost by it.
+    #[must_use]
+    pub fn new(kind: DiagnosticKind, offset: u64, bytes: u64, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            offset,
+            bytes,
+            rows_lost: None,
+            message: message.into(),
+        }
+    }
 }
 
 impl std::fmt::Display for Diagnostic {

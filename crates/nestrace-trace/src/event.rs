@@ -1,5 +1,7 @@
 //! One stored event: a row of `host.arrows`. What the columns hold for each kind is written at
-//! [`nestrace_abi::Kind`].
+//! [`nestrace_abi::Kind`]. Where that depends on the kind, read them by the names in `meaning`.
+
+mod meaning;
 
 use nestrace_abi::{Kind, Source};
 
@@ -82,21 +84,5 @@ impl Event {
     #[inline]
     pub const fn op(&self) -> u32 {
         self.flags & nestrace_abi::flags::OP_MASK
-    }
-
-    /// The result in `offset` of events that end a call: a count, or a negative errno.
-    #[must_use]
-    pub const fn result(&self) -> i64 {
-        self.offset.cast_signed()
-    }
-
-    /// The 16 bytes of a thread's name ([`Kind::Thread`]), without the trailing zeros.
-    #[must_use]
-    pub fn thread_name(&self) -> String {
-        let mut bytes = [0u8; 16];
-        bytes[..8].copy_from_slice(&self.related.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
-        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
 }

@@ -26,6 +26,7 @@ pub const ENTRY_LEN: usize = 48;
 
 /// What an entry describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EntryKind {
     /// The schema, the stream's first message.
     Schema,

@@ -24,6 +24,7 @@ pub const MAX_CLOCK_CORRECTION_PPM: u32 = 110_000;
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Manifest {
     /// Version of the format.
     pub format: Format,
@@ -98,6 +99,7 @@ impl Default for Format {
 /// Whether a recording was closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum State {
     /// Still running, or the recorder was killed.
     #[default]

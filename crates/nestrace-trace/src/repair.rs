@@ -20,6 +20,7 @@ use crate::{Batch, Event, StreamReader, StreamWriter, WriteError};
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Copied {
     /// Batches.
     pub batches: u64,

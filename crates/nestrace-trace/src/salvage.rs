@@ -21,6 +21,7 @@ const MAX_DEVICES: usize = 256;
 
 /// What the events of one stream tell of their recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Glimpse {
     /// File name of the stream within the bundle.
     pub file: String,

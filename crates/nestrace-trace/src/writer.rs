@@ -72,6 +72,7 @@ pub enum WriteError {
 
 /// What a writer has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// Bytes of the stream.
     pub stream_bytes: u64,

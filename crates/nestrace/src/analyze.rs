@@ -113,8 +113,7 @@ fn show(args: &AnalyzeArgs, analysis: &Analysis) -> Result<u8, Failure> {
 pub fn text_options() -> TextOptions {
     let colour = io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    TextOptions {
-        colour,
-        ..TextOptions::default()
-    }
+    let mut options = TextOptions::default();
+    options.colour = colour;
+    options
 }

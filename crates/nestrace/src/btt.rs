@@ -182,17 +182,17 @@ impl Machine<'_> {
         let first_ns = first_ns.map_or(0, |event| event.ts_ns);
         let start_ns = self.start_ns.unwrap_or(first_ns);
         let at = |seconds: Option<f64>| seconds.map(|s| start_ns.saturating_add(nanoseconds(s)));
-        let mut analyzer = BlockAnalyzer::new(BlockOptions {
-            topology: self.topology.clone(),
-            from_ns: at(self.args.from),
-            to_ns: at(self.args.to),
-            figures: false,
-            list_ios: files.per_io.is_some(),
-            interval_ns: files
-                .iostat
-                .as_ref()
-                .map(|_| nanoseconds(self.args.interval)),
-        });
+        let mut options = BlockOptions::default();
+        options.topology = self.topology.clone();
+        options.from_ns = at(self.args.from);
+        options.to_ns = at(self.args.to);
+        options.figures = false;
+        options.list_ios = files.per_io.is_some();
+        options.interval_ns = files
+            .iostat
+            .as_ref()
+            .map(|_| nanoseconds(self.args.interval));
+        let mut analyzer = BlockAnalyzer::new(options);
         analyzer.push_all(&first);
         while let Some(batch) = events.next_batch() {
             let batch = batch.iter();

@@ -305,18 +305,17 @@ fn manifest_of_host(host: &Path) -> Result<Manifest, Failure> {
 }
 
 fn manifest_without_host() -> Manifest {
-    Manifest {
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        state: State::Complete,
-        detail: "full".to_owned(),
-        streams: vec![Stream {
-            file: HOST_STREAM.to_owned(),
-            side: "host".to_owned(),
-            addresses: Addresses::Absent,
-            ..Stream::default()
-        }],
-        ..Manifest::default()
-    }
+    let mut manifest = Manifest::default();
+    manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    manifest.state = State::Complete;
+    manifest.detail = "full".to_owned();
+    manifest.streams = vec![Stream {
+        file: HOST_STREAM.to_owned(),
+        side: "host".to_owned(),
+        addresses: Addresses::Absent,
+        ..Stream::default()
+    }];
+    manifest
 }
 
 /// The streams that a manifest names. It is input like any other: what it names has to be in its folder.

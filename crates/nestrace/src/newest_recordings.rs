@@ -101,10 +101,9 @@ mod tests {
             fs::write(path.join(MANIFEST), manifest).unwrap();
         };
         let manifest = |start: u64| {
-            let manifest = nestrace_trace::Manifest {
-                start_unix_ns: start,
-                ..nestrace_trace::Manifest::default()
-            };
+            let mut manifest = nestrace_trace::Manifest::default();
+            manifest.start_unix_ns = start;
+
             serde_json::to_string(&manifest).unwrap()
         };
         make("b.nest", &manifest(30));

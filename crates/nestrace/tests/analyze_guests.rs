@@ -58,12 +58,11 @@ fn bundle(folder: &Path, guests: &[&str]) -> PathBuf {
         backend: "ebpf".into(),
         ..GuestSide::default()
     };
-    let manifest = Manifest {
-        state: State::Complete,
-        detail: "full".into(),
-        guest_sides: guests.iter().map(side).collect(),
-        ..Manifest::default()
-    };
+    let mut manifest = Manifest::default();
+    manifest.state = State::Complete;
+    manifest.detail = "full".into();
+    manifest.guest_sides = guests.iter().map(side).collect();
+
     let json = serde_json::to_vec(&manifest).expect("JSON");
     fs::write(bundle.join("manifest.json"), json).expect("manifest");
     bundle

@@ -84,10 +84,9 @@ fn loss(total: u64) -> Event {
 }
 
 fn closed() -> Manifest {
-    Manifest {
-        state: State::Complete,
-        ..Manifest::default()
-    }
+    let mut manifest = Manifest::default();
+    manifest.state = State::Complete;
+    manifest
 }
 
 fn names(folder: &Path) -> Vec<String> {

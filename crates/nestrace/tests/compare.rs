@@ -83,11 +83,10 @@ fn bundle(folder: &Path, name: &str, device_ns: u64) -> PathBuf {
         }
     }
     writer.finish().expect("the end");
-    let manifest = Manifest {
-        state: State::Complete,
-        detail: "full".into(),
-        ..Manifest::default()
-    };
+    let mut manifest = Manifest::default();
+    manifest.state = State::Complete;
+    manifest.detail = "full".into();
+
     let json = serde_json::to_vec(&manifest).expect("JSON");
     fs::write(bundle.join("manifest.json"), json).expect("the manifest");
     bundle

@@ -344,10 +344,9 @@ fn host_of_processors(folder: &Path, n: u16) -> PathBuf {
         stream.push(&event).expect("there is room");
     }
     stream.finish().expect("there is room");
-    let manifest = Manifest {
-        state: State::Complete,
-        ..Manifest::default()
-    };
+    let mut manifest = Manifest::default();
+    manifest.state = State::Complete;
+
     fs::write(bundle.join("manifest.json"), manifest.to_json()).expect("there is room");
     bundle
 }

@@ -75,20 +75,19 @@ fn host(folder: &Path, guests: &[&str]) -> PathBuf {
         name: (*name).to_owned(),
         ..Guest::default()
     };
-    let manifest = Manifest {
-        state: State::Complete,
-        topology: Topology {
-            guests: guests.iter().map(guest).collect(),
-            devices: vec![],
-        },
-        streams: ["host.arrows", "../outside.arrows"]
-            .map(|file| Stream {
-                file: file.to_owned(),
-                ..Stream::default()
-            })
-            .to_vec(),
-        ..Manifest::default()
+    let mut manifest = Manifest::default();
+    manifest.state = State::Complete;
+    manifest.topology = Topology {
+        guests: guests.iter().map(guest).collect(),
+        devices: vec![],
     };
+    manifest.streams = ["host.arrows", "../outside.arrows"]
+        .map(|file| Stream {
+            file: file.to_owned(),
+            ..Stream::default()
+        })
+        .to_vec();
+
     fs::write(path.join("manifest.json"), manifest.to_json()).unwrap();
     fs::write(path.join("image-maps.json"), "[]").unwrap();
     path
@@ -314,10 +313,9 @@ fn a_guests_own_bundle_is_checked_like_an_agents_stream() {
         ..GuestSide::default()
     };
     let write = |side: &GuestSide| {
-        let manifest = Manifest {
-            guest_sides: vec![side.clone()],
-            ..Manifest::default()
-        };
+        let mut manifest = Manifest::default();
+        manifest.guest_sides = vec![side.clone()];
+
         fs::write(guest.join("manifest.json"), manifest.to_json()).unwrap();
     };
     write(&side);

@@ -31,6 +31,7 @@ pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
 
 /// What the caller knows beside the events.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Options {
     /// How the input is called in the result.
     pub path: String,

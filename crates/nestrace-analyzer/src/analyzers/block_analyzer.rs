@@ -21,6 +21,7 @@ use crate::result::unlinked::Reasons;
 
 /// What a [`BlockAnalyzer`] is to do.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct BlockOptions {
     /// Names and schedulers of devices, where they are known.
     pub topology: Topology,

@@ -15,6 +15,8 @@ use crate::model::data_path::DataPath;
 use crate::result::analysis::{
     Analysis, CallRow, CallStory, Chains, Clock, Device, GuestCalls, SCHEMA, Story, Trace,
 };
+use crate::result::side::Side;
+use crate::result::unlinked::UnlinkedReason;
 use crate::result::verdict::{DiskVerdict, Verdict};
 
 impl Analyzer {
@@ -157,7 +159,7 @@ impl Analyzer {
             disks,
             devices: devices
                 .iter()
-                .filter(|device| device.side == "host")
+                .filter(|device| device.side == Side::Host)
                 .filter_map(verdict::device)
                 .collect(),
         }
@@ -283,7 +285,7 @@ impl Analyzer {
     fn chains_of(&self, number: u32, clocks: &[ClockSummary]) -> Option<Chains> {
         let disk = self.images.disks.get(number as usize)?;
         let (mut guest_bios, mut guest_requests) = (0, 0);
-        let mut open = "after_end";
+        let mut open = UnlinkedReason::AfterEnd;
         let mut guest_device = None;
         let mut sum = DiskChains::default();
         for (about, summary) in self.inside_guest(number, clocks) {

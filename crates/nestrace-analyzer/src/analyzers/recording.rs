@@ -9,6 +9,7 @@ use crate::analyzers::analyzer::FAR_NS;
 use crate::link::clock::{UNCORRECTED_PPM, corrections_ppm};
 use crate::result::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource, UnreadStream};
 use crate::result::loss_counts::LossCounts;
+use crate::result::side::Side;
 use crate::result::units;
 
 /// What reading a stream has counted.
@@ -205,32 +206,38 @@ fn sources(
         let events = of_guest.map(|loss| loss.events);
         events.fold(0, u64::saturating_add)
     };
-    let events = |side: &str, file: &str| {
+    let events = |side: Side, file: &str| {
         let read = streams.iter().find(|stream| match &stream.guest {
-            None => side == "host",
-            Some(_) => side != "host" && stream.file == file,
+            None => side == Side::Host,
+            Some(_) => side == Side::Guest && stream.file == file,
         });
         read.map_or(0, |stream| stream.events)
     };
     let mut sources: Vec<TraceSource> = manifest
         .streams
         .iter()
-        .map(|stream| TraceSource {
-            name: stream.file.clone(),
-            side: stream.side.clone(),
-            guest: stream.guest.clone(),
-            backend: known(&stream.backend),
-            kernel: known(&stream.kernel),
-            events: events(&stream.side, &stream.file),
-            lost: lost(stream.guest.as_deref()),
+        .map(|stream| {
+            let side = match stream.side.as_str() {
+                "host" => Side::Host,
+                _ => Side::Guest,
+            };
+            TraceSource {
+                name: stream.file.clone(),
+                side,
+                guest: stream.guest.clone(),
+                backend: known(&stream.backend),
+                kernel: known(&stream.kernel),
+                events: events(side, &stream.file),
+                lost: lost(stream.guest.as_deref()),
+            }
         })
         .collect();
     if sources.is_empty() {
         sources.push(TraceSource {
             name: String::from("host"),
-            side: String::from("host"),
+            side: Side::Host,
             kernel: known(&manifest.host.kernel),
-            events: events("host", ""),
+            events: events(Side::Host, ""),
             lost: lost(None),
             ..TraceSource::default()
         });

@@ -36,7 +36,8 @@ impl Analyzer {
     /// use nestrace_analyzer::{Analyzer, GuestEvents, Options};
     /// use nestrace_trace::{Event, Kind, Manifest, manifest::GuestSide};
     ///
-    /// let manifest = Manifest { guest_sides: vec![GuestSide::default()], ..Manifest::default() };
+    /// let mut manifest = Manifest::default();
+    /// manifest.guest_sides = vec![GuestSide::default()];
     /// let queue = Event { ts_ns: 7, kind: Kind::Queue as u8, object: 1, bytes: 512, ..Event::default() };
     /// let mut analyzer = Analyzer::new(&manifest, Options::default());
     /// let mut of_guest = [queue].into_iter();

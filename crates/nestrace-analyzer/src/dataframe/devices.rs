@@ -11,7 +11,7 @@ use crate::Analysis;
 /// None that is known: polars' own, should it refuse a table of equally long columns.
 pub fn devices(analysis: &Analysis) -> PolarsResult<DataFrame> {
     table!(&analysis.devices, device => {
-        side: device.side,
+        side: device.side.name(),
         guest: device.guest.as_deref(),
         device: device.name.as_str(),
         dev: device.dev.as_str(),

@@ -35,7 +35,7 @@ pub fn histograms(analysis: &Analysis) -> PolarsResult<DataFrame> {
         }
     }
     table!(&rows, row => {
-        side: row.device.side,
+        side: row.device.side.name(),
         guest: row.device.guest.as_deref(),
         device: row.device.name.as_str(),
         from_ns: row.from_ns,

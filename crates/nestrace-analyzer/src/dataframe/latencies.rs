@@ -4,6 +4,7 @@ use super::{DataFrame, PolarsResult, table};
 use crate::Analysis;
 use crate::result::analysis::{Device, Parts};
 use crate::result::dist::Dist;
+use crate::result::side::Side;
 
 /// The layer or device that the distribution is of.
 #[derive(Clone, Copy)]
@@ -55,7 +56,7 @@ pub fn latencies(analysis: &Analysis) -> PolarsResult<DataFrame> {
 }
 
 fn of_device<'a>(device: &'a Device, rows: &mut Vec<Row<'a>>) {
-    let is_host = device.side == "host";
+    let is_host = device.side == Side::Host;
     let row = |op, part, dist| Row {
         layer: if is_host { "host_block" } else { "guest_block" },
         guest: device.guest.as_deref(),

@@ -4,7 +4,7 @@
 use crate::follow::image::Images;
 use crate::follow::qemu::Overlap;
 use crate::measure::overlap::Activity;
-use crate::result::analysis::{Chains, Device};
+use crate::result::analysis::{Chains, Device, UserKind};
 use crate::result::verdict::{DeviceVerdict, DiskVerdict, FOLLOWED, VerdictMethod};
 
 /// Sums one disk up.
@@ -112,20 +112,20 @@ pub(crate) fn method(disks: &[DiskVerdict]) -> VerdictMethod {
 /// Sums one device up; `None` where it is not known whose bios were whose.
 pub(crate) fn device(device: &Device) -> Option<DeviceVerdict> {
     let users = device.users.as_ref()?;
-    let share = |kinds: &[&str]| -> f64 {
+    let share = |kinds: &[UserKind]| -> f64 {
         // Not `sum`: that of nothing is −0.
         users
             .iter()
             .filter(|user| kinds.contains(&user.kind))
             .fold(0.0, |sum, user| sum + user.share)
     };
-    let others = users.iter().filter(|user| user.kind == "process");
+    let others = users.iter().filter(|user| user.kind == UserKind::Process);
     Some(DeviceVerdict {
         device: device.name.clone(),
         busy_share: device.queue_depth.busy_share,
-        guests_share: share(&["image", "guest", "loop"]),
-        file_system_share: share(&["file_system"]),
-        others_share: share(&["process"]),
+        guests_share: share(&[UserKind::Image, UserKind::Guest, UserKind::Loop]),
+        file_system_share: share(&[UserKind::FileSystem]),
+        others_share: share(&[UserKind::Process]),
         others_bytes: others.clone().map(|user| user.bytes).sum(),
         largest_other: others
             .max_by_key(|user| user.device_ns)

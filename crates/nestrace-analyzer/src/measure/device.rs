@@ -16,6 +16,7 @@ use crate::result::analysis::{
     self, ByOperation, Bytes, Check, Counts, DeviceFigures, Latency, Seeks,
 };
 use crate::result::dist::Dist;
+use crate::result::side::Side;
 use crate::result::unlinked::Unlinked;
 
 /// Everything that is counted on a device.
@@ -295,7 +296,7 @@ impl DeviceMeter {
             .iter()
             .find(|device| device.dev == self.dev);
         analysis::Device {
-            side: "host",
+            side: Side::Host,
             guest: None,
             name: known.map_or_else(|| major_minor(self.dev), |device| device.name.clone()),
             dev: major_minor(self.dev),

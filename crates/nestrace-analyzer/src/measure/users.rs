@@ -4,7 +4,7 @@ use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;
-use crate::result::analysis::User;
+use crate::result::analysis::{User, UserKind};
 
 /// Users that are distinguished; all later ones are counted as one.
 const MAX_USERS: usize = 1024;
@@ -171,19 +171,22 @@ fn name(
     let mut user = User::default();
     match key {
         Key::Image(image) => {
-            user.kind = "image";
+            user.kind = UserKind::Image;
             (user.guest, user.disk) = disk_of(*image).unzip();
         }
-        Key::FileSystem => user.kind = "file_system",
+        Key::FileSystem => user.kind = UserKind::FileSystem,
         Key::Loop(device) => {
-            user.kind = "loop";
+            user.kind = UserKind::Loop;
             user.name = Some(device_name(*device));
         }
         Key::Process(pid, name) => {
             let guest = guest_pids
                 .iter()
                 .find(|(guest_pid, _)| guest_pid == pid && *pid != 0);
-            user.kind = if guest.is_some() { "guest" } else { "process" };
+            user.kind = match guest {
+                Some(_) => UserKind::Guest,
+                None => UserKind::Process,
+            };
             user.guest = guest.map(|(_, name)| name.clone());
             user.name = Some(name.clone());
             user.pid = (*pid != 0).then_some(*pid);

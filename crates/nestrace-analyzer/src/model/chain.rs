@@ -2,6 +2,7 @@
 
 use crate::model::operation::Operation;
 use crate::model::span::Span;
+use crate::result::unlinked::UnlinkedReason;
 
 /// A bio whose fate is known.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct Chain {
     /// On the guest's clock. Without a link: what the guest alone knows.
     pub tree: Span,
     /// `None`: linked.
-    pub unlinked: Option<&'static str>,
+    pub unlinked: Option<UnlinkedReason>,
     /// Index into `Images::disks`, as far as linked.
     pub disk: Option<u32>,
     /// Clock at the first request that is linked.

@@ -5,6 +5,7 @@
 
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
+pub(crate) use crate::result::analysis::{StoryLayer as Layer, StoryWork as What};
 
 /// A request of one device from D to its last C. Flushes of the flush machinery are requests too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,26 +93,6 @@ impl BioSpan {
     }
 }
 
-/// Where a span stands in the path of an I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Layer {
-    /// A call of a program in the guest.
-    Call,
-    /// The kernel lets a writer pause, because too many pages are dirty.
-    Throttle,
-    /// Pages that are on their way from or to the disk.
-    PageWait,
-    /// A commit of the guest's journal, or a force of its log.
-    GuestJournal,
-    GuestBio,
-    GuestRequest,
-    Qemu,
-    FileIo,
-    HostBio,
-    /// A host request between D and C; what a loop, dm or md device did for it lies inside.
-    HostRequest,
-}
-
 /// An interval in the tree of a chain: guest bio ⊃ guest requests ⊃ QEMU requests ⊃ file I/Os ⊃
 /// host bios ⊃ host requests (⊃ the same again). Above a bio may stand a call ⊃ what it waited for ⊃ bios.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,25 +111,6 @@ pub(crate) struct Span {
     pub place: u32,
     /// What it waited for, in any order.
     pub children: Vec<Span>,
-}
-
-/// What a span does, as a person names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum What {
-    Read,
-    Write,
-    Discard,
-    Flush,
-    /// fsync, fdatasync.
-    Sync,
-    /// File I/O outside the data that the guest asked for: L2 tables, refcounts.
-    ImageMetadata,
-    /// A file system's journal or log.
-    Journal,
-    /// Data of another file than the call's, which a commit has to write first (ext4's ordered mode).
-    OthersData,
-    /// fallocate and whatever else.
-    Other,
 }
 
 impl What {

@@ -42,7 +42,7 @@ impl Threads {
             return;
         }
         self.changes += 1;
-        let tgid = u32::try_from(event.object).unwrap_or(0);
+        let tgid = u32::try_from(event.process_id()).unwrap_or(0);
         self.by_tid.insert(
             event.tid,
             Thread {

@@ -22,7 +22,9 @@ use crate::result::cdf::Cdf;
 use crate::result::dist::Dist;
 pub use crate::result::read_write::ReadWrite;
 use crate::result::series::Series;
+pub use crate::result::side::Side;
 use crate::result::sums::QemuSums;
+pub use crate::result::unlinked::UnlinkedReason;
 use crate::result::verdict::Verdict;
 
 pub(crate) use amplification::Classes;
@@ -31,18 +33,18 @@ pub use block::{
     Active, ActivePeriods, AtQueue, ByOp, Edges, FirstSeek, FirstSeeks, Histograms, Io, IostatRow,
     Modes, OpHistograms, Path, Plug, Process, Q2d, Sizes, Slot, Stats, Step, Way,
 };
-pub use calls::{CallFile, CallIo, CallRow, GuestCalls, OthersData};
+pub use calls::{CallFile, CallIo, CallOperation, CallRow, GuestCalls, OthersData};
 pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
-pub use clock::{Clock, ClockPiece, ErrorBound};
+pub use clock::{Clock, ClockMethod, ClockPiece, ErrorBound};
 pub use device::{
     ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, QueueDepth, Seek, Seeks,
-    User,
+    User, UserKind,
 };
 pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};
 pub use machine::{BlockAnalysis, BlockDevice, BlockProcess};
 pub use parts::Parts;
-pub use story::{CallStory, Story, StorySegment, StorySpan};
+pub use story::{CallStory, Story, StoryLayer, StorySegment, StorySpan, StoryWork};
 
 /// Name and major version of the JSON form.
 pub const SCHEMA: &str = "nestrace-analysis/1";
@@ -142,8 +144,7 @@ pub struct TraceSource {
     /// File name within the bundle.
     pub name: String,
     /// `host` or `guest`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
-    pub side: String,
+    pub side: Side,
     /// The guest of a guest stream.
     pub guest: Option<String>,
     /// `ebpf` or `blktrace`; `None` where nothing tells it.
@@ -172,6 +173,7 @@ pub struct SourceLoss {
 /// A stream that the recording has by its manifest, and that is not there or cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct UnreadStream {
     /// File name within the bundle.
     pub name: String,
@@ -181,6 +183,19 @@ pub struct UnreadStream {
     pub reason: String,
     /// Events that it held, by its index; `None` where nothing tells.
     pub events: Option<u64>,
+}
+
+impl UnreadStream {
+    /// The stream `name` of a guest, and why it could not be read.
+    #[must_use]
+    pub const fn new(name: String, guest: String, reason: String, events: Option<u64>) -> Self {
+        Self {
+            name,
+            guest,
+            reason,
+            events,
+        }
+    }
 }
 
 /// A probe that could not be attached.
@@ -253,6 +268,7 @@ pub struct ReadWriteCdf {
 /// Bytes by QEMU's accounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct QemuBytes {
     /// Read.
     pub read: u64,
@@ -265,6 +281,7 @@ pub struct QemuBytes {
 /// Requests that QEMU merged into another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct QemuMerged {
     /// Reads.
     pub read: u64,
@@ -382,6 +399,7 @@ pub struct ImageFileIo {
 /// Latency of file I/O by operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct FileLatency {
     /// Reads.
     pub read: Dist,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// [`BlockOptions::figures`](crate::analyzers::block_analyzer::BlockOptions::figures) are left out and only sums are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Dist {
     /// Number of samples.
     pub n: u64,

@@ -14,8 +14,8 @@ impl LossCounts {
         let Some(total) = self.0.get_mut(usize::from(event.sub)) else {
             return false;
         };
-        let more = event.object > *total || event.is_gap();
-        *total = (*total).max(event.object);
+        let more = event.lost_so_far() > *total || event.is_gap();
+        *total = (*total).max(event.lost_so_far());
         more
     }
 

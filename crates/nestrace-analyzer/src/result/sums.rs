@@ -1,11 +1,12 @@
 //! What is summed over each stretch of a recording, for comparisons.
 
+use crate::result::compared::IoOperation;
 use crate::result::latencies::Latencies;
 use crate::result::read_write::ReadWrite;
 use crate::result::series::Counted;
 
 /// The operations that are distinguished.
-pub(crate) const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
+pub(crate) const OPERATIONS: [IoOperation; 4] = IoOperation::ALL;
 
 /// The place of writes in [`OPERATIONS`].
 pub(crate) const WRITE: usize = 1;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::result::word::words;
+
 /// An I/O that was in flight when recording began has ended by then, or it hangs.
 const IN_FLIGHT_AT_START_NS: u64 = 10_000_000_000;
 
@@ -30,7 +32,30 @@ impl Reasons {
     }
 }
 
-/// Why an event has no partner.
+words! {
+    /// Why something was not followed. The order is that of the words, so that counts by reason have it in the JSON too.
+    #[non_exhaustive]
+    pub enum UnlinkedReason {
+        /// The recording had ended.
+        AfterEnd = "after_end",
+        /// Several could be it, and which one is not certain.
+        Ambiguous = "ambiguous",
+        /// The recording had not begun.
+        BeforeStart = "before_start",
+        /// A layer between was not recorded.
+        LayerNotRecorded = "layer_not_recorded",
+        /// Events were lost at about that time.
+        LostEvents = "lost_events",
+        /// It did not end.
+        NoEnd = "no_end",
+        /// The other side has nothing that fits.
+        NoMatch = "no_match",
+        /// The clock forbids all that would fit, or no clock was found.
+        OutsideClockBound = "outside_clock_bound",
+    }
+}
+
+/// Why an event of the block layer has no partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     LostEvents,
@@ -55,11 +80,11 @@ impl Unlinked {
         }
     }
 
-    pub(crate) fn by_reason(self) -> BTreeMap<&'static str, u64> {
+    pub(crate) fn by_reason(self) -> BTreeMap<UnlinkedReason, u64> {
         [
-            ("lost_events", self.lost_events),
-            ("before_start", self.before_start),
-            ("no_match", self.no_match),
+            (UnlinkedReason::LostEvents, self.lost_events),
+            (UnlinkedReason::BeforeStart, self.before_start),
+            (UnlinkedReason::NoMatch, self.no_match),
         ]
         .into_iter()
         .filter(|(_, n)| *n > 0)

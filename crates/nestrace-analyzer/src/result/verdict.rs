@@ -5,6 +5,7 @@ use serde::Serialize;
 /// The verdict of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Verdict {
     /// `chains` where every disk's verdict rests on them, `overlap` where none does, else `mixed`.
     pub method: VerdictMethod,
@@ -18,6 +19,7 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum VerdictMethod {
     /// What was under way at the same time.
     #[default]
@@ -31,6 +33,7 @@ pub enum VerdictMethod {
 /// Where the summed latency of a disk's QEMU requests passed. The parts sum to `qemu_ns`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DiskVerdict {
     /// The guest.
     pub guest: String,
@@ -64,6 +67,7 @@ pub struct DiskVerdict {
 /// How a device's time was shared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DeviceVerdict {
     /// The device.
     pub device: String,

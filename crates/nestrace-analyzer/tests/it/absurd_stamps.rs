@@ -48,10 +48,9 @@ fn stamp(events: &mut [Event], pattern: &[u64], nth: usize) {
 }
 
 fn options() -> Options {
-    Options {
-        story: Some(StoryChoice::Slowest(5)),
-        ..Options::default()
-    }
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(5));
+    options
 }
 
 fn check(analysis: &Analysis) {

@@ -2,6 +2,7 @@
 //! thread's plug, which some drivers put on the queue in the opposite order of D.
 
 use crate::two_sides;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use nestrace_abi::flags;
 use nestrace_analyzer::{Analysis, Options};
@@ -29,7 +30,7 @@ fn equal_requests_of_a_batch_are_ambiguous() {
         (TRAFFIC * 2 + 2, TRAFFIC * 2),
         "{chains:?}"
     );
-    assert_eq!(chains.unlinked.get("ambiguous"), Some(&2));
+    assert_eq!(chains.unlinked.get(&UnlinkedReason::Ambiguous), Some(&2));
 }
 
 #[test]

@@ -10,10 +10,9 @@ use proptest::prelude::*;
 
 /// What a manifest says of the corrections of both.
 fn start(host_ppm: Option<u32>, guest_ppm: Option<u32>) -> ClockStart {
-    let manifest = Manifest {
-        host_clock_correction_ppm: host_ppm,
-        ..Manifest::default()
-    };
+    let mut manifest = Manifest::default();
+    manifest.host_clock_correction_ppm = host_ppm;
+
     let side = GuestSide {
         clock_correction_ppm: guest_ppm,
         ..GuestSide::default()

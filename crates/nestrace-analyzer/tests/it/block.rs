@@ -3,6 +3,7 @@
 use crate::notation;
 use crate::one_device;
 
+use nestrace_analyzer::analysis::UnlinkedReason;
 use nestrace_analyzer::{Analyzer, Options};
 use nestrace_trace::Manifest;
 use nestrace_trace::manifest::{self, Topology};
@@ -337,24 +338,23 @@ fn a_light_request_from_before_the_start_has_no_latency() {
     assert_eq!(device.latency_ns.all.d2c.map(|dist| dist.n), Some(1));
     assert_eq!(
         device.unlinked.into_iter().collect::<Vec<_>>(),
-        [("before_start", 1)]
+        [(UnlinkedReason::BeforeStart, 1)]
     );
 }
 
 #[test]
 fn devices_are_sorted_by_bytes_and_named() {
-    let manifest = Manifest {
-        topology: Topology {
-            devices: vec![manifest::Device {
-                name: "vda".into(),
-                dev: 254 << 20,
-                scheduler: "none".into(),
-                ..Default::default()
-            }],
+    let mut manifest = Manifest::default();
+    manifest.topology = Topology {
+        devices: vec![manifest::Device {
+            name: "vda".into(),
+            dev: 254 << 20,
+            scheduler: "none".into(),
             ..Default::default()
-        },
+        }],
         ..Default::default()
     };
+
     let events = notation::events(
         "2 RD r1 R 0+4096 issued=1
          3 RD r1 R 0+8192 issued=1 dev=254:0

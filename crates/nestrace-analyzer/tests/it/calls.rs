@@ -40,7 +40,7 @@ fn analyze_with(options: Options, text: &str) -> Analysis {
 fn row<'a>(analysis: &'a Analysis, process: &str, op: &str, inode: u64) -> &'a CallRow {
     let calls = analysis.calls.as_ref().expect("calls are known");
     let is_it = |row: &&CallRow| {
-        (row.process.as_str(), row.op, row.file.inode) == (process, op, Some(inode))
+        (row.process.as_str(), row.op.name(), row.file.inode) == (process, op, Some(inode))
     };
     calls
         .iter()
@@ -337,7 +337,10 @@ fn a_call_that_is_told_at_its_return_waited_for_what_its_thread_read() {
     );
     let analysis = analyze(&text);
     let calls = analysis.calls.as_ref().expect("calls");
-    let unlink = calls.iter().find(|row| row.op == "unlink").expect("unlink");
+    let unlink = calls
+        .iter()
+        .find(|row| row.op.name() == "unlink")
+        .expect("unlink");
     assert_eq!((unlink.n, unlink.waited), (1, io(1, 4096)));
     assert_eq!(unlink.latency_ns.max, Some(90_000));
     assert_eq!(analysis.guest_calls[0].other.bios, 2);

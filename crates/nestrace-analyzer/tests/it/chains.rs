@@ -1,6 +1,8 @@
 //! Guest bios followed to the host's device, where the truth is known.
 
 use crate::two_sides;
+use nestrace_analyzer::analysis::Side;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -57,7 +59,7 @@ fn every_segment_is_where_the_time_was() {
     let device = analysis
         .devices
         .iter()
-        .find(|device| device.side == "guest")
+        .find(|device| device.side == Side::Guest)
         .expect("vda");
     assert_eq!(
         (device.name.as_str(), device.guest.as_deref()),
@@ -85,10 +87,9 @@ fn two_guests_are_never_mixed() {
         assert_eq!(chains.q2c_mean_ns, way.total() as f64);
         assert_eq!(mean(&chains.segments, "device"), way.device as f64);
     }
-    let only = Options {
-        guest: Some("vm2".into()),
-        ..Options::default()
-    };
+    let mut only = Options::default();
+    only.guest = Some("vm2".into());
+
     let mut streams = Streams::new(2);
     streams.traffic(VM1, START, 250, WAY);
     streams.traffic(VM2, START + 333, 250, slow);
@@ -216,10 +217,9 @@ fn merged_bios_are_charged_from_their_own_q() {
         },
     );
     streams.traffic(VM1, end + 100_000, 200, WAY);
-    let options = Options {
-        story: Some(StoryChoice::Slowest(2)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(2));
+
     let analysis = streams.analyze(&manifest(), options);
     let chains = chains(&analysis, "vm1", "vd");
     assert_eq!(
@@ -298,7 +298,7 @@ fn what_the_host_did_not_see_is_unlinked_with_a_reason() {
     let chains = chains(&analysis, "vm1", "vd");
     assert_eq!((chains.guest_bios, chains.linked), (406, 400), "{chains:?}");
     assert_eq!(chains.unlinked.values().sum::<u64>(), 6);
-    assert_eq!(chains.unlinked.get("after_end"), Some(&1));
+    assert_eq!(chains.unlinked.get(&UnlinkedReason::AfterEnd), Some(&1));
 }
 
 #[test]
@@ -311,10 +311,9 @@ fn stories_by_number_and_by_length() {
     };
     let at = streams.bio(VM1, at, flags::OP_WRITE, 1 << 20, 8192, slow);
     streams.traffic(VM1, at + 10_000, 100, WAY);
-    let options = Options {
-        story: Some(StoryChoice::Io(201)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Io(201));
+
     let analysis = streams.analyze(&manifest(), options);
     let [story] = analysis.stories.as_slice() else {
         panic!("{:?}", analysis.stories);
@@ -338,7 +337,7 @@ fn stories_by_number_and_by_length() {
     ];
     let mut span = &story.tree;
     for (place, (layer, name)) in layers.iter().enumerate() {
-        assert_eq!((span.layer, span.place.as_str()), (*layer, *name));
+        assert_eq!((span.layer.name(), span.place.as_str()), (*layer, *name));
         if place + 1 < layers.len() {
             span = &span.children[0];
         }
@@ -350,11 +349,10 @@ fn stories_by_number_and_by_length() {
 fn a_part_of_the_recording() {
     let mut streams = Streams::new(2);
     streams.traffic(VM1, START, 400, WAY);
-    let options = Options {
-        from_ns: Some(1_020_000_000),
-        to_ns: Some(1_060_000_000),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.from_ns = Some(1_020_000_000);
+    options.to_ns = Some(1_060_000_000);
+
     let analysis = streams.analyze(&manifest(), options);
     let chains = chains(&analysis, "vm1", "vd");
     assert!((100..300).contains(&chains.guest_bios), "{chains:?}");
@@ -512,7 +510,7 @@ fn a_lying_guest_harms_nobody() {
         format!(
             "{:?}",
             devices
-                .filter(|device| device.side == "host")
+                .filter(|device| device.side == Side::Host)
                 .collect::<Vec<_>>()
         )
     };
@@ -600,10 +598,9 @@ fn every_story_is_told_as_it_becomes_known() {
     let at = streams.traffic(VM1, START, 200, WAY);
     streams.traffic(VM2, at, 100, WAY);
     let manifest = manifest();
-    let options = Options {
-        story: Some(StoryChoice::All),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::All);
+
     let mut analyzer = Analyzer::new(&manifest, options);
     let told = Rc::new(RefCell::new(Vec::new()));
     let listener = Rc::clone(&told);

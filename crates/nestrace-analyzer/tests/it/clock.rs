@@ -6,6 +6,7 @@ use crate::clock_world;
 use clock_world::{
     Change, HOST_NS, Load, Said, TrueClock, TrueRequest, check, fraction, loads, pair_merged,
 };
+use nestrace_analyzer::analysis::ClockMethod;
 use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip};
 use proptest::prelude::*;
 
@@ -148,7 +149,7 @@ fn too_few_requests_tell_no_clock() {
     };
     let clock = TrueClock::new(0, 77_000_000_000, 0, &[]);
     let (requests, said) = check(&load, &clock, ClockStart::default());
-    assert_eq!(said.clock.method, "none");
+    assert_eq!(said.clock.method, ClockMethod::None);
     assert_eq!(said.unpaired.len(), requests.len());
     // Round trips over the port are enough for one request.
     let round_trips = vec![RoundTrip {
@@ -450,7 +451,7 @@ proptest! {
         let load = Load { keys: load.keys + 200, wrong_per_mille, ..load };
         let (requests, said) = check(&load, &clock, ClockStart::default());
         let wrong = requests.iter().filter(|request| !request.seen_by_host).count() as u64;
-        if said.clock.method != "none" {
+        if said.clock.method != ClockMethod::None {
             prop_assert!(said.clock.rejected >= wrong, "{} of {wrong}", said.clock.rejected);
         }
     }

@@ -4,7 +4,7 @@ use crate::one_device;
 
 use std::fmt::Write;
 
-use nestrace_analyzer::compare::{Comparison, Metric, compare};
+use nestrace_analyzer::compare::{Comparison, IoOperation, Metric, compare};
 use one_device::analyze;
 
 /// 600 requests of two merged writes each, a millisecond apart, as a full recording has them.
@@ -48,7 +48,7 @@ fn light(device: &str, bytes: u64) -> String {
 fn metric<'a>(
     comparison: &'a Comparison,
     name: &str,
-    operation: Option<&str>,
+    operation: Option<IoOperation>,
 ) -> Option<&'a Metric> {
     let pairs = comparison.devices.iter().flat_map(|pair| &pair.metrics);
     let mut own = pairs.filter(|it| it.name == name && it.operation == operation);
@@ -59,11 +59,17 @@ fn metric<'a>(
 fn bios_are_in_full_recordings_only() {
     let (full, light) = (analyze(&full("7:0", 4096)), analyze(&light("7:0", 4096)));
     let comparison = compare(&full, &light);
-    for (name, operation) in [("per_second", Some("write")), ("bios_per_request", None)] {
+    for (name, operation) in [
+        ("per_second", Some(IoOperation::Write)),
+        ("bios_per_request", None),
+    ] {
         let metric = metric(&comparison, name, operation).expect("of the full one");
         assert!(metric.a.is_some() && metric.b.is_none(), "{metric:?}");
     }
-    for (name, operation) in [("d2c_mean", Some("write")), ("sequential_share", None)] {
+    for (name, operation) in [
+        ("d2c_mean", Some(IoOperation::Write)),
+        ("sequential_share", None),
+    ] {
         let metric = metric(&comparison, name, operation).expect("of both");
         assert!(
             metric.b.is_some() && !metric.verdict.is_judged(),
@@ -83,8 +89,11 @@ fn bios_are_in_full_recordings_only() {
         .filter(|it| it.contains("not the same load"));
     assert_eq!(loads.count(), 0, "{:?}", comparison.caveats);
     let both = compare(&light, &light);
-    assert!(metric(&both, "per_second", Some("write")).is_none());
-    assert!(metric(&both, "d2c_mean", Some("write")).is_some_and(|it| it.verdict.is_judged()));
+    assert!(metric(&both, "per_second", Some(IoOperation::Write)).is_none());
+    assert!(
+        metric(&both, "d2c_mean", Some(IoOperation::Write))
+            .is_some_and(|it| it.verdict.is_judged())
+    );
 }
 
 #[test]
@@ -118,7 +127,7 @@ fn flushes_without_requests_are_judged() {
     };
     let analysis = analyze(&(0..1_000).map(line).collect::<String>());
     let comparison = compare(&analysis, &analysis);
-    let metric = metric(&comparison, "q2c_mean", Some("flush")).expect("flushes");
+    let metric = metric(&comparison, "q2c_mean", Some(IoOperation::Flush)).expect("flushes");
     assert!(metric.verdict.is_judged(), "{metric:?}");
 }
 

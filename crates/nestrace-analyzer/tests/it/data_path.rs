@@ -2,6 +2,7 @@
 //! file of two disks charged to the first, but to the one that does the I/O, if that is known.
 
 use crate::two_sides;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use nestrace_abi::Source;
 use nestrace_analyzer::analysis::Unjudged;
@@ -303,7 +304,7 @@ fn bios_of_a_device_that_is_no_disk_are_counted() {
     let unknown = chains(&analysis, "vm1", "");
     assert_eq!(unknown.guest_device, "vdb");
     assert_eq!((unknown.guest_bios, unknown.linked), (50, 0));
-    assert_eq!(unknown.unlinked, [("no_match", 50)].into());
+    assert_eq!(unknown.unlinked, [(UnlinkedReason::NoMatch, 50)].into());
     let why = "no disk of this guest has its bus and size; it may have been plugged in later";
     assert_eq!(unknown.why_no_disk.as_deref(), Some(why));
     let known = chains(&analysis, "vm1", "vd");

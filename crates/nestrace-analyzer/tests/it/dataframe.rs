@@ -13,10 +13,9 @@ fn analysis() -> Analysis {
     let mut streams = Streams::new(2);
     let at = streams.traffic(VM1, 10_000_000_000, 200, WAY);
     streams.traffic(VM2, at, 100, WAY);
-    let options = Options {
-        story: Some(StoryChoice::Slowest(1_000)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(1_000));
+
     streams.analyze(&manifest(), options)
 }
 

@@ -1,6 +1,7 @@
 //! Equal bios of a guest without BPF, whose events name no bio: each is linked to its own request, or to none.
 
 use crate::two_sides;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use nestrace_abi::flags;
 use nestrace_analyzer::{Options, StoryChoice};
@@ -52,15 +53,18 @@ fn check(tasks: &Tasks) -> (u64, u64, u64, u64) {
     }
     let mut manifest = manifest();
     manifest.guest_sides[0].backend = "blktrace".into();
-    let options = Options {
-        story: Some(StoryChoice::Slowest(1)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(1));
+
     let analysis = streams.analyze(&manifest, options);
     let chains = chains(&analysis, "vm1", "vd");
     assert_eq!(chains.guest_bios, BEFORE + AFTER + 2);
     assert_eq!(chains.guest_requests, BEFORE + AFTER + 2);
-    let ambiguous = chains.unlinked.get("ambiguous").copied().unwrap_or(0);
+    let ambiguous = chains
+        .unlinked
+        .get(&UnlinkedReason::Ambiguous)
+        .copied()
+        .unwrap_or(0);
     let longest_ns = analysis.stories[0].q2c_ns;
     (chains.linked, ambiguous, longest_ns, first_ns)
 }

@@ -147,10 +147,9 @@ fn analyze(streams: Streams, manifest: &Manifest) -> Analysis {
         }],
         ..ImageMap::default()
     };
-    let options = Options {
-        image_maps: vec![map],
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.image_maps = vec![map];
+
     streams.analyze(manifest, options)
 }
 

@@ -1,6 +1,7 @@
 //! Rules about the host's devices look at the device that does the work, and at everybody who uses it.
 
 use crate::two_sides;
+use nestrace_analyzer::analysis::UserKind;
 
 use nestrace_abi::{end_io, flags};
 use nestrace_analyzer::analysis::{Evidence, Finding};
@@ -336,7 +337,7 @@ fn read_of_image(analysis: &Analysis) -> (u64, u64, Option<String>) {
     let amplified = analysis.amplification[0].read.host.expect("bios");
     let users = analysis.devices.iter().find(|it| it.name == "loop0");
     let users = users.and_then(|it| it.users.as_ref()).expect("users");
-    let process = users.iter().find(|user| user.kind == "process");
+    let process = users.iter().find(|user| user.kind == UserKind::Process);
     let name = process.and_then(|user| user.name.clone());
     (image.read, amplified, name)
 }

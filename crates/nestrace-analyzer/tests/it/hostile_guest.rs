@@ -2,6 +2,7 @@
 //! was given up is counted.
 
 use crate::one_guest;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -46,7 +47,7 @@ fn attack(
     options: Options,
     n: u64,
     event: impl Fn(u64) -> Event,
-) -> (u64, BTreeMap<&'static str, u64>) {
+) -> (u64, BTreeMap<UnlinkedReason, u64>) {
     attack_within(MOST_BYTES, backend, options, n, event)
 }
 
@@ -56,7 +57,7 @@ fn attack_within(
     options: Options,
     n: u64,
     event: impl Fn(u64) -> Event,
-) -> (u64, BTreeMap<&'static str, u64>) {
+) -> (u64, BTreeMap<UnlinkedReason, u64>) {
     let manifest = one_guest::manifest(backend, VDA);
     let mut analyzer = Analyzer::new(&manifest, options);
     let before = HELD.get();
@@ -93,7 +94,10 @@ fn ten_million_bios_without_an_end() {
     let (bios, unlinked) = attack("ebpf", Options::default(), N, queue);
     assert_eq!(bios, N);
     assert_eq!(unlinked.values().sum::<u64>(), N, "{unlinked:?}");
-    assert!(unlinked["no_end"] > N - (1 << 17), "{unlinked:?}");
+    assert!(
+        unlinked[&UnlinkedReason::NoEnd] > N - (1 << 17),
+        "{unlinked:?}"
+    );
 }
 
 #[test]
@@ -103,10 +107,9 @@ fn and_when_the_clock_stands_still_and_stories_are_wanted() {
         ts_ns: 7_000_000_000,
         ..event(n, Kind::Queue, n << 6)
     };
-    let options = Options {
-        story: Some(StoryChoice::Slowest(3)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(3));
+
     let (bios, unlinked) = attack("ebpf", options, N, still);
     assert_eq!((bios, unlinked.values().sum::<u64>()), (N, N));
 }
@@ -114,10 +117,9 @@ fn and_when_the_clock_stands_still_and_stories_are_wanted() {
 #[test]
 fn one_address_again_and_again() {
     const N: u64 = 600_000;
-    let options = Options {
-        story: Some(StoryChoice::Slowest(3)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(3));
+
     let (bios, _) = attack("ebpf", options, N, |n| event(n, Kind::Queue, 64));
     assert_eq!(bios, N);
 }
@@ -167,7 +169,10 @@ fn one_bio_is_split_for_ever() {
         }
     };
     let (bios, unlinked) = attack("ebpf", Options::default(), 1 + 3 * PARTS, step);
-    assert_eq!((bios, unlinked), (1, BTreeMap::from([("no_end", 1)])));
+    assert_eq!(
+        (bios, unlinked),
+        (1, BTreeMap::from([(UnlinkedReason::NoEnd, 1)]))
+    );
 }
 
 /// The same request carries one bio after the other: it ends each of them with a part of its data, is put
@@ -193,7 +198,7 @@ fn one_request_ends_bios_for_ever() {
     let most = 2 * MOST_BYTES;
     let (bios, unlinked) = attack_within(most, "ebpf", Options::default(), 4 * BIOS, step);
     assert_eq!((bios, unlinked.values().sum::<u64>()), (BIOS, BIOS));
-    assert!(unlinked["no_end"] > BIOS / 4, "{unlinked:?}");
+    assert!(unlinked[&UnlinkedReason::NoEnd] > BIOS / 4, "{unlinked:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::notation;
 use crate::stack;
 
-use nestrace_analyzer::analysis::ReadWrite;
+use nestrace_analyzer::analysis::{ReadWrite, UserKind};
 use nestrace_analyzer::{Analyzer, Options};
 
 use stack::{analyze, image_of};
@@ -62,7 +62,7 @@ fn bios_belong_to_images_and_count_on_the_first_device_only() {
             .iter()
             .map(|user| {
                 (
-                    user.kind,
+                    user.kind.name(),
                     user.disk.clone().or(user.name.clone()).unwrap_or_default(),
                     user.requests,
                 )
@@ -104,7 +104,7 @@ fn pages_of_the_device_itself_are_metadata() {
     let users = analysis.devices[0].users.as_ref().expect("full");
     assert_eq!(
         users.iter().map(|user| user.kind).collect::<Vec<_>>(),
-        ["file_system"]
+        [UserKind::FileSystem]
     );
 }
 
@@ -202,7 +202,7 @@ fn a_loop_device_over_a_block_device_uses_it() {
     let users = analysis.devices[0].users.as_ref().expect("full");
     let mut users: Vec<_> = users.iter().map(|user| (user.kind, user.bytes)).collect();
     users.sort_unstable();
-    assert_eq!(users, [("loop", 12288), ("process", 512)]);
+    assert_eq!(users, [(UserKind::Loop, 12288), (UserKind::Process, 512)]);
 }
 
 #[test]

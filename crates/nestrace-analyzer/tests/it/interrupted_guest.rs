@@ -3,6 +3,7 @@
 
 use crate::notation;
 use crate::one_guest;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,10 @@ fn a_completion_after_the_hole_ends_nothing_that_began_before_it() {
     let device = device(&format!("{BEFORE} 9000000000 C r1 R 0+4096"));
     no_latency(&device);
     assert_eq!(counts(&device), [1, 0, 4096, 0]);
-    assert_eq!(device.unlinked, BTreeMap::from([("lost_events", 1)]));
+    assert_eq!(
+        device.unlinked,
+        BTreeMap::from([(UnlinkedReason::LostEvents, 1)])
+    );
     let check = device.check.expect("full");
     assert_eq!((check.open_at_end, check.completions_missed), (2, 0));
     assert_eq!(device.queue_depth.busy_ns, 2_000_000 - 1_000_020);
@@ -102,7 +106,7 @@ fn and_one_that_is_never_seen_again() {
 fn every_bio_that_was_in_flight_is_told_as_lost() {
     let text = format!("{BEFORE} 9000000000 C r1 R 0+4096");
     let unlinked = &analyze(&text).chains[0].unlinked;
-    assert_eq!(*unlinked, BTreeMap::from([("lost_events", 2)]));
+    assert_eq!(*unlinked, BTreeMap::from([(UnlinkedReason::LostEvents, 2)]));
 }
 
 #[test]

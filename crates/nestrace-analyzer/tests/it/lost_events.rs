@@ -2,6 +2,7 @@
 
 use crate::notation;
 use crate::one_device;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use nestrace_analyzer::{BlockAnalyzer, BlockOptions};
 use one_device::{device, n_mean};
@@ -19,7 +20,7 @@ fn a_lost_q_leaves_d2c() {
     let no_match = device(text);
     assert_eq!(
         no_match.unlinked.into_iter().collect::<Vec<_>>(),
-        [("no_match", 2)]
+        [(UnlinkedReason::NoMatch, 2)]
     );
     let all = no_match.latency_ns.all;
     assert_eq!((n_mean(all.q2c).0, n_mean(all.d2c).0), (1, 2));
@@ -27,7 +28,7 @@ fn a_lost_q_leaves_d2c() {
     let lost = device(&format!("5 loss total=3 sub=0\n{text}"));
     assert_eq!(
         lost.unlinked.into_iter().collect::<Vec<_>>(),
-        [("lost_events", 2)]
+        [(UnlinkedReason::LostEvents, 2)]
     );
 }
 
@@ -40,7 +41,7 @@ fn in_flight_at_the_start() {
     );
     assert_eq!(
         device.unlinked.iter().collect::<Vec<_>>(),
-        [(&"before_start", &2)]
+        [(&UnlinkedReason::BeforeStart, &2)]
     );
     assert_eq!((device.counts.completed, device.bytes.write), (2, 4096));
     assert_eq!(n_mean(device.latency_ns.all.d2c), (1, Some(40)));
@@ -493,7 +494,7 @@ fn lost_end_of_a_sequence_at_8192(next: &str) -> nestrace_analyzer::analysis::De
 fn a_flush_whose_issue_was_lost_counts_once() {
     let lost = device("1 Q b1 R 0+512\n20000000000 C fl Fs");
     assert_eq!(lost.counts.device_flushes, 1);
-    assert_eq!(lost.unlinked.get("no_match"), Some(&1));
+    assert_eq!(lost.unlinked.get(&UnlinkedReason::NoMatch), Some(&1));
     let put_back = device("100 D fl F\n110 RQ fl F\n# D fl\n200 C fl Fs");
     assert_eq!(put_back.counts.device_flushes, 1);
     assert_eq!(put_back.unlinked.values().sum::<u64>(), 1);
@@ -578,6 +579,6 @@ fn where_a_reader_left_something_out_what_was_in_flight_is_not_followed() {
     assert_eq!(n_mean(marked.latency_ns.all.d2c), (0, None));
     assert_eq!(
         marked.unlinked.into_iter().collect::<Vec<_>>(),
-        [("lost_events", 1)]
+        [(UnlinkedReason::LostEvents, 1)]
     );
 }

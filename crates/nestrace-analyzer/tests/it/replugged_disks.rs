@@ -1,6 +1,8 @@
 //! Device numbers and names of a guest that are another disk's later.
 
 use crate::two_sides;
+use nestrace_analyzer::analysis::Side;
+use nestrace_analyzer::analysis::UnlinkedReason;
 
 use nestrace_abi::flags;
 use nestrace_analyzer::{Analysis, Options};
@@ -74,7 +76,11 @@ fn flush(streams: &mut Streams, at: u64) -> u64 {
 fn counts(analysis: &Analysis) -> Vec<(u64, u64, u64, u64)> {
     let all = analysis.chains.iter();
     let counts = all.map(|chains| {
-        let ambiguous = chains.unlinked.get("ambiguous").copied().unwrap_or(0);
+        let ambiguous = chains
+            .unlinked
+            .get(&UnlinkedReason::Ambiguous)
+            .copied()
+            .unwrap_or(0);
         assert_eq!(chains.disk.is_empty(), chains.why_no_disk.is_some());
         (
             chains.guest_bios,
@@ -113,7 +119,7 @@ fn another_disk_under_the_number_is_counted_by_itself() {
         let whole = &analysis
             .devices
             .iter()
-            .find(|device| device.side == "guest");
+            .find(|device| device.side == Side::Guest);
         let whole = whole.map(|device| device.bytes.total());
         assert_eq!(whole, Some((BIOS + EARLY_BIOS + LATER_BIOS) * 4096));
     }

@@ -18,13 +18,12 @@ fn devices(text: &str) -> (Device, Device) {
         kind: kind.into(),
         ..Default::default()
     };
-    let manifest = Manifest {
-        topology: Topology {
-            devices: vec![device("dm-0", "dm", 253), device("md0", "md", 9)],
-            ..Default::default()
-        },
+    let mut manifest = Manifest::default();
+    manifest.topology = Topology {
+        devices: vec![device("dm-0", "dm", 253), device("md0", "md", 9)],
         ..Default::default()
     };
+
     let analysis = Analyzer::analyze(&manifest, Options::default(), notation::events(text));
     let (disk, stacked) = analysis
         .devices

@@ -35,10 +35,9 @@ fn the_trace_tells_losses_and_state() {
         side: "host".into(),
         ..Default::default()
     }];
-    let options = Options {
-        path: "run.nest".into(),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.path = "run.nest".into();
+
     let events =
         notation::events("2000 Q b1 R 0+512\n3000 loss total=9 sub=0\n3000 loss total=4 sub=3");
     let trace = Analyzer::analyze(&manifest, options, events).trace;
@@ -181,12 +180,11 @@ fn options_choose_guest_device_and_time() {
          2000 acct-done 0x1 rel=0x10040
          2000 acct-done 0x1 rel=0x10040 dev=1
          5000 Q b9 R 0+512";
-    let options = Options {
-        guest: Some("vm2".into()),
-        device: Some("loop0".into()),
-        to_ns: Some(3000),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.guest = Some("vm2".into());
+    options.device = Some("loop0".into());
+    options.to_ns = Some(3000);
+
     let analysis = Analyzer::analyze(&manifest(), options, notation::events(text));
     assert_eq!(
         analysis

@@ -9,10 +9,9 @@ use nix::{
 use super::*;
 
 fn named(name: &str) -> Manifest {
-    Manifest {
-        tool_version: name.into(),
-        ..Manifest::default()
-    }
+    let mut manifest = Manifest::default();
+    manifest.tool_version = name.into();
+    manifest
 }
 
 #[test]
@@ -273,10 +272,9 @@ fn a_full_disk_has_room_for_the_last_manifest() {
     on_a_small_disk(root.path(), || {
         let path = root.path().join("a.nest");
         let last = with_guests(8);
-        let first = Manifest {
-            guest_sides: Vec::new(),
-            ..last.clone()
-        };
+        let mut first = last.clone();
+        first.guest_sides = Vec::new();
+
         let (mut dir, _) = BundleDir::create(&path, false, &first).unwrap();
         fill(&dir.new_file("guest-a.arrows").unwrap());
         for manifest in [&last, &first, &last] {

@@ -21,7 +21,7 @@ impl StreamLosses {
         if event.kind() == Some(Kind::Loss)
             && let (Some(before), Some(now)) = (self.before.get(place), self.now.get_mut(place))
         {
-            *now = event.object.max(*now);
+            *now = event.lost_so_far().max(*now);
             event.object = before.saturating_add(*now);
         }
     }

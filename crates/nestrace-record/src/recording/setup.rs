@@ -57,38 +57,37 @@ fn default_ring_bytes() -> u32 {
 
 pub(super) fn manifest(options: &Options, probes: &Probes) -> Manifest {
     let host = this_machine();
-    Manifest {
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        state: State::Recording,
-        start_unix_ns: clock::realtime_ns(),
-        start_mono_ns: clock::monotonic_ns(),
-        detail: match options.detail {
-            Detail::Full => "full",
-            Detail::Light => "light",
-        }
-        .to_owned(),
-        streams: vec![Stream {
-            file: HOST_STREAM.to_owned(),
-            side: "host".to_owned(),
-            guest: None,
-            backend: "ebpf".to_owned(),
-            kernel: host.kernel.clone(),
-            addresses: Addresses::Shifted,
-        }],
-        host,
-        topology: options.topology.clone(),
-        probes: probes.attached.clone(),
-        refused: probes.refused.clone(),
-        losses: Source::ALL
-            .iter()
-            .map(|source| Loss {
-                source: source.name().to_owned(),
-                guest: None,
-                events: 0,
-            })
-            .collect(),
-        ..Manifest::default()
+    let mut manifest = Manifest::default();
+    manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
+    manifest.state = State::Recording;
+    manifest.start_unix_ns = clock::realtime_ns();
+    manifest.start_mono_ns = clock::monotonic_ns();
+    manifest.detail = match options.detail {
+        Detail::Full => "full",
+        Detail::Light => "light",
     }
+    .to_owned();
+    manifest.streams = vec![Stream {
+        file: HOST_STREAM.to_owned(),
+        side: "host".to_owned(),
+        guest: None,
+        backend: "ebpf".to_owned(),
+        kernel: host.kernel.clone(),
+        addresses: Addresses::Shifted,
+    }];
+    manifest.host = host;
+    manifest.topology = options.topology.clone();
+    manifest.probes = probes.attached.clone();
+    manifest.refused = probes.refused.clone();
+    manifest.losses = Source::ALL
+        .iter()
+        .map(|source| Loss {
+            source: source.name().to_owned(),
+            guest: None,
+            events: 0,
+        })
+        .collect();
+    manifest
 }
 
 /// The machine that this runs on.

@@ -44,15 +44,15 @@ impl Sink {
     /// Writes an event; the first failure is kept.
     pub fn take(&mut self, event: &Event) {
         match event.kind() {
-            Some(Kind::Complete) if event.related == 0 => self.ios += 1,
+            Some(Kind::Complete) if event.remaining_bytes() == 0 => self.ios += 1,
             Some(Kind::RequestDone) => self.ios += 1,
             Some(Kind::GuestRun | Kind::GuestReset) => self.machine_states.push(*event),
             Some(kind)
                 if kind.is_aio_call()
                     && self.seen_backends.len() < MAX_SEEN
-                    && self.seen_backends.insert((event.dev, event.related)) =>
+                    && self.seen_backends.insert((event.dev, event.backend())) =>
             {
-                self.new_backends.insert((event.dev, event.related));
+                self.new_backends.insert((event.dev, event.backend()));
             }
             _ => {}
         }

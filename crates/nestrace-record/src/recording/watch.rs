@@ -79,7 +79,7 @@ pub fn machine_notice(event: &Event, guest: &str) -> Option<(&'static str, Strin
     let word = |words: &[&'static str], number: usize| {
         words.get(number).copied().unwrap_or("unknown state")
     };
-    let state = word(RUN_STATES, event.aux as usize);
+    let state = word(RUN_STATES, event.run_state() as usize);
     Some(match (event.kind()?, event.sub) {
         (Kind::GuestRun, 0) => (
             "guest_paused",

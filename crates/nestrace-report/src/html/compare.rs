@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::compare::{
-    Both, Comparison, DevicePair, DiskPair, Explanation, Metric, Verdict,
+    Both, Comparison, DevicePair, DiskPair, Explanation, Metric, Unit, Verdict,
 };
 
 use super::figure::figures;
@@ -158,8 +158,8 @@ fn one_explanation(explanation: &Explanation) -> Markup {
             let share = part.share_of_difference;
             vec![
                 label(&part.mean),
-                value::value("ns", part.mean.a),
-                value::value("ns", part.mean.b),
+                value::value(Unit::Ns, part.mean.a),
+                value::value(Unit::Ns, part.mean.b),
                 difference(&part.mean),
                 share.map_or_else(|| String::from("–"), signed),
                 said(&part.mean),

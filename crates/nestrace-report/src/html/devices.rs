@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::Device;
+use nestrace_analyzer::analysis::{Device, Side};
 
 use super::MOST_LINES;
 use super::page::{folded, more, note, section, table};
@@ -52,11 +52,11 @@ pub(super) fn devices(analysis: &Analysis) -> Markup {
 
 /// What the text has beside the devices: whose their I/O was, and what QEMU and the images made of it.
 fn beneath(analysis: &Analysis) -> Markup {
-    let of_side = |side: &str| -> Vec<&Device> {
+    let of_side = |side: Side| -> Vec<&Device> {
         let devices = analysis.devices.iter().filter(|it| it.side == side);
         devices.take(MOST_LINES).collect()
     };
-    let files = files_table(&of_side("guest"), None);
+    let files = files_table(&of_side(Side::Guest), None);
     let how = [NO_PATHS.to_owned()];
     let how = if files.is_empty() { &[][..] } else { &how };
     let (qemu, of_qemu) = qemu_table(analysis, None);
@@ -68,7 +68,7 @@ fn beneath(analysis: &Analysis) -> Markup {
         .collect();
     let (made, of_layers) = layers(analysis, None);
     html! {
-        @for (title, side) in [(WHO_USED, "host"), (WHO_IN_GUEST, "guest")] {
+        @for (title, side) in [(WHO_USED, Side::Host), (WHO_IN_GUEST, Side::Guest)] {
             (folded(title, &users_table(&of_side(side), None), &[]))
         }
         (folded(WHAT_FILES, &files, how))

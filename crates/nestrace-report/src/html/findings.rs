@@ -24,7 +24,7 @@ fn one(finding: &Finding) -> Markup {
         Severity::High => ("high", "high"),
         Severity::Medium => ("medium", "medium"),
         Severity::Low => ("low", "low"),
-        Severity::Info => ("info", "info"),
+        _ => ("info", "info"),
     };
     let whose = format!(
         "{}/{} · {} · {} at stake",
@@ -72,6 +72,7 @@ fn text(name: &str, value: &Evidence) -> String {
         Evidence::Real(ns) if name.ends_with("_ns") => time(ns.max(0.0).round() as u64),
         Evidence::Real(value) => format!("{value:.2}"),
         Evidence::Word(word) => word.clone(),
+        _ => String::from("–"),
     }
 }
 

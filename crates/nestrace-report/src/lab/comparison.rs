@@ -32,6 +32,7 @@ pub struct Results {
 /// What a run says.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Comparison {
     /// Name and major version of this form: [`SCHEMA`].
     #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
@@ -53,6 +54,7 @@ pub struct Comparison {
 /// One cell.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Row {
     /// The cell.
     pub id: String,
@@ -102,6 +104,7 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// It is what others are compared with.
     Baseline,
@@ -135,6 +138,7 @@ impl Verdict {
 /// A cell that differs notably, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Outlier {
     /// The cell.
     pub id: String,

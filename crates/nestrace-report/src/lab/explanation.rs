@@ -16,6 +16,7 @@ pub(super) const NOTABLE: f64 = 0.1;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Explanation {
     /// Mean latency of the guest's data bios that were followed, nanoseconds; `null` without any.
     pub q2c_mean_ns: Option<f64>,
@@ -45,6 +46,7 @@ pub struct Explanation {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
+#[non_exhaustive]
 pub struct SegmentTime {
     /// `guest_queue`, …
     pub name: String,
@@ -56,6 +58,7 @@ pub struct SegmentTime {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
+#[non_exhaustive]
 pub struct CellFinding {
     /// The rule.
     pub id: String,
@@ -204,7 +207,7 @@ fn findings(analysis: &Analysis, disk: &str) -> Vec<CellFinding> {
             Severity::High => "high",
             Severity::Medium => "medium",
             Severity::Low => "low",
-            Severity::Info => "info",
+            _ => "info",
         }
         .to_owned(),
         title: finding.title.clone(),

@@ -18,6 +18,7 @@ use figures::{E2, E3, E4, E5, Figure, Ratio};
 /// What was published, and what we found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Published {
     /// What is compared.
     pub what: String,

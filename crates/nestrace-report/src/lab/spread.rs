@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Median and limits of repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Spread {
     /// How many values.
     pub n: usize,

@@ -4,6 +4,7 @@ use crate::units;
 
 /// What is measured along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unit {
     /// Latency, nanoseconds.
     Nanoseconds,

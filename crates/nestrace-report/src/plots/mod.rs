@@ -45,6 +45,7 @@ pub(crate) use subject::{Subject, n_left_out};
 
 /// A question, and the chart that answers it.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Plot {
     /// Unique in a report, and usable as a file's name: `latency-reads-vm1-disk0`.
     pub id: String,
@@ -60,6 +61,7 @@ pub struct Plot {
 
 /// The kinds of charts.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Chart {
     /// Curves over two axes.
     Lines(Lines),

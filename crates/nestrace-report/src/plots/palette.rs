@@ -4,6 +4,7 @@ use plotters::style::RGBColor;
 
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Hue {
     /// The guest's block layer.
     Guest,

@@ -1,7 +1,7 @@
 //! What plots are drawn of: the guests' disks with everything recorded of each, else devices.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{Amplification, Chains, Device, Image, QemuDisk};
+use nestrace_analyzer::analysis::{Amplification, Chains, Device, Image, QemuDisk, Side};
 use nestrace_analyzer::verdict::DiskVerdict;
 use nestrace_trace::printable;
 
@@ -141,7 +141,7 @@ fn beneath<'a>(analysis: &'a Analysis, guest: &str, disk: &str) -> Option<&'a De
     let host = analysis
         .devices
         .iter()
-        .filter(|device| device.side == "host");
+        .filter(|device| device.side == Side::Host);
     host.filter(|device| requests(device) > 0)
         .max_by_key(|device| requests(device))
 }
@@ -169,7 +169,7 @@ fn devices(analysis: &Analysis) -> Vec<Subject<'_>> {
     let mut subjects: Vec<Subject<'_>> = busy_devices(analysis)
         .take(MOST)
         .map(|device| {
-            let inside = device.side == "guest";
+            let inside = device.side == Side::Guest;
             let name = match &device.guest {
                 Some(guest) => format!("{guest}/{}", device.name),
                 None => device.name.clone(),

@@ -98,7 +98,7 @@ fn of_guest(analysis: &Analysis, calls: &[CallRow], guest: &GuestCalls, page: &m
                 shorten(&row.process, PROGRAM),
                 shorten(&file_name(&row.file), FILE)
             ),
-            row.op.to_owned(),
+            row.op.name().to_owned(),
             count(row.n),
             percent(part(row.without_io, row.n)),
             cell(row.latency_ns.mean),
@@ -191,7 +191,7 @@ pub(super) fn sentence(analysis: &Analysis) -> Option<String> {
         "{} waits {} on average in each of {} of {} ({} of the time of its calls)",
         row.process,
         time(mean_ns),
-        of(row.n, row.op, &many(row.op)),
+        of(row.n, row.op.name(), &many(row.op.name())),
         file_name(&row.file),
         percent(part(row.latency_ns.sum, all_ns)),
     );

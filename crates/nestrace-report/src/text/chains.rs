@@ -131,7 +131,7 @@ pub(crate) fn followed(chains: &Chains) -> String {
     let reasons: Vec<String> = chains
         .unlinked
         .iter()
-        .map(|(why, n)| format!("{} {}", count(*n), reason(why)))
+        .map(|(why, n)| format!("{} {}", count(*n), reason(*why)))
         .collect();
     if !reasons.is_empty() {
         text.push_str(&format!("; not linked: {}", reasons.join(", ")));

@@ -24,7 +24,7 @@ impl Colour {
             Severity::High => Self::Red,
             Severity::Medium => Self::Yellow,
             Severity::Low => Self::Cyan,
-            Severity::Info => Self::Grey,
+            _ => Self::Grey,
         }
     }
 

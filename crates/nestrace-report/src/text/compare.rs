@@ -4,7 +4,7 @@ pub(crate) mod sentences;
 pub(crate) mod value;
 
 use nestrace_analyzer::compare::{
-    Comparison, DevicePair, DiskPair, Explanation, FindingPair, Metric,
+    Comparison, DevicePair, DiskPair, Explanation, FindingPair, Metric, Unit,
 };
 
 use super::{Page, TextOptions};
@@ -123,8 +123,8 @@ fn explanations(explanations: &[Explanation], page: &mut Page) {
         for part in parts {
             table.row(vec![
                 label(&part.mean),
-                value("ns", part.mean.a),
-                value("ns", part.mean.b),
+                value(Unit::Ns, part.mean.a),
+                value(Unit::Ns, part.mean.b),
                 difference(&part.mean),
                 part.share_of_difference.map_or_else(String::new, signed),
                 verdict(part.mean.verdict).to_owned(),

@@ -1,7 +1,7 @@
 //! The table of block devices, and what stands out on each.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{Device, User};
+use nestrace_analyzer::analysis::{Device, Side, User, UserKind};
 
 use super::{Page, device_name, disk_name, only_guest};
 use crate::table::{Table, shorten};
@@ -19,11 +19,11 @@ pub(crate) const WHO_USED: &str = "Who used them";
 pub(crate) const WHO_IN_GUEST: &str = "Who queued it in the guest";
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
-    let of_side = |side: &str| -> Vec<&Device> {
+    let of_side = |side: Side| -> Vec<&Device> {
         let devices = analysis.devices.iter();
         devices.filter(|device| device.side == side).collect()
     };
-    let (host, guests) = (of_side("host"), of_side("guest"));
+    let (host, guests) = (of_side(Side::Host), of_side(Side::Guest));
     if !host.is_empty() {
         page.section("Block devices of the host");
         devices(&host, analysis, page);
@@ -85,7 +85,7 @@ fn devices(devices: &[&Device], analysis: &Analysis, page: &mut Page) {
 /// A note where flushes came after the data: Q2C of a guest's disk ends with the data, so its chains last longer.
 pub(crate) fn beyond_data(device: &Device, only: Option<&str>) -> Option<String> {
     let figures = &device.figures;
-    if device.side != "guest" || figures.flushed_after == 0 {
+    if device.side != Side::Guest || figures.flushed_after == 0 {
         return None;
     }
     let whole = figures.to_end_write_ns;
@@ -168,7 +168,7 @@ pub(crate) fn users_table(devices: &[&Device], only_guest: Option<&str>) -> Tabl
     for device in devices {
         let users = device.users.iter().flatten();
         let (processes, others): (Vec<&User>, Vec<&User>) =
-            users.partition(|user| user.kind == "process");
+            users.partition(|user| user.kind == UserKind::Process);
         let (largest, rest) = processes.split_at(processes.len().min(MAX_PROCESSES));
         // A line for one process is no longer than one that says there is one more.
         let (largest, rest) = match rest {
@@ -233,7 +233,7 @@ fn sum(users: &[&User]) -> User {
 fn user_name(user: &User, device: &Device, only_guest: Option<&str>) -> String {
     let name = user.name.as_deref().unwrap_or("unknown");
     match user.kind {
-        "image" => format!(
+        UserKind::Image => format!(
             "{} (image)",
             disk_name(
                 user.guest
@@ -243,11 +243,13 @@ fn user_name(user: &User, device: &Device, only_guest: Option<&str>) -> String {
                 user.disk.as_deref()
             )
         ),
-        "guest" => format!("{} (other files)", user.guest.as_deref().unwrap_or(name)),
+        UserKind::Guest => format!("{} (other files)", user.guest.as_deref().unwrap_or(name)),
         // In a guest the bio tells it from data; on the host all users share it.
-        "file_system" if device.guest.is_some() => String::from("file system (journal, metadata)"),
-        "file_system" => String::from("file system (shared)"),
-        "loop" => format!("file under {name}"),
+        UserKind::FileSystem if device.guest.is_some() => {
+            String::from("file system (journal, metadata)")
+        }
+        UserKind::FileSystem => String::from("file system (shared)"),
+        UserKind::Loop => format!("file under {name}"),
         _ => user
             .pid
             .map_or_else(|| name.to_owned(), |pid| format!("{name} [{pid}]")),

@@ -74,7 +74,7 @@ fn one(finding: &Finding, disk: &str, page: &mut Page) {
         Severity::High => "high",
         Severity::Medium => "medium",
         Severity::Low => "low",
-        Severity::Info => "info",
+        _ => "info",
     };
     let text = format!("{disk}: {} ({severity}, {})", finding.title, finding.id);
     // The last word of it, which no break of the line can tear.

@@ -1,7 +1,7 @@
 //! What is missing: losses, refused probes, events without a partner; and what to type next.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{Check, TraceSource};
+use nestrace_analyzer::analysis::{Check, TraceSource, UnlinkedReason};
 
 use super::{Page, device_name};
 use crate::units::{count, of};
@@ -120,12 +120,12 @@ fn unlinked(analysis: &Analysis) -> Vec<String> {
             .iter()
             .map(|(reason, n)| {
                 let words = match *reason {
-                    "before_start" | "no_match" if !is_queue_recorded => {
+                    UnlinkedReason::BeforeStart | UnlinkedReason::NoMatch if !is_queue_recorded => {
                         "no Q was recorded for any bio"
                     }
-                    "before_start" => "in flight when the recording began",
-                    "lost_events" => "its events were lost",
-                    other => other,
+                    UnlinkedReason::BeforeStart => "in flight when the recording began",
+                    UnlinkedReason::LostEvents => "its events were lost",
+                    other => other.name(),
                 };
                 format!("{} ({words})", count(*n))
             })

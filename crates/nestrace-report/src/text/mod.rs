@@ -16,7 +16,7 @@ mod lead;
 mod stories;
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::Device;
+use nestrace_analyzer::analysis::{Device, UnlinkedReason};
 use nestrace_analyzer::incomplete;
 use nestrace_trace::printable;
 use std::ops::Range;
@@ -28,6 +28,7 @@ use crate::units;
 
 /// How the text looks.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct TextOptions {
     /// Columns.
     pub width: usize,
@@ -201,16 +202,16 @@ pub(crate) fn device_name(device: &Device, only_guest: Option<&str>) -> String {
 }
 
 /// A reason for an unlinked bio or event, in words.
-fn reason(name: &str) -> &str {
-    match name {
-        "lost_events" => "because events were lost",
-        "before_start" => "in flight when recording began",
-        "after_end" => "in flight when it ended",
-        "ambiguous" => "that could be one of several",
-        "outside_clock_bound" => "outside the clock's bounds",
-        "layer_not_recorded" => "because a layer was not recorded",
-        "no_match" => "without a request of QEMU",
-        "no_end" => "that never ended",
-        other => other,
+const fn reason(reason: UnlinkedReason) -> &'static str {
+    match reason {
+        UnlinkedReason::LostEvents => "because events were lost",
+        UnlinkedReason::BeforeStart => "in flight when recording began",
+        UnlinkedReason::AfterEnd => "in flight when it ended",
+        UnlinkedReason::Ambiguous => "that could be one of several",
+        UnlinkedReason::OutsideClockBound => "outside the clock's bounds",
+        UnlinkedReason::LayerNotRecorded => "because a layer was not recorded",
+        UnlinkedReason::NoMatch => "without a request of QEMU",
+        UnlinkedReason::NoEnd => "that never ended",
+        other => other.name(),
     }
 }

@@ -1,7 +1,7 @@
 //! Single bios as a tree.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{Story, StorySegment, StorySpan};
+use nestrace_analyzer::analysis::{Story, StoryLayer, StorySegment, StorySpan, StoryWork};
 
 use super::{Page, disk_name, reason};
 use crate::bar::bar;
@@ -135,20 +135,20 @@ fn signed(ns: i64) -> String {
 /// Layer, operation, extent and place; what does not fit is taken from the place.
 fn describe(span: &StorySpan, room: usize) -> String {
     let layer = match span.layer {
-        "page_wait" => "wait for pages",
-        "guest_journal" => "guest's journal",
-        "guest_bio" => "guest bio",
-        "guest_request" => "guest request",
-        "qemu" => "QEMU",
-        "file_io" => "file I/O",
-        "host_bio" => "host bio",
-        "host_request" => "host request",
-        other => other,
+        StoryLayer::PageWait => "wait for pages",
+        StoryLayer::GuestJournal => "guest's journal",
+        StoryLayer::GuestBio => "guest bio",
+        StoryLayer::GuestRequest => "guest request",
+        StoryLayer::Qemu => "QEMU",
+        StoryLayer::FileIo => "file I/O",
+        StoryLayer::HostBio => "host bio",
+        StoryLayer::HostRequest => "host request",
+        other => other.name(),
     };
     let what = match span.what {
-        "image_metadata" => "image metadata",
-        "others_data" => "another file's data",
-        other => other,
+        StoryWork::ImageMetadata => "image metadata",
+        StoryWork::OthersData => "another file's data",
+        other => other.name(),
     };
     let extent = if span.bytes > 0 {
         format!(" {} @{}", size(span.bytes), span.offset)

@@ -422,9 +422,10 @@ fn a_process_cannot_write_on_the_terminal() {
 
 #[test]
 fn what_btt_has_does_not_depend_on_what_plots_are_made_of() {
-    let with_figures = || BlockOptions {
-        figures: true,
-        ..BlockOptions::default()
+    let with_figures = || {
+        let mut options = BlockOptions::default();
+        options.figures = true;
+        options
     };
     for capture in ["ext4-mail-none-scsi", "ext3-seqw-mq-ide"] {
         let (lean, whole) = (

@@ -30,11 +30,10 @@ fn analyze(story: Option<StoryChoice>) -> Analysis {
     streams.guest(VM1, at, Kind::Queue, lost);
     let mut manifest = two_sides::manifest();
     manifest.end_mono_ns = at + 1_000_000;
-    let options = Options {
-        path: "vm1.nest".into(),
-        story,
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.path = "vm1.nest".into();
+    options.story = story;
+
     streams.analyze(&manifest, options)
 }
 

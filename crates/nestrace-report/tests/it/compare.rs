@@ -2,8 +2,10 @@
 
 use crate::two_sides;
 
+use nestrace_analyzer::analysis::Side;
 use nestrace_analyzer::compare::{
-    Comparison, ExplainedBy, Matched, Metric, UnmatchedKind, Verdict, Which, compare,
+    Comparison, ExplainedBy, IoOperation, Matched, Metric, MetricLayer, UnmatchedKind, Verdict,
+    Which, compare,
 };
 use nestrace_analyzer::{Analysis, Options};
 use nestrace_report::{html, json, text};
@@ -34,10 +36,9 @@ fn recorded(manifest: &Manifest, path: &str, device_ns: u64, random: u64) -> Ana
     let mut manifest = manifest.clone();
     manifest.end_mono_ns = at + 1_000_000;
     manifest.state = State::Complete;
-    let options = Options {
-        path: path.to_owned(),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.path = path.to_owned();
+
     streams.analyze(&manifest, options)
 }
 
@@ -49,7 +50,7 @@ fn slow() -> Analysis {
     recorded(&two_sides::manifest(), "slow.nest", 250_000, 2)
 }
 
-fn metric<'a>(comparison: &'a Comparison, operation: &str, name: &str) -> &'a Metric {
+fn metric<'a>(comparison: &'a Comparison, operation: IoOperation, name: &str) -> &'a Metric {
     let metrics = &comparison.disks[0].metrics;
     let is = |it: &&Metric| it.operation == Some(operation) && it.name == name;
     metrics
@@ -88,7 +89,7 @@ fn a_recording_is_like_itself() {
         assert!(!metric.verdict.differs(), "{metric:?}");
     }
     assert_eq!(
-        metric(&comparison, "read", "q2c_mean").verdict,
+        metric(&comparison, IoOperation::Read, "q2c_mean").verdict,
         Verdict::NoDifference
     );
     assert!(
@@ -103,7 +104,7 @@ fn a_recording_is_like_itself() {
 #[test]
 fn a_slower_device_is_found_and_named() {
     let comparison = compare(&fast(), &slow());
-    for operation in ["read", "write"] {
+    for operation in [IoOperation::Read, IoOperation::Write] {
         for name in ["q2c_mean", "q2c_p50", "latency_mean"] {
             let metric = metric(&comparison, operation, name);
             assert_eq!(metric.verdict, Verdict::Higher, "{metric:?}");
@@ -136,7 +137,10 @@ fn a_slower_device_is_found_and_named() {
     }
     assert_eq!(schema_errors(&comparison), [""; 0]);
     let swapped = compare(&slow(), &fast());
-    assert_eq!(metric(&swapped, "read", "q2c_mean").verdict, Verdict::Lower);
+    assert_eq!(
+        metric(&swapped, IoOperation::Read, "q2c_mean").verdict,
+        Verdict::Lower
+    );
 }
 
 #[test]
@@ -272,9 +276,9 @@ fn losses_of_a_guest_count_against_its_own_stream() {
     assert_eq!(comparison.b.distrusted, None);
     assert_eq!(comparison.b.distrusted_guests[0].guest, "vm1");
     assert!(comparison.b.lost * 100 < comparison.b.events);
-    let inside = metric(&comparison, "read", "q2c_mean");
+    let inside = metric(&comparison, IoOperation::Read, "q2c_mean");
     assert_eq!(inside.verdict, Verdict::NotJudged, "{inside:?}");
-    let qemu = metric(&comparison, "read", "latency_mean");
+    let qemu = metric(&comparison, IoOperation::Read, "latency_mean");
     assert_eq!(qemu.verdict, Verdict::Higher, "{qemu:?}");
     let explanations = &comparison.disks[0].explanations;
     assert!(!explanations.is_empty());
@@ -289,7 +293,7 @@ fn losses_of_a_guest_count_against_its_own_stream() {
     let host = comparison
         .devices
         .iter()
-        .find(|it| it.names.a.side == "host");
+        .find(|it| it.names.a.side == Side::Host);
     let host = host.expect("the host's device");
     assert!(host.metrics.iter().any(|it| it.verdict.differs()));
     let said = |it: &String| it.starts_with("B: ") && it.contains("from inside vm1");
@@ -363,13 +367,13 @@ fn a_rate_in_the_headline_is_a_row_of_the_table() {
         words.join(" ")
     };
     for metric in &mut comparison.disks[0].metrics {
-        if (metric.operation, metric.name) == (Some("write"), "per_second") {
+        if (metric.operation, metric.name) == (Some(IoOperation::Write), "per_second") {
             (metric.a, metric.b) = match metric.layer {
-                "qemu" => (Some(777.0), Some(333.0)),
+                MetricLayer::Qemu => (Some(777.0), Some(333.0)),
                 _ => (Some(666.0), Some(222.0)),
             };
             metric.verdict = match metric.layer {
-                "qemu" => Verdict::Lower,
+                MetricLayer::Qemu => Verdict::Lower,
                 _ => Verdict::NotEnough,
             };
         }
@@ -386,7 +390,9 @@ fn a_rate_in_the_headline_is_a_row_of_the_table() {
         "{said}"
     );
     assert!(!said.contains("777"), "{said}");
-    comparison.disks[0].metrics.retain(|it| it.layer == "qemu");
+    comparison.disks[0]
+        .metrics
+        .retain(|it| it.layer == MetricLayer::Qemu);
     comparison.disks[0].explanations.clear();
     let said = words(&comparison);
     assert!(
@@ -399,7 +405,7 @@ fn a_rate_in_the_headline_is_a_row_of_the_table() {
 #[test]
 fn sessions_and_other_names_are_told() {
     let mut restarted = slow();
-    let inside = restarted.devices.iter().find(|it| it.side == "guest");
+    let inside = restarted.devices.iter().find(|it| it.side == Side::Guest);
     let inside = inside.cloned().expect("the guest's device");
     restarted.devices.push(inside);
     let comparison = compare(&fast(), &restarted);
@@ -429,7 +435,7 @@ fn short_recordings_are_shown_without_a_verdict() {
     streams.traffic(VM1, 10_000_000_000, 200, WAY);
     let short = streams.analyze(&two_sides::manifest(), Options::default());
     let comparison = compare(&short, &slow());
-    let mean = metric(&comparison, "write", "q2c_mean");
+    let mean = metric(&comparison, IoOperation::Write, "q2c_mean");
     assert_eq!(mean.verdict, Verdict::NotEnough, "{mean:?}");
     assert!(mean.difference.is_some() && mean.interval.is_none() && mean.why.is_some());
     assert!(

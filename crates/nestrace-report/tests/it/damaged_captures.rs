@@ -27,10 +27,11 @@ fn read(files: &[Vec<u8>]) -> Result<(Vec<Event>, u64, usize), OpenError> {
 }
 
 fn analyze(events: &[Event]) -> BlockAnalysis {
-    let mut analyzer = BlockAnalyzer::new(BlockOptions {
-        list_ios: true,
-        interval_ns: Some(1_000_000_000),
-        ..BlockOptions::default()
+    let mut analyzer = BlockAnalyzer::new({
+        let mut options = BlockOptions::default();
+        options.list_ios = true;
+        options.interval_ns = Some(1_000_000_000);
+        options
     });
     let events = events.iter().copied();
     Identified::new(events).for_each(|event| analyzer.push(&event));

@@ -157,10 +157,9 @@ fn nothing_is_fetched_and_names_are_only_names() {
     };
     let mut streams = Streams::new(2);
     streams.traffic(VM1, 10_000_000_000, 100, WAY);
-    let options = Options {
-        path: evil.to_owned(),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.path = evil.to_owned();
+
     let report = html::render(&streams.analyze(&manifest, options)).expect("a report");
     assert!(!report.contains("<script"));
     assert!(report.contains("&lt;script&gt;"));

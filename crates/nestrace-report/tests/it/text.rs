@@ -3,7 +3,7 @@
 use crate::notation;
 use crate::two_sides::{self, Streams, VM1, VM2, WAY};
 
-use nestrace_analyzer::analysis::{Severity, User};
+use nestrace_analyzer::analysis::{Severity, User, UserKind};
 use nestrace_analyzer::{Analysis, Analyzer, Options};
 use nestrace_report::{json, text};
 use nestrace_trace::manifest::{
@@ -26,35 +26,34 @@ fn manifest() -> Manifest {
         devices: vec!["loop0".into()],
         ..Default::default()
     };
-    Manifest {
-        start_unix_ns: 1_700_000_000_000_000_000,
-        detail: "full".into(),
-        state: manifest::State::Complete,
-        topology: Topology {
-            guests: vec![Guest {
-                name: "vm1".into(),
-                pid: 1000,
-                disks: vec![Disk {
-                    name: "root".into(),
-                    bus: "virtio-blk".into(),
-                    images: vec![image],
-                    ..Default::default()
-                }],
-                backends: vec![Backend {
-                    address: 0x10000,
-                    disk: 0,
-                    proof: "only disk".into(),
-                }],
+    let mut manifest = Manifest::default();
+    manifest.start_unix_ns = 1_700_000_000_000_000_000;
+    manifest.detail = "full".into();
+    manifest.state = manifest::State::Complete;
+    manifest.topology = Topology {
+        guests: vec![Guest {
+            name: "vm1".into(),
+            pid: 1000,
+            disks: vec![Disk {
+                name: "root".into(),
+                bus: "virtio-blk".into(),
+                images: vec![image],
                 ..Default::default()
             }],
-            devices: vec![Device {
-                name: "loop0".into(),
-                dev: 7 << 20,
-                ..Default::default()
+            backends: vec![Backend {
+                address: 0x10000,
+                disk: 0,
+                proof: "only disk".into(),
             }],
-        },
-        ..Default::default()
-    }
+            ..Default::default()
+        }],
+        devices: vec![Device {
+            name: "loop0".into(),
+            dev: 7 << 20,
+            ..Default::default()
+        }],
+    };
+    manifest
 }
 
 /// Reads, a flush that fdatasync turns into a journal commit, a merge, a neighbour.
@@ -90,10 +89,9 @@ const WORKLOAD: &str = "
     1m C r3 W 200704+8192";
 
 fn analyze(manifest: &Manifest, events: &str) -> Analysis {
-    let options = Options {
-        path: "vm1.nest".into(),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.path = "vm1.nest".into();
+
     Analyzer::analyze(manifest, options, notation::events(events))
 }
 
@@ -220,10 +218,9 @@ fn names_cannot_write_on_the_terminal() {
     // The thread's name is what prctl(PR_SET_NAME) takes.
     let events = WORKLOAD.replace("rsync", evil);
     let strange = |c: char| c != '\n' && !is_printable(c);
-    let colour = text::TextOptions {
-        colour: true,
-        ..Default::default()
-    };
+    let mut colour = text::TextOptions::default();
+    colour.colour = true;
+
     let analysis = analyze(&manifest, &events);
     let text = text::render(&analysis, &text::TextOptions::default());
     assert!(!text.contains(strange), "{text:?}");
@@ -246,10 +243,9 @@ fn without_colours(text: &str) -> String {
 #[test]
 fn colours_are_of_layers_and_severities_and_change_nothing_else() {
     let analysis = followed();
-    let colour = text::TextOptions {
-        colour: true,
-        ..Default::default()
-    };
+    let mut colour = text::TextOptions::default();
+    colour.colour = true;
+
     let coloured = text::render(&analysis, &colour);
     let plain = text::render(&analysis, &text::TextOptions::default());
     assert_eq!(without_colours(&coloured), plain);
@@ -262,7 +258,7 @@ fn colours_are_of_layers_and_severities_and_change_nothing_else() {
             Severity::High => "(\x1b[31mhigh\x1b[0m,",
             Severity::Medium => "(\x1b[33mmedium\x1b[0m,",
             Severity::Low => "(\x1b[36mlow\x1b[0m,",
-            Severity::Info => "(\x1b[90minfo\x1b[0m,",
+            _ => "(\x1b[90minfo\x1b[0m,",
         };
         assert!(coloured.contains(word), "{word:?} in {coloured:?}");
     }
@@ -287,7 +283,7 @@ fn every_process_is_in_the_table_of_users() {
     let mut analysis = analyze(&manifest(), WORKLOAD);
     let process = |pid: u32| {
         let mut user = User::default();
-        user.kind = "process";
+        user.kind = UserKind::Process;
         user.name = Some(format!("p{pid}"));
         user.pid = Some(pid);
         (user.requests, user.bytes) = (10, 4096);
@@ -334,10 +330,9 @@ fn a_capture_of_one_machine_has_no_others() {
 
 #[test]
 fn a_stretch_does_not_claim_the_events_of_the_whole() {
-    let options = Options {
-        from_ns: Some(200_000),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.from_ns = Some(200_000);
+
     let analysis = Analyzer::analyze(&manifest(), options, notation::events(WORKLOAD));
     let text = text::render(&analysis, &text::TextOptions::default());
     assert!(text.contains("events in the whole recording"), "{text}");
@@ -347,10 +342,9 @@ fn a_stretch_does_not_claim_the_events_of_the_whole() {
 fn colour_only_where_asked_for() {
     let analysis = analyze(&manifest(), WORKLOAD);
     assert!(!text::render(&analysis, &text::TextOptions::default()).contains('\x1b'));
-    let colour = text::TextOptions {
-        colour: true,
-        ..Default::default()
-    };
+    let mut colour = text::TextOptions::default();
+    colour.colour = true;
+
     assert!(text::render(&analysis, &colour).contains("\x1b[1mIn short\x1b[0m"));
 }
 

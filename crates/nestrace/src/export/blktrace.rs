@@ -240,12 +240,12 @@ fn write(
         };
         match kind {
             Kind::Thread if files.args.redact => redact::event(&mut event),
-            Kind::Loss if event.sub == Source::Block as u8 && event.object > lost => {
+            Kind::Loss if event.sub == Source::Block as u8 && event.lost_so_far() > lost => {
                 // The kernel counts lost events, but does not name their device.
                 let number = files.number(last_device);
                 let cpu = u32::from(event.cpu);
-                files.of(cpu)?.lose(number, cpu, event.object - lost);
-                lost = event.object;
+                files.of(cpu)?.lose(number, cpu, event.lost_so_far() - lost);
+                lost = event.lost_so_far();
             }
             _ => {}
         }

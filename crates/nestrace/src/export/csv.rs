@@ -4,6 +4,7 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
+use nestrace_analyzer::analysis::{StoryLayer, UnlinkedReason};
 use nestrace_analyzer::{Identified, SEGMENT_NAMES, analysis::Story, units::of};
 use nestrace_trace::{Event, Kind, Manifest, TimeOrdered, device_number, flags, redact};
 
@@ -306,21 +307,21 @@ impl Chains {
         table.text(&story.disk);
         table.text(&story.guest_device);
         table.number(story.io);
-        table.text(tree.what);
+        table.text(tree.what.name());
         table.number(tree.offset);
         table.number(tree.bytes);
         table.known(story.at_ns);
         let linked = story.unlinked.is_none();
         table.known(linked.then_some(story.clock_bound_ns));
         table.number(story.q2c_ns);
-        table.text(story.unlinked.unwrap_or_default());
+        table.text(story.unlinked.map_or("", UnlinkedReason::name));
         table.number(u8::from(story.ambiguous));
         for layer in [
-            "guest_request",
-            "qemu",
-            "file_io",
-            "host_bio",
-            "host_request",
+            StoryLayer::GuestRequest,
+            StoryLayer::Qemu,
+            StoryLayer::FileIo,
+            StoryLayer::HostBio,
+            StoryLayer::HostRequest,
         ] {
             table.number(stories::count(tree, layer));
         }

@@ -148,8 +148,10 @@ impl Requests {
                 let merged = self.open.remove(&event.object);
                 merged.into_iter().map(ended).for_each(out);
             }
-            Some(Kind::Loss) if event.sub == Source::Block as u8 && event.object > self.lost => {
-                self.lost = event.object;
+            Some(Kind::Loss)
+                if event.sub == Source::Block as u8 && event.lost_so_far() > self.lost =>
+            {
+                self.lost = event.lost_so_far();
                 // On the host an I/O would seem to have no request at all.
                 if self.in_guest {
                     self.finish(out);
@@ -163,7 +165,7 @@ impl Requests {
                 }) = self.open.remove(&event.object)
                 {
                     bio.completed_ns = Some(event.ts_ns);
-                    bio.failed = event.aux != 0;
+                    bio.failed = event.status() != 0;
                     bio.moved = if bio.failed { 0 } else { bio.bytes };
                     out(Step::Ended(bio));
                 }
@@ -196,7 +198,7 @@ impl Requests {
             offset: event.offset,
             bytes: event.bytes,
             issued_ns: Some(event.ts_ns),
-            bios: match (bio, event.related) {
+            bios: match (bio, event.first_bio()) {
                 (true, _) => 1,
                 (false, 0) => 0,
                 (false, _) => 1 + u32::from(event.sub),
@@ -241,7 +243,7 @@ impl Requests {
             None => InFlight::unseen(event),
         };
         in_flight.moves(event);
-        if event.related != 0 {
+        if event.remaining_bytes() != 0 {
             self.open.insert(event.object, in_flight);
             return self.bound(out);
         }
@@ -288,7 +290,7 @@ fn light(event: &Event, out: &mut impl FnMut(Step)) {
         offset: event.offset,
         bytes: event.bytes,
         moved: event.bytes,
-        issued_ns: Some(event.related).filter(|issued_ns| *issued_ns > 0),
+        issued_ns: event.issued_ns(),
         completed_ns: Some(event.ts_ns),
         failed: event.sub != 0,
         ..Request::default()

@@ -1,5 +1,6 @@
 //! The chains of a bundle, each reported as soon as its outcome is known.
 
+use nestrace_analyzer::analysis::StoryLayer;
 use nestrace_analyzer::{
     Analysis, Analyzer, GuestEvents, Options, StoryChoice,
     analysis::{Story, StorySpan},
@@ -10,11 +11,10 @@ use crate::bundle::Bundle;
 
 /// Reads every stream once. Without a stream from inside a guest there are no chains.
 pub fn each(bundle: &mut Bundle, listener: impl FnMut(Story) + 'static) -> Analysis {
-    let options = Options {
-        story: Some(StoryChoice::All),
-        image_maps: std::mem::take(&mut bundle.image_maps),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::All);
+    options.image_maps = std::mem::take(&mut bundle.image_maps);
+
     let mut analyzer = Analyzer::new(&bundle.manifest, options);
     analyzer.each_story(listener);
     let mut ordered: Vec<_> = bundle
@@ -34,7 +34,7 @@ pub fn each(bundle: &mut Bundle, listener: impl FnMut(Story) + 'static) -> Analy
 }
 
 /// How many spans of a layer an I/O trace has.
-pub fn count(span: &StorySpan, layer: &str) -> u64 {
+pub fn count(span: &StorySpan, layer: StoryLayer) -> u64 {
     let beneath: u64 = span.children.iter().map(|child| count(child, layer)).sum();
     beneath + u64::from(span.layer == layer)
 }

@@ -113,12 +113,11 @@ fn a_full_disk_is_no_bad_input() {
 fn a_host_that_was_not_closed_is_not_whole_later() {
     let folder = tempfile::tempdir().expect("folder");
     let killed = bundle(folder.path(), "killed");
-    let told = Manifest {
-        state: State::Recording,
-        end_mono_ns: 0,
-        end_reason: String::new(),
-        ..manifest()
-    };
+    let mut told = manifest();
+    told.state = State::Recording;
+    told.end_mono_ns = 0;
+    told.end_reason = String::new();
+
     fs::write(killed.join("manifest.json"), told.to_json()).expect("manifest");
     let repaired = folder.path().join("repaired.nest");
     repair(&killed, &repaired).done();

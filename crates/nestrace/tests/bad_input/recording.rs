@@ -83,17 +83,18 @@ pub fn manifest() -> Manifest {
         kernel: "6.18.0".to_owned(),
         ..Stream::default()
     };
-    Manifest {
-        tool_version: "0.1.0".to_owned(),
-        state: State::Complete,
-        start_unix_ns: 1_790_000_000_000_000_000,
-        start_mono_ns: 900_000_000,
-        live_mono_ns: 950_000_000,
-        end_mono_ns: 1_600_000_000,
-        end_reason: "duration".to_owned(),
-        detail: "full".to_owned(),
-        host: machine("secret-host"),
-        topology: Topology {
+    {
+        let mut manifest = Manifest::default();
+        manifest.tool_version = "0.1.0".to_owned();
+        manifest.state = State::Complete;
+        manifest.start_unix_ns = 1_790_000_000_000_000_000;
+        manifest.start_mono_ns = 900_000_000;
+        manifest.live_mono_ns = 950_000_000;
+        manifest.end_mono_ns = 1_600_000_000;
+        manifest.end_reason = "duration".to_owned();
+        manifest.detail = "full".to_owned();
+        manifest.host = machine("secret-host");
+        manifest.topology = Topology {
             guests: vec![Guest {
                 name: "vm1".to_owned(),
                 disks: vec![Disk {
@@ -108,12 +109,12 @@ pub fn manifest() -> Manifest {
                 kind: "disk".to_owned(),
                 ..Device::default()
             }],
-        },
-        streams: vec![
+        };
+        manifest.streams = vec![
             stream("host.arrows", "host", None),
             stream("guest-vm1.arrows", "guest", Some("vm1")),
-        ],
-        guest_sides: vec![GuestSide {
+        ];
+        manifest.guest_sides = vec![GuestSide {
             guest: "vm1".to_owned(),
             file: "guest-vm1.arrows".to_owned(),
             backend: "ebpf".to_owned(),
@@ -127,8 +128,8 @@ pub fn manifest() -> Manifest {
                 ..GuestDisk::default()
             }],
             ..GuestSide::default()
-        }],
-        ..Manifest::default()
+        }];
+        manifest
     }
 }
 

@@ -60,7 +60,7 @@ impl BlockLayer {
         self.meter(old.device).check.reissued_while_live += 1;
         let same = !old.is_elsewhere(device, event)
             && old.first.is_some_and(|first| {
-                first.pointer == event.related
+                first.pointer == event.first_bio()
                     && self
                         .bios
                         .get(first.pointer)

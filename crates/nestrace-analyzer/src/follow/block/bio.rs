@@ -281,8 +281,8 @@ impl BlockLayer {
         meter.stats.at_queue.split();
         let parent = self
             .bios
-            .get_mut(event.related)
-            .filter(|parent| parent.device == device && event.related != event.object);
+            .get_mut(event.parent_bio())
+            .filter(|parent| parent.device == device && event.parent_bio() != event.object);
         let Some(parent) = parent else {
             // dm splits by trimming: the bio itself is the argument, and it lives on.
             let itself = self.bios.get_mut(event.object);
@@ -313,7 +313,9 @@ impl BlockLayer {
         };
         parent.bytes = parent.bytes.saturating_sub(event.bytes);
         parent.offset = event.offset.saturating_add(event.bytes);
-        let root = parent.root.unwrap_or((event.related, parent.generation));
+        let root = parent
+            .root
+            .unwrap_or((event.parent_bio(), parent.generation));
         let parent = **parent;
         let generation = self.new_generation(device);
         let front = Bio {
@@ -333,9 +335,9 @@ impl BlockLayer {
             root.open = root.open.saturating_add(1);
         }
         if let Some(spans) = &mut self.spans
-            && event.origin != 0
+            && event.first_page_of_rest() != 0
         {
-            spans.split(root.1, parent.offset, event.origin);
+            spans.split(root.1, parent.offset, event.first_page_of_rest());
         }
         self.begin_life(event.object, Box::new(front), event.ts_ns, lent);
     }

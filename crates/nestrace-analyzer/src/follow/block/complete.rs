@@ -42,7 +42,7 @@ impl BlockLayer {
             return;
         }
         let in_sequence = event.flags & flags::FLUSH_SEQ != 0;
-        let last = event.related == 0;
+        let last = event.remaining_bytes() == 0;
         let meter = self.meter(device);
         meter.transferred(operation, event.bytes);
         meter.check.counted_completions += u64::from(last && !in_sequence);
@@ -93,7 +93,7 @@ impl BlockLayer {
     fn part_missed(&mut self, request: &mut Request, event: &Event) -> bool {
         let end = event.offset.saturating_add(event.bytes);
         let is_later = event.offset > request.next_offset
-            && end.saturating_add(event.related) == request.end_offset;
+            && end.saturating_add(event.remaining_bytes()) == request.end_offset;
         if !is_later {
             return false;
         }
@@ -116,7 +116,7 @@ impl BlockLayer {
         event: &Event,
         lent: &mut Lent<'_, O>,
     ) {
-        let last = event.related == 0;
+        let last = event.remaining_bytes() == 0;
         request.next_offset = request.next_offset.saturating_add(event.bytes);
         if last {
             self.left_device(&request, event.ts_ns, lent);
@@ -226,7 +226,7 @@ impl BlockLayer {
     /// A C of 0 bytes at the address of a flush sequence whose own last C was lost. That one names where its data
     /// begin, or where they end (kernels put the place back in different ways), or no place at all.
     fn is_of_an_empty_flush(&self, device: u16, request: &Request, event: &Event) -> bool {
-        if event.origin != 0 {
+        if event.ended_bio() != 0 {
             return ends_another(request, event);
         }
         let from = request.first_issue.offset;
@@ -386,7 +386,7 @@ impl BlockLayer {
 
     /// Place of the flush without data that a C names as the bio that it ends.
     fn named_flush(&self, device: u16, event: &Event) -> Option<usize> {
-        let named = (event.origin != 0).then_some(event.origin)?;
+        let named = (event.ended_bio() != 0).then_some(event.ended_bio())?;
         let bio = self.bios.get(named).filter(|bio| bio.empty_flush)?;
         let mut waiting = self.flushes[usize::from(device)].iter();
         waiting.position(|flush| flush.generation == bio.generation)
@@ -394,7 +394,7 @@ impl BlockLayer {
 
     /// The flush without data that a C ends.
     fn ended_flush(&mut self, device: u16, event: &Event) -> Option<EmptyFlush> {
-        if event.origin == 0 {
+        if event.ended_bio() == 0 {
             return self.next_empty_flush(device);
         }
         let place = self.named_flush(device, event)?;
@@ -446,7 +446,7 @@ impl BlockLayer {
         let operation = Operation::of(event.op());
         let meter = self.meter(device);
         meter.unlinked.count(lent.reasons.at(event.ts_ns));
-        if event.related != 0 {
+        if event.remaining_bytes() != 0 {
             return;
         }
         if in_sequence {
@@ -462,5 +462,5 @@ impl BlockLayer {
 
 /// Whether a C names a bio that is not the request's.
 fn ends_another(request: &Request, event: &Event) -> bool {
-    event.origin != 0 && request.serial != 0 && !request.carries(event.origin)
+    event.ended_bio() != 0 && request.serial != 0 && !request.carries(event.ended_bio())
 }

@@ -303,9 +303,9 @@ impl BlockLayer {
             meter.stats.issued(event, is_seek);
             let place = (event.offset, event.bytes);
             meter.figures.issued(event.ts_ns, operation, place, is_seek);
-            if event.related != 0 {
+            if event.first_bio() != 0 {
                 let alone = event.sub == 0;
-                self.walk(&mut request, event.related, event, alone, lent);
+                self.walk(&mut request, event.first_bio(), event, alone, lent);
             }
         }
         request.requeued = false;
@@ -320,7 +320,7 @@ impl BlockLayer {
     /// (seen in a guest with 6.1).
     #[inline(never)]
     fn is_of_a_batch(&mut self, device: u16, request: &Request, event: &Event) -> bool {
-        if self.spans.is_none() || request.inserted_ns.is_some() || event.related == 0 {
+        if self.spans.is_none() || request.inserted_ns.is_some() || event.first_bio() == 0 {
             return false;
         }
         let issued = LastIssue {
@@ -332,7 +332,7 @@ impl BlockLayer {
         let Some(last) = last.filter(|last| last.device == device) else {
             return false;
         };
-        let bio = self.bios.get(event.related);
+        let bio = self.bios.get(event.first_bio());
         let waited = bio.is_none_or(|bio| bio.entered_ns <= last.ts_ns);
         if waited && let Some(last) = self.requests.get_mut(last.request) {
             last.lane = RequestSpan::ANY_LANE;
@@ -351,7 +351,7 @@ impl BlockLayer {
         let Some(mut request) = self.requests.remove(event.object) else {
             return;
         };
-        for pointer in [event.related, event.offset, event.bytes] {
+        for pointer in event.further_bios() {
             if pointer != 0 {
                 self.walk(&mut request, pointer, event, false, lent);
             }

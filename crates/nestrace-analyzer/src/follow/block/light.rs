@@ -40,7 +40,7 @@ impl BlockLayer {
         let in_sequence = event.flags & flags::FLUSH_SEQ != 0;
         let data_was_counted = !in_sequence && self.flush_sequences.remove(&event.object).is_some();
         // A request that was at the device when recording began has no stamp of its D.
-        let issued_ns = Some(event.related).filter(|issued_ns| *issued_ns > 0);
+        let issued_ns = event.issued_ns();
         let meter = self.meter(device);
         meter.light = true;
         self.light_span(event, operation, issued_ns);

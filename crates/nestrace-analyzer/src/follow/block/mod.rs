@@ -126,7 +126,7 @@ impl BlockLayer {
             Kind::Plug => self.meter(device).stats.plug.plug(event.ts_ns),
             Kind::Unplug => {
                 let plug = &mut self.meter(device).stats.plug;
-                plug.unplug(event.ts_ns, event.bytes, event.sub == 1);
+                plug.unplug(event.ts_ns, event.n_requests(), event.sub == 1);
             }
             Kind::RequestDone => self.request_done(device, event, lent.reasons.at(event.ts_ns)),
             _ => {}
@@ -393,7 +393,7 @@ impl BlockLayer {
                 .devices
                 .get(usize::from(bio.device))
                 .map(|meter| meter.dev);
-            if dev == Some(event.owner_dev) {
+            if dev == Some(event.former_dev()) {
                 bio.device = device;
             }
         }
@@ -401,11 +401,11 @@ impl BlockLayer {
 
     /// A device without requests handed a bio, or a part of it, on to one below.
     fn remapped_from(&mut self, event: &Event) {
-        let Some(source) = self.by_dev.get(&event.owner_dev) else {
+        let Some(source) = self.by_dev.get(&event.former_dev()) else {
             return;
         };
         let source = &mut self.devices[usize::from(*source)];
-        let Some((queued_ns, process)) = source.stats.remapped.at(event.file_offset) else {
+        let Some((queued_ns, process)) = source.stats.remapped.at(event.former_offset()) else {
             return;
         };
         let whose = (Operation::of(event.op()), process);

@@ -65,7 +65,7 @@ impl BlockSpans {
             file_offset: event.file_offset,
             iocb: event.iocb,
             origin: event.origin,
-            page: event.related,
+            page: event.first_page(),
             further_pages: Vec::new(),
             file_io,
             ambiguous: false,

@@ -50,7 +50,7 @@ impl BlockLayer {
         if bio.empty_flush {
             return self.empty_flush_came_back(&bio, queued_ns, event);
         }
-        let failed_early = event.aux != 0 && bio.way == Way::Unknown && stacking.is_none();
+        let failed_early = event.status() != 0 && bio.way == Way::Unknown && stacking.is_none();
         // A device that has shown no bio done without a request is taken for one that has requests:
         // a bio that fails before it has one completes none, as in the kernel's own counts.
         let has_requests =

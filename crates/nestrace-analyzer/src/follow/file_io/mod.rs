@@ -319,14 +319,14 @@ impl FileIo {
         let Some(aio) = self.aio.get_mut(&key) else {
             return;
         };
-        if event.aux == ENOTBLK {
+        if event.errno() == ENOTBLK {
             aio.direct = false;
             return;
         }
         let Some(aio) = self.aio.remove(&key) else {
             return;
         };
-        let outcome = if event.aux == 0 {
+        let outcome = if event.errno() == 0 {
             Outcome::Done { bytes: event.bytes }
         } else {
             Outcome::Failed

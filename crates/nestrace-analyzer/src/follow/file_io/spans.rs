@@ -40,7 +40,7 @@ impl FileSpans {
             start_ns: call.start_ns,
             end_ns: call.start_ns,
             tid: event.tid,
-            buffer: event.iocb,
+            buffer: event.first_buffer(),
             dsync: call.dsync,
             end: FileEnd::Open,
             bios: Vec::new(),

@@ -157,7 +157,7 @@ impl Qemu {
             return;
         };
         process.recorded = true;
-        if kind.is_aio_call() && process.backends.saw_backend(event.related) {
+        if kind.is_aio_call() && process.backends.saw_backend(event.backend()) {
             process.take_back(guest, disks, &mut self.overlap);
         }
         match kind {
@@ -165,7 +165,7 @@ impl Qemu {
             Kind::AcctDone | Kind::AcctFailed => {
                 process.done(kind, event, disks, &mut self.overlap);
             }
-            Kind::AcctInvalid => process.meters.entry(event.related).or_default().invalid += 1,
+            Kind::AcctInvalid => process.meters.entry(event.stats()).or_default().invalid += 1,
             Kind::AioPreadv => process.aio(READ, event),
             Kind::AioPwritev => process.aio(WRITE, event),
             Kind::AioPwriteZeroes => {
@@ -251,12 +251,12 @@ impl QemuProcess {
         disks: &mut Disks<'_>,
         overlap: &mut [Overlap],
     ) {
-        if self.backends.saw_stats(event.related, event.ts_ns) {
+        if self.backends.saw_stats(event.stats(), event.ts_ns) {
             self.take_back(guest, disks, overlap);
         }
         let disk = self
             .backends
-            .disk_of_stats(event.related)
+            .disk_of_stats(event.stats())
             .and_then(|disk| disks.number(guest, disk));
         let mut clocks = Clocks::default();
         if let Some(activity) = disks.of(disk) {
@@ -264,7 +264,7 @@ impl QemuProcess {
             activity.qemu += 1;
         }
         let request = Request {
-            stats: event.related,
+            stats: event.stats(),
             kind: usize::from(event.sub),
             bytes: event.bytes,
             tid: event.tid,
@@ -300,7 +300,7 @@ impl QemuProcess {
     }
 
     fn aio(&mut self, kind: usize, event: &Event) {
-        let disk = self.backends.disk_of_backend(event.related);
+        let disk = self.backends.disk_of_backend(event.backend());
         let bus = self.buses.called(disk, event.object);
         self.calls.recorded = true;
         // IDE's cookie lies in its drive, at a constant distance too: it must not be taken for this one.
@@ -322,7 +322,7 @@ impl QemuProcess {
 
     /// What is zero already needs no file I/O.
     fn zeroes(&self, guest: usize, event: &Event, disks: &mut Disks<'_>) {
-        let disk = self.backends.disk_of_backend(event.related);
+        let disk = self.backends.disk_of_backend(event.backend());
         let disk = disk.and_then(|disk| disks.number(guest, disk));
         if let Some(activity) = disks.of(disk) {
             activity.last_change_ns = Some(event.ts_ns);
@@ -369,11 +369,11 @@ impl QemuProcess {
 
     fn done(&mut self, kind: Kind, event: &Event, disks: &mut Disks<'_>, overlap: &mut [Overlap]) {
         if let Some(requests) = &mut self.requests {
-            let disk = self.backends.disk_of_stats(event.related);
+            let disk = self.backends.disk_of_stats(event.stats());
             requests.ended(event.object, kind == Kind::AcctFailed, disk, event);
         }
         let Some(request) = self.in_flight.remove(&event.object) else {
-            self.meters.entry(event.related).or_default().unlinked += 1;
+            self.meters.entry(event.stats()).or_default().unlinked += 1;
             return;
         };
         self.calls.ended(request.tid, event.object);

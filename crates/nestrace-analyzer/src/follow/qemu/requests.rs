@@ -199,7 +199,7 @@ impl Requests {
 
         let request = Request {
             serial: again.as_ref().map_or(self.serial, |old| old.serial),
-            stats: event.related,
+            stats: event.stats(),
             kind: usize::from(event.sub),
             bytes: event.bytes,
             tid: event.tid,
@@ -242,7 +242,7 @@ impl Requests {
             fua: event.flags & BDRV_REQ_FUA != 0,
             offset: event.offset,
             bytes: event.bytes,
-            buffer: event.iocb,
+            buffer: event.first_buffer(),
             start_ns: event.ts_ns,
             unaccounted: cookie.is_none(),
         };
@@ -329,7 +329,7 @@ impl Requests {
         self.place(cookie, event.tid);
         if let Some(request) = self.in_flight.get_mut(&cookie) {
             request.handed_back_ns.get_or_insert(event.ts_ns);
-            request.queue = event.related;
+            request.queue = event.virtqueue();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::judge::incomplete;
 use crate::result::analysis::Analysis;
+use crate::result::compared::{IoOperation, MetricLayer};
 use crate::result::units::{count, of, percent, size};
 
 use super::comparison::{
@@ -162,7 +163,7 @@ pub(super) fn of_loads(comparison: &Comparison) -> Vec<String> {
 
 fn of_load(name: &str, metrics: &[Metric]) -> Vec<String> {
     // Light recordings have no bios to count.
-    let counts = |layer: &&str| {
+    let counts = |layer: &MetricLayer| {
         metrics.iter().any(|it| {
             it.layer == *layer
                 && it.name == "per_second"
@@ -171,13 +172,13 @@ fn of_load(name: &str, metrics: &[Metric]) -> Vec<String> {
                 && it.b.is_some()
         })
     };
-    let Some(layer) = ["guest", "qemu", "device"]
+    let Some(layer) = [MetricLayer::Guest, MetricLayer::Qemu, MetricLayer::Device]
         .into_iter()
         .find(|layer| counts(layer))
     else {
         return Vec::new();
     };
-    let find = |operation: &str, name: &str| {
+    let find = |operation: IoOperation, name: &str| {
         let is =
             |it: &&Metric| it.layer == layer && it.operation == Some(operation) && it.name == name;
         metrics.iter().find(is)
@@ -189,7 +190,7 @@ fn of_load(name: &str, metrics: &[Metric]) -> Vec<String> {
         })
     };
     let mut caveats = Vec::new();
-    for operation in ["read", "write"] {
+    for operation in [IoOperation::Read, IoOperation::Write] {
         let (ios, bytes) = (
             rate(operation, "per_second"),
             rate(operation, "bytes_per_second"),
@@ -203,7 +204,10 @@ fn of_load(name: &str, metrics: &[Metric]) -> Vec<String> {
             ));
         }
     }
-    let (reads, writes) = (rate("read", "per_second"), rate("write", "per_second"));
+    let (reads, writes) = (
+        rate(IoOperation::Read, "per_second"),
+        rate(IoOperation::Write, "per_second"),
+    );
     let share = Both {
         a: reads.a / (reads.a + writes.a),
         b: reads.b / (reads.b + writes.b),

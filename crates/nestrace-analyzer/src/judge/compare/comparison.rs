@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::result::analysis::Severity;
+use crate::result::analysis::{Severity, Side};
+use crate::result::compared::{IoOperation, MetricLayer, Unit};
 
 /// Name and major version of the JSON form.
 pub const SCHEMA: &str = "nestrace-comparison/1";
@@ -10,6 +11,7 @@ pub const SCHEMA: &str = "nestrace-comparison/1";
 /// What two recordings say side by side. Differences are B − A, ratios B ÷ A.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Comparison {
     /// Name and major version of this form: [`SCHEMA`].
     #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
@@ -54,6 +56,7 @@ impl<T: Copy> Both<T> {
 /// One of the recordings.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Recording {
     /// As the caller named it.
     pub path: String,
@@ -79,6 +82,7 @@ pub struct Recording {
 /// A guest whose stream lost too much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DistrustedGuest {
     /// Its name.
     pub guest: String,
@@ -89,6 +93,7 @@ pub struct DistrustedGuest {
 /// How intervals are made.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Method {
     /// `circular_block_bootstrap`.
     pub name: &'static str,
@@ -109,6 +114,7 @@ pub struct Method {
 /// A disk of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DiskName {
     /// The guest.
     pub guest: String,
@@ -126,6 +132,7 @@ pub struct DiskName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Matched {
     /// They have one name.
     Name,
@@ -140,6 +147,7 @@ pub enum Matched {
 /// A disk in both recordings.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DiskPair {
     /// In each.
     #[serde(flatten)]
@@ -163,10 +171,10 @@ pub struct DiskPair {
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DeviceName {
     /// `host` or `guest`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
-    pub side: &'static str,
+    pub side: Side,
     /// The guest, for one of its devices.
     pub guest: Option<String>,
     /// The kernel's name.
@@ -180,6 +188,7 @@ pub struct DeviceName {
 /// A device in both recordings.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct DevicePair {
     /// In each.
     #[serde(flatten)]
@@ -198,6 +207,7 @@ pub struct DevicePair {
 /// What has no counterpart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Unmatched {
     /// Which has it.
     pub only_in: Which,
@@ -224,6 +234,7 @@ pub enum Which {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum UnmatchedKind {
     /// A guest.
     Guest,
@@ -249,6 +260,7 @@ impl UnmatchedKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// B is lower, whatever the spread.
     Lower,
@@ -279,6 +291,7 @@ impl Verdict {
 /// Limits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Interval {
     /// Of B − A.
     pub difference: [f64; 2],
@@ -289,19 +302,17 @@ pub struct Interval {
 /// One value in both recordings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Metric {
     /// Where it was measured: `guest` (the guest's block layer), `qemu`, `segment` (of linked bios),
     /// `amplification`, `device`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::METRIC_LAYERS)))]
-    pub layer: &'static str,
+    pub layer: MetricLayer,
     /// `read`, `write`, `discard`, `flush`; `null` for all together.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::or_null(&crate::result::words::OPERATIONS))))]
-    pub operation: Option<&'static str>,
+    pub operation: Option<IoOperation>,
     /// `q2c_mean`, `q2c_p99`, `per_second`, …
     pub name: &'static str,
     /// `ns`, `bytes`, `bytes_per_second`, `per_second`, `share`, `ratio`, `count`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::UNITS)))]
-    pub unit: &'static str,
+    pub unit: Unit,
     /// In A; `null` where it was not recorded or is not defined.
     pub a: Option<f64>,
     /// In B.
@@ -323,10 +334,10 @@ pub struct Metric {
 /// Where the difference of a mean latency lies.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Explanation {
     /// `read`, `write`, `discard`, `flush`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::OPERATIONS)))]
-    pub operation: &'static str,
+    pub operation: IoOperation,
     /// What the parts are.
     pub method: ExplainedBy,
     /// The latency that is explained.
@@ -341,6 +352,7 @@ pub struct Explanation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ExplainedBy {
     /// Segments of linked bios, from the guest to the device.
     Segments,
@@ -351,6 +363,7 @@ pub enum ExplainedBy {
 /// A part of a latency.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Part {
     /// Its mean over all I/Os, those without it included.
     #[serde(flatten)]
@@ -363,6 +376,7 @@ pub struct Part {
 /// A finding of either recording.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct FindingPair {
     /// The rule.
     pub id: &'static str,

@@ -1,6 +1,7 @@
 //! Values of a block device in both recordings.
 
 use crate::result::analysis::{Device, Parts};
+use crate::result::compared::{MetricLayer, Unit};
 use crate::result::dist::Dist;
 use crate::result::sums::{DepthSums, DeviceSums, FLUSH, OPERATIONS, Sum, Times};
 use crate::result::units;
@@ -62,7 +63,7 @@ impl Latency {
 
 /// The devices, and what their values are called.
 pub(super) struct DeviceView<'a> {
-    pub layer: &'static str,
+    pub layer: MetricLayer,
     pub devices: Both<&'a Device>,
 }
 
@@ -112,7 +113,7 @@ impl DeviceView<'_> {
         })
     }
 
-    fn key(&self, place: Option<usize>, name: &'static str, unit: &'static str) -> Key {
+    fn key(&self, place: Option<usize>, name: &'static str, unit: Unit) -> Key {
         Key {
             layer: self.layer,
             operation: place.map(|place| OPERATIONS[place]),
@@ -129,7 +130,7 @@ impl DeviceView<'_> {
         }
         let values = dists.map(|dist| mean(&dist));
         let series = self.series(|sums, _| mean_of(latency.times(sums, place).sum()));
-        let key = self.key(Some(place), latency.names()[0], "ns");
+        let key = self.key(Some(place), latency.names()[0], Unit::Ns);
         Some(
             key.ratio(values, n, &series)
                 .unless(self.other_samples(latency)),
@@ -156,7 +157,7 @@ impl DeviceView<'_> {
         for (name, q, of) in percentiles {
             let values = dists.map(|dist| of(dist).map(|ns| ns as f64));
             let metric = self
-                .key(Some(place), name, "ns")
+                .key(Some(place), name, Unit::Ns)
                 .quantile(q, values, n, &times);
             metrics.push(metric.unless(self.other_samples(latency)));
         }
@@ -170,7 +171,7 @@ impl DeviceView<'_> {
         });
         (n.a + n.b > 0).then(|| {
             let values = whole(&series);
-            let key = self.key(Some(place), "q2d_mean", "ns");
+            let key = self.key(Some(place), "q2d_mean", Unit::Ns);
             key.ratio(values, n, &series)
         })
     }
@@ -188,12 +189,12 @@ impl DeviceView<'_> {
         let rate = self.series(|sums, ns| (by(sums) as f64, seconds(ns)));
         let values = self.of_bios(&rate);
         if values.a.is_some() || values.b.is_some() {
-            let key = self.key(Some(place), "per_second", "per_second");
+            let key = self.key(Some(place), "per_second", Unit::PerSecond);
             metrics.push(key.ratio(values, n, &rate));
         }
         if place != FLUSH {
             let rate = self.series(|sums, ns| (sums.bytes[place] as f64, seconds(ns)));
-            let key = self.key(Some(place), "bytes_per_second", "bytes_per_second");
+            let key = self.key(Some(place), "bytes_per_second", Unit::BytesPerSecond);
             metrics.push(key.ratio(whole(&rate), n, &rate));
         }
     }
@@ -226,18 +227,18 @@ impl DeviceView<'_> {
         let per_request = self.series(|sums, _| (bios(sums), sums.issued.n as f64));
         let next = self.series(|sums, _| (sums.sequential as f64, sums.issued.n as f64));
         for (name, unit, series) in [
-            ("requests_per_second", "per_second", rate),
-            ("request_bytes", "bytes", size),
+            ("requests_per_second", Unit::PerSecond, rate),
+            ("request_bytes", Unit::Bytes, size),
         ] {
             metrics.push(self.key(None, name, unit).ratio(whole(&series), n, &series));
         }
         let values = self.of_bios(&per_request);
         if values.a.is_some() || values.b.is_some() {
-            let key = self.key(None, "bios_per_request", "ratio");
+            let key = self.key(None, "bios_per_request", Unit::Ratio);
             metrics.push(key.ratio(values, n, &per_request));
         }
         let light = self.each(is_light);
-        let metric = self.key(None, "sequential_share", "share");
+        let metric = self.key(None, "sequential_share", Unit::Share);
         let metric = metric.ratio(whole(&next), n, &next);
         metrics.push(metric.unless((light.a || light.b).then_some(OTHER_ORDER)));
     }
@@ -255,7 +256,7 @@ impl DeviceView<'_> {
         }
         let n = self.each(|device| device.counts.queued.unwrap_or(0));
         let series = self.series(|sums, _| (sums.merged as f64, sums.queued as f64));
-        let key = self.key(None, "merged_share", "share");
+        let key = self.key(None, "merged_share", Unit::Share);
         metrics.push(key.ratio(values, n, &series));
     }
 
@@ -274,8 +275,12 @@ impl DeviceView<'_> {
             })
         };
         for (name, unit, series) in [
-            ("queue_depth_mean", "count", series(|sums| sums.request_ns)),
-            ("busy_share", "share", series(|sums| sums.busy_ns)),
+            (
+                "queue_depth_mean",
+                Unit::Count,
+                series(|sums| sums.request_ns),
+            ),
+            ("busy_share", Unit::Share, series(|sums| sums.busy_ns)),
         ] {
             let values = whole(&series);
             if values.a.is_some() || values.b.is_some() {
@@ -291,7 +296,7 @@ impl DeviceView<'_> {
             (n > 0 || device.counts.flushes > 0).then_some(n as f64)
         });
         if values.a.is_some() || values.b.is_some() {
-            let key = self.key(None, "device_flushes", "count");
+            let key = self.key(None, "device_flushes", Unit::Count);
             metrics.push(key.unjudged(values, n, A_TOTAL));
         }
     }

@@ -1,8 +1,12 @@
 //! Values of a guest's disk in both recordings.
 
-use crate::result::analysis::{Amplification, Analysis, Chains, Device, QemuDisk, ReadWrite};
+use crate::result::analysis::{
+    Amplification, Analysis, Chains, Device, QemuDisk, ReadWrite, UserKind,
+};
+use crate::result::compared::{MetricLayer, Unit};
 use crate::result::dist::Dist;
 use crate::result::segments::segment_names;
+use crate::result::side::Side;
 use crate::result::sums::{FLUSH, LayerSums, OPERATIONS, QemuSums, Times};
 use crate::result::units;
 
@@ -37,7 +41,7 @@ fn of_qemu(disks: Both<&QemuDisk>, place: usize, metrics: &mut Vec<Metric>) {
         return;
     }
     let key = |name, unit| Key {
-        layer: "qemu",
+        layer: MetricLayer::Qemu,
         operation: Some(OPERATIONS[place]),
         name,
         unit,
@@ -57,20 +61,20 @@ fn of_qemu(disks: Both<&QemuDisk>, place: usize, metrics: &mut Vec<Metric>) {
             .collect::<Vec<&Times>>()
     });
     let means = series(&|sums, _| mean_of(sums.latency[place].sum()));
-    metrics.push(key("latency_mean", "ns").ratio(dists.map(|dist| mean(&dist)), n, &means));
+    metrics.push(key("latency_mean", Unit::Ns).ratio(dists.map(|dist| mean(&dist)), n, &means));
     let percentiles: [Percentile; 2] = [
         ("latency_p50", 0.5, |dist| dist.p50),
         ("latency_p99", 0.99, |dist| dist.p99),
     ];
     for (name, q, of) in percentiles {
         let values = dists.map(|dist| of(dist).map(|ns| ns as f64));
-        metrics.push(key(name, "ns").quantile(q, values, n, &times));
+        metrics.push(key(name, Unit::Ns).quantile(q, values, n, &times));
     }
     let rate = series(&|sums, ns| (sums.latency[place].sum().n as f64, seconds(ns)));
-    metrics.push(key("per_second", "per_second").ratio(whole(&rate), n, &rate));
+    metrics.push(key("per_second", Unit::PerSecond).ratio(whole(&rate), n, &rate));
     if place != FLUSH {
         let rate = series(&|sums, ns| (sums.bytes[place] as f64, seconds(ns)));
-        let key = key("bytes_per_second", "bytes_per_second");
+        let key = key("bytes_per_second", Unit::BytesPerSecond);
         metrics.push(key.ratio(whole(&rate), n, &rate));
     }
 }
@@ -101,10 +105,10 @@ fn segments_of(chains: Both<&Chains>, place: usize, all: Both<u64>) -> Option<Ex
     }
     let why = distrusted(chains).or_else(|| few_of(n, all));
     let key = |name| Key {
-        layer: "segment",
+        layer: MetricLayer::Segment,
         operation: Some(OPERATIONS[place]),
         name,
-        unit: "ns",
+        unit: Unit::Ns,
     };
     let judged = |key: Key, values: Both<Option<f64>>, series: &Both<Ratio>| {
         key.ratio(values, n, series).unless(why.as_deref())
@@ -169,7 +173,7 @@ pub(super) fn has_neighbours(analysis: &Analysis, name: &DiskName) -> bool {
     let hosts = analysis
         .devices
         .iter()
-        .filter(|device| device.side == "host");
+        .filter(|device| device.side == Side::Host);
     hosts
         .filter_map(|device| device.users.as_ref())
         .any(|users| {
@@ -180,7 +184,7 @@ pub(super) fn has_neighbours(analysis: &Analysis, name: &DiskName) -> bool {
             users.iter().any(own)
                 && users
                     .iter()
-                    .any(|user| !own(user) && user.kind != "file_system")
+                    .any(|user| !own(user) && user.kind != UserKind::FileSystem)
         })
 }
 
@@ -240,10 +244,10 @@ pub(super) fn amplification(layers: Both<&Amplification>, neighbours: bool) -> V
         }
         let n = layers.map(|it| whole(it).1.unwrap_or(0));
         let key = Key {
-            layer: "amplification",
+            layer: MetricLayer::Amplification,
             operation: None,
             name,
-            unit: "ratio",
+            unit: Unit::Ratio,
         };
         // QEMU's file I/O is the disk's own.
         let of_file_system = name != "image_bytes_per_qemu_byte";

@@ -1,11 +1,12 @@
 //! Which part of a latency explains its difference.
 
 use super::comparison::{ExplainedBy, Explanation, Metric, Part};
+use crate::result::compared::IoOperation;
 
 /// The explanation of `latency` by `parts`, whose means add up to it; `None` where there is nothing to
 /// compare.
 pub(super) fn of(
-    operation: &'static str,
+    operation: IoOperation,
     method: ExplainedBy,
     latency: Metric,
     parts: Vec<Metric>,

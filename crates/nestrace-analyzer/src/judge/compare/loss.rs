@@ -5,6 +5,7 @@
 //! recorded inside that guest.
 
 use crate::result::analysis::Trace;
+use crate::result::compared::MetricLayer;
 use crate::result::units::percent;
 
 use super::comparison::{
@@ -80,7 +81,7 @@ impl Comparison {
         };
         for pair in &mut self.disks {
             let (a, b) = (&pair.names.a.guest, &pair.names.b.guest);
-            let inside = |metric: &Metric| metric.layer == "guest";
+            let inside = |metric: &Metric| metric.layer == MetricLayer::Guest;
             if let Some(why) = why(Some(a), Some(b)) {
                 distrust(&why, &mut pair.metrics, &mut pair.explanations, inside);
             }

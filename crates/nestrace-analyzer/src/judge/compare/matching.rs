@@ -5,6 +5,7 @@
 //! is called: `loop0` of one run is `loop1` of the next.
 
 use crate::result::analysis::{Analysis, Device};
+use crate::result::side::Side;
 
 use super::comparison::{Both, DiskName, Matched, Unmatched, UnmatchedKind, Which};
 
@@ -138,7 +139,7 @@ fn beneath<'a>(analysis: &'a Analysis, guest: &str, disk: &str) -> Option<&'a De
         });
         own.map(|user| user.requests).sum()
     };
-    let host = analysis.devices.iter().filter(|it| it.side == "host");
+    let host = analysis.devices.iter().filter(|it| it.side == Side::Host);
     host.filter(|device| requests(device) > 0)
         .max_by_key(|device| requests(device))
 }
@@ -146,7 +147,7 @@ fn beneath<'a>(analysis: &'a Analysis, guest: &str, disk: &str) -> Option<&'a De
 /// Place of a device of the host.
 pub(super) fn host_place(analysis: &Analysis, name: &str) -> Option<usize> {
     let mut devices = analysis.devices.iter();
-    devices.position(|device| device.side == "host" && device.name == name)
+    devices.position(|device| device.side == Side::Host && device.name == name)
 }
 
 /// Place of a device of a guest.

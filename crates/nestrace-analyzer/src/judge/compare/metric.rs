@@ -1,5 +1,6 @@
 //! One value in both recordings, with what its spread allows to be said.
 
+use crate::result::compared::{IoOperation, MetricLayer, Unit};
 use crate::result::latencies::bucket_limits;
 use crate::result::sums::Times;
 use crate::result::units::of;
@@ -17,10 +18,10 @@ const RESOLUTION: f64 = 1.0 / 32.0;
 /// What a value is called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
-    pub layer: &'static str,
-    pub operation: Option<&'static str>,
+    pub layer: MetricLayer,
+    pub operation: Option<IoOperation>,
     pub name: &'static str,
-    pub unit: &'static str,
+    pub unit: Unit,
 }
 
 impl Key {

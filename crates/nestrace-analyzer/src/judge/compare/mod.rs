@@ -30,7 +30,9 @@ mod metric;
 mod student;
 
 use crate::result::analysis::{Amplification, Analysis, Chains, Device, QemuDisk};
+use crate::result::side::Side;
 
+pub use crate::result::compared::{IoOperation, MetricLayer, Unit};
 pub use crate::result::series::Series;
 pub use crate::result::sums::{ChainSums, DepthSums, DeviceSums, LayerSums, QemuSums};
 pub use comparison::{
@@ -146,7 +148,7 @@ impl Comparison {
             }
         }
         taken.extend(pairs.iter().map(|pair| pair.places));
-        for (side, guests) in [("guest", self.guest_names()), ("host", Vec::new())] {
+        for (side, guests) in [(Side::Guest, self.guest_names()), (Side::Host, Vec::new())] {
             let left = |analysis: &Analysis, taken: &dyn Fn(usize) -> bool| -> Vec<usize> {
                 let devices = analysis.devices.iter().enumerate();
                 let free = devices.filter(|(place, it)| it.side == side && !taken(*place));
@@ -242,7 +244,7 @@ fn disk_pair(analyses: Both<&Analysis>, names: Both<DiskName>, matched: Matched)
     }
     if let Some(places) = guest_places {
         let view = DeviceView {
-            layer: "guest",
+            layer: MetricLayer::Guest,
             devices: devices(analyses, places),
         };
         metrics.extend(view.metrics());
@@ -291,7 +293,7 @@ fn disk_pair(analyses: Both<&Analysis>, names: Both<DiskName>, matched: Matched)
 fn device_pair(analyses: Both<&Analysis>, pair: &Pair) -> DevicePair {
     let devices = devices(analyses, pair.places);
     let view = DeviceView {
-        layer: "device",
+        layer: MetricLayer::Device,
         devices,
     };
     DevicePair {

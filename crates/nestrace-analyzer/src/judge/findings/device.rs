@@ -2,7 +2,8 @@
 
 use super::subject::Subject;
 use super::{Case, Judgement, Missing, bus, threshold};
-use crate::result::analysis::{Device, User};
+use crate::result::analysis::{Device, User, UserKind};
+use crate::result::side::Side;
 use crate::result::units::{percent, share, size};
 
 /// Part of a device's time from Q to C that one of its parts has.
@@ -39,16 +40,16 @@ fn is_another(subject: &Subject<'_>, user: &User) -> bool {
     let own = subject.guest.disks.iter().flat_map(|disk| &disk.images);
     let mut own_devices = own.flat_map(|image| &image.devices);
     match user.kind {
-        "process" => true,
-        "image" | "guest" => user.guest.as_ref() != Some(&subject.guest.name),
-        "loop" => !own_devices.any(|device| user.name.as_ref() == Some(device)),
+        UserKind::Process => true,
+        UserKind::Image | UserKind::Guest => user.guest.as_ref() != Some(&subject.guest.name),
+        UserKind::Loop => !own_devices.any(|device| user.name.as_ref() == Some(device)),
         _ => false,
     }
 }
 
 /// Whether a user is not the disk: the guest may have others on the device.
 fn is_beside(subject: &Subject<'_>, user: &User) -> bool {
-    let other_disk = user.kind == "image" && user.disk.as_ref() != Some(&subject.disk.name);
+    let other_disk = user.kind == UserKind::Image && user.disk.as_ref() != Some(&subject.disk.name);
     other_disk || is_another(subject, user)
 }
 
@@ -147,11 +148,11 @@ pub(super) fn tag_starvation(subject: &Subject<'_>) -> Judgement {
             continue;
         }
         let (place, more_queues) = match device.side {
-            "guest" => (
+            Side::Guest => (
                 "in the guest",
                 "give the disk more queues (`num-queues`, `queue-size`), ",
             ),
-            _ => ("on the host", ""),
+            Side::Host => ("on the host", ""),
         };
         return Case {
             title: format!(

@@ -10,6 +10,8 @@ use crate::model::data_path::{DataPath, Unseen};
 use crate::result::analysis::{
     Amplification, Analysis, Chains, Device, Image, ImageRelation, QemuDisk,
 };
+use crate::result::side::Side;
+use crate::result::unlinked::UnlinkedReason;
 use crate::result::verdict::FOLLOWED;
 
 /// Missing without the guest's side.
@@ -231,7 +233,10 @@ impl<'a> Subject<'a> {
     /// QEMU does no file I/O of its own beside the guest's, as for a backup or a mirror.
     pub(super) fn no_block_job(&self) -> Result<(), Missing> {
         let nobodys = self.chains.is_some_and(|chains| {
-            let unlinked = chains.file_ios_unlinked.get("no_match").copied();
+            let unlinked = chains
+                .file_ios_unlinked
+                .get(&UnlinkedReason::NoMatch)
+                .copied();
             let allowed = (1.0 - FOLLOWED) * chains.file_ios as f64;
             unlinked.unwrap_or(0) as f64 > allowed
         });
@@ -357,7 +362,7 @@ fn beneath<'a>(
         };
         let whole = disk_of(topology, device).unwrap_or(device);
         if found.iter().all(|(known, _)| known.name != whole.name) {
-            let host = |it: &&Device| it.side == "host" && it.name == whole.name;
+            let host = |it: &&Device| it.side == Side::Host && it.name == whole.name;
             found.push((whole, analysis.devices.iter().find(host)));
         }
     }

@@ -7,7 +7,8 @@ use super::CallLinks;
 use super::rows::{ANY_FILE, Row, RowKey};
 use crate::measure::device::major_minor;
 use crate::model::call::{FileId, PAGE_FAULT};
-use crate::result::analysis::{CallFile, CallRow, GuestCalls, OthersData};
+use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData};
+use crate::result::side::Side;
 
 /// Rows of one guest that are told one by one.
 const MOST_ROWS: usize = 1000;
@@ -71,7 +72,7 @@ impl CallLinks {
             sum => part_ns as f64 / sum as f64,
         };
         CallRow {
-            side: "guest",
+            side: Side::Guest,
             guest: side.guest.clone(),
             process: self.program(key.program),
             file: file(key.file, side),
@@ -118,23 +119,23 @@ pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {
 }
 
 /// What a call is called in the result.
-pub(crate) const fn operation(op: u8) -> &'static str {
+pub(crate) const fn operation(op: u8) -> CallOperation {
     match op {
-        op::READ => "read",
-        op::WRITE => "write",
-        op::FSYNC => "fsync",
-        op::FDATASYNC => "fdatasync",
-        op::FALLOCATE => "fallocate",
-        op::SYNC_FILE_RANGE => "sync_file_range",
-        op::TRUNCATE => "truncate",
-        op::SYNC => "sync",
-        op::SYNCFS => "syncfs",
-        op::OPEN => "open",
-        op::UNLINK => "unlink",
-        op::RENAME => "rename",
-        op::MKDIR => "mkdir",
-        op::RMDIR => "rmdir",
-        PAGE_FAULT => "page_fault",
-        _ => "other",
+        op::READ => CallOperation::Read,
+        op::WRITE => CallOperation::Write,
+        op::FSYNC => CallOperation::Fsync,
+        op::FDATASYNC => CallOperation::Fdatasync,
+        op::SYNC_FILE_RANGE => CallOperation::SyncFileRange,
+        op::SYNC => CallOperation::Sync,
+        op::SYNCFS => CallOperation::Syncfs,
+        op::FALLOCATE => CallOperation::Fallocate,
+        op::TRUNCATE => CallOperation::Truncate,
+        op::OPEN => CallOperation::Open,
+        op::UNLINK => CallOperation::Unlink,
+        op::RENAME => CallOperation::Rename,
+        op::MKDIR => CallOperation::Mkdir,
+        op::RMDIR => CallOperation::Rmdir,
+        PAGE_FAULT => CallOperation::PageFault,
+        _ => CallOperation::Other,
     }
 }

@@ -15,6 +15,7 @@ use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, Layer, RequestSpan, Served, Span, What};
+use crate::result::unlinked::UnlinkedReason;
 
 /// Guest time after which a completed request is of no use to any bio that has not ended.
 const KEEP_NS: u64 = 60_000_000_000;
@@ -27,9 +28,6 @@ const MOST_REQUESTS: usize = 1 << 17;
 /// Bios that may wait, and the requests that they wait for: of as many requests as the clock holds back, each
 /// has four bios then.
 const MOST_WAITING: usize = 1 << 19;
-/// Why a bio was given up of a guest that has more on its way than any guest has.
-pub(crate) const NO_END: &str = "no_end";
-
 /// A guest request's QEMU request.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -48,7 +46,7 @@ enum Fate {
     /// The clock has not decided: the bios that wait.
     Open(Vec<u64>),
     Linked(Link),
-    Unlinked(&'static str),
+    Unlinked(UnlinkedReason),
 }
 
 #[derive(Debug)]
@@ -109,7 +107,7 @@ impl Join {
     }
 
     /// A bio has ended; `reason` is why it cannot be followed if it has no requests.
-    pub(crate) fn bio(&mut self, span: BioSpan, device: u32, number: u64, reason: &'static str) {
+    pub(crate) fn bio(&mut self, span: BioSpan, device: u32, number: u64, reason: UnlinkedReason) {
         let id = self.next_bio;
         self.next_bio += 1;
         let ended_ns = span.ended_ns;
@@ -153,7 +151,7 @@ impl Join {
                 break;
             }
             if let Some(bio) = self.take_waiting(id) {
-                self.ready.push(bio.unlinked(NO_END));
+                self.ready.push(bio.unlinked(UnlinkedReason::NoEnd));
             }
         }
         for request in self.requests.values_mut() {
@@ -171,7 +169,7 @@ impl Join {
     }
 
     /// The clock has decided on a request.
-    pub(crate) fn decide(&mut self, serial: u64, link: Result<Link, &'static str>) {
+    pub(crate) fn decide(&mut self, serial: u64, link: Result<Link, UnlinkedReason>) {
         let Some(request) = self.requests.get_mut(&serial) else {
             return;
         };
@@ -201,7 +199,7 @@ impl Join {
     }
 
     /// Nothing more will come: gives up what waits.
-    pub(crate) fn finish(&mut self, reason: &'static str) {
+    pub(crate) fn finish(&mut self, reason: UnlinkedReason) {
         let waiting: Vec<Bio> = self.bios.drain().map(|(_, bio)| bio).collect();
         self.waiting = 0;
         self.ready
@@ -221,7 +219,7 @@ impl Join {
                 // Forgotten: cannot be, and would be no link.
                 _ => {
                     links.push(None);
-                    reason = reason.or(Some("no_match"));
+                    reason = reason.or(Some(UnlinkedReason::NoMatch));
                 }
             }
         }
@@ -237,7 +235,7 @@ impl Join {
         }
         match &request.fate {
             Fate::Linked(link) => Some(Fate::Linked(link.clone())),
-            Fate::Unlinked(why) => Some(Fate::Unlinked(why)),
+            Fate::Unlinked(why) => Some(Fate::Unlinked(*why)),
             Fate::Open(_) => None,
         }
     }
@@ -265,7 +263,7 @@ impl Join {
 
     fn forget(&mut self, serials: &[u64]) {
         for serial in serials {
-            self.decide(*serial, Err("lost_events"));
+            self.decide(*serial, Err(UnlinkedReason::LostEvents));
             self.requests.remove(serial);
         }
     }
@@ -277,13 +275,13 @@ impl Bio {
         1 + self.span.requests.len()
     }
 
-    fn unlinked(self, reason: &'static str) -> Chain {
+    fn unlinked(self, reason: UnlinkedReason) -> Chain {
         let links = vec![None; self.span.requests.len()];
         self.chain(links, Some(reason))
     }
 
     /// Puts the tree together, as far as it is known.
-    fn chain(self, links: Vec<Option<Link>>, unlinked: Option<&'static str>) -> Chain {
+    fn chain(self, links: Vec<Option<Link>>, unlinked: Option<UnlinkedReason>) -> Chain {
         let span = &self.span;
         let known = || links.iter().flatten();
         let mut chain = Chain {

@@ -25,8 +25,9 @@ use crate::result::analysis;
 use crate::result::segments::Segment;
 use crate::result::series::{Series, joined};
 use crate::result::sums::{ChainSums, FLUSH, WRITE};
+use crate::result::unlinked::UnlinkedReason;
 
-pub(crate) use join::{Join, Link, NO_END};
+pub(crate) use join::{Join, Link};
 pub(crate) use segment::SegmentMeter;
 pub use story::StoryChoice;
 pub(crate) use story::{CallTeller, Names, Stories, segments_of};
@@ -37,7 +38,7 @@ pub(crate) use walk::{Times, walk};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskChains {
     linked: u64,
-    unlinked: BTreeMap<&'static str, u64>,
+    unlinked: BTreeMap<UnlinkedReason, u64>,
     wrong_order: u64,
     stretched: u64,
     shared: u64,
@@ -94,7 +95,7 @@ impl DiskChains {
     }
 
     /// Adds a bio that was not.
-    pub(crate) fn unlinked(&mut self, reason: &'static str) {
+    pub(crate) fn unlinked(&mut self, reason: UnlinkedReason) {
         *self.unlinked.entry(reason).or_default() += 1;
     }
 
@@ -102,7 +103,7 @@ impl DiskChains {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.linked += other.linked;
         for (reason, n) in &other.unlinked {
-            *self.unlinked.entry(reason).or_default() += n;
+            *self.unlinked.entry(*reason).or_default() += n;
         }
         self.wrong_order += other.wrong_order;
         self.stretched += other.stretched;
@@ -125,7 +126,7 @@ impl DiskChains {
 
     /// `chains[]`, but for names and what the host's layers know. Of `guest_bios`, those that are
     /// neither linked nor unlinked had not ended: `open` is the reason for them.
-    pub(crate) fn finish(&self, guest_bios: u64, open: &'static str) -> analysis::Chains {
+    pub(crate) fn finish(&self, guest_bios: u64, open: UnlinkedReason) -> analysis::Chains {
         let mut unlinked = self.unlinked.clone();
         let known = self.linked + unlinked.values().sum::<u64>();
         if guest_bios > known {
@@ -245,10 +246,10 @@ mod tests {
         };
         let mut chains = DiskChains::default();
         chains.linked(&chain(false, parts));
-        let under = chains.finish(1, "open").under_flush;
+        let under = chains.finish(1, UnlinkedReason::NoEnd).under_flush;
         assert_eq!((under.n, under.sum), (2, 50 + 20));
         chains.linked(&chain(true, Vec::new()));
-        let under = chains.finish(2, "open").under_flush;
+        let under = chains.finish(2, UnlinkedReason::NoEnd).under_flush;
         assert_eq!((under.n, under.sum), (3, 50 + 20 + 101));
     }
 }

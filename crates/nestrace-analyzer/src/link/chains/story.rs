@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::walk::{Times, walk};
 use crate::follow::image::Images;
 use crate::model::chain::Chain;
-use crate::model::span::{BioClock, Layer, Span, What};
+use crate::model::span::{BioClock, Layer, Span};
 use crate::result::analysis::{Story, StorySegment, StorySpan};
 use crate::result::segments::Segment;
 
@@ -283,8 +283,8 @@ impl Teller<'_> {
         let begin_ns = i128::from(self.begin_ns);
         let since = |ns: u64| i64::try_from(i128::from(ns) - begin_ns).unwrap_or(i64::MAX);
         StorySpan {
-            layer: layer(span.layer),
-            what: what(span.what),
+            layer: span.layer,
+            what: span.what,
             place: self.place(span),
             offset: span.offset,
             bytes: span.bytes,
@@ -319,34 +319,5 @@ impl Teller<'_> {
             Layer::FileIo => (names.file)(span.place),
             Layer::HostBio | Layer::HostRequest => (names.host_device)(span.place),
         }
-    }
-}
-
-const fn layer(layer: Layer) -> &'static str {
-    match layer {
-        Layer::Call => "call",
-        Layer::Throttle => "throttle",
-        Layer::PageWait => "page_wait",
-        Layer::GuestJournal => "guest_journal",
-        Layer::GuestBio => "guest_bio",
-        Layer::GuestRequest => "guest_request",
-        Layer::Qemu => "qemu",
-        Layer::FileIo => "file_io",
-        Layer::HostBio => "host_bio",
-        Layer::HostRequest => "host_request",
-    }
-}
-
-const fn what(what: What) -> &'static str {
-    match what {
-        What::Read => "read",
-        What::Write => "write",
-        What::Discard => "discard",
-        What::Flush => "flush",
-        What::Sync => "sync",
-        What::ImageMetadata => "image_metadata",
-        What::Journal => "journal",
-        What::OthersData => "others_data",
-        What::Other => "other",
     }
 }

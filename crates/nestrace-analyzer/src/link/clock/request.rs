@@ -1,5 +1,7 @@
 //! What goes into a pairing and what comes out.
 
+use crate::result::unlinked::UnlinkedReason;
+
 /// What a request does, as far as guest and QEMU agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -165,17 +167,15 @@ pub enum UnpairedReason {
     NoMatch,
 }
 
-impl UnpairedReason {
-    /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LostEvents => "lost_events",
-            Self::BeforeStart => "before_start",
-            Self::AfterEnd => "after_end",
-            Self::Ambiguous => "ambiguous",
-            Self::OutsideClockBound => "outside_clock_bound",
-            Self::NoMatch => "no_match",
+impl From<UnpairedReason> for UnlinkedReason {
+    fn from(reason: UnpairedReason) -> Self {
+        match reason {
+            UnpairedReason::LostEvents => Self::LostEvents,
+            UnpairedReason::BeforeStart => Self::BeforeStart,
+            UnpairedReason::AfterEnd => Self::AfterEnd,
+            UnpairedReason::Ambiguous => Self::Ambiguous,
+            UnpairedReason::OutsideClockBound => Self::OutsideClockBound,
+            UnpairedReason::NoMatch => Self::NoMatch,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::pairing::Pairing;
 use super::trail::{Point, Trail};
 use super::trails::LISTED;
-use crate::result::analysis::{Clock, ClockPiece, ErrorBound};
+use crate::result::analysis::{Clock, ClockMethod, ClockPiece, ErrorBound};
 
 impl Pairing {
     pub(super) fn result(&self) -> Clock {
@@ -13,11 +13,11 @@ impl Pairing {
         Clock {
             guest: self.start.guest.clone(),
             stream: self.start.stream.clone(),
-            method: String::from(if trails.is_empty() {
-                "none"
+            method: if trails.is_empty() {
+                ClockMethod::None
             } else {
-                "io_exchanges"
-            }),
+                ClockMethod::IoExchanges
+            },
             reference_unix_ns: reference.and_then(|point| self.unix_ns(point)),
             offset_ns: reference.map(|point| point.band.middle_ns()),
             drift_ppm: longest.and_then(|trail| trail.drift_ppm()),

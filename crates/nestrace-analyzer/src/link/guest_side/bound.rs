@@ -1,7 +1,7 @@
 //! What a guest has in flight is bounded: it is not trusted, and may begin I/O for ever and end none.
 
 use super::Session;
-use crate::link::chains::NO_END;
+use crate::result::unlinked::UnlinkedReason;
 
 /// Bios without an end, requests without one, flushes, and ended requests of bios without an end, of each
 /// so many: a guest that has more in flight on all its disks together lost events, or lies. The oldest are
@@ -18,7 +18,7 @@ impl Session {
         }
         let given_up =
             self.change_block(|block, above| block.give_up_beyond(MAX_IN_FLIGHT, ts_ns, above));
-        self.have_no_end(given_up, ts_ns, NO_END);
+        self.have_no_end(given_up, ts_ns, UnlinkedReason::NoEnd);
         // Some of them began another life, and had no end to report.
         if let Some(numbers) = self
             .numbers

@@ -6,6 +6,7 @@ use nestrace_trace::Event;
 use super::Session;
 use crate::model::span::BioSpan;
 use crate::result::loss_counts::LossCounts;
+use crate::result::unlinked::UnlinkedReason;
 
 impl Session {
     pub(super) fn loss(&mut self, event: &Event) {
@@ -28,11 +29,11 @@ impl Session {
 
     fn interrupted(&mut self, ts_ns: u64) {
         let in_flight = self.change_block(|block, above| block.interrupted(ts_ns, above));
-        self.have_no_end(in_flight, ts_ns, "lost_events");
+        self.have_no_end(in_flight, ts_ns, UnlinkedReason::LostEvents);
     }
 
     /// Bios that are not waited for any more, and why.
-    pub(super) fn have_no_end(&mut self, bios: Vec<BioSpan>, ts_ns: u64, reason: &'static str) {
+    pub(super) fn have_no_end(&mut self, bios: Vec<BioSpan>, ts_ns: u64, reason: UnlinkedReason) {
         for mut bio in bios {
             // Not the requests that it had: it needs them all to be followed.
             bio.requests.clear();

@@ -36,7 +36,7 @@ use crate::model::span::{BioSpan, RequestSpan, Served};
 use crate::model::threads::Threads;
 use crate::result::analysis::{CallRow, CallStory, GuestCalls};
 use crate::result::loss_counts::LossCounts;
-use crate::result::unlinked::{Reason, Reasons};
+use crate::result::unlinked::{Reason, Reasons, UnlinkedReason};
 
 use direct::{DirectLinks, Read};
 use disk::DiskCounts;
@@ -48,8 +48,6 @@ use unmap::Unmaps;
 const LOOK_NS: u64 = 20_000_000;
 /// The same in events, should a guest's clock stand still.
 const LOOK_EVENTS: u64 = 1 << 16;
-/// Why nothing is linked that may have been of either of two disks, or one bio or another.
-const AMBIGUOUS: &str = "ambiguous";
 /// Virtqueues of one guest that are distinguished.
 const MAX_QUEUES: usize = 1024;
 
@@ -320,7 +318,8 @@ impl Session {
                     self.join.request(&request);
                 }
                 if numbers.is_doubt(device) {
-                    self.join.decide(request.serial, Err(AMBIGUOUS));
+                    self.join
+                        .decide(request.serial, Err(UnlinkedReason::Ambiguous));
                     continue;
                 }
                 if let Some(direct) = &mut self.direct {
@@ -363,7 +362,7 @@ impl Session {
     }
 
     /// A bio has ended, or was given up for this reason.
-    fn bio(&mut self, mut bio: BioSpan, given_up: Option<&'static str>) {
+    fn bio(&mut self, mut bio: BioSpan, given_up: Option<UnlinkedReason>) {
         let numbers = self.numbers.as_mut();
         let number = numbers.and_then(|numbers| numbers.remove(&(bio.pointer, bio.queued_ns)));
         let Some(device) = self.numbers_of_disks.at(bio.dev, bio.queued_ns) else {
@@ -382,9 +381,9 @@ impl Session {
             bio.requests.clear();
         }
         let reason = given_up.unwrap_or_else(|| match self.reasons.at(bio.ended_ns) {
-            _ if is_unclear => AMBIGUOUS,
-            Reason::LostEvents => "lost_events",
-            Reason::BeforeStart | Reason::NoMatch => "no_match",
+            _ if is_unclear => UnlinkedReason::Ambiguous,
+            Reason::LostEvents => UnlinkedReason::LostEvents,
+            Reason::BeforeStart | Reason::NoMatch => UnlinkedReason::NoMatch,
         });
         if let Some(calls) = &mut self.calls {
             calls.bio_ended(&bio, self.join.next_bio(), &self.threads);

@@ -4,6 +4,7 @@ use super::Session;
 use super::direct::Read;
 use crate::link::chains::Link;
 use crate::link::clock::{Outcome, Paired};
+use crate::result::unlinked::UnlinkedReason;
 
 impl Session {
     pub(super) fn take_outcomes(&mut self) {
@@ -21,12 +22,13 @@ impl Session {
                         bound_ns: paired.band.bound_ns(),
                         stretched: paired.stretched,
                     });
-                    self.join.decide(paired.guest, link.ok_or("no_match"));
+                    self.join
+                        .decide(paired.guest, link.ok_or(UnlinkedReason::NoMatch));
                 }
                 Outcome::Unpaired(unpaired) => {
                     self.pages.remove(&unpaired.guest);
                     self.join
-                        .decide(unpaired.guest, Err(unpaired.reason.name()));
+                        .decide(unpaired.guest, Err(unpaired.reason.into()));
                 }
                 Outcome::Unclaimed(host) => {
                     self.unclaimed.extend(self.served.remove(&host));
@@ -82,11 +84,11 @@ impl Session {
     }
 
     /// Why what has no decision at the end has none.
-    pub(super) fn reason_of_open(&self) -> &'static str {
+    pub(super) fn reason_of_open(&self) -> UnlinkedReason {
         if self.reasons.lost_so_far || self.reasons.lost_sometime {
-            "lost_events"
+            UnlinkedReason::LostEvents
         } else {
-            "after_end"
+            UnlinkedReason::AfterEnd
         }
     }
 }

@@ -7,6 +7,8 @@ use crate::link::chains::DiskChains;
 use crate::link::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
 use crate::measure::device::DeviceMeter;
 use crate::result::analysis::{ClockPiece, Device, ReadWrite, TimePiece};
+use crate::result::side::Side;
+use crate::result::unlinked::UnlinkedReason;
 
 /// What was asked for of a recording, on the host's clock; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +67,7 @@ impl Session {
         let meters = self.block.devices.iter_mut();
         let finish = |meter: &mut DeviceMeter| {
             let mut device = meter.finish(&topology, end_ns, end_ns - begin_ns);
-            device.side = "guest";
+            device.side = Side::Guest;
             device.guest = Some(self.side.guest.clone());
             device.figures.timeline.clone_from(&timeline);
             if !meter.light {
@@ -169,7 +171,7 @@ pub(crate) struct DiskSummary<'a> {
     pub flushes: u64,
     pub chains: &'a DiskChains,
     /// Why bios have no end.
-    pub open: &'static str,
+    pub open: UnlinkedReason,
 }
 
 /// The disk of QEMU that a device of the guest is, by its place among the guest's disks.

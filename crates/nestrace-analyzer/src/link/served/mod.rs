@@ -33,6 +33,7 @@ use crate::model::file_io_span::{FileEnd, FileIoSpan};
 use crate::model::owner::Owner;
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::analysis::Deferred;
+use crate::result::unlinked::UnlinkedReason;
 
 use calls::{Calls, Fate, How};
 use clusters::Clusters;
@@ -66,7 +67,7 @@ pub(crate) struct HostHalf {
     /// File I/Os on the disk's images.
     pub file_ios: u64,
     /// File I/Os that no request of QEMU could be found for, by reason.
-    pub unlinked: BTreeMap<&'static str, u64>,
+    pub unlinked: BTreeMap<UnlinkedReason, u64>,
 }
 
 /// Facts of a disk that decide how its requests end.
@@ -75,7 +76,7 @@ struct DiskFacts {
     guest: u32,
     scsi: bool,
     file_ios: u64,
-    unlinked: BTreeMap<&'static str, u64>,
+    unlinked: BTreeMap<UnlinkedReason, u64>,
 }
 
 /// The first buffer of a request itself: a merged call names that of its first member.
@@ -262,8 +263,8 @@ impl HostSide {
         }
         let reason = match fate {
             Fate::Tied | Fate::Ambiguous => return,
-            Fate::Unaccounted => "layer_not_recorded",
-            Fate::NoCall => "no_match",
+            Fate::Unaccounted => UnlinkedReason::LayerNotRecorded,
+            Fate::NoCall => UnlinkedReason::NoMatch,
         };
         *disk.unlinked.entry(reason).or_default() += 1;
     }

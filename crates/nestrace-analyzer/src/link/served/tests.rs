@@ -118,10 +118,9 @@ struct Outcome {
 fn run(topology: &Topology, maps: &[ImageMap], text: &str) -> Outcome {
     let mut images = Images::new(topology);
     let n_disks = images.disks.len();
-    let manifest = Manifest {
-        topology: topology.clone(),
-        ..Manifest::default()
-    };
+    let mut manifest = Manifest::default();
+    manifest.topology = topology.clone();
+
     let mut side = HostSide::new(&manifest, &images, maps);
     let mut block = BlockLayer::default();
     let (mut files, threads) = (FileIo::default(), Threads::default());

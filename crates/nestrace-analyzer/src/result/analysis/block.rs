@@ -35,6 +35,7 @@ pub struct Stats {
 /// the parts add up to Q2C whatever was split. (`latency_ns.q2g` and `g2i` have a sample for each piece.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Path {
     /// Queued to request allocated.
     pub q2g: u64,
@@ -59,6 +60,7 @@ pub struct Path {
 /// Sizes of I/O in sectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Sizes {
     /// Bios with data at Q.
     pub queued: Dist,
@@ -120,6 +122,7 @@ pub struct ActivePeriods {
 /// Q to D.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Q2d {
     /// One sample a bio, to the D of its last piece.
     pub ns: Dist,
@@ -135,6 +138,7 @@ impl Q2d {
 /// The values that occurred most often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Modes {
     /// How often each of them.
     pub count: u64,
@@ -194,6 +198,7 @@ pub struct Histograms {
 /// Upper edges of bins.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Edges {
     /// Bytes of a bio.
     pub length_bytes: &'static [i64],
@@ -247,6 +252,7 @@ pub struct Slot {
 /// By operation; `None` where there was none.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct ByOp {
     /// Reads.
     pub read: Option<OpHistograms>,
@@ -287,6 +293,7 @@ pub struct OpHistograms {
 
 /// The first I/O of a sequence as a seek from sector 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FirstSeek {
     /// Its first sector.
     pub distance: u64,
@@ -296,6 +303,7 @@ pub struct FirstSeek {
 
 /// The first I/O of each sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FirstSeeks {
     /// At Q.
     pub q2q: Option<FirstSeek>,
@@ -314,6 +322,7 @@ pub struct Way {
 
 /// Begin and end of stretches without a gap of 0.1 s.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Active {
     /// Q.
     pub queued: Vec<(u64, u64)>,
@@ -323,6 +332,7 @@ pub struct Active {
 
 /// One bio, or a piece of one that was split, at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Io {
     /// `MAJOR << 20 | MINOR`.
     pub dev: u32,
@@ -353,6 +363,7 @@ pub struct Step {
 
 /// A row of the table as `iostat -x` has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct IostatRow {
     /// `MAJOR << 20 | MINOR`.
     pub dev: u32,

@@ -4,14 +4,55 @@ use serde::Serialize;
 
 use crate::result::analysis::Segment;
 use crate::result::dist::Dist;
+use crate::result::side::Side;
+use crate::result::word::words;
+
+words! {
+    /// What a call does.
+    #[non_exhaustive]
+    pub enum CallOperation {
+        /// A read of any form.
+        Read = "read",
+        /// A write of any form.
+        Write = "write",
+        /// `fsync`.
+        Fsync = "fsync",
+        /// `fdatasync`.
+        Fdatasync = "fdatasync",
+        /// `sync_file_range`.
+        SyncFileRange = "sync_file_range",
+        /// `sync`.
+        Sync = "sync",
+        /// `syncfs`.
+        Syncfs = "syncfs",
+        /// `fallocate`.
+        Fallocate = "fallocate",
+        /// `truncate`, `ftruncate`.
+        Truncate = "truncate",
+        /// An `open` that created the file.
+        Open = "open",
+        /// `unlink` of a file.
+        Unlink = "unlink",
+        /// `rename`.
+        Rename = "rename",
+        /// `mkdir`.
+        Mkdir = "mkdir",
+        /// `rmdir`.
+        Rmdir = "rmdir",
+        /// A page fault on a mapped file that had to wait.
+        PageFault = "page_fault",
+        /// Anything else.
+        Other = "other",
+    }
+}
 
 /// Calls of one operation by one program on one file, from the call down to the device.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CallRow {
     /// `guest`: calls are recorded inside guests.
-    pub side: &'static str,
+    pub side: Side,
     /// Guest's name.
     pub guest: String,
     /// The program: the name of its process; `…` where this row sums further ones.
@@ -19,7 +60,7 @@ pub struct CallRow {
     /// The file.
     pub file: CallFile,
     /// `read`, `write`, `fsync`, …
-    pub op: &'static str,
+    pub op: CallOperation,
     /// Calls that have ended.
     pub n: u64,
     /// Calls that waited for no I/O: the page cache served them, or nothing was left to do.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::result::dist::Dist;
 use crate::result::series::Series;
 use crate::result::sums::ChainSums;
+use crate::result::unlinked::UnlinkedReason;
 
 /// A disk's guest requests, followed to the host's device.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -30,8 +31,8 @@ pub struct Chains {
     /// `linked / guest_bios`; `null` without bios.
     pub fraction: Option<f64>,
     /// Bios that were not, by reason.
-    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = crate::result::words::among(&crate::result::words::REASONS))))]
-    pub unlinked: BTreeMap<&'static str, u64>,
+    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = { "$ref": "#/$defs/UnlinkedReason" })))]
+    pub unlinked: BTreeMap<UnlinkedReason, u64>,
     /// Linked bios whose intervals are not inside each other.
     pub wrong_order: u64,
     /// Linked bios that lasted longer on the host than in the guest: its clock stood still or was set
@@ -53,8 +54,8 @@ pub struct Chains {
     /// QEMU's file I/Os on the disk's images.
     pub file_ios: u64,
     /// Those that could not be tied to a request of QEMU, by reason.
-    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = crate::result::words::among(&crate::result::words::REASONS))))]
-    pub file_ios_unlinked: BTreeMap<&'static str, u64>,
+    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = { "$ref": "#/$defs/UnlinkedReason" })))]
+    pub file_ios_unlinked: BTreeMap<UnlinkedReason, u64>,
     /// Linked bios that waited for host I/O that others waited for too (a request that QEMU merged, one
     /// sync for several flushes, a journal's commit); each is charged what it waited.
     pub shared: u64,

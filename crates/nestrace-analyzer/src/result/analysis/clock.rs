@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::result::word::words;
+
 /// How a guest's clock lies to the host's, as far as the I/O itself proves it.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -12,8 +14,7 @@ pub struct Clock {
     /// Stream of the guest that it is the clock of.
     pub stream: String,
     /// `io_exchanges`, or `none` where nothing tells how the clocks lie.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::CLOCK_METHODS)))]
-    pub method: String,
+    pub method: ClockMethod,
     /// Host's `CLOCK_REALTIME` at which `offset_ns` holds; `None` where the host's recording does not say it.
     pub reference_unix_ns: Option<u64>,
     /// Guest's `CLOCK_MONOTONIC` minus the host's at the reference: the middle of the band; `None` without any.
@@ -34,9 +35,23 @@ pub struct Clock {
     pub stretches: Vec<ClockPiece>,
 }
 
+words! {
+    /// How a guest's clock was found.
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub enum ClockMethod {
+        /// From the order of the I/O on both sides.
+        IoExchanges = "io_exchanges",
+        /// It was not found.
+        #[default]
+        None = "none",
+    }
+}
+
 /// Half the width of a clock's band, over the linked requests; `None` without any.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct ErrorBound {
     /// Median.
     pub p50: Option<u64>,

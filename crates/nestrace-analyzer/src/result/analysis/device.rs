@@ -9,6 +9,9 @@ use super::figures::DeviceFigures;
 use crate::result::analysis::parts::Parts;
 use crate::result::dist::Dist;
 use crate::result::read_write::ReadWrite;
+use crate::result::side::Side;
+use crate::result::unlinked::UnlinkedReason;
+use crate::result::word::words;
 
 /// One block device.
 #[derive(Clone, Debug, Serialize)]
@@ -16,8 +19,7 @@ use crate::result::read_write::ReadWrite;
 #[non_exhaustive]
 pub struct Device {
     /// `host` or `guest`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::SIDES)))]
-    pub side: &'static str,
+    pub side: Side,
     /// The guest, for one of its devices.
     pub guest: Option<String>,
     /// The kernel's name, or `MAJ:MIN` where the recording does not tell it.
@@ -46,8 +48,8 @@ pub struct Device {
     /// (blktrace), `None` on the host and of a light recording.
     pub files: Option<Vec<GuestFile>>,
     /// Events that named an object without a beginning, by reason.
-    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = crate::result::words::among(&crate::result::words::REASONS))))]
-    pub unlinked: BTreeMap<&'static str, u64>,
+    #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = { "$ref": "#/$defs/UnlinkedReason" })))]
+    pub unlinked: BTreeMap<UnlinkedReason, u64>,
     /// Raw totals that must agree with each other; `None` in a light recording.
     pub check: Option<Check>,
     /// Sizes, merges, plugs, processes, histograms; `None` in a light recording.
@@ -95,6 +97,7 @@ pub struct Counts {
 /// Bytes by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Bytes {
     /// Read.
     pub read: u64,
@@ -189,6 +192,25 @@ pub struct QueueDepth {
     pub busy_ns: u64,
 }
 
+words! {
+    /// Who a user of a device is.
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub enum UserKind {
+        /// An image of a guest.
+        Image = "image",
+        /// The QEMU process of a guest, file unknown.
+        Guest = "guest",
+        /// Metadata and journal of a file system, shared.
+        FileSystem = "file_system",
+        /// The file below a loop device.
+        Loop = "loop",
+        /// Any other process.
+        #[default]
+        Process = "process",
+    }
+}
+
 /// Someone who used a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -196,8 +218,7 @@ pub struct QueueDepth {
 pub struct User {
     /// `image`, `guest` (its process, file unknown), `file_system` (metadata and journal, shared),
     /// `loop` (the file below a loop device), `process`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::USERS)))]
-    pub kind: &'static str,
+    pub kind: UserKind,
     /// The guest of an image.
     pub guest: Option<String>,
     /// The disk of an image.

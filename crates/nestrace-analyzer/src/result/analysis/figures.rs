@@ -56,6 +56,7 @@ pub struct DeviceFigures {
 
 /// A stretch in which a device's times and the recording's go together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimePiece {
     /// From this time of the device on; of the first piece, before it too.
     pub from_ns: u64,
@@ -89,6 +90,7 @@ pub struct Address {
 
 /// Q to C (D to C in a light recording) of what ended in a stretch of time; percentiles within 3 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LatencySlot {
     /// Its beginning after the start of the recording.
     pub from_ns: u64,
@@ -102,6 +104,7 @@ pub struct LatencySlot {
 
 /// Requests between D and C in a stretch of time. Between two of them nothing changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct DepthSlot {
     /// Its first D or C after the start of the recording.
     pub from_ns: u64,

@@ -6,6 +6,7 @@ use crate::result::loss_counts::LossCounts;
 
 /// The block layer of one machine.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct BlockAnalysis {
     /// The first event of I/O: times in [`Active`] count from it.
     pub start_ns: u64,
@@ -27,6 +28,7 @@ pub struct BlockAnalysis {
 
 /// A device in a [`BlockAnalysis`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BlockDevice {
     /// Major and minor number.
     pub number: (u32, u32),
@@ -43,6 +45,7 @@ pub struct BlockDevice {
 
 /// A process in a [`BlockAnalysis`].
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct BlockProcess {
     /// Its name up to a slash.
     pub name: String,

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::result::analysis::CallFile;
+use crate::result::analysis::{CallFile, CallOperation};
+use crate::result::unlinked::UnlinkedReason;
+use crate::result::word::words;
 
 /// The whole I/O trace of one guest bio.
 #[derive(Clone, Debug, Serialize)]
@@ -24,8 +26,7 @@ pub struct Story {
     /// From Q to C in the guest.
     pub q2c_ns: u64,
     /// Why it was not followed to the host; `null` if it was.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::or_null(&crate::result::words::REASONS))))]
-    pub unlinked: Option<&'static str>,
+    pub unlinked: Option<UnlinkedReason>,
     /// Something below it could be another request's work.
     pub ambiguous: bool,
     /// Its segments.
@@ -48,7 +49,7 @@ pub struct CallStory {
     /// Thread that called or submitted.
     pub tid: u32,
     /// `read`, `write`, `fsync`, …
-    pub op: &'static str,
+    pub op: CallOperation,
     /// The file.
     pub file: CallFile,
     /// Where its range of the file begins.
@@ -83,17 +84,65 @@ pub struct StorySegment {
     pub ns: u64,
 }
 
+words! {
+    /// Where a span stands in the path of an I/O.
+    #[non_exhaustive]
+    pub enum StoryLayer {
+        /// A call of a program in the guest.
+        Call = "call",
+        /// The kernel lets a writer pause, because too many pages are dirty.
+        Throttle = "throttle",
+        /// Pages that are on their way from or to the disk.
+        PageWait = "page_wait",
+        /// A commit of the guest's journal, or a force of its log.
+        GuestJournal = "guest_journal",
+        /// A bio of the guest.
+        GuestBio = "guest_bio",
+        /// A request of the guest between D and C.
+        GuestRequest = "guest_request",
+        /// A request of QEMU.
+        Qemu = "qemu",
+        /// A call of QEMU on an image file.
+        FileIo = "file_io",
+        /// A bio of the host.
+        HostBio = "host_bio",
+        /// A host request between D and C; what a loop, dm or md device did for it lies inside.
+        HostRequest = "host_request",
+    }
+
+    /// What a span does.
+    #[non_exhaustive]
+    pub enum StoryWork {
+        /// A read.
+        Read = "read",
+        /// A write.
+        Write = "write",
+        /// A discard.
+        Discard = "discard",
+        /// A flush.
+        Flush = "flush",
+        /// `fsync` or `fdatasync`.
+        Sync = "sync",
+        /// The image's own metadata.
+        ImageMetadata = "image_metadata",
+        /// A journal of a file system.
+        Journal = "journal",
+        /// Data of another file than the call's, which a commit has to write first (ext4's ordered mode).
+        OthersData = "others_data",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
 /// An interval in an I/O trace; times count from the bio's Q, in the trace of a call from the call's begin.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StorySpan {
-    /// `call`, `throttle`, `page_wait`, `guest_journal`, `guest_bio`, `guest_request`, `qemu`, `file_io`, `host_bio`, `host_request`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::LAYERS)))]
-    pub layer: &'static str,
+    /// Which layer.
+    pub layer: StoryLayer,
     /// `write`, `flush`, `journal`, …
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = crate::result::words::WORK)))]
-    pub what: &'static str,
+    pub what: StoryWork,
     /// Disk, image or device.
     pub place: String,
     /// Byte offset in that.

@@ -1,7 +1,7 @@
 //! Two machines whose clocks are known exactly, with requests between them: the truth that a pairing
 //! is held against.
 
-use nestrace_analyzer::analysis::Clock;
+use nestrace_analyzer::analysis::{Clock, ClockMethod};
 use nestrace_analyzer::clock::{
     ClockStart, DeviceDisk, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing,
     UnpairedReason,
@@ -420,7 +420,7 @@ pub fn check(load: &Load, clock: &TrueClock, start: ClockStart) -> (Vec<TrueRequ
     assert_eq!(said.wrong(), 0, "wrong links");
     assert_eq!(said.outside(&requests, clock), 0, "truth outside the band");
     assert_eq!(said.clock.violations, 0);
-    if said.clock.method != "none" {
+    if said.clock.method != ClockMethod::None {
         let refused = said.count(UnpairedReason::OutsideClockBound) as u64;
         assert_eq!(
             said.clock.rejected, refused,

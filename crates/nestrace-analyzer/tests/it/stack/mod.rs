@@ -56,31 +56,30 @@ pub fn manifest() -> Manifest {
         disks: vec![disk("vd", "virtio-blk", 14)],
         ..Default::default()
     };
-    Manifest {
-        topology: Topology {
-            guests: vec![vm1, vm2],
-            devices: vec![
-                Device {
-                    name: "loop0".into(),
-                    dev: LOOP0,
-                    kind: "loop".into(),
-                    loop_file: Some(manifest::Image {
-                        inode: 99,
-                        dev: 8 << 20,
-                        ..Default::default()
-                    }),
-                    ..Default::default()
-                },
-                Device {
-                    name: "sda".into(),
+    let mut manifest = Manifest::default();
+    manifest.topology = Topology {
+        guests: vec![vm1, vm2],
+        devices: vec![
+            Device {
+                name: "loop0".into(),
+                dev: LOOP0,
+                kind: "loop".into(),
+                loop_file: Some(manifest::Image {
+                    inode: 99,
                     dev: 8 << 20,
-                    kind: "disk".into(),
                     ..Default::default()
-                },
-            ],
-        },
-        ..Default::default()
-    }
+                }),
+                ..Default::default()
+            },
+            Device {
+                name: "sda".into(),
+                dev: 8 << 20,
+                kind: "disk".into(),
+                ..Default::default()
+            },
+        ],
+    };
+    manifest
 }
 
 pub fn analyze(text: &str) -> Analysis {

@@ -2,7 +2,7 @@
 
 use nestrace_analyzer::compare::{
     Comparison, DeviceName, DevicePair, DiskName, DiskPair, ExplainedBy, Explanation, FindingPair,
-    FoundIn, Matched, Metric, Recording, Unmatched, Which,
+    FoundIn, IoOperation, Matched, Metric, MetricLayer, Recording, Unmatched, Which,
 };
 
 use super::value::{Shown, range, ratio, shown, value};
@@ -68,7 +68,12 @@ fn of_disk(pair: &DiskPair) -> String {
 fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> String {
     let mut said = Vec::new();
     let mut unsaid: Vec<(&str, Vec<String>)> = Vec::new();
-    for operation in ["read", "write", "discard", "flush"] {
+    for operation in [
+        IoOperation::Read,
+        IoOperation::Write,
+        IoOperation::Discard,
+        IoOperation::Flush,
+    ] {
         let Some(mean) = followed(explanations, operation).or_else(|| headline(metrics, operation))
         else {
             continue;
@@ -106,7 +111,7 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
 
 /// The mean latency of a guest's bios as its chains have it, to the end of the flush after their data: what the
 /// bars and the parts of a difference are of. Where too few were followed it says nothing.
-fn followed<'a>(explanations: &'a [Explanation], operation: &str) -> Option<&'a Metric> {
+fn followed<'a>(explanations: &'a [Explanation], operation: IoOperation) -> Option<&'a Metric> {
     let own = |it: &&Explanation| it.method == ExplainedBy::Segments && it.operation == operation;
     let latency = &explanations.iter().find(own)?.latency;
     latency.verdict.is_judged().then_some(latency)
@@ -115,7 +120,10 @@ fn followed<'a>(explanations: &'a [Explanation], operation: &str) -> Option<&'a 
 /// What the values of a guest's disk leave out that its sentences and parts have, if they do.
 pub(crate) fn ends_with_data(pair: &DiskPair) -> Option<&'static str> {
     let differs = |latency: &Metric| {
-        let mut means = pair.metrics.iter().filter(|it| it.layer == "guest");
+        let mut means = pair
+            .metrics
+            .iter()
+            .filter(|it| it.layer == MetricLayer::Guest);
         let mean = means.find(|it| it.operation == latency.operation && it.name == "q2c_mean");
         let sides = |of: fn(&Metric) -> Option<f64>| mean.and_then(of).zip(of(latency));
         let longer = |(mean, latency): (f64, f64)| latency > mean * (1.0 + ROUNDING);
@@ -136,7 +144,7 @@ pub(crate) fn ends_with_data(pair: &DiskPair) -> Option<&'static str> {
 const ROUNDING: f64 = 0.001;
 
 /// The mean latency as far up as it was recorded in both.
-fn headline<'a>(metrics: &'a [Metric], operation: &str) -> Option<&'a Metric> {
+fn headline<'a>(metrics: &'a [Metric], operation: IoOperation) -> Option<&'a Metric> {
     let named = |name: &str| {
         let mut own = metrics.iter().filter(|it| it.operation == Some(operation));
         own.find(|it| it.name == name)
@@ -153,14 +161,14 @@ fn rate_beside<'a>(metrics: &'a [Metric], mean: &Metric) -> Option<&'a Metric> {
     let mut rows = shown(metrics, Shown::Text).into_iter();
     // The chains are of the guest's bios.
     let layer = match mean.layer {
-        "segment" => "guest",
+        MetricLayer::Segment => MetricLayer::Guest,
         layer => layer,
     };
     let own = (layer, mean.operation, "per_second");
     rows.find(|it| (it.layer, it.operation, it.name) == own)
 }
 
-fn of_one_side(operation: &str, mean: &Metric) -> String {
+fn of_one_side(operation: IoOperation, mean: &Metric) -> String {
     let (which, of) = match mean.a {
         Some(_) => ("A", mean.a),
         None => ("B", mean.b),
@@ -169,9 +177,13 @@ fn of_one_side(operation: &str, mean: &Metric) -> String {
     format!("only {which} has {operations}, {of} on average")
 }
 
-fn of_rate(operation: &str, rate: &Metric) -> String {
+fn of_rate(operation: IoOperation, rate: &Metric) -> String {
     let (a, b) = (value(rate.unit, rate.a), value(rate.unit, rate.b));
-    let whose = if rate.layer == "qemu" { "QEMU " } else { "" };
+    let whose = if rate.layer == MetricLayer::Qemu {
+        "QEMU "
+    } else {
+        ""
+    };
     format!(
         "B does {b} {whose}{} per second instead of {a} (B ÷ A between {})",
         many(operation),
@@ -179,7 +191,7 @@ fn of_rate(operation: &str, rate: &Metric) -> String {
     )
 }
 
-fn of_latency(operation: &str, mean: &Metric, explanation: Option<&Explanation>) -> String {
+fn of_latency(operation: IoOperation, mean: &Metric, explanation: Option<&Explanation>) -> String {
     let operations = many(operation);
     let (a, b) = (value(mean.unit, mean.a), value(mean.unit, mean.b));
     let between = range(mean);

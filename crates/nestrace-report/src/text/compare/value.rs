@@ -1,6 +1,6 @@
 //! Values, ratios and intervals as a person reads them.
 
-use nestrace_analyzer::compare::{Metric, Verdict};
+use nestrace_analyzer::compare::{IoOperation, Metric, MetricLayer, Unit, Verdict};
 
 use crate::operation::many;
 use crate::units::{count, percent, size, time};
@@ -39,13 +39,15 @@ const OF_ALL: [&str; 6] = [
 /// The values that are shown. A terminal shows what was recorded in both; where a guest was recorded from
 /// inside, of QEMU's values the mean.
 pub(crate) fn shown(metrics: &[Metric], place: Shown) -> Vec<&Metric> {
-    let inside = metrics.iter().any(|metric| metric.layer == "guest");
+    let inside = metrics
+        .iter()
+        .any(|metric| metric.layer == MetricLayer::Guest);
     let wanted = |metric: &&Metric| match (metric.operation, metric.layer) {
         _ if place == Shown::Page => true,
         (None, _) => OF_ALL.contains(&metric.name),
         _ if metric.n.a == 0 || metric.n.b == 0 => metric.name.ends_with("c_mean"),
-        (_, "qemu") if inside => metric.name == "latency_mean",
-        (_, "device") => OF_DEVICES.contains(&metric.name),
+        (_, MetricLayer::Qemu) if inside => metric.name == "latency_mean",
+        (_, MetricLayer::Device) => OF_DEVICES.contains(&metric.name),
         _ => OF_DISKS.contains(&metric.name),
     };
     metrics.iter().filter(wanted).collect()
@@ -78,7 +80,11 @@ pub(crate) fn label(metric: &Metric) -> String {
         "device_flushes_per_qemu_flush" => "device ÷ QEMU flush",
         segment => return segment.to_owned(),
     };
-    let layer = if metric.layer == "qemu" { "QEMU " } else { "" };
+    let layer = if metric.layer == MetricLayer::Qemu {
+        "QEMU "
+    } else {
+        ""
+    };
     match (metric.operation, metric.name) {
         (Some(operation), "per_second") => format!("{layer}{}/s", many(operation)),
         (Some(operation), "bytes_per_second") => format!("{layer}bytes {}", done(operation)),
@@ -88,26 +94,26 @@ pub(crate) fn label(metric: &Metric) -> String {
 }
 
 /// `read`, `written`.
-fn done(operation: &str) -> &str {
+const fn done(operation: IoOperation) -> &'static str {
     match operation {
-        "write" => "written",
-        "discard" => "discarded",
-        other => other,
+        IoOperation::Write => "written",
+        IoOperation::Discard => "discarded",
+        other => other.name(),
     }
 }
 
 /// A value in its unit.
-pub(crate) fn value(unit: &str, value: Option<f64>) -> String {
+pub(crate) fn value(unit: Unit, value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else {
         return String::from("–");
     };
     let whole = value.abs().round() as u64;
     match unit {
-        "ns" => time(whole),
-        "bytes" => size(whole),
-        "bytes_per_second" => format!("{}/s", size(whole)),
-        "share" => percent(value.abs()),
-        "count" if value.fract() == 0.0 => count(whole),
+        Unit::Ns => time(whole),
+        Unit::Bytes => size(whole),
+        Unit::BytesPerSecond => format!("{}/s", size(whole)),
+        Unit::Share => percent(value.abs()),
+        Unit::Count if value.fract() == 0.0 => count(whole),
         _ if value.abs() >= 1_000.0 => count(whole),
         _ => digits(value.abs()),
     }
@@ -166,7 +172,7 @@ pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Higher => "higher",
         Verdict::NoDifference => "no difference",
         Verdict::NotEnough => "not enough",
-        Verdict::NotJudged => "not judged",
+        _ => "not judged",
     }
 }
 
@@ -177,15 +183,15 @@ mod tests {
     #[test]
     fn values_have_their_units() {
         for (unit, number, expected) in [
-            ("ns", Some(1_500.0), "1.50 µs"),
-            ("bytes_per_second", Some(4096.0), "4.00 KiB/s"),
-            ("share", Some(0.5), "50 %"),
-            ("per_second", Some(12_345.6), "12,346"),
-            ("per_second", Some(12.34), "12.3"),
-            ("ratio", Some(1.0), "1.00"),
-            ("count", Some(7.0), "7"),
-            ("ns", None, "–"),
-            ("ratio", Some(f64::NAN), "–"),
+            (Unit::Ns, Some(1_500.0), "1.50 µs"),
+            (Unit::BytesPerSecond, Some(4096.0), "4.00 KiB/s"),
+            (Unit::Share, Some(0.5), "50 %"),
+            (Unit::PerSecond, Some(12_345.6), "12,346"),
+            (Unit::PerSecond, Some(12.34), "12.3"),
+            (Unit::Ratio, Some(1.0), "1.00"),
+            (Unit::Count, Some(7.0), "7"),
+            (Unit::Ns, None, "–"),
+            (Unit::Ratio, Some(f64::NAN), "–"),
         ] {
             assert_eq!(value(unit, number), expected);
         }

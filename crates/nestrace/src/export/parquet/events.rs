@@ -122,10 +122,9 @@ mod tests {
 
     /// A table of a recording that began at midnight.
     fn table(set: &Rc<DataSet>) -> EventTable {
-        let manifest = Manifest {
-            start_unix_ns: DAY_NS,
-            ..Manifest::default()
-        };
+        let mut manifest = Manifest::default();
+        manifest.start_unix_ns = DAY_NS;
+
         EventTable::new(
             set,
             "a",

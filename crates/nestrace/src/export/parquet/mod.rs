@@ -222,14 +222,13 @@ fn capture_manifest(wall_clock: Option<(u64, u64)>, first_ns: u64) -> Manifest {
         ..manifest::Stream::default()
     };
     let (start_mono_ns, start_unix_ns) = wall_clock.unwrap_or((first_ns, 0));
-    Manifest {
-        state: manifest::State::Complete,
-        detail: "full".to_owned(),
-        start_mono_ns,
-        start_unix_ns,
-        streams: vec![stream],
-        ..Manifest::default()
-    }
+    let mut manifest = Manifest::default();
+    manifest.state = manifest::State::Complete;
+    manifest.detail = "full".to_owned();
+    manifest.start_mono_ns = start_mono_ns;
+    manifest.start_unix_ns = start_unix_ns;
+    manifest.streams = vec![stream];
+    manifest
 }
 
 /// A failure at writing `path`.

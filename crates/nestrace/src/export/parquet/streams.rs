@@ -228,10 +228,9 @@ mod tests {
     #[test]
     fn only_what_was_closed_and_can_be_read_is_complete() {
         let row = |state| {
-            let manifest = Manifest {
-                state,
-                ..Manifest::default()
-            };
+            let mut manifest = Manifest::default();
+            manifest.state = state;
+
             StreamRow::of_host("a", &manifest)
         };
         assert!(row(State::Complete).complete);
@@ -260,32 +259,31 @@ mod tests {
 
     #[test]
     fn what_was_cut_and_repaired_is_not_complete() {
-        let cut = Manifest {
-            state: State::Complete,
-            notices: vec![guest_stream_damaged("vm1")],
-            ..Manifest::default()
-        };
+        let mut cut = Manifest::default();
+        cut.state = State::Complete;
+        cut.notices = vec![guest_stream_damaged("vm1")];
+
         assert_eq!(complete(&cut), [true, false, true]);
         // Then it is not known which.
         assert_eq!(complete(&redact::manifest(&cut)), [true, false, false]);
         // The host's was cut, and what was recorded inside the guests was not.
-        let host = Manifest {
-            state: State::Repaired,
-            ..Manifest::default()
-        };
+        let mut host = Manifest::default();
+        host.state = State::Repaired;
+
         assert_eq!(complete(&host), [false, true, true]);
     }
 
     #[test]
     fn what_a_full_disk_cut_is_not_complete() {
-        let full = |guest: Option<&str>| Manifest {
-            state: State::Complete,
-            losses: vec![Loss {
+        let full = |guest: Option<&str>| {
+            let mut manifest = Manifest::default();
+            manifest.state = State::Complete;
+            manifest.losses = vec![Loss {
                 source: "disk_full".to_owned(),
                 guest: guest.map(str::to_owned),
                 events: 5,
-            }],
-            ..Manifest::default()
+            }];
+            manifest
         };
         assert_eq!(complete(&full(Some("vm1"))), [true, false, true]);
         assert_eq!(complete(&full(None)), [false, false, false]);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use nestrace_analyzer::analysis::StoryLayer;
 use nestrace_analyzer::{
     analysis::{Story, StorySpan},
     units::size,
@@ -93,7 +94,7 @@ impl Of<'_> {
             Some(known) => known,
             None => {
                 let slice = self.slice(span);
-                if span.layer == "guest_request" {
+                if span.layer == StoryLayer::GuestRequest {
                     let place = Place {
                         name: String::from("requests in flight"),
                         rank: -1,
@@ -115,18 +116,18 @@ impl Of<'_> {
 
     fn identity(&self, span: &StorySpan, depth: i64) -> Identity {
         let layer = match span.layer {
-            "guest_bio" => "guest: bios",
-            "guest_request" => "guest: requests",
-            "qemu" => "QEMU: requests",
-            "file_io" => "host: file I/O",
-            "host_bio" => "host: bios",
-            "host_request" => "host: requests",
-            other => other,
+            StoryLayer::GuestBio => "guest: bios",
+            StoryLayer::GuestRequest => "guest: requests",
+            StoryLayer::Qemu => "QEMU: requests",
+            StoryLayer::FileIo => "host: file I/O",
+            StoryLayer::HostBio => "host: bios",
+            StoryLayer::HostRequest => "host: requests",
+            other => other.name(),
         };
         // QEMU has a name of its own for the disk; the host's layers come again below loop devices, so there
         // is a track for each device and file.
         let name = match span.layer {
-            "guest_bio" | "guest_request" => layer.to_owned(),
+            StoryLayer::GuestBio | StoryLayer::GuestRequest => layer.to_owned(),
             _ => format!("{layer} · {}", span.place),
         };
         Identity {
@@ -143,7 +144,7 @@ impl Of<'_> {
     }
 
     fn slice(&self, span: &StorySpan) -> Slice {
-        let of_guest = matches!(span.layer, "guest_bio" | "guest_request");
+        let of_guest = matches!(span.layer, StoryLayer::GuestBio | StoryLayer::GuestRequest);
         // What the host recorded stands where it recorded it; the guest's by the clock's measure.
         let start_ns = match of_guest {
             true => self.queued_ns.saturating_add_signed(span.from_ns),
@@ -155,16 +156,16 @@ impl Of<'_> {
         ];
         if span.offset != Event::NOWHERE {
             notes.push((1, Note::Number(span.offset)));
-            if span.layer != "file_io" {
+            if span.layer != StoryLayer::FileIo {
                 notes.push((3, Note::Number(span.offset / 512)));
             }
         }
         if span.shared {
             notes.push((4, Note::Yes));
         }
-        if span.layer == "guest_bio" {
+        if span.layer == StoryLayer::GuestBio {
             if let Some(reason) = self.story.unlinked {
-                notes.push((5, Note::Word(reason)));
+                notes.push((5, Note::Word(reason.name())));
             }
             if self.story.ambiguous {
                 notes.push((6, Note::Yes));
@@ -174,7 +175,7 @@ impl Of<'_> {
         Slice {
             start_ns,
             end_ns: start_ns.saturating_add(lasted_ns(span)),
-            name: title(span.what, span.offset, span.bytes),
+            name: title(span.what.name(), span.offset, span.bytes),
             notes,
             correlation: self.story.io,
             ..Slice::default()

@@ -41,7 +41,7 @@ impl InFlight {
         };
         Self {
             next: event.offset,
-            left: event.bytes.saturating_add(event.related),
+            left: event.bytes.saturating_add(event.remaining_bytes()),
             request,
             put_back: false,
         }
@@ -85,11 +85,11 @@ impl InFlight {
             return true;
         }
         if event.bytes > 0 {
-            let rest = event.bytes.saturating_add(event.related);
+            let rest = event.bytes.saturating_add(event.remaining_bytes());
             return self.has_place() && event.offset != self.next && !self.is_the_rest(event, rest);
         }
         let in_sequence = (self.request.flags | event.flags) & flags::FLUSH_SEQ != 0;
-        event.related == 0 && !in_sequence && self.left > 0
+        event.remaining_bytes() == 0 && !in_sequence && self.left > 0
     }
 
     /// A C moves some of it.

@@ -72,7 +72,7 @@ impl Requests {
     pub(in crate::follow::qemu) fn pushed(&mut self, event: &Event) {
         if let Some((mut request, disk)) = self.discards.remove(&event.object) {
             request.handed_back_ns = Some(event.ts_ns);
-            request.queue = event.related;
+            request.queue = event.virtqueue();
             self.end(request, false, disk, event);
         }
     }

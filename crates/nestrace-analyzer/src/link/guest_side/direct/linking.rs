@@ -7,6 +7,7 @@ use crate::link::chains::Link;
 use crate::link::clock::{Band, OpClass, Paired, Pairing};
 use crate::link::guest_memory::{Agreement, GuestMemory};
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
+use crate::result::unlinked::UnlinkedReason;
 
 /// File I/Os within a request's time that are looked through.
 const MAX_SCANNED: usize = 1 << 14;
@@ -49,11 +50,11 @@ impl DirectLinks {
         state: State,
         pairing: &Pairing,
         memory: &GuestMemory,
-    ) -> (Result<Link, &'static str>, Option<Agreement>) {
+    ) -> (Result<Link, UnlinkedReason>, Option<Agreement>) {
         let disk = match pairing.disk_of(request.device) {
             Ok(Some(disk)) => disk,
-            Ok(None) => return (Err("ambiguous"), None),
-            Err(reason) => return (Err(reason.name()), None),
+            Ok(None) => return (Err(UnlinkedReason::Ambiguous), None),
+            Err(reason) => return (Err(reason.into()), None),
         };
         let paired = match state {
             State::Paired(paired) => Some(paired),
@@ -61,7 +62,7 @@ impl DirectLinks {
         };
         let band = paired.map(|paired| paired.band);
         let Some(band) = band.or_else(|| pairing.band(request.completed_ns)) else {
-            return (Err("outside_clock_bound"), None);
+            return (Err(UnlinkedReason::OutsideClockBound), None);
         };
         let window = Window {
             disk,
@@ -70,7 +71,7 @@ impl DirectLinks {
             files: self.ended_within(request, band),
         };
         if window.files.1 - window.files.0 > MAX_SCANNED {
-            return (Err("ambiguous"), None);
+            return (Err(UnlinkedReason::Ambiguous), None);
         }
         let found = match request.class {
             OpClass::Flush => Ok((self.syncs(&window), None)),
@@ -100,7 +101,7 @@ impl DirectLinks {
         paired: Option<Paired>,
         window: &Window,
         memory: &GuestMemory,
-    ) -> Result<(Vec<usize>, Option<Agreement>), &'static str> {
+    ) -> Result<(Vec<usize>, Option<Agreement>), UnlinkedReason> {
         let head = paired.and_then(|paired| {
             let number = *self.file_numbers.get(&paired.host)?;
             index_of(number, self.first_file).filter(|index| *index < self.files.len())
@@ -113,7 +114,7 @@ impl DirectLinks {
             let place = file.place.unwrap_or((request.offset, request.end()));
             let contradicts = self.identity == Identity::Memory && !holds(place, request.offset);
             if contradicts && self.is_raw(window.disk) {
-                return Err("no_match");
+                return Err(UnlinkedReason::NoMatch);
             }
             agreement = self.agreement(request, file, contradicts, memory);
             pieces.push(index);
@@ -137,7 +138,7 @@ impl DirectLinks {
             if from >= to || covered.iter().any(|it| it.0 <= from && to <= it.1) {
                 // Another one's, at the same place.
                 if from < to && head.is_none() && file.is_free(from, to) {
-                    return Err("ambiguous");
+                    return Err(UnlinkedReason::Ambiguous);
                 }
                 continue;
             }
@@ -150,7 +151,7 @@ impl DirectLinks {
         if pieces.is_empty() {
             let is_discard = request.class == OpClass::Discard;
             if !is_discard && (unplaced || self.is_raw(window.disk)) {
-                return Err("no_match");
+                return Err(UnlinkedReason::NoMatch);
             }
         }
         for (index, range) in pieces.iter().zip(&covered) {

@@ -23,6 +23,7 @@ use crate::link::clock::{Band, GuestRequest, HostRequest, Key, OpClass, Outcome,
 use crate::link::guest_memory::{Agreement, GuestMemory};
 use crate::model::pointer::PointerMap;
 use crate::model::span::{FileIoFacts, Served, What};
+use crate::result::unlinked::UnlinkedReason;
 
 /// The constant of the guest's memory is looked for when so many requests have come, and twice as many, and so on.
 const FIRST_LOOK: usize = 64;
@@ -159,7 +160,7 @@ pub(super) struct DirectLinks {
 pub(super) struct Decided {
     pub serial: u64,
     pub device: u32,
-    pub link: Result<Link, &'static str>,
+    pub link: Result<Link, UnlinkedReason>,
     /// What place and memory say of each other.
     pub agreement: Option<Agreement>,
 }

@@ -1,6 +1,7 @@
 //! Which host bios a file I/O waited for, and which QEMU request for which file I/O.
 
 use super::{disk, run, served, topology};
+use crate::result::unlinked::UnlinkedReason;
 
 /// One write of `vd` by a worker thread, between 100 and 200.
 const ONE_WRITE: &str = "100 acct-write 0x10d8 rel=0x10120 bytes=4096
@@ -429,7 +430,7 @@ fn file_io_without_a_call_is_unlinked() {
          150 exit 0x0 result=4096 tid=201",
     );
     assert_eq!(outcome.half.file_ios, 1);
-    assert_eq!(outcome.half.unlinked, [("no_match", 1)].into());
+    assert_eq!(outcome.half.unlinked, [(UnlinkedReason::NoMatch, 1)].into());
     assert!(!outcome.half.qemu_seen);
 }
 
