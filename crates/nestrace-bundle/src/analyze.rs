@@ -31,19 +31,25 @@ pub struct Options {
     pub story: Option<StoryChoice>,
     /// Calls of the guests' programs to trace step by step, as `--call` and `--slowest N --calls` do.
     pub call_story: Option<StoryChoice>,
+    /// How many of the slowest bios and of the slowest calls to trace for pictures, where `story` and `call_story` choose
+    /// none. A recording without calls or guest bios gives no note then.
+    pub pictured: Option<usize>,
 }
 
 impl Options {
     fn of_analyzer(&self, path: &Path) -> nestrace_analyzer::Options {
         let device = self.device.as_deref();
+        let is_chosen = self.story.is_some() || self.call_story.is_some();
+        let pictured = self.pictured.filter(|_| !is_chosen);
+        let pictured = pictured.map(StoryChoice::Slowest);
         nestrace_analyzer::Options {
             path: path.display().to_string(),
             guest: self.guest.clone(),
             device: device.map(|wanted| device_number::normal(wanted).into_owned()),
             from_ns: self.from.map(nanoseconds),
             to_ns: self.to.map(nanoseconds),
-            story: self.story,
-            call_story: self.call_story,
+            story: self.story.or(pictured),
+            call_story: self.call_story.or(pictured),
             ..nestrace_analyzer::Options::default()
         }
     }

@@ -5,6 +5,8 @@ use plotters::style::RGBColor;
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hue {
+    /// The guest's file system.
+    GuestFs,
     /// The guest's block layer.
     Guest,
     /// The way between guest and QEMU.
@@ -34,7 +36,8 @@ pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
 
 impl Hue {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
+        Self::GuestFs,
         Self::Guest,
         Self::Virt,
         Self::Qemu,
@@ -47,6 +50,7 @@ impl Hue {
 
     pub(crate) const fn colour(self) -> RGBColor {
         match self {
+            Self::GuestFs => RGBColor(0x12, 0x8f, 0xa3),
             Self::Guest => RGBColor(0x1f, 0x6f, 0xc4),
             Self::Virt => RGBColor(0x8a, 0x56, 0xc9),
             Self::Qemu => RGBColor(0xe0, 0x7b, 0x16),
@@ -61,6 +65,7 @@ impl Hue {
     /// Name of its CSS variable.
     pub(crate) const fn variable(self) -> &'static str {
         match self {
+            Self::GuestFs => "--guest-fs",
             Self::Guest => "--guest",
             Self::Virt => "--virt",
             Self::Qemu => "--qemu",
@@ -75,6 +80,7 @@ impl Hue {
     /// What it means, in words.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
+            Self::GuestFs => "guest's file system",
             Self::Guest => "guest's queue",
             Self::Virt => "guest–QEMU and back",
             Self::Qemu => "QEMU",
