@@ -13,8 +13,9 @@ use bar::{PALE, Row, hatch};
 const NARROW: f32 = 500.0;
 /// Room for the names of layers where they stand to the left.
 const NAMES: f32 = 178.0;
-/// Rows of a lane with at most so many are high enough for text.
-const MAX_HIGH_ROWS: usize = 3;
+/// Rows of a lane with at most so many are high enough for text; of others, those with a bar of this share of the axis.
+const MAX_HIGH_ROWS: usize = 2;
+const WORTH_A_TEXT: f64 = 0.08;
 /// Height of a row with text, and of one without.
 const HIGH: f32 = 20.0;
 const LOW: f32 = 10.0;
@@ -30,27 +31,28 @@ pub(super) fn height(chart: &Waterfall, width: u32) -> u32 {
     let lanes: f32 = chart
         .lanes
         .iter()
-        .map(|lane| lane_height(lane, width))
+        .map(|lane| lane_height(chart, lane, width))
         .sum();
     (legend + TEXT + lanes + TEXT * 2.4).ceil() as u32
 }
 
-fn row_height(lane: &Lane, row: usize) -> f32 {
-    let is_rest = |bar: &Bar| bar.row == row && bar.n_merged > 1;
-    if lane.n_rows <= MAX_HIGH_ROWS || row + 1 == lane.n_rows && lane.bars.iter().any(is_rest) {
-        HIGH
-    } else {
-        LOW
+fn row_height(chart: &Waterfall, lane: &Lane, row: usize) -> f32 {
+    let long = (chart.to - chart.from) * WORTH_A_TEXT;
+    let is_worth = |bar: &Bar| bar.n_merged > 1 || bar.to - bar.from >= long;
+    let mut bars = lane.bars.iter().filter(|bar| bar.row == row);
+    match lane.n_rows <= MAX_HIGH_ROWS || bars.any(is_worth) {
+        true => HIGH,
+        false => LOW,
     }
 }
 
-fn rows_height(lane: &Lane) -> f32 {
+fn rows_height(chart: &Waterfall, lane: &Lane) -> f32 {
     let rows = 0..lane.n_rows;
-    rows.map(|row| row_height(lane, row) + ROW_GAP).sum()
+    rows.map(|row| row_height(chart, lane, row) + ROW_GAP).sum()
 }
 
-fn lane_height(lane: &Lane, width: f32) -> f32 {
-    let rows = rows_height(lane);
+fn lane_height(chart: &Waterfall, lane: &Lane, width: f32) -> f32 {
+    let rows = rows_height(chart, lane);
     let names = if lane.detail.is_empty() {
         TEXT
     } else {
@@ -114,17 +116,17 @@ pub(super) fn draw(chart: &Waterfall, top: f32, surface: &mut dyn Surface) {
     for lane in &chart.lanes {
         surface.line(&[(EDGE, y), (area.right, y)], GRID, 1.0, 1);
         let lane_top = y + LANE_GAP;
-        y += lane_height(lane, width);
+        y += lane_height(chart, lane, width);
         let rows_top = if narrow {
             draw_names_above(lane, lane_top, &area, surface);
             lane_top + TEXT
         } else {
             draw_names_beside(lane, lane_top, surface);
-            lane_top + ((y - LANE_GAP - lane_top - rows_height(lane)) / 2.0).max(0.0)
+            lane_top + ((y - LANE_GAP - lane_top - rows_height(chart, lane)) / 2.0).max(0.0)
         };
         let mut row_top = rows_top;
         for row in 0..lane.n_rows {
-            let height = row_height(lane, row);
+            let height = row_height(chart, lane, row);
             let bars: Vec<&Bar> = lane.bars.iter().filter(|bar| bar.row == row).collect();
             let row = Row {
                 top: row_top.round(),

@@ -6,9 +6,9 @@ use nestrace_analyzer::analysis::{StorySegment, StorySpan};
 
 use super::rows::assign;
 use super::{Bar, Lane};
-use crate::plots::Hue;
 use crate::plots::subject::shown;
-use crate::units::{percent, share, size, time};
+use crate::plots::{Hue, Unit};
+use crate::units::{percent, share, time};
 
 /// The lanes from above.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -224,7 +224,7 @@ impl<'a> Bars<'a> {
         };
         let bytes = match span.bytes {
             0 => String::new(),
-            bytes => size(bytes),
+            bytes => Unit::Bytes.text(bytes as f64),
         };
         let detail = [bytes, shown(&span.place)];
         let detail: Vec<String> = detail.into_iter().filter(|it| !it.is_empty()).collect();

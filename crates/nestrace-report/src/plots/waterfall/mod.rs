@@ -7,9 +7,9 @@ use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{CallStory, Story};
 
 use super::subject::shown;
-use super::{Chart, Hue, Plot};
+use super::{Chart, Hue, Plot, Unit};
 use crate::text::calls::file_name;
-use crate::units::{size, time};
+use crate::units::time;
 
 /// Pictures of calls.
 const MAX_CALLS: usize = 5;
@@ -81,7 +81,7 @@ impl Waterfall {
     }
 }
 
-/// The calls, then the bios.
+/// The calls, then the bios; the first says how all are read.
 pub(super) fn plots(analysis: &Analysis) -> Vec<Plot> {
     let calls = analysis.call_stories.iter().take(MAX_CALLS);
     let mut plots: Vec<Plot> = (1..).zip(calls).map(|(n, call)| of_call(n, call)).collect();
@@ -91,19 +91,26 @@ pub(super) fn plots(analysis: &Analysis) -> Vec<Plot> {
     };
     let bios = analysis.stories.iter().take(n_bios);
     plots.extend((1..).zip(bios).map(|(n, bio)| of_bio(n, bio)));
+    if let Some(first) = plots.first_mut() {
+        first.note = format!("{HOW_TO_READ} {}", first.note);
+    }
     plots
 }
+
+/// Said once.
+const HOW_TO_READ: &str = "From the top layer down to the host's device, to scale. A strong colour is time that the layer itself takes; where it is pale, it waits for the layer below. The times beside the layers add up to the whole. A time alone on a bar is that of the part it stands on.";
 
 fn of_call(n: usize, call: &CallStory) -> Plot {
     let (process, file) = (shown(&call.process), shown(&file_name(&call.file)));
     let took = time(call.latency_ns);
     let lanes = lanes::of(&call.tree, &call.segments, &format!("{} {file}", call.op));
-    let mut notes = how_to_read("program", &lanes, call.clock_bound_ns, call.linked);
+    let mut notes = remarks(&lanes, call.clock_bound_ns, call.linked);
     notes.push(format!(
         "`--call {}` prints this call of guest {} step by step.",
         call.call,
         shown(&call.guest)
     ));
+    let end_label = format!("{} ends after {took}", call.op);
     Plot {
         id: format!("call-{n}"),
         subject: String::new(),
@@ -112,12 +119,7 @@ fn of_call(n: usize, call: &CallStory) -> Plot {
             call.op
         ),
         note: notes.join(" "),
-        chart: chart(
-            lanes,
-            call.latency_ns,
-            "call",
-            &format!("{} ends after {took}", call.op),
-        ),
+        chart: chart(lanes, call.latency_ns, "call", &end_label),
     }
 }
 
@@ -125,14 +127,16 @@ fn of_bio(n: usize, bio: &Story) -> Plot {
     let took = time(bio.q2c_ns);
     let what = match bio.tree.bytes {
         0 => bio.tree.what.to_owned(),
-        bytes => format!("{} {}", size(bytes), bio.tree.what),
+        bytes => format!("{} {}", Unit::Bytes.text(bytes as f64), bio.tree.what),
     };
     let (guest, device) = (shown(&bio.guest), shown(&bio.guest_device));
     let lanes = lanes::of(&bio.tree, &bio.segments, "");
-    let is_linked = bio.unlinked.is_none();
-    let mut notes = how_to_read("guest's block layer", &lanes, bio.clock_bound_ns, is_linked);
+    let mut notes = remarks(&lanes, bio.clock_bound_ns, bio.unlinked.is_none());
     if bio.io > 0 {
-        notes.push(format!("`--io {}` prints this bio step by step.", bio.io));
+        notes.push(format!(
+            "`--io {}` prints this bio of guest {guest}'s {device} step by step.",
+            bio.io
+        ));
     }
     Plot {
         id: format!("bio-{n}"),
@@ -143,31 +147,23 @@ fn of_bio(n: usize, bio: &Story) -> Plot {
     }
 }
 
-/// Sentences of the caption.
-fn how_to_read(top: &str, lanes: &[Lane], bound_ns: u64, is_linked: bool) -> Vec<String> {
-    let mut notes = vec![format!(
-        "From the {top} down to the host's device, to scale. A strong colour is time that the layer itself takes; where it is pale, it waits for the layer below."
-    )];
+/// What its numbers rest on.
+fn remarks(lanes: &[Lane], bound_ns: u64, is_linked: bool) -> Vec<String> {
+    let mut notes = Vec::new();
     if is_linked {
-        notes.push(String::from(
-            "The times beside the layers add up to the whole.",
-        ));
+        let bound = time(bound_ns).replace(' ', "\u{a0}");
         notes.push(format!(
-            "Times between guest and host are exact to ±{}.",
-            time(bound_ns)
+            "Times between guest and host are exact to ±{bound}."
         ));
     } else {
         notes.push(String::from(
             "Not all of it was linked to the host, so no time is charged to the layers.",
         ));
     }
-    if lanes
-        .iter()
-        .flat_map(|lane| &lane.bars)
-        .any(|bar| bar.n_merged > 1)
-    {
+    let mut bars = lanes.iter().flat_map(|lane| &lane.bars);
+    if bars.any(|bar| bar.n_merged > 1) {
         notes.push(String::from(
-            "Where a layer does more at once than fits, the last row stands for the rest.",
+            "Where a layer does more at once than fits, its last row stands for the rest.",
         ));
     }
     notes

@@ -30,9 +30,20 @@ struct Part {
     from: f32,
     to: f32,
     is_own: bool,
+    /// Of the layer's own time.
+    ns: f64,
 }
 
 impl Part {
+    const fn waiting(from: f32, to: f32) -> Self {
+        Self {
+            from,
+            to,
+            is_own: false,
+            ns: 0.0,
+        }
+    }
+
     fn width(&self) -> f32 {
         self.to - self.from
     }
@@ -112,7 +123,8 @@ impl Row {
         }
     }
 
-    /// Writes on the bar what it is, or beside it; where the text ends.
+    /// Writes on the bar, or beside it, what it is and how long it took. A time alone is that of the part that it stands
+    /// on. Returns where the text ends.
     fn label(
         &self,
         bar: &Bar,
@@ -121,75 +133,98 @@ impl Row {
         (free_from, free_to): (f32, f32),
         surface: &mut dyn Surface,
     ) -> f32 {
-        let texts = texts(bar);
-        let fits = |room: f32, surface: &dyn Surface| {
-            let mut fitting = texts.iter().map(|text| (text, surface.width_of(text)));
-            fitting.find(|(_, width)| width + MARGIN * 2.0 <= room)
-        };
+        let has_parts = parts.len() > 1;
+        let texts = texts(bar, has_parts);
         let middle = (self.top + self.bottom) / 2.0;
-        let longest = parts.iter().max_by(|a, b| a.width().total_cmp(&b.width()));
-        if let Some(part) = longest.filter(|part| part.width() >= NARROWEST)
-            && let Some((text, width)) = fits(part.width(), surface)
-        {
-            let x = part.from + MARGIN;
-            if bar.is_shared {
-                let (left, right) = (part.from + 1.0, x + width + MARGIN / 2.0);
-                let (a, b) = ((left, self.top), (right, self.bottom));
-                surface.rect(a, b, PAPER, 1.0);
-                let alpha = if part.is_own { 1.0 } else { PALE };
-                self.fill(bar, left, right, alpha, surface);
+        if has_parts {
+            for part in parts.iter().filter(|part| part.is_own) {
+                let own = [Unit::Nanoseconds.text(part.ns)];
+                if let Some(text) = fitting(&own, part.width(), surface) {
+                    self.text_on(bar, part, text, surface);
+                }
             }
-            let colour = if part.is_own { PAPER } else { INK };
-            surface.text(text, (x, middle), Align::Left, colour);
+        }
+        let of_whole = parts.iter().filter(|part| !has_parts || !part.is_own);
+        let longest = of_whole.max_by(|a, b| a.width().total_cmp(&b.width()));
+        if let Some(part) = longest
+            && let Some(text) = fitting(&texts, part.width(), surface)
+        {
+            self.text_on(bar, part, text, surface);
             return to;
         }
-        if let Some((text, width)) = fits(free_to - to, surface) {
+        if let Some(text) = fitting(&texts, free_to - to - MARGIN, surface) {
             surface.text(text, (to + MARGIN, middle), Align::Left, INK);
-            return to + MARGIN + width;
+            return to + MARGIN * 2.0 + surface.width_of(text);
         }
-        if let Some((text, _)) = fits(from - free_from, surface) {
+        if let Some(text) = fitting(&texts, from - free_from - MARGIN, surface) {
             surface.text(text, (from - MARGIN, middle), Align::Right, INK);
         }
         to
     }
+
+    fn text_on(&self, bar: &Bar, part: &Part, text: &str, surface: &mut dyn Surface) {
+        let x = part.from + MARGIN;
+        if bar.is_shared {
+            // No lines of the hatch behind letters.
+            let (left, right) = (part.from + 1.0, x + surface.width_of(text) + MARGIN / 2.0);
+            surface.rect((left, self.top), (right, self.bottom), PAPER, 1.0);
+            let alpha = if part.is_own { 1.0 } else { PALE };
+            self.fill(bar, left, right, alpha, surface);
+        }
+        let colour = if part.is_own { PAPER } else { INK };
+        let middle = (self.top + self.bottom) / 2.0;
+        surface.text(text, (x, middle), Align::Left, colour);
+    }
+}
+
+/// The first that has room.
+fn fitting<'t>(texts: &'t [String], room: f32, surface: &dyn Surface) -> Option<&'t str> {
+    let has_room = |text: &&String| surface.width_of(text) + MARGIN * 2.0 <= room;
+    texts.iter().find(has_room).map(String::as_str)
 }
 
 /// From the most that can be said of a bar to the least.
-fn texts(bar: &Bar) -> Vec<String> {
+fn texts(bar: &Bar, has_parts: bool) -> Vec<String> {
     let took = Unit::Nanoseconds.text(bar.to - bar.from);
     let mut texts = Vec::new();
     if !bar.detail.is_empty() {
         texts.push(format!("{} {}, {took}", bar.what, bar.detail));
     }
     texts.push(format!("{}, {took}", bar.what));
-    texts.push(took);
+    if !has_parts {
+        texts.push(took);
+    }
     texts
 }
 
 /// The bar from its begin to its end, in parts.
 fn parts(bar: &Bar, (from, to): (f32, f32), field: &Field, scale: &Scale) -> Vec<Part> {
-    let mut own: Vec<(f32, f32)> = Vec::new();
-    for (a, b) in &bar.own {
-        let a = field.x(scale, *a).round().clamp(from, to - 1.0);
-        let b = field.x(scale, *b).round().clamp(a + 1.0, to);
-        match own.last_mut() {
-            Some(last) if a - last.1 < APART => last.1 = last.1.max(b),
-            _ => own.push((a, b)),
-        }
-    }
-    let mut parts = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     let mut at = from;
-    let part = |from, to, is_own| Part { from, to, is_own };
-    for (a, b) in own {
-        if a > at {
-            parts.push(part(at, a, false));
+    for (own_from, own_to) in &bar.own {
+        let a = field.x(scale, *own_from).round().clamp(from, to - 1.0);
+        let b = field.x(scale, *own_to).round().clamp(a + 1.0, to);
+        let ns = own_to - own_from;
+        match parts.last_mut() {
+            Some(last) if a - at < APART => {
+                last.to = last.to.max(b);
+                last.ns += ns;
+            }
+            _ => {
+                let waits = (a > at).then(|| Part::waiting(at, a));
+                parts.extend(waits);
+                parts.push(Part {
+                    from: a,
+                    to: b,
+                    is_own: true,
+                    ns,
+                });
+            }
         }
-        parts.push(part(a, b, true));
-        at = b;
+        at = at.max(b);
     }
-    if to > at {
-        parts.push(part(at, to, false));
-    }
+    let waits = (to > at).then(|| Part::waiting(at, to));
+    parts.extend(waits);
     parts
 }
 
