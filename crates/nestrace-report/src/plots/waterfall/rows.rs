@@ -1,9 +1,10 @@
 //! Bars of a lane in rows: what goes on at the same time is drawn one below the other.
 
 use super::Bar;
+use crate::units::count;
 
 /// Rows of a lane.
-pub(super) const MAX_ROWS: usize = 6;
+pub(super) const MAX_ROWS: usize = 4;
 
 /// Gives each bar a row in which it overlaps no other. What finds none is merged in the last row. Returns how many rows
 /// there are.
@@ -59,7 +60,7 @@ fn merged(mut bars: Vec<Bar>, row: usize) -> Vec<Bar> {
         }
     }
     for group in all.iter_mut().filter(|group| group.n_merged > 1) {
-        group.what = format!("{} more", group.n_merged);
+        group.what = format!("{} more", count(group.n_merged as u64));
         group.detail.clear();
         group.own = union(std::mem::take(&mut group.own));
     }
@@ -139,8 +140,8 @@ mod tests {
             .expect("a merged bar");
         assert_eq!(
             (rest.what.as_str(), rest.from, rest.to),
-            ("3 more", 5.0, 15.0)
+            ("5 more", 3.0, 17.0)
         );
-        assert_eq!(rest.own, [(5.0, 15.0)]);
+        assert_eq!(rest.own, [(3.0, 17.0)]);
     }
 }

@@ -87,6 +87,11 @@ impl Row {
         }
     }
 
+    /// Of a text: bitmaps have their letters a little higher than pages.
+    fn middle(&self) -> f32 {
+        (self.top + self.bottom) / 2.0 + 1.0
+    }
+
     fn fill(&self, bar: &Bar, from: f32, to: f32, alpha: f64, surface: &mut dyn Surface) {
         let colour = bar.hue.colour();
         surface.rect((from, self.top), (to, self.bottom), colour, alpha);
@@ -133,9 +138,10 @@ impl Row {
         (free_from, free_to): (f32, f32),
         surface: &mut dyn Surface,
     ) -> f32 {
-        let has_parts = parts.len() > 1;
+        // A bar for many says so, whatever its parts.
+        let has_parts = parts.len() > 1 && bar.n_merged == 1;
         let texts = texts(bar, has_parts);
-        let middle = (self.top + self.bottom) / 2.0;
+        let middle = self.middle();
         if has_parts {
             for part in parts.iter().filter(|part| part.is_own) {
                 let own = [Unit::Nanoseconds.text(part.ns)];
@@ -172,7 +178,7 @@ impl Row {
             self.fill(bar, left, right, alpha, surface);
         }
         let colour = if part.is_own { PAPER } else { INK };
-        let middle = (self.top + self.bottom) / 2.0;
+        let middle = self.middle();
         surface.text(text, (x, middle), Align::Left, colour);
     }
 }
