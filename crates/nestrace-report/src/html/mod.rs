@@ -1,7 +1,7 @@
 //! The report: one HTML file that needs nothing else, for a screen, a phone and a printer.
 //!
-//! First the answer, then the slowest calls and I/Os, where the time goes, what was found, the plots, and what is missing. There is
-//! no script in it and nothing is fetched; names that come from a recording are escaped.
+//! First the answer, then the slowest calls and I/Os, where the time goes, what was found, the plots, and what is
+//! missing. There is no script in it and nothing is fetched; names that come from a recording are escaped.
 
 mod breakdown;
 pub mod compare;
