@@ -192,6 +192,10 @@ fn fitting<'t>(texts: &'t [String], room: f32, surface: &dyn Surface) -> Option<
 /// From the most that can be said of a bar to the least.
 fn texts(bar: &Bar, has_parts: bool) -> Vec<String> {
     let took = Unit::Nanoseconds.text(bar.to - bar.from);
+    if bar.n_merged > 1 {
+        let of_many = [format!("{}, {took}", bar.what), bar.what.clone()];
+        return of_many.into();
+    }
     let mut texts = Vec::new();
     if !bar.detail.is_empty() {
         texts.push(format!("{} {}, {took}", bar.what, bar.detail));
