@@ -31,8 +31,8 @@ pub struct Options {
     pub story: Option<StoryChoice>,
     /// Calls of the guests' programs to trace step by step, as `--call` and `--slowest N --calls` do.
     pub call_story: Option<StoryChoice>,
-    /// How many of the slowest bios and of the slowest calls to trace for pictures, where `story` and `call_story` choose
-    /// none. A recording without calls or guest bios gives no note then.
+    /// How many of the slowest bios and of the slowest calls to trace for pictures, where neither field above chooses any. A
+    /// recording without calls or guest bios gives no note then.
     pub pictured: Option<usize>,
 }
 

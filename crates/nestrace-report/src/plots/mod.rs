@@ -71,7 +71,7 @@ pub enum Chart {
     Spans(Spans),
     /// Points of time and place, panels above each other with one axis of time.
     Points(Points),
-    /// Lanes of bars: one call or bio, layer by layer.
+    /// Bars over time: one call or bio, layer by layer.
     Waterfall(Waterfall),
 }
 

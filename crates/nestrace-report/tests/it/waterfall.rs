@@ -5,7 +5,7 @@ use nestrace_report::plots::{self, Bar, Chart, Frame, Hue, Lane, Plot, Waterfall
 
 use crate::two_sides::{self, Streams, VM1, WAY};
 
-/// Rows of a lane at most.
+/// Rows of a layer at most.
 const MAX_ROWS: usize = 4;
 
 fn slowest(n: usize) -> Analysis {
@@ -124,7 +124,7 @@ fn boxes(svg: &str, colour: &str) -> Vec<(f64, f64)> {
             .is_some_and(|it| it.contains(colour))
     });
     let boxes = of_colour.filter_map(|rect| Some((number(rect, "x")?, number(rect, "width")?)));
-    // Swatches of the lane and of the legend.
+    // Swatches of the layer and of the legend.
     boxes.filter(|(x, _)| *x > 150.0).collect()
 }
 

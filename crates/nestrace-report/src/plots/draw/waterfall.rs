@@ -1,4 +1,4 @@
-//! Lanes of bars along one axis of time: one call or bio, layer by layer.
+//! Bars along one axis of time: one call or bio, layer by layer.
 
 mod bar;
 
@@ -13,13 +13,13 @@ use bar::{PALE, Row, hatch};
 const NARROW: f32 = 500.0;
 /// Room for the names of layers where they stand to the left.
 const NAMES: f32 = 178.0;
-/// Rows of a lane with at most so many are high enough for text; of others, those with a bar of this share of the axis.
+/// Rows of a layer with at most so many are high enough for text; of others, those with a bar of this share of the axis.
 const MAX_HIGH_ROWS: usize = 2;
 const WORTH_A_TEXT: f64 = 0.08;
 /// Height of a row with text, and of one without.
 const HIGH: f32 = 20.0;
 const LOW: f32 = 10.0;
-/// Between rows, and around the rows of a lane.
+/// Between rows, and around the rows of a layer.
 const ROW_GAP: f32 = 1.0;
 const LANE_GAP: f32 = 5.0;
 

@@ -1,4 +1,4 @@
-//! From the tree of a call or bio to the lanes of its layers.
+//! From the tree of a call or bio to the bars of each layer.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::plots::subject::shown;
 use crate::plots::{Hue, Unit};
 use crate::units::{percent, share, time};
 
-/// The lanes from above.
+/// From above.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Layer {
     Program,
@@ -87,7 +87,7 @@ impl Layer {
     }
 }
 
-/// Lanes with bars; `call` is what the program's bar is called.
+/// The layers with bars; `call` is what the program's bar is called.
 pub(super) fn of(tree: &StorySpan, segments: &[StorySegment], call: &str) -> Vec<Lane> {
     let mut bars = Bars {
         call,

@@ -1,4 +1,4 @@
-//! The slowest calls and bios to scale: a lane for each layer, from the program down to the host's device.
+//! The slowest calls and bios to scale, layer by layer, from the program down to the host's device.
 
 mod lanes;
 mod rows;
@@ -20,7 +20,7 @@ const MAX_BIOS_BESIDE_CALLS: usize = 2;
 const BEFORE: f64 = 0.1;
 const AFTER: f64 = 0.3;
 
-/// The lanes of one call or bio. All times are nanoseconds after its begin.
+/// The layers of one call or bio. All times are nanoseconds after its begin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waterfall {
     /// Below the axis.
@@ -65,9 +65,9 @@ pub struct Bar {
     pub to: f64,
     /// When the layer itself worked, in ascending order; in between it waited for the layer below.
     pub own: Vec<(f64, f64)>,
-    /// Of its lane, from above.
+    /// Of its layer, from above.
     pub row: usize,
-    /// Its colour: the lane's, but for flushes.
+    /// Its colour: the layer's, but for flushes.
     pub hue: Hue,
     /// Others waited for it too.
     pub is_shared: bool,

@@ -1,9 +1,9 @@
-//! Bars of a lane in rows: what goes on at the same time is drawn one below the other.
+//! Bars of a layer in rows: what goes on at the same time is drawn one below the other.
 
 use super::Bar;
 use crate::units::count;
 
-/// Rows of a lane.
+/// Rows of a layer.
 pub(super) const MAX_ROWS: usize = 4;
 
 /// Gives each bar a row in which it overlaps no other. What finds none is merged in the last row. Returns how many rows
