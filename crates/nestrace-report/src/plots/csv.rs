@@ -46,7 +46,7 @@ pub fn csv(plot: &Plot) -> String {
         }
         Chart::Waterfall(chart) => {
             let head = [
-                "lane", "row", "what", "detail", "from_ns", "to_ns", "own_ns", "shared", "merged",
+                "layer", "row", "what", "detail", "from_ns", "to_ns", "own_ns", "shared", "merged",
             ];
             line(&mut text, &head);
             for lane in &chart.lanes {
