@@ -8,7 +8,7 @@ use nestrace_analyzer::analysis::{CallStory, Story};
 
 use super::subject::shown;
 use super::{Chart, Hue, Plot, Unit};
-use crate::text::calls::file_name;
+use crate::call_file::file_name;
 use crate::units::time;
 
 /// Pictures of calls.
