@@ -11,10 +11,8 @@ const MAX_ROWS: usize = 4;
 fn slowest(n: usize) -> Analysis {
     let mut streams = Streams::new(2);
     streams.traffic(VM1, 10_000_000_000, 300, WAY);
-    let options = Options {
-        story: Some(StoryChoice::Slowest(n)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(n));
     streams.analyze(&two_sides::manifest(), options)
 }
 
@@ -94,20 +92,15 @@ fn drawn(to: f64, bars: Vec<Bar>) -> String {
         n_rows: 1,
         bars,
     };
-    let plot = Plot {
-        id: String::from("call-1"),
-        subject: String::new(),
-        question: String::from("Where?"),
-        note: String::new(),
-        chart: Chart::Waterfall(Waterfall {
-            title: String::new(),
-            from: 0.0,
-            to,
-            end: 1e9,
-            end_label: String::from("ends"),
-            lanes: vec![lane],
-        }),
-    };
+    let (mut plot, _) = waterfalls(&slowest(1)).remove(0);
+    plot.chart = Chart::Waterfall(Waterfall {
+        title: String::new(),
+        from: 0.0,
+        to,
+        end: 1e9,
+        end_label: String::from("ends"),
+        lanes: vec![lane],
+    });
     svg(&plot, &Frame::FILE).expect("drawn")
 }
 
