@@ -7,7 +7,8 @@ pub(crate) fn file_name(file: &CallFile) -> String {
     match (&file.path, file.inode) {
         (Some(path), _) => path.clone(),
         (None, Some(inode)) => format!("inode {inode} on {}", file.mount),
-        (None, None) if file.mount.is_empty() => String::from("further files"),
+        (None, None) if file.mount.is_empty() => String::from("all file systems"),
+        (None, None) if file.mount == "…" => String::from("further files"),
         (None, None) => file.mount.clone(),
     }
 }
