@@ -364,7 +364,6 @@ impl Analyzer {
         let Some(session) = self.sessions.get_mut(side) else {
             return;
         };
-        session.link_calls(&chain);
         if let Some(disk) = session.disks.get_mut(chain.device as usize) {
             match chain.unlinked {
                 None => {
@@ -373,6 +372,12 @@ impl Analyzer {
                 }
                 Some(reason) => disk.chains.unlinked(reason),
             }
+        }
+        if session.calls_wait_for(&chain) {
+            if !told {
+                return session.link_calls(chain);
+            }
+            session.link_calls(chain.clone());
         }
         if !told {
             return;

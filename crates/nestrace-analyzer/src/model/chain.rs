@@ -5,7 +5,7 @@ use crate::model::span::Span;
 use crate::result::unlinked::UnlinkedReason;
 
 /// A bio whose fate is known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Chain {
     /// Number of the bio in its session.
     pub bio: u64,

@@ -24,7 +24,6 @@ mod tree;
 mod waits;
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
@@ -382,17 +381,22 @@ impl CallLinks {
         held
     }
 
+    /// Whether a bio's links are waited for.
+    pub(crate) fn waits_for(&self, bio: u64) -> bool {
+        self.bios.contains_key(&bio)
+    }
+
     /// A bio's links are decided.
-    pub(crate) fn chain(&mut self, chain: &Chain, threads: &Threads) {
+    pub(crate) fn chain(&mut self, chain: Chain, threads: &Threads) {
         let Some(bio) = self.bios.get_mut(&chain.bio) else {
             return;
         };
-        bio.tree = Some(Rc::new(chain.tree.clone()));
+        bio.tree = Some(chain.tree);
         bio.linked = chain.unlinked.is_none();
         if self.kept.any() {
             bio.clock = BioClock {
                 offset_ns: chain.offset_ns,
-                offsets_ns: chain.offsets_ns.clone(),
+                offsets_ns: chain.offsets_ns,
                 bound_ns: chain.bound_ns,
             };
         }
@@ -413,7 +417,7 @@ impl CallLinks {
     fn finish_call(&mut self, pending: Pending, threads: &Threads) {
         let linked = !pending.call.incomplete && self.is_linked(&pending);
         let kept = self.kept.wants(&pending.call);
-        let tree = (linked || kept).then(|| tree::of(&pending, &self.bios));
+        let tree = (linked || kept).then(|| tree::of(&pending, &mut self.bios));
         let times = tree
             .as_ref()
             .filter(|_| linked)

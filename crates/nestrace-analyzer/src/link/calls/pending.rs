@@ -1,7 +1,5 @@
 //! Ended calls that wait for the links of their bios, and the bios that they and commits hold.
 
-use std::rc::Rc;
-
 use crate::model::call::{Call, Caller, FileId};
 use crate::model::span::{BioClock, Span};
 
@@ -9,7 +7,7 @@ use crate::model::span::{BioClock, Span};
 #[derive(Debug)]
 pub(super) struct Bio {
     /// `None` until its links are decided.
-    pub tree: Option<Rc<Span>>,
+    pub tree: Option<Span>,
     pub linked: bool,
     pub clock: BioClock,
     /// Pending calls that wait for that.

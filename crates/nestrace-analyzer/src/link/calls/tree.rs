@@ -39,25 +39,28 @@ pub(super) struct CallTree {
 }
 
 /// A call whose bios are all decided.
-pub(super) fn of(pending: &Pending, bios: &PointerMap<u64, Bio>) -> CallTree {
+pub(super) fn of(pending: &Pending, bios: &mut PointerMap<u64, Bio>) -> CallTree {
     let call = &pending.call;
     let mut span = alone(call);
     let mut order = Vec::new();
-    let waited = |why: fn(Why) -> bool| {
-        let waited = call.bios.iter().filter(move |waited| why(waited.why));
-        waited.filter_map(|waited| Some((waited.id, tree_of(waited.id, bios)?)))
-    };
-    for (id, bio) in waited(|why| why == Why::Own) {
-        order.push(id);
-        span.children.push(bio);
+    let (mut pages, mut log) = (Vec::new(), Vec::new());
+    for waited in &call.bios {
+        let Some(bio) = tree_of(waited.id, bios) else {
+            continue;
+        };
+        match waited.why {
+            Why::Own => {
+                order.push(waited.id);
+                span.children.push(bio);
+            }
+            Why::Pages | Why::WriteBack => pages.push((waited.id, bio)),
+            Why::Log => log.push((waited.id, bio)),
+        }
     }
-    let mut pages: Vec<(u64, Span)> =
-        waited(|why| matches!(why, Why::Pages | Why::WriteBack)).collect();
     pages.sort_by_key(|(_, bio)| (bio.start_ns, bio.end_ns));
     order.extend(pages.iter().map(|(id, _)| *id));
     span.children
         .extend(page_waits(pages.into_iter().map(|(_, bio)| bio)));
-    let log: Vec<(u64, Span)> = waited(|why| why == Why::Log).collect();
     let log_ends_ns = log.iter().map(|(_, bio)| bio.end_ns).max();
     if let Some((forced_ns, end_ns)) = call.log_forced_ns.zip(log_ends_ns) {
         order.extend(log.iter().map(|(id, _)| *id));
@@ -78,15 +81,19 @@ pub(super) fn of(pending: &Pending, bios: &PointerMap<u64, Bio>) -> CallTree {
     CallTree { span, bios: order }
 }
 
-fn tree_of(id: u64, bios: &PointerMap<u64, Bio>) -> Option<Span> {
-    let bio = bios.get(&id)?;
-    let mut tree = bio.tree.as_deref()?.clone();
-    tree.shared = bio.holders > 1;
-    Some(tree)
+/// The tree of a bio: the last call that holds it takes it.
+fn tree_of(id: u64, bios: &mut PointerMap<u64, Bio>) -> Option<Span> {
+    let bio = bios.get_mut(&id)?;
+    let shared = bio.holders > 1;
+    let tree = match shared {
+        true => bio.tree.clone(),
+        false => bio.tree.take(),
+    };
+    tree.map(|tree| Span { shared, ..tree })
 }
 
 /// A bio of a commit that a call on `own_file` waits for.
-fn of_commit(id: u64, own_file: FileId, bios: &PointerMap<u64, Bio>) -> Option<Span> {
+fn of_commit(id: u64, own_file: FileId, bios: &mut PointerMap<u64, Bio>) -> Option<Span> {
     let mut tree = shared(tree_of(id, bios)?);
     if tree.what == What::Write {
         tree.what = match bios.get(&id)?.data_of {

@@ -447,8 +447,14 @@ impl Session {
         open.map_or(self.host_ns, |open| open.min(self.host_ns))
     }
 
+    /// Whether calls wait for a bio's links.
+    pub(crate) fn calls_wait_for(&self, chain: &Chain) -> bool {
+        let calls = self.calls.as_ref();
+        calls.is_some_and(|calls| calls.waits_for(chain.bio))
+    }
+
     /// A bio's links are decided: the calls that waited for it go on.
-    pub(crate) fn link_calls(&mut self, chain: &Chain) {
+    pub(crate) fn link_calls(&mut self, chain: Chain) {
         if let Some(calls) = &mut self.calls {
             calls.chain(chain, &self.threads);
         }
