@@ -10,8 +10,9 @@ use crate::model::aio_key::AioKey;
 use crate::model::call::{By, Call, Caller, FileId, PAGE_FAULT};
 use crate::model::pointer::PointerMap;
 
-/// Calls in flight that are followed, of threads and of submissions each: a guest can begin more and end none.
-const MOST_IN_FLIGHT: usize = 1 << 16;
+/// Calls in flight that are followed, of threads and of submissions each. A guest can begin more and end none, and each
+/// bio of pages is compared with all of them.
+const MOST_IN_FLIGHT: usize = 1 << 13;
 /// Pauses of one call.
 const MOST_THROTTLES: usize = 1 << 10;
 /// Bios on their way that are known to be of a call.
@@ -51,7 +52,9 @@ pub(crate) struct Calls {
     carried: PointerMap<u64, Carrier>,
     /// Calls that have ended and were not taken yet.
     pub ended: Vec<Call>,
-    /// Calls whose end was not seen.
+    /// Calls whose end was not seen, with bios that they hold, and not taken yet.
+    pub given_up: Vec<Call>,
+    /// How many calls' ends were not seen.
     pub unended: u64,
     serial: u64,
 }
@@ -122,14 +125,14 @@ impl Calls {
 
     fn enter(&mut self, event: &Event) {
         self.working.remove(&event.tid);
-        self.faulting.remove(&event.tid);
+        self.no_fault(event.tid);
         let call = self.begin(event, By::Thread);
         if self.by_thread.len() >= MOST_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
             self.unended += 1;
             return;
         }
-        if self.by_thread.insert(event.tid, call).is_some() {
-            self.unended += 1;
+        if let Some(unended) = self.by_thread.insert(event.tid, call) {
+            self.give_up(unended);
         }
     }
 
@@ -138,8 +141,7 @@ impl Calls {
             return;
         };
         if call.caller.op != event.sub {
-            self.unended += 1;
-            return;
+            return self.give_up(call);
         }
         call.end_ns = event.ts_ns;
         call.result = event.result();
@@ -176,13 +178,14 @@ impl Calls {
     /// A fault looks into the page cache: for the first time, or again when it had to wait for the page.
     fn faults(&mut self, event: &Event) {
         let file = file_of(event);
-        if let Some(mut before) = self.faulting.remove(&event.tid)
-            && (before.caller.file, before.offset) == (file, event.offset)
-            && !before.bios.is_empty()
-        {
+        let waited = self.faulting.get(&event.tid).is_some_and(|before| {
+            (before.caller.file, before.offset) == (file, event.offset) && !before.bios.is_empty()
+        });
+        if waited && let Some(mut before) = self.faulting.remove(&event.tid) {
             before.end_ns = event.ts_ns;
             return self.ended.push(before);
         }
+        self.no_fault(event.tid);
         if self.faulting.len() < MOST_IN_FLIGHT {
             let of_a_page = Event {
                 sub: PAGE_FAULT,
@@ -234,8 +237,24 @@ impl Calls {
     }
 
     /// Its end was not seen.
+    fn give_up(&mut self, call: Call) {
+        self.unended += 1;
+        if !call.bios.is_empty() {
+            self.given_up.push(call);
+        }
+    }
+
     fn forget(&mut self, serial: u64) {
-        self.unended += u64::from(self.submitted.remove(&serial).is_some());
+        if let Some(call) = self.submitted.remove(&serial) {
+            self.give_up(call);
+        }
+    }
+
+    /// A fault that did not look again had nothing to wait for, as far as is known.
+    fn no_fault(&mut self, tid: u32) {
+        let fault = self.faulting.remove(&tid);
+        self.given_up
+            .extend(fault.filter(|fault| !fault.bios.is_empty()));
     }
 
     /// A worker goes on: what the submitter queues from now on is not this request's.
@@ -425,15 +444,18 @@ impl Calls {
 
     /// Events are missing: a call in flight may have ended, and its end may be another's.
     pub(crate) fn interrupted(&mut self) {
-        self.unended += (self.by_thread.len() + self.submitted.len()) as u64;
-        let (serial, unended) = (self.serial, self.unended);
-        let ended = std::mem::take(&mut self.ended);
-        *self = Self {
-            serial,
-            unended,
-            ended,
-            ..Self::default()
-        };
+        let before = std::mem::take(self);
+        self.serial = before.serial;
+        self.unended = before.unended;
+        self.ended = before.ended;
+        self.given_up = before.given_up;
+        let of_threads = before.by_thread.into_values();
+        for call in of_threads.chain(before.submitted.into_values()) {
+            self.give_up(call);
+        }
+        let faults = before.faulting.into_values();
+        self.given_up
+            .extend(faults.filter(|fault| !fault.bios.is_empty()));
     }
 }
 

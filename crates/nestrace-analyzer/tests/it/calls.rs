@@ -344,6 +344,50 @@ fn a_call_that_is_told_at_its_return_waited_for_what_its_thread_read() {
     assert_eq!(analysis.guest_calls[0].other.bios, 2);
 }
 
+/// A guest that begins syncs without end, on one file that it writes all the time: what is held has a bound, and each
+/// bio is counted once all the same.
+#[test]
+fn calls_without_end_hold_no_more_than_they_may() {
+    const BIOS: u64 = 3_000;
+    let mut text = String::new();
+    for tid in 1..12_000 {
+        text.push_str(&format!("10u fsync fd tid={tid} inode=5 of={MOUNT}\n"));
+    }
+    for n in 0..BIOS {
+        text.push_str(&bio(
+            &format!("b{n}"),
+            70_000,
+            "W",
+            (20 + n, 20 + n),
+            5,
+            n * 4096,
+        ));
+    }
+    let analysis = analyze(&text);
+    let guest = &analysis.guest_calls[0];
+    assert_eq!(guest.unended, 11_999);
+    let all = [guest.waited, guest.deferred, guest.journal, guest.other];
+    assert_eq!(all.iter().map(|io| io.bios).sum::<u64>(), BIOS);
+}
+
+#[test]
+fn events_that_are_lost_leave_no_call_and_no_bio_behind() {
+    let text = sorted(
+        &[
+            format!("10u fsync fd tid=1 inode=5 of={MOUNT}\n"),
+            bio("mine", 1, "W", (20, 30), 5, 0),
+            "40u loss total=3 sub=1\n".into(),
+            // The end is of a call that may be another.
+            "50u exit-fsync tid=1 result=0\n".into(),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let guest = &analysis.guest_calls[0];
+    assert_eq!((guest.unended, guest.waited.bios), (1, 0));
+    assert_eq!(guest.deferred, io(1, 4096));
+}
+
 #[test]
 fn without_calls_there_is_a_reason() {
     let mut analyzer = Analyzer::new(&one_guest::manifest("blktrace", DEV), Options::default());

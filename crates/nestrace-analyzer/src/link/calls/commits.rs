@@ -14,7 +14,7 @@ const MOST_ENDED: usize = 1 << 12;
 /// Commits under way: a journal has one.
 const MOST_OPEN: usize = 1 << 10;
 /// Bios of one commit that are kept.
-const MOST_BIOS: usize = 1 << 16;
+const MOST_BIOS: usize = 1 << 14;
 
 /// A commit.
 #[derive(Debug)]

@@ -49,8 +49,8 @@ use waits::{data_of, may_be_waited_for, waits};
 
 /// Ended calls that wait for the links of their bios.
 const MOST_PENDING: usize = 1 << 16;
-/// Bios that calls may be waiting for, or commits hold.
-const MOST_BIOS: usize = 1 << 18;
+/// How often calls and commits hold bios, in all.
+const MOST_HELD: usize = 1 << 19;
 /// Bios of one call.
 const MOST_OF_ONE: usize = 1 << 14;
 /// Bios of threads that may be in a call that is told at its return, and how long they are kept.
@@ -77,6 +77,8 @@ pub(crate) struct CallLinks {
     programs: Programs,
     rows: Rows,
     bios: PointerMap<u64, Bio>,
+    /// Sum of their holders.
+    held: usize,
     pending: PointerMap<u64, Pending>,
     /// Log forces by the device of the file system: with two of them on one disk nothing tells whose log a bio is.
     forced: Vec<u32>,
@@ -142,6 +144,7 @@ impl CallLinks {
     /// Events are missing.
     pub(crate) fn interrupted(&mut self, threads: &Threads) {
         self.calls.interrupted();
+        self.take_ended(threads);
         for commit in self.commits.drain() {
             self.drop_commit(commit, threads);
         }
@@ -153,7 +156,7 @@ impl CallLinks {
         let carrier = self.calls.carrier_of(bio.pointer, bio.queued_ns);
         let data_of = data_of(bio);
         let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
-        let in_commit = self.commits.take(bio, id);
+        let in_commit = self.held < MOST_HELD && self.commits.take(bio, id);
         holders += u32::from(in_commit);
         let written = data_of.filter(|_| bio.operation == Operation::Write);
         let writer = written.and_then(|file| self.dirty.cleaned(file, bio.file_offset, bio.bytes));
@@ -166,7 +169,8 @@ impl CallLinks {
             carrier: carrier.map(|carrier| carrier.caller),
             bytes: bio.bytes,
         };
-        if carrier.is_none() && holders == 0 && may_be_waited_for(bio) {
+        let room = self.held < MOST_HELD;
+        if carrier.is_none() && holders == 0 && room && may_be_waited_for(bio) {
             self.loose.push_back(Loose {
                 id,
                 tid: bio.tid,
@@ -175,7 +179,8 @@ impl CallLinks {
             });
             holders += 1;
         }
-        if holders > 0 && self.bios.len() < MOST_BIOS {
+        if holders > 0 {
+            self.held += holders as usize;
             let held = Bio {
                 tree: None,
                 linked: false,
@@ -257,8 +262,9 @@ impl CallLinks {
             ended_ns: bio.ended_ns,
         };
         let mut holders = 0;
+        let room = MOST_HELD.saturating_sub(self.held);
         let mut hold = |call: &mut Call, why| {
-            if call.bios.len() < MOST_OF_ONE {
+            if call.bios.len() < MOST_OF_ONE && (holders as usize) < room {
                 call.bios.push(waited(why));
                 holders += 1;
             } else {
@@ -284,6 +290,11 @@ impl CallLinks {
 
     /// Calls that have ended.
     fn take_ended(&mut self, threads: &Threads) {
+        while let Some(call) = self.calls.given_up.pop() {
+            for bio in call.bios {
+                self.release(bio.id, threads);
+            }
+        }
         while let Some(call) = self.calls.ended.pop() {
             self.ended(call, threads);
         }
@@ -304,7 +315,7 @@ impl CallLinks {
             .partition(|bio| bio.why != Why::WriteBack || bio.queued_ns <= last_write_ns);
         call.bios = proven;
         let commits = if call.syncs() {
-            self.hold_commits(&call)
+            self.hold_commits(&mut call)
         } else {
             Vec::new()
         };
@@ -363,8 +374,13 @@ impl CallLinks {
         }
     }
 
-    fn hold_commits(&mut self, call: &Call) -> Vec<HeldCommit> {
+    fn hold_commits(&mut self, call: &mut Call) -> Vec<HeldCommit> {
         let commits = self.commits.waited_by(call);
+        let n_bios: usize = commits.iter().map(|commit| commit.bios.len()).sum();
+        if self.held.saturating_add(n_bios) > MOST_HELD {
+            call.incomplete = true;
+            return Vec::new();
+        }
         let held: Vec<HeldCommit> = commits
             .into_iter()
             .map(|commit| HeldCommit {
@@ -376,6 +392,7 @@ impl CallLinks {
         for id in held.iter().flat_map(|commit| &commit.bios) {
             if let Some(bio) = self.bios.get_mut(id) {
                 bio.holders += 1;
+                self.held += 1;
             }
         }
         held
@@ -493,6 +510,7 @@ impl CallLinks {
             return;
         };
         bio.holders = bio.holders.saturating_sub(1);
+        self.held = self.held.saturating_sub(1);
         if bio.holders > 0 {
             return;
         }
