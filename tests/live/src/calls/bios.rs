@@ -1,0 +1,169 @@
+//! The bios of a disk of the guest, with the data that they carried: by the stamps in the image.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use anyhow::Context;
+use nestrace_stamp::{OFFSET_BITS, STAMP_BYTES, Stamp};
+use nestrace_trace::flags::{OP_READ, OP_WRITE};
+use nestrace_trace::{Event, Kind};
+
+use super::scene::OfDisk;
+use crate::truth::stories::Story;
+
+const PAGE: u64 = 4096;
+
+/// A page of a file as it stands on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// File, by its number in the stamps.
+    pub number: u64,
+    /// Page of the file.
+    pub page: u64,
+    /// The write that it is of.
+    pub serial: u64,
+}
+
+/// A bio from Q to C.
+#[derive(Clone, Debug)]
+pub struct Bio {
+    /// Q.
+    pub queued_ns: u64,
+    /// C.
+    pub ended_ns: u64,
+    /// Thread that queued it.
+    pub tid: u32,
+    /// It reads.
+    pub reads: bool,
+    /// Where on the disk.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+    /// Its data, where the image still has what it carried; empty for metadata and flushes.
+    pub pages: Vec<Page>,
+    /// The place was written again later, so its data cannot be read any more.
+    pub overwritten: bool,
+    /// Inode of its data as the probe saw it.
+    pub inode: u64,
+    /// Page of the file as the probe saw it.
+    pub seen_page: u64,
+    /// `OWNER_*` as the probe saw it.
+    pub owner: u8,
+}
+
+impl Bio {
+    /// Whether it moves a page of the range of this file; `None` where its data is not known.
+    pub fn touches(&self, number: u64, pages: &BTreeSet<u64>) -> Option<bool> {
+        if self.pages.is_empty() {
+            return None;
+        }
+        let is_it = |page: &Page| page.number == number && pages.contains(&page.page);
+        Some(self.pages.iter().any(is_it))
+    }
+}
+
+/// Every bio of a disk by the time of its Q.
+#[derive(Debug, Default)]
+pub struct Bios {
+    /// In the order of Q.
+    pub all: Vec<Bio>,
+    by_key: HashMap<(u64, u64), usize>,
+    /// Bios whose end is in no tree.
+    pub without_end: usize,
+}
+
+impl Bios {
+    /// Joins the guest's events, the ends of bios, and the image.
+    pub fn of(disk: &OfDisk, events: &[Event], stories: &[Story]) -> anyhow::Result<Self> {
+        let ends: HashMap<(u64, u64), u64> = stories
+            .iter()
+            .map(|story| {
+                let bio = &story.tree;
+                ((bio.ts_ns, bio.bytes), bio.ts_ns + story.q2c_ns)
+            })
+            .collect();
+        let image = File::open(&disk.image).context("open the image")?;
+        let mut last_write: HashMap<u64, u64> = HashMap::new();
+        let queued: Vec<&Event> = events
+            .iter()
+            .filter(|event| event.kind() == Some(Kind::Queue) && event.dev == disk.dev)
+            .collect();
+        for event in queued.iter().filter(|event| event.op() == OP_WRITE) {
+            for place in places(event) {
+                last_write.insert(place, event.ts_ns);
+            }
+        }
+        let mut bios = Self::default();
+        for event in queued {
+            let Some(ended_ns) = ends.get(&(event.ts_ns, event.bytes)) else {
+                bios.without_end += 1;
+                continue;
+            };
+            let key = (event.ts_ns, event.bytes);
+            bios.by_key.insert(key, bios.all.len());
+            bios.all.push(bio(event, *ended_ns, &last_write, &image)?);
+        }
+        Ok(bios)
+    }
+
+    /// The bio with this time of Q and so many bytes.
+    pub fn at(&self, queued_ns: u64, bytes: u64) -> Option<usize> {
+        self.by_key.get(&(queued_ns, bytes)).copied()
+    }
+
+    /// Those that were queued and ended within this time.
+    pub fn within(&self, begin_ns: u64, end_ns: u64) -> impl Iterator<Item = usize> + '_ {
+        let from = self.all.partition_point(|bio| bio.queued_ns < begin_ns);
+        let until = self.all.partition_point(|bio| bio.queued_ns < end_ns);
+        (from..until).filter(move |index| self.all[*index].ended_ns <= end_ns)
+    }
+}
+
+fn places(event: &Event) -> impl Iterator<Item = u64> + use<> {
+    let (begin, end) = (event.offset, event.offset.saturating_add(event.bytes));
+    (begin..end).step_by(PAGE as usize)
+}
+
+fn bio(
+    event: &Event,
+    ended_ns: u64,
+    last_write: &HashMap<u64, u64>,
+    image: &File,
+) -> anyhow::Result<Bio> {
+    let mut bio = Bio {
+        queued_ns: event.ts_ns,
+        ended_ns,
+        tid: event.tid,
+        reads: event.op() == OP_READ,
+        offset: event.offset,
+        bytes: event.bytes,
+        pages: Vec::new(),
+        overwritten: false,
+        inode: event.inode,
+        seen_page: event.file_offset / PAGE,
+        owner: event.sub,
+    };
+    if ![OP_READ, OP_WRITE].contains(&event.op()) {
+        return Ok(bio);
+    }
+    for place in places(event) {
+        let written_ns = last_write.get(&place).copied().unwrap_or(0);
+        if written_ns > event.ts_ns {
+            bio.overwritten = true;
+            continue;
+        }
+        let mut front = [0; STAMP_BYTES];
+        if image.read_exact_at(&mut front, place).is_err() {
+            continue;
+        }
+        if let Some(stamp) = Stamp::read(&front) {
+            bio.pages.push(Page {
+                number: stamp.address >> OFFSET_BITS,
+                page: (stamp.address & ((1 << OFFSET_BITS) - 1)) / PAGE,
+                serial: stamp.serial,
+            });
+        }
+    }
+    Ok(bio)
+}
