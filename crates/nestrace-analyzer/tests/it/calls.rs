@@ -210,6 +210,22 @@ fn write_back_that_began_after_a_sync_s_own_is_not_waited_for() {
 }
 
 #[test]
+fn a_sync_waits_for_the_trees_of_btrfs_that_it_writes() {
+    let sync_with = |of: &str| {
+        let text = [
+            "10u fsync fd tid=1 inode=300 of=7:1\n500u exit-fsync tid=1 result=0\n".into(),
+            bio("data", 1, "W", (20, 100), 300, 0),
+            bio("trees", 1, "W", (110, 200), 1, 0),
+        ];
+        let analysis = analyze(&sorted(&text.concat().replace(MOUNT, of)));
+        row(&analysis, "db", "fsync", 300).waited
+    };
+    assert_eq!(sync_with("0:23"), io(2, 8192));
+    // On a file system with a device of its own, inode 1 is another file.
+    assert_eq!(sync_with(MOUNT), io(1, 4096));
+}
+
+#[test]
 fn direct_io_is_its_control_block_s() {
     let direct = |name: &str, place: u64, to: u64, origin: &str| {
         format!(
