@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
@@ -21,8 +22,8 @@ pub struct Page {
     pub number: u64,
     /// Page of the file.
     pub page: u64,
-    /// The write that it is of.
-    pub serial: u64,
+    /// The write that it is of; `None` where the place was written again later.
+    pub serial: Option<u64>,
 }
 
 /// A bio from Q to C.
@@ -40,9 +41,9 @@ pub struct Bio {
     pub offset: u64,
     /// How many.
     pub bytes: u64,
-    /// Its data, where the image still has what it carried; empty for metadata and flushes.
+    /// Its data; empty for metadata and flushes, and where files move and the place was written again later.
     pub pages: Vec<Page>,
-    /// The place was written again later, so its data cannot be read any more.
+    /// Some of it was written again later.
     pub overwritten: bool,
     /// Inode of its data as the probe saw it.
     pub inode: u64,
@@ -53,13 +54,21 @@ pub struct Bio {
 }
 
 impl Bio {
-    /// Whether it moves a page of the range of this file; `None` where its data is not known.
-    pub fn touches(&self, number: u64, pages: &BTreeSet<u64>) -> Option<bool> {
-        if self.pages.is_empty() {
-            return None;
+    /// Whether it moves one of these pages of a file, which has this number in stamps and this inode; `None` for a bio
+    /// without data of files.
+    pub fn touches(&self, (number, inode): (u64, u64), pages: &BTreeSet<u64>) -> Option<bool> {
+        if !self.pages.is_empty() {
+            let is_it = |page: &Page| page.number == number && pages.contains(&page.page);
+            return Some(self.pages.iter().any(is_it));
         }
-        let is_it = |page: &Page| page.number == number && pages.contains(&page.page);
-        Some(self.pages.iter().any(is_it))
+        let seen = self.seen_pages(inode)?;
+        Some(pages.range(seen).next().is_some())
+    }
+
+    /// Pages of this inode as the probe saw them, where the image has nothing to say.
+    pub fn seen_pages(&self, inode: u64) -> Option<Range<u64>> {
+        let known = self.overwritten && self.inode == inode;
+        known.then(|| self.seen_page..self.seen_page + self.bytes.div_ceil(PAGE))
     }
 }
 
@@ -102,7 +111,8 @@ impl Bios {
             };
             let key = (event.ts_ns, event.bytes);
             bios.by_key.insert(key, bios.all.len());
-            bios.all.push(bio(event, *ended_ns, &last_write, &image)?);
+            bios.all
+                .push(bio(disk, event, *ended_ns, &last_write, &image)?);
         }
         Ok(bios)
     }
@@ -118,6 +128,15 @@ impl Bios {
         let until = self.all.partition_point(|bio| bio.queued_ns < end_ns);
         (from..until).filter(move |index| self.all[*index].ended_ns <= end_ns)
     }
+
+    /// Those that ended within this time, whenever they were queued.
+    pub fn ended_within(&self, begin_ns: u64, end_ns: u64) -> impl Iterator<Item = usize> + '_ {
+        let until = self.all.partition_point(|bio| bio.queued_ns < end_ns);
+        (0..until).filter(move |index| {
+            let ended_ns = self.all[*index].ended_ns;
+            ended_ns > begin_ns && ended_ns <= end_ns
+        })
+    }
 }
 
 fn places(event: &Event) -> impl Iterator<Item = u64> + use<> {
@@ -126,6 +145,7 @@ fn places(event: &Event) -> impl Iterator<Item = u64> + use<> {
 }
 
 fn bio(
+    disk: &OfDisk,
     event: &Event,
     ended_ns: u64,
     last_write: &HashMap<u64, u64>,
@@ -149,8 +169,10 @@ fn bio(
     }
     for place in places(event) {
         let written_ns = last_write.get(&place).copied().unwrap_or(0);
-        if written_ns > event.ts_ns {
-            bio.overwritten = true;
+        let again = written_ns > event.ts_ns;
+        bio.overwritten |= again;
+        // No file is removed, so a place has one page of one file for ever, if the file system overwrites in place.
+        if again && disk.disk.moves() {
             continue;
         }
         let mut front = [0; STAMP_BYTES];
@@ -161,7 +183,7 @@ fn bio(
             bio.pages.push(Page {
                 number: stamp.address >> OFFSET_BITS,
                 page: (stamp.address & ((1 << OFFSET_BITS) - 1)) / PAGE,
-                serial: stamp.serial,
+                serial: (!again).then_some(stamp.serial),
             });
         }
     }

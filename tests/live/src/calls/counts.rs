@@ -41,7 +41,11 @@ pub fn calls(
     let rows: Vec<&Value> = rows
         .into_iter()
         .flatten()
-        .filter(|row| row["process"] == process && row["file"]["mount"] == mount.as_str())
+        .filter(|row| {
+            row["process"] == process
+                && row["file"]["mount"] == mount.as_str()
+                && row["op"] != "open"
+        })
         .collect();
     for ((op, inode), n) in &expected {
         let of_row = |row: &&&Value| row["op"] == *op && row["file"]["inode"] == *inode;

@@ -6,6 +6,9 @@ use xtask::case::Case;
 
 use super::scene::Seen;
 
+/// fio sees the end of native aio when it collects it, and collects several at once; so only the number of these is
+/// held against it, and that ours are not longer.
+const COLLECTED: &str = "read";
 /// Of a mean, and beside it what fio takes in a translated guest between its look at the clock and the call.
 const NEAR: f64 = 0.03;
 const AROUND_NS: f64 = 40_000.0;
@@ -13,11 +16,12 @@ const AROUND_NS: f64 = 40_000.0;
 /// Jobs one after the other, each on a file of its own in `folder`; the inodes go to a file too.
 pub fn command(folder: &str) -> String {
     format!(
-        "fio --directory={folder} --size=1m --bs=4k --fallocate=none --thread --output-format=json --output=/tmp/fio.json \
-         --name=synced --rw=write --ioengine=psync --fsync=4 \
-         --name=direct --stonewall --rw=randwrite --direct=1 --ioengine=psync --filename=synced.0.0 \
-         --name=deep --stonewall --rw=randread --direct=1 --ioengine=libaio --iodepth=4 --filename=synced.0.0\n\
-         stat -c %i {folder}/synced.0.0 >> /tmp/fio.json\n"
+        "dd if=/dev/zero of={folder}/fio bs=64k count=16 conv=fsync 2> /dev/null\n\
+         fio --directory={folder} --size=1m --bs=4k --fallocate=none --thread --output-format=json --output=/tmp/fio.json \
+         --name=synced --rw=write --ioengine=psync --fsync=4 --filename=fio \
+         --name=direct --stonewall --rw=randwrite --direct=1 --ioengine=psync --filename=fio \
+         --name=deep --stonewall --rw=randread --direct=1 --ioengine=libaio --iodepth=4 --filename=fio\n\
+         stat -c %i {folder}/fio >> /tmp/fio.json\n"
     )
 }
 
@@ -84,7 +88,11 @@ pub fn check(case: &mut Case, seen: &Seen) -> anyhow::Result<()> {
         ));
         case.holds(
             &format!("fio's {op}: mean"),
-            (mean - expected).abs() <= NEAR * expected + AROUND_NS,
+            if op == COLLECTED {
+                mean <= expected
+            } else {
+                (mean - expected).abs() <= NEAR * expected + AROUND_NS
+            },
             &format!("{mean:.0} ns, fio has {expected:.0} ns"),
         );
     }

@@ -9,44 +9,84 @@ use xtask::case::Case;
 
 use super::scene::{OfDisk, Seen};
 
-/// The transactions that `/proc/fs/jbd2` counted are those whose commits were recorded.
-pub fn commits(case: &mut Case, seen: &Seen) -> anyhow::Result<()> {
-    let mut looks: BTreeMap<&str, Vec<(f64, u64)>> = BTreeMap::new();
-    for line in seen.journals.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [uptime, place, count, ..] = words.as_slice() else {
-            anyhow::bail!("read {line} as a journal's counts");
+/// `sub` of the phase that flushes data.
+const FLUSHING: u8 = 2;
+/// Of the average time of a commit.
+const NEAR: f64 = 0.05;
+
+/// A look at a journal's own figures.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// The guest's time, seconds.
+    at: f64,
+    transactions: u64,
+    average_us: f64,
+}
+
+impl Look {
+    fn parse(line: &str) -> Option<(&str, Self)> {
+        let mut words = line.split_whitespace();
+        let mut next = || words.next();
+        let at = next()?.parse().ok()?;
+        let device = next()?.strip_prefix("/proc/fs/jbd2/")?.split('-').next()?;
+        let look = Self {
+            at,
+            transactions: next()?.parse().ok()?,
+            // Before the first commit there is none.
+            average_us: next().unwrap_or("0").parse().ok()?,
         };
-        let device = place
-            .strip_prefix("/proc/fs/jbd2/")
-            .and_then(|rest| rest.split('-').next())
-            .with_context(|| format!("find the device in {place}"))?;
-        let uptime = uptime.parse().context("read the guest's time")?;
-        let count = count.parse().with_context(|| format!("read {line}"))?;
-        looks.entry(device).or_default().push((uptime, count));
+        Some((device, look))
+    }
+}
+
+/// The transactions that `/proc/fs/jbd2` counted are those whose commits were recorded, and took as long.
+pub fn commits(case: &mut Case, seen: &Seen) -> anyhow::Result<()> {
+    let mut looks: BTreeMap<&str, Vec<Look>> = BTreeMap::new();
+    for line in seen.journals.lines() {
+        let look = Look::parse(line);
+        let (device, look) = look.with_context(|| format!("read {line} as a journal's figures"))?;
+        looks.entry(device).or_default().push(look);
     }
     let side = seen.manifest.guest_sides.first();
     let side = side.context("find the guest's side")?;
     case.equal("journals", looks.len(), 4);
     for (device, looks) in looks {
-        let (Some((from, before)), Some((to, after))) = (looks.first(), looks.last()) else {
+        let (Some(before), Some(after)) = (looks.first(), looks.last()) else {
             continue;
         };
         let disk = side.disks.iter().find(|disk| disk.name == device);
         let dev = disk.with_context(|| format!("find {device}"))?.dev;
-        let ends = seen.events.iter().filter(|event| {
-            let at = event.ts_ns as f64 / 1e9;
-            // The guest's time is read to 10 ms, and nothing commits around either look.
-            event.kind() == Some(Kind::JournalCommitEnd)
-                && event.dev == dev
-                && (from - 0.01..to + 0.02).contains(&at)
-        });
-        let ends = ends.count() as u64;
-        case.figure(format!("{device}: {ends} commits"));
+        // The guest's time is read to 10 ms, and nothing commits around either look.
+        let between = |commit: &&Commit| {
+            let at = commit.end_ns as f64 / 1e9;
+            (before.at - 0.01..after.at + 0.02).contains(&at)
+        };
+        let all = commits_of(&seen.events, dev);
+        let recorded: Vec<&Commit> = all.iter().filter(between).collect();
         case.equal(
             &format!("commits of {device} against jbd2's count"),
-            ends,
-            after - before,
+            recorded.len() as u64,
+            after.transactions - before.transactions,
+        );
+        // jbd2 measures from the phase that flushes data, and each commit moves its average by a quarter
+        // (jbd2_journal_commit_transaction() of 6.1).
+        let average = recorded.iter().fold(before.average_us, |average, commit| {
+            let took_us = (commit.end_ns - commit.flushing_ns) as f64 / 1000.0;
+            if average == 0.0 {
+                took_us
+            } else {
+                (took_us + 3.0 * average) / 4.0
+            }
+        });
+        case.figure(format!(
+            "{device}: {} commits, average {average:.0} µs, jbd2 {:.0} µs",
+            recorded.len(),
+            after.average_us
+        ));
+        case.holds(
+            &format!("average commit of {device}"),
+            (average - after.average_us).abs() <= NEAR * after.average_us,
+            &format!("{average:.0} µs, jbd2 has {} µs", after.average_us),
         );
     }
     Ok(())
@@ -56,24 +96,34 @@ pub fn commits(case: &mut Case, seen: &Seen) -> anyhow::Result<()> {
 struct Commit {
     tid: u32,
     start_ns: u64,
+    /// When it began to flush data.
+    flushing_ns: u64,
     end_ns: u64,
 }
 
 fn commits_of(events: &[Event], dev: u32) -> Vec<Commit> {
-    let mut open: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut open: BTreeMap<u64, Commit> = BTreeMap::new();
     let mut commits = Vec::new();
     for event in events.iter().filter(|event| event.dev == dev) {
         match event.kind() {
             Some(Kind::JournalCommitStart) => {
-                open.insert(event.object, event.ts_ns);
+                let commit = Commit {
+                    tid: event.tid,
+                    start_ns: event.ts_ns,
+                    flushing_ns: event.ts_ns,
+                    end_ns: event.ts_ns,
+                };
+                open.insert(event.object, commit);
+            }
+            Some(Kind::JournalCommitPhase) if event.sub == FLUSHING => {
+                if let Some(commit) = open.get_mut(&event.object) {
+                    commit.flushing_ns = event.ts_ns;
+                }
             }
             Some(Kind::JournalCommitEnd) => {
-                if let Some(start_ns) = open.remove(&event.object) {
-                    commits.push(Commit {
-                        tid: event.tid,
-                        start_ns,
-                        end_ns: event.ts_ns,
-                    });
+                if let Some(mut commit) = open.remove(&event.object) {
+                    commit.end_ns = event.ts_ns;
+                    commits.push(commit);
                 }
             }
             _ => {}

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use nestrace_stamp::CallLine;
 use xtask::case::Case;
 
-use super::bios::{Bio, Bios};
+use super::bios::{Bio, Bios, Page};
 use super::scene::OfDisk;
 use super::script::Needs;
 use super::trees::CallTree;
 use crate::truth::stories::Span;
 
 const PAGE: u64 = 4096;
-/// Of the calls, at least this part has exactly its bios.
-const RIGHT: f64 = 0.999;
+/// Of the calls, at least this part is linked to the host.
+const LINKED: f64 = 0.999;
 /// Calls that are shown in full.
 const SHOWN: usize = 6;
 
@@ -29,6 +29,8 @@ struct Tally {
     /// Followed to the host.
     linked: u64,
     bios: u64,
+    /// Bios with the stamp of a write.
+    stamped: u64,
 }
 
 /// A call in the log and in the analysis.
@@ -84,11 +86,17 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         let expected = expected(disk, bios, one, &step.needs);
         let missing: Vec<usize> = expected.must.difference(&in_tree).copied().collect();
         let wrong: Vec<usize> = in_tree.difference(&expected.may).copied().collect();
-        let lacks = lacking_pages(disk, bios, one, &step.needs, &in_tree);
+        let mut lacks = lacking_pages(disk, bios, one, &step.needs, &in_tree);
+        lacks.retain(|page| !written_before(disk, bios, one, *page));
         stamps_wrong += u64::from(other_serial(bios, one, &in_tree));
         let tally = tallies.entry(step.mode).or_default();
         tally.calls += 1;
         tally.bios += in_tree.len() as u64;
+        let is_stamped = |index: &&usize| {
+            let pages = &bios.all[**index].pages;
+            pages.iter().any(|page| page.serial.is_some())
+        };
+        tally.stamped += in_tree.iter().filter(is_stamped).count() as u64;
         tally.linked += u64::from(one.call.linked);
         tally.missing += u64::from(!missing.is_empty() || !lacks.is_empty());
         tally.wrong += u64::from(!wrong.is_empty());
@@ -109,6 +117,7 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
             wrong,
             linked,
             bios,
+            stamped,
         } = *tally;
         let mut text = format!("{mode} {right}/{calls} ({bios} bios)");
         for (n, what) in [
@@ -125,18 +134,25 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         sum.right += right;
         sum.wrong += wrong;
         sum.linked += linked;
+        sum.bios += bios;
+        sum.stamped += stamped;
     }
+    case.figure(format!(
+        "{} bios of {} calls, {} by their stamps",
+        sum.bios, sum.calls, sum.stamped
+    ));
+    let least = disk.disk.right();
     let shown = shown.join("\n        ");
     case.equal("calls with a bio that they did not need", sum.wrong, 0);
     case.equal("calls with the data of another write", stamps_wrong, 0);
     case.holds(
-        "99.9 % of the calls have exactly their bios",
-        sum.right as f64 >= RIGHT * sum.calls as f64,
+        &format!("{} % of the calls have exactly their bios", least * 100.0),
+        sum.right as f64 >= least * sum.calls as f64,
         &format!("{} of {}\n        {shown}", sum.right, sum.calls),
     );
     case.holds(
         "99.9 % of the calls are linked to the host",
-        sum.linked as f64 >= RIGHT * sum.calls as f64,
+        sum.linked as f64 >= LINKED * sum.calls as f64,
         &format!("{} of {}", sum.linked, sum.calls),
     );
 }
@@ -167,7 +183,7 @@ fn number_of(disk: &OfDisk, file: &str) -> u64 {
 
 fn expected(disk: &OfDisk, bios: &Bios, one: &Matched<'_>, needs: &Needs) -> Expected {
     let line = one.line;
-    let number = number_of(disk, &line.file);
+    let file = (number_of(disk, &line.file), line.inode);
     let window = || bios.within(one.call.tree.ts_ns, one.call.end_ns());
     let range = pages_of(line);
     let is_data = |bio: &Bio| !bio.pages.is_empty();
@@ -178,31 +194,42 @@ fn expected(disk: &OfDisk, bios: &Bios, one: &Matched<'_>, needs: &Needs) -> Exp
                 bio.reads && bio.tid == line.tid && !is_data(bio)
             })
             .collect(),
-        Needs::Alone(_) if line.op == "read" => window()
-            .filter(|index| bios.all[*index].touches(number, &range) != Some(false))
+        // What is read ahead is needed as soon as a read wants one of its pages.
+        Needs::Alone(_) if line.op == "read" => bios
+            .ended_within(one.call.tree.ts_ns, one.call.end_ns())
+            .filter(|index| {
+                let bio = &bios.all[*index];
+                match bio.touches(file, &range) {
+                    Some(touches) => touches,
+                    None => bio.queued_ns >= one.call.tree.ts_ns,
+                }
+            })
             .collect(),
-        Needs::Alone(_) => window().collect(),
+        // Write-back of these pages that was under way is waited for too.
+        Needs::Alone(dirty) => {
+            let under_way = bios
+                .ended_within(one.call.tree.ts_ns, one.call.end_ns())
+                .filter(|index| {
+                    let bio = &bios.all[*index];
+                    !bio.reads && bio.touches(file, dirty) == Some(true)
+                });
+            window().chain(under_way).collect()
+        }
         Needs::Range => window()
             .filter(|index| {
                 let bio = &bios.all[*index];
-                let by_stamp = bio.touches(number, &range);
-                bio.reads == (line.op == "read")
-                    && by_stamp.unwrap_or_else(|| {
-                        bio.overwritten && bio.inode == line.inode && range.contains(&bio.seen_page)
-                    })
+                bio.reads == (line.op == "read") && bio.touches(file, &range) == Some(true)
             })
             .collect(),
         Needs::Beside(dirty) => window()
-            .filter(|index| bios.all[*index].touches(number, dirty) == Some(true))
+            .filter(|index| bios.all[*index].touches(file, dirty) == Some(true))
             .collect(),
     };
     let mut may = must.clone();
     if let Needs::Beside(_) = needs {
         // What it shares with other syncs: metadata that ended during it.
-        let shared = bios.all.iter().enumerate().filter(|(_, bio)| {
-            !is_data(bio) && bio.ended_ns > one.call.tree.ts_ns && bio.ended_ns <= one.call.end_ns()
-        });
-        may.extend(shared.map(|(index, _)| index));
+        let shared = bios.ended_within(one.call.tree.ts_ns, one.call.end_ns());
+        may.extend(shared.filter(|index| !is_data(&bios.all[*index])));
         // Data that the commit writes first stands in the tree as others' data.
         let others = one.call.tree.of_layer("guest_journal");
         let others = others
@@ -240,14 +267,29 @@ fn lacking_pages(
         for page in bio.pages.iter().filter(|page| page.number == number) {
             lacking.remove(&page.page);
         }
-        if bio.overwritten && bio.inode == one.line.inode {
-            let pages = bio.bytes.div_ceil(PAGE);
-            for page in bio.seen_page..bio.seen_page + pages {
-                lacking.remove(&page);
-            }
+        for page in bio.seen_pages(one.line.inode).into_iter().flatten() {
+            lacking.remove(&page);
         }
     }
     lacking
+}
+
+/// Whether this page was written back between the call that changed it and this one.
+fn written_before(disk: &OfDisk, bios: &Bios, one: &Matched<'_>, page: u64) -> bool {
+    let changes = disk.log.iter().filter(|line| {
+        line.op == "write"
+            && line.inode == one.line.inode
+            && line.end_ns <= one.line.begin_ns
+            && pages_of(line).contains(&page)
+    });
+    let Some(changed_ns) = changes.map(|line| line.begin_ns).max() else {
+        return false;
+    };
+    let file = (number_of(disk, &one.line.file), one.line.inode);
+    bios.within(changed_ns, one.call.tree.ts_ns).any(|index| {
+        let bio = &bios.all[index];
+        !bio.reads && bio.touches(file, &BTreeSet::from([page])) == Some(true)
+    })
 }
 
 /// Whether the tree of a write that waits for its own data has the data of another write of this range.
@@ -260,7 +302,8 @@ fn other_serial(bios: &Bios, one: &Matched<'_>, in_tree: &BTreeSet<usize>) -> bo
         .iter()
         .map(|index| &bios.all[*index])
         .filter(of_range);
-    line.serial != 0 && written.any(|bio| bio.pages.iter().any(|page| page.serial != line.serial))
+    let is_other = |page: &Page| page.serial.is_some_and(|serial| serial != line.serial);
+    line.serial != 0 && written.any(|bio| bio.pages.iter().any(is_other))
 }
 
 fn describe(
@@ -293,8 +336,15 @@ fn describe(
         });
         told.collect::<Vec<_>>().join(" ")
     };
+    let number = number_of(disk, &one.line.file);
+    let carriers: Vec<usize> = (0..bios.all.len())
+        .filter(|index| {
+            let bio = &bios.all[*index];
+            !lacks.is_empty() && bio.touches((number, one.line.inode), lacks) == Some(true)
+        })
+        .collect();
     format!(
-        "{} line {} ({mode}): {} {} {}+{} tid {} inode {} of {} µs lacks {} bios {}, has {} others' {}, lacks pages {lacks:?}",
+        "{} line {} ({mode}): {} {} {}+{} tid {} inode {} of {} µs lacks {} bios {}, has {} others' {}, lacks pages {lacks:?} of {}",
         disk.disk.id,
         one.line.step,
         one.line.op,
@@ -308,5 +358,6 @@ fn describe(
         tell(missing),
         wrong.len(),
         tell(wrong),
+        tell(&carriers),
     )
 }

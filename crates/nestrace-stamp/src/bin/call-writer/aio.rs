@@ -104,6 +104,8 @@ pub fn run(
     depth: usize,
 ) -> io::Result<Vec<Done>> {
     let mut buffers: Vec<Buffer> = (0..count).map(|_| Buffer::new(first.bytes)).collect();
+    // Each has a control block of its own: while two in flight have one address, nothing tells their ends apart.
+    let mut blocks = vec![Iocb::default(); buffers.len()];
     let mut done: Vec<Done> = Vec::new();
     let context = Context::new(depth)?;
     let (mut submitted, mut ended) = (0_usize, 0_usize);
@@ -118,7 +120,7 @@ pub fn run(
             if writes {
                 Stamp::fill(data, file.address(range.offset), serial);
             }
-            let mut iocb = Iocb {
+            blocks[submitted] = Iocb {
                 data: submitted as u64,
                 opcode: if writes { PWRITE } else { PREAD },
                 fd: file.file.as_raw_fd() as u32,
@@ -128,7 +130,7 @@ pub fn run(
                 ..Iocb::default()
             };
             let begin_ns = monotonic_ns()?;
-            context.submit(&mut iocb)?;
+            context.submit(&mut blocks[submitted])?;
             done.push(Done {
                 range,
                 serial,
