@@ -226,6 +226,24 @@ fn a_sync_waits_for_the_trees_of_btrfs_that_it_writes() {
 }
 
 #[test]
+fn a_call_that_is_recorded_at_its_return_has_the_name_that_comes_next() {
+    let text = format!(
+        "100u unlinked tid=40 of={MOUNT} issued=10u result=0
+         101u thread tid=40 tgid=40 name=rm
+         110u unlinked tid=41 of={MOUNT} issued=20u result=0
+         111u read 0+4096 tid=40 inode=5 of={MOUNT}
+         120u exit-read result=4096 tid=40
+        "
+    );
+    let analysis = analyze(&text);
+    let calls = analysis.calls.as_ref().expect("calls are known");
+    let unlinks = calls.iter().filter(|row| row.op.name() == "unlink");
+    let mut names: Vec<&str> = unlinks.map(|row| row.process.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["rm", "unknown thread"]);
+}
+
+#[test]
 fn direct_io_is_its_control_block_s() {
     let direct = |name: &str, place: u64, to: u64, origin: &str| {
         format!(
