@@ -1,4 +1,4 @@
-//! fio's own latencies against those of its calls.
+//! fio's own latencies, by each of its ways to do I/O, against those of its calls.
 
 use anyhow::Context;
 use serde_json::Value;
@@ -6,94 +6,146 @@ use xtask::case::Case;
 
 use super::scene::Seen;
 
-/// fio sees the end of native aio when it collects it, and collects several at once; so only the number of these is
-/// held against it, and that ours are not longer.
-const COLLECTED: &str = "read";
 /// Of a mean, and beside it what fio takes in a translated guest between its look at the clock and the call.
 const NEAR: f64 = 0.03;
 const AROUND_NS: f64 = 40_000.0;
+/// Bytes of each read and write.
+const BLOCK: u64 = 4096;
 
-/// Jobs one after the other, each on a file of its own in `folder`; the inodes go to a file too.
+/// A job on a file of its own, which has all of its blocks before.
+struct Job {
+    name: &'static str,
+    options: &'static str,
+    /// Each read or write moves its block to or from the disk.
+    direct: bool,
+    /// fio sees the end when it collects it, and collects several at once. So its mean is only a limit.
+    collects: bool,
+}
+
+const JOBS: [Job; 5] = [
+    Job {
+        name: "synced",
+        options: "--rw=write --ioengine=psync --fsync=4",
+        direct: false,
+        collects: false,
+    },
+    Job {
+        name: "direct",
+        options: "--rw=randwrite --direct=1 --ioengine=psync",
+        direct: true,
+        collects: false,
+    },
+    Job {
+        name: "aio",
+        options: "--rw=randread --direct=1 --ioengine=libaio --iodepth=4",
+        direct: true,
+        collects: true,
+    },
+    Job {
+        name: "ring",
+        options: "--rw=randwrite --direct=1 --ioengine=io_uring --iodepth=4",
+        direct: true,
+        collects: true,
+    },
+    Job {
+        name: "vector",
+        options: "--rw=randrw --direct=1 --ioengine=pvsync2",
+        direct: true,
+        collects: false,
+    },
+];
+
+/// Runs the jobs one after the other in `folder`; the inodes of their files follow fio's result.
 pub fn command(folder: &str) -> String {
-    format!(
-        "dd if=/dev/zero of={folder}/fio bs=64k count=16 conv=fsync 2> /dev/null\n\
-         fio --directory={folder} --size=1m --bs=4k --fallocate=none --thread --output-format=json --output=/tmp/fio.json \
-         --name=synced --rw=write --ioengine=psync --fsync=4 --filename=fio \
-         --name=direct --stonewall --rw=randwrite --direct=1 --ioengine=psync --filename=fio \
-         --name=deep --stonewall --rw=randread --direct=1 --ioengine=libaio --iodepth=4 --filename=fio\n\
-         stat -c %i {folder}/fio >> /tmp/fio.json\n"
-    )
+    let names = JOBS.map(|job| job.name).join(" ");
+    let mut command = format!(
+        "for name in {names}; do dd if=/dev/zero of={folder}/fio-$name bs=64k count=16 conv=fsync \
+         2> /dev/null; done\n\
+         fio --directory={folder} --size=1m --bs=4k --fallocate=none --thread --output-format=json \
+         --output=/tmp/fio.json"
+    );
+    for Job { name, options, .. } in JOBS {
+        command += &format!(" --name={name} --stonewall --filename=fio-{name} {options}");
+    }
+    command += &format!(
+        "\nfor name in {names}; do stat -c %i {folder}/fio-$name >> /tmp/fio.json; done\n"
+    );
+    command
 }
 
-/// Sums over the rows of fio on its file.
-#[derive(Default)]
-struct Rows {
-    n: u64,
-    sum_ns: f64,
-}
-
-/// The number of calls is equal, and the mean is near.
+/// The number of calls is equal, and the mean is near; each direct one waited for its own bio.
 pub fn check(case: &mut Case, seen: &Seen) -> anyhow::Result<()> {
     let end = seen
         .fio
         .rfind('}')
         .context("find the end of fio's result")?;
     let fio: Value = serde_json::from_str(&seen.fio[..=end]).context("read fio's result")?;
-    let inode: u64 = seen.fio[end + 1..]
-        .trim()
-        .parse()
-        .context("read the inode")?;
-    let rows = seen.measured.analysis["calls"]
-        .as_array()
-        .context("find calls[]")?;
-    let of = |op: &str| {
-        let mut sum = Rows::default();
-        for row in rows {
-            if row["process"] == "fio"
-                && row["op"] == op
-                && row["file"]["inode"] == inode
-                && row["file"]["mount"] == "/mnt/ext4"
-            {
-                let n = row["n"].as_u64().unwrap_or(0);
-                sum.n += n;
-                sum.sum_ns += n as f64 * row["latency_ns"]["mean"].as_f64().unwrap_or(0.0);
+    let inodes: Vec<u64> = seen.fio[end + 1..]
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .context("read the inodes")?;
+    let results = fio["jobs"].as_array().context("find fio's jobs")?;
+    case.equal("fio's jobs", results.len(), JOBS.len());
+    for ((job, result), inode) in JOBS.iter().zip(results).zip(inodes) {
+        for (op, pointer) in [
+            ("read", "/read/clat_ns"),
+            ("write", "/write/clat_ns"),
+            ("fsync", "/sync/lat_ns"),
+        ] {
+            let its = result.pointer(pointer).unwrap_or(&Value::Null);
+            let n = its["N"].as_u64().unwrap_or(0);
+            if n > 0 {
+                let mean_ns = its["mean"].as_f64().context("find fio's mean")?;
+                calls_of(case, seen, job, (op, inode), (n, mean_ns))?;
             }
         }
-        sum
-    };
-    let jobs = fio["jobs"].as_array().context("find fio's jobs")?;
-    let told = |keys: &[(usize, &str)]| {
-        let mut sum = Rows::default();
-        for (job, pointer) in keys {
-            let latency = jobs.get(*job).and_then(|job| job.pointer(pointer));
-            let latency = latency.unwrap_or(&Value::Null);
-            let n = latency["N"].as_u64().unwrap_or(0);
-            sum.n += n;
-            sum.sum_ns += n as f64 * latency["mean"].as_f64().unwrap_or(0.0);
-        }
-        sum
-    };
-    for (op, keys) in [
-        ("write", &[(0, "/write/clat_ns"), (1, "/write/clat_ns")][..]),
-        ("read", &[(2, "/read/clat_ns")][..]),
-        ("fsync", &[(0, "/sync/lat_ns")][..]),
-    ] {
-        let (ours, its) = (of(op), told(keys));
-        case.equal(&format!("fio's {op}: calls"), ours.n, its.n);
-        let (mean, expected) = (ours.sum_ns / ours.n as f64, its.sum_ns / its.n as f64);
-        case.figure(format!(
-            "{op}: {:.0} µs, fio {:.0} µs",
-            mean / 1000.0,
-            expected / 1000.0
-        ));
-        case.holds(
-            &format!("fio's {op}: mean"),
-            if op == COLLECTED {
-                mean <= expected
-            } else {
-                (mean - expected).abs() <= NEAR * expected + AROUND_NS
-            },
-            &format!("{mean:.0} ns, fio has {expected:.0} ns"),
+    }
+    Ok(())
+}
+
+fn calls_of(
+    case: &mut Case,
+    seen: &Seen,
+    job: &Job,
+    (op, inode): (&str, u64),
+    (n, expected_ns): (u64, f64),
+) -> anyhow::Result<()> {
+    let rows = seen.measured.analysis["calls"].as_array();
+    let row = rows.into_iter().flatten().find(|row| {
+        row["process"] == "fio"
+            && row["op"] == op
+            && row["file"]["inode"] == inode
+            && row["file"]["mount"] == "/mnt/ext4"
+    });
+    let name = job.name;
+    let row = row.with_context(|| format!("find the row of {name}'s {op}"))?;
+    let count = |key: &str| row.pointer(key).and_then(Value::as_u64).unwrap_or(0);
+    case.equal(&format!("calls of {name}'s {op}"), count("/n"), n);
+    let mean = row["latency_ns"]["mean"]
+        .as_f64()
+        .context("find the mean")?;
+    let (ours, its) = (mean / 1000.0, expected_ns / 1000.0);
+    case.figure(format!("{name} {op} {n}: {ours:.0} µs, fio {its:.0} µs"));
+    case.holds(
+        &format!("mean of {name}'s {op}"),
+        if job.collects {
+            mean <= expected_ns
+        } else {
+            (mean - expected_ns).abs() <= NEAR * expected_ns + AROUND_NS
+        },
+        &format!("{ours:.1} µs, fio has {its:.1} µs"),
+    );
+    if job.direct && op != "fsync" {
+        case.equal(
+            &format!("bios that {name}'s {op} waited for"),
+            count("/waited/bios"),
+            n,
+        );
+        case.equal(
+            &format!("bytes that {name}'s {op} waited for"),
+            count("/waited/bytes"),
+            n * BLOCK,
         );
     }
     Ok(())

@@ -98,9 +98,10 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         };
         tally.stamped += in_tree.iter().filter(is_stamped).count() as u64;
         tally.linked += u64::from(one.call.linked);
-        tally.missing += u64::from(!missing.is_empty() || !lacks.is_empty());
+        tally.missing += u64::from(!missing.is_empty() || !lacks.is_empty() || silent);
         tally.wrong += u64::from(!wrong.is_empty());
-        let right = missing.is_empty() && wrong.is_empty() && lacks.is_empty();
+        let silent = is_silent(bios, &step.needs, &in_tree);
+        let right = missing.is_empty() && wrong.is_empty() && lacks.is_empty() && !silent;
         tally.right += u64::from(right);
         if !right && shown.len() < SHOWN {
             shown.push(describe(
@@ -272,6 +273,12 @@ fn lacking_pages(
         }
     }
     lacking
+}
+
+/// A sync of new pages beside others that has no metadata, journal or flush in its tree.
+fn is_silent(bios: &Bios, needs: &Needs, in_tree: &BTreeSet<usize>) -> bool {
+    let is_data = |index: &usize| !bios.all[*index].pages.is_empty();
+    matches!(needs, Needs::Beside(dirty) if !dirty.is_empty()) && in_tree.iter().all(is_data)
 }
 
 /// Whether this page was written back between the call that changed it and this one.
