@@ -31,19 +31,25 @@ pub struct Options {
     pub story: Option<StoryChoice>,
     /// Calls of the guests' programs to trace step by step, as `--call` and `--slowest N --calls` do.
     pub call_story: Option<StoryChoice>,
+    /// How many of the slowest bios and of the slowest calls to trace for pictures, where neither field above chooses any. A
+    /// recording without calls or guest bios gives no note then.
+    pub pictured: Option<usize>,
 }
 
 impl Options {
     fn of_analyzer(&self, path: &Path) -> nestrace_analyzer::Options {
         let device = self.device.as_deref();
+        let is_chosen = self.story.is_some() || self.call_story.is_some();
+        let pictured = self.pictured.filter(|_| !is_chosen);
+        let pictured = pictured.map(StoryChoice::Slowest);
         let mut options = nestrace_analyzer::Options::default();
         options.path = path.display().to_string();
         options.guest = self.guest.clone();
         options.device = device.map(|wanted| device_number::normal(wanted).into_owned());
         options.from_ns = self.from.map(nanoseconds);
         options.to_ns = self.to.map(nanoseconds);
-        options.story = self.story;
-        options.call_story = self.call_story;
+        options.story = self.story.or(pictured);
+        options.call_story = self.call_story.or(pictured);
         options
     }
 }

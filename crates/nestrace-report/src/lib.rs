@@ -13,6 +13,7 @@
 
 mod bar;
 pub mod btt;
+mod call_file;
 pub mod html;
 pub mod json;
 pub mod lab;

@@ -17,7 +17,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// One of which it is not known how many events are lost by it.
+    /// Without a count of lost events.
     #[must_use]
     pub fn new(kind: DiagnosticKind, offset: u64, bytes: u64, message: impl Into<String>) -> Self {
         Self {

@@ -8,6 +8,9 @@ use crate::{
     exit::{Failure, USAGE},
 };
 
+/// The slowest calls and bios that a report shows.
+const PICTURED: usize = 5;
+
 /// The part of a recording that the arguments choose.
 pub fn options(args: &AnalyzeArgs) -> Options {
     let slowest = args.slowest.map(StoryChoice::Slowest);
@@ -22,7 +25,16 @@ pub fn options(args: &AnalyzeArgs) -> Options {
     if let Some(call) = args.call {
         options.call_story = Some(StoryChoice::Io(call));
     }
+    if is_for_pictures(args) {
+        options.pictured = Some(PICTURED);
+    }
     options
+}
+
+/// Whether calls and bios are traced only for the pictures of a report: the text and the JSON do not show them.
+pub fn is_for_pictures(args: &AnalyzeArgs) -> bool {
+    let is_chosen = args.slowest.is_some() || args.io.is_some() || args.call.is_some();
+    !is_chosen && (args.report.is_some() || args.plots.is_some())
 }
 
 /// Refuses the options that need a guest and its host: a capture has one machine.

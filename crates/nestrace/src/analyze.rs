@@ -12,7 +12,7 @@ use nestrace_report::{
 };
 
 use crate::{
-    analysis_options::{check_options, options},
+    analysis_options::{check_options, is_for_pictures, options},
     btt, bundle, capture,
     cli::{AnalyzeArgs, FormatArg},
     exit::{DONE, Failure, LOST, USAGE, noted, print},
@@ -32,7 +32,7 @@ pub fn run(mut args: AnalyzeArgs) -> Result<u8, Failure> {
     match args.format {
         FormatArg::Btt if is_bundle => btt::of_bundle(args),
         FormatArg::Btt => btt::of_capture(args),
-        _ => show(args, &analysis(args)?),
+        _ => show(args, analysis(args)?),
     }
 }
 
@@ -95,14 +95,18 @@ pub fn can_be_opened(input: &Path) -> Result<(), Failure> {
 }
 
 /// Prints the result; the exit code.
-fn show(args: &AnalyzeArgs, analysis: &Analysis) -> Result<u8, Failure> {
-    report_files::write(args, analysis)?;
+fn show(args: &AnalyzeArgs, mut analysis: Analysis) -> Result<u8, Failure> {
+    report_files::write(args, &analysis)?;
+    if is_for_pictures(args) {
+        analysis.stories.clear();
+        analysis.call_stories.clear();
+    }
     let text = match args.format {
-        FormatArg::Json => json::render(analysis),
-        _ => render(analysis, &text_options()),
+        FormatArg::Json => json::render(&analysis),
+        _ => render(&analysis, &text_options()),
     };
     print(&text)?;
-    Ok(if args.strict && is_incomplete(analysis) {
+    Ok(if args.strict && is_incomplete(&analysis) {
         LOST
     } else {
         DONE

@@ -87,6 +87,38 @@ fn steps_of_the_amplification_lead_from_one_layer_to_the_next() {
     }
 }
 
+/// A report traces the slowest bios by itself; text, JSON and messages are as without it.
+#[test]
+fn the_slowest_bios_are_drawn_and_nothing_else_changes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/findings/direct-again.nest");
+    let output = |arguments: &[&Path]| {
+        let mut nestrace = Command::new(env!("CARGO_BIN_EXE_nestrace"));
+        let output = nestrace
+            .arg("analyze")
+            .arg(&bundle)
+            .args(arguments)
+            .output();
+        let output = output.expect("start nestrace");
+        assert_eq!(output.status.code(), Some(0));
+        (output.stdout, output.stderr)
+    };
+    let (plots, json) = (
+        ["--plots".as_ref(), folder.path()],
+        ["--format".as_ref(), "json".as_ref()],
+    );
+    assert_eq!(output(&plots), output(&[]));
+    assert_eq!(output(&[plots, json].concat()), output(&json));
+    for (name, is_there) in [
+        ("bio-5.svg", true),
+        ("bio-6.svg", false),
+        ("call-1.svg", false),
+    ] {
+        assert_eq!(folder.path().join(name).exists(), is_there, "{name}");
+    }
+}
+
 /// The exit code and what stands on stderr, of a command that ends.
 fn in_time(words: &[&Path]) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_nestrace"))

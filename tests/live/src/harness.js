@@ -3,7 +3,7 @@
 const WIDTHS = [360, 1280];
 // Swatches of legends are data's colours but no data.
 const SWATCH = [14, 10];
-const HUES = /var\(--(guest|virt|qemu|host-fs|host-queue|device|flush|neutral)\)/;
+const HUES = /var\(--(guest-fs|guest|virt|qemu|host-fs|host-queue|device|flush|neutral)\)/;
 
 function name(element) {
   const figure = element.closest("figure");

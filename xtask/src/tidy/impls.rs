@@ -18,7 +18,7 @@ const STILL_SPREAD: [(&str, &str, usize); 4] = [
     (
         "crates/nestrace-analyzer/src/analyzers/analyzer.rs",
         "Analyzer",
-        7,
+        6,
     ),
     (
         "crates/nestrace-analyzer/src/follow/block/mod.rs",
@@ -28,12 +28,12 @@ const STILL_SPREAD: [(&str, &str, usize); 4] = [
     (
         "crates/nestrace-analyzer/src/link/clock/pairing.rs",
         "Pairing",
-        5,
+        4,
     ),
     (
         "crates/nestrace-analyzer/src/link/guest_side/mod.rs",
         "Session",
-        8,
+        6,
     ),
 ];
 

@@ -67,7 +67,7 @@ impl Analyzer {
             let is = |guest: &str, name: &str| guest == disk.guest_name && name == disk.name;
             let chains = chains.iter().find(|it| is(&it.guest, &it.disk))?;
             let images = images.iter().filter(|it| is(&it.guest, &it.disk));
-            let path = self.data_path(number);
+            let path = self.data_paths().of(number);
             let layers = Layers {
                 guest: self
                     .inside_guest(number, clocks)

@@ -8,6 +8,7 @@ use nestrace_abi::{Kind, Source};
 use nestrace_trace::manifest::Manifest;
 use nestrace_trace::{Damage, Event, ImageMap};
 
+use crate::analyzers::data_path::DataPaths;
 use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
@@ -420,6 +421,18 @@ impl Analyzer {
             is_called(&device.name, device.dev, wanted)
                 && images.any(|(number, _)| self.images.lies_on(number, device.dev))
         })
+    }
+
+    /// What says how far the disks' I/O was seen.
+    pub(crate) fn data_paths(&self) -> DataPaths<'_> {
+        DataPaths {
+            manifest: &self.manifest,
+            images: &self.images,
+            activity: &self.activity,
+            overlap: &self.qemu.overlap,
+            file_io_recorded: self.files.recorded,
+            bios_recorded: self.bios_recorded,
+        }
     }
 
     fn outside(&self, ts_ns: u64) -> bool {

@@ -3,11 +3,11 @@
 //! That file I/O and bios were recorded says nothing of one disk: its data may lie elsewhere (rbd, nbd), in a
 //! file that QEMU opened later (a snapshot), or on no block device of this host (NFS, ZFS).
 
-use nestrace_trace::manifest;
+use nestrace_trace::{Manifest, manifest};
 
-use crate::Analyzer;
 use crate::follow::image::Images;
 use crate::follow::qemu::Overlap;
+use crate::measure::overlap::Activity;
 use crate::model::data_path::{DataPath, Unseen};
 use crate::result::units::{count, of};
 
@@ -30,25 +30,38 @@ fn without_device(images: &Images, number: u32) -> Option<u32> {
     lacks.map(|(image, _)| image)
 }
 
-impl Analyzer {
+/// What says how far the disks' I/O was seen.
+pub(crate) struct DataPaths<'a> {
+    pub manifest: &'a Manifest,
+    pub images: &'a Images,
+    pub activity: &'a [Activity],
+    /// By the numbers of disks.
+    pub overlap: &'a [Overlap],
+    pub file_io_recorded: bool,
+    pub bios_recorded: bool,
+}
+
+impl DataPaths<'_> {
     /// How far the I/O of a disk was seen.
-    pub(crate) fn data_path(&self, number: u32) -> DataPath {
+    pub(crate) fn of(&self, number: u32) -> DataPath {
         let place = number as usize;
         let elsewhere = self
             .disk_of_manifest(number)
             .is_none_or(|disk| disk.images.is_empty() || disk.not_followed.is_some());
         let any_file_io = self.activity.get(place).is_some_and(|it| it.any_file_io);
-        let overlap = self.qemu.overlap.get(place);
+        let overlap = self.overlap.get(place);
         let file_io = match overlap {
             _ if elsewhere => Some(Unseen::Elsewhere),
-            _ if !self.files.recorded || self.by_unseen_uring(number) => Some(Unseen::NotRecorded),
+            _ if !self.file_io_recorded || self.by_unseen_uring(number) => {
+                Some(Unseen::NotRecorded)
+            }
             Some(overlap) if without_file_io(overlap, any_file_io) => Some(Unseen::NoFileIo),
             _ => None,
         };
         let host_bio = match file_io {
             Some(unseen @ (Unseen::Elsewhere | Unseen::NoFileIo)) => Some(unseen),
             _ if !self.bios_recorded => Some(Unseen::NotRecorded),
-            _ => without_device(&self.images, number).map(|_| Unseen::NoDevice),
+            _ => without_device(self.images, number).map(|_| Unseen::NoDevice),
         };
         DataPath {
             file_io,
@@ -82,7 +95,7 @@ impl Analyzer {
 
     fn undivided(&self, number: u32) -> Option<String> {
         let disk = self.images.disks.get(number as usize)?;
-        let overlap = self.qemu.overlap.get(number as usize)?;
+        let overlap = self.overlap.get(number as usize)?;
         let file = self
             .images
             .shared_file(number)
@@ -95,12 +108,12 @@ impl Analyzer {
 
     fn unseen(&self, number: u32) -> Option<String> {
         let disk = self.images.disks.get(number as usize)?;
-        let overlap = self.qemu.overlap.get(number as usize)?;
+        let overlap = self.overlap.get(number as usize)?;
         if overlap.requests == 0 {
             return None;
         }
         let name = format!("{} of {}", disk.name, disk.guest_name);
-        let path = self.data_path(number);
+        let path = self.of(number);
         match path.file_io.or(path.host_bio)? {
             Unseen::NotRecorded => None,
             Unseen::Elsewhere => {
@@ -124,7 +137,7 @@ impl Analyzer {
                 ))
             }
             Unseen::NoDevice => {
-                let image = without_device(&self.images, number)?;
+                let image = without_device(self.images, number)?;
                 let fs = self
                     .images
                     .fs_type(image)

@@ -55,7 +55,7 @@ impl Analyzer {
         let amplification = self.amplification(&clocks, &qemu, &images, &chains);
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
-        trace.notices.extend(self.unseen_disks());
+        trace.notices.extend(self.data_paths().unseen_disks());
         let (calls, guest_calls) = self.calls();
         let call_stories = self.call_stories();
         let stories = self.stories();
@@ -140,7 +140,7 @@ impl Analyzer {
             })
             .filter_map(|(number, disk)| {
                 // Without file I/O nothing tells QEMU's time from the host's.
-                let path = self.data_path(number as u32);
+                let path = self.data_paths().of(number as u32);
                 if path.file_io.is_some() {
                     return None;
                 }
@@ -298,7 +298,7 @@ impl Analyzer {
         let host = self.host.as_ref().map(|host| host.finish(number));
         let host = host.unwrap_or_default();
         let qemu = (!host.qemu_seen).then_some("qemu");
-        let beneath = self.data_path(number).folded();
+        let beneath = self.data_paths().of(number).folded();
         let folded = qemu.into_iter().chain(beneath).map(str::to_owned).collect();
         Some(Chains {
             folded,
@@ -336,7 +336,7 @@ impl Analyzer {
     /// What the findings asked for beside all this, a disk an entry.
     fn clues(&mut self, clocks: &[ClockSummary], end_ns: u64) -> Vec<DiskClues> {
         let numbers = (0u32..).take(self.images.disks.len());
-        let paths: Vec<DataPath> = numbers.map(|number| self.data_path(number)).collect();
+        let paths: Vec<DataPath> = numbers.map(|number| self.data_paths().of(number)).collect();
         let mut all = Vec::new();
         for (number, disk) in (0u32..).zip(&self.images.disks) {
             let mut clues = DiskClues {

@@ -50,56 +50,75 @@ impl Analyzer {
         host: impl IntoIterator<Item = Event>,
         guests: Vec<GuestEvents<'_>>,
     ) {
+        SideBySide::new(self, guests).push(host);
+    }
+}
+
+/// Streams that are read side by side.
+struct SideBySide<'a, 'g> {
+    analyzer: &'a mut Analyzer,
+    /// Of the guests' streams that have not ended.
+    heads: Vec<Head<'g>>,
+}
+
+impl<'a, 'g> SideBySide<'a, 'g> {
+    /// Reads the first event of each guest session.
+    fn new(analyzer: &'a mut Analyzer, guests: Vec<GuestEvents<'g>>) -> Self {
         let mut heads: Vec<Head<'_>> = Vec::new();
         for guest in guests {
             match guest.events.next() {
                 Some(next) => heads.push(Head {
                     side: guest.side,
-                    host_ns: self.guest_time(guest.side, next.ts_ns),
+                    host_ns: analyzer.guest_time(guest.side, next.ts_ns),
                     events: guest.events,
                     next,
                 }),
-                None => self.guest_ended(guest.side),
+                None => analyzer.guest_ended(guest.side),
             }
         }
-        let mut first = oldest(&heads);
+        Self { analyzer, heads }
+    }
+
+    /// Gives the analyzer all events of the host, and the guests' between them.
+    fn push(mut self, host: impl IntoIterator<Item = Event>) {
+        let mut first = oldest(&self.heads);
         for (event, n) in host.into_iter().zip(0u64..) {
             // What is known of the clocks changes, and with it which stream is behind.
-            if n.is_multiple_of(LOOK_AGAIN) && !heads.is_empty() {
-                for head in &mut heads {
-                    head.host_ns = self.guest_time(head.side, head.next.ts_ns);
+            if n.is_multiple_of(LOOK_AGAIN) && !self.heads.is_empty() {
+                for head in &mut self.heads {
+                    head.host_ns = self.analyzer.guest_time(head.side, head.next.ts_ns);
                 }
-                first = oldest(&heads);
+                first = oldest(&self.heads);
             }
-            if !heads.is_empty() {
-                self.host_reached(event.ts_ns);
+            if !self.heads.is_empty() {
+                self.analyzer.host_reached(event.ts_ns);
             }
             while let Some((_, place)) = first.filter(|(host_ns, _)| *host_ns < event.ts_ns) {
-                self.push_head(&mut heads, place);
-                first = oldest(&heads);
+                self.push_head(place);
+                first = oldest(&self.heads);
             }
-            self.push(&event);
+            self.analyzer.push(&event);
         }
-        self.host_ended();
-        while let Some((_, place)) = oldest(&heads) {
-            self.push_head(&mut heads, place);
+        self.analyzer.host_ended();
+        while let Some((_, place)) = oldest(&self.heads) {
+            self.push_head(place);
         }
     }
 
     /// Takes the first event of a stream.
-    fn push_head(&mut self, heads: &mut Vec<Head<'_>>, place: usize) {
-        let Some(head) = heads.get_mut(place) else {
+    fn push_head(&mut self, place: usize) {
+        let Some(head) = self.heads.get_mut(place) else {
             return;
         };
-        self.push_guest(head.side, &head.next);
+        self.analyzer.push_guest(head.side, &head.next);
         match head.events.next() {
             Some(next) => {
                 head.next = next;
-                head.host_ns = self.guest_time(head.side, next.ts_ns);
+                head.host_ns = self.analyzer.guest_time(head.side, next.ts_ns);
             }
             None => {
-                let ended = heads.remove(place);
-                self.guest_ended(ended.side);
+                let ended = self.heads.remove(place);
+                self.analyzer.guest_ended(ended.side);
             }
         }
     }

@@ -268,10 +268,8 @@ fn direct_io_is_its_control_block_s() {
         ]
         .concat(),
     );
-    let options = Options {
-        call_story: Some(StoryChoice::Slowest(9)),
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.call_story = Some(StoryChoice::Slowest(9));
     let analysis = analyze_with(options, &text);
     let row = row(&analysis, "db", "read", 5);
     assert_eq!((row.n, row.without_io, row.waited), (2, 0, io(2, 8192)));

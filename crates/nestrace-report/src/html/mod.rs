@@ -1,7 +1,7 @@
 //! The report: one HTML file that needs nothing else, for a screen, a phone and a printer.
 //!
-//! First the answer, then where the time goes, what was found, the plots, and what is missing. There is
-//! no script in it and nothing is fetched; names that come from a recording are escaped.
+//! First the answer, then the slowest calls and I/Os, where the time goes, what was found, the plots, and what is
+//! missing. There is no script in it and nothing is fetched; names that come from a recording are escaped.
 
 mod breakdown;
 pub mod compare;
@@ -14,7 +14,7 @@ mod page;
 use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 
-use crate::plots::{self, DrawError, Plot};
+use crate::plots::{self, Chart, DrawError, Plot};
 use crate::text::{answer, chains, facts, gaps};
 use crate::units::of;
 use figure::{figure, figures};
@@ -45,6 +45,7 @@ pub fn render(analysis: &Analysis) -> Result<String, DrawError> {
             (page::facts(&facts(analysis)))
         }
         (section("answer", "In short", &paragraphs(answer::sentences(analysis))))
+        (slowest(&plots)?)
         (where_the_time_goes(analysis, &plots)?)
         (findings::findings(analysis))
         (of_each_disk(&plots)?)
@@ -64,6 +65,20 @@ fn name(path: &str) -> &str {
         None | Some("") => "recording",
         Some(name) => name,
     }
+}
+
+/// Single calls and bios to scale.
+fn slowest(plots: &[Plot]) -> Result<Markup, DrawError> {
+    let is_one = |plot: &&Plot| matches!(plot.chart, Chart::Waterfall(_));
+    let plots: Vec<Plot> = plots.iter().filter(is_one).cloned().collect();
+    if plots.is_empty() {
+        return Ok(Markup::default());
+    }
+    let title = match plots.iter().any(|plot| plot.id.starts_with("call-")) {
+        true => "The slowest calls and I/Os, to scale",
+        false => "The slowest I/Os, to scale",
+    };
+    Ok(section("slowest", title, &figures(&plots)?))
 }
 
 fn where_the_time_goes(analysis: &Analysis, plots: &[Plot]) -> Result<Markup, DrawError> {

@@ -44,6 +44,32 @@ pub fn csv(plot: &Plot) -> String {
                 }
             }
         }
+        Chart::Waterfall(chart) => {
+            let head = [
+                "layer", "row", "what", "detail", "from_ns", "to_ns", "own_ns", "shared", "merged",
+            ];
+            line(&mut text, &head);
+            for lane in &chart.lanes {
+                for bar in &lane.bars {
+                    let own: f64 = bar.own.iter().map(|(from, to)| to - from).sum();
+                    let (row, own) = (bar.row.to_string(), own.to_string());
+                    let (from, to) = (bar.from.to_string(), bar.to.to_string());
+                    let (shared, merged) = (bar.is_shared.to_string(), bar.n_merged.to_string());
+                    let cells: [&str; 9] = [
+                        &lane.label,
+                        &row,
+                        &bar.what,
+                        &bar.detail,
+                        &from,
+                        &to,
+                        &own,
+                        &shared,
+                        &merged,
+                    ];
+                    line(&mut text, &cells);
+                }
+            }
+        }
         Chart::Points(chart) => {
             line(&mut text, &["panel", "s", "address_bytes", "is_write"]);
             for panel in &chart.panels {

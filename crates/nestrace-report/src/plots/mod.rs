@@ -32,6 +32,7 @@ mod seeks;
 mod segments;
 mod sizes;
 mod subject;
+mod waterfall;
 
 use nestrace_analyzer::Analysis;
 
@@ -42,6 +43,7 @@ pub use palette::Hue;
 pub(crate) use palette::themed;
 pub(crate) use segments::hue as segment_hue;
 pub(crate) use subject::{Subject, n_left_out};
+pub use waterfall::{Bar, Lane, Waterfall};
 
 /// A question, and the chart that answers it.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,6 +73,8 @@ pub enum Chart {
     Spans(Spans),
     /// Points of time and place, panels above each other with one axis of time.
     Points(Points),
+    /// Bars over time: one call or bio, layer by layer.
+    Waterfall(Waterfall),
 }
 
 /// Curves.
@@ -201,15 +205,17 @@ impl Chart {
             Self::Columns(chart) => chart.groups.iter().map(|group| group.values.len()).sum(),
             Self::Spans(chart) => chart.rows.iter().map(|row| row.spans.len()).sum(),
             Self::Points(chart) => chart.panels.iter().map(|panel| panel.points.len()).sum(),
+            Self::Waterfall(chart) => chart.bars().count(),
         }
     }
 }
 
-/// Every plot that the analysis has data for: the whole recording first, then disk by disk.
+/// Every plot that the analysis has data for: single calls and bios first, then the whole recording, then disk by disk.
 #[must_use]
 pub fn all(analysis: &Analysis) -> Vec<Plot> {
     let subjects = subject::of(analysis);
-    let mut plots: Vec<Plot> = segments::plot(&subjects).into_iter().collect();
+    let mut plots = waterfall::plots(analysis);
+    plots.extend(segments::plot(&subjects));
     for subject in &subjects {
         plots.extend(latency::layers(subject));
         plots.extend(amplification::plot(subject));

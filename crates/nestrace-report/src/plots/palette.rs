@@ -6,6 +6,8 @@ use plotters::style::RGBColor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hue {
+    /// The guest's file system.
+    GuestFs,
     /// The guest's block layer.
     Guest,
     /// The way between guest and QEMU.
@@ -35,7 +37,8 @@ pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
 
 impl Hue {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
+        Self::GuestFs,
         Self::Guest,
         Self::Virt,
         Self::Qemu,
@@ -48,6 +51,7 @@ impl Hue {
 
     pub(crate) const fn colour(self) -> RGBColor {
         match self {
+            Self::GuestFs => RGBColor(0x12, 0x8f, 0xa3),
             Self::Guest => RGBColor(0x1f, 0x6f, 0xc4),
             Self::Virt => RGBColor(0x8a, 0x56, 0xc9),
             Self::Qemu => RGBColor(0xe0, 0x7b, 0x16),
@@ -62,6 +66,7 @@ impl Hue {
     /// Name of its CSS variable.
     pub(crate) const fn variable(self) -> &'static str {
         match self {
+            Self::GuestFs => "--guest-fs",
             Self::Guest => "--guest",
             Self::Virt => "--virt",
             Self::Qemu => "--qemu",
@@ -76,6 +81,7 @@ impl Hue {
     /// What it means, in words.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
+            Self::GuestFs => "guest's file system",
             Self::Guest => "guest's queue",
             Self::Virt => "between guest and QEMU",
             Self::Qemu => "QEMU",

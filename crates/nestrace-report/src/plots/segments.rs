@@ -10,6 +10,8 @@ use crate::units::{of, time};
 /// Layer and strength of a segment.
 pub(super) fn look(name: &str) -> (Hue, f64) {
     match name {
+        "guest_fs_submit" | "guest_fs_between" | "guest_fs_complete" => (Hue::GuestFs, 1.0),
+        "guest_dirty_throttle" | "guest_journal" | "guest_page_wait" => (Hue::GuestFs, 0.6),
         "guest_queue" => (Hue::Guest, 1.0),
         "virt_submit" => (Hue::Virt, 1.0),
         "virt_complete" => (Hue::Virt, 0.65),

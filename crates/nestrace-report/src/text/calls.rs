@@ -1,9 +1,10 @@
 //! Calls of the guests' programs: who waits, for which file, and where the time goes.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{CallFile, CallRow, GuestCalls};
+use nestrace_analyzer::analysis::{CallRow, GuestCalls};
 
 use super::{Page, only_guest};
+pub(crate) use crate::call_file::file_name;
 use crate::table::{Table, shorten};
 use crate::units::{count, of, percent, size, time};
 
@@ -222,16 +223,6 @@ fn many(op: &str) -> String {
         "sync_file_range" | "fallocate" | "truncate" => format!("{op} calls"),
         "other" => String::from("other calls"),
         op => format!("{op}s"),
-    }
-}
-
-/// What a person calls a file: its path, or its inode and where it is mounted.
-pub(crate) fn file_name(file: &CallFile) -> String {
-    match (&file.path, file.inode) {
-        (Some(path), _) => path.clone(),
-        (None, Some(inode)) => format!("inode {inode} on {}", file.mount),
-        (None, None) if file.mount.is_empty() => String::from("further files"),
-        (None, None) => file.mount.clone(),
     }
 }
 

@@ -35,7 +35,7 @@ impl Colour {
             Hue::Virt | Hue::Flush => Self::Magenta,
             Hue::Qemu => Self::Yellow,
             Hue::HostFs => Self::Green,
-            Hue::HostQueue => Self::Cyan,
+            Hue::HostQueue | Hue::GuestFs => Self::Cyan,
             Hue::Device => Self::Red,
             Hue::Neutral => Self::Grey,
         }

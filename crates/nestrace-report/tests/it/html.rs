@@ -5,7 +5,7 @@ use crate::two_sides;
 use std::collections::BTreeSet;
 
 use nestrace_abi::flags;
-use nestrace_analyzer::{Analysis, Analyzer, Options};
+use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
 use nestrace_report::html;
 use nestrace_report::plots::{self, Chart, Frame, Plot, csv, png, svg};
 use nestrace_trace::{Event, Kind, Manifest, is_printable};
@@ -23,7 +23,15 @@ fn followed() -> Analysis {
     streams.traffic(VM2, 10_000_000_333, 200, WAY);
     let mut manifest = two_sides::manifest();
     manifest.end_mono_ns = at + 1_000_000;
-    streams.analyze(&manifest, Options::default())
+    streams.analyze(&manifest, with_slowest())
+}
+
+/// As the command asks for a report.
+fn with_slowest() -> Options {
+    let mut options = Options::default();
+    options.story = Some(StoryChoice::Slowest(5));
+    options.call_story = Some(StoryChoice::Slowest(5));
+    options
 }
 
 fn plot<'a>(plots: &'a [Plot], id: &str) -> &'a Plot {
@@ -35,6 +43,8 @@ fn plot<'a>(plots: &'a [Plot], id: &str) -> &'a Plot {
 fn a_followed_guest_has_every_plot() {
     let plots = plots::all(&followed());
     for id in [
+        "bio-1",
+        "bio-5",
         "segments",
         "latency-reads",
         "latency-writes",
@@ -114,6 +124,7 @@ fn the_answer_comes_first_and_what_is_missing_last() {
     let place = |what: &str| report.find(what).unwrap_or_else(|| panic!("no {what}"));
     let order = [
         "id=\"answer\"",
+        "id=\"slowest\"",
         "id=\"breakdown\"",
         "id=\"findings\"",
         "id=\"plots-",
@@ -157,9 +168,8 @@ fn nothing_is_fetched_and_names_are_only_names() {
     };
     let mut streams = Streams::new(2);
     streams.traffic(VM1, 10_000_000_000, 100, WAY);
-    let mut options = Options::default();
+    let mut options = with_slowest();
     options.path = evil.to_owned();
-
     let report = html::render(&streams.analyze(&manifest, options)).expect("a report");
     assert!(!report.contains("<script"));
     assert!(report.contains("&lt;script&gt;"));
@@ -179,12 +189,18 @@ fn names_in_legends_can_be_drawn() {
     }
     let mut streams = Streams::new(2);
     streams.traffic(VM1, 10_000_000_000, 300, WAY);
-    let analysis = streams.analyze(&manifest, Options::default());
+    let analysis = streams.analyze(&manifest, with_slowest());
     let report = html::render(&analysis).expect("a report");
     assert!(report.chars().all(|c| c == '\n' || is_printable(c)));
     for name in ["host loop0", "guest vda"] {
         assert!(report.contains(&format!("{name}\u{fffd}]0;x\u{fffd}")));
     }
+    // So can those on the bars of single bios.
+    let slowest = report.split("id=\"slowest\"").nth(1).expect("a section");
+    assert!(
+        slowest.contains("write 4 KiB vda\u{fffd}]0;x\u{fffd},")
+            || slowest.contains("vda\u{fffd}]0;x\u{fffd} go?")
+    );
 }
 
 /// Many devices, each at work all over the place for a long time.

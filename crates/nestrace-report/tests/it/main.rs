@@ -11,6 +11,7 @@ mod experiments;
 mod html;
 mod lab;
 mod text;
+mod waterfall;
 
 // The analyzer's own words for events.
 #[path = "../../../nestrace-analyzer/tests/it/notation/mod.rs"]

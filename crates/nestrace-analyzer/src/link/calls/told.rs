@@ -108,6 +108,13 @@ impl CallLinks {
 
 pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {
     if id == ANY_FILE {
+        return CallFile {
+            mount: String::from("…"),
+            ..CallFile::default()
+        };
+    }
+    // `sync` is about every file system.
+    if id == FileId::default() {
         return CallFile::default();
     }
     let mount = side.mounts.iter().find(|mount| mount.dev == id.dev);

@@ -8,6 +8,7 @@ use super::election::Seen;
 use super::misses::{CONSENSUS, MISS_WEIGHS, Misses, Search};
 use super::pending::{Pending, State};
 use super::request::{Band, GuestRequest, HostRequest, Outcome, Unpaired, UnpairedReason};
+use super::result::ClockReport;
 use super::start::ClockStart;
 use super::tally::Tally;
 use super::tie::Tie;
@@ -209,7 +210,12 @@ impl Pairing {
             self.unpaired(guest, UnpairedReason::Ambiguous);
         }
         ClockSummary {
-            clock: self.result(),
+            clock: ClockReport {
+                start: &self.start,
+                timeline: &self.timeline,
+                tally: &self.tally,
+            }
+            .clock(),
             devices: self.devices.found(),
         }
     }

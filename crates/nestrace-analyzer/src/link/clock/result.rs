@@ -1,12 +1,21 @@
 //! The clock as the result shows it.
 
-use super::pairing::Pairing;
+use super::start::ClockStart;
+use super::tally::Tally;
+use super::timeline::Timeline;
 use super::trail::{Point, Trail};
 use super::trails::LISTED;
 use crate::result::analysis::{Clock, ClockMethod, ClockPiece, ErrorBound};
 
-impl Pairing {
-    pub(super) fn result(&self) -> Clock {
+/// What the result says of a clock is made of these.
+pub(super) struct ClockReport<'a> {
+    pub start: &'a ClockStart,
+    pub timeline: &'a Timeline,
+    pub tally: &'a Tally,
+}
+
+impl ClockReport<'_> {
+    pub(super) fn clock(&self) -> Clock {
         let trails: Vec<&Trail> = self.timeline.trails().collect();
         let longest = trails.iter().max_by_key(|trail| trail.duration_ns());
         let reference = longest.and_then(|trail| trail.best());

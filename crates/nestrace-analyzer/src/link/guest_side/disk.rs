@@ -1,9 +1,7 @@
 //! What is kept of one disk of a guest.
 
-use nestrace_trace::Event;
 use nestrace_trace::manifest::{GuestDisk, GuestSide};
 
-use super::Session;
 use super::numbers::DiskNumbers;
 use crate::link::chains::DiskChains;
 use crate::link::guest_side::metered::Metered;
@@ -50,12 +48,5 @@ impl DiskCounts {
     pub(super) fn metered(&self, meter: &DeviceMeter) -> Option<Metered> {
         let until = self.until.unwrap_or_else(|| Metered::of(meter));
         self.before.map(|before| until.since(before))
-    }
-}
-
-impl Session {
-    pub(super) fn disk_mut(&mut self, event: &Event) -> Option<&mut DiskCounts> {
-        let disk = self.numbers_of_disks.at(event.dev, event.ts_ns)?;
-        self.disks.get_mut(disk as usize)
     }
 }

@@ -3,12 +3,11 @@
 //!
 //! A guest that reboots begins another session with its own clock; its disks are the same.
 
-mod bound;
 mod direct;
 mod disk;
 mod from_qemu;
-mod loss;
 mod metered;
+mod no_end;
 mod numbers;
 mod outcome;
 mod summary;
@@ -389,6 +388,12 @@ impl Session {
             calls.bio_ended(&bio, self.join.next_bio(), &self.threads);
         }
         self.join.bio(bio, device, number.unwrap_or(0), reason);
+    }
+
+    /// The disk that had the event's device number at its time.
+    fn disk_mut(&mut self, event: &Event) -> Option<&mut DiskCounts> {
+        let disk = self.numbers_of_disks.at(event.dev, event.ts_ns)?;
+        self.disks.get_mut(disk as usize)
     }
 
     /// Whether QEMU requests of this disk may be this guest's.

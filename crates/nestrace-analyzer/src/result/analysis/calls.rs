@@ -97,7 +97,8 @@ pub struct CallRow {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CallFile {
-    /// Mount point in the guest; the device's number where no mount of a recorded disk has it; empty for a sum.
+    /// Mount point in the guest; the device's number where no mount of a recorded disk has it; `…` for a sum; empty for
+    /// all file systems (`sync`).
     pub mount: String,
     /// Inode number; `null` for a sum, and for a call that names no file (`sync`).
     pub inode: Option<u64>,

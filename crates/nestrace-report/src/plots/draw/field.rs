@@ -10,6 +10,8 @@ use crate::plots::palette::{GRID, INK, MUTED};
 pub(super) const TEXT: f32 = 19.0;
 /// Room around everything.
 pub(super) const EDGE: f32 = 6.0;
+/// A letter's width, roughly.
+const LETTER: f32 = 7.6;
 
 /// A rectangle of pixels in which values are drawn.
 #[derive(Clone, Copy, Debug)]
@@ -94,18 +96,49 @@ pub(super) struct Key<'a> {
 
 /// Draws colours and their meaning in as many lines as they need; where they end.
 pub(super) fn legend(keys: &[Key<'_>], top: f32, surface: &mut dyn Surface) -> f32 {
+    let (places, bottom) = key_places(keys, top, surface);
+    for (key, (x, y)) in keys.iter().zip(places) {
+        surface.rect((x, y - 5.0), (x + 14.0, y + 5.0), key.colour, key.alpha);
+        surface.text(key.label, (x + 19.0, y), Align::Left, INK);
+    }
+    bottom
+}
+
+/// Where the colours of a legend lie (left edge, middle), and where the legend ends.
+pub(super) fn key_places(
+    keys: &[Key<'_>],
+    top: f32,
+    surface: &dyn Surface,
+) -> (Vec<(f32, f32)>, f32) {
     let (width, _) = surface.size();
     let (mut x, mut y) = (EDGE, top + TEXT * 0.6);
+    let mut places = Vec::new();
     for key in keys {
         let wide = surface.width_of(key.label) + 34.0;
         if x > EDGE && x + wide > width {
             (x, y) = (EDGE, y + TEXT);
         }
-        surface.rect((x, y - 5.0), (x + 14.0, y + 5.0), key.colour, key.alpha);
-        surface.text(key.label, (x + 19.0, y), Align::Left, INK);
+        places.push((x, y));
         x += wide;
     }
-    if keys.is_empty() { top } else { y + TEXT * 0.8 }
+    (places, if keys.is_empty() { top } else { y + TEXT * 0.8 })
+}
+
+/// How high a legend is, roughly and at most: before anything is measured.
+pub(super) fn legend_height<'a>(labels: impl Iterator<Item = &'a str>, width: f32) -> f32 {
+    let (mut lines, mut x) = (0.0, f32::MAX);
+    for label in labels {
+        let wide = label.chars().count() as f32 * LETTER + 34.0;
+        if x + wide > width {
+            (x, lines) = (0.0, lines + 1.0);
+        }
+        x += wide;
+    }
+    if lines > 0.0 {
+        (lines + 0.4) * TEXT
+    } else {
+        0.0
+    }
 }
 
 /// The title of the axis to the left: above it, where it can be read without turning the head.

@@ -6,6 +6,7 @@ mod lines;
 mod points;
 mod spans;
 mod surface;
+mod waterfall;
 
 use std::sync::OnceLock;
 
@@ -75,6 +76,7 @@ impl Frame {
         let title = if self.is_alone { TITLE } else { 0 };
         let height = match &plot.chart {
             Chart::Spans(chart) => spans::height(chart, self.width),
+            Chart::Waterfall(chart) => waterfall::height(chart, self.width),
             Chart::Points(chart) => self.height * chart.panels.len().max(1) as u32 * 3 / 4,
             _ => self.height,
         };
@@ -149,6 +151,7 @@ fn draw<DB: DrawingBackend>(
         Chart::Columns(chart) => columns::draw(chart, top, &mut canvas),
         Chart::Spans(chart) => spans::draw(chart, top, &mut canvas),
         Chart::Points(chart) => points::draw(chart, top, &mut canvas),
+        Chart::Waterfall(chart) => waterfall::draw(chart, top, &mut canvas),
     }
     if let Some(reason) = canvas.failed {
         return Err(failed(reason));

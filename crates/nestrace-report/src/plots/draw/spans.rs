@@ -1,6 +1,6 @@
 //! Rows of bars, their names above them so that they fit on a phone.
 
-use super::field::{EDGE, Field, Key, TEXT, legend};
+use super::field::{EDGE, Field, Key, TEXT, legend, legend_height};
 use super::surface::{Align, Surface};
 use crate::plots::axis::{Axis, Scale};
 use crate::plots::palette::{GRID, INK, MUTED};
@@ -12,26 +12,12 @@ const BAR: f32 = 18.0;
 const GAP: f32 = 10.0;
 /// Below this width, what stands to the right of a name goes under it.
 const NARROW: f32 = 500.0;
-/// A letter's width, roughly, for the height that must be known before anything is measured.
-const LETTER: f32 = 7.6;
 
 /// How high the chart is in this width.
 pub(super) fn height(chart: &Spans, width: u32) -> u32 {
     let width = width as f32;
-    let mut lines = 1.0;
-    let mut x = 0.0;
-    for (label, ..) in &chart.keys {
-        let wide = label.chars().count() as f32 * LETTER + 34.0;
-        if x + wide > width {
-            (x, lines) = (0.0, lines + 1.0);
-        }
-        x += wide;
-    }
-    let legend = if !chart.keys.is_empty() {
-        (lines + 0.4) * TEXT
-    } else {
-        0.0
-    };
+    let labels = chart.keys.iter().map(|(label, ..)| label.as_str());
+    let legend = legend_height(labels, width);
     let rows = chart.rows.len() as f32 * (heading(width) + BAR + GAP);
     (legend + rows + TEXT * 2.4 + EDGE).ceil() as u32
 }

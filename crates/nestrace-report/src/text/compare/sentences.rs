@@ -111,7 +111,7 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
 
 /// The mean latency of a guest's bios as its chains have it, to the end of the flush after their data: what the
 /// bars and the parts of a difference are of. Where too few were followed it says nothing.
-fn followed<'a>(explanations: &'a [Explanation], operation: IoOperation) -> Option<&'a Metric> {
+fn followed(explanations: &[Explanation], operation: IoOperation) -> Option<&Metric> {
     let own = |it: &&Explanation| it.method == ExplainedBy::Segments && it.operation == operation;
     let latency = &explanations.iter().find(own)?.latency;
     latency.verdict.is_judged().then_some(latency)
@@ -144,7 +144,7 @@ pub(crate) fn ends_with_data(pair: &DiskPair) -> Option<&'static str> {
 const ROUNDING: f64 = 0.001;
 
 /// The mean latency as far up as it was recorded in both.
-fn headline<'a>(metrics: &'a [Metric], operation: IoOperation) -> Option<&'a Metric> {
+fn headline(metrics: &[Metric], operation: IoOperation) -> Option<&Metric> {
     let named = |name: &str| {
         let mut own = metrics.iter().filter(|it| it.operation == Some(operation));
         own.find(|it| it.name == name)
