@@ -12,6 +12,8 @@ use super::scene::{OfDisk, Seen};
 use super::trees::CallTree;
 use crate::analysis::{entry, number};
 
+/// Operations of the log; `open` and faults on mapped pages are calls too.
+const OPERATIONS: [&str; 4] = ["read", "write", "fsync", "fdatasync"];
 /// What the program itself takes around a call in a translated guest, in the middle.
 const AROUND_NS: u64 = 100_000;
 
@@ -44,7 +46,7 @@ pub fn calls(
         .filter(|row| {
             row["process"] == process
                 && row["file"]["mount"] == mount.as_str()
-                && row["op"] != "open"
+                && OPERATIONS.iter().any(|op| row["op"] == *op)
         })
         .collect();
     for ((op, inode), n) in &expected {

@@ -88,6 +88,7 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         let wrong: Vec<usize> = in_tree.difference(&expected.may).copied().collect();
         let mut lacks = lacking_pages(disk, bios, one, &step.needs, &in_tree);
         lacks.retain(|page| !written_before(disk, bios, one, *page));
+        let silent = is_silent(bios, &step.needs, &in_tree);
         stamps_wrong += u64::from(other_serial(bios, one, &in_tree));
         let tally = tallies.entry(step.mode).or_default();
         tally.calls += 1;
@@ -100,7 +101,6 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         tally.linked += u64::from(one.call.linked);
         tally.missing += u64::from(!missing.is_empty() || !lacks.is_empty() || silent);
         tally.wrong += u64::from(!wrong.is_empty());
-        let silent = is_silent(bios, &step.needs, &in_tree);
         let right = missing.is_empty() && wrong.is_empty() && lacks.is_empty() && !silent;
         tally.right += u64::from(right);
         if !right && shown.len() < SHOWN {
