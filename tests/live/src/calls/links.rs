@@ -26,6 +26,8 @@ struct Tally {
     missing: u64,
     /// A bio in the tree was not needed.
     wrong: u64,
+    /// Not a bio of a journal or log is in the tree of a sync that needs one.
+    silent: u64,
     /// Followed to the host.
     linked: u64,
     bios: u64,
@@ -99,9 +101,11 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         };
         tally.stamped += in_tree.iter().filter(is_stamped).count() as u64;
         tally.linked += u64::from(one.call.linked);
-        tally.missing += u64::from(!missing.is_empty() || !lacks.is_empty() || silent);
+        tally.missing += u64::from(!missing.is_empty() || !lacks.is_empty());
         tally.wrong += u64::from(!wrong.is_empty());
-        let right = missing.is_empty() && wrong.is_empty() && lacks.is_empty() && !silent;
+        tally.silent += u64::from(silent);
+        let excused = !silent || !disk.disk.journal_is_known();
+        let right = missing.is_empty() && wrong.is_empty() && lacks.is_empty() && excused;
         tally.right += u64::from(right);
         if !right && shown.len() < SHOWN {
             shown.push(describe(
@@ -116,6 +120,7 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
             right,
             missing,
             wrong,
+            silent,
             linked,
             bios,
             stamped,
@@ -124,6 +129,7 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         for (n, what) in [
             (missing, "lack bios"),
             (wrong, "have others' bios"),
+            (silent, "lack a log"),
             (calls - linked, "not linked"),
         ] {
             if n > 0 {

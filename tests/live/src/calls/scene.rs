@@ -80,8 +80,14 @@ impl Disk {
         self.kind == GuestFsKind::Btrfs
     }
 
-    /// What part of the calls has to have exactly its bios. A thread of JFS (`jfsIO`) writes the log now and then for a
-    /// sync that waits; no event says for which, so such a bio is left to the sync's own time.
+    /// Events say which sync waits for a journal or log that another thread writes. btrfs and JFS have none: a sync that
+    /// another one's log serves has that time as its own.
+    pub fn journal_is_known(&self) -> bool {
+        ![GuestFsKind::Btrfs, GuestFsKind::Jfs].contains(&self.kind)
+    }
+
+    /// What part of the calls has to have exactly its bios. On JFS a thread of its own (`jfsIO`) writes the log now and
+    /// then for a sync that waits, and metadata that is read lies in inodes with the numbers of files.
     pub fn right(&self) -> f64 {
         if self.kind == GuestFsKind::Jfs {
             0.97
