@@ -51,6 +51,8 @@ pub struct Bio {
     pub seen_page: u64,
     /// `OWNER_*` as the probe saw it.
     pub owner: u8,
+    /// Why it was not followed to the host, if it was not.
+    pub unlinked: Option<String>,
 }
 
 impl Bio {
@@ -85,12 +87,9 @@ pub struct Bios {
 impl Bios {
     /// Joins the guest's events, the ends of bios, and the image.
     pub fn of(disk: &OfDisk, events: &[Event], stories: &[Story]) -> anyhow::Result<Self> {
-        let ends: HashMap<(u64, u64), u64> = stories
+        let by_begin: HashMap<(u64, u64), &Story> = stories
             .iter()
-            .map(|story| {
-                let bio = &story.tree;
-                ((bio.ts_ns, bio.bytes), bio.ts_ns + story.q2c_ns)
-            })
+            .map(|story| ((story.tree.ts_ns, story.tree.bytes), story))
             .collect();
         let image = File::open(&disk.image).context("open the image")?;
         let mut last_write: HashMap<u64, u64> = HashMap::new();
@@ -105,14 +104,13 @@ impl Bios {
         }
         let mut bios = Self::default();
         for event in queued {
-            let Some(ended_ns) = ends.get(&(event.ts_ns, event.bytes)) else {
+            let Some(story) = by_begin.get(&(event.ts_ns, event.bytes)) else {
                 bios.without_end += 1;
                 continue;
             };
             let key = (event.ts_ns, event.bytes);
             bios.by_key.insert(key, bios.all.len());
-            bios.all
-                .push(bio(disk, event, *ended_ns, &last_write, &image)?);
+            bios.all.push(bio(disk, event, story, &last_write, &image)?);
         }
         Ok(bios)
     }
@@ -147,13 +145,13 @@ fn places(event: &Event) -> impl Iterator<Item = u64> + use<> {
 fn bio(
     disk: &OfDisk,
     event: &Event,
-    ended_ns: u64,
+    story: &Story,
     last_write: &HashMap<u64, u64>,
     image: &File,
 ) -> anyhow::Result<Bio> {
     let mut bio = Bio {
         queued_ns: event.ts_ns,
-        ended_ns,
+        ended_ns: event.ts_ns + story.q2c_ns,
         tid: event.tid,
         reads: event.op() == OP_READ,
         offset: event.offset,
@@ -163,6 +161,7 @@ fn bio(
         inode: event.inode,
         seen_page: event.file_offset / PAGE,
         owner: event.sub,
+        unlinked: story.unlinked.clone(),
     };
     if ![OP_READ, OP_WRITE].contains(&event.op()) {
         return Ok(bio);
