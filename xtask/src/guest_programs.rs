@@ -26,6 +26,11 @@ pub fn stamp_writer() -> anyhow::Result<PathBuf> {
     build("--bin", "stamp-writer")
 }
 
+/// The program that makes calls of every kind on files.
+pub fn call_writer() -> anyhow::Result<PathBuf> {
+    build("--bin", "call-writer")
+}
+
 /// The agent that means no good.
 pub fn hostile_agent() -> anyhow::Result<PathBuf> {
     build("--example", "hostile-agent")

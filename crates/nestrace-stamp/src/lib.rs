@@ -4,9 +4,15 @@
 //! the write: where the sector belongs and the write's serial number. Whoever sees the data
 //! anywhere below (in the image, in a system call of QEMU) then knows the write, without any clock
 //! or offset. The writer's own log ([`Write`]) has a line for each.
+//!
+//! `call-writer` does the same to files, by calls of every kind; its log is made of [`CallLine`]s.
+
+mod call;
 
 use std::fmt;
 use std::str::FromStr;
+
+pub use call::{CallLine, NotACall, OFFSET_BITS};
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = 512;

@@ -10,6 +10,7 @@ mod bench;
 mod block_device;
 mod block_graph;
 mod browser;
+mod calls;
 mod context;
 mod direct_io_link;
 mod embedding;

@@ -4,7 +4,7 @@
 
 use crate::scenario::Scenario;
 use crate::{
-    agent, bench, block_device, block_graph, embedding, export, guest_kernels, guest_side,
+    agent, bench, block_device, block_graph, calls, embedding, export, guest_kernels, guest_side,
     hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel, qemu_10,
     qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
     two_guests, without_functions,
@@ -20,6 +20,7 @@ pub fn scenarios() -> Vec<Scenario> {
         hostile_host::SCENARIO,
         survival::SCENARIO,
         truth::SCENARIO,
+        calls::SCENARIO,
         without_functions::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,

@@ -12,7 +12,7 @@ mod naive;
 mod qemu_log;
 mod requests;
 mod scene;
-mod stories;
+pub mod stories;
 mod system_calls;
 
 use nestrace_rig::stack::{Aio, DiskStack, HostFsKind, ImageFormat};

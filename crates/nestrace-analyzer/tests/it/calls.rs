@@ -210,6 +210,40 @@ fn write_back_that_began_after_a_sync_s_own_is_not_waited_for() {
 }
 
 #[test]
+fn a_sync_waits_for_the_trees_of_btrfs_that_it_writes() {
+    let sync_with = |of: &str| {
+        let text = [
+            "10u fsync fd tid=1 inode=300 of=7:1\n500u exit-fsync tid=1 result=0\n".into(),
+            bio("data", 1, "W", (20, 100), 300, 0),
+            bio("trees", 1, "W", (110, 200), 1, 0),
+        ];
+        let analysis = analyze(&sorted(&text.concat().replace(MOUNT, of)));
+        row(&analysis, "db", "fsync", 300).waited
+    };
+    assert_eq!(sync_with("0:23"), io(2, 8192));
+    // On a file system with a device of its own, inode 1 is another file.
+    assert_eq!(sync_with(MOUNT), io(1, 4096));
+}
+
+#[test]
+fn a_call_that_is_recorded_at_its_return_has_the_name_that_comes_next() {
+    let text = format!(
+        "100u unlinked tid=40 of={MOUNT} issued=10u result=0
+         101u thread tid=40 tgid=40 name=rm
+         110u unlinked tid=41 of={MOUNT} issued=20u result=0
+         111u read 0+4096 tid=40 inode=5 of={MOUNT}
+         120u exit-read result=4096 tid=40
+        "
+    );
+    let analysis = analyze(&text);
+    let calls = analysis.calls.as_ref().expect("calls are known");
+    let unlinks = calls.iter().filter(|row| row.op.name() == "unlink");
+    let mut names: Vec<&str> = unlinks.map(|row| row.process.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["rm", "unknown thread"]);
+}
+
+#[test]
 fn direct_io_is_its_control_block_s() {
     let direct = |name: &str, place: u64, to: u64, origin: &str| {
         format!(

@@ -56,6 +56,10 @@ const MOST_OF_ONE: usize = 1 << 14;
 /// Bios of threads that may be in a call that is told at its return, and how long they are kept.
 const MOST_LOOSE: usize = 1 << 10;
 const LOOSE_NS: u64 = 1_000_000_000;
+/// Ended calls of threads without a name.
+const MOST_NAMELESS: usize = 1 << 10;
+/// The event with a thread's name comes with its first other event.
+const NAME_COMES_NS: u64 = 1_000_000;
 /// Between two looks for commits that nobody needs.
 const SWEEP_NS: u64 = 1_000_000_000;
 
@@ -87,6 +91,9 @@ pub(crate) struct CallLinks {
     totals: Totals,
     kept: KeptCalls,
     swept_ns: u64,
+    /// Ended calls of threads without a name. A call that is recorded at its return may be the first event of its
+    /// thread, and the event with the name is a moment later.
+    nameless: Vec<Call>,
     /// An event of a call was seen.
     pub seen: bool,
 }
@@ -107,6 +114,9 @@ impl CallLinks {
 
     /// Takes an event of a call or of a file system.
     pub(crate) fn event(&mut self, kind: Kind, event: &Event, threads: &Threads) {
+        if !self.nameless.is_empty() {
+            self.take_nameless(event.ts_ns, threads);
+        }
         match kind {
             Kind::JournalCommitStart | Kind::JournalCommitEnd => {
                 let old = self.commits.event(kind, event);
@@ -296,7 +306,25 @@ impl CallLinks {
             }
         }
         while let Some(call) = self.calls.ended.pop() {
-            self.ended(call, threads);
+            let named = threads.get(call.caller.tid).is_some();
+            if call.told_at_end && !named && self.nameless.len() < MOST_NAMELESS {
+                self.nameless.push(call);
+            } else {
+                self.ended(call, threads);
+            }
+        }
+    }
+
+    /// Calls whose thread has a name by now, or whose name does not come.
+    #[cold]
+    fn take_nameless(&mut self, ts_ns: u64, threads: &Threads) {
+        for call in std::mem::take(&mut self.nameless) {
+            let named = threads.get(call.caller.tid).is_some();
+            if named || ts_ns > call.end_ns.saturating_add(NAME_COMES_NS) {
+                self.ended(call, threads);
+            } else {
+                self.nameless.push(call);
+            }
         }
     }
 
@@ -530,6 +558,7 @@ impl CallLinks {
 
     /// Both streams have ended: what still waits is not followed.
     pub(crate) fn end(&mut self, threads: &Threads) {
+        self.take_nameless(u64::MAX, threads);
         let serials: Vec<u64> = self.pending.keys().copied().collect();
         for serial in serials {
             if let Some(pending) = self.pending.remove(&serial) {

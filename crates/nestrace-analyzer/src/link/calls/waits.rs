@@ -7,9 +7,18 @@ use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::span::BioSpan;
 
+/// The inode that has the pages of all trees of a btrfs (`BTRFS_BTREE_INODE_OBJECTID`); its files have numbers from 256.
+const BTRFS_TREES: u64 = 1;
+
+/// Metadata or journal of a file system. The super block of btrfs has no device of its own, so its major number is 0.
+fn is_metadata(bio: &BioSpan) -> bool {
+    let of_trees = bio.inode == BTRFS_TREES && bio.owner_dev >> 20 == 0;
+    bio.owner == Owner::FileSystem || of_trees
+}
+
 /// The file whose data a bio carries; `None` for metadata, journals and direct I/O.
 pub(super) fn data_of(bio: &BioSpan) -> Option<FileId> {
-    let data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
+    let data = bio.owner_kind == flags::OWNER_PAGES && !is_metadata(bio);
     data.then_some(FileId {
         dev: bio.owner_dev,
         inode: bio.inode,
@@ -19,7 +28,7 @@ pub(super) fn data_of(bio: &BioSpan) -> Option<FileId> {
 /// Whether whoever queues this bio waits for it, if nothing says otherwise: metadata that has to be read.
 pub(super) fn may_be_waited_for(bio: &BioSpan) -> bool {
     let ahead = bio.flags & flags::RAHEAD != 0;
-    bio.operation == Operation::Read && bio.owner == Owner::FileSystem && !ahead
+    bio.operation == Operation::Read && is_metadata(bio) && !ahead
 }
 
 /// Whether a call in flight waits for a bio that has ended; `own` if it queued it.
@@ -46,7 +55,7 @@ pub(super) fn waits(call: &Call, bio: &BioSpan, own: bool) -> Option<Why> {
         return None;
     }
     let ahead = bio.flags & flags::RAHEAD != 0;
-    let carries_data = bio.owner_kind == flags::OWNER_PAGES && bio.owner != Owner::FileSystem;
+    let carries_data = data_of(bio).is_some();
     match bio.owner_kind {
         flags::OWNER_DIRECT => Some(Why::Own),
         flags::OWNER_ANONYMOUS if call.direct => Some(Why::Own),

@@ -1,0 +1,84 @@
+//! Links from programs' calls to bios, against a script that says what each call needs.
+//!
+//! In the guest, `call-writer` runs a script of calls of every kind on several file systems, logs each with its own
+//! clock, and stamps what it writes. So the image shows which write each bio of data carries. The script decides what a
+//! call needs: a disk on which a single call runs does nothing that this call does not wait for.
+
+mod bios;
+mod counts;
+mod fio;
+mod journal;
+mod links;
+mod scene;
+mod script;
+mod trees;
+
+use xtask::case::Report;
+
+use super::Scenario;
+use super::context::LiveContext;
+use crate::with_agents::chains;
+use bios::Bios;
+use scene::Scene;
+use trees::CallTree;
+
+/// The scenario.
+pub const SCENARIO: Scenario = Scenario {
+    name: "calls",
+    about: "which bios each call of a program waited for, against a script of calls and their data",
+    run,
+    alone: false,
+};
+
+/// The program that runs the scripts.
+const WRITER: &str = "call-writer";
+
+fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    let scene = Scene::boot(ctx)?;
+    let mut recorded = None;
+    report.case("calls/recording", |case| {
+        let seen = scene.record()?;
+        seen.measured.is_whole(case)?;
+        chains::clock(case, &seen.measured.analysis, scene.guest.name())?;
+        let (calls, bios) = (trees::calls(&scene, &seen)?, trees::bios(&scene, &seen)?);
+        case.figure(format!("{} calls, {} bios", calls.len(), bios.len()));
+        recorded = Some((seen, calls, bios));
+        Ok(())
+    })?;
+    let Some((seen, calls, stories)) = recorded else {
+        return Ok(());
+    };
+    for disk in &seen.disks {
+        let mount = format!("/mnt/{}", disk.disk.id);
+        let trees: Vec<&CallTree> = calls
+            .iter()
+            .filter(|call| call.process == WRITER && call.file.mount == mount)
+            .collect();
+        let log = counts::countable(&disk.log);
+        let matched = links::matched(&log, &trees);
+        report.case(&format!("calls/{}/counts", disk.disk.id), |case| {
+            counts::calls(case, &seen, disk, &trees, WRITER, &log);
+            counts::latencies(case, &log, &matched);
+            Ok(())
+        })?;
+        report.case(&format!("calls/{}/links", disk.disk.id), |case| {
+            if disk.disk.streams {
+                return journal::others_data(case, &seen, disk);
+            }
+            let bios = Bios::of(disk, &seen.events, &stories)?;
+            case.equal("bios without an end", bios.without_end, 0);
+            links::check(case, disk, &bios, &matched);
+            Ok(())
+        })?;
+    }
+    report.case("calls/segments", |case| {
+        counts::segments(case, &seen, &calls)
+    })?;
+    report.case("calls/sums", |case| {
+        counts::sums(case, &seen, scene.guest.name())
+    })?;
+    report.case("calls/commits", |case| journal::commits(case, &seen))?;
+    report.case("calls/fio", |case| fio::check(case, &seen))?;
+    ctx.discard(&seen.measured.bundle);
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Commits of journals against jbd2's own counts, and data that commits write for other files.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use nestrace_trace::{Event, Kind};
+use serde_json::Value;
+use xtask::case::Case;
+
+use super::scene::{OfDisk, Seen};
+
+/// `sub` of the phase that flushes data.
+const FLUSHING: u8 = 2;
+/// Of the average time of a commit.
+const NEAR: f64 = 0.05;
+
+/// A look at a journal's own figures.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// The guest's time, seconds.
+    at: f64,
+    transactions: u64,
+    average_us: f64,
+}
+
+impl Look {
+    fn parse(line: &str) -> Option<(&str, Self)> {
+        let mut words = line.split_whitespace();
+        let mut next = || words.next();
+        let at = next()?.parse().ok()?;
+        let device = next()?.strip_prefix("/proc/fs/jbd2/")?.split('-').next()?;
+        let look = Self {
+            at,
+            transactions: next()?.parse().ok()?,
+            // Before the first commit there is none.
+            average_us: next().unwrap_or("0").parse().ok()?,
+        };
+        Some((device, look))
+    }
+}
+
+/// The transactions that `/proc/fs/jbd2` counted are those whose commits were recorded, and took as long.
+pub fn commits(case: &mut Case, seen: &Seen) -> anyhow::Result<()> {
+    let mut looks: BTreeMap<&str, Vec<Look>> = BTreeMap::new();
+    for line in seen.journals.lines() {
+        let look = Look::parse(line);
+        let (device, look) = look.with_context(|| format!("read {line} as a journal's figures"))?;
+        looks.entry(device).or_default().push(look);
+    }
+    let side = seen.manifest.guest_sides.first();
+    let side = side.context("find the guest's side")?;
+    case.equal("journals", looks.len(), 4);
+    for (device, looks) in looks {
+        let (Some(before), Some(after)) = (looks.first(), looks.last()) else {
+            continue;
+        };
+        let disk = side.disks.iter().find(|disk| disk.name == device);
+        let dev = disk.with_context(|| format!("find {device}"))?.dev;
+        // The guest's time is read to 10 ms, and nothing commits around either look.
+        let between = |commit: &&Commit| {
+            let at = commit.end_ns as f64 / 1e9;
+            (before.at - 0.01..after.at + 0.02).contains(&at)
+        };
+        let all = commits_of(&seen.events, dev);
+        let recorded: Vec<&Commit> = all.iter().filter(between).collect();
+        case.equal(
+            &format!("commits of {device} against jbd2's count"),
+            recorded.len() as u64,
+            after.transactions - before.transactions,
+        );
+        // jbd2 measures from the phase that flushes data, and each commit moves its average by a quarter
+        // (jbd2_journal_commit_transaction() of 6.1).
+        let average = recorded.iter().fold(before.average_us, |average, commit| {
+            let took_us = (commit.end_ns - commit.flushing_ns) as f64 / 1000.0;
+            if average == 0.0 {
+                took_us
+            } else {
+                (took_us + 3.0 * average) / 4.0
+            }
+        });
+        case.figure(format!(
+            "{device}: {} commits, average {average:.0} µs, jbd2 {:.0} µs",
+            recorded.len(),
+            after.average_us
+        ));
+        case.holds(
+            &format!("average commit of {device}"),
+            (average - after.average_us).abs() <= NEAR * after.average_us,
+            &format!("{average:.0} µs, jbd2 has {} µs", after.average_us),
+        );
+    }
+    Ok(())
+}
+
+/// A commit in the guest's events.
+struct Commit {
+    tid: u32,
+    start_ns: u64,
+    /// When it began to flush data.
+    flushing_ns: u64,
+    end_ns: u64,
+}
+
+fn commits_of(events: &[Event], dev: u32) -> Vec<Commit> {
+    let mut open: BTreeMap<u64, Commit> = BTreeMap::new();
+    let mut commits = Vec::new();
+    for event in events.iter().filter(|event| event.dev == dev) {
+        match event.kind() {
+            Some(Kind::JournalCommitStart) => {
+                let commit = Commit {
+                    tid: event.tid,
+                    start_ns: event.ts_ns,
+                    flushing_ns: event.ts_ns,
+                    end_ns: event.ts_ns,
+                };
+                open.insert(event.object, commit);
+            }
+            Some(Kind::JournalCommitPhase) if event.sub == FLUSHING => {
+                if let Some(commit) = open.get_mut(&event.object) {
+                    commit.flushing_ns = event.ts_ns;
+                }
+            }
+            Some(Kind::JournalCommitEnd) => {
+                if let Some(mut commit) = open.remove(&event.object) {
+                    commit.end_ns = event.ts_ns;
+                    commits.push(commit);
+                }
+            }
+            _ => {}
+        }
+    }
+    commits
+}
+
+/// The row of fsync names the program that streamed, its file, and the bytes of it that the commits carried.
+pub fn others_data(case: &mut Case, seen: &Seen, disk: &OfDisk) -> anyhow::Result<()> {
+    let stream = disk.stream.first().context("find the stream's log")?.inode;
+    let commits = commits_of(&seen.events, disk.dev);
+    let syncs: Vec<_> = disk.log.iter().filter(|line| line.op == "fsync").collect();
+    let data: Vec<&Event> = seen
+        .events
+        .iter()
+        .filter(|event| {
+            event.kind() == Some(Kind::Queue) && event.dev == disk.dev && event.inode == stream
+        })
+        .collect();
+    let (mut expected, mut waited) = (0_u64, 0_u64);
+    for sync in &syncs {
+        let ended =
+            |commit: &&Commit| commit.end_ns > sync.begin_ns && commit.end_ns <= sync.end_ns;
+        for commit in commits.iter().filter(ended) {
+            waited += 1;
+            let carried = data.iter().filter(|bio| {
+                bio.tid == commit.tid && (commit.start_ns..commit.end_ns).contains(&bio.ts_ns)
+            });
+            expected += carried.map(|bio| bio.bytes).sum::<u64>();
+        }
+    }
+    let inode = syncs.first().context("find a sync")?.inode;
+    let mount = format!("/mnt/{}", disk.disk.id);
+    let rows = seen.measured.analysis["calls"]
+        .as_array()
+        .context("find calls[]")?;
+    let row = rows.iter().find(|row| {
+        row["process"] == "call-writer"
+            && row["op"] == "fsync"
+            && row["file"]["inode"] == inode
+            && row["file"]["mount"] == mount.as_str()
+    });
+    let row: &Value = row.context("find the row of fsync")?;
+    let others = row["others_data"].as_array().context("find others_data")?;
+    case.figure(format!(
+        "{} syncs, {waited} commits, {} KiB of the stream, others_data_share {}",
+        syncs.len(),
+        expected / 1024,
+        row["others_data_share"]
+    ));
+    let of_stream: u64 = others
+        .iter()
+        .filter(|other| other["file"]["inode"] == stream)
+        .filter_map(|other| other["bytes"].as_u64())
+        .sum();
+    case.equal("bytes of the stream in others_data", of_stream, expected);
+    case.holds(
+        "others_data names only the stream and its program",
+        others
+            .iter()
+            .all(|other| other["process"] == "streamer" && other["file"]["inode"] == stream),
+        &row["others_data"].to_string(),
+    );
+    let ordered = disk.disk.id == "ordered";
+    case.equal(
+        "the commits carried data of the stream",
+        expected > 0,
+        ordered,
+    );
+    Ok(())
+}

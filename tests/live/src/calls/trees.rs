@@ -1,0 +1,73 @@
+//! Every call of a recording with its tree, and every bio of the guest, as `analyze --slowest` gives them.
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::scene::{Scene, Seen};
+use crate::truth::stories::{Segment, Span, Story};
+
+/// More than any of these recordings has.
+const ALL: &str = "100000";
+
+/// A call of a program with what it waited for.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CallTree {
+    /// The program.
+    pub process: String,
+    /// Thread.
+    pub tid: u32,
+    /// `read`, `write`, …
+    pub op: String,
+    /// The file.
+    pub file: CallFile,
+    /// Where its range begins.
+    pub offset: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// From its begin to its end.
+    pub latency_ns: u64,
+    /// All of its I/O was followed to the host.
+    pub linked: bool,
+    /// Parts of the latency.
+    pub segments: Vec<Segment>,
+    /// What happened.
+    pub tree: Span,
+}
+
+/// A file in the guest.
+#[derive(Clone, Debug, Deserialize)]
+pub struct CallFile {
+    /// Mount point.
+    pub mount: String,
+    /// Inode number.
+    pub inode: Option<u64>,
+}
+
+impl CallTree {
+    /// When it ended, on the guest's clock.
+    pub fn end_ns(&self) -> u64 {
+        self.tree.ts_ns + self.latency_ns
+    }
+}
+
+#[derive(Deserialize)]
+struct Read {
+    #[serde(default)]
+    stories: Vec<Story>,
+    #[serde(default)]
+    call_stories: Vec<CallTree>,
+}
+
+/// Every call of every program.
+pub fn calls(scene: &Scene<'_>, seen: &Seen) -> anyhow::Result<Vec<CallTree>> {
+    let text = scene.analyze(seen, &["--slowest", ALL, "--calls"])?;
+    let read: Read = serde_json::from_str(&text).context("read the trees of calls")?;
+    Ok(read.call_stories)
+}
+
+/// Every bio of the guest.
+pub fn bios(scene: &Scene<'_>, seen: &Seen) -> anyhow::Result<Vec<Story>> {
+    let text = scene.analyze(seen, &["--slowest", ALL])?;
+    let read: Read = serde_json::from_str(&text).context("read the trees of bios")?;
+    Ok(read.stories)
+}
