@@ -45,6 +45,7 @@ impl Drain {
             detail: detail.to_owned(),
             devices: vec![device.trim_start_matches("/dev/").to_owned()],
             backend: backend.to_owned(),
+            paths: true,
         }))?;
         let deadline = Instant::now() + LIVE;
         while !drain.live.load(Ordering::Acquire) {

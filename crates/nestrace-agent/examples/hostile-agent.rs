@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use nestrace_abi::{Kind, OwnedRecord, Owner, Record};
 use nestrace_blktrace::RECORD_BYTES;
-use nestrace_trace::manifest::{GuestDisk, GuestMount, Machine, Probe, Refused};
+use nestrace_trace::manifest::{GuestDisk, GuestFile, GuestMount, Machine, Probe, Refused};
 use nestrace_wire::kernel_buffers::{Translation, put_record, record_bytes};
 use nestrace_wire::{
     AgentHello, AgentMessage, End, FrameReader, HEADER_BYTES, HostMessage, Live, Lost, MAGIC,
@@ -372,7 +372,15 @@ impl Victim {
             probes: vec![probe; 50],
             ..Live::default()
         }))?;
+        let mut inode = 0;
         while self.has_time() {
+            let file = |n: u64| GuestFile {
+                inode: inode + n,
+                path: format!("/{nasty}"),
+                ..GuestFile::default()
+            };
+            self.say(&AgentMessage::Files((0..100).map(file).collect()))?;
+            inode += 100;
             self.say(&AgentMessage::Notice(nasty.clone()))?;
             thread::sleep(Duration::from_millis(50));
         }

@@ -16,6 +16,7 @@ use nestrace_trace::manifest::{Addresses, GuestSide, Loss, Notice, State, Stream
 use nestrace_trace::{Event, Manifest, Source, StreamWriter, WriteError};
 use nestrace_wire::AgentHello;
 use nestrace_wire::disks::{DISK_REPLACED, Look, merge_disks};
+use nestrace_wire::files::Names;
 use nestrace_wire::mounts::merge_mounts;
 
 use crate::Obstacle;
@@ -40,6 +41,8 @@ pub struct Wanted<'w> {
     pub duration: Option<Duration>,
     pub devices: Vec<String>,
     pub detail: Detail,
+    /// Names of files, too.
+    pub paths: bool,
 }
 
 /// Records until a signal, the end of the duration, or a full disk.
@@ -54,7 +57,8 @@ pub fn record(
     }
     let dir = BundleDir::begin_unseen(wanted.path, wanted.force).map_err(explained)?;
     let begun = (clock::monotonic_ns(), clock::realtime_ns());
-    let capture = Capture::start(backends, &wanted.devices, "", facts, wanted.detail)
+    let asked = (wanted.detail, wanted.paths);
+    let capture = Capture::start(backends, &wanted.devices, "", facts, asked)
         .map_err(|reason| Obstacle::Lacking(format!("nothing can be recorded: {reason}")))?;
     let mut recording = Recording::begin(dir, capture, wanted, begun)?;
     eprintln!(
@@ -91,6 +95,7 @@ struct Recording<'b> {
     /// The one on the disk is older.
     manifest_changed: bool,
     n_events: u64,
+    names: Names,
     next_batch: Instant,
 }
 
@@ -154,6 +159,7 @@ impl<'b> Recording<'b> {
             manifest,
             manifest_changed: false,
             n_events: 0,
+            names: Names::of_one_of(1),
             next_batch: Instant::now() + BATCH_AGE,
         })
     }
@@ -162,6 +168,7 @@ impl<'b> Recording<'b> {
         self.take_pieces(|capture, sink| capture.tick(MOST_BYTES, sink));
         let news = self.capture.look();
         self.events.take_losses(self.capture.take_losses());
+        self.names.take(0, self.capture.take_names());
         if news != News::default()
             && let Some(side) = self.manifest.guest_sides.first_mut()
         {
@@ -216,6 +223,10 @@ impl<'b> Recording<'b> {
         if let Err(error) = self.stream.finish() {
             self.failed.get_or_insert(error);
         }
+        let names = &mut self.names;
+        self.capture.end_names(|files| {
+            names.take(0, files);
+        });
         let manifest = &mut self.manifest;
         manifest.state = State::Complete;
         manifest.end_mono_ns = end_ns;
@@ -238,6 +249,7 @@ impl<'b> Recording<'b> {
         }
         if let Some(side) = manifest.guest_sides.first_mut() {
             side.end_mono_ns = end_ns;
+            side.files = self.names.drain().map(|(_, file)| file).collect();
             side.clock_correction_ppm = self.capture.hello(0).clock_correction_ppm;
         }
         let late = self.events.out_of_order();

@@ -5,15 +5,18 @@ use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
 use nestrace_probes::clock;
-use nestrace_trace::manifest::Refused;
+use nestrace_trace::manifest::{GuestFile, Refused};
 use nestrace_wire::kernel_buffers::Format;
 use nestrace_wire::{AgentHello, Lost};
 
 use crate::backend::{Attached, Backend, Backends, Chosen, Piece};
 use crate::guest::{Facts, Surroundings};
+use crate::names::Names;
 
 /// How often losses, disks and mounts are looked at.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// How often others have their turn while names are looked for.
+const A_WHILE: Duration = Duration::from_millis(10);
 /// As many as a recorder takes.
 const MAX_REFUSED: usize = 256;
 
@@ -46,10 +49,12 @@ pub struct Capture<'b> {
     correction_grew: bool,
     next_drain: Instant,
     next_look: Instant,
+    /// Finds names of files, if they are wanted.
+    file_names: Option<Names>,
 }
 
 impl<'b> Capture<'b> {
-    /// Starts a backend.
+    /// Starts a backend. `paths`: names of files are wanted.
     ///
     /// # Errors
     /// Why nothing can be recorded.
@@ -58,10 +63,13 @@ impl<'b> Capture<'b> {
         names: &'b [String],
         asked: &str,
         facts: Facts,
-        detail: Detail,
+        (detail, paths): (Detail, bool),
     ) -> Result<Self, String> {
         let chosen = backends.start(asked, &facts, detail)?;
-        Ok(Self::of(chosen, names, facts))
+        chosen.backend.note_files(paths);
+        let mut capture = Self::of(chosen, names, facts);
+        capture.file_names = if paths { Names::start() } else { None };
+        Ok(capture)
     }
 
     fn of(chosen: Chosen<'b>, names: &'b [String], facts: Facts) -> Self {
@@ -88,6 +96,7 @@ impl<'b> Capture<'b> {
             taken_losses: BTreeMap::new(),
             correction: clock::Correction::watch(),
             correction_grew: false,
+            file_names: None,
         }
     }
 
@@ -130,7 +139,34 @@ impl<'b> Capture<'b> {
             self.held_ns = looked_ns;
         }
         news.facts |= correction_grew;
+        self.look_for_names();
         news
+    }
+
+    fn look_for_names(&mut self) {
+        if let Some(names) = &mut self.file_names {
+            names.look_for(self.backend.take_files(), &self.facts.mounts);
+        }
+    }
+
+    /// Names of files that were found since the last call.
+    pub fn take_names(&mut self) -> Vec<GuestFile> {
+        self.file_names
+            .as_mut()
+            .map(Names::take)
+            .unwrap_or_default()
+    }
+
+    /// After the end: has the rest of the names looked for. `sink` gets them, and is called again and again meanwhile.
+    pub fn end_names(&mut self, mut sink: impl FnMut(Vec<GuestFile>)) {
+        self.look_for_names();
+        let Some(names) = &mut self.file_names else {
+            return;
+        };
+        names.end();
+        while let Some(files) = names.wait(A_WHILE) {
+            sink(files);
+        }
     }
 
     fn look_at_facts(&mut self) -> News {

@@ -6,16 +6,18 @@
 //!
 //! - `guest/`: what the guest has: machine, disks, mounts; and the kernel's file systems it needs.
 //! - `backend/`: where events come from: nestrace's own probes, or the kernel's blktrace.
+//! - `names/`: names of the files that events are about.
 //! - `transport/`: the port or socket, and what waits to be sent.
 //! - `session`: the talk with one recorder; `bundle`: a recording into a folder.
 //!
 //! One thread does it all and never waits for the port: what the port does not take in time is lost,
-//! and counted.
+//! and counted. Only names of files are looked for by another one.
 
 mod backend;
 mod bundle;
 mod capture;
 mod guest;
+mod names;
 mod session;
 mod signals;
 mod transport;
@@ -59,6 +61,9 @@ struct Args {
     /// With --output: record every step of a request (full), or completed requests only (light)
     #[arg(long, value_enum, default_value_t = DetailArg::Full)]
     detail: DetailArg,
+    /// With --output: leave out the names of files
+    #[arg(long, requires = "output")]
+    no_paths: bool,
     /// Where events come from; auto uses BPF where it works
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     backend: Choice,
@@ -121,6 +126,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
                 DetailArg::Full => Detail::Full,
                 DetailArg::Light => Detail::Light,
             },
+            paths: !args.no_paths,
         };
         return bundle::record(&wanted, &mut backends, &mut signals);
     }
@@ -171,7 +177,9 @@ mod tests {
             ("nestrace-agent --port /dev/vport1p1 --vsock 28275", false),
             ("nestrace-agent --output a.nest --vsock 28275", false),
             ("nestrace-agent --backend perf", false),
+            ("nestrace-agent --output a.nest --no-paths", true),
             ("nestrace-agent --duration 5", false),
+            ("nestrace-agent --no-paths", false),
             ("nestrace-agent --output a.nest --duration -5", false),
         ] {
             assert_eq!(parses(line), expected, "{line}");

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
 use nestrace_probes::clock;
+use nestrace_trace::manifest::GuestFile;
+use nestrace_wire::files::portions;
 use nestrace_wire::kernel_buffers::Format;
 use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, HostMessage, Live, Start};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -17,6 +19,8 @@ use crate::transport::{Connection, Moved};
 
 /// How long the last frames may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// [`End::reason`] of a recording that the recorder has ended.
+const STOP: &str = "stop";
 /// A sleep without a recording: only bytes and signals matter then.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -223,7 +227,8 @@ impl Session<'_, '_, '_> {
             "light" => Detail::Light,
             _ => Detail::Full,
         };
-        let capture = Capture::start(backends, wanted, &start.backend, facts, detail);
+        let asked = (detail, start.paths);
+        let capture = Capture::start(backends, wanted, &start.backend, facts, asked);
         let capture = match capture {
             Ok(capture) => capture,
             Err(reason) => {
@@ -285,13 +290,16 @@ impl Session<'_, '_, '_> {
                 Some(Asked::Start(_)) => return ("new session", true),
                 Some(Asked::Stop) => {
                     self.line.asked = None;
-                    return ("stop", true);
+                    return (STOP, true);
                 }
                 None => {}
             }
             let room = self.line.outbox.room();
             self.take_pieces(|capture, sink| capture.tick(room, sink));
             let news = self.capture.look();
+            if self.line.outbox.has_room() {
+                say_names(self.line, self.capture.take_names());
+            }
             if news.facts {
                 self.line.say_hello(self.capture.hello(self.token));
             }
@@ -339,8 +347,23 @@ impl Session<'_, '_, '_> {
         self.line.outbox.push_until(u64::MAX);
         self.line.say_hello(self.capture.hello(self.token));
         self.line.outbox.push_late();
+        say_names(self.line, self.capture.take_names());
+        // Whoever ends the agent or begins anew does not wait for them.
+        if reason == STOP {
+            let line = &mut *self.line;
+            self.capture.end_names(|files| {
+                say_names(line, files);
+                line.move_on();
+            });
+        }
         end(self.line, end_ns, reason);
         eprintln!("nestrace-agent: recording ended: {reason}");
+    }
+}
+
+fn say_names(line: &mut Line<'_>, files: Vec<GuestFile>) {
+    for portion in portions(files) {
+        line.outbox.push(&AgentMessage::Files(portion));
     }
 }
 

@@ -37,6 +37,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         open_files: found.open_files,
         programs: found.programs,
         agent: Choice::Auto,
+        paths: true,
         command: Vec::new(),
     };
     let mut recorder = Recorder::start(options, &facts, &layout)?;

@@ -21,6 +21,11 @@ pub const FORMAT_MINOR: u32 = 0;
 /// multiplier of a clock source moves by 11 % at most.
 pub const MAX_CLOCK_CORRECTION_PPM: u32 = 110_000;
 
+/// Files that are named of one guest.
+pub const MAX_FILES: usize = 16_384;
+/// A path that Linux takes is shorter.
+pub const MAX_PATH_BYTES: usize = 4096;
+
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -192,6 +197,8 @@ pub struct GuestSide {
     pub gaps: Vec<Gap>,
     /// What the recorder refused of the agent's stream, and how often.
     pub refused: Vec<RefusedInput>,
+    /// Names of files with recorded I/O, as far as they are known; each once, in the order of device and inode.
+    pub files: Vec<GuestFile>,
 }
 
 /// A disk as the guest sees it.
@@ -250,6 +257,18 @@ pub struct GuestMount {
     pub mount_point: String,
     /// Mount options.
     pub options: String,
+}
+
+/// A file of a guest that had I/O.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestFile {
+    /// [`GuestMount::dev`] of its file system.
+    pub dev: u32,
+    /// Inode number.
+    pub inode: u64,
+    /// Its name from the guest's root, at most [`MAX_PATH_BYTES`]. Never used as a path on the host.
+    pub path: String,
 }
 
 /// One round trip over the agent's port.

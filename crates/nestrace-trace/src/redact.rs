@@ -13,6 +13,7 @@
 //! | what distributions and people add to versions of kernels, QEMU and agents | `6.18.5-removed` |
 //! | wall-clock times | as far apart as they were, from 2000 on |
 //! | addresses of kernels and processes | others ([`crate::address`]) |
+//! | names of files in guests | nothing |
 //! | messages in words (notices, reasons) | their stable word, or the text up to the first path |
 //!
 //! The same name becomes the same word everywhere, so what belonged together still does, and an
@@ -249,6 +250,7 @@ impl Names {
             mount.mount_point = self.mount_point(&mount.mount_point);
             mount.options = names::options(&mount.options);
         }
+        side.files.clear();
         for gap in &mut side.gaps {
             gap.reason = self.text(&gap.reason);
         }

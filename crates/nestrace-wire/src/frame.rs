@@ -68,6 +68,8 @@ kinds! {
     Until = 0x10a,
     /// Agent: in what comes up to the next Until, its kernel may have left events out. No payload.
     Incomplete = 0x10b,
+    /// Agent: names of files. JSON.
+    Files = 0x10c,
 }
 
 /// A whole frame with a correct checksum.

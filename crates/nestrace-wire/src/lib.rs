@@ -1,6 +1,7 @@
 //! What an agent in a guest and the recorder say to each other over a port or a socket: frames, the
 //! messages in them, and the bytes of the kernel's buffers that they carry ([`kernel_buffers`]).
-//! And what an agent's word on its disks and mounts ([`disks`], [`mounts`]) means for what was said before.
+//! And what an agent's word on its disks and mounts ([`disks`], [`mounts`]) means for what was said before, and what is
+//! kept of the names of files ([`files`]).
 //!
 //! Sits above `nestrace-trace` and `nestrace-blktrace`, and below the agent and the recorder.
 //!
@@ -11,9 +12,9 @@
 //!                ◄───────────────── Refused, Live
 //! Ping           ─────────────────►
 //!                ◄───────────────── Pong       (at once, before buffers that wait)
-//!                ◄───────────────── Buffer … Until … Loss … Notice … Hello (again: facts have changed)
+//!                ◄───────────────── Buffer … Until … Loss … Files … Notice … Hello (again: facts have changed)
 //! Stop           ─────────────────►
-//!                ◄───────────────── Buffer … Loss … Until … End
+//!                ◄───────────────── Buffer … Loss … Until … Files … End
 //! ```
 //!
 //! A frame is a header of 16 bytes, little endian, and a payload of at most [`MAX_PAYLOAD`] bytes:
@@ -68,6 +69,7 @@
 //! ```
 
 pub mod disks;
+pub mod files;
 mod frame;
 mod hello;
 pub mod kernel_buffers;

@@ -14,7 +14,7 @@ use crate::MAX_JSON;
 use crate::frame::{Frame, FrameKind, encode_frame, encode_frame_of};
 use crate::hello::{AgentHello, bound_probes, bound_refused, bound_text};
 use crate::kernel_buffers::Translation;
-use nestrace_trace::manifest::{Probe, Refused};
+use nestrace_trace::manifest::{GuestFile, Probe, Refused};
 use nestrace_trace::{Event, Kind, Source};
 
 /// A notice is never longer, bytes; a longer one is cut.
@@ -69,6 +69,8 @@ pub struct Start {
     pub devices: Vec<String>,
     /// `auto`, `ebpf` or `blktrace`; empty leaves it to the agent.
     pub backend: String,
+    /// Whether names of files are wanted. A recorder that does not know [`AgentMessage::Files`] does not ask.
+    pub paths: bool,
 }
 
 /// The agent's probes are attached.
@@ -205,11 +207,15 @@ pub enum AgentMessage<'a> {
     /// In buffers up to the next [`Self::Until`], records may be missing: the kernel had no room for them. How many
     /// [`Self::Loss`] says.
     Incomplete,
+    /// Names of files with recorded I/O. An empty path: that inode was used again, and no name of it counts. At most what [`crate::files::portions`]
+    /// puts into one.
+    Files(Vec<GuestFile>),
 }
 
 impl<'a> AgentMessage<'a> {
     /// Reads a frame; `None` for a kind that is not an agent's or not known. Texts and lists are
-    /// bounded and free of control characters; nothing in them may be used as a path.
+    /// bounded and free of control characters; nothing in them may be used as a path. Names of files come as they are:
+    /// [`crate::files::Names`] bounds them.
     ///
     /// # Errors
     /// [`MessageError`].
@@ -256,6 +262,7 @@ impl<'a> AgentMessage<'a> {
             FrameKind::Buffer => Some(buffer(kind, payload)?),
             FrameKind::Until => Some(Self::Until(number(kind, payload)?)),
             FrameKind::Incomplete => Some(Self::Incomplete),
+            FrameKind::Files => Some(Self::Files(from_json(kind, payload)?)),
             FrameKind::Start | FrameKind::Stop | FrameKind::Ping => None,
         })
     }
@@ -298,6 +305,7 @@ impl<'a> AgentMessage<'a> {
             Self::Incomplete => {
                 encode_frame(FrameKind::Incomplete, &[], to);
             }
+            Self::Files(files) => encode_json(FrameKind::Files, files, to),
         }
     }
 }
@@ -391,6 +399,7 @@ mod tests {
             detail: "full".to_owned(),
             devices: vec!["vda".to_owned()],
             backend: "auto".to_owned(),
+            paths: true,
         };
         let ping = HostMessage::Ping {
             token: 1,

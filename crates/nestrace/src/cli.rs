@@ -131,6 +131,9 @@ pub struct RecordArgs {
     /// vsock:CID:PORT.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = clap::value_parser!(Choice))]
     pub agent: Choice,
+    /// Leave out the names of files in the guests. Without them, a call's file has its mount and its inode only.
+    #[arg(long)]
+    pub no_paths: bool,
     /// Stop when the streams reach this size (K, M, G, T: powers of 1024).
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_size: Option<u64>,

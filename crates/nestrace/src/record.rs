@@ -97,6 +97,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         start_ticks,
         programs,
         agent: args.agent.clone(),
+        paths: !args.no_paths,
         command: args.command.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

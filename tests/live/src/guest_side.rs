@@ -1,11 +1,12 @@
 //! The guest's side in all its moods: agents that come late, die, fall silent, lie; guests that
-//! pause, reset, and go back and ahead in time; two guests at once; both backends side by side; the clock against round trips.
+//! pause, reset, and go back and ahead in time; two guests at once; both backends side by side; names of files; the clock against round trips.
 
 pub(super) mod backends;
 mod clock;
 mod hostile;
 mod light;
 mod modules;
+mod names;
 mod sides;
 mod snapshots;
 mod systemd;
@@ -24,7 +25,7 @@ use super::stage::{Body, Stage, run_cases};
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "guest-side",
-    about: "agents that come late, die, lie; paused, reset and reverted guests; backends, clocks, vsock",
+    about: "agents that come late, die, lie; paused, reset and reverted guests; backends, clocks, names of files, vsock",
     run,
     alone: false,
 };
@@ -75,6 +76,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             clock::run as fn(&LiveContext, &mut Report) -> anyhow::Result<()>,
         ),
         ("backends", backends::run),
+        ("names", names::run),
         ("snapshots", snapshots::run),
         ("systemd", systemd::run),
         ("two-guests", two_guests::run),

@@ -31,6 +31,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use super::pace::Pace;
 use super::{Attached, Backend, Piece};
 use crate::guest::Facts;
+use crate::names::noted::{NewFiles, Noted};
 
 /// How long a probe may take that was running when the gate was shut.
 const LAST_PROBE: Duration = Duration::from_millis(10);
@@ -71,6 +72,8 @@ pub struct Ebpf {
     done_slots: u32,
     /// Probes of calls that wait for the first mount.
     calls: Option<ProbePlan>,
+    /// Files with I/O, of the recording that runs.
+    files: Noted,
 }
 
 impl Ebpf {
@@ -142,6 +145,7 @@ impl Ebpf {
             ring_bytes,
             done_slots,
             calls: None,
+            files: Noted::default(),
         })
     }
 
@@ -209,7 +213,10 @@ impl Ebpf {
     /// Copies what the probes have sent, at most so many bytes; gives how many records, and whether that was all.
     fn copy(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Piece<'_>)) -> (u64, bool) {
         let Self {
-            probes, portion, ..
+            probes,
+            portion,
+            files,
+            ..
         } = self;
         let (mut n_records, mut n_bytes) = (0, 0);
         let mut hand_over = |number, portion: &mut Vec<u8>, n| {
@@ -242,6 +249,7 @@ impl Ebpf {
                 while portion.len() < PORTION
                     && let Some(entry) = ring.next()
                 {
+                    files.note(&entry);
                     n += u64::from(put_record(&entry, portion));
                 }
                 if portion.is_empty() {
@@ -352,6 +360,14 @@ impl Backend for Ebpf {
             .into_iter()
             .map(|(source, total)| (source as u32, total.saturating_sub(before(source))))
             .collect()
+    }
+
+    fn note_files(&mut self, wanted: bool) {
+        self.files.begin(wanted);
+    }
+
+    fn take_files(&mut self) -> NewFiles {
+        self.files.take()
     }
 
     fn format(&self) -> Format {

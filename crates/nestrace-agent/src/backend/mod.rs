@@ -14,6 +14,7 @@ use nestrace_trace::manifest::{Probe, Refused};
 use nestrace_wire::kernel_buffers::Format;
 
 use crate::guest::Facts;
+use crate::names::noted::NewFiles;
 use blktrace::Blktrace;
 use ebpf::Ebpf;
 pub use piece::{Events, Piece};
@@ -66,6 +67,14 @@ pub trait Backend {
 
     /// Events lost since the start, by number of a [`nestrace_trace::Source`].
     fn lost(&self) -> BTreeMap<u32, u64>;
+
+    /// From now on files with I/O are noted, or not.
+    fn note_files(&mut self, _wanted: bool) {}
+
+    /// Files with I/O that are new since the last call. blktrace shows none.
+    fn take_files(&mut self) -> NewFiles {
+        NewFiles::default()
+    }
 
     /// What is in the buffers of the recording that runs.
     fn format(&self) -> Format;

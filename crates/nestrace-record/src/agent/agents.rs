@@ -1,6 +1,7 @@
 //! The agents of all guests: a thread for each, and what the recorder sees of them.
 
 use nestrace_output::{address_secret::new_shift, held_dir::HeldDir};
+use nestrace_wire::files::Names;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,15 @@ pub struct Place {
     pub guest: String,
     /// Where its agent is spoken to.
     pub address: Address,
+}
+
+/// What is asked of every agent.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// `full` or `light`.
+    pub detail: String,
+    /// Whether names of files are wanted.
+    pub paths: bool,
 }
 
 /// The agents of all guests that have a channel.
@@ -48,7 +58,7 @@ pub(super) struct Shared {
 }
 
 impl Agents {
-    /// Connects to every place and asks for a recording of this detail. The streams go into `dir`; those of
+    /// Connects to every place and asks for a recording. The streams go into `dir`; those of
     /// each guest may have `limit_bytes` until [`Self::set_limit`] says otherwise.
     /// Call it while there are privileges: sockets of QEMU's belong to other users. Nothing is read before [`Self::listen`].
     /// `keeper`, which knows the same places in the same order, connects when a channel was lost; without one the
@@ -59,7 +69,7 @@ impl Agents {
     pub fn connect(
         places: &[Place],
         dir: &Arc<HeldDir>,
-        detail: &str,
+        asked: &Asked,
         limit_bytes: u64,
         keeper: Option<&Arc<Keeper>>,
     ) -> io::Result<Self> {
@@ -70,7 +80,9 @@ impl Agents {
                 limit_bytes: AtomicU64::new(limit_bytes),
                 ..Shared::default()
             });
-            let mut session = Session::new(place, dir, detail, Arc::clone(&shared), new_shift()?);
+            let names = asked.paths.then(|| Names::of_one_of(places.len()));
+            let shift = new_shift()?;
+            let mut session = Session::new(place, dir, asked, names, Arc::clone(&shared), shift);
             session.served_by(keeper.map(|keeper| (Arc::clone(keeper), index)));
             agents.waiting.push(session);
             agents.sessions.push(Handle {
@@ -150,7 +162,7 @@ impl Agents {
         self.sessions.is_empty()
     }
 
-    /// Asks every agent to end. [`Self::all_ended`] says when they have; it takes two seconds at most.
+    /// Asks every agent to end. [`Self::all_ended`] says when they have; it takes three and a half seconds at most.
     pub fn stop(&self) {
         for handle in &self.sessions {
             handle.shared.stop.store(true, Ordering::Relaxed);

@@ -13,8 +13,9 @@ mod writing;
 use std::io::Write;
 
 use nestrace_trace::address::Shift;
-use nestrace_trace::manifest::Addresses;
+use nestrace_trace::manifest::{Addresses, GuestFile};
 use nestrace_trace::{Event, StreamWriter};
+use nestrace_wire::files::Names;
 use nestrace_wire::kernel_buffers::KernelBuffers;
 use nestrace_wire::{
     AgentMessage, Frame, FrameError, FrameKind, FrameReader, HostMessage, Lost, MAX_JSON, Start,
@@ -116,6 +117,8 @@ pub struct Ingest<S: Streams> {
     /// Since when the host's side is live; 0 if it is not yet.
     host_live_ns: u64,
     clock_jumped: bool,
+    /// Names of the guest's files; `None` where they are not wanted.
+    names: Option<Names>,
     /// How the guest's addresses are hidden; `None` where they are not.
     shift: Option<Shift>,
     /// What the manifest will say.
@@ -148,6 +151,7 @@ impl<S: Streams> Ingest<S> {
             begun_by: sides::AGAIN,
             host_live_ns: 0,
             clock_jumped: false,
+            names: None,
             shift: None,
             account: Account::new(guest),
         }
@@ -158,6 +162,13 @@ impl<S: Streams> Ingest<S> {
     pub fn shifted(mut self, shift: Shift) -> Self {
         self.shift = Some(shift);
         self.account.addresses = Addresses::Shifted;
+        self
+    }
+
+    /// Names of files are wanted, and kept up to this.
+    #[must_use]
+    pub fn with_names(mut self, names: Option<Names>) -> Self {
+        self.names = names;
         self
     }
 
@@ -177,6 +188,7 @@ impl<S: Streams> Ingest<S> {
             protocol: VERSION,
             session: self.session,
             detail: detail.to_owned(),
+            paths: self.names.is_some(),
             ..Start::default()
         })
     }
@@ -327,6 +339,7 @@ impl<S: Streams> Ingest<S> {
             }
             AgentMessage::Refused(refused) => self.account.probes_refused(refused),
             AgentMessage::Loss(lost) => return self.lost(lost, now_ns),
+            AgentMessage::Files(files) => return self.take_names(files),
             AgentMessage::Notice(text) => {
                 let message = format!("its agent says: {text}");
                 self.account.note_said(now_ns, "agent_says", &message);
@@ -346,6 +359,30 @@ impl<S: Streams> Ingest<S> {
             }
         }
         Ok(())
+    }
+
+    fn take_names(&mut self, files: Vec<GuestFile>) -> Result<(), IngestError> {
+        let Some(names) = &mut self.names else {
+            return self.refuse_frame("names of files that were not asked for");
+        };
+        // The session's Hello has begun a side.
+        let side = self.account.sides.len().saturating_sub(1);
+        let n_refused = names.take(side, files);
+        if n_refused > 0 {
+            let reason = "name of a file that is none, or for which there is no room";
+            self.account.refuse(reason, n_refused);
+        }
+        Ok(())
+    }
+
+    /// Puts the names of files into the account, which is copied four times a second before.
+    pub fn hand_over_names(&mut self) {
+        let names = self.names.iter_mut().flat_map(Names::drain);
+        for (side, file) in names {
+            if let Some(side) = self.account.sides.get_mut(side) {
+                side.files.push(file);
+            }
+        }
     }
 
     fn lost(&mut self, lost: Lost, now_ns: u64) -> Result<(), IngestError> {
@@ -395,7 +432,13 @@ impl<S: Streams> Ingest<S> {
 fn message_bytes(kind: u16) -> u64 {
     let is_json = matches!(
         FrameKind::from_number(kind),
-        Some(FrameKind::Hello | FrameKind::Live | FrameKind::Refused | FrameKind::End)
+        Some(
+            FrameKind::Hello
+                | FrameKind::Live
+                | FrameKind::Refused
+                | FrameKind::End
+                | FrameKind::Files
+        )
     );
     if is_json { MAX_JSON as u64 } else { 0 }
 }

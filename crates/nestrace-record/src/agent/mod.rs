@@ -20,4 +20,4 @@ pub mod stream_losses;
 pub mod throttle;
 
 pub use account::{Account, State};
-pub use agents::{Agents, Place};
+pub use agents::{Agents, Asked, Place};

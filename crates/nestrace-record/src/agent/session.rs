@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use nestrace_trace::address::Shift;
 use nestrace_wire::HostMessage;
+use nestrace_wire::files::Names;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::account::State;
-use super::agents::{Place, Shared};
+use super::agents::{Asked, Place, Shared};
 use super::ingest::Ingest;
 use crate::agent_address::Address;
 use crate::roles::keeper::Keeper;
@@ -44,8 +45,8 @@ const SILENT_ATTACHING_NS: u64 = 60_000_000_000;
 const ASK_AGAIN_NS: u64 = 3_000_000_000;
 /// How often a session may begin anew after bytes that could not be understood, or a jump of the guest's clock.
 const MAX_NEW_SESSIONS: u32 = 16;
-/// How long an agent may take to end.
-const END_NS: u64 = 2_000_000_000;
+/// How long an agent may take to end. It may look for names of files for 1.5 s of this.
+const END_NS: u64 = 3_500_000_000;
 /// The same for one that has been silent anyway.
 const SILENT_END_NS: u64 = 200_000_000;
 /// How often the streams are written and the account is handed on.
@@ -96,7 +97,8 @@ impl Session {
     pub(super) fn new(
         place: &Place,
         dir: &Arc<HeldDir>,
-        detail: &str,
+        asked: &Asked,
+        names: Option<Names>,
         shared: Arc<Shared>,
         shift: Shift,
     ) -> Self {
@@ -107,11 +109,13 @@ impl Session {
         // Another recorder's number is distinguished by time and process.
         let number = clock::monotonic_ns() ^ (u64::from(std::process::id()) << 44);
         let mut session = Self {
-            ingest: Ingest::new(&place.guest, files, number).shifted(shift),
+            ingest: Ingest::new(&place.guest, files, number)
+                .shifted(shift)
+                .with_names(names),
             shared,
             address: place.address.clone(),
             keeper: None,
-            detail: detail.to_owned(),
+            detail: asked.detail.clone(),
             port: None,
             out: Vec::new(),
             pings: 0,
@@ -140,6 +144,7 @@ impl Session {
         let now_ns = clock::monotonic_ns();
         self.ingest.close(now_ns);
         self.note_end(now_ns);
+        self.ingest.hand_over_names();
         self.publish();
         self.shared.done.store(true, Ordering::Release);
     }

@@ -12,7 +12,7 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::nanoseconds;
 use super::open_manifest::{MAX_NOTICES, OpenManifest};
-use crate::agent::{Account, Agents, Place, State};
+use crate::agent::{Account, Agents, Asked, Place, State};
 use crate::agent_address::Choice;
 use crate::roles::keeper::Keeper;
 
@@ -70,7 +70,7 @@ impl GuestSides {
         (places, without_channel): (&[Place], Vec<String>),
         keeper: &Arc<Keeper>,
         (dir, to_come): (&Arc<HeldDir>, u64),
-        detail: &str,
+        asked: &Asked,
         max_bytes: Option<u64>,
     ) -> Self {
         let mut sides = Self {
@@ -80,7 +80,7 @@ impl GuestSides {
         // From its first byte on: what a guest sends before the first look may be more than there is room for.
         let share_bytes = share(dir, places.len(), to_come).unwrap_or(u64::MAX);
         let share_bytes = share_bytes.min(most(max_bytes, places.len()));
-        match Agents::connect(places, dir, detail, share_bytes, Some(keeper)) {
+        match Agents::connect(places, dir, asked, share_bytes, Some(keeper)) {
             Ok(agents) => sides.agents = agents,
             Err(error) => sides.news.push(format!("agents are not recorded: {error}")),
         }

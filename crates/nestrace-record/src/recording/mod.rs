@@ -47,6 +47,7 @@ use nestrace_trace::{
 };
 
 use crate::{
+    agent::Asked,
     agent_address::Choice,
     guest::program::ParsedProgram,
     qemu_probes,
@@ -67,7 +68,7 @@ const BATCH_AGE: Duration = Duration::from_millis(250);
 /// How long a probe may take that was running when the gate was shut.
 const LAST_PROBE: Duration = Duration::from_millis(10);
 /// How long the last words of the guests' agents are waited for.
-const LAST_WORDS: Duration = Duration::from_millis(2500);
+const LAST_WORDS: Duration = Duration::from_secs(4);
 /// How often losses, guests and disks are looked at.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
@@ -143,6 +144,8 @@ pub struct Options {
     pub programs: Vec<Option<ParsedProgram>>,
     /// Which agents are listened to.
     pub agent: Choice,
+    /// Whether the agents are asked for names of files.
+    pub paths: bool,
     /// The command that [`Recorder::launch`] starts, and its arguments; empty: none.
     pub command: Vec<String>,
 }
@@ -277,12 +280,16 @@ impl Recorder {
         let places = GuestSides::places(&options.agent, &options.topology);
         let older_bytes = dir.older_bytes();
         let (helpers, unlent) = helpers.begin(&mut dir, &options, &places.0)?;
+        let asked = Asked {
+            detail: manifest.detail.clone(),
+            paths: options.paths,
+        };
         let mut recorder = Self {
             sides: GuestSides::start(
                 (&places.0, places.1),
                 &helpers.keeper,
                 (dir.held(), older_bytes),
-                &manifest.detail,
+                &asked,
                 options.max_bytes,
             ),
             guests: Guests::new(

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{FORMAT_MAJOR, Manifest, State};
+use super::{FORMAT_MAJOR, MAX_FILES, MAX_PATH_BYTES, Manifest, State};
 use crate::diagnostic::{Diagnostic, DiagnosticKind};
 
 /// A manifest is never longer. One guest with a disk takes about 10 KiB.
@@ -62,6 +62,7 @@ impl Manifest {
             .map_err(|source| ManifestError::Syntax { source })?;
         manifest.leave_out_too_many(&mut diagnostics);
         manifest.forget_absurd_times(&mut diagnostics);
+        manifest.put_files_in_order(&mut diagnostics);
         if manifest.state == State::Recording {
             let message = "the recording was not closed".to_owned();
             diagnostics.push(about(DiagnosticKind::NotClosed, message));
@@ -123,6 +124,26 @@ impl Manifest {
         diagnostics.truncate(MAX_KEY_DIAGNOSTICS);
     }
 
+    /// Each file once, in the order in which they are looked for, and no more than a recorder takes.
+    fn put_files_in_order(&mut self, diagnostics: &mut Vec<Diagnostic>) {
+        let (mut n_left_out, mut left) = (0, MAX_LISTED_FILES);
+        for files in self.guest_sides.iter_mut().map(|side| &mut side.files) {
+            let n = files.len();
+            files.truncate(left);
+            files.retain(|file| file.path.len() <= MAX_PATH_BYTES);
+            files.sort_by_key(|file| (file.dev, file.inode));
+            files.dedup_by_key(|file| (file.dev, file.inode));
+            n_left_out += n - files.len();
+            left -= files.len();
+        }
+        if n_left_out > 0 {
+            let message = format!(
+                "names of {n_left_out} files are left out: they are listed twice, longer than {MAX_PATH_BYTES} bytes, or more than {MAX_LISTED_FILES}"
+            );
+            diagnostics.push(about(DiagnosticKind::BadValue, message));
+        }
+    }
+
     /// `manifest.json`, indented, with a line feed at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -139,6 +160,9 @@ const MAX_GUESTS: usize = 4096;
 const MAX_DISKS_OF_GUEST: usize = 1024;
 /// Disks, images, devices and names of devices of a recording.
 const MAX_LISTED: usize = 16_384;
+
+/// Files of all guests that are named.
+const MAX_LISTED_FILES: usize = 4 * MAX_FILES;
 
 /// Leaves out what a list has beyond so many; how many these were.
 fn cut<T>(list: &mut Vec<T>, most: usize) -> usize {
@@ -216,7 +240,7 @@ fn about(kind: DiagnosticKind, message: String) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Disk, Guest, Image, Loss, Topology};
+    use crate::manifest::{Disk, Guest, GuestFile, GuestSide, Image, Loss, Topology};
 
     /// Reads `json`; the kinds of the diagnostics, or the error's text.
     fn read(json: &str) -> Result<(Manifest, Vec<DiagnosticKind>), String> {
@@ -310,6 +334,36 @@ mod tests {
             Manifest::from_slice(&long),
             Err(ManifestError::TooLong { .. })
         ));
+    }
+
+    #[test]
+    fn files_are_in_order_and_no_more_than_a_recorder_takes() {
+        let file = |dev, inode, path: &str| GuestFile {
+            dev,
+            inode,
+            path: path.to_owned(),
+        };
+        let long = "x".repeat(MAX_PATH_BYTES + 1);
+        let mut whole = Manifest::default();
+        let many = (0..2 * MAX_LISTED_FILES as u64).map(|n| file(1, n, "/a"));
+        for files in [
+            vec![file(2, 1, "/c"), file(1, 9, "/b"), file(1, 9, "/a")],
+            vec![file(1, 1, &long), file(1, 2, &long[1..])],
+            many.collect(),
+        ] {
+            let side = GuestSide {
+                files,
+                ..GuestSide::default()
+            };
+            whole.guest_sides.push(side);
+        }
+        let (read, told) = Manifest::from_slice(whole.to_json().as_bytes()).expect("a manifest");
+        let files = |n: usize| &read.guest_sides[n].files;
+        assert_eq!(files(0), &[file(1, 9, "/b"), file(2, 1, "/c")]);
+        assert_eq!(files(1), &[file(1, 2, &long[1..])]);
+        assert_eq!(files(2).len(), MAX_LISTED_FILES - 3);
+        let said = |it: &Diagnostic| it.message.starts_with("names of 65541 files are left out");
+        assert!(told.iter().any(said), "{told:?}");
     }
 
     #[test]

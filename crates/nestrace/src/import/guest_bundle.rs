@@ -11,7 +11,7 @@ use nestrace_trace::{
     bundle::HOST_STREAM,
     manifest::{GuestSide, Loss, Manifest, Notice, RefusedInput, State},
 };
-use nestrace_wire::{AgentHello, bound_probes, bound_refused, bound_text};
+use nestrace_wire::{AgentHello, bound_probes, bound_refused, bound_text, files};
 
 use super::{Target, bad, read_manifest};
 use crate::{
@@ -170,6 +170,12 @@ fn bounded(told: &GuestSide) -> GuestSide {
         end_mono_ns: told.end_mono_ns,
         probes: told.probes.clone(),
         probes_refused: told.probes_refused.clone(),
+        files: told
+            .files
+            .iter()
+            .cloned()
+            .filter_map(files::bounded)
+            .collect(),
         ..hello.guest_side("", "")
     };
     // An agent that is heard does not say since when a number is another disk's; this one has noted it.

@@ -121,8 +121,19 @@ pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {
     CallFile {
         mount: mount.map_or_else(|| major_minor(id.dev), |mount| mount.mount_point.clone()),
         inode: (id.inode != 0).then_some(id.inode),
-        path: None,
+        path: path(id, side),
     }
+}
+
+/// The name that was recorded. A manifest that was read has its files in order.
+fn path(id: FileId, side: &GuestSide) -> Option<String> {
+    let key = (id.dev, id.inode);
+    let files = &side.files;
+    let found = files.binary_search_by_key(&key, |file| (file.dev, file.inode));
+    found
+        .ok()
+        .and_then(|at| files.get(at))
+        .map(|file| file.path.clone())
 }
 
 /// What a call is called in the result.
@@ -144,5 +155,36 @@ pub(crate) const fn operation(op: u8) -> CallOperation {
         op::RMDIR => CallOperation::Rmdir,
         PAGE_FAULT => CallOperation::PageFault,
         _ => CallOperation::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nestrace_trace::manifest::GuestFile;
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_name_that_was_recorded() {
+        let named = |dev, inode, path: &str| GuestFile {
+            dev,
+            inode,
+            path: path.to_owned(),
+        };
+        let side = GuestSide {
+            files: vec![named(1, 5, "/a"), named(1, 7, "/b"), named(2, 5, "/c")],
+            ..GuestSide::default()
+        };
+        for (dev, inode, expected) in [
+            (1, 7, Some("/b")),
+            (2, 5, Some("/c")),
+            (1, 6, None),
+            (3, 5, None),
+            (1, 0, None),
+        ] {
+            let file = file(FileId { dev, inode }, &side);
+            assert_eq!(file.path.as_deref(), expected, "{dev} {inode}");
+        }
+        assert_eq!(file(ANY_FILE, &side), CallFile::default());
     }
 }

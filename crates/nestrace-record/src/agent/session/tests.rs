@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Instant;
 
 use nestrace_abi::{Kind, Source};
-use nestrace_trace::manifest::{GuestDisk, Machine};
+use nestrace_trace::manifest::{GuestDisk, GuestFile, MAX_FILES, Machine};
 use nestrace_trace::{Event, StreamReader};
 use nestrace_wire::{
     AgentHello, AgentMessage, DROPPED_BUFFERS, End, FrameKind, FrameReader, Live, Lost, VERSION,
@@ -18,7 +18,7 @@ use nestrace_wire::{
 use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::account::Account;
-use super::super::agents::Agents;
+use super::super::agents::{Agents, Asked};
 use super::super::probe_records::{put_events, translation};
 use super::*;
 
@@ -49,6 +49,10 @@ impl Rig {
 
     /// The guest's streams may have so many bytes.
     fn with_limit(limit_bytes: u64) -> Self {
+        Self::asking(true, limit_bytes)
+    }
+
+    fn asking(paths: bool, limit_bytes: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("port");
         let listener = UnixListener::bind(&path).unwrap();
@@ -60,8 +64,12 @@ impl Rig {
                 path: path.to_str().unwrap().to_owned(),
             },
         };
-        let mut agents =
-            Agents::connect(&[place], &Arc::new(bundle), "full", limit_bytes, None).unwrap();
+        let asked = Asked {
+            detail: "full".to_owned(),
+            paths,
+        };
+        let bundle = Arc::new(bundle);
+        let mut agents = Agents::connect(&[place], &bundle, &asked, limit_bytes, None).unwrap();
         agents.listen().unwrap();
         Self {
             dir,
@@ -325,7 +333,7 @@ fn nobody_answers() {
 fn last_words_are_waited_for_where_they_may_come() {
     let ms = |state, is_connected| patience_ns(state, is_connected) / 1_000_000;
     for state in [State::Live, State::Attaching] {
-        assert_eq!((ms(state, true), ms(state, false)), (2000, 0));
+        assert_eq!((ms(state, true), ms(state, false)), (3500, 0));
     }
     assert_eq!(
         (ms(State::Silent, true), ms(State::NoAnswer, true)),

@@ -83,7 +83,7 @@ fn time_travel_foreign_kinds_and_devices_are_refused_and_counted() {
         token: 99,
         guest_ns: 0,
     });
-    let account = rig.until("counted", |a| refused(a, "no question") == 2);
+    let account = rig.until("counted", |a| refused(a, "without a request") == 2);
     for (reason, times) in [
         ("ahead of the guest's clock", 3),
         ("behind the newest", 4),
@@ -98,6 +98,73 @@ fn time_travel_foreign_kinds_and_devices_are_refused_and_counted() {
     rig.stop();
     serving.join().unwrap();
     assert_eq!(rig.events(FIRST), [good, good]);
+}
+
+fn named(inode: u64, path: &str) -> GuestFile {
+    GuestFile {
+        dev: VDA,
+        inode,
+        path: path.to_owned(),
+    }
+}
+
+#[test]
+fn names_of_files_are_text_and_bounded() {
+    let rig = Rig::new();
+    let mut agent = rig.accept();
+    agent.begin();
+    let long = format!("/{}", "x".repeat(5000));
+    agent.send(&AgentMessage::Files(vec![
+        named(7, "/../../etc/shadow"),
+        named(8, "/a\x1b]0;x\x07\n"),
+        named(7, "/another"),
+        named(0, "/no-inode"),
+        named(9, "no-path"),
+        named(10, &long),
+    ]));
+    let mut broken = Vec::new();
+    encode_frame(FrameKind::Files, b"[{\"path\": 7}]", &mut broken);
+    encode_frame(FrameKind::Files, &vec![b'['; 200_000], &mut broken);
+    encode_frame(FrameKind::Files, &vec![b' '; 300_000], &mut broken);
+    agent.port.write_all(&broken).unwrap();
+    for first in (0..20_000).step_by(2000) {
+        let files = (first..first + 2000).map(|n| named(100 + n, "/f"));
+        agent.send(&AgentMessage::Files(files.collect()));
+    }
+    let account = rig.until("counted", |a| {
+        refused(a, "for which there is no room") > 3000
+    });
+    assert!(
+        account.sides[0].files.is_empty(),
+        "they are handed over at the end"
+    );
+    assert_eq!(refused(&account, "cannot be read"), 3);
+    let serving = thread::spawn(move || agent.serve_to_the_end());
+    let (_, account) = rig.stop();
+    serving.join().unwrap();
+    let files = &account.sides[0].files;
+    assert_eq!(files.len(), MAX_FILES);
+    assert_eq!(files[0], named(7, "/../../etc/shadow"));
+    assert_eq!(files[1], named(8, "/a\u{fffd}]0;x\u{fffd}\u{fffd}"));
+    assert!(account_bytes(&account) < 4 << 20);
+    assert_eq!(
+        refused(&account, "for which there is no room"),
+        3 + 20_002 - MAX_FILES as u64
+    );
+    assert_eq!(rig.files(), [FIRST, &format!("{FIRST}.idx")]);
+}
+
+#[test]
+fn names_that_were_not_asked_for_are_refused() {
+    let rig = Rig::asking(false, u64::MAX);
+    let mut agent = rig.accept();
+    agent.begin();
+    agent.send(&AgentMessage::Files(vec![named(7, "/a")]));
+    rig.until("refused", |a| refused(a, "not asked for") == 1);
+    let serving = thread::spawn(move || agent.serve_to_the_end());
+    let (_, account) = rig.stop();
+    serving.join().unwrap();
+    assert_eq!(account.sides[0].files, []);
 }
 
 #[test]
