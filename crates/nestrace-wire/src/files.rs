@@ -179,10 +179,8 @@ mod tests {
                 ..GuestSide::default()
             }
         });
-        let manifest = Manifest {
-            guest_sides: sides.collect(),
-            ..Manifest::default()
-        };
+        let mut manifest = Manifest::default();
+        manifest.guest_sides = sides.collect();
         assert!(manifest.to_json().len() < MAX_NAMES_BYTES + (64 << 10));
     }
 
