@@ -4,18 +4,16 @@
 //! [`all`] makes the data, [`svg`] and [`png()`] draw it, [`csv`] writes it down; each is a pure function.
 //!
 //! ```
-//! use nestrace_report::plots::{Chart, Frame, Hue, Plot, Span, SpanRow, Spans, Unit, csv, svg};
-//! let span = Span { name: "read".into(), from: 0.0, to: 4096.0, hue: Hue::Device, tint: 1.0 };
-//! let row = SpanRow { label: "device".into(), detail: "4 KiB".into(), spans: vec![span] };
-//! let plot = Plot {
-//!     id: "bytes".into(),
-//!     subject: String::new(),
-//!     question: "How much was read?".into(),
-//!     note: String::new(),
-//!     chart: Chart::Spans(Spans { unit: Unit::Bytes, title: String::new(), keys: Vec::new(), rows: vec![row] }),
-//! };
-//! assert!(svg(&plot, &Frame::WIDE).unwrap().starts_with("<svg"));
-//! assert!(csv(&plot).contains("device,read,0,4096"));
+//! use nestrace_analyzer::Analyzer;
+//! use nestrace_report::plots::{self, Frame, csv, svg};
+//! use nestrace_trace::{Event, Kind, Manifest};
+//! let issue = Event { ts_ns: 1_000, kind: Kind::Issue as u8, object: 8, bytes: 4096, ..Event::default() };
+//! let complete = Event { ts_ns: 9_000, kind: Kind::Complete as u8, ..issue };
+//! let analysis = Analyzer::analyze(&Manifest::default(), Default::default(), [issue, complete]);
+//! for plot in plots::all(&analysis) {
+//!     assert!(svg(&plot, &Frame::WIDE).unwrap().starts_with("<svg"));
+//!     assert!(csv(&plot).contains(','));
+//! }
 //! ```
 
 mod addresses;
