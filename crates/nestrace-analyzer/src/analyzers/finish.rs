@@ -374,7 +374,7 @@ impl Analyzer {
             let Some(session) = self.sessions.get_mut(side) else {
                 continue;
             };
-            let kept = session.take_kept_calls();
+            let kept = session.calls.take_kept();
             let wanted = self.options.guest.as_ref();
             if wanted.is_some_and(|guest| *guest != self.sessions[side].side.guest) {
                 continue;

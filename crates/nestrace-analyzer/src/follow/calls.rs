@@ -148,7 +148,7 @@ impl Calls {
         self.ended.push(call);
     }
 
-    /// A call that is told at its return.
+    /// A call that is recorded at its return.
     fn done(&mut self, event: &Event) {
         let begun = Event {
             ts_ns: event.related.min(event.ts_ns),
@@ -204,7 +204,7 @@ impl Calls {
         }
         let call = self.begin(event, by);
         let serial = call.serial;
-        // The control blocks of one io_submit are all told before the first of them is worked on. Where there are
+        // The control blocks of one io_submit are all recorded before the first of them is worked on. Where there are
         // several, the thread alone does not say which of them a bio is for.
         let before = self.working.get(&event.tid);
         let before = before.and_then(|serial| self.submitted.get(serial));

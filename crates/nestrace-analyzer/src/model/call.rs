@@ -4,7 +4,7 @@ use nestrace_abi::flags::op;
 
 use crate::model::aio_key::AioKey;
 
-/// A page fault on a mapped file that had to wait, among the numbers of `flags::op`, none of which it is.
+/// A page fault on a mapped file that had to wait, among the numbers of `flags::op`. It is none of these.
 pub(crate) const PAGE_FAULT: u8 = u8::MAX;
 
 /// A file of a guest.
@@ -16,7 +16,7 @@ pub(crate) struct FileId {
     pub inode: u64,
 }
 
-/// Whose I/O something is: the program's thread, what it called and on which file.
+/// The caller of an I/O: the thread, what it called and on which file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// Thread that called or submitted.
@@ -80,7 +80,7 @@ pub(crate) struct Call {
     pub direct: bool,
     /// A write that ends only when it is on the disk (O_SYNC, O_DSYNC, RWF_SYNC, RWF_DSYNC).
     pub synced_write: bool,
-    /// Such a write, or a sync, needs no times and sizes that nobody reads (fdatasync, O_DSYNC).
+    /// Such a write, or a sync, needs no times and sizes that no reader needs (fdatasync, O_DSYNC).
     pub data_only: bool,
     /// Q of the last write that its own thread queued for it; 0 without one.
     pub last_write_ns: u64,
@@ -91,9 +91,9 @@ pub(crate) struct Call {
     pub transactions: (u32, u32),
     /// When it forced the log of its file system.
     pub log_forced_ns: Option<u64>,
-    /// Nothing was told of it before its return.
+    /// Nothing was recorded of it before its return.
     pub told_at_end: bool,
-    /// Direct I/O has begun for it: its end is told.
+    /// Direct I/O has begun for it: its end is recorded.
     pub direct_begun: bool,
     /// The kernel's control block of a submitted one; 0 where none was seen.
     pub kiocb: u64,
@@ -130,6 +130,15 @@ impl Call {
             None => u64::MAX,
         };
         offset < end && begin < offset.saturating_add(bytes)
+    }
+
+    /// Takes out the bios that it has ended without waiting for: write-back that another thread queued after the sync's own
+    /// last write.
+    pub(crate) fn take_unproven(&mut self) -> Vec<WaitedBio> {
+        let last_write_ns = self.last_write_ns.max(self.start_ns);
+        let is_unproven =
+            |bio: &mut WaitedBio| bio.why == Why::WriteBack && bio.queued_ns > last_write_ns;
+        self.bios.extract_if(.., is_unproven).collect()
     }
 
     /// The transaction that it waits for, if it waits for one.

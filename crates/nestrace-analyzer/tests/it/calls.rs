@@ -95,7 +95,7 @@ fn a_read_waits_for_pages_of_its_range_whoever_queued_them() {
         &[
             read(1, 10, 100, 0),
             bio("own", 1, "R", (20, 90), 5, 0),
-            // Read ahead for nobody yet, then another thread's read waits for it.
+            // Read ahead before any call needs it, then another thread's read waits for it.
             bio("ahead", 1, "Rr", (21, 200), 5, 8192),
             read(2, 150, 210, 8192),
             // From the cache.

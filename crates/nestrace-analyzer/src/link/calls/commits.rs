@@ -36,7 +36,7 @@ pub(super) struct Commits {
 }
 
 impl Commits {
-    /// Takes an event of a journal; commits that nobody needs any more are returned.
+    /// Takes an event of a journal; returns commits that no call needs any more.
     pub(super) fn event(&mut self, kind: Kind, event: &Event) -> Option<Commit> {
         match kind {
             Kind::JournalCommitStart if self.open.len() < MOST_OPEN => {
@@ -85,11 +85,10 @@ impl Commits {
         let transaction = call.transaction();
         let within =
             |commit: &&Commit| commit.end_ns > call.start_ns && commit.end_ns <= call.end_ns;
-        let mut its_own = self
-            .ended
-            .iter()
-            .filter(within)
-            .filter(|commit| transaction != 0 && commit.transaction == transaction);
+        let mut its_own =
+            self.ended.iter().filter(within).filter(|commit| {
+                call.syncs() && transaction != 0 && commit.transaction == transaction
+            });
         let (Some(own), None) = (its_own.next(), its_own.next()) else {
             return Vec::new();
         };

@@ -1,11 +1,11 @@
-//! Who made which pages dirty: the page cache writes them back later, for nobody that waits.
+//! Who made which pages dirty: the page cache writes them back later, and no call waits for that.
 
 use std::collections::BTreeMap;
 
 use crate::model::call::{Caller, FileId};
 use crate::model::pointer::PointerMap;
 
-/// Dirty ranges that are remembered; where there are more, nobody is known to have written the further ones.
+/// Dirty ranges that are remembered; the writers of further ones are not known.
 const MOST: usize = 1 << 18;
 const PAGE: u64 = 4096;
 /// Writes in a row that lie within this time count as one.

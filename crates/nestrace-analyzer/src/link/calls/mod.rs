@@ -8,14 +8,17 @@
 //! - bios of the journal's commit whose transaction holds the inode ([`commits`]), the data of other files that such a
 //!   commit writes first among them; of XFS' log after the call has forced it.
 //!
-//! What nobody waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or nobody's.
+//! What no call waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or of no call.
 //!
 //! When the links of all its bios are known, the call's tree is walked as a chain's is. What is not proven stays the
 //! call's own time (`guest_fs_*`).
 
 mod commits;
 mod dirty;
+mod held;
 mod kept;
+mod loose;
+mod nameless;
 mod pending;
 mod rows;
 mod story;
@@ -23,14 +26,12 @@ mod told;
 mod tree;
 mod waits;
 
-use std::collections::VecDeque;
-
 use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 
 use crate::follow::calls::{Calls, Carrier};
 use crate::link::chains::{StoryChoice, Times, walk};
-use crate::model::call::{Call, WaitedBio, Why};
+use crate::model::call::{Call, WaitedBio};
 use crate::model::chain::Chain;
 use crate::model::operation::Operation;
 use crate::model::pointer::PointerMap;
@@ -40,27 +41,21 @@ use crate::result::analysis::CallIo;
 
 use commits::{Commit, Commits};
 use dirty::DirtyPages;
+use held::HeldBios;
 pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
-use pending::{Bio, Cause, HeldCommit, Loose, Pending, bio_ids};
+use loose::LooseBios;
+use nameless::NamelessCalls;
+use pending::{Bio, Cause, HeldCommit, Pending, bio_ids};
 use rows::{Programs, Rows};
 pub(crate) use story::call_story;
 use waits::{data_of, may_be_waited_for, waits};
 
 /// Ended calls that wait for the links of their bios.
 const MOST_PENDING: usize = 1 << 16;
-/// How often calls and commits hold bios, in all.
-const MOST_HELD: usize = 1 << 19;
 /// Bios of one call.
 const MOST_OF_ONE: usize = 1 << 14;
-/// Bios of threads that may be in a call that is told at its return, and how long they are kept.
-const MOST_LOOSE: usize = 1 << 10;
-const LOOSE_NS: u64 = 1_000_000_000;
-/// Ended calls of threads without a name.
-const MOST_NAMELESS: usize = 1 << 10;
-/// The event with a thread's name comes with its first other event.
-const NAME_COMES_NS: u64 = 1_000_000;
-/// Between two looks for commits that nobody needs.
+/// Between two looks for commits that no call needs any more.
 const SWEEP_NS: u64 = 1_000_000_000;
 
 /// Bios by whose they were.
@@ -80,20 +75,15 @@ pub(crate) struct CallLinks {
     dirty: DirtyPages,
     programs: Programs,
     rows: Rows,
-    bios: PointerMap<u64, Bio>,
-    /// Sum of their holders.
-    held: usize,
+    bios: HeldBios,
     pending: PointerMap<u64, Pending>,
     /// Log forces by the device of the file system: with two of them on one disk nothing tells whose log a bio is.
     forced: Vec<u32>,
-    /// The oldest first.
-    loose: VecDeque<Loose>,
+    loose: LooseBios,
     totals: Totals,
     kept: KeptCalls,
     swept_ns: u64,
-    /// Ended calls of threads without a name. A call that is recorded at its return may be the first event of its
-    /// thread, and the event with the name is a moment later.
-    nameless: Vec<Call>,
+    nameless: NamelessCalls,
     /// An event of a call was seen.
     pub seen: bool,
 }
@@ -114,8 +104,8 @@ impl CallLinks {
 
     /// Takes an event of a call or of a file system.
     pub(crate) fn event(&mut self, kind: Kind, event: &Event, threads: &Threads) {
-        if !self.nameless.is_empty() {
-            self.take_nameless(event.ts_ns, threads);
+        for call in self.nameless.take(event.ts_ns, threads) {
+            self.ended(call, threads);
         }
         match kind {
             Kind::JournalCommitStart | Kind::JournalCommitEnd => {
@@ -166,7 +156,7 @@ impl CallLinks {
         let carrier = self.calls.carrier_of(bio.pointer, bio.queued_ns);
         let data_of = data_of(bio);
         let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
-        let in_commit = self.held < MOST_HELD && self.commits.take(bio, id);
+        let in_commit = self.bios.room() > 0 && self.commits.take(bio, id);
         holders += u32::from(in_commit);
         let written = data_of.filter(|_| bio.operation == Operation::Write);
         let writer = written.and_then(|file| self.dirty.cleaned(file, bio.file_offset, bio.bytes));
@@ -179,18 +169,12 @@ impl CallLinks {
             carrier: carrier.map(|carrier| carrier.caller),
             bytes: bio.bytes,
         };
-        let room = self.held < MOST_HELD;
+        let room = self.bios.room() > 0;
         if carrier.is_none() && holders == 0 && room && may_be_waited_for(bio) {
-            self.loose.push_back(Loose {
-                id,
-                tid: bio.tid,
-                queued_ns: bio.queued_ns,
-                ended_ns: bio.ended_ns,
-            });
+            self.loose.keep(bio, id);
             holders += 1;
         }
         if holders > 0 {
-            self.held += holders as usize;
             let held = Bio {
                 tree: None,
                 linked: false,
@@ -207,7 +191,9 @@ impl CallLinks {
         } else {
             self.nobody_waited(cause, threads);
         }
-        self.forget_loose(bio.ended_ns, threads);
+        while let Some(id) = self.loose.forget(bio.ended_ns) {
+            self.release(id, threads);
+        }
         if let Some(carrier) = carrier
             && matches!(bio.owner_kind, flags::OWNER_DIRECT | flags::OWNER_ANONYMOUS)
         {
@@ -235,34 +221,6 @@ impl CallLinks {
         }
     }
 
-    /// Lets go of bios that no call told at its return can have waited for.
-    fn forget_loose(&mut self, now_ns: u64, threads: &Threads) {
-        let is_old = |loose: &Loose| loose.ended_ns.saturating_add(LOOSE_NS) < now_ns;
-        while self.loose.len() > MOST_LOOSE || self.loose.front().is_some_and(is_old) {
-            if let Some(loose) = self.loose.pop_front() {
-                self.release(loose.id, threads);
-            }
-        }
-    }
-
-    /// Gives a call that was told at its return what its thread waited for meanwhile.
-    fn claim_loose(&mut self, call: &mut Call) {
-        let is_its = |loose: &Loose| {
-            loose.tid == call.caller.tid
-                && loose.queued_ns >= call.start_ns
-                && loose.ended_ns <= call.end_ns
-        };
-        let (its, others) = self.loose.drain(..).partition(is_its);
-        self.loose = others;
-        let its: VecDeque<Loose> = its;
-        call.bios.extend(its.into_iter().map(|loose| WaitedBio {
-            id: loose.id,
-            why: Why::Own,
-            queued_ns: loose.queued_ns,
-            ended_ns: loose.ended_ns,
-        }));
-    }
-
     /// Gives a bio to the calls in flight that wait for it, or may; how many.
     fn hold_by_calls(&mut self, bio: &BioSpan, id: u64, carrier: Option<&Carrier>) -> u32 {
         let waited = |why| WaitedBio {
@@ -272,7 +230,7 @@ impl CallLinks {
             ended_ns: bio.ended_ns,
         };
         let mut holders = 0;
-        let room = MOST_HELD.saturating_sub(self.held);
+        let room = self.bios.room();
         let mut hold = |call: &mut Call, why| {
             if call.bios.len() < MOST_OF_ONE && (holders as usize) < room {
                 call.bios.push(waited(why));
@@ -306,24 +264,8 @@ impl CallLinks {
             }
         }
         while let Some(call) = self.calls.ended.pop() {
-            let named = threads.get(call.caller.tid).is_some();
-            if call.told_at_end && !named && self.nameless.len() < MOST_NAMELESS {
-                self.nameless.push(call);
-            } else {
+            if let Some(call) = self.nameless.keep(call, threads) {
                 self.ended(call, threads);
-            }
-        }
-    }
-
-    /// Calls whose thread has a name by now, or whose name does not come.
-    #[cold]
-    fn take_nameless(&mut self, ts_ns: u64, threads: &Threads) {
-        for call in std::mem::take(&mut self.nameless) {
-            let named = threads.get(call.caller.tid).is_some();
-            if named || ts_ns > call.end_ns.saturating_add(NAME_COMES_NS) {
-                self.ended(call, threads);
-            } else {
-                self.nameless.push(call);
             }
         }
     }
@@ -335,18 +277,10 @@ impl CallLinks {
                 .written(call.caller, call.offset, bytes, call.end_ns);
         }
         if call.told_at_end {
-            self.claim_loose(&mut call);
+            self.loose.claimed_by(&mut call);
         }
-        let last_write_ns = call.last_write_ns.max(call.start_ns);
-        let (proven, unproven): (Vec<WaitedBio>, Vec<WaitedBio>) = std::mem::take(&mut call.bios)
-            .into_iter()
-            .partition(|bio| bio.why != Why::WriteBack || bio.queued_ns <= last_write_ns);
-        call.bios = proven;
-        let commits = if call.syncs() {
-            self.hold_commits(&mut call)
-        } else {
-            Vec::new()
-        };
+        let unproven = call.take_unproven();
+        let commits = self.hold_commits(&mut call);
         for bio in unproven {
             self.release(bio.id, threads);
         }
@@ -371,14 +305,10 @@ impl CallLinks {
         let serial = call.serial;
         let mut open = 0;
         let of_commits = commits.iter().flat_map(|commit| &commit.bios).copied();
-        let ids: Vec<u64> = call
-            .bios
-            .iter()
-            .map(|bio| bio.id)
-            .chain(of_commits)
-            .collect();
+        let own = call.bios.iter().map(|bio| bio.id);
+        let ids: Vec<u64> = own.chain(of_commits).collect();
         for id in ids {
-            match self.bios.get_mut(&id) {
+            match self.bios.get_mut(id) {
                 Some(bio) if bio.tree.is_none() => {
                     bio.waiting.push(serial);
                     open += 1;
@@ -405,7 +335,7 @@ impl CallLinks {
     fn hold_commits(&mut self, call: &mut Call) -> Vec<HeldCommit> {
         let commits = self.commits.waited_by(call);
         let n_bios: usize = commits.iter().map(|commit| commit.bios.len()).sum();
-        if self.held.saturating_add(n_bios) > MOST_HELD {
+        if n_bios > self.bios.room() {
             call.incomplete = true;
             return Vec::new();
         }
@@ -418,22 +348,19 @@ impl CallLinks {
             })
             .collect();
         for id in held.iter().flat_map(|commit| &commit.bios) {
-            if let Some(bio) = self.bios.get_mut(id) {
-                bio.holders += 1;
-                self.held += 1;
-            }
+            self.bios.hold(*id);
         }
         held
     }
 
     /// Whether a bio's links are waited for.
     pub(crate) fn waits_for(&self, bio: u64) -> bool {
-        self.bios.contains_key(&bio)
+        self.bios.contains(bio)
     }
 
     /// A bio's links are decided.
     pub(crate) fn chain(&mut self, chain: Chain, threads: &Threads) {
-        let Some(bio) = self.bios.get_mut(&chain.bio) else {
+        let Some(bio) = self.bios.get_mut(chain.bio) else {
             return;
         };
         bio.tree = Some(chain.tree);
@@ -468,7 +395,7 @@ impl CallLinks {
             .filter(|_| linked)
             .map(|tree| walk(&tree.span));
         self.count_call(&pending, times.as_ref(), threads);
-        let clock_of = |id: &u64| self.bios.get(id).map(|bio| bio.clock.clone());
+        let clock_of = |id: &u64| self.bios.get(*id).map(|bio| bio.clock.clone());
         let tree = tree.filter(|_| kept).map(|tree| {
             let clocks = tree.bios.iter().filter_map(clock_of).collect();
             (tree.span, clocks)
@@ -489,7 +416,7 @@ impl CallLinks {
 
     fn is_linked(&self, pending: &Pending) -> bool {
         let mut ids = bio_ids(pending);
-        ids.all(|id| self.bios.get(&id).is_some_and(|bio| bio.linked))
+        ids.all(|id| self.bios.get(id).is_some_and(|bio| bio.linked))
     }
 
     fn count_call(&mut self, pending: &Pending, times: Option<&Times>, threads: &Threads) {
@@ -498,7 +425,7 @@ impl CallLinks {
         let row = self.rows.at(program, call.caller);
         row.add(call, false, times);
         for id in bio_ids(pending) {
-            let Some(bio) = self.bios.get_mut(&id) else {
+            let Some(bio) = self.bios.get_mut(id) else {
                 continue;
             };
             if !std::mem::replace(&mut bio.counted, true) {
@@ -507,7 +434,7 @@ impl CallLinks {
             }
         }
         let of_commits = pending.commits.iter().flat_map(|commit| &commit.bios);
-        for bio in of_commits.filter_map(|id| self.bios.get(id)) {
+        for bio in of_commits.filter_map(|id| self.bios.get(*id)) {
             if let Some(file) = bio.data_of.filter(|file| *file != call.caller.file) {
                 let program = bio.cause.writer.map(|(_, program, _)| program);
                 row.others_data(file, program, bio.bytes);
@@ -519,7 +446,7 @@ impl CallLinks {
     fn give_up(&mut self, pending: Pending, threads: &Threads) {
         self.count_call(&pending, None, threads);
         for id in bio_ids(&pending).collect::<Vec<u64>>() {
-            if let Some(bio) = self.bios.get_mut(&id) {
+            if let Some(bio) = self.bios.get_mut(id) {
                 bio.waiting.retain(|serial| *serial != pending.call.serial);
             }
         }
@@ -534,15 +461,7 @@ impl CallLinks {
 
     /// One that held a bio needs it no more.
     fn release(&mut self, id: u64, threads: &Threads) {
-        let Some(bio) = self.bios.get_mut(&id) else {
-            return;
-        };
-        bio.holders = bio.holders.saturating_sub(1);
-        self.held = self.held.saturating_sub(1);
-        if bio.holders > 0 {
-            return;
-        }
-        match self.bios.remove(&id) {
+        match self.bios.release(id) {
             Some(bio) if bio.counted => {}
             Some(bio) if bio.in_commit => self.totals.journal.add(bio.bytes),
             Some(bio) => self.nobody_waited(bio.cause, threads),
@@ -558,7 +477,9 @@ impl CallLinks {
 
     /// Both streams have ended: what still waits is not followed.
     pub(crate) fn end(&mut self, threads: &Threads) {
-        self.take_nameless(u64::MAX, threads);
+        for call in self.nameless.take(u64::MAX, threads) {
+            self.ended(call, threads);
+        }
         let serials: Vec<u64> = self.pending.keys().copied().collect();
         for serial in serials {
             if let Some(pending) = self.pending.remove(&serial) {
@@ -568,8 +489,8 @@ impl CallLinks {
         for commit in self.commits.drain() {
             self.drop_commit(commit, threads);
         }
-        // Calls in flight keep theirs: they are nobody's that has ended.
-        let left: Vec<Bio> = self.bios.drain().map(|(_, bio)| bio).collect();
+        // Calls in flight keep theirs: no ended call has them.
+        let left = self.bios.drain();
         for bio in left.iter().filter(|bio| !bio.counted) {
             self.nobody_waited(bio.cause, threads);
         }

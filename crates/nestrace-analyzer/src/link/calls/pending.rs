@@ -33,15 +33,6 @@ pub(super) struct Cause {
     pub bytes: u64,
 }
 
-/// A bio that a thread queued in no call that is known yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Loose {
-    pub id: u64,
-    pub tid: u32,
-    pub queued_ns: u64,
-    pub ended_ns: u64,
-}
-
 /// An ended call whose bios are not all decided.
 #[derive(Debug)]
 pub(super) struct Pending {

@@ -11,7 +11,7 @@ use crate::result::analysis::CallIo;
 
 /// Rows that are kept; where there are more, the ones with the least time become one for each program and operation.
 const MOST_ROWS: usize = 1 << 12;
-/// Programs that are told apart by name.
+/// Programs that have names of their own.
 const MOST_PROGRAMS: usize = 1 << 12;
 /// Other files that a row remembers.
 const MOST_OTHERS: usize = 64;

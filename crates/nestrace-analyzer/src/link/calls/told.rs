@@ -10,7 +10,7 @@ use crate::model::call::{FileId, PAGE_FAULT};
 use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData};
 use crate::result::side::Side;
 
-/// Rows of one guest that are told one by one.
+/// Rows of one guest that stand alone in the result.
 const MOST_ROWS: usize = 1000;
 /// Other files that a row names.
 const MOST_OTHERS: usize = 8;

@@ -2,10 +2,10 @@
 
 use nestrace_abi::flags::op;
 
-use super::pending::{Bio, Pending};
+use super::held::HeldBios;
+use super::pending::Pending;
 use crate::model::call::{Call, FileId, PAGE_FAULT, Why};
 use crate::model::operation::Operation;
-use crate::model::pointer::PointerMap;
 use crate::model::span::{Layer, Span, What};
 
 /// A call that waited for no bio.
@@ -39,7 +39,7 @@ pub(super) struct CallTree {
 }
 
 /// A call whose bios are all decided.
-pub(super) fn of(pending: &Pending, bios: &mut PointerMap<u64, Bio>) -> CallTree {
+pub(super) fn of(pending: &Pending, bios: &mut HeldBios) -> CallTree {
     let call = &pending.call;
     let mut span = alone(call);
     let mut order = Vec::new();
@@ -82,8 +82,8 @@ pub(super) fn of(pending: &Pending, bios: &mut PointerMap<u64, Bio>) -> CallTree
 }
 
 /// The tree of a bio: the last call that holds it takes it.
-fn tree_of(id: u64, bios: &mut PointerMap<u64, Bio>) -> Option<Span> {
-    let bio = bios.get_mut(&id)?;
+fn tree_of(id: u64, bios: &mut HeldBios) -> Option<Span> {
+    let bio = bios.get_mut(id)?;
     let shared = bio.holders > 1;
     let tree = match shared {
         true => bio.tree.clone(),
@@ -93,10 +93,10 @@ fn tree_of(id: u64, bios: &mut PointerMap<u64, Bio>) -> Option<Span> {
 }
 
 /// A bio of a commit that a call on `own_file` waits for.
-fn of_commit(id: u64, own_file: FileId, bios: &mut PointerMap<u64, Bio>) -> Option<Span> {
+fn of_commit(id: u64, own_file: FileId, bios: &mut HeldBios) -> Option<Span> {
     let mut tree = shared(tree_of(id, bios)?);
     if tree.what == What::Write {
-        tree.what = match bios.get(&id)?.data_of {
+        tree.what = match bios.get(id)?.data_of {
             Some(file) if file == own_file => What::Write,
             Some(_) => What::OthersData,
             None => What::Journal,

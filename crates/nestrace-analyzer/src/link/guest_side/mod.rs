@@ -3,6 +3,7 @@
 //!
 //! A guest that reboots begins another session with its own clock; its disks are the same.
 
+mod calls;
 mod direct;
 mod disk;
 mod from_qemu;
@@ -10,6 +11,7 @@ mod metered;
 mod no_end;
 mod numbers;
 mod outcome;
+mod request_key;
 mod summary;
 mod unmap;
 
@@ -23,23 +25,25 @@ use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::image::Images;
 use crate::follow::qemu;
 use crate::follow::sector_identity::SectorIdentity;
-use crate::link::calls::{CallLinks, KeptCall, call_story};
+use crate::link::calls::KeptCall;
 use crate::link::chains::{Join, Names, StoryChoice};
-use crate::link::clock::{Band, ClockStart, ClockSummary, GuestRequest, Key, OpClass, Pairing};
+use crate::link::clock::{Band, ClockStart, ClockSummary, GuestRequest, Pairing};
 use crate::link::guest_memory::GuestMemory;
 use crate::model::chain::Chain;
 use crate::model::operation::Operation;
 use crate::model::plausible::{self, lies_nowhere};
 use crate::model::pointer::PointerMap;
-use crate::model::span::{BioSpan, RequestSpan, Served};
+use crate::model::span::{BioSpan, Served};
 use crate::model::threads::Threads;
 use crate::result::analysis::{CallRow, CallStory, GuestCalls};
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::{Reason, Reasons, UnlinkedReason};
 
+use calls::SessionCalls;
 use direct::{DirectLinks, Read};
 use disk::DiskCounts;
 use numbers::DiskNumbers;
+use request_key::key;
 pub(crate) use summary::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use unmap::Unmaps;
 
@@ -64,8 +68,7 @@ pub(crate) struct Session {
     wall_offset_ns: Option<i64>,
     pairing: Pairing,
     join: Join,
-    /// Calls of the guest's programs; `None` where the backend does not record any.
-    pub(crate) calls: Option<Box<CallLinks>>,
+    pub(crate) calls: SessionCalls,
     /// Where QEMU has the guest's memory.
     memory: GuestMemory,
     /// Page and device of requests that the clock has not decided on.
@@ -147,7 +150,7 @@ impl Session {
             wall_offset_ns: start.wall_offset_ns,
             pairing: Pairing::new(start),
             join: Join::default(),
-            calls: (side.backend == "ebpf").then(|| Box::new(CallLinks::keeping(kept_calls))),
+            calls: SessionCalls::new(side, kept_calls),
             memory: GuestMemory::default(),
             pages: PointerMap::default(),
             direct,
@@ -207,10 +210,9 @@ impl Session {
             return;
         }
         if matches!(kind.source(), Source::File | Source::HostFs)
-            && let Some(calls) = &mut self.calls
             && event.ts_ns < plausible::MOST_NS
         {
-            calls.event(kind, event, &self.threads);
+            self.calls.event(kind, event, &self.threads);
         }
         if !matches!(kind.source(), Source::Block | Source::File | Source::Meta) {
             return;
@@ -247,9 +249,7 @@ impl Session {
         match kind {
             Kind::Queue => {
                 self.count_bio(event);
-                if let Some(calls) = &mut self.calls {
-                    calls.queued(event);
-                }
+                self.calls.queued(event);
             }
             Kind::Requeue if Operation::of(event.op()) != Operation::Other && event.bytes > 0 => {
                 if let Some(disk) = self.disk_mut(event) {
@@ -384,9 +384,8 @@ impl Session {
             Reason::LostEvents => UnlinkedReason::LostEvents,
             Reason::BeforeStart | Reason::NoMatch => UnlinkedReason::NoMatch,
         });
-        if let Some(calls) = &mut self.calls {
-            calls.bio_ended(&bio, self.join.next_bio(), &self.threads);
-        }
+        let number_in_session = self.join.next_bio();
+        self.calls.bio_ended(&bio, number_in_session, &self.threads);
         self.join.bio(bio, device, number.unwrap_or(0), reason);
     }
 
@@ -449,43 +448,17 @@ impl Session {
 
     /// Whether calls wait for a bio's links.
     pub(crate) fn calls_wait_for(&self, chain: &Chain) -> bool {
-        let calls = self.calls.as_ref();
-        calls.is_some_and(|calls| calls.waits_for(chain.bio))
+        self.calls.wait_for(chain)
     }
 
     /// A bio's links are decided: the calls that waited for it go on.
     pub(crate) fn link_calls(&mut self, chain: Chain) {
-        if let Some(calls) = &mut self.calls {
-            calls.chain(chain, &self.threads);
-        }
+        self.calls.link(chain, &self.threads);
     }
 
     /// `calls[]` and `guest_calls[]` of this session, when all its chains were counted.
     pub(crate) fn calls(&mut self) -> (GuestCalls, Vec<CallRow>) {
-        let guest = self.side.guest.clone();
-        match &mut self.calls {
-            Some(calls) if calls.seen => {
-                calls.end(&self.threads);
-                (calls.totals(&guest), calls.rows(&self.side))
-            }
-            _ => {
-                let why_none = Some(self.why_no_calls());
-                let none = GuestCalls {
-                    guest,
-                    why_none,
-                    ..GuestCalls::default()
-                };
-                (none, Vec::new())
-            }
-        }
-    }
-
-    /// The calls whose trees were asked for.
-    pub(crate) fn take_kept_calls(&mut self) -> Vec<KeptCall> {
-        self.calls
-            .as_mut()
-            .map(|calls| calls.take_kept())
-            .unwrap_or_default()
+        self.calls.finish(&self.side, &self.threads)
     }
 
     /// A kept call in words; `number` is the session's.
@@ -496,24 +469,10 @@ impl Session {
         names: &Names<'_>,
     ) -> CallStory {
         let at_ns = self.host_time(kept.call.start_ns);
-        let at_ns = at_ns.map(|at_ns| at_ns.saturating_sub(names.start_ns));
-        let process = self.calls.as_ref().map(|calls| calls.program(kept.program));
         CallStory {
-            at_ns,
-            process: process.unwrap_or_default(),
-            ..call_story(number, kept, &self.side, names)
+            at_ns: at_ns.map(|at_ns| at_ns.saturating_sub(names.start_ns)),
+            ..self.calls.story(number, kept, &self.side, names)
         }
-    }
-
-    fn why_no_calls(&self) -> String {
-        let backend = &self.side.backend;
-        String::from(match backend.as_str() {
-            "ebpf" if self.side.mounts.is_empty() => {
-                "no file system of a recorded disk was mounted in the guest"
-            }
-            "ebpf" => "no call on a recorded disk's file system was seen",
-            _ => "the kernel's blktrace, which recorded this guest, does not know calls",
-        })
     }
 
     /// Both streams have ended.
@@ -538,26 +497,4 @@ impl Session {
             chains: self.join.drain().collect(),
         }
     }
-}
-
-/// What a request has in common with QEMU's; `None` for those that QEMU does not account.
-fn key(request: &RequestSpan) -> Option<Key> {
-    if request.flush {
-        return Some(Key {
-            class: OpClass::Flush,
-            offset: 0,
-            bytes: 0,
-        });
-    }
-    let class = match request.operation {
-        Operation::Read => OpClass::Read,
-        Operation::Write => OpClass::Write,
-        Operation::Discard => OpClass::Discard,
-        Operation::Other => return None,
-    };
-    Some(Key {
-        class,
-        offset: request.offset,
-        bytes: request.bytes,
-    })
 }

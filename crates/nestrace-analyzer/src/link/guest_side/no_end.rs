@@ -21,9 +21,7 @@ impl Session {
         if !self.losses.grow(event) {
             return;
         }
-        if let Some(calls) = &mut self.calls {
-            calls.interrupted(&self.threads);
-        }
+        self.calls.interrupted(&self.threads);
         if !LossCounts::is_of_blocks(event) {
             return;
         }
