@@ -185,6 +185,8 @@ mod tests {
             let file = file(FileId { dev, inode }, &side);
             assert_eq!(file.path.as_deref(), expected, "{dev} {inode}");
         }
-        assert_eq!(file(ANY_FILE, &side), CallFile::default());
+        let sum = file(ANY_FILE, &side);
+        assert_eq!((sum.mount.as_str(), sum.inode, sum.path), ("…", None, None));
+        assert_eq!(file(FileId::default(), &side), CallFile::default());
     }
 }
