@@ -2,6 +2,7 @@
 //! begins.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -28,6 +29,8 @@ const PROBES: [&str; 7] = [
     "jbd2_commit_logging",
     "jbd2_end_commit",
 ];
+/// The agent looks for new mounts once a second; a loaded machine gets more.
+const AGENT_LOOKS: Duration = Duration::from_secs(4);
 /// Files that are written.
 const N_FILES: usize = 20;
 
@@ -51,6 +54,8 @@ pub fn loaded_later(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     case.figure(format!("its agent is live after {live:.1} s"));
     guest.make_fs(SPARE_DISK, GuestFsKind::Ext4)?;
     guest.mount(SPARE_DISK, GuestFsKind::Ext4, "/mnt/later", "")?;
+    // What is mounted during a recording is recorded from the agent's next look on.
+    thread::sleep(AGENT_LOOKS);
     let write = format!(
         "cd /mnt/later && for n in $(seq {N_FILES}); do \
          dd if=/dev/zero of=/mnt/later/$n bs=4k count=4 conv=fsync 2> /dev/null; done; \

@@ -153,7 +153,7 @@ pub fn same_name(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     case.holds("exit code 0", ended.end.status.code() == Some(0), said);
     case.holds(
         "the other process is named",
-        said.contains(&format!("pid:{named} has its name")),
+        said.contains(&format!("chosen only by its pid: pid:{named}")),
         said,
     );
     let pids: Vec<u32> = manifest(&ended.bundle)?
