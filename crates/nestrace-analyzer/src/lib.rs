@@ -45,7 +45,7 @@
 //! | `model` | what the layers share: spans, owners, operations, and maps for what is in flight |
 //! | `measure` | histograms, series, and meters of a device, of an image's file I/O, of a machine; `overlap` estimates where QEMU's time passes, `clues` gathers what only findings ask for |
 //! | `follow` | each layer by itself: `block` follows bios and requests by identity, with an observer that on a host knows image files (`image_observer`); `file_io` QEMU's calls on image files, `qemu` its accounting; `image` knows which file is which disk's; `sector_identity` gives blktrace's events their identities |
-//! | `link` | from layer to layer: `served` puts together what served each of QEMU's requests, `guest_side` is a guest's own block layer, `clock` links the two, `chains` charges the time |
+//! | `link` | from layer to layer: `served` puts together what served each of QEMU's requests, `guest_side` is a guest's own block layer, `calls` puts its programs' calls above that, `clock` links the two, `chains` charges the time |
 //! | `judge` | findings, comparisons, the verdict, and whether a recording is whole |
 //! | `analyzers` | the pass over a recording ([`Analyzer`]) or over one machine's block events ([`BlockAnalyzer`]), and its result |
 //! | `dataframe` | the result as tables |
