@@ -130,7 +130,7 @@ fn calls_of(
     case.holds(
         &format!("mean of {name}'s {op}"),
         if job.collects {
-            mean <= expected_ns
+            mean <= expected_ns * (1.0 + NEAR) + AROUND_NS
         } else {
             (mean - expected_ns).abs() <= NEAR * expected_ns + AROUND_NS
         },

@@ -181,11 +181,16 @@ pub fn others_data(case: &mut Case, seen: &Seen, disk: &OfDisk) -> anyhow::Resul
         .filter_map(|other| other["bytes"].as_u64())
         .sum();
     case.equal("bytes of the stream in others_data", of_stream, expected);
+    // A page that is written back while its write has not returned has no writer yet.
+    let is_stream = |other: &Value| {
+        other["file"]["inode"] == stream
+            && (other["process"] == "streamer" || other["process"].is_null())
+    };
+    let named = others.iter().filter(|other| other["process"] == "streamer");
+    let named: u64 = named.filter_map(|other| other["bytes"].as_u64()).sum();
     case.holds(
-        "others_data names only the stream and its program",
-        others
-            .iter()
-            .all(|other| other["process"] == "streamer" && other["file"]["inode"] == stream),
+        "others_data names only the stream, and its program",
+        others.iter().all(is_stream) && named >= expected - expected / 20,
         &row["others_data"].to_string(),
     );
     let ordered = disk.disk.id == "ordered";
