@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 /// The target of what is handed out. It is named, so that flags for the program are not for build scripts and procedural
@@ -24,6 +24,27 @@ pub fn cargo() -> Command {
         Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(workspace());
     command
+}
+
+/// Installs a program of crates.io unless it is there in this version; `ask` are the arguments that make it print its own.
+pub fn install(program: &str, version: &str, ask: &[&str]) -> anyhow::Result<()> {
+    let printed = Command::new(program).args(ask).output();
+    let is_there = printed.is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout)
+            .split_whitespace()
+            .any(|word| word == version)
+    });
+    if is_there {
+        return Ok(());
+    }
+    eprintln!("xtask: building {program} {version}, which takes some minutes");
+    let status = cargo()
+        .args(["install", program, "--locked", "--force"])
+        .args(["--version", version])
+        .status()
+        .context("start cargo install")?;
+    ensure!(status.success(), "install {program} {version}");
+    Ok(())
 }
 
 /// Flags that keep the places of this checkout and of cargo's crates out of what is built.

@@ -3,8 +3,8 @@
 
 use std::process::{Command, ExitCode, Output};
 
-use anyhow::{Context, ensure};
-use xtask::cargo_build::{cargo, workspace};
+use anyhow::Context;
+use xtask::cargo_build::{install, workspace};
 
 /// The version that CI uses.
 const VERSION: &str = "0.20.2";
@@ -20,7 +20,7 @@ const LOCAL_CHECKS: [&str; 3] = ["bans", "licenses", "sources"];
 
 /// Checks every manifest.
 pub fn run() -> anyhow::Result<ExitCode> {
-    install()?;
+    install("cargo-deny", VERSION, &["--version"])?;
     let mut good = true;
     for manifest in MANIFESTS {
         println!("deny: {manifest}");
@@ -80,26 +80,6 @@ fn deny(manifest: &str, checks: &[&str]) -> anyhow::Result<Output> {
         .current_dir(workspace())
         .output()
         .context("start cargo-deny")
-}
-
-fn install() -> anyhow::Result<()> {
-    let version = Command::new("cargo-deny").arg("--version").output();
-    let is_there = version.is_ok_and(|output| {
-        String::from_utf8_lossy(&output.stdout)
-            .split_whitespace()
-            .any(|word| word == VERSION)
-    });
-    if is_there {
-        return Ok(());
-    }
-    eprintln!("xtask: building cargo-deny {VERSION}");
-    let status = cargo()
-        .args(["install", "cargo-deny", "--locked", "--force"])
-        .args(["--version", VERSION])
-        .status()
-        .context("start cargo install")?;
-    ensure!(status.success(), "install cargo-deny {VERSION}");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::Args;
 use serde_json::Value;
-use xtask::cargo_build::{cargo, workspace};
+use xtask::cargo_build::{cargo, install, workspace};
 
 /// The version whose checks the baseline is held to.
 const VERSION: &str = "0.51.0";
@@ -49,7 +49,11 @@ pub fn run(args: &SemverArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    install()?;
+    install(
+        "cargo-semver-checks",
+        VERSION,
+        &["semver-checks", "--version"],
+    )?;
     let folder = tempfile::Builder::new()
         .prefix("nestrace-semver-")
         .tempdir()
@@ -133,28 +137,6 @@ fn rustdoc_json(name: &str) -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| workspace().join("target"), PathBuf::from);
     Ok(workspace().join(target).join("doc").join(file))
-}
-
-fn install() -> anyhow::Result<()> {
-    let version = Command::new("cargo-semver-checks")
-        .args(["semver-checks", "--version"])
-        .output();
-    let is_there = version.is_ok_and(|output| {
-        String::from_utf8_lossy(&output.stdout)
-            .split_whitespace()
-            .any(|word| word == VERSION)
-    });
-    if is_there {
-        return Ok(());
-    }
-    eprintln!("xtask: building cargo-semver-checks {VERSION}, which takes some minutes");
-    let status = cargo()
-        .args(["install", "cargo-semver-checks", "--locked", "--force"])
-        .args(["--version", VERSION])
-        .status()
-        .context("start cargo install")?;
-    ensure!(status.success(), "install cargo-semver-checks {VERSION}");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Calls of a guest's programs in flight: system calls by thread, native aio by control block, io_uring by request.
 //!
 //! A thread is in one call at a time. A call that was submitted is worked on by the submitting thread until the next
-//! submission or until a worker takes it, and by whoever begins its direct I/O or its sync.
+//! submission or until a worker takes it, and by the thread that begins its direct I/O or its sync.
 
 use nestrace_abi::{Kind, flags, flags::op};
 use nestrace_trace::Event;
@@ -114,7 +114,7 @@ impl Calls {
             throttles: Vec::new(),
             transactions: (0, 0),
             log_forced_ns: None,
-            told_at_end: false,
+            recorded_at_return: false,
             direct_begun: false,
             kiocb: 0,
             has_bio: false,
@@ -158,7 +158,7 @@ impl Calls {
         let mut call = self.begin(&begun, By::Thread);
         call.end_ns = event.ts_ns;
         call.result = event.result();
-        call.told_at_end = true;
+        call.recorded_at_return = true;
         self.ended.push(call);
     }
 
@@ -403,7 +403,7 @@ impl Calls {
         (carrier.queued_ns == queued_ns).then_some(carrier)
     }
 
-    /// A bio of native aio has ended: so has the call where no tracepoint tells, when all of it is covered.
+    /// A bio of native aio has ended: where no tracepoint reports the end of the call, it is the end of the bio that covers the rest of it.
     pub(crate) fn direct_bio_ended(&mut self, serial: u64, bytes: u64, ts_ns: u64) {
         let Some(call) = self.submitted.get_mut(&serial) else {
             return;

@@ -92,7 +92,7 @@ pub(crate) struct Call {
     /// When it forced the log of its file system.
     pub log_forced_ns: Option<u64>,
     /// Nothing was recorded of it before its return.
-    pub told_at_end: bool,
+    pub recorded_at_return: bool,
     /// Direct I/O has begun for it: its end is recorded.
     pub direct_begun: bool,
     /// The kernel's control block of a submitted one; 0 where none was seen.

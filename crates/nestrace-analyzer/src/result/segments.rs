@@ -7,27 +7,21 @@ pub(crate) const CALL_SEGMENTS: usize = Segment::OF_CALL.len();
 
 /// The names of a chain's segments, in the order of the path. [`Chains::segments`](crate::analysis::Chains::segments)
 /// and [`Story::segments`](crate::analysis::Story::segments) use them.
-pub const SEGMENT_NAMES: [&str; SEGMENTS] = {
-    let mut names = [""; SEGMENTS];
-    let mut place = 0;
-    while place < SEGMENTS {
-        names[place] = Segment::OF_BIO[place].name();
-        place += 1;
-    }
-    names
-};
+pub const SEGMENT_NAMES: [&str; SEGMENTS] = names_of(Segment::OF_BIO);
 
 /// The names of the parts of a call's latency, in the order of the path: what
 /// [`CallRow::segments`](crate::analysis::CallRow::segments) are called.
-pub const CALL_SEGMENT_NAMES: [&str; CALL_SEGMENTS] = {
-    let mut names = [""; CALL_SEGMENTS];
+pub const CALL_SEGMENT_NAMES: [&str; CALL_SEGMENTS] = names_of(Segment::OF_CALL);
+
+const fn names_of<const N: usize>(segments: [Segment; N]) -> [&'static str; N] {
+    let mut names = [""; N];
     let mut place = 0;
-    while place < CALL_SEGMENTS {
-        names[place] = Segment::OF_CALL[place].name();
+    while place < N {
+        names[place] = segments[place].name();
         place += 1;
     }
     names
-};
+}
 
 /// A part of a latency. Those of a guest bio come first, in the order of its path: down to the device, and back. Behind
 /// them stand those above the guest's block layer.

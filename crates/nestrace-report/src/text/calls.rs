@@ -6,7 +6,7 @@ use nestrace_analyzer::analysis::{CallRow, GuestCalls};
 use super::{Page, only_guest};
 pub(crate) use crate::call_file::file_name;
 use crate::table::{Table, shorten};
-use crate::units::{count, of, percent, size, time};
+use crate::units::{count, of, percent, share, size, time};
 
 /// Rows of the table; the JSON has up to a thousand.
 const MOST_ROWS: usize = 16;
@@ -101,7 +101,7 @@ fn of_guest(analysis: &Analysis, calls: &[CallRow], guest: &GuestCalls, page: &m
             ),
             row.op.name().to_owned(),
             count(row.n),
-            percent(part(row.without_io, row.n)),
+            percent(share(row.without_io, row.n)),
             cell(row.latency_ns.mean),
             cell(row.latency_ns.p99),
             mostly(row),
@@ -194,7 +194,7 @@ pub(super) fn sentence(analysis: &Analysis) -> Option<String> {
         time(mean_ns),
         of(row.n, row.op.name(), &many(row.op.name())),
         file_name(&row.file),
-        percent(part(row.latency_ns.sum, all_ns)),
+        percent(share(row.latency_ns.sum, all_ns)),
     );
     if !words.is_empty() {
         text.push_str(&format!(", of which {}", words.join(", ")));
@@ -223,13 +223,5 @@ fn many(op: &str) -> String {
         "sync_file_range" | "fallocate" | "truncate" => format!("{op} calls"),
         "other" => String::from("other calls"),
         op => format!("{op}s"),
-    }
-}
-
-fn part(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A bio that ends is one that a call waited for, by identity:
 //! - direct I/O, metadata and flushes that the call itself queued (by its control block, else by its thread);
-//! - a read that brings pages of the call's range, whoever queued it;
+//! - a read that brings pages of the call's range, also if another thread queued it;
 //! - write-back of the file that a sync is about, if the sync's own thread queued it, or another before the sync had
 //!   queued its own last write;
 //! - bios of the journal's commit whose transaction holds the inode ([`commits`]), the data of other files that such a
@@ -22,7 +22,7 @@ mod nameless;
 mod pending;
 mod rows;
 mod story;
-mod told;
+mod summary;
 mod tree;
 mod waits;
 
@@ -37,7 +37,7 @@ use crate::model::operation::Operation;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioClock, BioSpan};
 use crate::model::threads::Threads;
-use crate::result::analysis::CallIo;
+use crate::result::analysis::GuestCalls;
 
 use commits::{Commit, Commits};
 use dirty::DirtyPages;
@@ -58,15 +58,6 @@ const MOST_OF_ONE: usize = 1 << 14;
 /// Between two looks for commits that no call needs any more.
 const SWEEP_NS: u64 = 1_000_000_000;
 
-/// Bios by whose they were.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
-    pub waited: CallIo,
-    pub deferred: CallIo,
-    pub journal: CallIo,
-    pub other: CallIo,
-}
-
 /// The calls of one session of a guest.
 #[derive(Debug, Default)]
 pub(crate) struct CallLinks {
@@ -77,10 +68,11 @@ pub(crate) struct CallLinks {
     rows: Rows,
     bios: HeldBios,
     pending: PointerMap<u64, Pending>,
-    /// Log forces by the device of the file system: with two of them on one disk nothing tells whose log a bio is.
+    /// File systems that have forced their logs, by their devices: of several, no event names the one whose log a bio is of.
     forced: Vec<u32>,
     loose: LooseBios,
-    totals: Totals,
+    /// Its bios, by what they were for.
+    totals: GuestCalls,
     kept: KeptCalls,
     swept_ns: u64,
     nameless: NamelessCalls,
@@ -189,7 +181,7 @@ impl CallLinks {
             };
             self.bios.insert(id, held);
         } else {
-            self.nobody_waited(cause, threads);
+            self.not_waited_for(cause, threads);
         }
         while let Some(id) = self.loose.forget(bio.ended_ns) {
             self.release(id, threads);
@@ -204,7 +196,7 @@ impl CallLinks {
     }
 
     /// A bio that no call waited for.
-    fn nobody_waited(&mut self, cause: Cause, threads: &Threads) {
+    fn not_waited_for(&mut self, cause: Cause, threads: &Threads) {
         match (cause.writer, cause.carrier) {
             (Some((caller, program, delay_ns)), _) => {
                 let row = self.rows.at(program, caller);
@@ -276,7 +268,7 @@ impl CallLinks {
             self.dirty
                 .written(call.caller, call.offset, bytes, call.end_ns);
         }
-        if call.told_at_end {
+        if call.recorded_at_return {
             self.loose.claimed_by(&mut call);
         }
         let unproven = call.take_unproven();
@@ -303,27 +295,23 @@ impl CallLinks {
             return;
         }
         let serial = call.serial;
-        let mut open = 0;
-        let of_commits = commits.iter().flat_map(|commit| &commit.bios).copied();
-        let own = call.bios.iter().map(|bio| bio.id);
-        let ids: Vec<u64> = own.chain(of_commits).collect();
-        for id in ids {
+        let mut pending = Pending {
+            call,
+            commits,
+            open: 0,
+        };
+        for id in bio_ids(&pending).collect::<Vec<u64>>() {
             match self.bios.get_mut(id) {
                 Some(bio) if bio.tree.is_none() => {
                     bio.waiting.push(serial);
-                    open += 1;
+                    pending.open += 1;
                 }
                 Some(_) => {}
                 // There was no room for it.
-                None => call.incomplete = true,
+                None => pending.call.incomplete = true,
             }
         }
-        let pending = Pending {
-            call,
-            commits,
-            open,
-        };
-        if open == 0 {
+        if pending.open == 0 {
             self.finish_call(pending, threads);
         } else if self.pending.len() < MOST_PENDING {
             self.pending.insert(serial, pending);
@@ -464,7 +452,7 @@ impl CallLinks {
         match self.bios.release(id) {
             Some(bio) if bio.counted => {}
             Some(bio) if bio.in_commit => self.totals.journal.add(bio.bytes),
-            Some(bio) => self.nobody_waited(bio.cause, threads),
+            Some(bio) => self.not_waited_for(bio.cause, threads),
             None => {}
         }
     }
@@ -492,7 +480,7 @@ impl CallLinks {
         // Calls in flight keep theirs: no ended call has them.
         let left = self.bios.drain();
         for bio in left.iter().filter(|bio| !bio.counted) {
-            self.nobody_waited(bio.cause, threads);
+            self.not_waited_for(bio.cause, threads);
         }
         self.calls.interrupted();
     }

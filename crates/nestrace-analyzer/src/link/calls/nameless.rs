@@ -16,7 +16,7 @@ impl NamelessCalls {
     /// Keeps a call whose thread may get a name; gives back any other.
     pub(super) fn keep(&mut self, call: Call, threads: &Threads) -> Option<Call> {
         let named = threads.get(call.caller.tid).is_some();
-        if !call.told_at_end || named || self.0.len() >= MOST {
+        if !call.recorded_at_return || named || self.0.len() >= MOST {
             return Some(call);
         }
         self.0.push(call);

@@ -3,7 +3,7 @@
 use nestrace_trace::manifest::GuestSide;
 
 use super::KeptCall;
-use super::told::{file, operation};
+use super::summary::{file, operation};
 use crate::link::chains::{CallTeller, Names, segments_of, walk};
 use crate::result::analysis::{CallFile, CallStory};
 

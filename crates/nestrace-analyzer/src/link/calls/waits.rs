@@ -25,7 +25,7 @@ pub(super) fn data_of(bio: &BioSpan) -> Option<FileId> {
     })
 }
 
-/// Whether whoever queues this bio waits for it, if nothing says otherwise: metadata that has to be read.
+/// Whether the thread that queues this bio waits for it: metadata that it has to read.
 pub(super) fn may_be_waited_for(bio: &BioSpan) -> bool {
     let ahead = bio.flags & flags::RAHEAD != 0;
     bio.operation == Operation::Read && is_metadata(bio) && !ahead
@@ -33,13 +33,13 @@ pub(super) fn may_be_waited_for(bio: &BioSpan) -> bool {
 
 /// Whether a call in flight waits for a bio that has ended; `own` if it queued it.
 pub(super) fn waits(call: &Call, bio: &BioSpan, own: bool) -> Option<Why> {
-    let of_its_file = data_of(bio) == Some(call.caller.file);
+    let file = data_of(bio);
     let reads = bio.operation == Operation::Read;
     if bio.end_io == end_io::XFS_LOG {
         let forced_ns = call.log_forced_ns?;
         return (call.syncs() && bio.ended_ns >= forced_ns).then_some(Why::Log);
     }
-    if of_its_file {
+    if file == Some(call.caller.file) {
         if reads {
             let touches = call.moves_data() && call.touches(bio.file_offset, bio.bytes);
             return touches.then_some(Why::Pages);
@@ -55,12 +55,11 @@ pub(super) fn waits(call: &Call, bio: &BioSpan, own: bool) -> Option<Why> {
         return None;
     }
     let ahead = bio.flags & flags::RAHEAD != 0;
-    let carries_data = data_of(bio).is_some();
     match bio.owner_kind {
         flags::OWNER_DIRECT => Some(Why::Own),
         flags::OWNER_ANONYMOUS if call.direct => Some(Why::Own),
         // Another file's pages: not this call's.
-        _ if carries_data => None,
+        _ if file.is_some() => None,
         // Metadata that it has to read first.
         _ if reads => (!ahead).then_some(Why::Own),
         // Flushes, and what a sync writes itself.

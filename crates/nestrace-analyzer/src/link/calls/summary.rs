@@ -20,12 +20,8 @@ impl CallLinks {
     pub(crate) fn totals(&self, guest: &str) -> GuestCalls {
         GuestCalls {
             guest: guest.to_owned(),
-            why_none: None,
             unended: self.calls.unended,
-            waited: self.totals.waited,
-            deferred: self.totals.deferred,
-            journal: self.totals.journal,
-            other: self.totals.other,
+            ..self.totals.clone()
         }
     }
 
@@ -33,7 +29,7 @@ impl CallLinks {
     pub(crate) fn rows(&self, side: &GuestSide) -> Vec<CallRow> {
         let all = self.rows.sorted();
         let alone = all.iter().filter(|(key, _)| key.file != ANY_FILE);
-        let mut told: Vec<CallRow> = alone
+        let mut rows: Vec<CallRow> = alone
             .take(MOST_ROWS)
             .map(|(key, row)| self.row(*key, row, side))
             .collect();
@@ -50,7 +46,7 @@ impl CallLinks {
                 }
             }
         }
-        told.extend(rest.iter().map(|(op, row)| {
+        rows.extend(rest.iter().map(|(op, row)| {
             let key = RowKey {
                 program: u32::MAX,
                 file: ANY_FILE,
@@ -58,7 +54,7 @@ impl CallLinks {
             };
             self.row(key, row, side)
         }));
-        told
+        rows
     }
 
     fn row(&self, key: RowKey, row: &Row, side: &GuestSide) -> CallRow {
