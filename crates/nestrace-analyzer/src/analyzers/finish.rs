@@ -46,6 +46,10 @@ impl Analyzer {
         };
         let mut qemu = self.qemu.finish(&self.manifest.topology.guests, probed);
         qemu.retain(|disk| of_guest(&disk.guest));
+        let start_ns = self.start_ns();
+        for disk in &mut qemu {
+            disk.series = std::mem::take(&mut disk.series).after(start_ns);
+        }
         let files_recorded = self.files.recorded
             || probes
                 .iter()
@@ -297,6 +301,7 @@ impl Analyzer {
         }
         let host = self.host.as_ref().map(|host| host.finish(number));
         let host = host.unwrap_or_default();
+        let chains = sum.finish(guest_bios, open);
         let qemu = (!host.qemu_seen).then_some("qemu");
         let beneath = self.data_paths().of(number).folded();
         let folded = qemu.into_iter().chain(beneath).map(str::to_owned).collect();
@@ -309,7 +314,8 @@ impl Analyzer {
             disk: disk.name.clone(),
             guest_device: guest_device?,
             guest_requests,
-            ..sum.finish(guest_bios, open)
+            series: chains.series.after(self.start_ns()),
+            ..chains
         })
     }
 

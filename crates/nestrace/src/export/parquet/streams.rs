@@ -1,6 +1,8 @@
 //! The tables `streams` and `devices`: what was recorded and what was lost, and what device numbers mean.
 //! And `kinds`: what an event is.
 
+use std::path::Path;
+
 use nestrace_analyzer::dataframe::{
     DataFrame, PolarsResult,
     polars::prelude::{Column, NamedFrom, Series},
@@ -212,9 +214,11 @@ fn some(text: &str) -> Option<&str> {
 
 /// Writes the three.
 pub fn write(set: &DataSet, streams: &[StreamRow], devices: &[DeviceRow]) -> Result<(), Failure> {
-    write_small(set, "streams", streams_table(streams))?;
-    write_small(set, "devices", devices_table(devices))?;
-    write_small(set, "kinds", kinds_table())
+    let nowhere = Path::new("");
+    let stem = set.stem();
+    write_small(set, ("streams", nowhere, stem), streams_table(streams))?;
+    write_small(set, ("devices", nowhere, stem), devices_table(devices))?;
+    write_small(set, ("kinds", nowhere, "kinds"), kinds_table())
 }
 
 #[cfg(test)]
