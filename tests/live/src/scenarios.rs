@@ -4,9 +4,9 @@
 
 use crate::scenario::Scenario;
 use crate::{
-    agent, bench, block_device, block_graph, calls, embedding, export, guest_kernels, guest_side,
-    hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel, qemu_10,
-    qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
+    agent, bench, block_device, block_graph, calls, data_set, embedding, export, guest_kernels,
+    guest_side, hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel,
+    qemu_10, qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
     two_guests, without_functions,
 };
 
@@ -38,6 +38,7 @@ pub fn scenarios() -> Vec<Scenario> {
         image_names::SCENARIO,
         recognition::SCENARIO,
         export::SCENARIO,
+        data_set::SCENARIO,
         replay::SCENARIO,
         report::SCENARIO,
         embedding::SCENARIO,
