@@ -1,14 +1,24 @@
 //! Ties guest requests to the host requests that they can only be.
 
 use super::cluster::{self, Resolved};
-use super::pairing::Pairing;
+use super::pending::Pending;
 use super::request::{GuestRequest, HostRequest};
 use super::tie::Tie;
+use super::timeline::Timeline;
 
 /// With so many equal requests waiting it is looked at once whether only one fits.
 const FEW: u32 = 32;
 
-impl Pairing {
+/// The requests of both sides that wait, and the clock that says which of them may be one.
+#[derive(Debug)]
+pub(super) struct Ties {
+    pub(super) pending: Pending,
+    pub(super) timeline: Timeline,
+    /// The host's requests are not complete: what only follows from their being so is not certain.
+    pub(super) host_lost: bool,
+}
+
+impl Ties {
     /// Ties one request and whoever becomes certain with it.
     pub(super) fn tie(&mut self, number: u64, before_ns: u64) -> Tie {
         if let Some(host) = self.only_one(number) {
