@@ -336,14 +336,14 @@ impl Analyzer {
             .find(|next| next.side.guest == session.side.guest);
         match next {
             Some(next) => {
-                for served in session.unclaimed.drain(..) {
+                for served in session.take_unclaimed() {
                     if let Some(disk) = next.is_of(&self.images, served.disk) {
                         next.served(&served, disk);
                     }
                 }
                 next.host_read(session.host_decided());
             }
-            None => session.unclaimed.clear(),
+            None => session.take_unclaimed().for_each(drop),
         }
     }
 

@@ -26,7 +26,7 @@ impl Session {
             return;
         }
         self.reasons.lost_so_far = true;
-        self.pairing.guest_lost(event.ts_ns);
+        self.qemu.pairing.guest_lost(event.ts_ns);
         // Bios that were not walked are in flight all the same, and everything else was seen.
         if event.sub == Source::Block as u8 {
             self.interrupted(event.ts_ns);

@@ -1,6 +1,6 @@
 //! What a session says in the end: its devices, and the counts of its disks.
 
-use nestrace_trace::manifest::{self, Topology};
+use nestrace_trace::manifest::{self, GuestDisk, Topology};
 
 use super::Session;
 use crate::link::chains::DiskChains;
@@ -34,6 +34,11 @@ impl Session {
         })
     }
 
+    /// What the manifest says of one of [`Session::disks`].
+    pub(crate) fn about(&self, device: usize) -> Option<&GuestDisk> {
+        self.numbers_of_disks.about(device, &self.side)
+    }
+
     /// Why it is not known which of QEMU's disks one of [`Session::disks`] is; `None` where it is known.
     pub(crate) fn why_no_disk(&self, clock: &ClockSummary, device: usize) -> Option<String> {
         if device >= self.side.disks.len() {
@@ -49,6 +54,15 @@ impl Session {
             DeviceDisk::Unknown { reason } => {
                 Some(format!("{reason}; it may have been plugged in later"))
             }
+        }
+    }
+
+    /// Why what has no decision at the end has none.
+    pub(super) fn reason_of_open(&self) -> UnlinkedReason {
+        if self.reasons.lost_so_far || self.reasons.lost_sometime {
+            UnlinkedReason::LostEvents
+        } else {
+            UnlinkedReason::AfterEnd
         }
     }
 
