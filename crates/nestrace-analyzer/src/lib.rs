@@ -78,8 +78,9 @@ pub use link::clock;
 pub use measure::histogram;
 pub use result::{analysis, units, verdict};
 
-pub use analyzers::analyzer::{Analyzer, Options};
+pub use analyzers::analyzer::Analyzer;
 pub use analyzers::block_analyzer::{BlockAnalyzer, BlockOptions};
+pub use analyzers::options::Options;
 pub use analyzers::recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
 pub use analyzers::streams::GuestEvents;
 pub use follow::sector_identity::{Identified, Identities};

@@ -29,33 +29,8 @@ struct Head<'a> {
     host_ns: u64,
 }
 
-impl Analyzer {
-    /// Takes all events of the host and of its guests; each stream is in the order of time.
-    ///
-    /// ```
-    /// use nestrace_analyzer::{Analyzer, GuestEvents, Options};
-    /// use nestrace_trace::{Event, Kind, Manifest, manifest::GuestSide};
-    ///
-    /// let mut manifest = Manifest::default();
-    /// manifest.guest_sides = vec![GuestSide::default()];
-    /// let queue = Event { ts_ns: 7, kind: Kind::Queue as u8, object: 1, bytes: 512, ..Event::default() };
-    /// let mut analyzer = Analyzer::new(&manifest, Options::default());
-    /// let mut of_guest = [queue].into_iter();
-    /// analyzer.push_streams([queue], vec![GuestEvents { side: 0, events: &mut of_guest }]);
-    /// let analysis = analyzer.finish();
-    /// assert_eq!(analysis.devices.len(), 2);
-    /// ```
-    pub fn push_streams(
-        &mut self,
-        host: impl IntoIterator<Item = Event>,
-        guests: Vec<GuestEvents<'_>>,
-    ) {
-        SideBySide::new(self, guests).push(host);
-    }
-}
-
 /// Streams that are read side by side.
-struct SideBySide<'a, 'g> {
+pub(crate) struct SideBySide<'a, 'g> {
     analyzer: &'a mut Analyzer,
     /// Of the guests' streams that have not ended.
     heads: Vec<Head<'g>>,
@@ -63,7 +38,7 @@ struct SideBySide<'a, 'g> {
 
 impl<'a, 'g> SideBySide<'a, 'g> {
     /// Reads the first event of each guest session.
-    fn new(analyzer: &'a mut Analyzer, guests: Vec<GuestEvents<'g>>) -> Self {
+    pub(crate) fn new(analyzer: &'a mut Analyzer, guests: Vec<GuestEvents<'g>>) -> Self {
         let mut heads: Vec<Head<'_>> = Vec::new();
         for guest in guests {
             match guest.events.next() {
@@ -80,7 +55,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
     }
 
     /// Gives the analyzer all events of the host, and the guests' between them.
-    fn push(mut self, host: impl IntoIterator<Item = Event>) {
+    pub(crate) fn push(mut self, host: impl IntoIterator<Item = Event>) {
         let mut first = oldest(&self.heads);
         for (event, n) in host.into_iter().zip(0u64..) {
             // What is known of the clocks changes, and with it which stream is behind.
