@@ -136,7 +136,7 @@ impl LayerCounts<'_> {
 
     /// Flushes that the devices right under a disk's images did.
     fn flushes_beneath(&self, disk: u32) -> Option<u64> {
-        let devices = self.block.devices.iter();
+        let devices = self.block.gathered.devices.iter();
         let beneath = devices.filter(|device| self.paths.images.is_beneath(device.dev, disk));
         self.paths
             .bios_recorded

@@ -104,7 +104,13 @@ impl Analyzer {
             .collect();
         let device_name = |dev: u32| device_name(topology, dev);
         let mut devices = Vec::new();
-        for meter in self.block.devices.iter_mut().filter(|meter| meter.has_io()) {
+        for meter in self
+            .block
+            .gathered
+            .devices
+            .iter_mut()
+            .filter(|meter| meter.has_io())
+        {
             let mut device = meter.finish(topology, end_ns, duration_ns);
             if !meter.light {
                 device.users = Some(meter.users.finish(
@@ -473,7 +479,7 @@ impl Analyzer {
         trace.is_stretch = self.options.is_stretch();
         trace.truncated |= self.options.truncated;
         self.unreadable
-            .add_to(&mut trace, &self.manifest, self.block.ignored);
+            .add_to(&mut trace, &self.manifest, self.block.gathered.ignored);
         trace
     }
 }

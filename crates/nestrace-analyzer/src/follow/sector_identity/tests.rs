@@ -59,7 +59,7 @@ fn spans(events: &[Event]) -> (Vec<BioSpan>, Vec<RequestSpan>, String) {
             block.push(kind, event, &mut lent);
         }
     }
-    let all = block.spans.take().expect("asked for");
+    let all = block.gathered.spans.take().expect("asked for");
     let (mut bios, mut requests) = (all.bios, all.requests);
     for bio in &mut bios {
         bio.pointer = 0;

@@ -204,7 +204,7 @@ impl Session {
         let first = *self.first_ns.get_or_insert(event.ts_ns);
         self.reasons.live_ns = self.reasons.live_ns.max(first);
         self.last_ns = self.last_ns.max(event.ts_ns);
-        let meters = &self.block.devices;
+        let meters = &self.block.gathered.devices;
         self.numbers_of_disks
             .part(event.ts_ns, meters, &mut self.disks);
         match self.identity.take() {
@@ -278,7 +278,7 @@ impl Session {
 
     /// Hands what has ended to the clock and to the bios that wait.
     fn hand_on(&mut self) {
-        let Some(spans) = &mut self.block.spans else {
+        let Some(spans) = &mut self.block.gathered.spans else {
             return;
         };
         if spans.bios.is_empty() && spans.requests.is_empty() {
@@ -307,7 +307,7 @@ impl Session {
             self.bio(bio, None);
         }
         // Its room is needed again.
-        if let Some(spans) = &mut self.block.spans {
+        if let Some(spans) = &mut self.block.gathered.spans {
             spans.bios = bios;
         }
     }

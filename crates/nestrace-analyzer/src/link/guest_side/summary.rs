@@ -22,7 +22,12 @@ impl Session {
     pub(crate) fn chains_of(&self, disk: usize) -> Option<DiskSummary<'_>> {
         let counts = self.disks.get(disk)?;
         let dev = self.about(disk)?.dev;
-        let meter = self.block.devices.iter().find(|meter| meter.dev == dev)?;
+        let meter = self
+            .block
+            .gathered
+            .devices
+            .iter()
+            .find(|meter| meter.dev == dev)?;
         let metered = counts.metered(meter)?;
         Some(DiskSummary {
             guest_bios: counts.bios.saturating_sub(metered.refused),
@@ -78,7 +83,7 @@ impl Session {
         let (begin_ns, end_ns) = self.recorded(selected);
         let name = |dev: u32| crate::measure::device::major_minor(dev);
         let timeline = self.timeline(begin_ns, host_start_ns, stretches);
-        let meters = self.block.devices.iter_mut();
+        let meters = self.block.gathered.devices.iter_mut();
         let finish = |meter: &mut DeviceMeter| {
             let mut device = meter.finish(&topology, end_ns, end_ns - begin_ns);
             device.side = Side::Guest;

@@ -147,7 +147,7 @@ impl HostSide {
 
     /// Asks the layers for spans.
     pub(crate) fn follow(layers: &mut HostLayers<'_>) {
-        layers.block.spans.get_or_insert_default();
+        layers.block.gathered.spans.get_or_insert_default();
         layers.files.spans.get_or_insert_default();
         layers.qemu.follow_requests();
     }
@@ -164,7 +164,9 @@ impl HostSide {
     }
 
     fn block(&mut self, layers: &mut HostLayers<'_>) {
-        let (Some(block), Some(files)) = (&mut layers.block.spans, &mut layers.files.spans) else {
+        let (Some(block), Some(files)) =
+            (&mut layers.block.gathered.spans, &mut layers.files.spans)
+        else {
             return;
         };
         block.requests.clear();
