@@ -70,11 +70,11 @@ pub fn rule_ids() -> Vec<&'static str> {
 #[cfg(test)]
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;
+#[cfg(test)]
+#[path = "../tests/it/stamps.rs"]
+mod stamps;
 
 pub use judge::{compare, incomplete};
-/// Not part of the public surface: the tests and examples of this crate drive the clock without events.
-#[doc(hidden)]
-pub use link::clock;
 pub use measure::histogram;
 pub use result::{analysis, units, verdict};
 

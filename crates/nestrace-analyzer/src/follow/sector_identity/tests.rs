@@ -69,6 +69,7 @@ fn spans(events: &[Event]) -> (Vec<BioSpan>, Vec<RequestSpan>, String) {
     }
     requests.iter_mut().for_each(|request| request.pointer = 0);
     let checks: Vec<_> = block
+        .gathered
         .devices
         .iter()
         .map(|meter| (meter.check, meter.request_merges))

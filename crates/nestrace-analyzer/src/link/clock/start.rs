@@ -46,8 +46,6 @@ pub struct ClockStart {
     /// For each guest device (index into `GuestSide::disks`) the disk, or those that it may be. A device
     /// that is not in the list is the disk with the same index.
     pub devices: Vec<DeviceDisk>,
-    /// How many disks the guest has in the topology.
-    pub n_disks: u32,
 }
 
 /// One round trip over the agent's port.
@@ -97,7 +95,6 @@ impl ClockStart {
             }),
             rho_ppm: UNCORRECTED_PPM + host_ppm + guest_ppm,
             devices: guest.map_or_else(Vec::new, |guest| match_disks(&side.disks, &guest.disks)),
-            n_disks: guest.map_or(0, |guest| guest.disks.len() as u32),
         }
     }
 

@@ -1,13 +1,12 @@
 //! The pairing against clocks that are known: the truth lies inside the band, the band is as narrow as
 //! the exchanges allow, and no request gets a wrong partner.
 
-use crate::clock_world;
-
-use clock_world::{
+use super::clock_world::{
     Change, HOST_NS, Load, Said, TrueClock, TrueRequest, check, fraction, loads, pair_merged,
 };
-use nestrace_analyzer::analysis::ClockMethod;
-use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip};
+use crate::link::clock::start::RoundTrip;
+use crate::link::clock::{ClockStart, DeviceDisk};
+use crate::result::analysis::ClockMethod;
 use proptest::prelude::*;
 
 /// What `Pairing` documents: 500 ppm, and one more because the band lies over the guest's time.

@@ -1,11 +1,11 @@
 //! Two machines whose clocks are known exactly, with requests between them: the truth that a pairing
 //! is held against.
 
-use nestrace_analyzer::analysis::{Clock, ClockMethod};
-use nestrace_analyzer::clock::{
+use crate::link::clock::request::UnpairedReason;
+use crate::link::clock::{
     ClockStart, DeviceDisk, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing,
-    UnpairedReason,
 };
+use crate::result::analysis::{Clock, ClockMethod};
 use proptest::prelude::*;
 
 /// Host's time at which the requests begin.

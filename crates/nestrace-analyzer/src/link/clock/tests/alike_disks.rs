@@ -1,10 +1,9 @@
 //! Disks of one guest that look alike: their requests tell which is which, or nothing does. A mirror writes
 //! the same to both at the same time, and its halves may be of any speed.
 
-use crate::clock_world;
-
-use clock_world::{Change, Dice, Load, Said, TrueClock, TrueRequest, pair_behind};
-use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip};
+use super::clock_world::{Change, Dice, Load, Said, TrueClock, TrueRequest, pair_behind};
+use crate::link::clock::start::RoundTrip;
+use crate::link::clock::{ClockStart, DeviceDisk};
 use proptest::prelude::*;
 
 const HOST_NS: u64 = 5_000_000_000;
@@ -210,7 +209,7 @@ proptest! {
         let last_ns = requests.iter().map(|request| request.end).max().unwrap_or(0);
         let alone = |request: &&TrueRequest| {
             let twins = requests.iter().filter(|twin| twin.key == request.key).count();
-            let data = request.key.bytes > 0 && request.key.class != nestrace_analyzer::clock::OpClass::Discard;
+            let data = request.key.bytes > 0 && request.key.class != crate::link::clock::OpClass::Discard;
             data && twins == 1 && request.completed + 110_000_000 < last_ns
         };
         let alone: Vec<u32> = requests.iter().filter(alone).map(|request| request.disk).collect();

@@ -1,8 +1,6 @@
 //! Equal requests in flight at once are distinguished by the memory that they move.
 
-use nestrace_analyzer::clock::{
-    ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing,
-};
+use crate::link::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing};
 
 const BUFFER: u64 = 0x7f00_0000_0000;
 
