@@ -78,11 +78,10 @@ pub use judge::{compare, incomplete};
 pub use measure::histogram;
 pub use result::{analysis, units, verdict};
 
-pub use analyzers::analyzer::Analyzer;
+pub use analyzers::analyzer::{Analyzer, GuestEvents};
 pub use analyzers::block_analyzer::{BlockAnalyzer, BlockOptions};
 pub use analyzers::options::Options;
 pub use analyzers::recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
-pub use analyzers::streams::GuestEvents;
 pub use follow::sector_identity::{Identified, Identities};
 pub use link::chains::StoryChoice;
 pub use measure::histogram::Histogram;

@@ -1,6 +1,7 @@
 //! The single pass: each event goes to the layer that it is about.
 
 mod loss;
+mod streams;
 
 use std::rc::Rc;
 
@@ -11,8 +12,7 @@ use nestrace_trace::manifest::Manifest;
 use crate::analyzers::amplification::LayerCounts;
 use crate::analyzers::data_path::DataPaths;
 use crate::analyzers::options::Options;
-use crate::analyzers::recording::Unreadable;
-use crate::analyzers::streams::{GuestEvents, SideBySide};
+use crate::analyzers::recording::{FAR_NS, Unreadable};
 use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
@@ -30,8 +30,8 @@ use crate::result::analysis::{Analysis, Story};
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::Reasons;
 
-/// No recorder is that late with an event.
-pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
+pub use streams::GuestEvents;
+use streams::SideBySide;
 
 /// Takes the events of the host and of its guests and keeps only what is in flight.
 ///

@@ -7,4 +7,3 @@ pub(crate) mod data_path;
 pub(crate) mod finish;
 pub(crate) mod options;
 pub(crate) mod recording;
-pub(crate) mod streams;

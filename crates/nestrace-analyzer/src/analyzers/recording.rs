@@ -4,12 +4,14 @@ use nestrace_abi::Source;
 use nestrace_trace::Damage;
 use nestrace_trace::manifest::{GuestSide, Manifest, Refused, State};
 
-use crate::analyzers::analyzer::FAR_NS;
 use crate::link::clock::{UNCORRECTED_PPM, corrections_ppm};
 use crate::result::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource, UnreadStream};
 use crate::result::loss_counts::LossCounts;
 use crate::result::side::Side;
 use crate::result::units;
+
+/// No recorder is that late with an event.
+pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
 
 /// What reading a stream has counted.
 #[derive(Clone, Debug)]

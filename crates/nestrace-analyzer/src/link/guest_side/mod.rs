@@ -204,9 +204,8 @@ impl Session {
         let first = *self.first_ns.get_or_insert(event.ts_ns);
         self.reasons.live_ns = self.reasons.live_ns.max(first);
         self.last_ns = self.last_ns.max(event.ts_ns);
-        let meters = &self.block.gathered.devices;
-        self.numbers_of_disks
-            .part(event.ts_ns, meters, &mut self.disks);
+        let (numbers, meters) = (&mut self.numbers_of_disks, &self.block.gathered.devices);
+        DiskCounts::part(&mut self.disks, event.ts_ns, numbers, meters);
         match self.identity.take() {
             Some(mut identity) => {
                 let (mut event, mut links) = (*event, Vec::new());

@@ -6,9 +6,6 @@
 
 use nestrace_trace::manifest::{GuestDisk, GuestSide};
 
-use super::disk::DiskCounts;
-use super::metered::Metered;
-use crate::measure::device::DeviceMeter;
 use crate::model::pointer::PointerMap;
 
 /// Recordings before [`GuestDisk::until_mono_ns`] do not say when the agent looked last. It looked once a second, and had
@@ -17,18 +14,18 @@ const UNKNOWN_LOOK_NS: u64 = 2_000_000_000;
 
 /// Who has a device number from some time on.
 #[derive(Clone, Copy, Debug)]
-struct Holder {
+pub(super) struct Holder {
     since_ns: u64,
     /// Its place in [`super::Session::disks`].
-    device: u32,
+    pub device: u32,
 }
 
 /// A device number gets another holder.
 #[derive(Clone, Copy, Debug)]
-struct Change {
-    dev: u32,
-    from: u32,
-    to: Holder,
+pub(super) struct Change {
+    pub dev: u32,
+    pub from: u32,
+    pub to: Holder,
 }
 
 /// Which disk of a side has a device number, as time goes by.
@@ -135,7 +132,7 @@ impl DiskNumbers {
     }
 
     /// The next change that has come by this time.
-    fn pass(&mut self, ns: u64) -> Option<Change> {
+    pub(super) fn pass(&mut self, ns: u64) -> Option<Change> {
         let next = self.changes.get(self.n_passed).copied();
         let next = next.filter(|next| next.to.since_ns <= ns)?;
         self.n_passed += 1;
@@ -149,20 +146,6 @@ impl DiskNumbers {
         let before = before.and_then(|device| self.before_doubt(device));
         let disk = before.map_or(device, |before| before as usize);
         side.disks.get(disk)
-    }
-
-    /// Parts what was counted under the numbers that are another disk's by this time.
-    pub(super) fn part(&mut self, ns: u64, meters: &[DeviceMeter], disks: &mut [DiskCounts]) {
-        while let Some(change) = self.pass(ns) {
-            let meter = meters.iter().find(|meter| meter.dev == change.dev);
-            let metered = Some(meter.map(Metered::of).unwrap_or_default());
-            if let Some(disk) = disks.get_mut(change.from as usize) {
-                disk.until = metered;
-            }
-            if let Some(disk) = disks.get_mut(change.to.device as usize) {
-                disk.before = metered;
-            }
-        }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use nestrace_trace::Event;
 
-use crate::Analyzer;
+use super::Analyzer;
 
 /// Host events between two looks at the clocks.
 const LOOK_AGAIN: u64 = 64;
@@ -30,7 +30,7 @@ struct Head<'a> {
 }
 
 /// Streams that are read side by side.
-pub(crate) struct SideBySide<'a, 'g> {
+pub(super) struct SideBySide<'a, 'g> {
     analyzer: &'a mut Analyzer,
     /// Of the guests' streams that have not ended.
     heads: Vec<Head<'g>>,
@@ -38,7 +38,7 @@ pub(crate) struct SideBySide<'a, 'g> {
 
 impl<'a, 'g> SideBySide<'a, 'g> {
     /// Reads the first event of each guest session.
-    pub(crate) fn new(analyzer: &'a mut Analyzer, guests: Vec<GuestEvents<'g>>) -> Self {
+    pub(super) fn new(analyzer: &'a mut Analyzer, guests: Vec<GuestEvents<'g>>) -> Self {
         let mut heads: Vec<Head<'_>> = Vec::new();
         for guest in guests {
             match guest.events.next() {
@@ -55,7 +55,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
     }
 
     /// Gives the analyzer all events of the host, and the guests' between them.
-    pub(crate) fn push(mut self, host: impl IntoIterator<Item = Event>) {
+    pub(super) fn push(mut self, host: impl IntoIterator<Item = Event>) {
         let mut first = oldest(&self.heads);
         for (event, n) in host.into_iter().zip(0u64..) {
             // What is known of the clocks changes, and with it which stream is behind.
