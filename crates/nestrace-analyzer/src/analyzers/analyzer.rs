@@ -24,6 +24,7 @@ use crate::link::served::{HostLayers, HostSide};
 use crate::measure::layers_over_time::LayersOverTime;
 use crate::measure::overlap::Activity;
 use crate::model::chain::Chain;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::plausible;
 use crate::model::threads::Threads;
 use crate::result::analysis::{Analysis, Story};
@@ -68,7 +69,7 @@ pub struct Analyzer {
     /// By the numbers of `Manifest::guest_sides`.
     pub(crate) sessions: Vec<Session>,
     /// Time of the host at which they were looked at.
-    looked_ns: u64,
+    looked_ns: HostNs,
     pub(crate) stories: Stories,
     pub(crate) layers: LayersOverTime,
     /// What the host did for the guests' requests; only where there is something to tie it to.
@@ -120,7 +121,7 @@ impl Analyzer {
                     Session::new(manifest, side, options.story.is_some(), options.call_story)
                 })
                 .collect(),
-            looked_ns: 0,
+            looked_ns: HostNs::default(),
             stories: Stories::new(options.story),
             layers: LayersOverTime::default(),
             manifest: manifest.clone(),
@@ -242,8 +243,8 @@ impl Analyzer {
             .sessions
             .get(side)
             .filter(|_| timed)
-            .and_then(|session| session.host_time(event.ts_ns));
-        let within = host_ns.is_none_or(|host_ns| !self.outside(host_ns));
+            .and_then(|session| session.host_time(GuestNs(event.ts_ns)));
+        let within = host_ns.is_none_or(|host_ns| !self.outside(host_ns.0));
         if let Some(session) = self.sessions.get_mut(side) {
             session.push(event, within);
             self.look(side);
@@ -256,7 +257,7 @@ impl Analyzer {
     pub fn guest_time(&self, side: usize, guest_ns: u64) -> u64 {
         self.sessions
             .get(side)
-            .map_or(guest_ns, |session| session.place(guest_ns))
+            .map_or(guest_ns, |session| session.place(GuestNs(guest_ns)).0)
     }
 
     /// The session has no more events.
@@ -268,7 +269,7 @@ impl Analyzer {
 
     /// The host has no more events.
     pub(crate) fn host_ended(&mut self) {
-        self.host_read(u64::MAX);
+        self.host_read(HostNs::MAX);
     }
 
     /// Gives the requests that QEMU completed to the sessions of their guest.
@@ -293,13 +294,13 @@ impl Analyzer {
                 }
             }
         }
-        self.host_reached(event.ts_ns);
+        self.host_reached(HostNs(event.ts_ns));
     }
 
     /// Every host event before this time was read. Call it before the guests' events up to then
     /// are taken: where the host stood still with a paused guest, they are seconds of what seems to have
     /// no partner, and the clocks ask for the host's next events instead.
-    pub(crate) fn host_reached(&mut self, host_ns: u64) {
+    pub(crate) fn host_reached(&mut self, host_ns: HostNs) {
         if host_ns >= self.looked_ns.saturating_add(LOOK_NS) {
             self.looked_ns = host_ns;
             self.host_read(host_ns.saturating_sub(DONE_AFTER_PUSH_NS));
@@ -307,7 +308,7 @@ impl Analyzer {
     }
 
     /// What ended on the host before this time was handed to the sessions.
-    fn host_read(&mut self, host_ns: u64) {
+    fn host_read(&mut self, host_ns: HostNs) {
         for side in 0..self.sessions.len() {
             if let Some(session) = self.sessions.get_mut(side)
                 && !session.follows_another

@@ -12,6 +12,7 @@ use crate::link::chains::{DiskChains, Names, StoryChoice};
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use crate::measure::clues::DiskClues;
+use crate::model::clocks::HostNs;
 use crate::model::data_path::DataPath;
 use crate::result::analysis::{
     Amplification, Analysis, CallRow, CallStory, Chains, Clock, Device, GuestCalls, SCHEMA, Story,
@@ -91,7 +92,7 @@ impl Analyzer {
 
     fn devices(&mut self, clocks: &[ClockSummary]) -> Vec<Device> {
         let (start_ns, end_ns, duration_ns) = (self.start_ns(), self.end_ns(), self.duration_ns());
-        let after_start = |ns: u64| start_ns.saturating_add(ns);
+        let after_start = |ns: u64| HostNs(start_ns.saturating_add(ns));
         let selected = HostStretch {
             from_ns: self.options.from_ns.map(after_start),
             to_ns: self.options.to_ns.map(after_start),
@@ -448,7 +449,7 @@ impl Analyzer {
                     .map(|session| session.side.guest.clone())
                     .unwrap_or_default()
             },
-            start_ns: self.start_ns(),
+            start_ns: HostNs(self.start_ns()),
         })
     }
 

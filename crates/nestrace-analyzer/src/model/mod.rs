@@ -3,6 +3,7 @@
 pub(crate) mod aio_key;
 pub(crate) mod call;
 pub(crate) mod chain;
+pub(crate) mod clocks;
 pub(crate) mod data_path;
 pub(crate) mod file_io_span;
 pub(crate) mod operation;

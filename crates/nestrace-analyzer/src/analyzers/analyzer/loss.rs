@@ -8,6 +8,7 @@ use super::Analyzer;
 use crate::follow::block::Lent;
 use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::Disks;
+use crate::model::clocks::HostNs;
 use crate::result::analysis::UnreadStream;
 use crate::result::loss_counts::LossCounts;
 
@@ -44,7 +45,7 @@ impl Analyzer {
         }
         if more && event.sub != Source::Meta as u8 && event.sub != Source::HostFs as u8 {
             for session in &mut self.sessions {
-                session.host_lost(event.ts_ns);
+                session.host_lost(HostNs(event.ts_ns));
             }
         }
     }

@@ -8,6 +8,7 @@
 use nestrace_trace::Event;
 
 use super::Analyzer;
+use crate::model::clocks::HostNs;
 
 /// Host events between two looks at the clocks.
 const LOOK_AGAIN: u64 = 64;
@@ -66,7 +67,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
                 first = oldest(&self.heads);
             }
             if !self.heads.is_empty() {
-                self.analyzer.host_reached(event.ts_ns);
+                self.analyzer.host_reached(HostNs(event.ts_ns));
             }
             while let Some((_, place)) = first.filter(|(host_ns, _)| *host_ns < event.ts_ns) {
                 self.push_head(place);

@@ -13,6 +13,7 @@ use super::pairing::{MOST_GUESTS, Pairing};
 use super::pending::State;
 use super::request::{Band, GuestRequest, UnpairedReason};
 use super::search::{self, Wanted};
+use crate::model::clocks::GuestNs;
 
 /// Requests without a partner, in a row, after which the clock itself is doubted.
 const DOUBT: u64 = 16;
@@ -158,10 +159,10 @@ impl Pairing {
 
     /// Between which times of the guest's clock it made the step: after the last request that only the
     /// old clock explains, and before the first that only the new one does.
-    fn step(&self, new: &Corridor, from: u64) -> (u64, u64) {
+    fn step(&self, new: &Corridor, from: u64) -> (GuestNs, GuestNs) {
         let unreported = self.reported_before.max(self.ties.pending.guests.first());
         let Some(old) = self.ties.timeline.running() else {
-            return (0, 0);
+            return (GuestNs::default(), GuestNs::default());
         };
         // Of one key there may be very many on both sides: nothing is looked through for each of them.
         let mut hosts: HashMap<u32, Fitting> = HashMap::new();
@@ -196,9 +197,10 @@ impl Pairing {
         // Before, neither clock holds: what the new one explains there it does by chance.
         let not_yet = held_from.checked_sub(1).filter(|last| *last >= first);
         let after_ns = [last_old, not_yet].into_iter().flatten().filter_map(issued);
-        let after_ns = after_ns.max().unwrap_or(0).max(old.last_ns());
+        let after_ns = after_ns.max().unwrap_or_default().max(old.last_ns());
         let from_ns = first_new.and_then(issued).unwrap_or(after_ns);
-        (after_ns + 1, from_ns.max(after_ns + 1))
+        let next_ns = after_ns.saturating_add(1);
+        (next_ns, from_ns.max(next_ns))
     }
 
     /// No offset was found for very many requests: the older ones are given up.
@@ -239,6 +241,7 @@ fn held_from(explained: impl Iterator<Item = (u64, bool)>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::link::clock::{ClockStart, HostRequest, Key, OpClass, effort};
+    use crate::model::clocks::HostNs;
 
     /// As many as may wait.
     const WAITING: u64 = MOST_GUESTS as u64;
@@ -252,7 +255,7 @@ mod tests {
             lo_ns: shift_ns - 1_000,
             hi_ns: shift_ns + 1_000,
         };
-        corridor.assume(0, band);
+        corridor.assume(GuestNs(0), band);
         corridor
     }
 
@@ -264,7 +267,10 @@ mod tests {
             bytes: 4096,
         };
         let mut pairing = Pairing::new(ClockStart::default());
-        pairing.ties.timeline.begin(0, 0, corridor(0));
+        pairing
+            .ties
+            .timeline
+            .begin(GuestNs(0), GuestNs(0), corridor(0));
         for serial in 0..WAITING {
             let at_ns = 1_000_000 + serial * 10_000;
             pairing.ties.pending.add_host(HostRequest {
@@ -273,8 +279,8 @@ mod tests {
                 key,
                 buffer: 0,
                 lane: HostRequest::ANY_LANE,
-                start_ns: at_ns,
-                end_ns: at_ns + 3_000,
+                start_ns: HostNs(at_ns),
+                end_ns: HostNs(at_ns + 3_000),
             });
             let request = GuestRequest {
                 serial,
@@ -283,8 +289,8 @@ mod tests {
                 buffer: 0,
                 may_be_alone: false,
                 lane: GuestRequest::ANY_LANE,
-                issued_ns: at_ns + shift_ns,
-                completed_ns: at_ns + shift_ns + 3_000,
+                issued_ns: GuestNs(at_ns + shift_ns),
+                completed_ns: GuestNs(at_ns + shift_ns + 3_000),
             };
             pairing.ties.pending.add_guest(0, request);
         }

@@ -14,6 +14,7 @@ use super::tally::Tally;
 use super::tie::Tie;
 use super::timeline::Timeline;
 use super::tying::Ties;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis;
 
 /// A guest request is tied this long after its C, by both streams: by then those that were in flight
@@ -54,20 +55,20 @@ pub struct Pairing {
     /// Next guest request to be tied.
     pub(super) tied_before: u64,
     /// D of the last one that was tied by a clock without doubt.
-    trusted_ns: u64,
+    trusted_ns: GuestNs,
     /// Requests that came late, because their disk was not known: one more than the last of them, and the
     /// oldest D.
-    backlog: Option<(u64, u64)>,
+    backlog: Option<(u64, GuestNs)>,
     /// Guest requests that are to be tried again.
     pub(super) unsure: VecDeque<u64>,
     /// Next guest request to be reported.
     pub(super) reported_before: u64,
-    pub(super) guest_ns: u64,
-    pub(super) host_ns: u64,
+    pub(super) guest_ns: GuestNs,
+    pub(super) host_ns: HostNs,
     /// Last end of a host request, guest's clock not needed.
-    pub(super) last_host_ns: u64,
+    pub(super) last_host_ns: HostNs,
     /// Last end of a host request that was dropped because too many waited.
-    hosts_dropped_ns: u64,
+    hosts_dropped_ns: HostNs,
 }
 
 /// What is known at the end.
@@ -87,7 +88,7 @@ impl Pairing {
         let round_trips = start.round_trip_corridor(timeline.rho_ppm());
         let known = round_trips.is_some();
         if let Some(corridor) = round_trips {
-            timeline.begin(0, 0, corridor);
+            timeline.begin(GuestNs::default(), GuestNs::default(), corridor);
         }
         Self {
             devices: Devices::new(start.devices.clone()),
@@ -102,20 +103,21 @@ impl Pairing {
             search: (!known).then_some(Search::default()),
             misses: Misses::default(),
             tied_before: 0,
-            trusted_ns: 0,
+            trusted_ns: GuestNs::default(),
             unsure: VecDeque::new(),
             backlog: None,
             reported_before: 0,
-            guest_ns: 0,
-            host_ns: 0,
-            last_host_ns: 0,
-            hosts_dropped_ns: 0,
+            guest_ns: GuestNs::default(),
+            host_ns: HostNs::default(),
+            last_host_ns: HostNs::default(),
+            hosts_dropped_ns: HostNs::default(),
         }
     }
 
     /// Takes a request that has completed in the guest.
     pub fn guest_request(&mut self, request: GuestRequest) {
-        let damaged = request.completed_ns < request.issued_ns || request.completed_ns > MOST_NS;
+        let damaged =
+            request.completed_ns < request.issued_ns || request.completed_ns > GuestNs(MOST_NS);
         match self.devices.disk(request.device) {
             _ if damaged => self.unpaired(request.serial, UnpairedReason::NoMatch),
             Ok(Some(disk)) => self.ties.pending.add_guest(disk, request),
@@ -130,7 +132,7 @@ impl Pairing {
 
     /// Takes a request that QEMU has completed.
     pub fn host_request(&mut self, request: HostRequest) {
-        if request.end_ns < request.start_ns || request.end_ns > MOST_NS {
+        if request.end_ns < request.start_ns || request.end_ns > HostNs(MOST_NS) {
             self.outcomes.push_back(Outcome::Unclaimed(request.serial));
             return;
         }
@@ -140,17 +142,17 @@ impl Pairing {
 
     /// The guest's stream lost events up to this time (guest's clock): QEMU requests without a partner
     /// are then nothing to wonder about, which they never are here.
-    pub fn guest_lost(&mut self, _guest_ns: u64) {}
+    pub fn guest_lost(&mut self, _guest_ns: GuestNs) {}
 
     /// The host's stream lost events of QEMU up to this time (host's clock): from now on a request may be
     /// missing, and what only follows from their being complete is not certain any more.
-    pub fn host_lost(&mut self, _host_ns: u64) {
+    pub fn host_lost(&mut self, _host_ns: HostNs) {
         self.ties.host_lost = true;
     }
 
     /// How far the streams have been read: requests that ended before these times have been handed over.
     /// A stream at its end is `u64::MAX`.
-    pub fn advance(&mut self, guest_ns: u64, host_ns: u64) {
+    pub fn advance(&mut self, guest_ns: GuestNs, host_ns: HostNs) {
         self.guest_ns = self.guest_ns.max(guest_ns);
         self.host_ns = self.host_ns.max(host_ns);
         self.work(false);
@@ -164,7 +166,7 @@ impl Pairing {
     /// Where the guest's clock minus the host's lies at a time of the guest's clock, from what is known
     /// so far (exchanges, else round trips); `None` before anything is.
     #[must_use]
-    pub fn band(&self, guest_ns: u64) -> Option<Band> {
+    pub fn band(&self, guest_ns: GuestNs) -> Option<Band> {
         self.ties.timeline.band(guest_ns)
     }
 
@@ -186,26 +188,26 @@ impl Pairing {
     /// event is read next. While the offset is being looked for, it is that of the side with fewer
     /// events so far.
     #[must_use]
-    pub fn host_time(&self, guest_ns: u64) -> u64 {
+    pub fn host_time(&self, guest_ns: GuestNs) -> HostNs {
         let search = self.search.unwrap_or_default();
         let (guests, hosts) = search.seen(&self.ties.pending);
         if self.search.is_some() && guests > 2 * hosts + CONSENSUS {
-            return u64::MAX;
+            return HostNs::MAX;
         }
         if self.search.is_some() && hosts > 2 * guests + CONSENSUS {
-            return 0;
+            return HostNs::default();
         }
         let band = self.ties.timeline.band(guest_ns);
         match band.map(Band::middle_ns).or(self.start.wall_offset_ns) {
-            Some(offset_ns) => guest_ns.saturating_add_signed(offset_ns.saturating_neg()),
-            None if guests <= hosts => 0,
-            None => u64::MAX,
+            Some(offset_ns) => guest_ns.on_host(offset_ns),
+            None if guests <= hosts => HostNs::default(),
+            None => HostNs::MAX,
         }
     }
 
     /// Both streams have ended: settles what is left. Take the outcomes afterwards.
     pub fn finish(&mut self) -> ClockSummary {
-        (self.guest_ns, self.host_ns) = (u64::MAX, u64::MAX);
+        (self.guest_ns, self.host_ns) = (GuestNs::MAX, HostNs::MAX);
         self.work(true);
         for guest in self.devices.give_up() {
             self.unpaired(guest, UnpairedReason::Ambiguous);
@@ -258,7 +260,7 @@ impl Pairing {
         for (disk, request) in resolved {
             self.ties.pending.add_guest(disk, request);
         }
-        let waiting_ns = self.backlog.map_or(u64::MAX, |backlog| backlog.1);
+        let waiting_ns = self.backlog.map_or(GuestNs::MAX, |backlog| backlog.1);
         self.backlog = Some((self.ties.pending.guests.end(), oldest_ns.min(waiting_ns)));
     }
 
@@ -271,8 +273,8 @@ impl Pairing {
         }
         // At the end, what was on its way when the host stopped has no end there.
         let host_ns = match (self.host_ns, self.start.host_end_ns) {
-            (u64::MAX, 0) => self.last_host_ns,
-            (u64::MAX, host_end_ns) => host_end_ns,
+            (HostNs::MAX, HostNs(0)) => self.last_host_ns,
+            (HostNs::MAX, host_end_ns) => host_end_ns,
             (host_ns, _) => host_ns,
         };
         Some(Seen {
@@ -283,9 +285,9 @@ impl Pairing {
     }
 
     /// The time up to which guest requests are ripe after `lag_ns`: C at most this.
-    fn ripe_before(&self, lag_ns: u64, end: bool) -> u64 {
+    fn ripe_before(&self, lag_ns: u64, end: bool) -> GuestNs {
         if end {
-            return u64::MAX;
+            return GuestNs::MAX;
         }
         let number = self
             .tied_before
@@ -304,7 +306,7 @@ impl Pairing {
             return self.guest_ns.saturating_sub(lag_ns);
         }
         let lo_ns = self.ties.timeline.band(at_ns).map_or(0, |band| band.lo_ns);
-        let by_host = self.host_ns.min(MOST_NS).saturating_add_signed(lo_ns);
+        let by_host = self.host_ns.min(HostNs(MOST_NS)).in_guest(lo_ns);
         self.guest_ns.min(by_host).saturating_sub(lag_ns)
     }
 
@@ -402,7 +404,7 @@ impl Pairing {
             .get(self.ties.pending.guests.first());
         let oldest_ns = oldest.map_or(self.guest_ns, |entry| entry.request.issued_ns);
         let oldest_ns = oldest_ns.min(self.late_ns());
-        if oldest_ns < MOST_NS {
+        if oldest_ns < GuestNs(MOST_NS) {
             self.ties
                 .timeline
                 .forget_before(oldest_ns.saturating_sub(BAND_KEPT_NS));
@@ -410,10 +412,10 @@ impl Pairing {
     }
 
     /// The oldest D of requests whose disk is not known, or was not known for long.
-    fn late_ns(&self) -> u64 {
-        let held_ns = self.devices.oldest_ns().unwrap_or(u64::MAX);
+    fn late_ns(&self) -> GuestNs {
+        let held_ns = self.devices.oldest_ns().unwrap_or(GuestNs::MAX);
         let backlog = self.backlog.filter(|backlog| self.tied_before < backlog.0);
-        held_ns.min(backlog.map_or(u64::MAX, |backlog| backlog.1))
+        held_ns.min(backlog.map_or(GuestNs::MAX, |backlog| backlog.1))
     }
 
     /// Host requests that no guest request came for.
@@ -423,17 +425,17 @@ impl Pairing {
         let untied_ns = untied.map_or(self.guest_ns, |entry| entry.request.issued_ns);
         let mut untied_ns = untied_ns.min(self.late_ns());
         // The clock may have leapt since the last one that found its partner, and nothing be late at all.
-        if self.guest_ns < u64::MAX {
+        if self.guest_ns < GuestNs::MAX {
             untied_ns = untied_ns.min(self.trusted_ns);
         }
-        let band = self.ties.timeline.band(untied_ns.min(MOST_NS));
+        let band = self.ties.timeline.band(untied_ns.min(GuestNs(MOST_NS)));
         let hi_ns = band.map_or(0, |band| band.hi_ns);
         loop {
             let number = self.ties.pending.hosts.first();
             let Some(entry) = self.ties.pending.hosts.get(number) else {
                 return;
             };
-            let end_ns = entry.request.end_ns.saturating_add_signed(hi_ns);
+            let end_ns = entry.request.end_ns.in_guest(hi_ns);
             let crowded = self.ties.pending.hosts.len() > MOST_HOSTS;
             let late = settled && end_ns.saturating_add(HOST_WAITS_NS) < untied_ns;
             if entry.state != State::Waiting || !(late || crowded || end) {

@@ -4,10 +4,11 @@ use super::corridor::exchange;
 use super::pairing::Pairing;
 use super::pending::State;
 use super::request::{Band, GuestRequest, HostRequest, Outcome, Paired, UnpairedReason};
+use crate::model::clocks::{GuestNs, HostNs};
 
 impl Pairing {
     /// Reports one guest request, and those that are decided with it.
-    pub(super) fn report(&mut self, number: u64, settled_before_ns: u64) {
+    pub(super) fn report(&mut self, number: u64, settled_before_ns: GuestNs) {
         let Some(entry) = self.ties.pending.guests.get(number) else {
             return;
         };
@@ -55,7 +56,7 @@ impl Pairing {
     }
 
     /// With the band from both sides in time, a request that was not certain may be.
-    fn last_try(&mut self, number: u64, settled_before_ns: u64) {
+    fn last_try(&mut self, number: u64, settled_before_ns: GuestNs) {
         let resolved = self.ties.resolve(number, settled_before_ns);
         for pair in &resolved.pairs {
             // Too late for the band of its neighbours: some have been reported.
@@ -113,21 +114,18 @@ impl Pairing {
             // No offset was found that so many requests agree on.
             return UnpairedReason::OutsideClockBound;
         };
-        let host_end_ns = if self.start.host_end_ns > 0 {
+        let host_end_ns = if self.start.host_end_ns > HostNs(0) {
             self.start.host_end_ns
-        } else if self.host_ns == u64::MAX {
+        } else if self.host_ns == HostNs::MAX {
             self.last_host_ns
         } else {
-            u64::MAX
+            HostNs::MAX
         };
-        let before = guest.issued_ns.cast_signed().saturating_sub(issued.hi_ns);
-        let after = guest
-            .completed_ns
-            .cast_signed()
-            .saturating_sub(completed.lo_ns);
-        if before < self.start.host_live_ns.cast_signed() {
+        let before = guest.issued_ns.bound_on_host(issued.hi_ns);
+        let after = guest.completed_ns.bound_on_host(completed.lo_ns);
+        if before < self.start.host_live_ns.bound() {
             UnpairedReason::BeforeStart
-        } else if after > i64::try_from(host_end_ns).unwrap_or(i64::MAX) {
+        } else if after > host_end_ns.bound() {
             UnpairedReason::AfterEnd
         } else if self.ties.host_lost {
             UnpairedReason::LostEvents

@@ -6,6 +6,7 @@ use super::direct::{self, DirectLinks};
 use super::unmap::Unmaps;
 use crate::link::clock::{GuestRequest, HostRequest, Key, OpClass, Pairing};
 use crate::link::guest_memory::GuestMemory;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::pointer::PointerMap;
 use crate::model::span::{RequestSpan, Served, What};
 
@@ -27,7 +28,7 @@ pub(super) struct QemuLinks {
     /// Those that were no request of this session.
     pub(super) unclaimed: Vec<Rc<Served>>,
     /// Up to which the host has been read.
-    pub(super) host_ns: u64,
+    pub(super) host_ns: HostNs,
     /// Discards that may go on.
     unmaps: Unmaps,
     /// Addresses of virtqueues.
@@ -43,7 +44,7 @@ impl QemuLinks {
             direct,
             served: PointerMap::default(),
             unclaimed: Vec::new(),
-            host_ns: 0,
+            host_ns: HostNs::default(),
             unmaps: Unmaps::default(),
             queues: Vec::new(),
         }
@@ -60,8 +61,8 @@ impl QemuLinks {
                 bytes: key.bytes,
                 page: request.page,
                 lane: request.lane,
-                issued_ns: request.issued_ns,
-                completed_ns: request.completed_ns,
+                issued_ns: GuestNs(request.issued_ns),
+                completed_ns: GuestNs(request.completed_ns),
             });
             return;
         }
@@ -75,8 +76,8 @@ impl QemuLinks {
             buffer: self.memory.buffer_of(request.page).unwrap_or(0),
             may_be_alone: false,
             lane: request.lane,
-            issued_ns: request.issued_ns,
-            completed_ns: request.completed_ns,
+            issued_ns: GuestNs(request.issued_ns),
+            completed_ns: GuestNs(request.completed_ns),
         });
     }
 
@@ -139,13 +140,13 @@ impl QemuLinks {
                 .filter(|buffer| self.memory.holds(*buffer))
                 .unwrap_or(0),
             lane,
-            start_ns: span.start_ns,
-            end_ns: span.end_ns,
+            start_ns: served.start_ns(),
+            end_ns: served.end_ns(),
         });
     }
 
     /// The host's stream has been read so far: whatever ended before was handed to [`Self::served`].
-    pub(super) fn host_read(&mut self, host_ns: u64) {
+    pub(super) fn host_read(&mut self, host_ns: HostNs) {
         while let Some((whole, disk)) = self.unmaps.whole_before(host_ns) {
             self.offer(&whole, disk);
         }
@@ -153,8 +154,8 @@ impl QemuLinks {
     }
 
     /// What ended on the host before this time was linked here or passed on.
-    pub(super) fn host_decided(&self) -> u64 {
-        let offered = self.served.values().map(|served| served.span.end_ns);
+    pub(super) fn host_decided(&self) -> HostNs {
+        let offered = self.served.values().map(|served| served.end_ns());
         let direct = self.direct.as_ref();
         let direct = direct.and_then(|direct| direct.oldest_file_ns());
         let open = offered.chain(self.unmaps.oldest_ns()).chain(direct).min();

@@ -29,6 +29,7 @@ use crate::link::calls::KeptCall;
 use crate::link::chains::{Join, Names, StoryChoice};
 use crate::link::clock::{Band, ClockStart, ClockSummary, Pairing};
 use crate::model::chain::Chain;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::operation::Operation;
 use crate::model::plausible::{self, lies_nowhere};
 use crate::model::pointer::PointerMap;
@@ -81,12 +82,13 @@ pub(crate) struct Session {
     pub unknown_events: u64,
     /// Events that no kernel writes.
     pub implausible: u64,
+    /// Of its events, on the guest's clock.
     pub(crate) first_ns: Option<u64>,
     pub(crate) last_ns: u64,
-    guest_read_ns: u64,
+    guest_read_ns: GuestNs,
     looked_events: u64,
-    looked_guest_ns: u64,
-    looked_host_ns: u64,
+    looked_guest_ns: GuestNs,
+    looked_host_ns: HostNs,
 }
 
 /// What a session leaves.
@@ -144,29 +146,29 @@ impl Session {
             implausible: 0,
             first_ns: None,
             last_ns: 0,
-            guest_read_ns: 0,
+            guest_read_ns: GuestNs::default(),
             looked_events: 0,
-            looked_guest_ns: 0,
-            looked_host_ns: 0,
+            looked_guest_ns: GuestNs::default(),
+            looked_host_ns: HostNs::default(),
             side: side.clone(),
         })
     }
 
     /// Where an event belongs among the host's: its time there as far as that is known, else whatever
     /// keeps the two streams side by side.
-    pub(crate) fn place(&self, guest_ns: u64) -> u64 {
+    pub(crate) fn place(&self, guest_ns: GuestNs) -> HostNs {
         self.qemu.pairing.host_time(guest_ns)
     }
 
     /// The host's time of a guest's; `None` where nothing tells it yet.
-    pub(crate) fn host_time(&self, guest_ns: u64) -> Option<u64> {
+    pub(crate) fn host_time(&self, guest_ns: GuestNs) -> Option<HostNs> {
         let offset_ns = self
             .qemu
             .pairing
             .band(guest_ns)
             .map(Band::middle_ns)
             .or(self.wall_offset_ns)?;
-        Some(guest_ns.saturating_add_signed(offset_ns.saturating_neg()))
+        Some(guest_ns.on_host(offset_ns))
     }
 
     /// Takes one event; `within` is whether it lies in the time that was asked for.
@@ -271,7 +273,7 @@ impl Session {
     }
 
     /// The host's stream lost events up to this time.
-    pub(crate) fn host_lost(&mut self, host_ns: u64) {
+    pub(crate) fn host_lost(&mut self, host_ns: HostNs) {
         self.qemu.pairing.host_lost(host_ns);
     }
 
@@ -354,7 +356,7 @@ impl Session {
 
     /// The guest's stream has ended.
     pub(crate) fn ended(&mut self) {
-        self.guest_read_ns = u64::MAX;
+        self.guest_read_ns = GuestNs::MAX;
     }
 
     /// Takes a QEMU request that has completed; `disk` is its place among the guest's disks.
@@ -368,24 +370,25 @@ impl Session {
     }
 
     /// The host's stream has been read so far: whatever ended before was handed to [`Self::served`].
-    pub(crate) fn host_read(&mut self, host_ns: u64) {
+    pub(crate) fn host_read(&mut self, host_ns: HostNs) {
         self.qemu.host_read(host_ns);
     }
 
     /// Bios whose fate is known by now, now and then: `None` when it is too early to look again.
     pub(crate) fn look(&mut self) -> Option<Vec<Chain>> {
         let host_ns = self.qemu.host_ns;
-        let due = self.last_ns >= self.looked_guest_ns.saturating_add(LOOK_NS)
+        let guest_ns = GuestNs(self.last_ns);
+        let due = guest_ns >= self.looked_guest_ns.saturating_add(LOOK_NS)
             || host_ns >= self.looked_host_ns.saturating_add(LOOK_NS)
             || self.block_events >= self.looked_events.saturating_add(LOOK_EVENTS);
         if !due {
             return None;
         }
         self.looked_events = self.block_events;
-        self.looked_guest_ns = self.last_ns;
+        self.looked_guest_ns = guest_ns;
         self.looked_host_ns = host_ns;
         let read = Read {
-            guest_ns: self.guest_read_ns.max(self.last_ns),
+            guest_ns: self.guest_read_ns.max(guest_ns),
             host_ns,
             end: false,
         };
@@ -400,7 +403,7 @@ impl Session {
     }
 
     /// What ended on the host before this time was linked here or passed on.
-    pub(crate) fn host_decided(&self) -> u64 {
+    pub(crate) fn host_decided(&self) -> HostNs {
         self.qemu.host_decided()
     }
 
@@ -426,9 +429,9 @@ impl Session {
         kept: &KeptCall,
         names: &Names<'_>,
     ) -> CallStory {
-        let at_ns = self.host_time(kept.call.start_ns);
+        let at_ns = self.host_time(GuestNs(kept.call.start_ns));
         CallStory {
-            at_ns: at_ns.map(|at_ns| at_ns.saturating_sub(names.start_ns)),
+            at_ns: at_ns.map(|at_ns| at_ns.since(names.start_ns)),
             ..self.calls.story(number, kept, &self.side, names)
         }
     }
@@ -437,7 +440,7 @@ impl Session {
     pub(crate) fn finish(&mut self) -> Finished {
         self.block.finish();
         self.hand_on();
-        self.host_read(u64::MAX);
+        self.host_read(HostNs::MAX);
         let clock = self.qemu.finish(&mut Waiting {
             join: &mut self.join,
             disks: &mut self.disks,

@@ -5,6 +5,7 @@ use super::disk::DiskCounts;
 use super::from_qemu::QemuLinks;
 use crate::link::chains::{Join, Link};
 use crate::link::clock::{ClockSummary, Outcome, Paired};
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::unlinked::UnlinkedReason;
 
 /// What waits for decisions on requests.
@@ -25,8 +26,8 @@ impl QemuLinks {
     /// Both streams have ended: decides what is left.
     pub(super) fn finish(&mut self, waiting: &mut Waiting<'_>) -> ClockSummary {
         let read = Read {
-            guest_ns: u64::MAX,
-            host_ns: u64::MAX,
+            guest_ns: GuestNs::MAX,
+            host_ns: HostNs::MAX,
             end: true,
         };
         self.link_directly(read);

@@ -6,6 +6,7 @@ use super::Session;
 use crate::link::chains::DiskChains;
 use crate::link::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
 use crate::measure::device::DeviceMeter;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis::{ClockPiece, Device, ReadWrite, TimePiece};
 use crate::result::side::Side;
 use crate::result::unlinked::UnlinkedReason;
@@ -13,8 +14,8 @@ use crate::result::unlinked::UnlinkedReason;
 /// What was asked for of a recording, on the host's clock; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostStretch {
-    pub from_ns: Option<u64>,
-    pub to_ns: Option<u64>,
+    pub from_ns: Option<HostNs>,
+    pub to_ns: Option<HostNs>,
 }
 
 impl Session {
@@ -107,7 +108,7 @@ impl Session {
             start_ns => start_ns,
         };
         let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
-        let since = |limit_ns: Option<u64>, otherwise_ns: u64| {
+        let since = |limit_ns: Option<HostNs>, otherwise_ns: u64| {
             limit_ns.map_or(otherwise_ns, |host_ns| {
                 self.first_since(host_ns, (begin_ns, end_ns))
             })
@@ -118,9 +119,9 @@ impl Session {
 
     /// The first of the guest's times that are not before this one of the host; by halving, since a guest's
     /// time never goes back. Where the clock is not known, everything was taken.
-    fn first_since(&self, host_ns: u64, (begin_ns, end_ns): (u64, u64)) -> u64 {
+    fn first_since(&self, host_ns: HostNs, (begin_ns, end_ns): (u64, u64)) -> u64 {
         let is_before = |guest_ns: u64| {
-            let at_ns = self.host_time(guest_ns);
+            let at_ns = self.host_time(GuestNs(guest_ns));
             at_ns.is_some_and(|at_ns| at_ns < host_ns)
         };
         let (mut low, mut high) = (begin_ns, end_ns);
@@ -151,7 +152,8 @@ impl Session {
         };
         if stretches.is_empty() {
             let begin = i128::from(begin_ns);
-            let host_ns = self.host_time(begin_ns).map(i128::from);
+            let host_ns = self.host_time(GuestNs(begin_ns));
+            let host_ns = host_ns.map(|host_ns| i128::from(host_ns.0));
             return host_ns
                 .and_then(|host_ns| piece(begin, begin - host_ns))
                 .into_iter()

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::model::clocks::HostNs;
 use crate::model::span::Served;
 
 /// A discard is held back until the host has been read so far; the caller reads the host in smaller
@@ -53,9 +54,9 @@ impl Unmaps {
     }
 
     /// The next that nothing goes on with, when the host has been read up to a time.
-    pub(super) fn whole_before(&mut self, host_ns: u64) -> Option<(Rc<Served>, u32)> {
+    pub(super) fn whole_before(&mut self, host_ns: HostNs) -> Option<(Rc<Served>, u32)> {
         let first = self.held.front()?;
-        let due = first.served.span.end_ns <= host_ns.saturating_add(STEP_NS);
+        let due = first.served.end_ns() <= host_ns.saturating_add(STEP_NS);
         if !due && self.held.len() <= HELD {
             return None;
         }
@@ -64,8 +65,8 @@ impl Unmaps {
     }
 
     /// The end of the oldest that is held.
-    pub(super) fn oldest_ns(&self) -> Option<u64> {
-        let ends = self.held.iter().map(|held| held.served.span.end_ns);
+    pub(super) fn oldest_ns(&self) -> Option<HostNs> {
+        let ends = self.held.iter().map(|held| held.served.end_ns());
         ends.min()
     }
 }

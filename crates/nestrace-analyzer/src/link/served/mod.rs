@@ -4,7 +4,7 @@
 //! [`calls`] ties file I/Os to QEMU's calls, [`host_bios`] host bios to file I/Os, [`stacked`] what
 //! lies below a host request; [`clusters`] knows where an image keeps what, [`deferred`] counts what
 //! nothing waited for, [`tree`] builds the intervals. Nothing here looks at an event's time to find its
-//! partner, except where something is work for several: then it says so.
+//! partner, except where something is work for several: then it says so. All times are the host's.
 
 mod calls;
 mod clusters;

@@ -1,6 +1,7 @@
 //! Stamps that no clock shows, in turn: nothing overflows, and every request is counted.
 
 use crate::link::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing};
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::stamps::PATTERNS;
 
 /// The clock alone, with all of its time in the hands of both sides.
@@ -24,8 +25,8 @@ fn of_requests_that_are_paired() {
                 key,
                 buffer: 0,
                 lane: 0,
-                start_ns: a.min(b),
-                end_ns: a.max(b),
+                start_ns: HostNs(a.min(b)),
+                end_ns: HostNs(a.max(b)),
             });
             pairing.guest_request(GuestRequest {
                 serial,
@@ -34,10 +35,10 @@ fn of_requests_that_are_paired() {
                 buffer: 0,
                 may_be_alone: false,
                 lane: 0,
-                issued_ns: c.min(d),
-                completed_ns: c.max(d),
+                issued_ns: GuestNs(c.min(d)),
+                completed_ns: GuestNs(c.max(d)),
             });
-            pairing.advance(c, a);
+            pairing.advance(GuestNs(c), HostNs(a));
         }
         let clock = pairing.finish().clock;
         let (mut guests, mut hosts) = (0, 0);

@@ -4,6 +4,7 @@
 use super::clock_world::{Change, Dice, Load, Said, TrueClock, TrueRequest, pair_behind};
 use crate::link::clock::start::RoundTrip;
 use crate::link::clock::{ClockStart, DeviceDisk};
+use crate::model::clocks::{GuestNs, HostNs};
 use proptest::prelude::*;
 
 const HOST_NS: u64 = 5_000_000_000;
@@ -52,9 +53,9 @@ impl Mirror {
         let start = ClockStart {
             devices: vec![DeviceDisk::OneOf(vec![0, 1]); 2],
             round_trips: vec![RoundTrip {
-                host_sent_ns: HOST_NS,
-                guest_ns: clock.guest(HOST_NS + 300_000),
-                host_received_ns: HOST_NS + 700_000,
+                host_sent_ns: HostNs(HOST_NS),
+                guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
+                host_received_ns: HostNs(HOST_NS + 700_000),
             }],
             host_lost,
             ..ClockStart::default()

@@ -6,6 +6,7 @@ use super::clock_world::{
 };
 use crate::link::clock::start::RoundTrip;
 use crate::link::clock::{ClockStart, DeviceDisk};
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis::ClockMethod;
 use proptest::prelude::*;
 
@@ -152,9 +153,9 @@ fn too_few_requests_tell_no_clock() {
     assert_eq!(said.unpaired.len(), requests.len());
     // Round trips over the port are enough for one request.
     let round_trips = vec![RoundTrip {
-        host_sent_ns: HOST_NS,
-        guest_ns: clock.guest(HOST_NS + 300_000),
-        host_received_ns: HOST_NS + 700_000,
+        host_sent_ns: HostNs(HOST_NS),
+        guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
+        host_received_ns: HostNs(HOST_NS + 700_000),
     }];
     let start = ClockStart {
         round_trips,
@@ -169,9 +170,9 @@ fn round_trips_that_lie_do_no_harm() {
     let clock = TrueClock::new(0, 77_000_000_000, 0, &[]);
     let start = ClockStart {
         round_trips: vec![RoundTrip {
-            host_sent_ns: HOST_NS,
-            guest_ns: 1_000_000,
-            host_received_ns: HOST_NS + 700_000,
+            host_sent_ns: HostNs(HOST_NS),
+            guest_ns: GuestNs(1_000_000),
+            host_received_ns: HostNs(HOST_NS + 700_000),
         }],
         ..ClockStart::default()
     };

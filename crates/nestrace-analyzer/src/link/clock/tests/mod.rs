@@ -10,6 +10,7 @@ mod pairing_speed;
 mod same_sector;
 
 use super::{ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing};
+use crate::model::clocks::{GuestNs, HostNs};
 
 #[test]
 fn requests_with_places_of_their_own_are_linked_whatever_the_offset() {
@@ -28,8 +29,8 @@ fn requests_with_places_of_their_own_are_linked_whatever_the_offset() {
             key,
             buffer: 0,
             lane: HostRequest::ANY_LANE,
-            start_ns: 6_000_040_000 + at_ns,
-            end_ns: 6_000_100_000 + at_ns,
+            start_ns: HostNs(6_000_040_000 + at_ns),
+            end_ns: HostNs(6_000_100_000 + at_ns),
         });
         pairing.guest_request(GuestRequest {
             serial,
@@ -38,10 +39,13 @@ fn requests_with_places_of_their_own_are_linked_whatever_the_offset() {
             buffer: 0,
             may_be_alone: false,
             lane: GuestRequest::ANY_LANE,
-            issued_ns: 1_000_000_000 + at_ns,
-            completed_ns: 1_000_130_000 + at_ns,
+            issued_ns: GuestNs(1_000_000_000 + at_ns),
+            completed_ns: GuestNs(1_000_130_000 + at_ns),
         });
-        pairing.advance(1_000_130_000 + at_ns, 6_000_130_000 + at_ns);
+        pairing.advance(
+            GuestNs(1_000_130_000 + at_ns),
+            HostNs(6_000_130_000 + at_ns),
+        );
     }
     let clock = pairing.finish().clock;
     let outcomes = std::iter::from_fn(|| pairing.next_outcome());

@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::link::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing};
+use crate::model::clocks::{GuestNs, HostNs};
 
 /// Requests of each second of trace time.
 const EVERY_NS: u64 = 10_000;
@@ -119,8 +120,8 @@ fn run(requests: u64) {
                             key,
                             buffer: 0,
                             lane: HostRequest::ANY_LANE,
-                            start_ns: begin,
-                            end_ns: end,
+                            start_ns: HostNs(begin),
+                            end_ns: HostNs(end),
                         })
                     } else {
                         Step::Guest(GuestRequest {
@@ -130,8 +131,8 @@ fn run(requests: u64) {
                             buffer: 0,
                             may_be_alone: false,
                             lane: GuestRequest::ANY_LANE,
-                            issued_ns: guest_ns(begin),
-                            completed_ns: guest_ns(end),
+                            issued_ns: GuestNs(guest_ns(begin)),
+                            completed_ns: GuestNs(guest_ns(end)),
                         })
                     },
                 ));
@@ -144,7 +145,7 @@ fn run(requests: u64) {
                 Step::Host(request) => pairing.host_request(request),
             }
             if n % 64 == 0 {
-                pairing.advance(guest_ns(now), now);
+                pairing.advance(GuestNs(guest_ns(now)), HostNs(now));
             }
             while let Some(outcome) = pairing.next_outcome() {
                 match outcome {

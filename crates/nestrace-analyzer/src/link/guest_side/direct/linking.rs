@@ -6,6 +6,7 @@ use super::{Decided, DirectLinks, File, Identity, Request, State, host_times, in
 use crate::link::chains::Link;
 use crate::link::clock::{Band, OpClass, Paired, Pairing};
 use crate::link::guest_memory::{Agreement, GuestMemory};
+use crate::model::clocks::HostBound;
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::unlinked::UnlinkedReason;
 
@@ -22,7 +23,7 @@ struct Window {
     disk: u32,
     band: Band,
     /// The earliest D and the latest C on the host's clock.
-    times: (i64, i64),
+    times: (HostBound, HostBound),
     /// Places of the file I/Os that ended then.
     files: (usize, usize),
 }
@@ -124,7 +125,7 @@ impl DirectLinks {
         for index in window.files.0..window.files.1 {
             let file = &self.files[index];
             let within = file.disk == window.disk
-                && file.start_ns().cast_signed() >= window.times.0
+                && file.start_ns().bound() >= window.times.0
                 && file.class == Some(request.class)
                 && !file.of_table;
             if !within || pieces.contains(&index) {
@@ -253,10 +254,9 @@ impl DirectLinks {
             span.shared = is_sync || file.place.is_some_and(beyond);
             ambiguous |= file.served.ambiguous;
             if !span.shared {
-                let start_ns = request.issued_ns.cast_signed();
-                let end_ns = request.completed_ns.cast_signed();
-                hi_ns = hi_ns.min(end_ns.saturating_sub(span.end_ns.cast_signed()));
-                lo_ns = lo_ns.max(start_ns.saturating_sub(span.start_ns.cast_signed()));
+                let (start_ns, end_ns) = (file.start_ns().bound(), file.end_ns().bound());
+                hi_ns = hi_ns.min(request.completed_ns.minus_bound(end_ns));
+                lo_ns = lo_ns.max(request.issued_ns.minus_bound(start_ns));
             }
             children.push(span);
         }
