@@ -169,16 +169,16 @@ impl Session {
 
     /// The guest's disks as the host's are described.
     fn topology(&self) -> Topology {
-        let devices = self.side.disks.iter().map(|disk| manifest::Device {
-            name: disk.name.clone(),
-            dev: disk.dev,
-            scheduler: disk.scheduler.clone(),
-            ..manifest::Device::default()
+        let devices = self.side.disks.iter().map(|disk| {
+            let mut device = manifest::Device::default();
+            device.name.clone_from(&disk.name);
+            device.dev = disk.dev;
+            device.scheduler.clone_from(&disk.scheduler);
+            device
         });
-        Topology {
-            guests: Vec::new(),
-            devices: devices.collect(),
-        }
+        let mut topology = Topology::default();
+        topology.devices.extend(devices);
+        topology
     }
 }
 
