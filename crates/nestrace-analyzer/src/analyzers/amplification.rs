@@ -5,6 +5,7 @@ use crate::follow::block::BlockLayer;
 use crate::follow::qemu::Qemu;
 use crate::link::guest_side::DiskSummary;
 use crate::link::served::{DiskOnHost, HostSide};
+use crate::model::ids::{DevNo, DiskId};
 use crate::result::analysis::{
     Amplification, Chains, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk, ReadWrite,
 };
@@ -137,7 +138,11 @@ impl LayerCounts<'_> {
     /// Flushes that the devices right under a disk's images did.
     fn flushes_beneath(&self, disk: u32) -> Option<u64> {
         let devices = self.block.gathered.devices.iter();
-        let beneath = devices.filter(|device| self.paths.images.is_beneath(device.dev, disk));
+        let beneath = devices.filter(|device| {
+            self.paths
+                .images
+                .is_beneath(DevNo(device.dev), DiskId(disk))
+        });
         self.paths
             .bios_recorded
             .then(|| beneath.map(|device| device.flushes_done()).sum())

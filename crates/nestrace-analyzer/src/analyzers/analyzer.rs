@@ -25,6 +25,7 @@ use crate::measure::layers_over_time::LayersOverTime;
 use crate::measure::overlap::Activity;
 use crate::model::chain::Chain;
 use crate::model::clocks::{GuestNs, HostNs};
+use crate::model::ids::DiskId;
 use crate::model::plausible;
 use crate::model::threads::Threads;
 use crate::result::analysis::{Analysis, Story};
@@ -288,7 +289,7 @@ impl Analyzer {
             let served = Rc::new(served);
             for session in &mut self.sessions {
                 if !session.follows_another
-                    && let Some(disk) = session.is_of(&self.images, served.disk)
+                    && let Some(disk) = session.is_of(&self.images, DiskId(served.disk))
                 {
                     session.served(&served, disk);
                 }
@@ -335,7 +336,7 @@ impl Analyzer {
         match next {
             Some(next) => {
                 for served in session.take_unclaimed() {
-                    if let Some(disk) = next.is_of(&self.images, served.disk) {
+                    if let Some(disk) = next.is_of(&self.images, DiskId(served.disk)) {
                         next.served(&served, disk);
                     }
                 }

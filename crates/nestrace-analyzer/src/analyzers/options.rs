@@ -6,6 +6,7 @@ use nestrace_trace::manifest::Device;
 use crate::follow::image::Images;
 use crate::link::chains::StoryChoice;
 use crate::measure::device::major_minor;
+use crate::model::ids::{DevNo, ImageId};
 
 /// What the caller knows beside the events.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +70,7 @@ impl Options {
         devices.iter().any(|device| {
             let mut of_disk = images.of_disk(disk);
             is_called(&device.name, device.dev, wanted)
-                && of_disk.any(|(number, _)| images.lies_on(number, device.dev))
+                && of_disk.any(|(number, _)| images.lies_on(ImageId(number), DevNo(device.dev)))
         })
     }
 }

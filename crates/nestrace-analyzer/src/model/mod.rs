@@ -6,6 +6,7 @@ pub(crate) mod chain;
 pub(crate) mod clocks;
 pub(crate) mod data_path;
 pub(crate) mod file_io_span;
+pub(crate) mod ids;
 pub(crate) mod operation;
 pub(crate) mod owner;
 pub(crate) mod places;

@@ -7,6 +7,7 @@ use super::unmap::Unmaps;
 use crate::link::clock::{GuestRequest, HostRequest, Key, OpClass, Pairing};
 use crate::link::guest_memory::GuestMemory;
 use crate::model::clocks::{GuestNs, HostNs};
+use crate::model::ids::GuestDiskId;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{RequestSpan, Served, What};
 
@@ -97,8 +98,8 @@ impl QemuLinks {
             .unwrap_or(HostRequest::ANY_LANE)
     }
 
-    /// Takes a QEMU request that has completed; `disk` is its place among the guest's disks.
-    pub(super) fn served(&mut self, served: &Rc<Served>, disk: u32) {
+    /// Takes a QEMU request that has completed, of this disk of the guest.
+    pub(super) fn served(&mut self, served: &Rc<Served>, disk: GuestDiskId) {
         if let (Some(direct), Some(facts)) = (&mut self.direct, served.file_io) {
             direct.file_io(served, disk, facts);
             direct.offer_last_file(&mut self.pairing);
@@ -110,7 +111,7 @@ impl QemuLinks {
     }
 
     /// Offers a QEMU request to the clock.
-    fn offer(&mut self, served: &Rc<Served>, disk: u32) {
+    fn offer(&mut self, served: &Rc<Served>, disk: GuestDiskId) {
         let span = &served.span;
         let class = match span.what {
             What::Read => OpClass::Read,
@@ -130,7 +131,7 @@ impl QemuLinks {
         let lane = self.lane(served.queue);
         self.pairing.host_request(HostRequest {
             serial: served.serial,
-            disk,
+            disk: disk.0,
             key: Key {
                 class,
                 offset,

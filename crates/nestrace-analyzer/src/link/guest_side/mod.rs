@@ -30,6 +30,7 @@ use crate::link::chains::{Join, Names, StoryChoice};
 use crate::link::clock::{Band, ClockStart, ClockSummary, Pairing};
 use crate::model::chain::Chain;
 use crate::model::clocks::{GuestNs, HostNs};
+use crate::model::ids::{DiskId, GuestDiskId};
 use crate::model::operation::Operation;
 use crate::model::plausible::{self, lies_nowhere};
 use crate::model::pointer::PointerMap;
@@ -349,9 +350,9 @@ impl Session {
     }
 
     /// Whether QEMU requests of this disk may be this guest's.
-    pub(crate) fn is_of(&self, images: &Images, disk: u32) -> Option<u32> {
-        let disk = images.disks.get(disk as usize)?;
-        (Some(disk.guest) == self.guest).then_some(disk.disk)
+    pub(crate) fn is_of(&self, images: &Images, disk: DiskId) -> Option<GuestDiskId> {
+        let disk = images.disks.get(disk.0 as usize)?;
+        (Some(disk.guest) == self.guest).then_some(GuestDiskId(disk.disk))
     }
 
     /// The guest's stream has ended.
@@ -359,8 +360,8 @@ impl Session {
         self.guest_read_ns = GuestNs::MAX;
     }
 
-    /// Takes a QEMU request that has completed; `disk` is its place among the guest's disks.
-    pub(crate) fn served(&mut self, served: &Rc<Served>, disk: u32) {
+    /// Takes a QEMU request that has completed, of this disk of the guest.
+    pub(crate) fn served(&mut self, served: &Rc<Served>, disk: GuestDiskId) {
         self.qemu.served(served, disk);
     }
 

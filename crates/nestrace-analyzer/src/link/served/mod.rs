@@ -30,6 +30,7 @@ use crate::follow::image::Images;
 use crate::follow::qemu::{self, Ended, Qemu, Step};
 use crate::measure::clues::{HostClues, ImageOf};
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
+use crate::model::ids::{GuestDiskId, GuestId, ImageId};
 use crate::model::owner::Owner;
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::analysis::Deferred;
@@ -302,10 +303,10 @@ impl HostSide {
             .iter()
             .filter_map(|call| self.calls.get(ended.guest, *call))
             .collect();
-        let disk = calls
-            .iter()
-            .find_map(|call| call.disk)
-            .or_else(|| layers.images.disk_number(ended.guest, ended.disk?))?;
+        let disk = calls.iter().find_map(|call| call.disk).or_else(|| {
+            let disk = GuestDiskId(ended.disk?);
+            layers.images.disk_number(GuestId(ended.guest), disk)
+        })?;
         let mut children = Vec::new();
         let mut ambiguous = false;
         for tied in calls.iter().flat_map(|call| &call.files) {
@@ -361,7 +362,7 @@ impl HostSide {
 
     /// The file I/O as what stands for a request of QEMU, whose functions were not seen.
     fn serve_file_io(&self, file: &FileIoSpan, images: &Images) -> Option<Served> {
-        let [disk] = images.disks_of(file.image, file.guest)[..] else {
+        let [disk] = images.disks_of(ImageId(file.image), GuestId(file.guest))[..] else {
             return None;
         };
         let what = tree::of_operation(file.op);

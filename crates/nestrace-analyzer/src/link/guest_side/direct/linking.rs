@@ -7,6 +7,7 @@ use crate::link::chains::Link;
 use crate::link::clock::{Band, OpClass, Paired, Pairing};
 use crate::link::guest_memory::{Agreement, GuestMemory};
 use crate::model::clocks::HostBound;
+use crate::model::ids::GuestDiskId;
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::unlinked::UnlinkedReason;
 
@@ -20,7 +21,7 @@ const BLOCK: u64 = 4096;
 /// Where and when a request's file I/O is looked for.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    disk: u32,
+    disk: GuestDiskId,
     band: Band,
     /// The earliest D and the latest C on the host's clock.
     times: (HostBound, HostBound),
@@ -53,7 +54,7 @@ impl DirectLinks {
         memory: &GuestMemory,
     ) -> (Result<Link, UnlinkedReason>, Option<Agreement>) {
         let disk = match pairing.disk_of(request.device) {
-            Ok(Some(disk)) => disk,
+            Ok(Some(disk)) => GuestDiskId(disk),
             Ok(None) => return (Err(UnlinkedReason::Ambiguous), None),
             Err(reason) => return (Err(reason.into()), None),
         };
@@ -83,7 +84,7 @@ impl DirectLinks {
                 if request.class == OpClass::Write
                     && self
                         .disks
-                        .get(disk as usize)
+                        .get(disk.0 as usize)
                         .is_some_and(|it| it.writes_through)
                 {
                     let synced = self.syncs_after(&files, &window);
@@ -204,8 +205,8 @@ impl DirectLinks {
             && memory.buffer_of(request.page) != Some(buffer)
     }
 
-    fn is_raw(&self, disk: u32) -> bool {
-        self.disks.get(disk as usize).is_some_and(|disk| disk.raw)
+    fn is_raw(&self, disk: GuestDiskId) -> bool {
+        self.disks.get(disk.0 as usize).is_some_and(|disk| disk.raw)
     }
 
     /// The syncs that a flush waited for: those that ended in its time. QEMU runs one flush of a node at a time, and the others
@@ -267,7 +268,7 @@ impl DirectLinks {
         };
         let number = self
             .disks
-            .get(window.disk as usize)
+            .get(window.disk.0 as usize)
             .map_or(u32::MAX, |disk| disk.number);
         let starts = children.iter().map(|child| child.start_ns);
         let ends = children.iter().map(|child| child.end_ns);

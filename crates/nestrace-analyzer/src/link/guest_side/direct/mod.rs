@@ -22,6 +22,7 @@ use crate::link::chains::Link;
 use crate::link::clock::{Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing};
 use crate::link::guest_memory::{Agreement, GuestMemory};
 use crate::model::clocks::{GuestNs, HostBound, HostNs};
+use crate::model::ids::GuestDiskId;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{FileIoFacts, Served, What};
 use crate::result::unlinked::UnlinkedReason;
@@ -90,8 +91,7 @@ impl Request {
 #[derive(Debug)]
 struct File {
     served: Rc<Served>,
-    /// Place of the disk among the guest's.
-    disk: u32,
+    disk: GuestDiskId,
     class: Option<OpClass>,
     /// The range of the guest's disk that it moves.
     place: Option<(u64, u64)>,
@@ -218,8 +218,8 @@ impl DirectLinks {
         self.ends.insert(ends, request.completed_ns);
     }
 
-    /// Takes a file I/O that has ended, of the disk with this place among the guest's.
-    pub(super) fn file_io(&mut self, served: &Rc<Served>, disk: u32, facts: FileIoFacts) {
+    /// Takes a file I/O that has ended, of this disk of the guest.
+    pub(super) fn file_io(&mut self, served: &Rc<Served>, disk: GuestDiskId, facts: FileIoFacts) {
         let class = match served.span.what {
             What::Read => Some(OpClass::Read),
             What::Write => Some(OpClass::Write),
@@ -466,7 +466,7 @@ fn offer_file(identity: Identity, file: &File, pairing: &mut Pairing) {
     };
     pairing.host_request(HostRequest {
         serial: file.served.serial,
-        disk: file.disk,
+        disk: file.disk.0,
         key: Key {
             class,
             offset: place,
