@@ -1,6 +1,7 @@
-//! How fast guest requests are paired with QEMU's, and how much memory that takes.
+//! How fast guest requests are paired with QEMU's, how much memory that takes, and that none is paired wrongly.
 //!
-//! `cargo run --release -p nestrace-analyzer --example pairing_speed [MILLIONS_OF_EVENTS…]`
+//! `cargo test --release -p nestrace-analyzer --lib pairing_speed -- --nocapture` prints the figures, by default of a
+//! million events; `PAIRING_SPEED=1,10,100` before it says of how many millions.
 //!
 //! Four events for each request: D, C, start and end. Requests come at 100,000 a second of trace time, up to
 //! 32 in flight, half of them rewrites of a few thousand keys, a hundredth flushes; the guest's clock
@@ -9,9 +10,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use nestrace_analyzer::clock::{
-    ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing,
-};
+use crate::link::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing};
+use crate::model::clocks::{GuestNs, HostNs};
 
 /// Requests of each second of trace time.
 const EVERY_NS: u64 = 10_000;
@@ -120,8 +120,8 @@ fn run(requests: u64) {
                             key,
                             buffer: 0,
                             lane: HostRequest::ANY_LANE,
-                            start_ns: begin,
-                            end_ns: end,
+                            start_ns: HostNs(begin),
+                            end_ns: HostNs(end),
                         })
                     } else {
                         Step::Guest(GuestRequest {
@@ -131,8 +131,8 @@ fn run(requests: u64) {
                             buffer: 0,
                             may_be_alone: false,
                             lane: GuestRequest::ANY_LANE,
-                            issued_ns: guest_ns(begin),
-                            completed_ns: guest_ns(end),
+                            issued_ns: GuestNs(guest_ns(begin)),
+                            completed_ns: GuestNs(guest_ns(end)),
                         })
                     },
                 ));
@@ -145,7 +145,7 @@ fn run(requests: u64) {
                 Step::Host(request) => pairing.host_request(request),
             }
             if n % 64 == 0 {
-                pairing.advance(guest_ns(now), now);
+                pairing.advance(GuestNs(guest_ns(now)), HostNs(now));
             }
             while let Some(outcome) = pairing.next_outcome() {
                 match outcome {
@@ -182,19 +182,15 @@ fn run(requests: u64) {
         clock.error_bound_ns.p50.unwrap_or(0),
         clock.error_bound_ns.max.unwrap_or(0),
     );
+    assert_eq!(wrong, 0);
+    assert_eq!(linked + other, requests);
+    assert!(other <= requests / 1000, "{other} of {requests} not linked");
 }
 
-fn main() {
-    let asked: Vec<u64> = std::env::args()
-        .skip(1)
-        .filter_map(|word| word.parse().ok())
-        .collect();
-    let millions = if asked.is_empty() {
-        vec![1, 10, 100]
-    } else {
-        asked
-    };
-    for events in millions {
-        run(events * 250_000);
+#[test]
+fn a_million_events_are_paired_and_none_wrongly() {
+    let asked = std::env::var("PAIRING_SPEED").unwrap_or_else(|_| String::from("1"));
+    for millions in asked.split(',') {
+        run(millions.parse::<u64>().expect("millions of events") * 250_000);
     }
 }

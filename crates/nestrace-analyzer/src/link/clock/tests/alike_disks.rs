@@ -1,10 +1,10 @@
 //! Disks of one guest that look alike: their requests tell which is which, or nothing does. A mirror writes
 //! the same to both at the same time, and its halves may be of any speed.
 
-use crate::clock_world;
-
-use clock_world::{Change, Dice, Load, Said, TrueClock, TrueRequest, pair_behind};
-use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip};
+use super::clock_world::{Change, Dice, Load, Said, TrueClock, TrueRequest, pair_behind};
+use crate::link::clock::start::RoundTrip;
+use crate::link::clock::{ClockStart, DeviceDisk};
+use crate::model::clocks::{GuestNs, HostNs};
 use proptest::prelude::*;
 
 const HOST_NS: u64 = 5_000_000_000;
@@ -53,9 +53,9 @@ impl Mirror {
         let start = ClockStart {
             devices: vec![DeviceDisk::OneOf(vec![0, 1]); 2],
             round_trips: vec![RoundTrip {
-                host_sent_ns: HOST_NS,
-                guest_ns: clock.guest(HOST_NS + 300_000),
-                host_received_ns: HOST_NS + 700_000,
+                host_sent_ns: HostNs(HOST_NS),
+                guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
+                host_received_ns: HostNs(HOST_NS + 700_000),
             }],
             host_lost,
             ..ClockStart::default()
@@ -210,7 +210,7 @@ proptest! {
         let last_ns = requests.iter().map(|request| request.end).max().unwrap_or(0);
         let alone = |request: &&TrueRequest| {
             let twins = requests.iter().filter(|twin| twin.key == request.key).count();
-            let data = request.key.bytes > 0 && request.key.class != nestrace_analyzer::clock::OpClass::Discard;
+            let data = request.key.bytes > 0 && request.key.class != crate::link::clock::OpClass::Discard;
             data && twins == 1 && request.completed + 110_000_000 < last_ns
         };
         let alone: Vec<u32> = requests.iter().filter(alone).map(|request| request.disk).collect();

@@ -7,7 +7,8 @@
 
 use nestrace_trace::Event;
 
-use crate::Analyzer;
+use super::Analyzer;
+use crate::model::clocks::HostNs;
 
 /// Host events between two looks at the clocks.
 const LOOK_AGAIN: u64 = 64;
@@ -29,33 +30,8 @@ struct Head<'a> {
     host_ns: u64,
 }
 
-impl Analyzer {
-    /// Takes all events of the host and of its guests; each stream is in the order of time.
-    ///
-    /// ```
-    /// use nestrace_analyzer::{Analyzer, GuestEvents, Options};
-    /// use nestrace_trace::{Event, Kind, Manifest, manifest::GuestSide};
-    ///
-    /// let mut manifest = Manifest::default();
-    /// manifest.guest_sides = vec![GuestSide::default()];
-    /// let queue = Event { ts_ns: 7, kind: Kind::Queue as u8, object: 1, bytes: 512, ..Event::default() };
-    /// let mut analyzer = Analyzer::new(&manifest, Options::default());
-    /// let mut of_guest = [queue].into_iter();
-    /// analyzer.push_streams([queue], vec![GuestEvents { side: 0, events: &mut of_guest }]);
-    /// let analysis = analyzer.finish();
-    /// assert_eq!(analysis.devices.len(), 2);
-    /// ```
-    pub fn push_streams(
-        &mut self,
-        host: impl IntoIterator<Item = Event>,
-        guests: Vec<GuestEvents<'_>>,
-    ) {
-        SideBySide::new(self, guests).push(host);
-    }
-}
-
 /// Streams that are read side by side.
-struct SideBySide<'a, 'g> {
+pub(super) struct SideBySide<'a, 'g> {
     analyzer: &'a mut Analyzer,
     /// Of the guests' streams that have not ended.
     heads: Vec<Head<'g>>,
@@ -63,7 +39,7 @@ struct SideBySide<'a, 'g> {
 
 impl<'a, 'g> SideBySide<'a, 'g> {
     /// Reads the first event of each guest session.
-    fn new(analyzer: &'a mut Analyzer, guests: Vec<GuestEvents<'g>>) -> Self {
+    pub(super) fn new(analyzer: &'a mut Analyzer, guests: Vec<GuestEvents<'g>>) -> Self {
         let mut heads: Vec<Head<'_>> = Vec::new();
         for guest in guests {
             match guest.events.next() {
@@ -80,7 +56,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
     }
 
     /// Gives the analyzer all events of the host, and the guests' between them.
-    fn push(mut self, host: impl IntoIterator<Item = Event>) {
+    pub(super) fn push(mut self, host: impl IntoIterator<Item = Event>) {
         let mut first = oldest(&self.heads);
         for (event, n) in host.into_iter().zip(0u64..) {
             // What is known of the clocks changes, and with it which stream is behind.
@@ -91,7 +67,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
                 first = oldest(&self.heads);
             }
             if !self.heads.is_empty() {
-                self.analyzer.host_reached(event.ts_ns);
+                self.analyzer.host_reached(HostNs(event.ts_ns));
             }
             while let Some((_, place)) = first.filter(|(host_ns, _)| *host_ns < event.ts_ns) {
                 self.push_head(place);

@@ -1,13 +1,13 @@
 //! The pairing against clocks that are known: the truth lies inside the band, the band is as narrow as
 //! the exchanges allow, and no request gets a wrong partner.
 
-use crate::clock_world;
-
-use clock_world::{
+use super::clock_world::{
     Change, HOST_NS, Load, Said, TrueClock, TrueRequest, check, fraction, loads, pair_merged,
 };
-use nestrace_analyzer::analysis::ClockMethod;
-use nestrace_analyzer::clock::{ClockStart, DeviceDisk, RoundTrip};
+use crate::link::clock::start::RoundTrip;
+use crate::link::clock::{ClockStart, DeviceDisk};
+use crate::model::clocks::{GuestNs, HostNs};
+use crate::result::analysis::ClockMethod;
 use proptest::prelude::*;
 
 /// What `Pairing` documents: 500 ppm, and one more because the band lies over the guest's time.
@@ -153,9 +153,9 @@ fn too_few_requests_tell_no_clock() {
     assert_eq!(said.unpaired.len(), requests.len());
     // Round trips over the port are enough for one request.
     let round_trips = vec![RoundTrip {
-        host_sent_ns: HOST_NS,
-        guest_ns: clock.guest(HOST_NS + 300_000),
-        host_received_ns: HOST_NS + 700_000,
+        host_sent_ns: HostNs(HOST_NS),
+        guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
+        host_received_ns: HostNs(HOST_NS + 700_000),
     }];
     let start = ClockStart {
         round_trips,
@@ -170,9 +170,9 @@ fn round_trips_that_lie_do_no_harm() {
     let clock = TrueClock::new(0, 77_000_000_000, 0, &[]);
     let start = ClockStart {
         round_trips: vec![RoundTrip {
-            host_sent_ns: HOST_NS,
-            guest_ns: 1_000_000,
-            host_received_ns: HOST_NS + 700_000,
+            host_sent_ns: HostNs(HOST_NS),
+            guest_ns: GuestNs(1_000_000),
+            host_received_ns: HostNs(HOST_NS + 700_000),
         }],
         ..ClockStart::default()
     };

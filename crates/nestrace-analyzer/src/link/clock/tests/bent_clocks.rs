@@ -1,9 +1,7 @@
 //! The pairing while NTP bends the clocks of host and guest: the truth lies inside a band that knows by how much.
 
-use crate::clock_world;
-
-use clock_world::{Change, HOST_NS, Load, TrueClock, check, fraction, loads};
-use nestrace_analyzer::clock::ClockStart;
+use super::clock_world::{Change, HOST_NS, Load, TrueClock, check, fraction, loads};
+use crate::link::clock::ClockStart;
 use nestrace_trace::Manifest;
 use nestrace_trace::manifest::GuestSide;
 use proptest::prelude::*;

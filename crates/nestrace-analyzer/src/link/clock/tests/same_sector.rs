@@ -1,10 +1,8 @@
 //! Equal requests in flight at once, from several processors through one queue: their order on each
 //! processor and in the queue tells some of them apart, and never wrongly.
 
-use crate::clock_world;
-
-use clock_world::{Dice, Said, TrueClock, TrueRequest};
-use nestrace_analyzer::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass};
+use super::clock_world::{Dice, Said, TrueClock, TrueRequest};
+use crate::link::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass};
 use proptest::prelude::*;
 
 const HOST_NS: u64 = 5_000_000_000;
@@ -81,7 +79,7 @@ fn pair(requests: &[TrueRequest], clock: &TrueClock, ordered: bool) -> Said {
             request.host_lane = HostRequest::ANY_LANE;
         }
     }
-    clock_world::pair(&requests, clock, ClockStart::default())
+    super::clock_world::pair(&requests, clock, ClockStart::default())
 }
 
 fn clock() -> TrueClock {

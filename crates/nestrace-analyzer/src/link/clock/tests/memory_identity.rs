@@ -1,8 +1,7 @@
 //! Equal requests in flight at once are distinguished by the memory that they move.
 
-use nestrace_analyzer::clock::{
-    ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing,
-};
+use crate::link::clock::{ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing};
+use crate::model::clocks::{GuestNs, HostNs};
 
 const BUFFER: u64 = 0x7f00_0000_0000;
 
@@ -27,8 +26,8 @@ fn linked_of_equal(buffer_of: impl Fn(u64) -> u64) -> (usize, usize) {
                 key: key(offset),
                 buffer: buffer_of(serial),
                 lane: HostRequest::ANY_LANE,
-                start_ns: at_ns + host.0,
-                end_ns: at_ns + host.1,
+                start_ns: HostNs(at_ns + host.0),
+                end_ns: HostNs(at_ns + host.1),
             });
             pairing.guest_request(GuestRequest {
                 serial,
@@ -37,14 +36,14 @@ fn linked_of_equal(buffer_of: impl Fn(u64) -> u64) -> (usize, usize) {
                 buffer: buffer_of(serial),
                 may_be_alone: false,
                 lane: GuestRequest::ANY_LANE,
-                issued_ns: at_ns + guest.0,
-                completed_ns: at_ns + guest.1,
+                issued_ns: GuestNs(at_ns + guest.0),
+                completed_ns: GuestNs(at_ns + guest.1),
             });
         };
         both(3 * i, (i + 1) * 8192, (0, 50_000), (10_000, 40_000));
         both(3 * i + 1, 0, (100_000, 300_000), (180_000, 250_000));
         both(3 * i + 2, 0, (110_000, 310_000), (130_000, 200_000));
-        pairing.advance(at_ns + 400_000, at_ns + 400_000);
+        pairing.advance(GuestNs(at_ns + 400_000), HostNs(at_ns + 400_000));
     }
     pairing.finish();
     let outcomes = std::iter::from_fn(|| pairing.next_outcome());

@@ -1,11 +1,12 @@
 //! Two machines whose clocks are known exactly, with requests between them: the truth that a pairing
 //! is held against.
 
-use nestrace_analyzer::analysis::{Clock, ClockMethod};
-use nestrace_analyzer::clock::{
+use crate::link::clock::request::UnpairedReason;
+use crate::link::clock::{
     ClockStart, DeviceDisk, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing,
-    UnpairedReason,
 };
+use crate::model::clocks::{GuestNs, HostNs};
+use crate::result::analysis::{Clock, ClockMethod};
 use proptest::prelude::*;
 
 /// Host's time at which the requests begin.
@@ -274,7 +275,10 @@ pub fn pair_behind(
         } else if !of_guest && request.seen_by_host {
             pairing.host_request(host_request(i, request));
         }
-        pairing.advance(clock.guest(at - 10_000), at - lag_ns - 10_000);
+        pairing.advance(
+            GuestNs(clock.guest(at - 10_000)),
+            HostNs(at - lag_ns - 10_000),
+        );
         said.take(&mut pairing);
     }
     said.of_all(pairing)
@@ -291,12 +295,14 @@ pub fn pair_merged(requests: &[TrueRequest], clock: &TrueClock, start: ClockStar
     let mut pairing = Pairing::new(start);
     let mut said = Said::default();
     loop {
-        let guest_ns = guests.peek().map_or(u64::MAX, |guest| guest.completed_ns);
-        let host_ns = hosts.peek().map_or(u64::MAX, |host| host.end_ns);
+        let guest_ns = guests
+            .peek()
+            .map_or(GuestNs::MAX, |guest| guest.completed_ns);
+        let host_ns = hosts.peek().map_or(HostNs::MAX, |host| host.end_ns);
         pairing.advance(guest_ns, host_ns);
         said.take(&mut pairing);
-        let guest_next = host_ns == u64::MAX || pairing.host_time(guest_ns) < host_ns;
-        let guest = if guest_ns < u64::MAX && guest_next {
+        let guest_next = host_ns == HostNs::MAX || pairing.host_time(guest_ns) < host_ns;
+        let guest = if guest_ns < GuestNs::MAX && guest_next {
             guests.next()
         } else {
             None
@@ -320,8 +326,8 @@ fn guest_request(i: usize, request: &TrueRequest, clock: &TrueClock) -> GuestReq
         buffer: 0,
         may_be_alone: false,
         lane: request.guest_lane,
-        issued_ns: clock.guest(request.issued),
-        completed_ns: clock.guest(request.completed),
+        issued_ns: GuestNs(clock.guest(request.issued)),
+        completed_ns: GuestNs(clock.guest(request.completed)),
     }
 }
 
@@ -332,8 +338,8 @@ fn host_request(i: usize, request: &TrueRequest) -> HostRequest {
         key: request.key,
         buffer: 0,
         lane: request.host_lane,
-        start_ns: request.start,
-        end_ns: request.end,
+        start_ns: HostNs(request.start),
+        end_ns: HostNs(request.end),
     }
 }
 
