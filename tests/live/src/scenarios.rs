@@ -5,8 +5,8 @@
 use crate::scenario::Scenario;
 use crate::{
     agent, bench, block_device, block_graph, calls, embedding, export, guest_kernels, guest_side,
-    hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel, qemu_10,
-    qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
+    hostile_host, image_names, kernels, lab, libvirt, modelled_disk, namespaces, newest_kernel,
+    qemu_10, qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
     two_guests, without_functions,
 };
 
@@ -41,6 +41,7 @@ pub fn scenarios() -> Vec<Scenario> {
         replay::SCENARIO,
         report::SCENARIO,
         embedding::SCENARIO,
+        modelled_disk::SCENARIO,
         bench::SCENARIO,
     ]
 }
