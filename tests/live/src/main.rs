@@ -32,6 +32,7 @@ mod lab;
 mod lanes;
 mod libvirt;
 mod measure;
+mod modelled_disk;
 mod nameless_qemu;
 mod namespaces;
 mod newest_kernel;
