@@ -27,7 +27,7 @@ pub mod process;
 pub mod program;
 pub mod qmp;
 pub mod select;
-mod side_by_side;
+pub(crate) mod side_by_side;
 pub mod socket;
 pub mod tree;
 
@@ -63,6 +63,21 @@ pub struct Discovery {
     pub programs: Vec<Option<ParsedProgram>>,
     /// What could not be found out, and why.
     pub diagnostics: Vec<Diagnostic>,
+    /// Chosen guests that are not in `topology`, because looking at their files took too long.
+    pub unexamined: Vec<Unexamined>,
+}
+
+/// A guest of which only the command line is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unexamined {
+    /// `-name`, or `pid:N`.
+    pub name: String,
+    /// `-uuid`.
+    pub uuid: Option<String>,
+    /// Process id.
+    pub pid: u32,
+    /// When its process started, in clock ticks since boot.
+    pub start_ticks: u64,
 }
 
 /// Why guests could not be found.
@@ -124,6 +139,15 @@ struct Candidate {
 ///
 /// Where a name is not that of exactly one running guest, or `/proc` cannot be listed.
 pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
+    discover_within(selection, MAX_LOOK)
+}
+
+/// [`discover`], where the look at one guest takes no longer than `limit`.
+///
+/// # Errors
+///
+/// As [`discover`].
+pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discovery, DiscoverError> {
     let Candidates {
         all: candidates,
         hidden,
@@ -145,11 +169,16 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         })
         .filter(|(_, others)| !others.is_empty() && *selection != Selection::All)
         .collect();
-    let names: Vec<(u32, String)> = chosen
+    let known: Vec<Unexamined> = chosen
         .iter()
-        .map(|c| (c.process.pid, c.identity.name.clone()))
+        .map(|c| Unexamined {
+            name: c.identity.name.clone(),
+            uuid: c.identity.uuid.clone(),
+            pid: c.process.pid,
+            start_ticks: c.process.start_ticks,
+        })
         .collect();
-    let looks = side_by_side(chosen, LOOKING, MAX_LOOK, move |candidate| {
+    let looks = side_by_side(chosen, LOOKING, limit, move |candidate| {
         look_at(candidate, hidden.contains(&candidate.process.pid))
     });
 
@@ -174,21 +203,22 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         );
     }
     let mut found = Discovery::default();
-    for ((pid, name), look) in names.into_iter().zip(looks) {
+    for (known, look) in known.into_iter().zip(looks) {
         let Some(Looked {
             candidate,
             of_guest,
             guest,
         }) = look
         else {
-            survey.guest = Some(name);
+            survey.guest = Some(known.name.clone());
             survey.note(
-                &format!("pid {pid}"),
+                &format!("pid {}", known.pid),
                 format!(
                     "could not be examined within {} s (reading its files or its memory map takes too long); left out",
-                    MAX_LOOK.as_secs()
+                    limit.as_secs()
                 ),
             );
+            found.unexamined.push(known);
             continue;
         };
         survey.absorb(of_guest);
