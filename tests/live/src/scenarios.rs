@@ -6,7 +6,7 @@ use crate::scenario::Scenario;
 use crate::{
     agent, bench, block_device, block_graph, calls, embedding, export, guest_kernels, guest_side,
     hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel, qemu_10,
-    qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
+    qemu_versions, recognition, replay, report, stacked_devices, stacks, stuck, survival, truth,
     two_guests, without_functions,
 };
 
@@ -37,6 +37,7 @@ pub fn scenarios() -> Vec<Scenario> {
         block_graph::SCENARIO,
         image_names::SCENARIO,
         recognition::SCENARIO,
+        stuck::SCENARIO,
         export::SCENARIO,
         replay::SCENARIO,
         report::SCENARIO,

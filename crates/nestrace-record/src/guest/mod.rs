@@ -67,15 +67,11 @@ pub struct Discovery {
     pub unexamined: Vec<Unexamined>,
 }
 
-/// A guest of which only the command line is known.
+/// A guest that could not be examined as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unexamined {
-    /// `-name`, or `pid:N`.
-    pub name: String,
-    /// `-uuid`.
-    pub uuid: Option<String>,
-    /// Process id.
-    pub pid: u32,
+    /// What its command line and its monitor say, with each image by its path alone.
+    pub guest: Guest,
     /// When its process started, in clock ticks since boot.
     pub start_ticks: u64,
 }
@@ -126,6 +122,7 @@ fn pids_text(pids: &[u32]) -> String {
 }
 
 /// A QEMU before anything but its command line was looked at.
+#[derive(Clone)]
 struct Candidate {
     process: Process,
     line: CommandLine,
@@ -169,15 +166,7 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
         })
         .filter(|(_, others)| !others.is_empty() && *selection != Selection::All)
         .collect();
-    let known: Vec<Unexamined> = chosen
-        .iter()
-        .map(|c| Unexamined {
-            name: c.identity.name.clone(),
-            uuid: c.identity.uuid.clone(),
-            pid: c.process.pid,
-            start_ticks: c.process.start_ticks,
-        })
-        .collect();
+    let known = chosen.clone();
     let looks = side_by_side(chosen, LOOKING, limit, move |candidate| {
         look_at(candidate, hidden.contains(&candidate.process.pid))
     });
@@ -203,6 +192,7 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
         );
     }
     let mut found = Discovery::default();
+    let mut unexamined = Vec::new();
     for (known, look) in known.into_iter().zip(looks) {
         let Some(Looked {
             candidate,
@@ -210,15 +200,15 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
             guest,
         }) = look
         else {
-            survey.guest = Some(known.name.clone());
+            survey.guest = Some(known.identity.name.clone());
             survey.note(
-                &format!("pid {}", known.pid),
+                &format!("pid {}", known.process.pid),
                 format!(
                     "could not be examined within {} s (reading its files or its memory map takes too long); left out",
                     limit.as_secs()
                 ),
             );
-            found.unexamined.push(known);
+            unexamined.push(known);
             continue;
         };
         survey.absorb(of_guest);
@@ -228,6 +218,13 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
             found.channels.push(candidate.channel);
             found.open_files.push(open_files);
         }
+    }
+    for look in side_by_side(unexamined, LOOKING, limit, look_lightly_at) {
+        let Some((of_guest, unexamined)) = look else {
+            continue;
+        };
+        survey.absorb(of_guest);
+        found.unexamined.push(unexamined);
     }
     (found.topology.devices, found.diagnostics) = survey.into_devices();
     Ok(found)
@@ -303,6 +300,23 @@ fn look_at(candidate: &Candidate, is_hidden: bool) -> Looked {
         of_guest: survey,
         guest: is_alive.then_some((guest, open)),
     }
+}
+
+/// Of a guest with files that do not answer: what can be known without them.
+fn look_lightly_at(candidate: &Candidate) -> (Survey, Unexamined) {
+    let mut survey = Survey::default();
+    survey.guest = Some(candidate.identity.name.clone());
+    let guest = inspect::guest_without_files(
+        &mut survey,
+        &candidate.process,
+        &candidate.line,
+        &candidate.identity,
+    );
+    let unexamined = Unexamined {
+        guest,
+        start_ticks: candidate.process.start_ticks,
+    };
+    (survey, unexamined)
 }
 
 /// Every QEMU that runs a guest.

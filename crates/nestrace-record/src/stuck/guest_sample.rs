@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-use nestrace_probes::mountinfo;
 use nestrace_probes::refusal::with_causes;
-use nestrace_stuck::facts::{DiskFacts, GuestFacts, ImageFacts, RingFacts, ThreadFacts};
+use nestrace_stuck::facts::{DiskFacts, GuestFacts, RingFacts, ThreadFacts};
 use nestrace_trace::manifest::{Device, Guest};
 
 use super::cgroup::Hierarchies;
@@ -95,9 +94,6 @@ pub(super) fn facts(
     for thread in &mut threads {
         thread.role = role(thread, answer);
     }
-    if target.guest.disks.is_empty() {
-        disks.extend(unexamined(pid, &threads));
-    }
     for thread in &mut threads {
         thread.disk = disk_of(thread, &disks);
     }
@@ -172,38 +168,10 @@ fn disk_of(thread: &ThreadFacts, disks: &[DiskFacts]) -> Option<String> {
         .map(|disk| disk.name.clone())
 }
 
-/// Files that threads wait for, of a guest that could not be examined: which file system each is on is known without looking
-/// at it.
-fn unexamined(pid: u32, threads: &[ThreadFacts]) -> Vec<DiskFacts> {
-    let mounts = mountinfo::read(pid).unwrap_or_default();
-    let mut files: Vec<&str> = threads.iter().filter_map(|t| t.file.as_deref()).collect();
-    files.sort_unstable();
-    files.dedup();
-    let disk = |path: &str| {
-        let above = mounts.iter().filter(|mount| {
-            let rest = path.strip_prefix(mount.mount_point.as_str());
-            rest.is_some_and(|rest| mount.mount_point == "/" || rest.starts_with('/'))
-        });
-        // Of mounts at one place the last one covers the others.
-        let mount = above.max_by_key(|mount| mount.mount_point.len()).cloned();
-        let mount = mount.unwrap_or_default();
-        DiskFacts {
-            name: path.rsplit('/').next().unwrap_or(path).to_owned(),
-            images: vec![ImageFacts {
-                path: path.to_owned(),
-                fs_type: mount.fs_type,
-                mount_point: mount.mount_point,
-                source: mount.source,
-                devices: Vec::new(),
-            }],
-            ..DiskFacts::default()
-        }
-    };
-    files.into_iter().map(disk).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use nestrace_stuck::facts::ImageFacts;
+
     use super::*;
 
     #[test]

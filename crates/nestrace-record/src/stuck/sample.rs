@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nestrace_stuck::facts::Facts;
-use nestrace_trace::manifest::Guest;
 
 use super::cgroup::Hierarchies;
 use super::guest_sample::{self, GuestSample, Target};
@@ -74,12 +73,7 @@ fn targets(found: &Discovery) -> Vec<Target> {
         start_ticks,
     });
     let others = found.unexamined.iter().map(|known| Target {
-        guest: Guest {
-            name: known.name.clone(),
-            uuid: known.uuid.clone(),
-            pid: known.pid,
-            ..Guest::default()
-        },
+        guest: known.guest.clone(),
         start_ticks: known.start_ticks,
     });
     examined.chain(others).collect()

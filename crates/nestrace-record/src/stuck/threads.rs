@@ -83,16 +83,16 @@ pub fn parse_stat(stat: &str) -> Option<Thread> {
 /// # Errors
 ///
 /// `PermissionDenied` for a process of another user.
-pub fn system_call(folder: &str) -> io::Result<Option<(i64, u64)>> {
+pub fn system_call(folder: &str) -> io::Result<Option<(libc::c_long, u64)>> {
     let text = proc_file::read(format!("{folder}/syscall"), proc_file::MAX_STAT)?.text();
     Ok(parse_system_call(&text))
 }
 
 /// `17 0x9 …`; nothing of `running` and of `-1 …`, a thread that waits outside of a call.
 #[must_use]
-pub fn parse_system_call(text: &str) -> Option<(i64, u64)> {
+pub fn parse_system_call(text: &str) -> Option<(libc::c_long, u64)> {
     let mut words = text.split_ascii_whitespace();
-    let number: i64 = words.next()?.parse().ok().filter(|n| *n >= 0)?;
+    let number: libc::c_long = words.next()?.parse().ok().filter(|n| *n >= 0)?;
     let first = words.next()?.strip_prefix("0x")?;
     Some((number, u64::from_str_radix(first, 16).ok()?))
 }
@@ -137,10 +137,10 @@ const OTHERS: &[(libc::c_long, &str)] = &[
 
 /// A call's name, and whether its first argument is a descriptor.
 #[must_use]
-pub fn name_of_call(number: i64) -> (String, bool) {
+pub fn name_of_call(number: libc::c_long) -> (String, bool) {
     let find = |all: &[(libc::c_long, &str)]| {
         let mut all = all.iter();
-        let found = all.find(|(known, _)| i64::from(*known) == number)?;
+        let found = all.find(|(known, _)| *known == number)?;
         Some(found.1.to_owned())
     };
     match (find(OF_FILES), find(OTHERS)) {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(parse_system_call("-1 0x7ffc 0x7f"), None);
         assert_eq!(parse_system_call(""), None);
         assert_eq!(
-            name_of_call(i64::from(libc::SYS_pwrite64)),
+            name_of_call(libc::SYS_pwrite64),
             ("pwrite".to_owned(), true)
         );
         assert_eq!(name_of_call(9999), ("system call 9999".to_owned(), false));

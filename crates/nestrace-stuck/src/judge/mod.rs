@@ -224,3 +224,6 @@ fn disks(scene: &Scene<'_>, guest: &GuestFacts) -> Vec<Trouble> {
     troubles.extend(found.map(|held| sentence::held(&guest.name, None, &rest, held)));
     troubles
 }
+
+#[cfg(test)]
+mod tests;
