@@ -76,6 +76,21 @@ pub struct Unexamined {
     pub start_ticks: u64,
 }
 
+impl Unexamined {
+    /// Names alone.
+    fn bare(candidate: &Candidate) -> Self {
+        Self {
+            guest: Guest {
+                name: candidate.identity.name.clone(),
+                uuid: candidate.identity.uuid.clone(),
+                pid: candidate.process.pid,
+                ..Guest::default()
+            },
+            start_ticks: candidate.process.start_ticks,
+        }
+    }
+}
+
 /// Why guests could not be found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -219,12 +234,14 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
             found.open_files.push(open_files);
         }
     }
-    for look in side_by_side(unexamined, LOOKING, limit, look_lightly_at) {
-        let Some((of_guest, unexamined)) = look else {
-            continue;
-        };
-        survey.absorb(of_guest);
-        found.unexamined.push(unexamined);
+    let bare: Vec<Unexamined> = unexamined.iter().map(Unexamined::bare).collect();
+    let looks = side_by_side(unexamined, LOOKING, limit, look_lightly_at);
+    for (bare, look) in bare.into_iter().zip(looks) {
+        let unexamined = look.map(|(of_guest, unexamined)| {
+            survey.absorb(of_guest);
+            unexamined
+        });
+        found.unexamined.push(unexamined.unwrap_or(bare));
     }
     (found.topology.devices, found.diagnostics) = survey.into_devices();
     Ok(found)

@@ -12,6 +12,9 @@ use super::{devices, kernel_threads};
 use crate::guest::side_by_side::side_by_side;
 use crate::guest::{DiscoverError, Discovery, Selection, discover_within};
 
+/// How long finding a guest's disks may take: 0.9 s for a monitor that greets and answers no more, and 0.3 s for each further
+/// one.
+const MAX_DISCOVERY: Duration = Duration::from_secs(2);
 /// How long a look at one guest may take: its monitor has 0.9 s.
 const MAX_LOOK: Duration = Duration::from_millis(1200);
 /// Threads that look: nearly all of the time they wait for a monitor.
@@ -23,7 +26,7 @@ const LOOKING: usize = 32;
 ///
 /// As [`crate::guest::discover`].
 pub(crate) fn sample(selection: &Selection, interval: Duration) -> Result<Facts, DiscoverError> {
-    let found = discover_within(selection, MAX_LOOK)?;
+    let found = discover_within(selection, MAX_DISCOVERY)?;
     let targets = targets(&found);
     let below = found.topology.devices.clone();
     let mut notes = notes(&found);

@@ -183,12 +183,12 @@ struct Scene<'a> {
 
 fn answer(scene: &Scene<'_>, guest: GuestFacts) -> GuestAnswer {
     let mut troubles: Vec<Trouble> = process::troubles(&guest);
-    // A process that is stopped as a whole says nothing of its disks.
+    // Neither a process that is stopped as a whole says anything of its disks, nor a guest after an error of one.
     if troubles.is_empty() {
         troubles.extend(process::run_state(&guest));
-    }
-    if troubles.is_empty() {
-        troubles.extend(disks(scene, &guest));
+        if guest.run_state.as_deref() != Some("io-error") {
+            troubles.extend(disks(scene, &guest));
+        }
     }
     // The order within a verdict is that of finding.
     troubles.sort_by_key(|trouble| trouble.verdict);

@@ -471,14 +471,25 @@ fn requests_that_nothing_outside_of_qemu_has() {
 
 #[test]
 fn run_states() {
-    let mut facts = waiting();
+    let mut facts = idle();
     facts.guests[0].run_state = Some("paused".to_owned());
     check(
-        facts.clone(),
+        facts,
         Verdict::Paused,
         Some(HolderKind::RunState),
         "vm1 is paused (QMP's stop, virsh suspend): cont or virsh resume goes on",
     );
+    // What waits all the same is more.
+    let mut facts = waiting();
+    facts.guests[0].run_state = Some("inmigrate".to_owned());
+    facts.devices[0].is_suspended = Some(true);
+    let answer = judge(facts);
+    assert_eq!(answer.guests[0].verdict, Verdict::Stuck);
+    assert_eq!(
+        answer.guests[0].also,
+        ["vm1 waits for an incoming migration"]
+    );
+    let mut facts = waiting();
     facts.guests[0].run_state = Some("io-error".to_owned());
     facts.guests[0].disks[0].io_status = Some("nospace".to_owned());
     check(
