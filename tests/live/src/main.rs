@@ -49,6 +49,7 @@ mod stacked_devices;
 mod stacks;
 mod stage;
 mod stopped_qemu;
+mod stuck;
 mod survival;
 mod test;
 mod topology;

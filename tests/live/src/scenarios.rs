@@ -7,7 +7,7 @@ use crate::{
     agent, bench, block_device, block_graph, calls, data_set, embedding, export, guest_kernels,
     guest_side, hostile_host, image_names, kernels, lab, libvirt, modelled_disk, namespaces,
     newest_kernel, qemu_10, qemu_versions, recognition, replay, report, stacked_devices, stacks,
-    survival, truth, two_guests, without_functions,
+    stuck, survival, truth, two_guests, without_functions,
 };
 
 /// Every scenario, the long ones first, so that lanes end together; what runs alone comes last.
@@ -37,6 +37,7 @@ pub fn scenarios() -> Vec<Scenario> {
         block_graph::SCENARIO,
         image_names::SCENARIO,
         recognition::SCENARIO,
+        stuck::SCENARIO,
         export::SCENARIO,
         data_set::SCENARIO,
         replay::SCENARIO,

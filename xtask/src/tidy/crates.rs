@@ -7,7 +7,7 @@ use serde_json::Value;
 use xtask::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 22] = [
+const FROM_THE_GROUND: [&str; 23] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
@@ -20,6 +20,7 @@ const FROM_THE_GROUND: [&str; 22] = [
     "nestrace-analyzer",
     "nestrace-bundle",
     "nestrace-report",
+    "nestrace-stuck",
     "nestrace-record",
     "nestrace-cli",
     "nestrace-modelled-disk",
