@@ -50,7 +50,7 @@ pub struct Manifest {
     pub end_mono_ns: u64,
     /// Why it ended.
     pub end_reason: String,
-    /// `full` or `light`.
+    /// `full`, `io` or `light`.
     pub detail: String,
     /// The recording machine.
     pub host: Machine,

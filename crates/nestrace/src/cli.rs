@@ -100,6 +100,8 @@ pub struct DoctorArgs {
 pub enum DetailArg {
     /// Every event of every layer.
     Full,
+    /// The same without the calls of the guests' programs: less for a guest to pay.
+    Io,
     /// One record per completed request, and file I/O. Costs least.
     Light,
 }
