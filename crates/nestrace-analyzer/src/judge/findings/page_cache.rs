@@ -157,7 +157,7 @@ pub(super) fn readahead_short(subject: &Subject<'_>) -> Judgement {
     };
     let mut evidence = evidence(reads, calls);
     evidence.insert("read_bytes", reads.bytes.into());
-    evidence.insert("bytes_for_each_wait", for_each.into());
+    evidence.insert("for_each_wait_bytes", for_each.into());
     if let Some(kb) = setting {
         evidence.insert("read_ahead_kb", u64::from(kb).into());
     }
