@@ -379,11 +379,13 @@ impl Analyzer {
             };
             for (session, clock) in self.sessions.iter_mut().zip(clocks) {
                 let of_guest = session.side.guest == disk.guest_name;
-                let devices = session.disks.iter_mut().zip(&session.side.disks);
-                let devices = devices.map(|(device, _)| device).enumerate();
-                devices
-                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
-                    .for_each(|(_, device)| clues.from_guest.add(device.clues.finish()));
+                let is_it = |device: &usize| of_guest && disk_of(clock, *device) == Some(disk.disk);
+                for device in (0..session.side.disks.len()).filter(is_it) {
+                    clues.calls.add(session.call_waits(device));
+                    if let Some(device) = session.disks.get_mut(device) {
+                        clues.from_guest.add(device.clues.finish());
+                    }
+                }
             }
             if let Some(host) = &mut self.host {
                 clues.from_host = host.clues.finish(number);

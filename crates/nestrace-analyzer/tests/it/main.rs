@@ -16,6 +16,7 @@ mod file_io;
 mod findings;
 mod findings_of_bytes;
 mod findings_of_devices;
+mod findings_of_page_cache;
 mod findings_of_streams;
 mod flush;
 mod hostile_guest;

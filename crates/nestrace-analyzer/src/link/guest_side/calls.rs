@@ -6,6 +6,7 @@ use nestrace_trace::manifest::GuestSide;
 
 use crate::link::calls::{CallLinks, KeptCall, call_story};
 use crate::link::chains::{Names, StoryChoice};
+use crate::measure::clues::CallWaits;
 use crate::model::chain::Chain;
 use crate::model::span::BioSpan;
 use crate::model::threads::Threads;
@@ -76,6 +77,14 @@ impl SessionCalls {
                 (none, Vec::new())
             }
         }
+    }
+
+    /// What calls on the file systems of these devices waited for.
+    pub(super) fn waits(&self, devs: &[u32], side: &GuestSide) -> CallWaits {
+        let calls = self.0.as_ref();
+        calls
+            .map(|calls| calls.waits(devs, side))
+            .unwrap_or_default()
     }
 
     /// The calls whose trees were asked for, the slowest first.
