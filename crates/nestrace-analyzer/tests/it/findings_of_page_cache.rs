@@ -18,7 +18,7 @@ const FILE: u64 = 77;
 /// The thread that queues the bios of [`Streams::bio`].
 const TID: u32 = 500;
 
-/// A guest with BPF of which everything is known.
+/// A guest with BPF. Everything is known about it.
 fn known() -> Manifest {
     let mut manifest = mounted("ext4", "rw,relatime");
     let side = &mut manifest.guest_sides[0];
