@@ -4,7 +4,7 @@
 //! in them are kept in `fixtures/findings`; a test of the command holds the rules to them without a guest.
 
 mod index;
-mod limits;
+pub mod limits;
 mod recipes;
 mod rules;
 mod stage;

@@ -9,6 +9,7 @@
 //! | [`devices`] | a block device of the host or of a guest: counts and bytes |
 //! | [`latencies`] | a distribution: a part of an I/O's way at a layer, by operation |
 //! | [`histograms`] | a bin of one of `vscsiStats`' histograms |
+//! | [`minutes`] | a device or disk, layer, operation and minute: count, sum, bytes, distribution |
 //! | [`chains`] | a guest's disk: how many of its bios were followed, and where to |
 //! | [`segments`] | a part of a disk's latency, by operation |
 //! | [`findings`] | a rule that fired |
@@ -33,6 +34,7 @@ mod events;
 mod findings;
 mod histograms;
 mod latencies;
+mod minutes;
 mod stories;
 
 pub use chains::{chains, segments};
@@ -41,6 +43,7 @@ pub use events::events;
 pub use findings::findings;
 pub use histograms::histograms;
 pub use latencies::latencies;
+pub use minutes::minutes;
 /// The release of polars that the views are made with.
 pub use polars;
 pub use polars::frame::DataFrame;

@@ -28,7 +28,7 @@ impl Sum {
         self.sum = self.sum.saturating_add(value);
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.n += other.n;
         self.sum = self.sum.saturating_add(other.sum);
     }

@@ -50,7 +50,10 @@ fn of_qemu(disks: Both<&QemuDisk>, place: usize, metrics: &mut Vec<Metric>) {
         disks.map(|disk| {
             let stretches = &disk.series.stretches;
             Ratio {
-                stretches: stretches.iter().map(|(ns, sums)| of(sums, *ns)).collect(),
+                stretches: stretches
+                    .iter()
+                    .map(|(period, sums)| of(sums, period.ns))
+                    .collect(),
             }
         })
     };

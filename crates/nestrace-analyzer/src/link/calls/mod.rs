@@ -11,7 +11,7 @@
 //! What no call waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or of no call.
 //!
 //! When the links of all its bios are known, the call's tree is walked as a chain's is. What is not proven stays the
-//! call's own time (`guest_fs_*`).
+//! call's own time (`guest_fs_*`). All times are the guest's: a chain's tree is on its clock.
 
 mod commits;
 mod dirty;

@@ -7,7 +7,7 @@ use nestrace_analyzer::compare::{
 
 use super::value::{Shown, range, ratio, shown, value};
 use crate::operation::many;
-use crate::text::{answer::place_of, none_or};
+use crate::text::{answer::place_of, detail_fact, none_or};
 use crate::units::{of, percent, time};
 
 /// Disks and devices with a sentence; the tables hold all.
@@ -22,9 +22,7 @@ pub(crate) fn facts(recording: &Recording) -> String {
         of(recording.events, "event", "events"),
     ];
     facts.extend(none_or(&recording.missing));
-    if recording.detail.as_deref() == Some("light") {
-        facts.push(String::from("light detail"));
-    }
+    facts.extend(detail_fact(recording.detail.as_deref()));
     facts.join(" · ")
 }
 
