@@ -18,7 +18,7 @@ const FILE: u64 = 77;
 /// The thread that queues the bios of [`Streams::bio`].
 const TID: u32 = 500;
 
-/// A guest with BPF of which everything is known.
+/// A guest with BPF. Everything is known about it.
 fn known() -> Manifest {
     let mut manifest = mounted("ext4", "rw,relatime");
     let side = &mut manifest.guest_sides[0];
@@ -221,7 +221,10 @@ fn faults(n_faults: u64, seen: bool) -> Streams {
         let end = streams.bio(VM1, at + US, flags::OP_READ, place, 16 * KIB, WAY);
         if seen {
             streams.guest(VM1, at, Kind::PageFault, fault);
-            streams.guest(VM1, end + US, Kind::PageFault, fault);
+            // Every other one is mapped with those around it, and not looked for again.
+            if n % 2 == 0 {
+                streams.guest(VM1, end + US, Kind::PageFault, fault);
+            }
         } else {
             // Any event of a call: calls were recorded.
             streams.guest(VM1, at, Kind::SyscallExit, of_file(op::READ, 0, 0));

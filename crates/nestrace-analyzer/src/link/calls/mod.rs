@@ -221,17 +221,18 @@ impl CallLinks {
 
     /// Gives a bio to the calls in flight that wait for it, or may; how many.
     fn hold_by_calls(&mut self, bio: &BioSpan, id: u64, carrier: Option<&Carrier>) -> u32 {
-        let waited = |why| WaitedBio {
+        let waited = |why, own| WaitedBio {
             id,
             why,
+            own,
             queued_ns: bio.queued_ns,
             ended_ns: bio.ended_ns,
         };
         let mut holders = 0;
         let room = self.bios.room();
-        let mut hold = |call: &mut Call, why| {
+        let mut hold = |call: &mut Call, why, own| {
             if call.bios.len() < MOST_OF_ONE && (holders as usize) < room {
-                call.bios.push(waited(why));
+                call.bios.push(waited(why, own));
                 holders += 1;
             } else {
                 call.incomplete = true;
@@ -242,14 +243,14 @@ impl CallLinks {
             for call in self.calls.in_flight() {
                 let own = carrier.is_some_and(|carrier| carrier.serial == call.serial);
                 if let Some(why) = waits(call, bio, own) {
-                    hold(call, why);
+                    hold(call, why, own);
                 }
             }
         } else if let Some(carrier) = carrier
             && let Some(call) = self.calls.get_mut(carrier)
             && let Some(why) = waits(call, bio, true)
         {
-            hold(call, why);
+            hold(call, why, true);
         }
         holders
     }
@@ -472,6 +473,8 @@ impl CallLinks {
 
     /// Both streams have ended: what still waits is not followed.
     pub(crate) fn end(&mut self, threads: &Threads) {
+        self.calls.end_faults();
+        self.take_ended(threads);
         for call in self.nameless.take(u64::MAX, threads) {
             self.ended(call, threads);
         }

@@ -28,7 +28,6 @@ use crate::follow::sector_identity::SectorIdentity;
 use crate::link::calls::KeptCall;
 use crate::link::chains::{Join, Names, StoryChoice};
 use crate::link::clock::{Band, ClockStart, ClockSummary, Pairing};
-use crate::measure::clues::CallWaits;
 use crate::model::chain::Chain;
 use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::ids::{DiskId, GuestDiskId};
@@ -422,13 +421,6 @@ impl Session {
     /// `calls[]` and `guest_calls[]` of this session, when all its chains were counted.
     pub(crate) fn calls(&mut self) -> (GuestCalls, Vec<CallRow>) {
         self.calls.finish(&self.side, &self.threads)
-    }
-
-    /// What the calls on a disk's file systems waited for; `device` is its place among the guest's disks.
-    pub(crate) fn call_waits(&self, device: usize) -> CallWaits {
-        let disk = self.disks.get(device);
-        let mounted = disk.map(|disk| disk.clues.mounted());
-        self.calls.waits(mounted.unwrap_or_default(), &self.side)
     }
 
     /// A kept call in words; `number` is the session's.
