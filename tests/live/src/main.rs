@@ -12,6 +12,7 @@ mod block_graph;
 mod browser;
 mod calls;
 mod context;
+mod database;
 mod direct_io_link;
 mod embedding;
 mod export;

@@ -4,9 +4,9 @@
 
 use crate::scenario::Scenario;
 use crate::{
-    agent, bench, block_device, block_graph, calls, embedding, export, guest_kernels, guest_side,
-    hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel, qemu_10,
-    qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
+    agent, bench, block_device, block_graph, calls, database, embedding, export, guest_kernels,
+    guest_side, hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel,
+    qemu_10, qemu_versions, recognition, replay, report, stacked_devices, stacks, survival, truth,
     two_guests, without_functions,
 };
 
@@ -21,6 +21,7 @@ pub fn scenarios() -> Vec<Scenario> {
         survival::SCENARIO,
         truth::SCENARIO,
         calls::SCENARIO,
+        database::SCENARIO,
         without_functions::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
