@@ -9,6 +9,7 @@ mod batches;
 mod bent_clocks;
 mod block;
 mod calls;
+mod calls_one_by_one;
 mod chains;
 mod clock;
 mod clock_world;

@@ -461,6 +461,13 @@ impl Session {
         self.calls.finish(&self.side, &self.threads)
     }
 
+    /// The next call whose outcome is known, if calls are taken one by one.
+    pub(crate) fn next_call(&mut self, end: bool) -> Option<KeptCall> {
+        let pairing = &self.pairing;
+        self.calls
+            .next_ready(|call| end || pairing.is_settled(call.end_ns))
+    }
+
     /// A kept call in words; `number` is the session's.
     pub(crate) fn call_story(
         &self,
@@ -469,9 +476,12 @@ impl Session {
         names: &Names<'_>,
     ) -> CallStory {
         let at_ns = self.host_time(kept.call.start_ns);
+        let bound_ns = self.pairing.band(kept.call.start_ns).map(Band::bound_ns);
+        let told = self.calls.story(number, kept, &self.side, names);
         CallStory {
             at_ns: at_ns.map(|at_ns| at_ns.saturating_sub(names.start_ns)),
-            ..self.calls.story(number, kept, &self.side, names)
+            clock_bound_ns: told.clock_bound_ns.max(bound_ns.unwrap_or(0)),
+            ..told
         }
     }
 
