@@ -71,18 +71,18 @@ pub fn rule_ids() -> Vec<&'static str> {
 #[cfg(test)]
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;
+#[cfg(test)]
+#[path = "../tests/it/stamps.rs"]
+mod stamps;
 
 pub use judge::{compare, incomplete};
-/// Not part of the public surface: the tests and examples of this crate drive the clock without events.
-#[doc(hidden)]
-pub use link::clock;
 pub use measure::histogram;
 pub use result::{analysis, units, verdict};
 
-pub use analyzers::analyzer::{Analyzer, Options};
+pub use analyzers::analyzer::{Analyzer, GuestEvents};
 pub use analyzers::block_analyzer::{BlockAnalyzer, BlockOptions};
+pub use analyzers::options::Options;
 pub use analyzers::recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
-pub use analyzers::streams::GuestEvents;
 pub use follow::sector_identity::{Identified, Identities};
 pub use link::chains::StoryChoice;
 pub use measure::histogram::Histogram;

@@ -380,12 +380,8 @@ fn take(path: &Path, options: &Options, mut events: ReadAhead<'_>) -> (Analyzer,
     manifest.state = State::Complete;
     manifest.detail = "full".to_owned();
     manifest.start_mono_ns = first_ns;
-    manifest.streams = vec![Stream {
-        file: path.display().to_string(),
-        side: "host".to_owned(),
-        backend: "blktrace".to_owned(),
-        ..Stream::default()
-    }];
+    let stream = Stream::new(path.display().to_string(), "host", "blktrace");
+    manifest.streams = vec![stream];
 
     let mut analyzer = Analyzer::new(&manifest, options.of_analyzer(path));
     let names_and_first = names.iter().chain(&first);

@@ -2,6 +2,8 @@
 
 mod python;
 
+pub use python::READERS;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -71,7 +73,7 @@ fn of_a_capture(ctx: &LiveContext, case: &mut Case, capture: &str) -> anyhow::Re
 fn compare(ctx: &LiveContext, case: &mut Case, input: &Path) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir().context("make a folder for the data set")?;
     let set = folder.path().join("set");
-    export(ctx, input, &set, &[])?;
+    to_parquet(ctx, input, &set, &[])?;
     let analysis = recorder::analyze(&ctx.nestrace, input)?;
     let sums = python::read_back(&set)?;
     for engine in ["duckdb", "pyarrow"] {
@@ -108,7 +110,13 @@ fn compare(ctx: &LiveContext, case: &mut Case, input: &Path) -> anyhow::Result<V
     Ok(analysis)
 }
 
-fn export(ctx: &LiveContext, input: &Path, set: &Path, more: &[&str]) -> anyhow::Result<()> {
+/// Adds a recording to a data set.
+pub fn to_parquet(
+    ctx: &LiveContext,
+    input: &Path,
+    set: &Path,
+    more: &[&str],
+) -> anyhow::Result<()> {
     let name = |path: &Path| path.to_str().map(str::to_owned).context("name the files");
     let (input, set) = (name(input)?, name(set)?);
     let mut args = vec!["export", "--format", "parquet", &input, "-o", &set];
@@ -274,7 +282,7 @@ fn calls(case: &mut Case, engine: &str, analysis: &Value, sums: &Value) {
 fn redacted(ctx: &LiveContext, case: &mut Case, bundle: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder for the data set")?;
     let set = folder.path().join("set");
-    export(ctx, bundle, &set, &["--redact"])?;
+    to_parquet(ctx, bundle, &set, &["--redact"])?;
     let sums = python::read_back(&set)?;
     let guests = table::<1>(&sums["duckdb"]["streams"]);
     let guests: Vec<&str> = guests.keys().map(|[guest]| guest.as_str()).collect();

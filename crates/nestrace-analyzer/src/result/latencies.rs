@@ -94,6 +94,7 @@ pub(crate) fn bucket_limits(place: usize) -> (f64, f64) {
 }
 
 /// The buckets that hold any latencies: the largest that falls into each, nanoseconds, and how many it holds.
+#[cfg(feature = "dataframe")]
 pub(crate) fn bucket_ends(latencies: &Latencies) -> Vec<(u64, u64)> {
     let counts = latencies.counts().iter().enumerate();
     counts

@@ -3,7 +3,7 @@
 use nestrace_abi::end_io;
 use nestrace_analyzer::analysis::{CallIo, CallRow};
 use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
-use nestrace_trace::manifest::GuestMount;
+use nestrace_trace::manifest::{GuestMount, Probe};
 
 use crate::notation::{DEV, events};
 use crate::one_guest;
@@ -424,12 +424,34 @@ fn events_that_are_lost_leave_no_call_and_no_bio_behind() {
 
 #[test]
 fn without_calls_there_is_a_reason() {
-    let mut analyzer = Analyzer::new(&one_guest::manifest("blktrace", DEV), Options::default());
-    for event in events(&bio("b", 1, "R", (1, 2), 5, 0)) {
-        analyzer.push_guest(0, &event);
+    let probe = |source: &str| {
+        let mut probe = Probe::default();
+        probe.source = source.to_owned();
+        probe
+    };
+    let recorded = |backend, sources: &[&str], mounted: bool| {
+        let mut manifest = one_guest::manifest(backend, DEV);
+        let side = &mut manifest.guest_sides[0];
+        side.probes = sources.iter().copied().map(probe).collect();
+        side.mounts = vec![GuestMount::default(); usize::from(mounted)];
+        manifest
+    };
+    for (manifest, reason) in [
+        (recorded("blktrace", &[], true), "blktrace"),
+        (recorded("ebpf", &["block"], true), "--detail io"),
+        (recorded("ebpf", &["block"], false), "--detail io"),
+        (recorded("ebpf", &["block", "file"], false), "mounted"),
+        (recorded("ebpf", &["block", "file"], true), "no call"),
+        // Whoever repaired it without a manifest does not know.
+        (recorded("ebpf", &[], true), "no call"),
+    ] {
+        let mut analyzer = Analyzer::new(&manifest, Options::default());
+        for event in events(&bio("b", 1, "R", (1, 2), 5, 0)) {
+            analyzer.push_guest(0, &event);
+        }
+        let analysis = analyzer.finish();
+        assert!(analysis.calls.is_none());
+        let why = analysis.guest_calls[0].why_none.as_deref();
+        assert!(why.is_some_and(|why| why.contains(reason)), "{why:?}");
     }
-    let analysis = analyzer.finish();
-    assert!(analysis.calls.is_none());
-    let why = analysis.guest_calls[0].why_none.as_deref();
-    assert!(why.is_some_and(|why| why.contains("blktrace")), "{why:?}");
 }

@@ -11,7 +11,7 @@
 //! What no call waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or of no call.
 //!
 //! When the links of all its bios are known, the call's tree is walked as a chain's is. What is not proven stays the
-//! call's own time (`guest_fs_*`).
+//! call's own time (`guest_fs_*`). All times are the guest's: a chain's tree is on its clock.
 
 mod commits;
 mod dirty;
@@ -19,6 +19,7 @@ mod held;
 mod kept;
 mod loose;
 mod nameless;
+mod page_cache;
 mod pending;
 mod rows;
 mod story;
@@ -48,6 +49,7 @@ pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
 use loose::LooseBios;
 use nameless::NamelessCalls;
+use page_cache::PageCacheCalls;
 use pending::{Bio, Cause, HeldCommit, Pending, bio_ids};
 use rows::{Programs, Rows};
 pub(crate) use story::call_story;
@@ -78,6 +80,7 @@ pub(crate) struct CallLinks {
     kept: KeptCalls,
     swept_ns: u64,
     nameless: NamelessCalls,
+    page_cache: PageCacheCalls,
     /// An event of a call was seen.
     pub seen: bool,
 }
@@ -159,6 +162,9 @@ impl CallLinks {
     pub(crate) fn bio_ended(&mut self, bio: &BioSpan, id: u64, threads: &Threads) {
         let carrier = self.calls.carrier_of(bio.pointer, bio.queued_ns);
         let data_of = data_of(bio);
+        if carrier.is_none() && bio.operation == Operation::Read {
+            self.page_cache.read_by_no_call(data_of, bio.bytes);
+        }
         let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
         let in_commit = self.bios.room() > 0 && self.commits.take(bio, id);
         holders += u32::from(in_commit);
@@ -283,13 +289,14 @@ impl CallLinks {
         if call.recorded_at_return {
             self.loose.claimed_by(&mut call);
         }
+        let program = self.programs.of(call.caller.tid, threads);
+        self.page_cache.ended(&call, program);
         let unproven = call.take_unproven();
         let commits = self.hold_commits(&mut call);
         for bio in unproven {
             self.release(bio.id, threads);
         }
         if call.bios.is_empty() && commits.is_empty() {
-            let program = self.programs.of(call.caller.tid, threads);
             let tree = tree::alone(&call);
             let times = (!call.incomplete).then(|| walk(&tree));
             let without_io = call.throttles.is_empty();

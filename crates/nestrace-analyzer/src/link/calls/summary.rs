@@ -5,6 +5,7 @@ use nestrace_trace::manifest::GuestSide;
 
 use super::CallLinks;
 use super::rows::{ANY_FILE, Row, RowKey};
+use crate::measure::clues::CallWaits;
 use crate::measure::device::major_minor;
 use crate::model::call::{FileId, PAGE_FAULT};
 use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData, SUM};
@@ -23,6 +24,18 @@ impl CallLinks {
             unended: self.calls.unended,
             ..self.totals.clone()
         }
+    }
+
+    /// What calls on the file systems of these devices waited for.
+    pub(crate) fn waits(&self, devs: &[u32], side: &GuestSide) -> CallWaits {
+        self.page_cache.of(devs, &|program, id| {
+            let file = file(id, side);
+            let of_mount = || format!("inode {} of {}", id.inode, file.mount);
+            (
+                self.program(program),
+                file.path.clone().unwrap_or_else(of_mount),
+            )
+        })
     }
 
     /// `calls[]` of this session, the costliest first.

@@ -19,6 +19,7 @@ use crate::link::guest_memory::MemoryCheck;
 use crate::measure::histogram::Histogram;
 use crate::measure::series::SeriesMeter;
 use crate::model::chain::Chain;
+use crate::model::clocks::HostNs;
 use crate::model::operation::Operation;
 use crate::model::span::{Served, Span, What};
 use crate::result::analysis;
@@ -200,8 +201,8 @@ fn on_guest_clock(served: Rc<Served>, offset_ns: i64) -> Span {
 }
 
 fn shift(span: &mut Span, offset_ns: i64) {
-    span.start_ns = span.start_ns.saturating_add_signed(offset_ns);
-    span.end_ns = span.end_ns.saturating_add_signed(offset_ns);
+    span.start_ns = HostNs(span.start_ns).in_guest(offset_ns).0;
+    span.end_ns = HostNs(span.end_ns).in_guest(offset_ns).0;
     span.children
         .iter_mut()
         .for_each(|child| shift(child, offset_ns));

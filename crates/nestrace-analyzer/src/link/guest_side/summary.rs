@@ -1,11 +1,12 @@
 //! What a session says in the end: its devices, and the counts of its disks.
 
-use nestrace_trace::manifest::{self, Topology};
+use nestrace_trace::manifest::{self, GuestDisk, Topology};
 
 use super::Session;
 use crate::link::chains::DiskChains;
 use crate::link::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
 use crate::measure::device::DeviceMeter;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis::{ClockPiece, Device, ReadWrite, TimePiece};
 use crate::result::side::Side;
 use crate::result::unlinked::UnlinkedReason;
@@ -13,8 +14,8 @@ use crate::result::unlinked::UnlinkedReason;
 /// What was asked for of a recording, on the host's clock; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostStretch {
-    pub from_ns: Option<u64>,
-    pub to_ns: Option<u64>,
+    pub from_ns: Option<HostNs>,
+    pub to_ns: Option<HostNs>,
 }
 
 impl Session {
@@ -22,7 +23,12 @@ impl Session {
     pub(crate) fn chains_of(&self, disk: usize) -> Option<DiskSummary<'_>> {
         let counts = self.disks.get(disk)?;
         let dev = self.about(disk)?.dev;
-        let meter = self.block.devices.iter().find(|meter| meter.dev == dev)?;
+        let meter = self
+            .block
+            .gathered
+            .devices
+            .iter()
+            .find(|meter| meter.dev == dev)?;
         let metered = counts.metered(meter)?;
         Some(DiskSummary {
             guest_bios: counts.bios.saturating_sub(metered.refused),
@@ -32,6 +38,11 @@ impl Session {
             chains: &counts.chains,
             open: self.reason_of_open(),
         })
+    }
+
+    /// What the manifest says of one of [`Session::disks`].
+    pub(crate) fn about(&self, device: usize) -> Option<&GuestDisk> {
+        self.numbers_of_disks.about(device, &self.side)
     }
 
     /// Why it is not known which of QEMU's disks one of [`Session::disks`] is; `None` where it is known.
@@ -52,6 +63,15 @@ impl Session {
         }
     }
 
+    /// Why what has no decision at the end has none.
+    pub(super) fn reason_of_open(&self) -> UnlinkedReason {
+        if self.reasons.lost_so_far || self.reasons.lost_sometime {
+            UnlinkedReason::LostEvents
+        } else {
+            UnlinkedReason::AfterEnd
+        }
+    }
+
     /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock, and what lies in
     /// `selected` was asked for.
     pub(crate) fn devices(
@@ -64,7 +84,7 @@ impl Session {
         let (begin_ns, end_ns) = self.recorded(selected);
         let name = |dev: u32| crate::measure::device::major_minor(dev);
         let timeline = self.timeline(begin_ns, host_start_ns, stretches);
-        let meters = self.block.devices.iter_mut();
+        let meters = self.block.gathered.devices.iter_mut();
         let finish = |meter: &mut DeviceMeter| {
             let mut device = meter.finish(&topology, end_ns, end_ns - begin_ns);
             device.side = Side::Guest;
@@ -88,7 +108,7 @@ impl Session {
             start_ns => start_ns,
         };
         let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
-        let since = |limit_ns: Option<u64>, otherwise_ns: u64| {
+        let since = |limit_ns: Option<HostNs>, otherwise_ns: u64| {
             limit_ns.map_or(otherwise_ns, |host_ns| {
                 self.first_since(host_ns, (begin_ns, end_ns))
             })
@@ -99,9 +119,9 @@ impl Session {
 
     /// The first of the guest's times that are not before this one of the host; by halving, since a guest's
     /// time never goes back. Where the clock is not known, everything was taken.
-    fn first_since(&self, host_ns: u64, (begin_ns, end_ns): (u64, u64)) -> u64 {
+    fn first_since(&self, host_ns: HostNs, (begin_ns, end_ns): (u64, u64)) -> u64 {
         let is_before = |guest_ns: u64| {
-            let at_ns = self.host_time(guest_ns);
+            let at_ns = self.host_time(GuestNs(guest_ns));
             at_ns.is_some_and(|at_ns| at_ns < host_ns)
         };
         let (mut low, mut high) = (begin_ns, end_ns);
@@ -132,7 +152,8 @@ impl Session {
         };
         if stretches.is_empty() {
             let begin = i128::from(begin_ns);
-            let host_ns = self.host_time(begin_ns).map(i128::from);
+            let host_ns = self.host_time(GuestNs(begin_ns));
+            let host_ns = host_ns.map(|host_ns| i128::from(host_ns.0));
             return host_ns
                 .and_then(|host_ns| piece(begin, begin - host_ns))
                 .into_iter()
@@ -148,16 +169,16 @@ impl Session {
 
     /// The guest's disks as the host's are described.
     fn topology(&self) -> Topology {
-        let devices = self.side.disks.iter().map(|disk| manifest::Device {
-            name: disk.name.clone(),
-            dev: disk.dev,
-            scheduler: disk.scheduler.clone(),
-            ..manifest::Device::default()
+        let devices = self.side.disks.iter().map(|disk| {
+            let mut device = manifest::Device::default();
+            device.name.clone_from(&disk.name);
+            device.dev = disk.dev;
+            device.scheduler.clone_from(&disk.scheduler);
+            device
         });
-        Topology {
-            guests: Vec::new(),
-            devices: devices.collect(),
-        }
+        let mut topology = Topology::default();
+        topology.devices.extend(devices);
+        topology
     }
 }
 

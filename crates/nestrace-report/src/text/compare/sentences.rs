@@ -10,7 +10,7 @@ use super::value::{Shown, range, ratio, shown, value};
 use crate::call_file::file_name;
 use crate::operation::many;
 use crate::table::shorten;
-use crate::text::{answer::place_of, none_or};
+use crate::text::{answer::place_of, detail_fact, none_or};
 use crate::units::{count, of, percent, time};
 
 /// Disks and devices with a sentence; the tables hold all.
@@ -25,9 +25,7 @@ pub(crate) fn facts(recording: &Recording) -> String {
         of(recording.events, "event", "events"),
     ];
     facts.extend(none_or(&recording.missing));
-    if recording.detail.as_deref() == Some("light") {
-        facts.push(String::from("light detail"));
-    }
+    facts.extend(detail_fact(recording.detail.as_deref()));
     facts.join(" · ")
 }
 

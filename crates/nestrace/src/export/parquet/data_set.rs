@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "nestrace-parquet/1";
 /// Beginning of the names of folders in which files are made.
 const HIDDEN: &str = ".partial-";
 /// An export that began this long ago has been killed.
-const STALE: Duration = Duration::from_secs(7 * 86_400);
+const STALE: Duration = Duration::from_secs(86_400);
 
 /// The files of one recording, which are being made in a hidden folder of the data set.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     Ok(DONE)
 }
 
-/// What the recording is called in the rows.
+/// What a recording is called by itself.
 fn recording_name(input: &Path, redacted: bool) -> String {
     let stem = input.file_stem().unwrap_or_default().to_string_lossy();
     if redacted || stem.is_empty() {
@@ -74,8 +74,21 @@ fn recording_name(input: &Path, redacted: bool) -> String {
     }
 }
 
+/// A name in which nothing has a meaning to a file system.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
+    name.chars().take(60).map(plain).collect()
+}
+
 /// An export under way.
 struct Export {
+    /// What the recording is called in the rows and in the names of its files: like no other one.
     recording: String,
     host: String,
     redact: bool,
@@ -152,10 +165,10 @@ fn identity_of(manifest: &Manifest) -> u32 {
 
 impl Export {
     fn begin(args: &ExportArgs, manifest: &Manifest, identity: u32) -> Result<Self, Failure> {
-        let recording = recording_name(&args.input, args.redact);
-        let stem = StreamRow::of_host(&recording, manifest).file_stem();
+        let name = file_name(&recording_name(&args.input, args.redact));
+        let recording = format!("{name}-{}-{identity:08x}", manifest.start_unix_ns);
         let host = &manifest.host.hostname;
-        let set = DataSet::begin(&args.output, &format!("{stem}-{identity:08x}"), host)?;
+        let set = DataSet::begin(&args.output, &recording, host)?;
         Ok(Self {
             recording,
             host: host.clone(),

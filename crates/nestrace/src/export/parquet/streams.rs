@@ -78,19 +78,6 @@ impl StreamRow {
         self.lost = self.lost.saturating_add(damage.rows_lost);
         self.complete &= !damage.cut;
     }
-
-    /// What its files are called: two recordings in one data set have different ones.
-    pub fn file_stem(&self) -> String {
-        let plain = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        };
-        let name: String = self.recording.chars().take(60).map(plain).collect();
-        format!("{name}-{}", self.start_unix_ns)
-    }
 }
 
 /// Events that were dropped on one side, as the recorder counted them.
