@@ -7,6 +7,7 @@ mod absurd_stamps;
 mod batches;
 mod block;
 mod calls;
+mod calls_one_by_one;
 mod chains;
 mod compare;
 mod data_path;

@@ -27,6 +27,8 @@ mod summary;
 mod tree;
 mod waits;
 
+use std::collections::BTreeSet;
+
 use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 
@@ -90,6 +92,16 @@ impl CallLinks {
             kept: KeptCalls::new(asked),
             ..Self::default()
         }
+    }
+
+    /// Calls become ready to be taken one by one.
+    pub(crate) fn one_by_one(&mut self) {
+        self.kept.one_by_one();
+    }
+
+    /// The next of them that fulfils `may_go`.
+    pub(crate) fn next_ready(&mut self, may_go: impl FnOnce(&Call) -> bool) -> Option<KeptCall> {
+        self.kept.next_ready(may_go)
     }
 
     /// The calls whose trees were kept, the slowest first.
@@ -294,9 +306,12 @@ impl CallLinks {
             if self.kept.wants(&call) {
                 self.kept.keep(KeptCall {
                     linked: !call.incomplete,
+                    pid: pid(&call, threads),
                     call,
                     program,
                     tree,
+                    without_io,
+                    bios: 0,
                     clocks: Vec::new(),
                 });
             }
@@ -398,13 +413,17 @@ impl CallLinks {
         });
         self.release_all(&pending, threads);
         if let Some((tree, clocks)) = tree {
+            let bios: BTreeSet<u64> = bio_ids(&pending).collect();
             let call = pending.call;
             let program = self.programs.of(call.caller.tid, threads);
             self.kept.keep(KeptCall {
+                pid: pid(&call, threads),
                 call,
                 program,
                 tree,
                 linked,
+                without_io: false,
+                bios: bios.len() as u64,
                 clocks,
             });
         }
@@ -438,15 +457,15 @@ impl CallLinks {
         }
     }
 
-    /// Too many wait.
-    fn give_up(&mut self, pending: Pending, threads: &Threads) {
-        self.count_call(&pending, None, threads);
+    /// Too many wait, or nothing more is decided.
+    fn give_up(&mut self, mut pending: Pending, threads: &Threads) {
         for id in bio_ids(&pending).collect::<Vec<u64>>() {
             if let Some(bio) = self.bios.get_mut(id) {
                 bio.waiting.retain(|serial| *serial != pending.call.serial);
             }
         }
-        self.release_all(&pending, threads);
+        pending.call.incomplete = true;
+        self.finish_call(pending, threads);
     }
 
     fn release_all(&mut self, pending: &Pending, threads: &Threads) {
@@ -494,4 +513,9 @@ impl CallLinks {
         }
         self.calls.interrupted();
     }
+}
+
+/// The process of a call's thread; 0 where its name was not recorded.
+fn pid(call: &Call, threads: &Threads) -> u32 {
+    threads.get(call.caller.tid).map_or(0, |thread| thread.tgid)
 }

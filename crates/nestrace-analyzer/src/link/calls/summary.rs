@@ -8,7 +8,7 @@ use super::rows::{ANY_FILE, Row, RowKey};
 use crate::measure::clues::CallWaits;
 use crate::measure::device::major_minor;
 use crate::model::call::{FileId, PAGE_FAULT};
-use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData};
+use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData, SUM};
 use crate::result::side::Side;
 
 /// Rows of one guest that stand alone in the result.
@@ -106,6 +106,7 @@ impl CallLinks {
             waited: row.waited,
             deferred: row.deferred,
             deferred_delay_ns: (row.delay.n() > 0).then(|| row.delay.dist()),
+            series: row.series.as_ref().map(|series| series.finish()),
         }
     }
 
@@ -118,7 +119,7 @@ impl CallLinks {
 pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {
     if id == ANY_FILE {
         return CallFile {
-            mount: String::from("…"),
+            mount: String::from(SUM),
             ..CallFile::default()
         };
     }

@@ -7,6 +7,7 @@ use nestrace_trace::manifest::GuestSide;
 use crate::link::calls::{CallLinks, KeptCall, call_story};
 use crate::link::chains::{Names, StoryChoice};
 use crate::measure::clues::CallWaits;
+use crate::model::call::Call;
 use crate::model::chain::Chain;
 use crate::model::span::BioSpan;
 use crate::model::threads::Threads;
@@ -77,6 +78,19 @@ impl SessionCalls {
                 (none, Vec::new())
             }
         }
+    }
+
+    /// Calls become ready to be taken one by one.
+    pub(crate) fn one_by_one(&mut self) {
+        if let Some(calls) = &mut self.0 {
+            calls.one_by_one();
+        }
+    }
+
+    /// The next of them that fulfils `may_go`.
+    pub(super) fn next_ready(&mut self, may_go: impl FnOnce(&Call) -> bool) -> Option<KeptCall> {
+        let calls = self.0.as_mut()?;
+        calls.next_ready(may_go)
     }
 
     /// What calls on the file systems of these devices waited for.
