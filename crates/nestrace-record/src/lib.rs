@@ -15,4 +15,5 @@ pub mod qemu_symbols;
 pub mod recording;
 pub mod roles;
 pub mod sandbox;
+pub mod stuck;
 pub mod topology;

@@ -50,7 +50,7 @@ pub struct Manifest {
     pub end_mono_ns: u64,
     /// Why it ended.
     pub end_reason: String,
-    /// `full` or `light`.
+    /// `full`, `io` or `light`.
     pub detail: String,
     /// The recording machine.
     pub host: Machine,
@@ -203,6 +203,8 @@ pub struct GuestSide {
     pub live_mono_ns: u64,
     /// Its last word; 0 if it never said that it ended.
     pub end_mono_ns: u64,
+    /// Its memory when this began.
+    pub memory: GuestMemory,
     /// Disks of the guest.
     pub disks: Vec<GuestDisk>,
     /// Mounted file systems on those disks.
@@ -223,6 +225,22 @@ pub struct GuestSide {
     pub refused: Vec<RefusedInput>,
     /// Names of files with recorded I/O, as far as they are known; each once, in the order of device and inode.
     pub files: Vec<GuestFile>,
+}
+
+/// A guest's memory at one moment, as its page cache is concerned. 0: the agent is an older one, or the kernel does not
+/// say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestMemory {
+    /// `MemTotal` of `/proc/meminfo`, bytes.
+    pub total_bytes: u64,
+    /// `MemAvailable`, bytes: what is free, and what the kernel can take from its caches.
+    pub available_bytes: u64,
+    /// `nr_dirty_threshold` of `/proc/vmstat`, in bytes: so much may be dirty. It follows from `vm.dirty_bytes` or
+    /// `vm.dirty_ratio`.
+    pub dirty_limit_bytes: u64,
+    /// `nr_dirty_background_threshold`, in bytes: from here on the kernel writes back by itself.
+    pub dirty_background_bytes: u64,
 }
 
 /// A disk as the guest sees it.

@@ -379,11 +379,13 @@ impl Analyzer {
             };
             for (session, clock) in self.sessions.iter_mut().zip(clocks) {
                 let of_guest = session.side.guest == disk.guest_name;
-                let devices = session.disks.iter_mut().zip(&session.side.disks);
-                let devices = devices.map(|(device, _)| device).enumerate();
-                devices
-                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
-                    .for_each(|(_, device)| clues.from_guest.add(device.clues.finish()));
+                let is_it = |device: &usize| of_guest && disk_of(clock, *device) == Some(disk.disk);
+                for device in (0..session.side.disks.len()).filter(is_it) {
+                    clues.calls.add(session.call_waits(device));
+                    if let Some(device) = session.disks.get_mut(device) {
+                        clues.from_guest.add(device.clues.finish());
+                    }
+                }
             }
             if let Some(host) = &mut self.host {
                 clues.from_host = host.clues.finish(number);
@@ -399,9 +401,32 @@ impl Analyzer {
         all
     }
 
+    /// Gives the calls that are ready, or with `end` all that are left, to the one who takes them one by one.
+    pub(crate) fn report_calls(&mut self, side: usize, end: bool) {
+        if self.call_listener.0.is_none() {
+            return;
+        }
+        let wanted = self.options.guest.clone();
+        while let Some(session) = self.sessions.get_mut(side)
+            && let Some(call) = session.next_call(end)
+            && let Some(mut listener) = self.call_listener.0.take()
+        {
+            if wanted
+                .as_ref()
+                .is_none_or(|guest| *guest == self.sessions[side].side.guest)
+            {
+                self.with_names(|names| {
+                    listener(self.sessions[side].call_story(side, &call, names));
+                });
+            }
+            self.call_listener.0 = Some(listener);
+        }
+    }
+
     fn call_stories(&mut self) -> Vec<CallStory> {
         let mut all = Vec::new();
         for side in 0..self.sessions.len() {
+            self.report_calls(side, true);
             let Some(session) = self.sessions.get_mut(side) else {
                 continue;
             };

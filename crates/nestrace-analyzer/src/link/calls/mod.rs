@@ -19,12 +19,15 @@ mod held;
 mod kept;
 mod loose;
 mod nameless;
+mod page_cache;
 mod pending;
 mod rows;
 mod story;
 mod summary;
 mod tree;
 mod waits;
+
+use std::collections::BTreeSet;
 
 use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
@@ -46,6 +49,7 @@ pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
 use loose::LooseBios;
 use nameless::NamelessCalls;
+use page_cache::PageCacheCalls;
 use pending::{Bio, Cause, HeldCommit, Pending, bio_ids};
 use rows::{Programs, Rows};
 pub(crate) use story::call_story;
@@ -76,6 +80,7 @@ pub(crate) struct CallLinks {
     kept: KeptCalls,
     swept_ns: u64,
     nameless: NamelessCalls,
+    page_cache: PageCacheCalls,
     /// An event of a call was seen.
     pub seen: bool,
 }
@@ -87,6 +92,16 @@ impl CallLinks {
             kept: KeptCalls::new(asked),
             ..Self::default()
         }
+    }
+
+    /// Calls become ready to be taken one by one.
+    pub(crate) fn one_by_one(&mut self) {
+        self.kept.one_by_one();
+    }
+
+    /// The next of them that fulfils `may_go`.
+    pub(crate) fn next_ready(&mut self, may_go: impl FnOnce(&Call) -> bool) -> Option<KeptCall> {
+        self.kept.next_ready(may_go)
     }
 
     /// The calls whose trees were kept, the slowest first.
@@ -147,6 +162,9 @@ impl CallLinks {
     pub(crate) fn bio_ended(&mut self, bio: &BioSpan, id: u64, threads: &Threads) {
         let carrier = self.calls.carrier_of(bio.pointer, bio.queued_ns);
         let data_of = data_of(bio);
+        if carrier.is_none() && bio.operation == Operation::Read {
+            self.page_cache.read_by_no_call(data_of, bio.bytes);
+        }
         let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
         let in_commit = self.bios.room() > 0 && self.commits.take(bio, id);
         holders += u32::from(in_commit);
@@ -215,17 +233,18 @@ impl CallLinks {
 
     /// Gives a bio to the calls in flight that wait for it, or may; how many.
     fn hold_by_calls(&mut self, bio: &BioSpan, id: u64, carrier: Option<&Carrier>) -> u32 {
-        let waited = |why| WaitedBio {
+        let waited = |why, own| WaitedBio {
             id,
             why,
+            own,
             queued_ns: bio.queued_ns,
             ended_ns: bio.ended_ns,
         };
         let mut holders = 0;
         let room = self.bios.room();
-        let mut hold = |call: &mut Call, why| {
+        let mut hold = |call: &mut Call, why, own| {
             if call.bios.len() < MOST_OF_ONE && (holders as usize) < room {
-                call.bios.push(waited(why));
+                call.bios.push(waited(why, own));
                 holders += 1;
             } else {
                 call.incomplete = true;
@@ -236,14 +255,14 @@ impl CallLinks {
             for call in self.calls.in_flight() {
                 let own = carrier.is_some_and(|carrier| carrier.serial == call.serial);
                 if let Some(why) = waits(call, bio, own) {
-                    hold(call, why);
+                    hold(call, why, own);
                 }
             }
         } else if let Some(carrier) = carrier
             && let Some(call) = self.calls.get_mut(carrier)
             && let Some(why) = waits(call, bio, true)
         {
-            hold(call, why);
+            hold(call, why, true);
         }
         holders
     }
@@ -271,13 +290,14 @@ impl CallLinks {
         if call.recorded_at_return {
             self.loose.claimed_by(&mut call);
         }
+        let program = self.programs.of(call.caller.tid, threads);
+        self.page_cache.ended(&call, program);
         let unproven = call.take_unproven();
         let commits = self.hold_commits(&mut call);
         for bio in unproven {
             self.release(bio.id, threads);
         }
         if call.bios.is_empty() && commits.is_empty() {
-            let program = self.programs.of(call.caller.tid, threads);
             let tree = tree::alone(&call);
             let times = (!call.incomplete).then(|| walk(&tree));
             let without_io = call.throttles.is_empty();
@@ -286,9 +306,12 @@ impl CallLinks {
             if self.kept.wants(&call) {
                 self.kept.keep(KeptCall {
                     linked: !call.incomplete,
+                    pid: pid(&call, threads),
                     call,
                     program,
                     tree,
+                    without_io,
+                    bios: 0,
                     clocks: Vec::new(),
                 });
             }
@@ -390,13 +413,17 @@ impl CallLinks {
         });
         self.release_all(&pending, threads);
         if let Some((tree, clocks)) = tree {
+            let bios: BTreeSet<u64> = bio_ids(&pending).collect();
             let call = pending.call;
             let program = self.programs.of(call.caller.tid, threads);
             self.kept.keep(KeptCall {
+                pid: pid(&call, threads),
                 call,
                 program,
                 tree,
                 linked,
+                without_io: false,
+                bios: bios.len() as u64,
                 clocks,
             });
         }
@@ -430,15 +457,15 @@ impl CallLinks {
         }
     }
 
-    /// Too many wait.
-    fn give_up(&mut self, pending: Pending, threads: &Threads) {
-        self.count_call(&pending, None, threads);
+    /// Too many wait, or nothing more is decided.
+    fn give_up(&mut self, mut pending: Pending, threads: &Threads) {
         for id in bio_ids(&pending).collect::<Vec<u64>>() {
             if let Some(bio) = self.bios.get_mut(id) {
                 bio.waiting.retain(|serial| *serial != pending.call.serial);
             }
         }
-        self.release_all(&pending, threads);
+        pending.call.incomplete = true;
+        self.finish_call(pending, threads);
     }
 
     fn release_all(&mut self, pending: &Pending, threads: &Threads) {
@@ -465,6 +492,8 @@ impl CallLinks {
 
     /// Both streams have ended: what still waits is not followed.
     pub(crate) fn end(&mut self, threads: &Threads) {
+        self.calls.end_faults();
+        self.take_ended(threads);
         for call in self.nameless.take(u64::MAX, threads) {
             self.ended(call, threads);
         }
@@ -484,4 +513,9 @@ impl CallLinks {
         }
         self.calls.interrupted();
     }
+}
+
+/// The process of a call's thread; 0 where its name was not recorded.
+fn pid(call: &Call, threads: &Threads) -> u32 {
+    threads.get(call.caller.tid).map_or(0, |thread| thread.tgid)
 }

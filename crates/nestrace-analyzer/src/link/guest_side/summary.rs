@@ -5,6 +5,7 @@ use nestrace_trace::manifest::{self, GuestDisk, Topology};
 use super::Session;
 use crate::link::chains::DiskChains;
 use crate::link::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
+use crate::measure::clues::CallWaits;
 use crate::measure::device::DeviceMeter;
 use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis::{ClockPiece, Device, ReadWrite, TimePiece};
@@ -38,6 +39,13 @@ impl Session {
             chains: &counts.chains,
             open: self.reason_of_open(),
         })
+    }
+
+    /// What the calls on a disk's file systems waited for; `device` is its place among the guest's disks.
+    pub(crate) fn call_waits(&self, device: usize) -> CallWaits {
+        let disk = self.disks.get(device);
+        let mounted = disk.map(|disk| disk.clues.mounted());
+        self.calls.waits(mounted.unwrap_or_default(), &self.side)
     }
 
     /// What the manifest says of one of [`Session::disks`].

@@ -75,6 +75,20 @@ impl Waiting {
         }
     }
 
+    /// The same between one that waits here and `parent`, which waits elsewhere.
+    pub fn arrow(&mut self, child: Key, parent: &mut Slice) {
+        let Some(waits) = self.by_start.get_mut(&child) else {
+            return;
+        };
+        self.last_flow += 1;
+        let (from, to) = match parent.start_ns < child.0 {
+            true => (parent, &mut waits.slice),
+            false => (&mut waits.slice, parent),
+        };
+        from.flows_out.push(self.last_flow);
+        to.flows_in.push(self.last_flow);
+    }
+
     /// The first slice, where there is no room for more or nothing more comes.
     pub fn next(&mut self, all: bool) -> Option<(Place, Slice)> {
         if !all && self.by_start.len() <= MOST {
