@@ -271,9 +271,13 @@ impl Analyzer {
     /// as that is known, else 0 or `u64::MAX`, whichever keeps the streams side by side.
     #[must_use]
     pub fn guest_time(&self, side: usize, guest_ns: u64) -> u64 {
-        self.sessions
-            .get(side)
-            .map_or(guest_ns, |session| session.place(GuestNs(guest_ns)).0)
+        self.place_of(side, GuestNs(guest_ns)).0
+    }
+
+    /// The same; without a session the guest's clock is taken for the host's.
+    fn place_of(&self, side: usize, guest_ns: GuestNs) -> HostNs {
+        let session = self.sessions.get(side);
+        session.map_or(HostNs(guest_ns.0), |session| session.place(guest_ns))
     }
 
     /// The session has no more events.

@@ -127,7 +127,7 @@ impl Analyzer {
             devices.push(device);
         }
         for (session, summary) in self.sessions.iter_mut().zip(clocks) {
-            devices.extend(session.devices(start_ns, selected, &summary.clock.stretches));
+            devices.extend(session.devices(HostNs(start_ns), selected, &summary.clock.stretches));
         }
         let guest = &self.options.guest;
         devices.retain(|device| {
