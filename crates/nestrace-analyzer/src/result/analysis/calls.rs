@@ -19,6 +19,8 @@ words! {
         Fsync = "fsync",
         /// `fdatasync`.
         Fdatasync = "fdatasync",
+        /// `msync` that waits.
+        Msync = "msync",
         /// `sync_file_range`.
         SyncFileRange = "sync_file_range",
         /// `sync`.
