@@ -151,10 +151,26 @@ struct Candidate {
 ///
 /// Where a name is not that of exactly one running guest, or `/proc` cannot be listed.
 pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
-    discover_within(selection, MAX_LOOK)
+    let mut found = discover_within(selection, MAX_LOOK)?;
+    for Unexamined { guest, .. } in &found.unexamined {
+        found.diagnostics.push(Diagnostic {
+            guest: Some(guest.name.clone()),
+            subject: format!("pid {}", guest.pid),
+            message: format!("{}; left out", not_examined(MAX_LOOK)),
+        });
+    }
+    Ok(found)
 }
 
-/// [`discover`], where the look at one guest takes no longer than `limit`.
+/// Why a guest is in [`Discovery::unexamined`].
+pub(crate) fn not_examined(limit: Duration) -> String {
+    format!(
+        "could not be examined within {} s (reading its files or its memory map takes too long)",
+        limit.as_secs()
+    )
+}
+
+/// [`discover`], where the look at one guest takes no longer than `limit`. Which ones took longer is for the caller to say.
 ///
 /// # Errors
 ///
@@ -215,14 +231,6 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
             guest,
         }) = look
         else {
-            survey.guest = Some(known.identity.name.clone());
-            survey.note(
-                &format!("pid {}", known.process.pid),
-                format!(
-                    "could not be examined within {} s (reading its files or its memory map takes too long); left out",
-                    limit.as_secs()
-                ),
-            );
             unexamined.push(known);
             continue;
         };

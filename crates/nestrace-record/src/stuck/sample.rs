@@ -10,7 +10,7 @@ use super::cgroup::Hierarchies;
 use super::guest_sample::{self, GuestSample, Target};
 use super::{devices, kernel_threads};
 use crate::guest::side_by_side::side_by_side;
-use crate::guest::{DiscoverError, Discovery, Selection, discover_within};
+use crate::guest::{DiscoverError, Discovery, Selection, discover_within, not_examined};
 
 /// How long finding a guest's disks may take: 0.9 s for a monitor that greets and answers no more, and 0.3 s for each further
 /// one.
@@ -83,7 +83,15 @@ fn targets(found: &Discovery) -> Vec<Target> {
 }
 
 fn notes(found: &Discovery) -> Vec<String> {
-    found.diagnostics.iter().map(ToString::to_string).collect()
+    let without_files = found.unexamined.iter().map(|known| {
+        format!(
+            "guest {}: {}: judged without looking at its files",
+            known.guest.name,
+            not_examined(MAX_DISCOVERY)
+        )
+    });
+    let notes = found.diagnostics.iter().map(ToString::to_string);
+    notes.chain(without_files).collect()
 }
 
 fn nanoseconds(time: Duration) -> u64 {

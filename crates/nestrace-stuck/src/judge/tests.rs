@@ -587,6 +587,24 @@ fn without_qmp() {
 }
 
 #[test]
+fn io_that_is_in_no_queue_of_the_guests() {
+    let mut facts = idle();
+    facts.guests[0].rings.push(RingFacts {
+        fd: 9,
+        in_flight_before: 1,
+        in_flight: 1,
+        completed: 0,
+    });
+    facts.devices[0].is_suspended = Some(true);
+    check(
+        facts,
+        Verdict::Stuck,
+        Some(HolderKind::SuspendedDevice),
+        "vm1's vda waits since at least 2.0 s for host device dm-3, which is suspended",
+    );
+}
+
+#[test]
 fn a_queue_of_several_disks() {
     let mut facts = waiting();
     let mut other = facts.guests[0].disks[0].clone();
