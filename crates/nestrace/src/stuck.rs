@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nestrace_record::{guest::Selection, stuck};
+use nestrace_record::{guest::Selection, roles::finder::in_flight_apart};
 use nestrace_stuck::{
     judge::{Answer, judge},
     text,
@@ -30,7 +30,8 @@ pub fn run(args: &StuckArgs) -> Result<u8, Failure> {
     let mut notes = Vec::new();
     loop {
         let begin = Instant::now();
-        let facts = stuck::look(&selection, INTERVAL).map_err(|error| guests::failure(&error))?;
+        let facts =
+            in_flight_apart(&selection, INTERVAL).map_err(|error| guests::failure(&error))?;
         let answer = judge(facts);
         // In a row of looks each is said once.
         for note in &answer.notes {
