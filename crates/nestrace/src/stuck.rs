@@ -11,7 +11,7 @@ use nestrace_stuck::{
 
 use crate::{
     cli::StuckArgs,
-    exit::{DONE, FAILURE, Failure, MISSING, print, say},
+    exit::{self, DONE, FAILURE, Failure, MISSING, print, say},
     guests,
 };
 
@@ -36,12 +36,12 @@ pub fn run(args: &StuckArgs) -> Result<u8, Failure> {
         // In a row of looks each is said once.
         for note in &answer.notes {
             if !notes.contains(note) {
-                say(format_args!("note: {note}"));
+                exit::note(note);
             }
         }
         notes.clone_from(&answer.notes);
-        show(&answer, args)?;
         check_rights(&answer)?;
+        show(&answer, args)?;
         if !args.watch {
             return Ok(DONE);
         }
