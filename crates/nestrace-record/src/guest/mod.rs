@@ -27,7 +27,6 @@ pub mod process;
 pub mod program;
 pub mod qmp;
 pub mod select;
-pub(crate) mod side_by_side;
 pub mod socket;
 pub mod tree;
 
@@ -38,6 +37,7 @@ use std::time::Duration;
 use nestrace_trace::manifest::{Guest, Topology};
 use serde::{Deserialize, Serialize};
 
+use crate::side_by_side::side_by_side;
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
 use crate::topology::image_file::FileIdentity;
@@ -46,7 +46,6 @@ use process::Process;
 use program::{ParsedProgram, Program};
 use select::Identity;
 pub use select::Selection;
-use side_by_side::side_by_side;
 
 /// What a look at the machine found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

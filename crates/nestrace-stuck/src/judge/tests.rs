@@ -465,7 +465,7 @@ fn requests_that_nothing_outside_of_qemu_has() {
         Verdict::Stuck,
         Some(HolderKind::Qemu),
         "vm1's vda waits since at least 2.0 s (the last request completed 41 s ago) for QEMU itself: it has 32 requests, and \
-         nothing of them is in flight on this host",
+         no device below it has one that waits as long",
     );
 }
 
