@@ -1,7 +1,7 @@
 //! What a call of a program costs on this machine's own kernel, traced or not.
 //!
 //! A bench of microseconds on a busy machine: a call's time is the processor time of the fastest of many short batches,
-//! and a phase counts only if nobody else traces this kernel meanwhile (`others`). In the rest between two batches a
+//! and a phase counts only if no other process traces this kernel meanwhile (`others`). In the rest between two batches a
 //! recorder takes what the first one left in its rings, so that each call is recorded.
 
 mod others;
@@ -71,7 +71,7 @@ impl Call {
     }
 }
 
-/// Two file systems over memory, one of which is recorded, and a file on each.
+/// Two file systems over memory, and a file on each. Only one is recorded.
 pub struct Scene {
     recorded: HostFs,
     on_recorded: File,
@@ -191,8 +191,8 @@ impl Contest<'_> {
         BATCHES as u64 * call.calls()
     }
 
-    /// Measures while `recorder`, the leader of its process group, is the only one who traces; nobody where there is
-    /// none. `None`: somebody else did.
+    /// Measures while `recorder`, the leader of its process group, is the only one who traces; without one, while
+    /// there is no tracing. `None`: another process traced.
     fn measure(self, scene: &Scene, recorder: Option<u32>) -> anyhow::Result<Option<Phase>> {
         let measured = || {
             // A call on a descriptor that threads share takes a reference to its file, which is 40 ns more. Who reads
@@ -247,11 +247,11 @@ impl Contest<'_> {
     }
 }
 
-/// How long is waited for a machine that nobody else traces, and how often a phase is tried.
+/// How long is waited for a machine that no other process traces, and how often a phase is tried.
 const PATIENCE: Duration = Duration::from_secs(300);
 const TRIES: usize = 40;
 
-/// A phase in which nobody else traced this kernel.
+/// A phase in which no other process traced this kernel.
 fn alone(phase: impl Fn() -> anyhow::Result<Option<Phase>>) -> anyhow::Result<Phase> {
     for _ in 0..TRIES {
         wait_until_alone()?;
