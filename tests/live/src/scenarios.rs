@@ -21,7 +21,6 @@ pub fn scenarios() -> Vec<Scenario> {
         survival::SCENARIO,
         truth::SCENARIO,
         calls::SCENARIO,
-        calls::SCENARIO_6_12,
         without_functions::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
