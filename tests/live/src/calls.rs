@@ -13,7 +13,6 @@ mod scene;
 mod script;
 pub mod trees;
 
-use nestrace_rig::kernel_image;
 use xtask::case::Report;
 
 use super::Scenario;
@@ -23,29 +22,21 @@ use bios::Bios;
 use scene::Scene;
 use trees::CallTree;
 
-/// With the kernel that most other scenarios boot.
+/// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "calls",
     about: "which bios each call of a program waited for, against a script of calls and their data",
-    run: |ctx, report| run(ctx, report, "calls", "6.1"),
-    alone: false,
-};
-
-/// With one that reports page faults.
-pub const SCENARIO_6_12: Scenario = Scenario {
-    name: "calls-6.12",
-    about: "the same with a guest of Linux 6.12",
-    run: |ctx, report| run(ctx, report, "calls-6.12", "6.12"),
+    run,
     alone: false,
 };
 
 /// The program that runs the scripts.
 const WRITER: &str = "call-writer";
 
-fn run(ctx: &LiveContext, report: &mut Report, name: &str, kernel: &str) -> anyhow::Result<()> {
-    let scene = Scene::boot(ctx, &kernel_image::obtain(kernel)?)?;
+fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    let scene = Scene::boot(ctx)?;
     let mut recorded = None;
-    report.case(&format!("{name}/recording"), |case| {
+    report.case("calls/recording", |case| {
         let seen = scene.record()?;
         seen.measured.is_whole(case)?;
         chains::clock(case, &seen.measured.analysis, scene.guest.name())?;
@@ -66,12 +57,12 @@ fn run(ctx: &LiveContext, report: &mut Report, name: &str, kernel: &str) -> anyh
             .collect();
         let log = counts::countable(disk);
         let matched = links::matched(&log, &trees);
-        report.case(&format!("{name}/{}/counts", disk.disk.id), |case| {
+        report.case(&format!("calls/{}/counts", disk.disk.id), |case| {
             counts::calls(case, &seen, disk, &trees, WRITER, &log);
             counts::latencies(case, &log, &matched);
             Ok(())
         })?;
-        report.case(&format!("{name}/{}/links", disk.disk.id), |case| {
+        report.case(&format!("calls/{}/links", disk.disk.id), |case| {
             if disk.disk.streams {
                 return journal::others_data(case, &seen, disk);
             }
@@ -81,17 +72,17 @@ fn run(ctx: &LiveContext, report: &mut Report, name: &str, kernel: &str) -> anyh
             Ok(())
         })?;
     }
-    report.case(&format!("{name}/segments"), |case| {
+    report.case("calls/segments", |case| {
         counts::segments(case, &seen.measured.analysis, &calls)
     })?;
-    report.case(&format!("{name}/sums"), |case| {
+    report.case("calls/sums", |case| {
         counts::sums(case, &seen.measured, scene.guest.name())
     })?;
-    report.case(&format!("{name}/commits"), |case| {
+    report.case("calls/commits", |case| {
         journal::commits(case, &seen)?;
         journal::phases(case, &seen)
     })?;
-    report.case(&format!("{name}/fio"), |case| fio::check(case, &seen))?;
+    report.case("calls/fio", |case| fio::check(case, &seen))?;
     ctx.discard(&seen.measured.bundle);
     Ok(())
 }

@@ -9,8 +9,6 @@ use std::time::Duration;
 use anyhow::Context;
 use nestrace_rig::guest::{Guest, GuestSpec};
 use nestrace_rig::host_fs::HostFs;
-use nestrace_rig::initramfs;
-use nestrace_rig::kernel_image::KernelImage;
 use nestrace_rig::stack::{DiskStack, GuestFsKind, HostFsKind};
 use nestrace_stamp::CallLine;
 use nestrace_trace::{Event, Manifest};
@@ -156,9 +154,8 @@ pub struct Seen {
 }
 
 impl<'a> Scene<'a> {
-    /// Boots a guest with this kernel and mounts all file systems.
-    pub fn boot(ctx: &'a LiveContext, kernel: &KernelImage) -> anyhow::Result<Self> {
-        let initramfs = initramfs::obtain(kernel)?;
+    /// Boots the guest and mounts all file systems.
+    pub fn boot(ctx: &'a LiveContext) -> anyhow::Result<Self> {
         let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
         let mut disks = Vec::new();
         for disk in DISKS {
@@ -167,8 +164,6 @@ impl<'a> Scene<'a> {
         let program = guest_programs::call_writer()?;
         let files = [WRITER, STREAMER].map(|place| (place.to_owned(), program.clone()));
         let guest = boot_with(ctx, "calls", |spec| GuestSpec {
-            kernel: kernel.clone(),
-            initramfs,
             disks,
             files: files.to_vec(),
             ..spec

@@ -11,7 +11,7 @@ use nestrace_trace::Event;
 use crate::model::call::{Call, LogWait, LogWrite, WaitedBio, Why};
 use crate::model::span::BioSpan;
 
-/// File systems that are told apart where no event names a write.
+/// File systems that are distinguished where no event names a write.
 const MOST_FILE_SYSTEMS: usize = 64;
 /// Waits of workers that are kept: a log has 8 writes.
 const MOST_WORKERS: usize = 1 << 6;
