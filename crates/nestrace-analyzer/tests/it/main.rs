@@ -31,6 +31,7 @@ mod memory_identity;
 mod notation;
 mod one_device;
 mod one_guest;
+mod program_syncs;
 mod qemu;
 mod replugged_disks;
 mod reuse_storm;

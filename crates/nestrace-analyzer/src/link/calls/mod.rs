@@ -15,7 +15,9 @@
 
 mod commits;
 mod dirty;
+mod file_syncs;
 mod held;
+mod journal_wait;
 mod kept;
 mod loose;
 mod nameless;
@@ -24,6 +26,7 @@ mod rows;
 mod story;
 mod summary;
 mod tree;
+mod waiters;
 mod waits;
 
 use nestrace_abi::{Kind, end_io, flags, flags::op};
@@ -42,6 +45,7 @@ use crate::result::analysis::GuestCalls;
 use commits::{Commit, Commits};
 use dirty::DirtyPages;
 use held::HeldBios;
+use journal_wait::JournalWait;
 pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
 use loose::LooseBios;
@@ -272,6 +276,8 @@ impl CallLinks {
             self.loose.claimed_by(&mut call);
         }
         let unproven = call.take_unproven();
+        let program = || self.programs.of(call.caller.tid, threads);
+        let wait = JournalWait::of(&call, &mut self.commits, program);
         let commits = self.hold_commits(&mut call);
         for bio in unproven {
             self.release(bio.id, threads);
@@ -298,6 +304,7 @@ impl CallLinks {
         let mut pending = Pending {
             call,
             commits,
+            wait,
             open: 0,
         };
         for id in bio_ids(&pending).collect::<Vec<u64>>() {
@@ -412,6 +419,7 @@ impl CallLinks {
         let program = self.programs.of(call.caller.tid, threads);
         let row = self.rows.at(program, call.caller);
         row.add(call, false, times);
+        pending.wait.count(row, times);
         for id in bio_ids(pending) {
             let Some(bio) = self.bios.get_mut(id) else {
                 continue;

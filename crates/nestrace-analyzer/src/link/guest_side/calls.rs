@@ -6,6 +6,7 @@ use nestrace_trace::manifest::GuestSide;
 
 use crate::link::calls::{CallLinks, KeptCall, call_story};
 use crate::link::chains::{Names, StoryChoice};
+use crate::measure::clues::FileSyncs;
 use crate::model::chain::Chain;
 use crate::model::span::BioSpan;
 use crate::model::threads::Threads;
@@ -76,6 +77,16 @@ impl SessionCalls {
                 (none, Vec::new())
             }
         }
+    }
+
+    /// Files on a disk that programs have synced, when all calls were counted.
+    pub(crate) fn file_syncs(&self, side: &GuestSide, disk: &str) -> Vec<FileSyncs> {
+        let mounts = side.mounts.iter().filter(|mount| mount.disk == disk);
+        let devs: Vec<u32> = mounts.map(|mount| mount.dev).collect();
+        let seen = self.0.as_ref().filter(|calls| calls.seen);
+        let mut all = seen.map(|calls| calls.file_syncs(side)).unwrap_or_default();
+        all.retain(|syncs| devs.contains(&syncs.dev));
+        all
     }
 
     /// The calls whose trees were asked for, the slowest first.

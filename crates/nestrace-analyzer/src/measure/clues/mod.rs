@@ -8,6 +8,7 @@
 
 mod access_times;
 mod behind_data;
+mod file_syncs;
 mod files;
 mod held_back;
 mod ranges;
@@ -31,6 +32,7 @@ pub(crate) use access_times::AccessTimeCounts;
 use access_times::AccessTimes;
 use behind_data::BehindData;
 pub(crate) use behind_data::BehindDataCounts;
+pub(crate) use file_syncs::{FileSyncs, SyncCounts};
 use files::Files;
 use held_back::HeldBack;
 pub(crate) use held_back::{HeldBackTimes, Pace, Rate};
@@ -91,6 +93,8 @@ pub(crate) struct DiskClues {
     pub virtio_blk: bool,
     pub from_guest: FromGuest,
     pub from_host: FromHost,
+    /// Files on it that programs of the guest sync.
+    pub file_syncs: Vec<FileSyncs>,
     /// Time with a request in QEMU.
     pub qemu_ns: u64,
     /// Time with file I/O in flight.
