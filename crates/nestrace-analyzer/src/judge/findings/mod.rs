@@ -13,6 +13,7 @@ mod latency;
 mod limit;
 mod metadata;
 mod order;
+mod page_cache;
 mod program_syncs;
 mod subject;
 mod sync;
@@ -30,7 +31,7 @@ use subject::Subject;
 type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);
 
 /// All rules that look at one disk, in the order of `docs/findings.md`.
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 36] = [
     ("host-readahead", cache::host_readahead),
     ("readahead-waste", cache::readahead_waste),
     ("queue-idle", latency::queue_idle),
@@ -66,6 +67,10 @@ const RULES: [Rule; 32] = [
         "log-on-shared-journal",
         program_syncs::log_on_shared_journal,
     ),
+    ("cold-reads", page_cache::cold_reads),
+    ("readahead-short", page_cache::readahead_short),
+    ("dirty-throttled", page_cache::dirty_throttled),
+    ("mmap-faults", page_cache::mmap_faults),
 ];
 
 /// Ids of all rules, and of what is said where none finds anything to act on.
@@ -78,12 +83,17 @@ pub(crate) fn ids() -> Vec<&'static str> {
 /// Rules that find nothing to act on.
 const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
 
-/// Rules about how the guest's programs do their I/O: whether there is anything to gain below them does not hang on it.
-const OF_PROGRAMS: [&str; 4] = [
+/// Rules on what the guest's programs wait for above its block layer. That one of them cannot judge says nothing of the
+/// nesting, which `nothing-to-gain` is about.
+const OF_PROGRAMS: [&str; 8] = [
     "sync-drags-others",
     "small-syncs",
     "sync-of-metadata",
     "log-on-shared-journal",
+    "cold-reads",
+    "readahead-short",
+    "dirty-throttled",
+    "mmap-faults",
 ];
 
 /// Why it cannot be known.

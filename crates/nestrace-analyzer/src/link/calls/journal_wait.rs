@@ -25,11 +25,11 @@ pub(super) struct JournalWait {
 
 impl JournalWait {
     /// Of a call that has ended; a sync is remembered as one that needed its commit.
-    pub(super) fn of(call: &Call, commits: &mut Commits, program: impl FnOnce() -> u32) -> Self {
+    pub(super) fn of(call: &Call, commits: &mut Commits, program: u32) -> Self {
         let waited = commits.waited_by(call);
         let wait = Self::behind(call, &waited);
         if let Some(own) = waited.last().map(|own| (own.tid, own.transaction)) {
-            commits.needed_by(own, (call.caller.file, program()));
+            commits.needed_by(own, (call.caller.file, program));
         }
         wait
     }
