@@ -64,7 +64,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         })?;
         report.case(&format!("calls/{}/links", disk.disk.id), |case| {
             if disk.disk.streams {
-                return journal::others_data(case, &seen, disk);
+                journal::others_data(case, &seen, disk)?;
+                return journal::finding(case, &seen, disk);
             }
             let bios = Bios::of(disk, &seen.events, &stories)?;
             case.equal("bios without an end", bios.without_end, 0);

@@ -37,7 +37,7 @@ impl Analyzer {
         let clocks = self.finish_sessions();
         let chains = self.chains(&clocks);
         let devices = self.devices(&clocks);
-        let clues = self.clues(&clocks, end_ns);
+        let mut clues = self.clues(&clocks, end_ns);
         let verdict = self.verdict(&devices, &chains);
         let guest = self.options.guest.clone();
         let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
@@ -71,6 +71,7 @@ impl Analyzer {
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.data_paths().unseen_disks());
         let (calls, guest_calls) = self.calls();
+        self.add_file_syncs(&mut clues, &clocks);
         let call_stories = self.call_stories();
         let stories = self.stories();
         let mut analysis = Analysis {
@@ -399,6 +400,22 @@ impl Analyzer {
             all.push(clues);
         }
         all
+    }
+
+    /// Adds the syncs of each disk's files, once all calls were counted.
+    fn add_file_syncs(&self, clues: &mut [DiskClues], clocks: &[ClockSummary]) {
+        for (clues, disk) in clues.iter_mut().zip(&self.images.disks) {
+            for (session, clock) in self.sessions.iter().zip(clocks) {
+                let disks = session.side.disks.iter().enumerate();
+                let of_guest = session.side.guest == disk.guest_name;
+                disks
+                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
+                    .for_each(|(_, about)| {
+                        let syncs = session.calls.file_syncs(&session.side, &about.name);
+                        clues.file_syncs.extend(syncs);
+                    });
+            }
+        }
     }
 
     /// Gives the calls that are ready, or with `end` all that are left, to the one who takes them one by one.

@@ -28,6 +28,7 @@ mod machine_active;
 mod notation;
 mod one_device;
 mod one_guest;
+mod program_syncs;
 mod qemu;
 mod replugged_disks;
 mod reuse_storm;

@@ -309,3 +309,48 @@ pub fn others_data(case: &mut Case, seen: &Seen, disk: &OfDisk) -> anyhow::Resul
     );
     Ok(())
 }
+
+/// `sync-drags-others` names both programs, and as many bytes as the streaming program's log says were dirty at the last
+/// commit; nothing where no commit writes data.
+pub fn finding(case: &mut Case, seen: &Seen, disk: &OfDisk) -> anyhow::Result<()> {
+    const RULE: &str = "sync-drags-others";
+    let analysis = &seen.measured.analysis;
+    let of_disk = |list: &str| {
+        let entries = analysis[list].as_array().into_iter().flatten();
+        let is_it = |it: &&Value| it["id"] == RULE && it["disk"] == disk.disk.id;
+        entries.filter(is_it).cloned().collect::<Vec<Value>>()
+    };
+    case.equal("unjudged", of_disk("findings_unjudged").len(), 0);
+    let found = of_disk("findings");
+    let ordered = disk.disk.id == "ordered";
+    case.equal("findings", found.len(), usize::from(ordered));
+    let Some(evidence) = found.first().map(|finding| &finding["evidence"]) else {
+        return Ok(());
+    };
+    for (key, expected) in [("program", "call-writer"), ("other_program", "streamer")] {
+        let named = evidence[key].as_str().unwrap_or_default().to_owned();
+        case.equal(key, named, expected.to_owned());
+    }
+    // Nothing else writes the stream back: all of it that was written is dirty until a commit.
+    let syncs: Vec<_> = disk.log.iter().filter(|line| line.op == "fsync").collect();
+    let commits = commits_of(&seen.events, disk.dev);
+    let last = commits.iter().rfind(|commit| {
+        let mut syncs = syncs.iter();
+        syncs.any(|sync| commit.end_ns > sync.begin_ns && commit.end_ns <= sync.end_ns)
+    });
+    let last = last.context("find the last commit")?;
+    let writes = || disk.stream.iter().filter(|line| line.op == "write");
+    let before = writes().filter(|line| line.end_ns <= last.start_ns);
+    let least: u64 = before.map(|line| line.bytes).sum();
+    let begun = writes().filter(|line| line.begin_ns < last.end_ns);
+    let most: u64 = begun.map(|line| line.bytes).sum();
+    let bytes = evidence["others_bytes"]
+        .as_u64()
+        .context("find its bytes")?;
+    case.holds(
+        "bytes against the stream's own log",
+        (least..=most).contains(&bytes),
+        &format!("{bytes}, {least} to {most} were dirty"),
+    );
+    Ok(())
+}

@@ -53,6 +53,7 @@ impl CallLinks {
         let program = self.programs.of(call.caller.tid, threads);
         let row = self.rows.at(program, call.caller);
         row.add(call, false, times);
+        pending.wait.count(row, times);
         for id in bio_ids(pending) {
             let Some(bio) = self.bios.get_mut(id) else {
                 continue;

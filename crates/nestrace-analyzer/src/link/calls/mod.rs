@@ -17,9 +17,11 @@
 
 mod commits;
 mod dirty;
+mod file_syncs;
 mod finished;
 mod group_commits;
 mod held;
+mod journal_wait;
 mod kept;
 mod loose;
 mod nameless;
@@ -29,6 +31,7 @@ mod rows;
 mod story;
 mod summary;
 mod tree;
+mod waiters;
 mod waits;
 mod xfs_log;
 
@@ -49,6 +52,7 @@ use commits::Commits;
 use dirty::{DirtyPages, Writer, only_writer};
 use group_commits::GroupCommits;
 use held::HeldBios;
+use journal_wait::JournalWait;
 pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
 use loose::LooseBios;
@@ -340,6 +344,7 @@ impl CallLinks {
         self.page_cache.ended(&call, program);
         let mut unproven = call.take_unproven();
         unproven.extend(self.xfs_logs.take_unproven(&mut call));
+        let wait = JournalWait::of(&call, &mut self.commits, program);
         let commits = self.hold_commits(&mut call);
         for bio in unproven {
             self.release(bio.id, threads);
@@ -368,6 +373,7 @@ impl CallLinks {
         let mut pending = Pending {
             call,
             commits,
+            wait,
             open: 0,
         };
         for id in bio_ids(&pending).collect::<Vec<u64>>() {

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::waiters::Waiter;
 use crate::link::chains::{SegmentMeter, Times};
+use crate::measure::clues::SyncCounts;
 use crate::measure::histogram::Histogram;
 use crate::measure::series::SeriesMeter;
 use crate::model::call::{Call, Caller, FileId};
@@ -52,6 +54,11 @@ pub(super) struct Row {
     pub waited: CallIo,
     pub deferred: CallIo,
     pub delay: Histogram,
+    pub syncs: SyncCounts,
+    /// Where the last write ended.
+    pub next_offset: u64,
+    /// Syncs whose commits had to end before these calls' own began.
+    pub behind: Vec<Waiter>,
     /// For comparisons.
     pub series: Option<Box<SeriesMeter<CallSums>>>,
 }
@@ -76,6 +83,7 @@ impl Row {
             Ok(_) => {}
             Err(_) => self.failed += 1,
         }
+        self.count_sync(call, without_io, times);
         if let Some(series) = &mut self.series {
             let sums = series.at(call.end_ns);
             sums.latency.record(latency_ns);
@@ -118,6 +126,8 @@ impl Row {
         self.waited.merge(other.waited);
         self.deferred.merge(other.deferred);
         self.delay.merge(&other.delay);
+        self.syncs.add(other.syncs);
+        other.behind.iter().for_each(|it| self.waits_behind(*it));
     }
 }
 

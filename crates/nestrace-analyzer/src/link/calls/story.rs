@@ -5,7 +5,7 @@ use nestrace_trace::manifest::GuestSide;
 use super::KeptCall;
 use super::summary::{file, operation};
 use crate::link::chains::{CallTeller, Names, segments_of, walk};
-use crate::result::analysis::{CallFile, CallStory};
+use crate::result::analysis::CallStory;
 use crate::result::side::Side;
 
 /// All but the program's name and the time on the host's clock.
@@ -26,7 +26,7 @@ pub(crate) fn call_story(
         begin_ns: call.start_ns,
         session,
         names,
-        file: &label(&of_file),
+        file: &of_file.label(),
         clocks: &kept.clocks,
     };
     CallStory {
@@ -54,14 +54,5 @@ pub(crate) fn call_story(
         bios: kept.bios,
         linked: kept.linked,
         segments,
-    }
-}
-
-/// What a person calls a file: its path, or its inode and where it is mounted.
-fn label(file: &CallFile) -> String {
-    match (&file.path, file.inode) {
-        (Some(path), _) => path.clone(),
-        (None, Some(inode)) => format!("inode {inode} on {}", file.mount),
-        (None, None) => file.mount.clone(),
     }
 }

@@ -73,9 +73,6 @@ impl CallLinks {
     fn row(&self, key: RowKey, row: &Row, side: &GuestSide) -> CallRow {
         let dist = row.latency.dist();
         let linked = row.segments.latency();
-        let mut others = row.others.clone();
-        others.sort_by_key(|(file, program, bytes)| (std::cmp::Reverse(*bytes), *file, *program));
-        let others = others.into_iter().take(MOST_OTHERS);
         let share = |part_ns: u128| match linked.sum {
             0 => 0.0,
             sum => part_ns as f64 / sum as f64,
@@ -96,13 +93,7 @@ impl CallLinks {
             residual_share: row.segments.residual_share(),
             journal_share: share(row.under_journal_ns),
             others_data_share: share(row.others_data_ns),
-            others_data: others
-                .map(|(id, program, bytes)| OthersData {
-                    process: program.map(|program| self.program(program)),
-                    file: file(id, side),
-                    bytes,
-                })
-                .collect(),
+            others_data: others_data(self, row, side),
             waited: row.waited,
             deferred: row.deferred,
             deferred_delay_ns: (row.delay.n() > 0).then(|| row.delay.dist()),
@@ -114,6 +105,19 @@ impl CallLinks {
         let name = self.programs.names.get(number as usize);
         name.cloned().unwrap_or_else(|| String::from("…"))
     }
+}
+
+/// Other files that a row names, most bytes first.
+pub(super) fn others_data(links: &CallLinks, row: &Row, side: &GuestSide) -> Vec<OthersData> {
+    let mut others = row.others.clone();
+    others.sort_by_key(|(file, program, bytes)| (std::cmp::Reverse(*bytes), *file, *program));
+    let others = others.into_iter().take(MOST_OTHERS);
+    let named = others.map(|(id, program, bytes)| OthersData {
+        process: program.map(|program| links.program(program)),
+        file: file(id, side),
+        bytes,
+    });
+    named.collect()
 }
 
 pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {

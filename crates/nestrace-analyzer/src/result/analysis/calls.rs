@@ -123,6 +123,17 @@ pub struct CallFile {
     pub path: Option<String>,
 }
 
+impl CallFile {
+    /// What a person calls it: its path, or its inode and where it is mounted.
+    pub(crate) fn label(&self) -> String {
+        match (&self.path, self.inode) {
+            (Some(path), _) => path.clone(),
+            (None, Some(inode)) => format!("inode {inode} on {}", self.mount),
+            (None, None) => self.mount.clone(),
+        }
+    }
+}
+
 /// Bios of a guest's block layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
