@@ -3,6 +3,7 @@
 //!
 //! Values of a cell are taken as normal, with a standard deviation that is a share of their mean.
 
+use super::chance;
 use super::spread::FEWEST_REPETITIONS;
 
 /// A difference that is shown so often counts as one that can be shown.
@@ -14,11 +15,7 @@ pub fn false_alarm(repetitions: u32) -> f64 {
     if (repetitions as usize) < FEWEST_REPETITIONS {
         return 0.0;
     }
-    // 2 / (2n over n): of all orders of 2n values, two have them apart.
-    let orders = (1..=repetitions).fold(1.0, |orders, k| {
-        orders * f64::from(repetitions + k) / f64::from(k)
-    });
-    2.0 / orders
+    chance::apart(repetitions as usize, repetitions as usize)
 }
 
 /// The smallest difference of two means, as a share of the first, that is shown with [`POWER`]; `None` where no difference
