@@ -109,15 +109,22 @@ impl Scene {
             _ => (&self.on_recorded, call.calls()),
         };
         let look = || clock_gettime(call.clock()).context("read the clock");
+        if call == Call::Sync {
+            // By the clock, so one that no other program came in between counts.
+            let mut fastest = f64::INFINITY;
+            for _ in 0..n {
+                let begin = look()?;
+                file.write_all_at(block, 0)?;
+                file.sync_data()?;
+                fastest = fastest.min(Duration::from(look()? - begin).as_nanos() as f64);
+            }
+            return Ok(fastest);
+        }
         let begin = look()?;
         for _ in 0..n {
             match call {
-                Call::CachedRead | Call::OtherMount => file.read_exact_at(block, 0)?,
                 Call::NoFile => drop(getppid()),
-                Call::Sync => {
-                    file.write_all_at(block, 0)?;
-                    file.sync_data()?;
-                }
+                _ => file.read_exact_at(block, 0)?,
             }
         }
         let took = look()? - begin;
