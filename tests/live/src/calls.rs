@@ -13,6 +13,7 @@ mod scene;
 mod script;
 pub mod trees;
 
+use nestrace_rig::kernel_image;
 use xtask::case::Report;
 
 use super::Scenario;
@@ -22,21 +23,29 @@ use bios::Bios;
 use scene::Scene;
 use trees::CallTree;
 
-/// The scenario.
+/// With the kernel that most other scenarios boot.
 pub const SCENARIO: Scenario = Scenario {
     name: "calls",
     about: "which bios each call of a program waited for, against a script of calls and their data",
-    run,
+    run: |ctx, report| run(ctx, report, "calls", "6.1"),
+    alone: false,
+};
+
+/// With one that reports page faults.
+pub const SCENARIO_6_12: Scenario = Scenario {
+    name: "calls-6.12",
+    about: "the same with a guest of Linux 6.12",
+    run: |ctx, report| run(ctx, report, "calls-6.12", "6.12"),
     alone: false,
 };
 
 /// The program that runs the scripts.
 const WRITER: &str = "call-writer";
 
-fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    let scene = Scene::boot(ctx)?;
+fn run(ctx: &LiveContext, report: &mut Report, name: &str, kernel: &str) -> anyhow::Result<()> {
+    let scene = Scene::boot(ctx, &kernel_image::obtain(kernel)?)?;
     let mut recorded = None;
-    report.case("calls/recording", |case| {
+    report.case(&format!("{name}/recording"), |case| {
         let seen = scene.record()?;
         seen.measured.is_whole(case)?;
         chains::clock(case, &seen.measured.analysis, scene.guest.name())?;
@@ -55,14 +64,14 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             .iter()
             .filter(|call| call.process == WRITER && call.file.mount == mount)
             .collect();
-        let log = counts::countable(&disk.log);
+        let log = counts::countable(disk);
         let matched = links::matched(&log, &trees);
-        report.case(&format!("calls/{}/counts", disk.disk.id), |case| {
+        report.case(&format!("{name}/{}/counts", disk.disk.id), |case| {
             counts::calls(case, &seen, disk, &trees, WRITER, &log);
             counts::latencies(case, &log, &matched);
             Ok(())
         })?;
-        report.case(&format!("calls/{}/links", disk.disk.id), |case| {
+        report.case(&format!("{name}/{}/links", disk.disk.id), |case| {
             if disk.disk.streams {
                 return journal::others_data(case, &seen, disk);
             }
@@ -72,14 +81,17 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             Ok(())
         })?;
     }
-    report.case("calls/segments", |case| {
+    report.case(&format!("{name}/segments"), |case| {
         counts::segments(case, &seen.measured.analysis, &calls)
     })?;
-    report.case("calls/sums", |case| {
+    report.case(&format!("{name}/sums"), |case| {
         counts::sums(case, &seen.measured, scene.guest.name())
     })?;
-    report.case("calls/commits", |case| journal::commits(case, &seen))?;
-    report.case("calls/fio", |case| fio::check(case, &seen))?;
+    report.case(&format!("{name}/commits"), |case| {
+        journal::commits(case, &seen)?;
+        journal::phases(case, &seen)
+    })?;
+    report.case(&format!("{name}/fio"), |case| fio::check(case, &seen))?;
     ctx.discard(&seen.measured.bundle);
     Ok(())
 }

@@ -22,6 +22,7 @@ pub fn scenarios() -> Vec<Scenario> {
         truth::SCENARIO,
         calls::SCENARIO,
         database::SCENARIO,
+        calls::SCENARIO_6_12,
         without_functions::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,

@@ -114,6 +114,9 @@ impl Calls {
             throttles: Vec::new(),
             transactions: (0, 0),
             log_forced_ns: None,
+            log_waits: Vec::new(),
+            log_writes: Vec::new(),
+            commit_waits: Vec::new(),
             recorded_at_return: false,
             direct_begun: false,
             kiocb: 0,
@@ -126,7 +129,11 @@ impl Calls {
     fn enter(&mut self, event: &Event) {
         self.working.remove(&event.tid);
         self.no_fault(event.tid);
-        let call = self.begin(event, By::Thread);
+        let mut call = self.begin(event, By::Thread);
+        // It is recorded when it comes to its file.
+        if event.sub == op::MSYNC {
+            call.start_ns = event.related.min(event.ts_ns);
+        }
         if self.by_thread.len() >= MOST_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
             self.unended += 1;
             return;
@@ -445,6 +452,27 @@ impl Calls {
         match of_thread.next() {
             Some(call) => Some(call),
             None => self.submitted.get_mut(&carrier.serial),
+        }
+    }
+
+    /// The one write in flight through the page cache that changes these bytes and had begun by this time.
+    pub(crate) fn only_writer(
+        &self,
+        file: FileId,
+        (offset, bytes): (u64, u64),
+        by_ns: u64,
+    ) -> Option<(Caller, u64)> {
+        let all = self.by_thread.values().chain(self.submitted.values());
+        let mut writers = all.filter(|call| {
+            call.caller.file == file
+                && call.caller.op == op::WRITE
+                && !call.direct
+                && call.start_ns <= by_ns
+                && call.touches(offset, bytes)
+        });
+        match (writers.next(), writers.next()) {
+            (Some(only), None) => Some((only.caller, only.start_ns)),
+            _ => None,
         }
     }
 

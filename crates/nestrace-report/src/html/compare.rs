@@ -13,7 +13,7 @@ use crate::operation::many;
 use crate::plots::{DrawError, compare as plots};
 use crate::text::compare::sentences::{
     answer, call_name, calls_left, device_title, disk_image, disk_title, ends_with_data, facts,
-    of_finding, of_unmatched, rest,
+    of_finding, of_unmatched, rest, why_no_calls,
 };
 use crate::text::compare::value::{self, Shown, difference, label, range, ratio, signed, verdict};
 use crate::units::count;
@@ -99,13 +99,14 @@ fn device(pair: &DevicePair, analyses: Both<&Analysis>) -> Result<Markup, DrawEr
 
 /// Calls of the guests' programs, those with the most time first.
 fn calls(comparison: &Comparison) -> Markup {
-    let (title, pairs) = ("Calls of the guests' programs", comparison.calls.as_deref());
-    let Some(pairs) = pairs.filter(|pairs| !pairs.is_empty()) else {
-        return match &comparison.calls_why_none {
-            Some(why) => section("calls", title, &note(&format!("Not compared. {why}."))),
-            None => Markup::default(),
-        };
-    };
+    let title = "Calls of the guests' programs";
+    if let Some(why) = why_no_calls(comparison) {
+        return section("calls", title, &note(&why));
+    }
+    let pairs = comparison.calls.as_deref().unwrap_or_default();
+    if pairs.is_empty() {
+        return Markup::default();
+    }
     let head = [
         "calls", "n in A", "n in B", "", "A", "B", "B ÷ A", "between", "says",
     ];

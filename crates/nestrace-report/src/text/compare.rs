@@ -13,7 +13,7 @@ use crate::table::{Table, shorten};
 use crate::units::count;
 use sentences::{
     call_name, calls_left, device_title, disk_image, disk_title, ends_with_data, facts, of_finding,
-    rest,
+    rest, why_no_calls,
 };
 use value::{Shown, difference, label, range, ratio, signed, value, verdict};
 
@@ -85,11 +85,16 @@ fn disk(pair: &DiskPair, page: &mut Page) {
 
 /// Calls of the guests' programs, those with the most time first.
 fn calls(comparison: &Comparison, page: &mut Page) {
+    let title = "Calls of the guests' programs";
+    if let Some(why) = why_no_calls(comparison) {
+        page.section(title);
+        return page.paragraph(&why);
+    }
     let pairs = comparison.calls.as_deref().unwrap_or_default();
     if pairs.is_empty() {
         return;
     }
-    page.section("Calls of the guests' programs");
+    page.section(title);
     let shown = pairs.len().min(MOST);
     for line in calls_left(comparison, shown) {
         page.paragraph(&line);

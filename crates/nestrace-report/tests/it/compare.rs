@@ -572,6 +572,8 @@ fn calls_of_one_recording_are_not_compared() {
     assert_eq!(json["calls_left"]["a"], 1);
     let text = text::compare::render(&comparison, &text::TextOptions::default());
     assert!(!text.contains("Programs: "), "{text}");
+    let said = "Calls of the guests' programs are not compared: B: ";
+    assert!(text.contains(said), "{text}");
     assert_eq!(schema_errors(&comparison), [""; 0]);
 }
 

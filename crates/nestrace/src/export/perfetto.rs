@@ -57,7 +57,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         depths: Depths::default(),
         clocks: Clocks::new(manifest.clone()),
         chains: Chains::default(),
-        calls: Calls::default(),
+        calls: Calls::new(),
         selection,
         n_requests: 0,
     };

@@ -15,16 +15,14 @@ use crate::measure::Measured;
 use crate::with_agents::counts::DiskCounts;
 
 /// Operations of the log; `open` and faults on mapped pages are calls too.
-const OPERATIONS: [&str; 4] = ["read", "write", "fsync", "fdatasync"];
+const OPERATIONS: [&str; 5] = ["read", "write", "fsync", "fdatasync", "msync"];
 /// What the program itself takes around a call in a translated guest, in the middle.
 const AROUND_NS: u64 = 100_000;
 
-/// Calls of the log, but for those that are none of the analysis: msync.
-pub fn countable(log: &[CallLine]) -> Vec<CallLine> {
-    log.iter()
-        .filter(|line| line.op != "msync")
-        .cloned()
-        .collect()
+/// Calls of a disk's log, but for those that no event shows.
+pub fn countable(disk: &OfDisk) -> Vec<CallLine> {
+    let is_shown = |line: &&CallLine| line.op != "msync" || disk.disk.msync_is_known();
+    disk.log.iter().filter(is_shown).cloned().collect()
 }
 
 /// Each operation on each file has as many calls in `calls[]` and among the trees as in the log.

@@ -154,6 +154,7 @@ pub(crate) const fn operation(op: u8) -> CallOperation {
         op::FSYNC => CallOperation::Fsync,
         op::FDATASYNC => CallOperation::Fdatasync,
         op::SYNC_FILE_RANGE => CallOperation::SyncFileRange,
+        op::MSYNC => CallOperation::Msync,
         op::SYNC => CallOperation::Sync,
         op::SYNCFS => CallOperation::Syncfs,
         op::FALLOCATE => CallOperation::Fallocate,

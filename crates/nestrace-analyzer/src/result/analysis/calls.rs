@@ -21,6 +21,8 @@ words! {
         Fsync = "fsync",
         /// `fdatasync`.
         Fdatasync = "fdatasync",
+        /// `msync` that waits.
+        Msync = "msync",
         /// `sync_file_range`.
         SyncFileRange = "sync_file_range",
         /// `sync`.

@@ -330,6 +330,13 @@ pub(crate) fn call_name(pair: &CallPair) -> String {
 const NAME: usize = 12;
 const FILE: usize = 28;
 
+/// Why calls are not compared, where one of the recordings has some.
+pub(crate) fn why_no_calls(comparison: &Comparison) -> Option<String> {
+    let left = comparison.calls_left;
+    let why = comparison.calls_why_none.as_ref()?;
+    (left.a + left.b > 0).then(|| format!("Calls of the guests' programs are not compared: {why}."))
+}
+
 /// What a table of so many pairs leaves out.
 pub(crate) fn calls_left(comparison: &Comparison, shown: usize) -> Vec<String> {
     let compared = comparison.calls.as_ref().map_or(0, Vec::len);

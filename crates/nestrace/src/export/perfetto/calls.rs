@@ -12,22 +12,33 @@ use super::{
     waiting::{Identity, Waiting},
 };
 
-/// Threads that have a track of their own; a guest can make up more.
+/// Threads that have a track of their own, one for each program that they ran; a guest can make up more.
 const MOST_THREADS: usize = 1 << 13;
+/// Calls that wait for earlier ones: some 20 MB.
+const MOST_WAITING: usize = 1 << 14;
 /// Arrows of one call.
 const MOST_ARROWS: usize = 1 << 10;
 
 /// Puts calls onto the host's clock and hands them on as slices.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Calls {
     /// Calls wait apart from all else: very many may need no I/O, and would leave no room.
     pub waiting: Waiting,
-    threads: HashSet<(String, u32)>,
+    threads: HashSet<Place>,
     /// Calls drawn.
     pub n: u64,
 }
 
 impl Calls {
+    /// None yet.
+    pub fn new() -> Self {
+        Self {
+            waiting: Waiting::of_at_most(MOST_WAITING),
+            threads: HashSet::new(),
+            n: 0,
+        }
+    }
+
     /// Takes a call; the bios that it waited for have come before.
     pub fn add(&mut self, call: &CallStory, clocks: &mut Clocks, bios: &mut Waiting) {
         self.n += 1;
@@ -67,21 +78,20 @@ impl Calls {
     }
 
     fn place(&mut self, call: &CallStory) -> Place {
-        let group = format!("{} programs", call.guest);
-        let thread = (call.guest.clone(), call.tid);
-        if self.threads.len() >= MOST_THREADS && !self.threads.contains(&thread) {
-            return Place {
-                group,
-                name: String::from("further threads"),
-                rank: i64::MAX,
-            };
-        }
-        self.threads.insert(thread);
-        Place {
-            group,
+        let thread = Place {
+            group: format!("{} programs", call.guest),
             name: format!("{} {}", call.process, call.tid),
             rank: i64::from(call.tid),
+        };
+        if self.threads.len() >= MOST_THREADS && !self.threads.contains(&thread) {
+            return Place {
+                name: String::from("further threads"),
+                rank: i64::MAX,
+                ..thread
+            };
         }
+        self.threads.insert(thread.clone());
+        thread
     }
 }
 

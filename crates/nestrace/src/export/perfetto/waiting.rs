@@ -36,15 +36,33 @@ struct Waits {
 }
 
 /// The slices, by their start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Waiting {
+    most: usize,
     by_start: BTreeMap<Key, Waits>,
     known: HashMap<Identity, Key>,
     arrived: u64,
     last_flow: u64,
 }
 
+impl Default for Waiting {
+    fn default() -> Self {
+        Self::of_at_most(MOST)
+    }
+}
+
 impl Waiting {
+    /// None yet, and never more than so many.
+    pub fn of_at_most(most: usize) -> Self {
+        Self {
+            most,
+            by_start: BTreeMap::new(),
+            known: HashMap::new(),
+            arrived: 0,
+            last_flow: 0,
+        }
+    }
+
     /// Where a slice waits that was added before.
     pub fn find(&self, identity: &Identity) -> Option<Key> {
         self.known.get(identity).copied()
@@ -91,7 +109,7 @@ impl Waiting {
 
     /// The first slice, where there is no room for more or nothing more comes.
     pub fn next(&mut self, all: bool) -> Option<(Place, Slice)> {
-        if !all && self.by_start.len() <= MOST {
+        if !all && self.by_start.len() <= self.most {
             return None;
         }
         let (_, first) = self.by_start.pop_first()?;
