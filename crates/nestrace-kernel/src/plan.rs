@@ -19,8 +19,36 @@ pub enum Detail {
     /// Everything.
     #[default]
     Full,
+    /// Everything but the calls of a guest's programs: in a guest the block layer alone, on a host all of `full`.
+    Io,
     /// One record for each completed request, and file I/O.
     Light,
+}
+
+impl Detail {
+    /// The word of the options, of manifests and between recorder and agent: `full`, `io`, `light`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Io => "io",
+            Self::Light => "light",
+        }
+    }
+
+    /// The level that a recorder asks an agent for; one that a newer recorder added is `full`.
+    ///
+    /// ```
+    /// use nestrace_kernel::plan::Detail;
+    /// assert_eq!(Detail::asked("io"), Detail::Io);
+    /// assert_eq!(Detail::asked(""), Detail::Full);
+    /// ```
+    #[must_use]
+    pub fn asked(name: &str) -> Self {
+        let all = [Self::Full, Self::Io, Self::Light];
+        let asked = all.into_iter().find(|detail| detail.name() == name);
+        asked.unwrap_or_default()
+    }
 }
 
 /// What is to be recorded.
@@ -159,11 +187,14 @@ pub fn plan_qemu(
 
 fn is_wanted(row: &ProbeRow, wanted: Wanted) -> bool {
     let at = match wanted.detail {
-        Detail::Full => row.at != At::Light,
+        Detail::Full | Detail::Io => row.at != At::Light,
         Detail::Light => row.at != At::Full,
     };
+    // In a guest, what is not of the block layer is there for the calls.
+    let left_out = wanted.mounts && wanted.detail == Detail::Io && row.source != Source::Block;
     let calls = wanted.processes || wanted.mounts;
-    at && !(wanted.mounts && row.page_cache)
+    at && !left_out
+        && !(wanted.mounts && row.page_cache)
         && (wanted.mounts || !row.by_mount)
         && (calls || !matches!(row.target, "sys_enter" | "sys_exit"))
 }

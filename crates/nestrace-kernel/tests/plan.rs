@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use nestrace_abi::{layout::FIELDS, maps::NESTED_PROGRAM};
+use nestrace_abi::{Source, layout::FIELDS, maps::NESTED_PROGRAM};
 use nestrace_kernel::btf::Btf;
 use nestrace_kernel::facts::{KernelFacts, capability};
 use nestrace_kernel::layout::{KernelTypes, Layout};
@@ -308,6 +308,35 @@ fn attaches_in_a_guest() {
     };
     let facts = facts(&["ext4", "jbd2"]);
     insta::assert_snapshot!(text(&plan(&facts, &frozen("6.1"), guest)));
+}
+
+/// The same guest without its calls: what a full plan has of the block layer, and nothing else, attached or refused.
+#[test]
+fn io_detail_in_a_guest_has_the_block_layer_alone() {
+    let planned = |detail, (processes, mounts)| {
+        let wanted = Wanted {
+            detail,
+            processes,
+            mounts,
+        };
+        plan(&facts(&["ext4", "jbd2"]), &frozen("6.1"), wanted)
+    };
+    let in_a_guest = (false, true);
+    let (mut full, io) = (
+        planned(Detail::Full, in_a_guest),
+        planned(Detail::Io, in_a_guest),
+    );
+    assert!(full.attaches("sys_enter") && full.attaches("jbd2_start_commit"));
+    full.attach.retain(|probe| probe.source == Source::Block);
+    full.refused.retain(|probe| probe.source == Source::Block);
+    assert_eq!(io, full);
+    assert!(io.attaches("block_bio_queue"));
+    for on_a_host in [(true, false), (false, false)] {
+        assert_eq!(
+            planned(Detail::Io, on_a_host),
+            planned(Detail::Full, on_a_host)
+        );
+    }
 }
 
 #[test]

@@ -30,8 +30,6 @@ pub struct LoopBacking {
     pub deleted: bool,
     /// The loop device reads and writes it with direct I/O.
     pub direct: Option<bool>,
-    /// `st_dev` and inode as the kernel has them (`LOOP_GET_STATUS64`), where that may be asked.
-    pub identity: Option<(u64, u64)>,
 }
 
 /// Reads `/sys/dev/block/MAJOR:MINOR`.
@@ -57,9 +55,7 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         beneath.extend(slaves.iter().filter_map(|s| number_and_name(s)));
     }
     let name = kernel_name(&directory);
-    let loop_backing = (!is_partition)
-        .then(|| loop_backing(&path, &name))
-        .flatten();
+    let loop_backing = (!is_partition).then(|| loop_backing(&path)).flatten();
     let kind = match () {
         () if is_partition => "partition",
         () if loop_backing.is_some() || path.join("loop").is_dir() => "loop",
@@ -96,7 +92,7 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
 }
 
 /// A loop device that has a file.
-fn loop_backing(path: &Path, name: &str) -> Option<LoopBacking> {
+fn loop_backing(path: &Path) -> Option<LoopBacking> {
     let file = fs::read(path.join("loop/backing_file")).ok()?;
     let file = String::from_utf8_lossy(&file);
     let file = file.strip_suffix('\n').unwrap_or(&file);
@@ -105,7 +101,6 @@ fn loop_backing(path: &Path, name: &str) -> Option<LoopBacking> {
         path: live.unwrap_or(file).to_owned(),
         deleted: live.is_some(),
         direct: text(&path.join("loop/dio")).map(|d| d == "1"),
-        identity: crate::loop_status::backing_identity(name),
     })
 }
 

@@ -41,7 +41,7 @@ pub mod entry;
 pub mod globals;
 pub mod kernel_facts;
 pub mod load;
-mod loop_status;
+pub mod loop_status;
 pub mod mountinfo;
 pub mod object;
 mod preemption;

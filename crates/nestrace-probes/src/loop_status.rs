@@ -27,7 +27,8 @@ mod ioctl {
     nix::ioctl_read_bad!(loop_get_status64, 0x4c05, LoopInfo64);
 }
 
-/// `st_dev` and inode of the file behind the loop device `name`; `None` where it cannot be asked.
+/// `st_dev` and inode of the file behind the loop device `name`; `None` where it cannot be asked. The kernel asks the file
+/// system of the file, which may take for ever where another process or machine serves that.
 #[must_use]
 pub fn backing_identity(name: &str) -> Option<(u64, u64)> {
     let device = OpenOptions::new()

@@ -74,6 +74,23 @@ pub fn parse(text: &str) -> Vec<MountEntry> {
     text.lines().filter_map(parse_line).collect()
 }
 
+/// The mount that a path leads to, by the path alone: nothing is looked at, so a file system that does not answer keeps no
+/// caller waiting. Symbolic links are not followed.
+#[must_use]
+pub fn above<'a>(mounts: &'a [MountEntry], path: &str) -> Option<&'a MountEntry> {
+    let is_above = |mount: &&MountEntry| {
+        let rest = path.strip_prefix(mount.mount_point.as_str());
+        rest.is_some_and(|rest| {
+            mount.mount_point == "/" || rest.is_empty() || rest.starts_with('/')
+        })
+    };
+    // Of several at one place the last one covers the others.
+    mounts
+        .iter()
+        .filter(is_above)
+        .max_by_key(|mount| mount.mount_point.len())
+}
+
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`.
 fn parse_line(line: &str) -> Option<MountEntry> {
     let mut fields = line.split(' ');
@@ -173,6 +190,24 @@ mod tests {
         check("41 27 7:0 / /x ro", "");
         check("garbage", "");
         check("", "");
+    }
+
+    #[test]
+    fn the_mount_above_a_path() {
+        let mounts: Vec<MountEntry> = ["/", "/img", "/img/a", "/img/a"]
+            .iter()
+            .zip(1..)
+            .map(|(mount_point, id)| MountEntry {
+                id,
+                mount_point: (*mount_point).to_owned(),
+                ..MountEntry::default()
+            })
+            .collect();
+        let id = |path: &str| above(&mounts, path).map(|mount| mount.id);
+        assert_eq!(id("/img/b.raw"), Some(2));
+        assert_eq!(id("/img/a/b.raw"), Some(4));
+        assert_eq!(id("/images/b.raw"), Some(1));
+        assert_eq!(id("b.raw"), None);
     }
 
     #[test]

@@ -35,6 +35,8 @@ lost, or the recording is cut or was not closed.";
 pub enum Command {
     /// Show running guests with their disks, images, host file systems and devices.
     Guests(GuestsArgs),
+    /// Show what the disks of guests wait for now, since when, and what holds them.
+    Stuck(StuckArgs),
     /// Show what this kernel and user allow, what is missing, and how to get it.
     Doctor(DoctorArgs),
     /// Record the I/O of guests or devices on this host (needs root).
@@ -71,6 +73,20 @@ pub struct GuestsArgs {
     pub json: bool,
 }
 
+/// `nestrace stuck`.
+#[derive(Debug, Args)]
+pub struct StuckArgs {
+    /// Only these guests: name, UUID or pid:N. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub guest: Vec<String>,
+    /// Machine-readable output. With --watch: one line for each look.
+    #[arg(long)]
+    pub json: bool,
+    /// Look again every five seconds, until Ctrl-C.
+    #[arg(long)]
+    pub watch: bool,
+}
+
 /// `nestrace doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -84,6 +100,8 @@ pub struct DoctorArgs {
 pub enum DetailArg {
     /// Every event of every layer.
     Full,
+    /// The same without the calls of the guests' programs: less for a guest to pay.
+    Io,
     /// One record per completed request, and file I/O. Costs least.
     Light,
 }
@@ -318,7 +336,7 @@ pub struct ExportArgs {
 pub enum ExportFormat {
     /// Files for blkparse and btt.
     Blktrace,
-    /// Tables: OUT.requests.csv and, if the recording has a guest's side, OUT.chains.csv.
+    /// Tables: OUT.requests.csv and, if the recording has a guest's side, OUT.chains.csv and OUT.calls.csv.
     Csv,
     /// A log per device for fio to replay: OUT.DEVICE.iolog.
     Fio,

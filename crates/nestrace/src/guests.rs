@@ -58,17 +58,11 @@ fn say_diagnostics(found: &Discovery) {
 }
 
 fn diagnostics(found: &Discovery) -> impl Iterator<Item = String> {
-    found.diagnostics.iter().map(|diagnostic| {
-        let guest = diagnostic
-            .guest
-            .as_ref()
-            .map(|name| format!("guest {name}: "))
-            .unwrap_or_default();
-        format!("{guest}{}: {}", diagnostic.subject, diagnostic.message)
-    })
+    found.diagnostics.iter().map(ToString::to_string)
 }
 
-fn failure(error: &DiscoverError) -> Failure {
+/// What a search for guests that failed comes to.
+pub fn failure(error: &DiscoverError) -> Failure {
     let code = match error {
         DiscoverError::UnknownGuest { .. } | DiscoverError::AmbiguousGuest { .. } => INPUT,
         _ => FAILURE,

@@ -19,6 +19,7 @@ mod record;
 mod repair;
 mod report_files;
 mod shell;
+mod stuck;
 
 use std::process::ExitCode;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Guests(args) => guests::run(&args),
+        Command::Stuck(args) => stuck::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Record(args) => record::run(args),
         Command::Analyze(args) => analyze::run(args),

@@ -37,7 +37,8 @@ pub const SCENARIO: Scenario = Scenario {
     alone: false,
 };
 
-const NBD: &str = "disk-nbd";
+/// The disk over nbd.
+pub(super) const NBD: &str = "disk-nbd";
 const DISK_BYTES: u64 = 64 << 20;
 /// What a disk is written and read: the pattern, and as much in large requests.
 const LOAD_BYTES: u64 = PATTERN_BYTES + (8 << 20);
@@ -282,13 +283,14 @@ fn backing_file(folder: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// `qemu-nbd` on a socket of its own; dropping it kills it.
-struct NbdServer {
+pub(super) struct NbdServer {
     child: Child,
     folder: TempDir,
 }
 
 impl NbdServer {
-    fn start() -> anyhow::Result<Self> {
+    /// Starts it over a new file.
+    pub(super) fn start() -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("nestrace-nbd-")
             .tempdir()
@@ -317,12 +319,17 @@ impl NbdServer {
         Ok(server)
     }
 
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn socket(&self) -> PathBuf {
         self.folder.path().join("nbd.sock")
     }
 
     /// The disk over it, as `-drive` and `-device`.
-    fn disk_arguments(&self) -> Vec<String> {
+    pub(super) fn disk_arguments(&self) -> Vec<String> {
         let socket = self.socket().display().to_string();
         vec![
             "-drive".to_owned(),

@@ -5,13 +5,13 @@
 //! call needs: a disk on which a single call runs does nothing that this call does not wait for.
 
 mod bios;
-mod counts;
+pub mod counts;
 mod fio;
 mod journal;
 mod links;
 mod scene;
 mod script;
-mod trees;
+pub mod trees;
 
 use xtask::case::Report;
 
@@ -40,7 +40,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         let seen = scene.record()?;
         seen.measured.is_whole(case)?;
         chains::clock(case, &seen.measured.analysis, scene.guest.name())?;
-        let (calls, bios) = (trees::calls(&scene, &seen)?, trees::bios(&scene, &seen)?);
+        let bundle = &seen.measured.bundle;
+        let (calls, bios) = (trees::calls(ctx, bundle)?, trees::bios(ctx, bundle)?);
         case.figure(format!("{} calls, {} bios", calls.len(), bios.len()));
         recorded = Some((seen, calls, bios));
         Ok(())
@@ -72,10 +73,10 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         })?;
     }
     report.case("calls/segments", |case| {
-        counts::segments(case, &seen, &calls)
+        counts::segments(case, &seen.measured.analysis, &calls)
     })?;
     report.case("calls/sums", |case| {
-        counts::sums(case, &seen, scene.guest.name())
+        counts::sums(case, &seen.measured, scene.guest.name())
     })?;
     report.case("calls/commits", |case| {
         journal::commits(case, &seen)?;

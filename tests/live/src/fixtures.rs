@@ -4,7 +4,7 @@
 //! in them are kept in `fixtures/findings`; a test of the command holds the rules to them without a guest.
 
 mod index;
-mod limits;
+pub mod limits;
 mod recipes;
 mod rules;
 mod stage;
@@ -91,7 +91,9 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
             made.len(),
             missing.len()
         ));
-        for recipes in missing.chunks(DISKS_PER_GUEST) {
+        let same_guest = |a: &&Recipe, b: &&Recipe| a.guest_kernel == b.guest_kernel;
+        let guests = missing.chunk_by(same_guest);
+        for recipes in guests.flat_map(|recipes| recipes.chunks(DISKS_PER_GUEST)) {
             work.make(recipes, &mut index)?;
         }
     }

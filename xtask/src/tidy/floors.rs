@@ -9,19 +9,25 @@ use super::sources::Source;
 
 /// Crates whose modules stand on floors: their top-level modules from the ground up. A floor's own modules are those in
 /// its folder: they may import each other, but not in a circle, and neither may those within each of them.
-const FLOORS: [(&str, &[&str]); 1] = [(
-    "crates/nestrace-analyzer",
-    &[
-        "result",
-        "model",
-        "measure",
-        "follow",
-        "link",
-        "judge",
-        "analyzers",
-        "dataframe",
-    ],
-)];
+const FLOORS: [(&str, &[&str]); 2] = [
+    (
+        "crates/nestrace-analyzer",
+        &[
+            "result",
+            "model",
+            "measure",
+            "follow",
+            "link",
+            "judge",
+            "analyzers",
+            "dataframe",
+        ],
+    ),
+    (
+        "crates/nestrace-stuck",
+        &["facts", "words", "judge", "text"],
+    ),
+];
 
 /// Circles that still stand in crates whose modules all share one floor: each entry names every module of its circle.
 /// An entry goes when its circle is gone or has another shape.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Crates that get everything from their caller: no files, clock, environment or `/proc`.
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
     "crates/nestrace-abi/",
     "crates/nestrace-kernel/",
     "crates/nestrace-trace/",
@@ -12,6 +12,7 @@ const PURE: [&str; 7] = [
     "crates/nestrace-wire/",
     "crates/nestrace-analyzer/",
     "crates/nestrace-report/",
+    "crates/nestrace-stuck/",
 ];
 /// What a pure crate does not say.
 const IMPURE: [&str; 9] = [

@@ -257,11 +257,23 @@ impl Calls {
         }
     }
 
-    /// A fault that did not look again had nothing to wait for, as far as is known.
+    /// The thread goes on after a fault that did not look again: the kernel maps a page that has come with those around it
+    /// (`do_fault_around()`). A fault that waited for no read has ended at once.
     fn no_fault(&mut self, tid: u32) {
-        let fault = self.faulting.remove(&tid);
-        self.given_up
-            .extend(fault.filter(|fault| !fault.bios.is_empty()));
+        if let Some(mut fault) = self.faulting.remove(&tid) {
+            if let Some(came_ns) = fault.page_came_ns() {
+                fault.end_ns = came_ns;
+                self.ended.push(fault);
+            } else if !fault.bios.is_empty() {
+                self.given_up.push(fault);
+            }
+        }
+    }
+
+    /// Both streams have ended: what faults waited for is known.
+    pub(crate) fn end_faults(&mut self) {
+        let threads: Vec<u32> = self.faulting.keys().copied().collect();
+        threads.into_iter().for_each(|tid| self.no_fault(tid));
     }
 
     /// A worker goes on: what the submitter queues from now on is not this request's.

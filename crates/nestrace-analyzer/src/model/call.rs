@@ -44,6 +44,8 @@ pub(crate) struct WaitedBio {
     /// Number of the bio in its session.
     pub id: u64,
     pub why: Why,
+    /// It was queued in the call.
+    pub own: bool,
     pub queued_ns: u64,
     pub ended_ns: u64,
 }
@@ -189,12 +191,27 @@ impl Call {
         offset < end && begin < offset.saturating_add(bytes)
     }
 
+    /// When the page of a fault had been read that its thread queued, or that was in flight when it looked. `None` where it
+    /// waited for neither.
+    pub(crate) fn page_came_ns(&self) -> Option<u64> {
+        let is_proven =
+            |bio: &&WaitedBio| bio.why == Why::Pages && (bio.own || bio.queued_ns < self.start_ns);
+        let proven = self.bios.iter().filter(is_proven);
+        proven.map(|bio| bio.ended_ns).max()
+    }
+
     /// Takes out the bios that it has ended without waiting for: write-back that another thread queued after the sync's own
-    /// last write.
+    /// last write, and reads that end after a fault.
     pub(crate) fn take_unproven(&mut self) -> Vec<WaitedBio> {
         let last_write_ns = self.last_write_ns.max(self.start_ns);
-        let is_unproven =
-            |bio: &mut WaitedBio| bio.why == Why::WriteBack && bio.queued_ns > last_write_ns;
+        let fault_end_ns = match self.caller.op {
+            PAGE_FAULT => self.end_ns,
+            _ => u64::MAX,
+        };
+        let is_unproven = |bio: &mut WaitedBio| {
+            let later = bio.why == Why::WriteBack && bio.queued_ns > last_write_ns;
+            later || bio.ended_ns > fault_end_ns
+        };
         self.bios.extract_if(.., is_unproven).collect()
     }
 

@@ -3,7 +3,7 @@
 use nestrace_abi::end_io;
 use nestrace_analyzer::analysis::{CallIo, CallRow};
 use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
-use nestrace_trace::manifest::GuestMount;
+use nestrace_trace::manifest::{GuestMount, Probe};
 
 use crate::notation::{DEV, events};
 use crate::one_guest;
@@ -509,6 +509,36 @@ fn a_fault_on_a_mapped_file_waits_until_it_looks_again() {
     assert_eq!(faults.latency_ns.max, Some(110_000));
 }
 
+/// The kernel maps a page that has come together with those around it, and does not look for it again.
+#[test]
+fn a_fault_that_does_not_look_again_ends_with_the_read_of_its_page() {
+    let text = sorted(
+        &[
+            format!(
+                "10u page-fault tid=1 inode=5 of={MOUNT} result=8192
+                 200u page-fault tid=1 inode=5 of={MOUNT} result=65536
+                 # Waits for what the other thread has queued.
+                 50u page-fault tid=2 inode=5 of={MOUNT} result=8192
+                 # Was there; somebody else reads it long after.
+                 400u page-fault tid=2 inode=5 of={MOUNT} result=131072
+                 900u page-fault tid=2 inode=5 of={MOUNT} result=4096
+                "
+            ),
+            bio("first", 1, "R", (20, 100), 5, 8192),
+            bio("second", 1, "R", (210, 300), 5, 65536),
+            bio("others", 3, "R", (500, 600), 5, 131_072),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let faults = row(&analysis, "db", "page_fault", 5);
+    assert_eq!((faults.n, faults.waited), (2, io(2, 8192)));
+    assert_eq!(faults.latency_ns.max, Some(100_000));
+    let other = row(&analysis, "copy", "page_fault", 5);
+    assert_eq!((other.n, other.latency_ns.max), (1, Some(50_000)));
+    assert_eq!(analysis.guest_calls[0].other, io(1, 4096));
+}
+
 #[test]
 fn a_call_that_is_told_at_its_return_waited_for_what_its_thread_read() {
     let metadata = |name: &str, tid: u32, from: u64, to: u64| {
@@ -587,12 +617,34 @@ fn events_that_are_lost_leave_no_call_and_no_bio_behind() {
 
 #[test]
 fn without_calls_there_is_a_reason() {
-    let mut analyzer = Analyzer::new(&one_guest::manifest("blktrace", DEV), Options::default());
-    for event in events(&bio("b", 1, "R", (1, 2), 5, 0)) {
-        analyzer.push_guest(0, &event);
+    let probe = |source: &str| {
+        let mut probe = Probe::default();
+        probe.source = source.to_owned();
+        probe
+    };
+    let recorded = |backend, sources: &[&str], mounted: bool| {
+        let mut manifest = one_guest::manifest(backend, DEV);
+        let side = &mut manifest.guest_sides[0];
+        side.probes = sources.iter().copied().map(probe).collect();
+        side.mounts = vec![GuestMount::default(); usize::from(mounted)];
+        manifest
+    };
+    for (manifest, reason) in [
+        (recorded("blktrace", &[], true), "blktrace"),
+        (recorded("ebpf", &["block"], true), "--detail io"),
+        (recorded("ebpf", &["block"], false), "--detail io"),
+        (recorded("ebpf", &["block", "file"], false), "mounted"),
+        (recorded("ebpf", &["block", "file"], true), "no call"),
+        // Whoever repaired it without a manifest does not know.
+        (recorded("ebpf", &[], true), "no call"),
+    ] {
+        let mut analyzer = Analyzer::new(&manifest, Options::default());
+        for event in events(&bio("b", 1, "R", (1, 2), 5, 0)) {
+            analyzer.push_guest(0, &event);
+        }
+        let analysis = analyzer.finish();
+        assert!(analysis.calls.is_none());
+        let why = analysis.guest_calls[0].why_none.as_deref();
+        assert!(why.is_some_and(|why| why.contains(reason)), "{why:?}");
     }
-    let analysis = analyzer.finish();
-    assert!(analysis.calls.is_none());
-    let why = analysis.guest_calls[0].why_none.as_deref();
-    assert!(why.is_some_and(|why| why.contains("blktrace")), "{why:?}");
 }

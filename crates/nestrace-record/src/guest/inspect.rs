@@ -8,6 +8,7 @@ use std::path::Path;
 use nestrace_probes::{proc_file, refusal::with_causes};
 use nestrace_trace::manifest::{Disk, Guest};
 
+use super::block_node::Storage;
 use super::cache_mode::CacheMode;
 use super::command_line::{AGENT_PORT, CommandLine};
 use super::disks::{self, PlannedDisk, Witness};
@@ -194,6 +195,46 @@ pub(super) fn guest(
         vsock_cid: line.channel.vsock_cid,
         disks,
         backends: Vec::new(),
+    }
+}
+
+/// A guest as its command line and its monitor have it. No file of its own is looked at, as one of them does not answer: each
+/// disk has the image at its top, by its path, and the devices below the mount that this leads to.
+pub(super) fn guest_without_files(
+    survey: &mut Survey,
+    process: &Process,
+    line: &CommandLine,
+    identity: &Identity,
+) -> Guest {
+    let nothing = OpenFiles::default();
+    let mut monitors = line
+        .monitors
+        .iter()
+        .filter_map(|endpoint| socket::path_of(endpoint, process, &nothing));
+    let asked = monitors.find_map(|path| {
+        let facts = qmp::ask(process.pid, &path).ok()?;
+        Some((path, facts))
+    });
+    let witness = match &asked {
+        Some((_, facts)) => Witness::Qmp(facts),
+        None => Witness::None,
+    };
+    let planned = disks::plan(line, witness);
+    let disks = planned.into_iter().map(|planned| {
+        let mut disk = planned.disk;
+        if let Some(Storage::Path(path)) = planned.chain.map(|top| top.storage) {
+            disk.images = vec![survey.image_by_path(process.pid, &process.absolute(&path))];
+        }
+        disk
+    });
+    Guest {
+        name: identity.name.clone(),
+        uuid: line.uuid.clone(),
+        pid: process.pid,
+        executable: process.executable.clone(),
+        disks: disks.collect(),
+        qmp: asked.as_ref().map(|(path, _)| path.clone()),
+        ..Guest::default()
     }
 }
 

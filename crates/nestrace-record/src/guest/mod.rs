@@ -27,7 +27,6 @@ pub mod process;
 pub mod program;
 pub mod qmp;
 pub mod select;
-mod side_by_side;
 pub mod socket;
 pub mod tree;
 
@@ -38,6 +37,7 @@ use std::time::Duration;
 use nestrace_trace::manifest::{Guest, Topology};
 use serde::{Deserialize, Serialize};
 
+use crate::side_by_side::side_by_side;
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
 use crate::topology::image_file::FileIdentity;
@@ -46,7 +46,6 @@ use process::Process;
 use program::{ParsedProgram, Program};
 use select::Identity;
 pub use select::Selection;
-use side_by_side::side_by_side;
 
 /// What a look at the machine found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +62,32 @@ pub struct Discovery {
     pub programs: Vec<Option<ParsedProgram>>,
     /// What could not be found out, and why.
     pub diagnostics: Vec<Diagnostic>,
+    /// Chosen guests that are not in `topology`, because looking at their files took too long.
+    pub unexamined: Vec<Unexamined>,
+}
+
+/// A guest that could not be examined as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unexamined {
+    /// What its command line and its monitor say, with each image by its path alone.
+    pub guest: Guest,
+    /// When its process started, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Unexamined {
+    /// Names alone.
+    fn bare(candidate: &Candidate) -> Self {
+        Self {
+            guest: Guest {
+                name: candidate.identity.name.clone(),
+                uuid: candidate.identity.uuid.clone(),
+                pid: candidate.process.pid,
+                ..Guest::default()
+            },
+            start_ticks: candidate.process.start_ticks,
+        }
+    }
 }
 
 /// Why guests could not be found.
@@ -111,6 +136,7 @@ fn pids_text(pids: &[u32]) -> String {
 }
 
 /// A QEMU before anything but its command line was looked at.
+#[derive(Clone)]
 struct Candidate {
     process: Process,
     line: CommandLine,
@@ -124,6 +150,31 @@ struct Candidate {
 ///
 /// Where a name is not that of exactly one running guest, or `/proc` cannot be listed.
 pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
+    let mut found = discover_within(selection, MAX_LOOK)?;
+    for Unexamined { guest, .. } in &found.unexamined {
+        found.diagnostics.push(Diagnostic {
+            guest: Some(guest.name.clone()),
+            subject: format!("pid {}", guest.pid),
+            message: format!("{}; left out", not_examined(MAX_LOOK)),
+        });
+    }
+    Ok(found)
+}
+
+/// Why a guest is in [`Discovery::unexamined`].
+pub(crate) fn not_examined(limit: Duration) -> String {
+    format!(
+        "could not be examined within {} s (reading its files or its memory map takes too long)",
+        limit.as_secs()
+    )
+}
+
+/// [`discover`], where the look at one guest takes no longer than `limit`. Which ones took longer is for the caller to say.
+///
+/// # Errors
+///
+/// As [`discover`].
+pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discovery, DiscoverError> {
     let Candidates {
         all: candidates,
         hidden,
@@ -145,11 +196,8 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         })
         .filter(|(_, others)| !others.is_empty() && *selection != Selection::All)
         .collect();
-    let names: Vec<(u32, String)> = chosen
-        .iter()
-        .map(|c| (c.process.pid, c.identity.name.clone()))
-        .collect();
-    let looks = side_by_side(chosen, LOOKING, MAX_LOOK, move |candidate| {
+    let known = chosen.clone();
+    let looks = side_by_side(chosen, LOOKING, limit, move |candidate| {
         look_at(candidate, hidden.contains(&candidate.process.pid))
     });
 
@@ -174,21 +222,15 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
         );
     }
     let mut found = Discovery::default();
-    for ((pid, name), look) in names.into_iter().zip(looks) {
+    let mut unexamined = Vec::new();
+    for (known, look) in known.into_iter().zip(looks) {
         let Some(Looked {
             candidate,
             of_guest,
             guest,
         }) = look
         else {
-            survey.guest = Some(name);
-            survey.note(
-                &format!("pid {pid}"),
-                format!(
-                    "could not be examined within {} s (reading its files or its memory map takes too long); left out",
-                    MAX_LOOK.as_secs()
-                ),
-            );
+            unexamined.push(known);
             continue;
         };
         survey.absorb(of_guest);
@@ -198,6 +240,15 @@ pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
             found.channels.push(candidate.channel);
             found.open_files.push(open_files);
         }
+    }
+    let bare: Vec<Unexamined> = unexamined.iter().map(Unexamined::bare).collect();
+    let looks = side_by_side(unexamined, LOOKING, limit, look_lightly_at);
+    for (bare, look) in bare.into_iter().zip(looks) {
+        let unexamined = look.map(|(of_guest, unexamined)| {
+            survey.absorb(of_guest);
+            unexamined
+        });
+        found.unexamined.push(unexamined.unwrap_or(bare));
     }
     (found.topology.devices, found.diagnostics) = survey.into_devices();
     Ok(found)
@@ -273,6 +324,23 @@ fn look_at(candidate: &Candidate, is_hidden: bool) -> Looked {
         of_guest: survey,
         guest: is_alive.then_some((guest, open)),
     }
+}
+
+/// Of a guest with files that do not answer: what can be known without them.
+fn look_lightly_at(candidate: &Candidate) -> (Survey, Unexamined) {
+    let mut survey = Survey::default();
+    survey.guest = Some(candidate.identity.name.clone());
+    let guest = inspect::guest_without_files(
+        &mut survey,
+        &candidate.process,
+        &candidate.line,
+        &candidate.identity,
+    );
+    let unexamined = Unexamined {
+        guest,
+        start_ticks: candidate.process.start_ticks,
+    };
+    (survey, unexamined)
 }
 
 /// Every QEMU that runs a guest.

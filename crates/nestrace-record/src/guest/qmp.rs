@@ -23,6 +23,7 @@ pub use answers::{
 use answers::{Chardev, FdSet, Property, StatsRow};
 
 mod answers;
+pub mod now;
 
 /// How long a greeting may take before the monitor counts as busy.
 pub const GREETING: Duration = Duration::from_millis(300);

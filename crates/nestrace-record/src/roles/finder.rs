@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use caps::Capability;
+use nestrace_stuck::facts::Facts;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,6 +26,7 @@ use crate::guest::{DiscoverError, Discovery, Selection, discover, process, selec
 use crate::qemu_binary::{QemuBinary, find_qemu};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
+use crate::stuck::{asleep, sample};
 
 /// What it found has at most so many bytes: 1,000 guests with ten disks have 5 MiB.
 const MAX_FOUND: u64 = 64 << 20;
@@ -52,6 +54,11 @@ enum Task {
     },
     /// Each QEMU's program.
     Programs,
+    /// What guests have in flight, looked at twice.
+    InFlight {
+        selection: Selection,
+        interval: Duration,
+    },
 }
 
 /// A socket that the finder wants to be connected to.
@@ -69,6 +76,7 @@ type Refusal = Option<(Option<i32>, String)>;
 enum Found {
     All(Box<Discovery>),
     Programs(Vec<QemuBinary>),
+    InFlight(Box<Facts>),
     UnknownGuest {
         wanted: String,
         running: Vec<String>,
@@ -94,14 +102,56 @@ pub fn discover_apart(
     };
     match find(task).map_err(DiscoverError::Finder)? {
         Found::All(found) => Ok(*found),
-        Found::Programs(_) => Err(DiscoverError::Finder(io::ErrorKind::InvalidData.into())),
-        Found::UnknownGuest { wanted, running } => {
-            Err(DiscoverError::UnknownGuest { wanted, running })
+        other => Err(other.error()),
+    }
+}
+
+/// What the chosen guests have in flight: two samples `interval` apart, by a process of its own, with what only this one may
+/// read ([`asleep`]).
+///
+/// # Errors
+/// As [`discover`]; [`DiscoverError::Finder`] where that process fails.
+pub fn in_flight_apart(selection: &Selection, interval: Duration) -> Result<Facts, DiscoverError> {
+    let task = Task::InFlight {
+        selection: selection.clone(),
+        interval,
+    };
+    match find(task).map_err(DiscoverError::Finder)? {
+        Found::InFlight(mut facts) => {
+            asleep::add(&mut facts);
+            Ok(*facts)
         }
-        Found::AmbiguousGuest { wanted, pids } => {
-            Err(DiscoverError::AmbiguousGuest { wanted, pids })
+        other => Err(other.error()),
+    }
+}
+
+impl Found {
+    /// Where it is no result.
+    fn error(self) -> DiscoverError {
+        match self {
+            Self::All(_) | Self::Programs(_) | Self::InFlight(_) => {
+                DiscoverError::Finder(io::ErrorKind::InvalidData.into())
+            }
+            Self::UnknownGuest { wanted, running } => {
+                DiscoverError::UnknownGuest { wanted, running }
+            }
+            Self::AmbiguousGuest { wanted, pids } => DiscoverError::AmbiguousGuest { wanted, pids },
+            Self::Failed(why) => DiscoverError::Proc(io::Error::other(why)),
         }
-        Found::Failed(why) => Err(DiscoverError::Proc(io::Error::other(why))),
+    }
+}
+
+impl From<DiscoverError> for Found {
+    fn from(error: DiscoverError) -> Self {
+        match error {
+            DiscoverError::UnknownGuest { wanted, running } => {
+                Self::UnknownGuest { wanted, running }
+            }
+            DiscoverError::AmbiguousGuest { wanted, pids } => Self::AmbiguousGuest { wanted, pids },
+            DiscoverError::Proc(error) | DiscoverError::Finder(error) => {
+                Self::Failed(error.to_string())
+            }
+        }
     }
 }
 
@@ -119,6 +169,10 @@ pub fn find_qemu_apart() -> io::Result<Vec<QemuBinary>> {
 fn find(task: Task) -> io::Result<Found> {
     let chosen = match &task {
         Task::Guests {
+            selection: Selection::Named(names),
+            ..
+        }
+        | Task::InFlight {
             selection: Selection::Named(names),
             ..
         } => names
@@ -239,6 +293,13 @@ pub(super) fn run(channel: Channel) -> io::Result<()> {
             selection,
             with_programs,
         } => found(&selection, with_programs),
+        Task::InFlight {
+            selection,
+            interval,
+        } => match sample(&selection, interval) {
+            Ok(facts) => Found::InFlight(Box::new(facts)),
+            Err(error) => error.into(),
+        },
     };
     into.write_all(&serde_json::to_vec(&found)?)
 }
@@ -251,15 +312,7 @@ fn found(selection: &Selection, with_programs: bool) -> Found {
             }
             Found::All(Box::new(found))
         }
-        Err(DiscoverError::UnknownGuest { wanted, running }) => {
-            Found::UnknownGuest { wanted, running }
-        }
-        Err(DiscoverError::AmbiguousGuest { wanted, pids }) => {
-            Found::AmbiguousGuest { wanted, pids }
-        }
-        Err(DiscoverError::Proc(error) | DiscoverError::Finder(error)) => {
-            Found::Failed(error.to_string())
-        }
+        Err(error) => error.into(),
     }
 }
 

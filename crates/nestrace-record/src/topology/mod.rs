@@ -26,3 +26,12 @@ pub struct Diagnostic {
     /// For a person.
     pub message: String,
 }
+
+impl std::fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(guest) = &self.guest {
+            write!(f, "guest {guest}: ")?;
+        }
+        write!(f, "{}: {}", self.subject, self.message)
+    }
+}

@@ -1,19 +1,24 @@
 //! Collects devices and file systems while image after image is looked at; each is read once.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 use nestrace_probes::block_device::{self, LoopBacking};
+use nestrace_probes::loop_status;
 use nestrace_probes::mountinfo::{self, MountEntry};
 use nestrace_trace::manifest::{Device, Image, Mount};
 
 use super::image_file::{self, ImageFile, Viewer};
 use super::{Diagnostic, ext_features, overlay};
+use crate::side_by_side::side_by_side;
 
 /// How deep loop devices may lie in files on loop devices: the kernel itself has no limit.
 const MAX_DEPTH: usize = 32;
+/// How long a look at a loop device's file may take.
+const MAX_LOOP_LOOK: Duration = Duration::from_millis(300);
 
 /// The state of one look at the machine.
 #[derive(Debug, Default)]
@@ -118,10 +123,7 @@ impl Survey {
 
     /// Describes a file of an overlay by the layer that holds it; `false` where that is not found.
     fn in_layer(&mut self, entry: &MountEntry, file: &ImageFile, image: &mut Image) -> bool {
-        let viewer = Viewer {
-            pid: std::process::id(),
-            open: None,
-        };
+        let viewer = own_view();
         let Some(path) = file.real_path() else {
             return false;
         };
@@ -270,27 +272,40 @@ impl Survey {
 
     /// The file of a loop device and what it lies on.
     fn loop_file(&mut self, name: &str, backing: &LoopBacking) -> Image {
-        let viewer = Viewer {
-            pid: std::process::id(),
-            open: None,
-        };
         let unknown = Image {
             path: backing.path.clone(),
             direct: backing.direct,
             ..Image::default()
         };
-        let found = if backing.deleted {
-            Err(io::Error::new(io::ErrorKind::NotFound, "it was deleted"))
-        } else {
-            image_file::find(viewer, &backing.path)
+        let asked = vec![(name.to_owned(), backing.clone())];
+        let looks = side_by_side(asked, 1, MAX_LOOP_LOOK, |(name, backing)| {
+            let found = if backing.deleted {
+                Err(io::Error::new(io::ErrorKind::NotFound, "it was deleted"))
+            } else {
+                image_file::find(own_view(), &backing.path)
+            };
+            (loop_status::backing_identity(name), found)
+        });
+        let Some((identity, found)) = looks.into_iter().flatten().next() else {
+            self.note(
+                &backing.path,
+                format!(
+                    "the file of {name} cannot be examined: its file system gives no answer within {} ms",
+                    MAX_LOOP_LOOK.as_millis()
+                ),
+            );
+            return Image {
+                direct: backing.direct,
+                ..self.image_by_path(0, &backing.path)
+            };
         };
         let reason = match found {
-            Ok(file) => match backing.identity {
+            Ok(file) => match identity {
                 Some(identity) if !file.is_block_device() && identity != file.identity() => {
                     "another file has that path here now".to_owned()
                 }
                 _ => {
-                    let mut image = self.image(viewer, &backing.path, "raw", &file);
+                    let mut image = self.image(own_view(), &backing.path, "raw", &file);
                     image.direct = backing.direct;
                     return image;
                 }
@@ -301,13 +316,43 @@ impl Survey {
             &backing.path,
             format!("the file of {name} cannot be examined: {reason}"),
         );
-        self.loop_file_by_identity(backing, unknown)
+        self.loop_file_by_identity(backing, identity, unknown)
+    }
+
+    /// Describes a file by its path in the mount namespace of the process `pid` (0: the caller's own), without looking at it:
+    /// its mount and the devices below.
+    pub fn image_by_path(&mut self, pid: u32, path: &str) -> Image {
+        let mut image = Image {
+            path: path.to_owned(),
+            ..Image::default()
+        };
+        // Nodes in /dev are answered by the kernel.
+        let node = path.starts_with("/dev/").then(|| fs::metadata(path));
+        if let Some(Ok(about)) = node
+            && about.mode() & libc::S_IFMT == libc::S_IFBLK
+        {
+            image.is_block_device = true;
+            image.dev = block_device::from_stat(about.rdev());
+            image.devices.extend(self.device(image.dev));
+            return image;
+        }
+        if let Some(entry) = mountinfo::above(self.table(pid), path).cloned() {
+            image.dev = entry.dev;
+            image.devices = self.under(&entry, path);
+            image.mount = Some(entry.to_mount());
+        }
+        image
     }
 
     /// A file without a usable path: the kernel still says inode and device, which is enough to find
     /// the file system wherever `st_dev` is the super block's number.
-    fn loop_file_by_identity(&mut self, backing: &LoopBacking, mut image: Image) -> Image {
-        let Some((dev, inode)) = backing.identity else {
+    fn loop_file_by_identity(
+        &mut self,
+        backing: &LoopBacking,
+        identity: Option<(u64, u64)>,
+        mut image: Image,
+    ) -> Image {
+        let Some((dev, inode)) = identity else {
             return image;
         };
         image.inode = inode;
@@ -322,6 +367,14 @@ impl Survey {
             None => {}
         }
         image
+    }
+}
+
+/// What this process sees.
+fn own_view() -> Viewer<'static> {
+    Viewer {
+        pid: std::process::id(),
+        open: None,
     }
 }
 

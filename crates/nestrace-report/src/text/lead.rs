@@ -13,13 +13,16 @@ use crate::units::{count, of, size, time};
 /// Rules that describe and name no cause.
 const SYMPTOMS: [&str; 2] = ["latency-overhead", "queue-idle"];
 /// Rules that decide about reads, and about writes.
-const OF_READS: [&str; 6] = [
+const OF_READS: [&str; 9] = [
     "readahead-waste",
     "qcow2-l2-misses",
     "double-cache",
     "atime-updates",
     "writeback-burst",
     "backing-chain",
+    "cold-reads",
+    "readahead-short",
+    "mmap-faults",
 ];
 const OF_WRITES: [&str; 6] = [
     "write-through-cache",

@@ -240,21 +240,6 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// What `nestrace analyze` with these words says of the recording.
-    pub fn analyze(&self, seen: &Seen, words: &[&str]) -> anyhow::Result<String> {
-        let path = seen
-            .measured
-            .bundle
-            .to_str()
-            .context("name the recording")?;
-        let mut args = vec!["analyze", path, "--format", "json"];
-        args.extend(words);
-        let end = nestrace_rig::recorder::nestrace(&self.ctx.nestrace, &args)
-            .context("start nestrace analyze")?;
-        anyhow::ensure!(end.code == Some(0), "analyze {path}: {}", end.stderr);
-        Ok(end.stdout)
-    }
-
     fn first_number(&self, disk: usize) -> u64 {
         (self.run.get() * DISKS.len() as u64 + disk as u64) * NUMBERS_OF_A_RUN
     }

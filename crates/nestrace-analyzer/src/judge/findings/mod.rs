@@ -13,6 +13,7 @@ mod latency;
 mod limit;
 mod metadata;
 mod order;
+mod page_cache;
 mod subject;
 mod sync;
 mod threshold;
@@ -29,7 +30,7 @@ use subject::Subject;
 type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);
 
 /// All rules that look at one disk, in the order of `docs/findings.md`.
-const RULES: [Rule; 28] = [
+const RULES: [Rule; 32] = [
     ("host-readahead", cache::host_readahead),
     ("readahead-waste", cache::readahead_waste),
     ("queue-idle", latency::queue_idle),
@@ -58,6 +59,10 @@ const RULES: [Rule; 28] = [
     ("host-throttled", limit::host_throttled),
     ("noisy-neighbour", device::noisy_neighbour),
     ("tag-starvation", device::tag_starvation),
+    ("cold-reads", page_cache::cold_reads),
+    ("readahead-short", page_cache::readahead_short),
+    ("dirty-throttled", page_cache::dirty_throttled),
+    ("mmap-faults", page_cache::mmap_faults),
 ];
 
 /// Ids of all rules, and of what is said where none finds anything to act on.
@@ -69,6 +74,15 @@ pub(crate) fn ids() -> Vec<&'static str> {
 
 /// Rules that find nothing to act on.
 const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
+
+/// Rules on what the guest's programs wait for above its block layer. That one of them cannot judge says nothing of the
+/// nesting, which `nothing-to-gain` is about.
+const OF_PROGRAMS: [&str; 4] = [
+    "cold-reads",
+    "readahead-short",
+    "dirty-throttled",
+    "mmap-faults",
+];
 
 /// Why it cannot be known.
 type Missing = &'static str;
@@ -114,7 +128,8 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
         let at_stake = findings[before..].iter().any(Finding::is_worth_acting_on);
         if !at_stake && let Ok(Some(case)) = latency::nothing_to_gain(&subject) {
             let id = "nothing-to-gain";
-            let could_act = |rule: &Unjudged| !TO_KNOW.contains(&rule.id);
+            let could_act =
+                |rule: &Unjudged| !TO_KNOW.contains(&rule.id) && !OF_PROGRAMS.contains(&rule.id);
             if unjudged[open..].iter().any(could_act) {
                 unjudged.push(Unjudged {
                     id,

@@ -1,7 +1,9 @@
 //! One disk of one guest, with everything that is known of it on every layer.
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount, Manifest};
+use nestrace_trace::manifest::{
+    self, Device as HostDevice, GuestDisk, GuestMount, GuestSide, Manifest,
+};
 
 use super::{Missing, threshold};
 use crate::follow::image::{device_named, disk_of};
@@ -45,6 +47,8 @@ pub(super) struct Subject<'a> {
     pub guest_disk: Option<&'a GuestDisk>,
     /// Mounts of the guest on this disk.
     pub mounts: Vec<&'a GuestMount>,
+    /// What the guest says of itself.
+    pub side: Option<&'a GuestSide>,
     /// Calls of file I/O in the guest were to be recorded.
     pub guest_calls_probed: bool,
     /// The guest's bios tell whose pages they carry; blktrace does not record it.
@@ -134,6 +138,7 @@ impl<'a> Subject<'a> {
             mounts: mounts
                 .filter(|it| Some(it.disk.as_str()) == name_in_guest)
                 .collect(),
+            side,
             guest_calls_probed: side.is_some_and(|side| {
                 let mut probes = side.probes.iter();
                 probes.any(|probe| probe.source == Source::File.name())

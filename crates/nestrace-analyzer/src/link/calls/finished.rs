@@ -1,10 +1,12 @@
 //! Calls for which all that they waited for is known, or is given up.
 
+use std::collections::BTreeSet;
+
 use crate::link::chains::{Times, walk};
 use crate::model::threads::Threads;
 
 use super::pending::{Pending, bio_ids};
-use super::{CallLinks, KeptCall, tree};
+use super::{CallLinks, KeptCall, pid, tree};
 
 impl CallLinks {
     /// All that a call waited for is known.
@@ -24,13 +26,17 @@ impl CallLinks {
         });
         self.release_all(&pending, threads);
         if let Some((tree, clocks)) = tree {
+            let bios: BTreeSet<u64> = bio_ids(&pending).collect();
             let call = pending.call;
             let program = self.programs.of(call.caller.tid, threads);
             self.kept.keep(KeptCall {
+                pid: pid(&call, threads),
                 call,
                 program,
                 tree,
                 linked,
+                without_io: false,
+                bios: bios.len() as u64,
                 clocks,
             });
         }
@@ -64,14 +70,14 @@ impl CallLinks {
         }
     }
 
-    /// Too many wait.
-    pub(super) fn give_up(&mut self, pending: Pending, threads: &Threads) {
-        self.count_call(&pending, None, threads);
+    /// Too many wait, or nothing more is decided.
+    pub(super) fn give_up(&mut self, mut pending: Pending, threads: &Threads) {
         for id in bio_ids(&pending).collect::<Vec<u64>>() {
             if let Some(bio) = self.bios.get_mut(id) {
                 bio.waiting.retain(|serial| *serial != pending.call.serial);
             }
         }
-        self.release_all(&pending, threads);
+        pending.call.incomplete = true;
+        self.finish_call(pending, threads);
     }
 }

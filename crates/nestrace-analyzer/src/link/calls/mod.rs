@@ -13,7 +13,7 @@
 //! What no call waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or of no call.
 //!
 //! When the links of all its bios are known, the call's tree is walked as a chain's is. What is not proven stays the
-//! call's own time (`guest_fs_*`).
+//! call's own time (`guest_fs_*`). All times are the guest's: a chain's tree is on its clock.
 
 mod commits;
 mod dirty;
@@ -23,6 +23,7 @@ mod held;
 mod kept;
 mod loose;
 mod nameless;
+mod page_cache;
 mod pending;
 mod rows;
 mod story;
@@ -52,6 +53,7 @@ pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
 use loose::LooseBios;
 use nameless::NamelessCalls;
+use page_cache::PageCacheCalls;
 use pending::{Bio, Cause, HeldCommit, Pending, bio_ids};
 use rows::{Programs, Rows};
 pub(crate) use story::call_story;
@@ -83,6 +85,7 @@ pub(crate) struct CallLinks {
     kept: KeptCalls,
     swept_ns: u64,
     nameless: NamelessCalls,
+    page_cache: PageCacheCalls,
     /// An event of a call was seen.
     pub seen: bool,
 }
@@ -94,6 +97,16 @@ impl CallLinks {
             kept: KeptCalls::new(asked),
             ..Self::default()
         }
+    }
+
+    /// Calls become ready to be taken one by one.
+    pub(crate) fn one_by_one(&mut self) {
+        self.kept.one_by_one();
+    }
+
+    /// The next of them that fulfils `may_go`.
+    pub(crate) fn next_ready(&mut self, may_go: impl FnOnce(&Call) -> bool) -> Option<KeptCall> {
+        self.kept.next_ready(may_go)
     }
 
     /// The calls whose trees were kept, the slowest first.
@@ -160,6 +173,9 @@ impl CallLinks {
     pub(crate) fn bio_ended(&mut self, bio: &BioSpan, id: u64, threads: &Threads) {
         let carrier = self.calls.carrier_of(bio.pointer, bio.queued_ns);
         let data_of = data_of(bio);
+        if carrier.is_none() && bio.operation == Operation::Read {
+            self.page_cache.read_by_no_call(data_of, bio.bytes);
+        }
         let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
         let room = self.bios.room() > holders as usize;
         let in_commit = room
@@ -260,17 +276,18 @@ impl CallLinks {
 
     /// Gives a bio to the calls in flight that wait for it, or may; how many.
     fn hold_by_calls(&mut self, bio: &BioSpan, id: u64, carrier: Option<&Carrier>) -> u32 {
-        let waited = |why| WaitedBio {
+        let waited = |why, own| WaitedBio {
             id,
             why,
+            own,
             queued_ns: bio.queued_ns,
             ended_ns: bio.ended_ns,
         };
         let mut holders = 0;
         let room = self.bios.room();
-        let mut hold = |call: &mut Call, why| {
+        let mut hold = |call: &mut Call, why, own| {
             if call.bios.len() < MOST_OF_ONE && (holders as usize) < room {
-                call.bios.push(waited(why));
+                call.bios.push(waited(why, own));
                 holders += 1;
             } else {
                 call.incomplete = true;
@@ -281,7 +298,7 @@ impl CallLinks {
             for call in self.calls.in_flight() {
                 let own = carrier.is_some_and(|carrier| carrier.serial == call.serial);
                 if let Some(why) = waits(call, bio, own) {
-                    hold(call, why);
+                    hold(call, why, own);
                     if is_log {
                         XfsLogs::ended(call, bio, id);
                     }
@@ -291,7 +308,7 @@ impl CallLinks {
             && let Some(call) = self.calls.get_mut(carrier)
             && let Some(why) = waits(call, bio, true)
         {
-            hold(call, why);
+            hold(call, why, true);
         }
         holders
     }
@@ -319,6 +336,8 @@ impl CallLinks {
         if call.recorded_at_return {
             self.loose.claimed_by(&mut call);
         }
+        let program = self.programs.of(call.caller.tid, threads);
+        self.page_cache.ended(&call, program);
         let mut unproven = call.take_unproven();
         unproven.extend(self.xfs_logs.take_unproven(&mut call));
         let commits = self.hold_commits(&mut call);
@@ -326,7 +345,6 @@ impl CallLinks {
             self.release(bio.id, threads);
         }
         if call.bios.is_empty() && commits.is_empty() {
-            let program = self.programs.of(call.caller.tid, threads);
             let tree = tree::alone(&call);
             let times = (!call.incomplete).then(|| walk(&tree));
             let without_io = call.throttles.is_empty();
@@ -335,9 +353,12 @@ impl CallLinks {
             if self.kept.wants(&call) {
                 self.kept.keep(KeptCall {
                     linked: !call.incomplete,
+                    pid: pid(&call, threads),
                     call,
                     program,
                     tree,
+                    without_io,
+                    bios: 0,
                     clocks: Vec::new(),
                 });
             }
@@ -460,6 +481,8 @@ impl CallLinks {
 
     /// Both streams have ended: what still waits is not followed.
     pub(crate) fn end(&mut self, threads: &Threads) {
+        self.calls.end_faults();
+        self.take_ended(threads);
         for call in self.nameless.take(u64::MAX, threads) {
             self.ended(call, threads);
         }
@@ -477,4 +500,9 @@ impl CallLinks {
         }
         self.calls.interrupted();
     }
+}
+
+/// The process of a call's thread; 0 where its name was not recorded.
+fn pid(call: &Call, threads: &Threads) -> u32 {
+    threads.get(call.caller.tid).map_or(0, |thread| thread.tgid)
 }

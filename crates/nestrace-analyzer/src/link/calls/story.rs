@@ -6,6 +6,7 @@ use super::KeptCall;
 use super::summary::{file, operation};
 use crate::link::chains::{CallTeller, Names, segments_of, walk};
 use crate::result::analysis::{CallFile, CallStory};
+use crate::result::side::Side;
 
 /// All but the program's name and the time on the host's clock.
 pub(crate) fn call_story(
@@ -29,9 +30,11 @@ pub(crate) fn call_story(
         clocks: &kept.clocks,
     };
     CallStory {
+        side: Side::Guest,
         call: call.serial,
         guest: side.guest.clone(),
         process: String::new(),
+        pid: (kept.pid != 0).then_some(kept.pid),
         tid: call.caller.tid,
         op: operation(call.caller.op),
         tree: teller.tell(&kept.tree),
@@ -47,6 +50,8 @@ pub(crate) fn call_story(
             .max()
             .unwrap_or(0),
         latency_ns: call.end_ns.saturating_sub(call.start_ns),
+        without_io: kept.without_io,
+        bios: kept.bios,
         linked: kept.linked,
         segments,
     }

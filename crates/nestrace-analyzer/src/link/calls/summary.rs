@@ -5,9 +5,10 @@ use nestrace_trace::manifest::GuestSide;
 
 use super::CallLinks;
 use super::rows::{ANY_FILE, Row, RowKey};
+use crate::measure::clues::CallWaits;
 use crate::measure::device::major_minor;
 use crate::model::call::{FileId, PAGE_FAULT};
-use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData};
+use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData, SUM};
 use crate::result::side::Side;
 
 /// Rows of one guest that stand alone in the result.
@@ -23,6 +24,18 @@ impl CallLinks {
             unended: self.calls.unended,
             ..self.totals.clone()
         }
+    }
+
+    /// What calls on the file systems of these devices waited for.
+    pub(crate) fn waits(&self, devs: &[u32], side: &GuestSide) -> CallWaits {
+        self.page_cache.of(devs, &|program, id| {
+            let file = file(id, side);
+            let of_mount = || format!("inode {} of {}", id.inode, file.mount);
+            (
+                self.program(program),
+                file.path.clone().unwrap_or_else(of_mount),
+            )
+        })
     }
 
     /// `calls[]` of this session, the costliest first.
@@ -93,6 +106,7 @@ impl CallLinks {
             waited: row.waited,
             deferred: row.deferred,
             deferred_delay_ns: (row.delay.n() > 0).then(|| row.delay.dist()),
+            series: row.series.as_ref().map(|series| series.finish()),
         }
     }
 
@@ -105,7 +119,7 @@ impl CallLinks {
 pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {
     if id == ANY_FILE {
         return CallFile {
-            mount: String::from("…"),
+            mount: String::from(SUM),
             ..CallFile::default()
         };
     }

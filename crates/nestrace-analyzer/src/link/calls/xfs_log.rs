@@ -163,6 +163,7 @@ mod tests {
             .map(|write| WaitedBio {
                 id: write.id,
                 why: Why::Log,
+                own: false,
                 queued_ns: write.queued_ns,
                 ended_ns: write.ended_ns,
             })

@@ -4,7 +4,9 @@ use serde::Serialize;
 
 use crate::result::analysis::Segment;
 use crate::result::dist::Dist;
+use crate::result::series::Series;
 use crate::result::side::Side;
+use crate::result::sums::CallSums;
 use crate::result::word::words;
 
 words! {
@@ -92,7 +94,20 @@ pub struct CallRow {
     pub deferred: CallIo,
     /// From the write to the write-back of its pages.
     pub deferred_delay_ns: Option<Dist>,
+    /// Sums by time, for comparisons; `None` where too many others had more time.
+    #[serde(skip)]
+    pub(crate) series: Option<Series<CallSums>>,
 }
+
+impl CallRow {
+    /// Whether this row sums up what is in no row of its own.
+    pub(crate) fn is_sum(&self) -> bool {
+        self.file.mount == SUM
+    }
+}
+
+/// In place of a mount point.
+pub(crate) const SUM: &str = "…";
 
 /// A file in a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
