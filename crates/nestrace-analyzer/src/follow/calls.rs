@@ -455,27 +455,6 @@ impl Calls {
         }
     }
 
-    /// The one write in flight through the page cache that changes these bytes and had begun by this time.
-    pub(crate) fn only_writer(
-        &self,
-        file: FileId,
-        (offset, bytes): (u64, u64),
-        by_ns: u64,
-    ) -> Option<(Caller, u64)> {
-        let all = self.by_thread.values().chain(self.submitted.values());
-        let mut writers = all.filter(|call| {
-            call.caller.file == file
-                && call.caller.op == op::WRITE
-                && !call.direct
-                && call.start_ns <= by_ns
-                && call.touches(offset, bytes)
-        });
-        match (writers.next(), writers.next()) {
-            (Some(only), None) => Some((only.caller, only.start_ns)),
-            _ => None,
-        }
-    }
-
     /// When the oldest call in flight began.
     pub(crate) fn oldest_ns(&self) -> Option<u64> {
         let all = self.by_thread.values().chain(self.submitted.values());

@@ -1,10 +1,11 @@
-//! Calls for which all that they waited for is known, or is given up.
+//! Calls for which all that they waited for is known, or is given up, and what they and commits let go of.
 
 use std::collections::BTreeSet;
 
 use crate::link::chains::{Times, walk};
 use crate::model::threads::Threads;
 
+use super::commits::Commit;
 use super::pending::{Pending, bio_ids};
 use super::{CallLinks, KeptCall, pid, tree};
 
@@ -79,5 +80,40 @@ impl CallLinks {
         }
         pending.call.incomplete = true;
         self.finish_call(pending, threads);
+    }
+
+    pub(super) fn release_all(&mut self, pending: &Pending, threads: &Threads) {
+        for id in bio_ids(pending).collect::<Vec<u64>>() {
+            self.release(id, threads);
+        }
+    }
+
+    /// One that held a bio needs it no more.
+    pub(super) fn release(&mut self, id: u64, threads: &Threads) {
+        match self.bios.release(id) {
+            Some(bio) if bio.counted => {}
+            Some(bio) if bio.in_commit => self.totals.journal.add(bio.bytes),
+            Some(bio) => self.not_waited_for(bio.cause, threads),
+            None => {}
+        }
+    }
+
+    pub(super) fn drop_commit(&mut self, commit: Commit, threads: &Threads) {
+        self.drop_bios(commit.bios.into_iter(), threads);
+    }
+
+    pub(super) fn drop_commits(&mut self, threads: &Threads) {
+        for commit in self.commits.drain() {
+            self.drop_commit(commit, threads);
+        }
+        for commit in self.group_commits.drain() {
+            self.drop_bios(commit.into_bios(), threads);
+        }
+    }
+
+    pub(super) fn drop_bios(&mut self, bios: impl Iterator<Item = u64>, threads: &Threads) {
+        for bio in bios {
+            self.release(bio, threads);
+        }
     }
 }

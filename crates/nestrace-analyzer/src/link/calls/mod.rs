@@ -45,8 +45,8 @@ use crate::model::span::{BioClock, BioSpan};
 use crate::model::threads::Threads;
 use crate::result::analysis::GuestCalls;
 
-use commits::{Commit, Commits};
-use dirty::{DirtyPages, Writer};
+use commits::Commits;
+use dirty::{DirtyPages, Writer, only_writer};
 use group_commits::GroupCommits;
 use held::HeldBios;
 pub(crate) use kept::KeptCall;
@@ -232,8 +232,8 @@ impl CallLinks {
         let (offset, bytes) = (bio.file_offset, bio.bytes);
         let before = self.dirty.cleaned(file, offset, bytes);
         before.or_else(|| {
-            let writer = self.calls.only_writer(file, (offset, bytes), bio.queued_ns);
-            writer.map(|(caller, wrote_ns)| Writer { caller, wrote_ns })
+            let in_flight = self.calls.in_flight();
+            only_writer(in_flight, file, (offset, bytes), bio.queued_ns)
         })
     }
 
@@ -441,41 +441,6 @@ impl CallLinks {
             {
                 self.finish_call(pending, threads);
             }
-        }
-    }
-
-    fn release_all(&mut self, pending: &Pending, threads: &Threads) {
-        for id in bio_ids(pending).collect::<Vec<u64>>() {
-            self.release(id, threads);
-        }
-    }
-
-    /// One that held a bio needs it no more.
-    fn release(&mut self, id: u64, threads: &Threads) {
-        match self.bios.release(id) {
-            Some(bio) if bio.counted => {}
-            Some(bio) if bio.in_commit => self.totals.journal.add(bio.bytes),
-            Some(bio) => self.not_waited_for(bio.cause, threads),
-            None => {}
-        }
-    }
-
-    fn drop_commit(&mut self, commit: Commit, threads: &Threads) {
-        self.drop_bios(commit.bios.into_iter(), threads);
-    }
-
-    fn drop_commits(&mut self, threads: &Threads) {
-        for commit in self.commits.drain() {
-            self.drop_commit(commit, threads);
-        }
-        for commit in self.group_commits.drain() {
-            self.drop_bios(commit.into_bios(), threads);
-        }
-    }
-
-    fn drop_bios(&mut self, bios: impl Iterator<Item = u64>, threads: &Threads) {
-        for bio in bios {
-            self.release(bio, threads);
         }
     }
 
