@@ -50,6 +50,7 @@ use crate::result::analysis::GuestCalls;
 
 use commits::{Commit, Commits};
 use dirty::{DirtyPages, Writer};
+pub(crate) use file_syncs::file_syncs;
 use group_commits::GroupCommits;
 use held::HeldBios;
 use journal_wait::JournalWait;
