@@ -50,6 +50,7 @@ use crate::result::analysis::GuestCalls;
 
 use commits::Commits;
 use dirty::{DirtyPages, Writer, only_writer};
+pub(crate) use file_syncs::file_syncs;
 use group_commits::GroupCommits;
 use held::HeldBios;
 use journal_wait::JournalWait;

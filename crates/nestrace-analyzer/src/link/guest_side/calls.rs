@@ -4,7 +4,7 @@ use nestrace_abi::{Kind, Source};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::GuestSide;
 
-use crate::link::calls::{CallLinks, KeptCall, call_story};
+use crate::link::calls::{CallLinks, KeptCall, call_story, file_syncs};
 use crate::link::chains::{Names, StoryChoice};
 use crate::measure::clues::{CallWaits, FileSyncs};
 use crate::model::call::Call;
@@ -85,7 +85,9 @@ impl SessionCalls {
         let mounts = side.mounts.iter().filter(|mount| mount.disk == disk);
         let devs: Vec<u32> = mounts.map(|mount| mount.dev).collect();
         let seen = self.0.as_ref().filter(|calls| calls.seen);
-        let mut all = seen.map(|calls| calls.file_syncs(side)).unwrap_or_default();
+        let mut all = seen
+            .map(|calls| file_syncs(calls, side))
+            .unwrap_or_default();
         all.retain(|syncs| devs.contains(&syncs.dev));
         all
     }
