@@ -147,6 +147,8 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
     moved(&mut event.origin);
     match kind {
         Kind::Thread | Kind::Loss => return None,
+        // When an msync began.
+        Kind::SyscallEnter if event.related != 0 => event.related += repetition * period_ns,
         // A file descriptor, a transaction, a log sequence number; nothing at all.
         Kind::SyscallEnter
         | Kind::SyscallExit
@@ -154,6 +156,7 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
         | Kind::JournalCommitPhase
         | Kind::JournalCommitEnd
         | Kind::LogForce
+        | Kind::CommitWait
         | Kind::Plug
         | Kind::Unplug => {}
         Kind::Link => {

@@ -23,7 +23,8 @@
 //!   `docs/json.md`, version [`analysis::SCHEMA`]: keys are added, none is renamed or removed. `None` (`null`) means not
 //!   recorded or not knowable, never 0.
 //! - *Flat memory.* Distributions are histograms ([`Histogram`]: within 0.1 %, `n`, sum, `min` and `max` exact). Single I/Os are kept
-//!   on demand only ([`Options::story`]), or reported one by one ([`Analyzer::each_story`]).
+//!   on demand only ([`Options::story`]), or reported one by one ([`Analyzer::each_story`]); so are single calls of a guest's
+//!   programs ([`Options::call_story`], [`Analyzer::each_call`]).
 //! - *No trust in events.* Lost, doubled, reordered or invented ones make numbers that say so (`unlinked`, `check`), no panic.
 //! - *Tables.* The feature `dataframe` gives the result as polars' tables (module `dataframe`). Without it
 //!   (`default-features = false`) everything else is the same and the dependencies are few.

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -57,8 +58,10 @@ impl Reply {
 pub struct Pacer {
     begun: Instant,
     state: Mutex<State>,
-    /// Something is due earlier than what the thread waits for.
+    /// Something is due earlier than what the thread waits for: it sleeps,
     wake: Condvar,
+    /// or it waits awake.
+    is_changed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -157,12 +160,19 @@ impl Pacer {
                 has_ended: false,
             }),
             wake: Condvar::new(),
+            is_changed: AtomicBool::new(false),
         }
     }
 
     /// The disk's time.
     pub fn now(&self) -> DiskNs {
         DiskNs(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Has the thread look at the state again.
+    fn rouse(&self) {
+        self.is_changed.store(true, Ordering::Release);
+        self.wake.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -224,7 +234,7 @@ impl Pacer {
             state.complete(Completion { at: now, id });
         }
         if state.next_wake() < state.wakes_at {
-            self.wake.notify_one();
+            self.rouse();
         }
     }
 
@@ -260,7 +270,7 @@ impl Pacer {
                 }
             }
         }
-        self.wake.notify_one();
+        self.rouse();
         Answer::Done
     }
 
@@ -270,7 +280,7 @@ impl Pacer {
         state.has_ended = true;
         // A reply that is dropped fails.
         state.pending.clear();
-        self.wake.notify_one();
+        self.rouse();
     }
 
     /// Sends replies when they are due, until the end.
@@ -306,9 +316,12 @@ impl Pacer {
                 let waited = self.wake.wait_timeout(state, wait);
                 (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             } else {
+                let wakes_at = state.wakes_at;
                 // Requests come in meanwhile.
                 drop(state);
-                std::hint::spin_loop();
+                while self.now() < wakes_at && !self.is_changed.swap(false, Ordering::AcqRel) {
+                    std::hint::spin_loop();
+                }
                 state = self.state();
             }
         }

@@ -68,7 +68,7 @@ pub struct Wanted {
 pub struct PlannedProbe {
     /// Program in the probe object.
     pub program: &'static str,
-    /// Tracepoint, QEMU function or USDT probe to attach it to.
+    /// Tracepoint, function or USDT probe to attach it to.
     pub target: &'static str,
     /// The loss counter that it counts into.
     #[serde(serialize_with = "source_name")]
@@ -82,7 +82,7 @@ pub struct PlannedProbe {
 pub struct RefusedProbe {
     /// Program in the probe object.
     pub program: &'static str,
-    /// The tracepoint or QEMU function that it wanted.
+    /// The tracepoint or function that it wanted.
     pub target: &'static str,
     /// The loss counter that it would have counted into.
     #[serde(serialize_with = "source_name")]
@@ -220,6 +220,8 @@ fn tracepoint(
     }
     let (loads, kind) = match row.how {
         How::TpBtf => (facts.btf_tracepoints, "BTF tracepoint programs"),
+        // Whether it has kprobes is asked only where the function is there.
+        How::Kprobe => (None, "kprobes"),
         _ => (facts.raw_tracepoints, "raw tracepoint programs"),
     };
     if loads == Some(false) {
@@ -227,10 +229,16 @@ fn tracepoint(
     }
     let has = |name: &&str| {
         let listed = |events: &BTreeSet<String>| row.how == How::RawTp && events.contains(*name);
+        if row.how == How::Kprobe {
+            return layout.functions.contains_key(*name);
+        }
         layout.tracepoints.contains_key(*name) || facts.tracefs_events.as_ref().is_some_and(listed)
     };
     let mut names = std::iter::once(row.target).chain(row.older_target);
     let found = names.find(has).ok_or_else(|| absent(facts, row))?;
+    if row.how == How::Kprobe && facts.kprobes == Some(false) {
+        return Err(no("the kernel has no kprobes (CONFIG_KPROBE_EVENTS)"));
+    }
     if row.program.starts_with("io_uring_") {
         names_its_request(layout, row)?;
     }
@@ -261,6 +269,7 @@ fn absent(facts: &KernelFacts, row: &ProbeRow) -> Refusal {
                 "Nothing, as long as no file system of module {module} is mounted."
             )),
         },
+        _ if row.how == How::Kprobe => no(&format!("this kernel has no function {}", row.target)),
         _ => no(&format!("this kernel has no tracepoint {}", row.target)),
     }
 }

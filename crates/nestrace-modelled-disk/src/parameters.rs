@@ -170,9 +170,11 @@ impl Parameters {
         match &parameters {
             Self::Spindle(spindle) => spindle.check()?,
             Self::Raid10(raid) => {
-                let is_even = raid.members >= 2 && raid.members <= 64 && raid.members % 2 == 0;
+                let is_even =
+                    raid.members >= 2 && raid.members <= 64 && raid.members.is_multiple_of(2);
                 check(is_even, "members is an even number from 2 to 64")?;
-                let is_chunk = (4..=16_384).contains(&raid.chunk_kib) && raid.chunk_kib % 4 == 0;
+                let is_chunk =
+                    (4..=16_384).contains(&raid.chunk_kib) && raid.chunk_kib.is_multiple_of(4);
                 check(is_chunk, "chunk_kib is a multiple of 4 up to 16384")?;
                 raid.spindle()?.check()?;
             }
@@ -305,7 +307,7 @@ impl FlashParameters {
     fn check(&self) -> Result<(), ParametersError> {
         check((1..=1024).contains(&self.dies), "dies is from 1 to 1024")?;
         check(
-            (4..=1024).contains(&self.page_kib) && self.page_kib % 4 == 0,
+            (4..=1024).contains(&self.page_kib) && self.page_kib.is_multiple_of(4),
             "page_kib is a multiple of 4 up to 1024",
         )?;
         check(

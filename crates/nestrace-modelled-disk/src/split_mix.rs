@@ -20,6 +20,6 @@ impl SplitMix {
 
     /// From 0 to `n`, without `n`; 0 for 0.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(n) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 }

@@ -47,7 +47,7 @@ impl Way {
     /// Nanoseconds for a request with so much data.
     #[must_use]
     pub fn of(&self, bytes: u64) -> u64 {
-        let data = u128::from(self.ns_per_mib) * u128::from(bytes) >> 20;
+        let data = (u128::from(self.ns_per_mib) * u128::from(bytes)) >> 20;
         self.ns
             .saturating_add(u64::try_from(data).unwrap_or(u64::MAX))
     }

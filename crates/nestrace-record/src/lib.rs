@@ -15,5 +15,6 @@ pub mod qemu_symbols;
 pub mod recording;
 pub mod roles;
 pub mod sandbox;
+mod side_by_side;
 pub mod stuck;
 pub mod topology;

@@ -336,7 +336,7 @@ pub struct ExportArgs {
 pub enum ExportFormat {
     /// Files for blkparse and btt.
     Blktrace,
-    /// Tables: OUT.requests.csv and, if the recording has a guest's side, OUT.chains.csv.
+    /// Tables: OUT.requests.csv and, if the recording has a guest's side, OUT.chains.csv and OUT.calls.csv.
     Csv,
     /// A log per device for fio to replay: OUT.DEVICE.iolog.
     Fio,

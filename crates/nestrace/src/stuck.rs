@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nestrace_record::{guest::Selection, stuck};
+use nestrace_record::{guest::Selection, roles::finder::in_flight_apart};
 use nestrace_stuck::{
     judge::{Answer, judge},
     text,
@@ -11,7 +11,7 @@ use nestrace_stuck::{
 
 use crate::{
     cli::StuckArgs,
-    exit::{DONE, FAILURE, Failure, MISSING, print, say},
+    exit::{self, DONE, FAILURE, Failure, MISSING, print, say},
     guests,
 };
 
@@ -30,17 +30,18 @@ pub fn run(args: &StuckArgs) -> Result<u8, Failure> {
     let mut notes = Vec::new();
     loop {
         let begin = Instant::now();
-        let facts = stuck::look(&selection, INTERVAL).map_err(|error| guests::failure(&error))?;
+        let facts =
+            in_flight_apart(&selection, INTERVAL).map_err(|error| guests::failure(&error))?;
         let answer = judge(facts);
         // In a row of looks each is said once.
         for note in &answer.notes {
             if !notes.contains(note) {
-                say(format_args!("note: {note}"));
+                exit::note(note);
             }
         }
         notes.clone_from(&answer.notes);
-        show(&answer, args)?;
         check_rights(&answer)?;
+        show(&answer, args)?;
         if !args.watch {
             return Ok(DONE);
         }

@@ -13,6 +13,7 @@ mod browser;
 mod calls;
 mod context;
 mod data_set;
+mod database;
 mod direct_io_link;
 mod embedding;
 mod export;

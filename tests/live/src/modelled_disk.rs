@@ -8,6 +8,7 @@ mod fio;
 mod troubles;
 
 use nestrace_modelled_disk::lateness::GOAL_NS;
+use nestrace_modelled_disk::parameters::BUILT_IN;
 use nestrace_modelled_disk::predict::{Workload, predict};
 use nestrace_rig::modelled_disk::{self, ModelledDisk, ModelledDiskSpec};
 use xtask::case::{Case, Report};
@@ -33,8 +34,12 @@ const TOLERANCE: f64 = 0.1;
 const SEEDS: u64 = 4;
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    if ctx.wants("modelled-disk/figures") {
-        report.case("modelled-disk/figures", |case| figures(ctx, case))?;
+    // The others take four minutes, and this machine may be too slow for the fast ones.
+    for model in BUILT_IN {
+        let name = format!("modelled-disk/figures/{model}");
+        if ctx.wants(&name) && (ctx.full || model == MODEL) {
+            report.case(&name, |case| figures(ctx, model, case))?;
+        }
     }
     if ctx.wants("modelled-disk/troubles") {
         report.case("modelled-disk/troubles", |case| troubles::check(ctx, case))?;
@@ -55,7 +60,7 @@ fn disk(ctx: &LiveContext, model: &str, size: u64) -> anyhow::Result<ModelledDis
     Ok(ModelledDisk::start(&spec, size, &std::env::temp_dir())?)
 }
 
-fn figures(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
+fn figures(ctx: &LiveContext, model: &str, case: &mut Case) -> anyhow::Result<()> {
     let reads = Workload::random_reads();
     let mixed = Workload {
         read_percent: 70,
@@ -79,8 +84,8 @@ fn figures(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
         ("synced writes", Workload::synced_writes()),
         ("mixed", mixed),
     ];
-    let disk = disk(ctx, MODEL, SIZE)?;
-    let parameters = modelled_disk::parameters(MODEL)?;
+    let disk = disk(ctx, model, SIZE)?;
+    let parameters = modelled_disk::parameters(model)?;
     for (name, workload) in workloads {
         disk.report(true)?;
         let found = Fio::run(&disk.path(), &workload, SIZE)?;
@@ -96,7 +101,9 @@ fn figures(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
             found.per_second,
             off * 100.0
         );
-        case.holds(name, off.abs() <= TOLERANCE, &figures);
+        // Where the machine does not keep up, the disk says so, and its figures say nothing.
+        let has_to = model == MODEL || late.kept_up();
+        case.holds(name, off.abs() <= TOLERANCE || !has_to, &figures);
         case.figure(format!("{name}: {figures}"));
         let lateness = format!(
             "{} of {} later than {} µs, p50 {} µs, p99 {} µs, most {} µs",
@@ -116,7 +123,7 @@ fn figures(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
         );
         case.holds(
             &format!("{name}: lateness"),
-            late.p50_ns <= GOAL_NS && late.late * 20 <= late.n,
+            late.p50_ns <= GOAL_NS && late.late * 20 <= late.n || !has_to,
             &lateness,
         );
         case.figure(lateness);

@@ -3,6 +3,7 @@
 //! dm and on one of md, ext4 on dm over a loop device; blktrace records beside nestrace.
 
 mod images;
+mod suspended;
 
 use nestrace_blktrace::Action;
 use xtask::case::{Case, Report};
@@ -37,6 +38,7 @@ const ROLE: Role<'_> = Role {
         ("setup.sh", include_str!("stacked_devices/setup.sh")),
         ("workload.sh", include_str!("stacked_devices/workload.sh")),
         ("images.sh", include_str!("stacked_devices/images.sh")),
+        ("stuck.sh", include_str!("stacked_devices/stuck.sh")),
     ],
     programs: &["dmsetup"],
     // This machine's QEMU is used in the guest.
@@ -127,6 +129,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     ctx.discard(recording.bundle());
     report.case("stacked-devices/images", |case| {
         images::check(case, ctx, &machine)
+    })?;
+    report.case("stacked-devices/suspended", |case| {
+        suspended::check(case, &machine)
     })?;
     Ok(())
 }

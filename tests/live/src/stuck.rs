@@ -34,7 +34,9 @@ const NAMED: Duration = Duration::from_secs(3);
 const BUSY: Duration = Duration::from_secs(3);
 /// How long the stall has lasted before it is looked at.
 const LASTS: Duration = Duration::from_millis(1500);
-/// Requests of the load that a stall interrupts.
+/// Writes with which a load has begun.
+const BEGUN: u64 = 2;
+/// For a load, with the stall that interrupts it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const RING: &str = "ring";
@@ -129,14 +131,21 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Writes on a disk, which go on until the guest's time is over.
+    /// Writes on a disk for so many seconds; they have begun.
     fn load(&self, disk: &str, seconds: u32) -> anyhow::Result<RunningCommand<'_>> {
         let device = self.guest.device_of(disk)?;
+        let before = self.guest.disk_stats(disk)?;
         let line = format!(
             "fio --name=load --filename={device} --direct=1 --ioengine=libaio --iodepth=4 --bs=4k --rw=randwrite \
              --time_based --runtime={seconds} --size=32m"
         );
-        Ok(self.guest.start(&line, PATIENCE)?)
+        let running = self.guest.start(&line, PATIENCE)?;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.guest.disk_stats(disk)?.since(&before).writes < BEGUN {
+            anyhow::ensure!(Instant::now() < deadline, "see the load on {disk} begin");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(running)
     }
 
     /// What the command says of the guest.
@@ -168,7 +177,7 @@ impl<'a> Stage<'a> {
         thread::sleep(LASTS);
         let guest = self.look(case)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let shown = serde_json::to_string(&guest)?;
+        let shown = shown(&guest);
         case.holds("verdict", guest["verdict"] == expected.verdict, &shown);
         let holder = &guest["holder"];
         case.holds("kind of holder", holder["kind"] == expected.kind, &shown);
@@ -196,6 +205,28 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// Of an answer, what a failed check needs.
+fn shown(guest: &Value) -> String {
+    let of = |key: &str| guest[key].to_string();
+    let disks = guest["disks"].as_array().into_iter().flatten();
+    let busy = disks.filter(|disk| disk["in_flight"] != 0);
+    let busy: Vec<String> = busy
+        .map(|disk| {
+            format!(
+                "{}: {} → {}",
+                disk["name"], disk["in_flight_before"], disk["in_flight"]
+            )
+        })
+        .collect();
+    format!(
+        "{} {} {} {busy:?} {}",
+        of("verdict"),
+        of("sentence"),
+        of("holder"),
+        of("threads")
+    )
+}
+
 /// What has to be said of a stall.
 #[derive(Default)]
 struct Expected<'a> {
@@ -210,16 +241,15 @@ struct Expected<'a> {
 /// Several looks while each way of doing I/O is under load.
 fn healthy(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     let guest = stage.look(case)?;
-    case.holds("at rest", guest["verdict"] == "idle", &guest.to_string());
+    case.holds("at rest", guest["verdict"] == "idle", &shown(&guest));
     for disk in [RING, POOL, NATIVE, NBD] {
-        let running = stage.load(disk, 10)?;
-        thread::sleep(Duration::from_millis(500));
+        let running = stage.load(disk, 9)?;
         for _ in 0..2 {
             let guest = stage.look(case)?;
             case.holds(
                 &format!("{disk} works"),
                 guest["verdict"] == "working" && guest["holder"].is_null(),
-                &guest.to_string(),
+                &shown(&guest),
             );
         }
         running.wait()?;
@@ -229,8 +259,7 @@ fn healthy(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 
 /// fsfreeze of the image's file system.
 fn frozen(stage: &Stage<'_>, case: &mut Case, disk: &str) -> anyhow::Result<()> {
-    let running = stage.load(disk, 2)?;
-    thread::sleep(Duration::from_millis(500));
+    let running = stage.load(disk, 1)?;
     let frozen = Frozen::freeze(stage.host.path())?;
     let mount = stage.host.path().display().to_string();
     let expected = Expected {
@@ -248,8 +277,7 @@ fn frozen(stage: &Stage<'_>, case: &mut Case, disk: &str) -> anyhow::Result<()> 
 
 /// QEMU's own NBD client, and a stopped qemu-nbd.
 fn nbd_server(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
-    let running = stage.load(NBD, 2)?;
-    thread::sleep(Duration::from_millis(500));
+    let running = stage.load(NBD, 1)?;
     let stopped = Stopped::stop(stage.server.pid())?;
     let expected = Expected {
         verdict: "stuck",
@@ -267,8 +295,7 @@ fn nbd_server(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 
 /// A device that completes nothing.
 fn withheld(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
-    let running = stage.load(WITHHELD, 2)?;
-    thread::sleep(Duration::from_millis(500));
+    let running = stage.load(WITHHELD, 1)?;
     let stopped = Stopped::stop(stage.withheld.pid())?;
     let expected = Expected {
         verdict: "stuck",
@@ -285,7 +312,7 @@ fn withheld(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 
 /// QEMU's throttle.
 fn throttle(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
-    let running = stage.load(SLOW, 4)?;
+    let running = stage.load(SLOW, 8)?;
     let expected = Expected {
         verdict: "limited",
         kind: "qemu_limit",
@@ -301,7 +328,7 @@ fn throttle(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 fn cgroup_limit(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.limits.hold(stage.guest.pid())?;
     stage.limits.bound(stage.host.device(), Some(2))?;
-    let running = stage.load(RING, 4)?;
+    let running = stage.load(RING, 8)?;
     let expected = Expected {
         verdict: "limited",
         kind: "cgroup_limit",

@@ -28,7 +28,7 @@ use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::ids::DiskId;
 use crate::model::plausible;
 use crate::model::threads::Threads;
-use crate::result::analysis::{Analysis, Story};
+use crate::result::analysis::{Analysis, CallStory, Story};
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::Reasons;
 
@@ -72,6 +72,7 @@ pub struct Analyzer {
     /// Time of the host at which they were looked at.
     looked_ns: HostNs,
     pub(crate) stories: Stories,
+    pub(crate) call_listener: CallListener,
     pub(crate) layers: LayersOverTime,
     /// What the host did for the guests' requests; only where there is something to tie it to.
     pub(crate) host: Option<HostSide>,
@@ -80,6 +81,18 @@ pub struct Analyzer {
 /// A request of QEMU is known to have ended when its `block_acct_done` has come, which is this much
 /// later than the completion notification to the guest at most; what comes later is linked less certainly.
 const DONE_AFTER_PUSH_NS: u64 = 50_000_000;
+/// Takes calls one by one.
+#[derive(Default)]
+pub(crate) struct CallListener(pub(crate) Option<Box<dyn FnMut(CallStory)>>);
+
+impl std::fmt::Debug for CallListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CallListener")
+            .field(&self.0.is_some())
+            .finish()
+    }
+}
+
 /// How far the host is read between two looks at the sessions.
 const LOOK_NS: u64 = 1_000_000;
 
@@ -124,6 +137,7 @@ impl Analyzer {
                 .collect(),
             looked_ns: HostNs::default(),
             stories: Stories::new(options.story),
+            call_listener: CallListener::default(),
             layers: LayersOverTime::default(),
             manifest: manifest.clone(),
             options,
@@ -249,6 +263,7 @@ impl Analyzer {
         if let Some(session) = self.sessions.get_mut(side) {
             session.push(event, within);
             self.look(side);
+            self.report_calls(side, false);
         }
     }
 
@@ -256,9 +271,13 @@ impl Analyzer {
     /// as that is known, else 0 or `u64::MAX`, whichever keeps the streams side by side.
     #[must_use]
     pub fn guest_time(&self, side: usize, guest_ns: u64) -> u64 {
-        self.sessions
-            .get(side)
-            .map_or(guest_ns, |session| session.place(GuestNs(guest_ns)).0)
+        self.place_of(side, GuestNs(guest_ns)).0
+    }
+
+    /// The same; without a session the guest's clock is taken for the host's.
+    fn place_of(&self, side: usize, guest_ns: GuestNs) -> HostNs {
+        let session = self.sessions.get(side);
+        session.map_or(HostNs(guest_ns.0), |session| session.place(guest_ns))
     }
 
     /// The session has no more events.
@@ -396,6 +415,16 @@ impl Analyzer {
     /// [`StoryChoice::Slowest`] nothing is known before the end, and they are kept.
     pub fn each_story(&mut self, listener: impl FnMut(Story) + 'static) {
         self.stories.listener = Some(Box::new(listener));
+    }
+
+    /// Gives each call of [`Options::call_story`] to `listener` soon after its outcome is known, instead of keeping it for
+    /// [`Analysis::call_stories`]; as with [`Analyzer::each_story`], the slowest ones are kept all the same. They come
+    /// nearly in the order of their ends, and behind the bios that they waited for.
+    pub fn each_call(&mut self, listener: impl FnMut(CallStory) + 'static) {
+        self.call_listener.0 = Some(Box::new(listener));
+        for session in &mut self.sessions {
+            session.calls.one_by_one();
+        }
     }
 
     /// Whether the guest and the device that were asked for are those of this disk.

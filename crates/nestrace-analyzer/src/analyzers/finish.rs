@@ -39,7 +39,7 @@ impl Analyzer {
         let devices = self.devices(&clocks);
         // Calls in flight end with it, which the clues count.
         let (calls, guest_calls) = self.calls();
-        let clues = self.clues(&clocks, end_ns);
+        let mut clues = self.clues(&clocks, end_ns);
         let verdict = self.verdict(&devices, &chains);
         let guest = self.options.guest.clone();
         let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
@@ -72,6 +72,7 @@ impl Analyzer {
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.data_paths().unseen_disks());
+        self.add_file_syncs(&mut clues, &clocks);
         let call_stories = self.call_stories();
         let stories = self.stories();
         let mut analysis = Analysis {
@@ -128,7 +129,7 @@ impl Analyzer {
             devices.push(device);
         }
         for (session, summary) in self.sessions.iter_mut().zip(clocks) {
-            devices.extend(session.devices(start_ns, selected, &summary.clock.stretches));
+            devices.extend(session.devices(HostNs(start_ns), selected, &summary.clock.stretches));
         }
         let guest = &self.options.guest;
         devices.retain(|device| {
@@ -402,9 +403,48 @@ impl Analyzer {
         all
     }
 
+    /// Adds the syncs of each disk's files, once all calls were counted.
+    fn add_file_syncs(&self, clues: &mut [DiskClues], clocks: &[ClockSummary]) {
+        for (clues, disk) in clues.iter_mut().zip(&self.images.disks) {
+            for (session, clock) in self.sessions.iter().zip(clocks) {
+                let disks = session.side.disks.iter().enumerate();
+                let of_guest = session.side.guest == disk.guest_name;
+                disks
+                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
+                    .for_each(|(_, about)| {
+                        let syncs = session.calls.file_syncs(&session.side, &about.name);
+                        clues.file_syncs.extend(syncs);
+                    });
+            }
+        }
+    }
+
+    /// Gives the calls that are ready, or with `end` all that are left, to the one who takes them one by one.
+    pub(crate) fn report_calls(&mut self, side: usize, end: bool) {
+        if self.call_listener.0.is_none() {
+            return;
+        }
+        let wanted = self.options.guest.clone();
+        while let Some(session) = self.sessions.get_mut(side)
+            && let Some(call) = session.next_call(end)
+            && let Some(mut listener) = self.call_listener.0.take()
+        {
+            if wanted
+                .as_ref()
+                .is_none_or(|guest| *guest == self.sessions[side].side.guest)
+            {
+                self.with_names(|names| {
+                    listener(self.sessions[side].call_story(side, &call, names));
+                });
+            }
+            self.call_listener.0 = Some(listener);
+        }
+    }
+
     fn call_stories(&mut self) -> Vec<CallStory> {
         let mut all = Vec::new();
         for side in 0..self.sessions.len() {
+            self.report_calls(side, true);
             let Some(session) = self.sessions.get_mut(side) else {
                 continue;
             };

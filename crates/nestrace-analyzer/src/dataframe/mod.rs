@@ -12,6 +12,8 @@
 //! | [`minutes`] | a device or disk, layer, operation and minute: count, sum, bytes, distribution |
 //! | [`chains`] | a guest's disk: how many of its bios were followed, and where to |
 //! | [`segments`] | a part of a disk's latency, by operation |
+//! | [`calls`], [`call_segments`] | calls of a guest's program on a file, by operation; a part of their latency |
+//! | [`call_stories`] | a single call of a guest's program |
 //! | [`findings`] | a rule that fired |
 //! | [`stories`], [`spans`] | a single guest bio; an interval in its tree |
 //! | [`events`] | an event of a stream, as it was recorded |
@@ -28,6 +30,7 @@
 //! # }
 //! ```
 
+mod calls;
 mod chains;
 mod devices;
 mod events;
@@ -37,6 +40,7 @@ mod latencies;
 mod minutes;
 mod stories;
 
+pub use calls::{call_segments, call_stories, calls};
 pub use chains::{chains, segments};
 pub use devices::devices;
 pub use events::events;

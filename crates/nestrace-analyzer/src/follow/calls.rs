@@ -114,6 +114,9 @@ impl Calls {
             throttles: Vec::new(),
             transactions: (0, 0),
             log_forced_ns: None,
+            log_waits: Vec::new(),
+            log_writes: Vec::new(),
+            commit_waits: Vec::new(),
             recorded_at_return: false,
             direct_begun: false,
             kiocb: 0,
@@ -126,7 +129,11 @@ impl Calls {
     fn enter(&mut self, event: &Event) {
         self.working.remove(&event.tid);
         self.no_fault(event.tid);
-        let call = self.begin(event, By::Thread);
+        let mut call = self.begin(event, By::Thread);
+        // It is recorded when it comes to its file.
+        if event.sub == op::MSYNC {
+            call.start_ns = event.related.min(event.ts_ns);
+        }
         if self.by_thread.len() >= MOST_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
             self.unended += 1;
             return;

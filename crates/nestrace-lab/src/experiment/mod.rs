@@ -43,7 +43,7 @@ use std::time::SystemTime;
 use nestrace_report::lab::{Machine, RUN_SCHEMA, RunHeader};
 
 pub use base::BaseError;
-pub use database::DatabaseError;
+pub use database::{DatabaseDisk, DatabaseError, database_spec};
 pub use error::LabError;
 pub use folder_error::FolderError;
 pub use own_guest::OwnGuestError;

@@ -27,7 +27,6 @@ pub mod process;
 pub mod program;
 pub mod qmp;
 pub mod select;
-pub(crate) mod side_by_side;
 pub mod socket;
 pub mod tree;
 
@@ -38,6 +37,7 @@ use std::time::Duration;
 use nestrace_trace::manifest::{Guest, Topology};
 use serde::{Deserialize, Serialize};
 
+use crate::side_by_side::side_by_side;
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
 use crate::topology::image_file::FileIdentity;
@@ -46,7 +46,6 @@ use process::Process;
 use program::{ParsedProgram, Program};
 use select::Identity;
 pub use select::Selection;
-use side_by_side::side_by_side;
 
 /// What a look at the machine found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,10 +150,26 @@ struct Candidate {
 ///
 /// Where a name is not that of exactly one running guest, or `/proc` cannot be listed.
 pub fn discover(selection: &Selection) -> Result<Discovery, DiscoverError> {
-    discover_within(selection, MAX_LOOK)
+    let mut found = discover_within(selection, MAX_LOOK)?;
+    for Unexamined { guest, .. } in &found.unexamined {
+        found.diagnostics.push(Diagnostic {
+            guest: Some(guest.name.clone()),
+            subject: format!("pid {}", guest.pid),
+            message: format!("{}; left out", not_examined(MAX_LOOK)),
+        });
+    }
+    Ok(found)
 }
 
-/// [`discover`], where the look at one guest takes no longer than `limit`.
+/// Why a guest is in [`Discovery::unexamined`].
+pub(crate) fn not_examined(limit: Duration) -> String {
+    format!(
+        "could not be examined within {} s (reading its files or its memory map takes too long)",
+        limit.as_secs()
+    )
+}
+
+/// [`discover`], where the look at one guest takes no longer than `limit`. Which ones took longer is for the caller to say.
 ///
 /// # Errors
 ///
@@ -215,14 +230,6 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
             guest,
         }) = look
         else {
-            survey.guest = Some(known.identity.name.clone());
-            survey.note(
-                &format!("pid {}", known.process.pid),
-                format!(
-                    "could not be examined within {} s (reading its files or its memory map takes too long); left out",
-                    limit.as_secs()
-                ),
-            );
             unexamined.push(known);
             continue;
         };

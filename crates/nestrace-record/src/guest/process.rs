@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::executable;
 use super::program::Program;
-use super::side_by_side::side_by_side;
+use crate::side_by_side::side_by_side;
 use crate::topology::namespace;
 
 /// One running QEMU.

@@ -26,7 +26,7 @@ use crate::guest::{DiscoverError, Discovery, Selection, discover, process, selec
 use crate::qemu_binary::{QemuBinary, find_qemu};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
-use crate::stuck::sample;
+use crate::stuck::{asleep, sample};
 
 /// What it found has at most so many bytes: 1,000 guests with ten disks have 5 MiB.
 const MAX_FOUND: u64 = 64 << 20;
@@ -106,20 +106,21 @@ pub fn discover_apart(
     }
 }
 
-/// What the chosen guests have in flight, by a process of its own: see [`crate::stuck::look`].
+/// What the chosen guests have in flight: two samples `interval` apart, by a process of its own, with what only this one may
+/// read ([`asleep`]).
 ///
 /// # Errors
 /// As [`discover`]; [`DiscoverError::Finder`] where that process fails.
-pub(crate) fn in_flight_apart(
-    selection: &Selection,
-    interval: Duration,
-) -> Result<Facts, DiscoverError> {
+pub fn in_flight_apart(selection: &Selection, interval: Duration) -> Result<Facts, DiscoverError> {
     let task = Task::InFlight {
         selection: selection.clone(),
         interval,
     };
     match find(task).map_err(DiscoverError::Finder)? {
-        Found::InFlight(facts) => Ok(*facts),
+        Found::InFlight(mut facts) => {
+            asleep::add(&mut facts);
+            Ok(*facts)
+        }
         other => Err(other.error()),
     }
 }

@@ -9,8 +9,8 @@ use nestrace_stuck::facts::Facts;
 use super::cgroup::Hierarchies;
 use super::guest_sample::{self, GuestSample, Target};
 use super::{devices, kernel_threads};
-use crate::guest::side_by_side::side_by_side;
-use crate::guest::{DiscoverError, Discovery, Selection, discover_within};
+use crate::guest::{DiscoverError, Discovery, Selection, discover_within, not_examined};
+use crate::side_by_side::side_by_side;
 
 /// How long finding a guest's disks may take: 0.9 s for a monitor that greets and answers no more, and 0.3 s for each further
 /// one.
@@ -31,10 +31,11 @@ pub(crate) fn sample(selection: &Selection, interval: Duration) -> Result<Facts,
     let below = found.topology.devices.clone();
     let mut notes = notes(&found);
 
+    // What a guest waits for at both of its samples has reached its devices at both of theirs, which lie between.
+    let before = side_by_side(targets.clone(), LOOKING, MAX_LOOK, GuestSample::take);
     let begin = Instant::now();
     let devices_before = devices::sample(&below);
     let workers_before = kernel_threads::blocked();
-    let before = side_by_side(targets.clone(), LOOKING, MAX_LOOK, GuestSample::take);
     thread::sleep((begin + interval).saturating_duration_since(Instant::now()));
     let elapsed = begin.elapsed();
     let taken = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -83,7 +84,15 @@ fn targets(found: &Discovery) -> Vec<Target> {
 }
 
 fn notes(found: &Discovery) -> Vec<String> {
-    found.diagnostics.iter().map(ToString::to_string).collect()
+    let without_files = found.unexamined.iter().map(|known| {
+        format!(
+            "guest {}: {}: judged without looking at its files",
+            known.guest.name,
+            not_examined(MAX_DISCOVERY)
+        )
+    });
+    let notes = found.diagnostics.iter().map(ToString::to_string);
+    notes.chain(without_files).collect()
 }
 
 fn nanoseconds(time: Duration) -> u64 {

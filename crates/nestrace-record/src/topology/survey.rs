@@ -13,7 +13,7 @@ use nestrace_trace::manifest::{Device, Image, Mount};
 
 use super::image_file::{self, ImageFile, Viewer};
 use super::{Diagnostic, ext_features, overlay};
-use crate::guest::side_by_side::side_by_side;
+use crate::side_by_side::side_by_side;
 
 /// How deep loop devices may lie in files on loop devices: the kernel itself has no limit.
 const MAX_DEPTH: usize = 32;

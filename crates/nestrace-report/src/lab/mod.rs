@@ -16,6 +16,7 @@ pub mod csv;
 mod explanation;
 pub(crate) mod extremes;
 pub mod json;
+pub mod power;
 mod published;
 mod results;
 mod spread;

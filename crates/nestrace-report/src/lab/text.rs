@@ -80,8 +80,12 @@ pub(crate) fn machine(comparison: &Comparison) -> String {
     } else {
         ""
     };
+    let disk = match &comparison.run.modelled_disk {
+        Some(model) => format!(" with modelled disks ({model})"),
+        None => String::new(),
+    };
     format!(
-        "Host {}{inside}, guests {} under {}, {}, {}, nestrace {}; {}, {} of memory; {} in randomised blocks (seed {}).",
+        "Host {}{inside}{disk}, guests {} under {}, {}, {}, nestrace {}; {}, {} of memory; {} in randomised blocks (seed {}).",
         machine.host_kernel,
         machine.guest_kernel,
         machine.accelerator,

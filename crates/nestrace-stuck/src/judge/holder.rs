@@ -404,7 +404,7 @@ fn in_qemu(disk: &DiskFacts, waiting: &Waiting<'_>) -> (Holder, String) {
     (
         holder(HolderKind::Qemu, "QEMU"),
         format!(
-            "QEMU itself{limits}: it has {}, and nothing of them is in flight on this host",
+            "QEMU itself{limits}: it has {}, and no device below it has one that waits as long",
             count(n, "request")
         ),
     )

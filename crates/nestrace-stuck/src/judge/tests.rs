@@ -465,7 +465,7 @@ fn requests_that_nothing_outside_of_qemu_has() {
         Verdict::Stuck,
         Some(HolderKind::Qemu),
         "vm1's vda waits since at least 2.0 s (the last request completed 41 s ago) for QEMU itself: it has 32 requests, and \
-         nothing of them is in flight on this host",
+         no device below it has one that waits as long",
     );
 }
 
@@ -583,6 +583,24 @@ fn without_qmp() {
         Some(HolderKind::Device),
         "vm1's vda waits since at least 2.0 s for host device dm-3, which completes nothing; its lower device sdb has 32 \
          requests in flight",
+    );
+}
+
+#[test]
+fn io_that_is_in_no_queue_of_the_guests() {
+    let mut facts = idle();
+    facts.guests[0].rings.push(RingFacts {
+        fd: 9,
+        in_flight_before: 1,
+        in_flight: 1,
+        completed: 0,
+    });
+    facts.devices[0].is_suspended = Some(true);
+    check(
+        facts,
+        Verdict::Stuck,
+        Some(HolderKind::SuspendedDevice),
+        "vm1's vda waits since at least 2.0 s for host device dm-3, which is suspended",
     );
 }
 

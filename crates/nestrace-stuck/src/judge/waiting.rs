@@ -32,10 +32,8 @@ impl<'a> Waiting<'a> {
         let requests = match n_completed {
             // A queue of several disks says nothing of one of them.
             Some(0) if has_some && !disk.is_shared_queue => disk.in_flight,
-            Some(0) if disk.in_flight.is_none() || disk.is_shared_queue => {
-                rings(guest, disk, has_one_disk)
-            }
-            None => rings(guest, disk, has_one_disk),
+            // What QEMU does by itself, such as a block job, is in no queue of the guest's.
+            Some(0) | None => rings(guest, disk, has_one_disk),
             Some(_) => None,
         };
         Self {

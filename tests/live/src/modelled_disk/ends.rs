@@ -124,7 +124,7 @@ pub fn killed(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A file system on a disk of which the program is killed, and one that is dropped as it should be. The loop device goes with
+/// A file system on a disk that is dropped as it should be, and on disks with a killed program. The loop device goes with
 /// a program that is asked to end, also where nothing else detaches it.
 pub fn file_system(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let spec = HostFsSpec {

@@ -8,7 +8,7 @@
 use nestrace_trace::Event;
 
 use super::Analyzer;
-use crate::model::clocks::HostNs;
+use crate::model::clocks::{GuestNs, HostNs};
 
 /// Host events between two looks at the clocks.
 const LOOK_AGAIN: u64 = 64;
@@ -27,7 +27,7 @@ struct Head<'a> {
     events: &'a mut dyn Iterator<Item = Event>,
     next: Event,
     /// Its time on the host's clock.
-    host_ns: u64,
+    host_ns: HostNs,
 }
 
 /// Streams that are read side by side.
@@ -45,7 +45,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
             match guest.events.next() {
                 Some(next) => heads.push(Head {
                     side: guest.side,
-                    host_ns: analyzer.guest_time(guest.side, next.ts_ns),
+                    host_ns: analyzer.place_of(guest.side, GuestNs(next.ts_ns)),
                     events: guest.events,
                     next,
                 }),
@@ -62,14 +62,15 @@ impl<'a, 'g> SideBySide<'a, 'g> {
             // What is known of the clocks changes, and with it which stream is behind.
             if n.is_multiple_of(LOOK_AGAIN) && !self.heads.is_empty() {
                 for head in &mut self.heads {
-                    head.host_ns = self.analyzer.guest_time(head.side, head.next.ts_ns);
+                    head.host_ns = self.analyzer.place_of(head.side, GuestNs(head.next.ts_ns));
                 }
                 first = oldest(&self.heads);
             }
+            let now_ns = HostNs(event.ts_ns);
             if !self.heads.is_empty() {
-                self.analyzer.host_reached(HostNs(event.ts_ns));
+                self.analyzer.host_reached(now_ns);
             }
-            while let Some((_, place)) = first.filter(|(host_ns, _)| *host_ns < event.ts_ns) {
+            while let Some((_, place)) = first.filter(|(host_ns, _)| *host_ns < now_ns) {
                 self.push_head(place);
                 first = oldest(&self.heads);
             }
@@ -90,7 +91,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
         match head.events.next() {
             Some(next) => {
                 head.next = next;
-                head.host_ns = self.analyzer.guest_time(head.side, next.ts_ns);
+                head.host_ns = self.analyzer.place_of(head.side, GuestNs(next.ts_ns));
             }
             None => {
                 let ended = self.heads.remove(place);
@@ -101,7 +102,7 @@ impl<'a, 'g> SideBySide<'a, 'g> {
 }
 
 /// Time and place of the head that comes first.
-fn oldest(heads: &[Head<'_>]) -> Option<(u64, usize)> {
+fn oldest(heads: &[Head<'_>]) -> Option<(HostNs, usize)> {
     let heads = heads.iter().enumerate();
     heads.map(|(place, head)| (head.host_ns, place)).min()
 }

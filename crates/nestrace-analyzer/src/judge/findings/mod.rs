@@ -14,6 +14,7 @@ mod limit;
 mod metadata;
 mod order;
 mod page_cache;
+mod program_syncs;
 mod subject;
 mod sync;
 mod threshold;
@@ -30,7 +31,7 @@ use subject::Subject;
 type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);
 
 /// All rules that look at one disk, in the order of `docs/findings.md`.
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 36] = [
     ("host-readahead", cache::host_readahead),
     ("readahead-waste", cache::readahead_waste),
     ("queue-idle", latency::queue_idle),
@@ -59,6 +60,13 @@ const RULES: [Rule; 32] = [
     ("host-throttled", limit::host_throttled),
     ("noisy-neighbour", device::noisy_neighbour),
     ("tag-starvation", device::tag_starvation),
+    ("sync-drags-others", program_syncs::sync_drags_others),
+    ("small-syncs", program_syncs::small_syncs),
+    ("sync-of-metadata", program_syncs::sync_of_metadata),
+    (
+        "log-on-shared-journal",
+        program_syncs::log_on_shared_journal,
+    ),
     ("cold-reads", page_cache::cold_reads),
     ("readahead-short", page_cache::readahead_short),
     ("dirty-throttled", page_cache::dirty_throttled),
@@ -77,7 +85,11 @@ const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
 
 /// Rules on what the guest's programs wait for above its block layer. That one of them cannot judge says nothing of the
 /// nesting, which `nothing-to-gain` is about.
-const OF_PROGRAMS: [&str; 4] = [
+const OF_PROGRAMS: [&str; 8] = [
+    "sync-drags-others",
+    "small-syncs",
+    "sync-of-metadata",
+    "log-on-shared-journal",
     "cold-reads",
     "readahead-short",
     "dirty-throttled",
@@ -91,6 +103,7 @@ type Missing = &'static str;
 type Judgement = Result<Option<Case>, Missing>;
 
 /// What a rule found.
+#[derive(Debug)]
 struct Case {
     title: String,
     explanation: String,

@@ -122,6 +122,19 @@ pub(super) const READ_FOR_WRITE: f64 = 0.05;
 /// `qcow2-l2-misses`: part of QEMU's bytes read that are tables.
 pub(super) const TABLES_READ: f64 = 0.1;
 
+/// `sync-of-metadata`, `log-on-shared-journal`: so many syncs. Each is several bios, and half of [`BIOS`] are enough.
+pub(super) const SYNCS: u64 = 50;
+/// `sync-drags-others`: so many syncs. What they drag along is counted in bytes ([`BYTES`]); one or two after a large
+/// copy are no habit.
+pub(super) const DRAGGING_SYNCS: u64 = 10;
+/// `small-syncs`: so many syncs. Fewer are the end of a piece of work.
+pub(super) const SMALL_SYNCS: u64 = 100;
+/// `small-syncs`: bytes written for each sync. A commit of ext4 has four blocks or more of its own, so a sync with four
+/// blocks of data costs at least as much as it carries.
+pub(super) const SMALL_SYNC: u64 = 16 << 10;
+/// `log-on-shared-journal`: part of the file's writes that begin where the one before ended. A log goes back to its
+/// header now and then.
+pub(super) const LOG_IN_SEQUENCE: f64 = 0.9;
 /// `cold-reads`: part of the bytes read into the guest's page cache that had been there before. Fewer are what each cache
 /// loses at its edge.
 pub(super) const AGAIN: f64 = 0.2;

@@ -170,6 +170,11 @@ impl Pairing {
         self.ties.timeline.band(guest_ns)
     }
 
+    /// Whether later requests hardly change the band at this time.
+    pub(crate) fn is_settled(&self, guest_ns: GuestNs) -> bool {
+        self.search.is_none() && self.guest_ns >= guest_ns.saturating_add(SETTLE_AFTER_NS)
+    }
+
     /// The disk of a guest's device; `None` until its requests have decided it.
     ///
     /// # Errors

@@ -6,7 +6,8 @@ use nestrace_trace::manifest::GuestSide;
 
 use crate::link::calls::{CallLinks, KeptCall, call_story};
 use crate::link::chains::{Names, StoryChoice};
-use crate::measure::clues::CallWaits;
+use crate::measure::clues::{CallWaits, FileSyncs};
+use crate::model::call::Call;
 use crate::model::chain::Chain;
 use crate::model::span::BioSpan;
 use crate::model::threads::Threads;
@@ -77,6 +78,29 @@ impl SessionCalls {
                 (none, Vec::new())
             }
         }
+    }
+
+    /// Files on a disk that programs have synced, when all calls were counted.
+    pub(crate) fn file_syncs(&self, side: &GuestSide, disk: &str) -> Vec<FileSyncs> {
+        let mounts = side.mounts.iter().filter(|mount| mount.disk == disk);
+        let devs: Vec<u32> = mounts.map(|mount| mount.dev).collect();
+        let seen = self.0.as_ref().filter(|calls| calls.seen);
+        let mut all = seen.map(|calls| calls.file_syncs(side)).unwrap_or_default();
+        all.retain(|syncs| devs.contains(&syncs.dev));
+        all
+    }
+
+    /// Calls become ready to be taken one by one.
+    pub(crate) fn one_by_one(&mut self) {
+        if let Some(calls) = &mut self.0 {
+            calls.one_by_one();
+        }
+    }
+
+    /// The next of them that fulfils `may_go`.
+    pub(super) fn next_ready(&mut self, may_go: impl FnOnce(&Call) -> bool) -> Option<KeptCall> {
+        let calls = self.0.as_mut()?;
+        calls.next_ready(may_go)
     }
 
     /// What calls on the file systems of these devices waited for.

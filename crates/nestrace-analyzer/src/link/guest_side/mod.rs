@@ -423,6 +423,13 @@ impl Session {
         self.calls.finish(&self.side, &self.threads)
     }
 
+    /// The next call whose outcome is known, if calls are taken one by one.
+    pub(crate) fn next_call(&mut self, end: bool) -> Option<KeptCall> {
+        let pairing = &self.qemu.pairing;
+        self.calls
+            .next_ready(|call| end || pairing.is_settled(GuestNs(call.end_ns)))
+    }
+
     /// A kept call in words; `number` is the session's.
     pub(crate) fn call_story(
         &self,
@@ -430,10 +437,14 @@ impl Session {
         kept: &KeptCall,
         names: &Names<'_>,
     ) -> CallStory {
-        let at_ns = self.host_time(GuestNs(kept.call.start_ns));
+        let start_ns = GuestNs(kept.call.start_ns);
+        let at_ns = self.host_time(start_ns);
+        let bound_ns = self.qemu.pairing.band(start_ns).map(Band::bound_ns);
+        let told = self.calls.story(number, kept, &self.side, names);
         CallStory {
             at_ns: at_ns.map(|at_ns| at_ns.since(names.start_ns)),
-            ..self.calls.story(number, kept, &self.side, names)
+            clock_bound_ns: told.clock_bound_ns.max(bound_ns.unwrap_or(0)),
+            ..told
         }
     }
 

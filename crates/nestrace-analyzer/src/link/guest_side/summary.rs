@@ -80,11 +80,10 @@ impl Session {
         }
     }
 
-    /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock, and what lies in
-    /// `selected` was asked for.
+    /// `devices[]` of this guest; the recording began at `host_start_ns`, and what lies in `selected` was asked for.
     pub(crate) fn devices(
         &mut self,
-        host_start_ns: u64,
+        host_start_ns: HostNs,
         selected: HostStretch,
         stretches: &[ClockPiece],
     ) -> Vec<Device> {
@@ -94,7 +93,7 @@ impl Session {
         let timeline = self.timeline(begin_ns, host_start_ns, stretches);
         let meters = self.block.gathered.devices.iter_mut();
         let finish = |meter: &mut DeviceMeter| {
-            let mut device = meter.finish(&topology, end_ns, end_ns - begin_ns);
+            let mut device = meter.finish(&topology, end_ns.0, end_ns.since(begin_ns));
             device.side = Side::Guest;
             device.guest = Some(self.side.guest.clone());
             device.figures.timeline.clone_from(&timeline);
@@ -109,14 +108,15 @@ impl Session {
         meters.filter(|meter| meter.has_io()).map(finish).collect()
     }
 
-    /// From when to when the session recorded, of what lies in `selected`, on the guest's clock.
-    fn recorded(&self, selected: HostStretch) -> (u64, u64) {
+    /// From when to when the session recorded, of what lies in `selected`.
+    fn recorded(&self, selected: HostStretch) -> (GuestNs, GuestNs) {
         let begin_ns = match self.side.start_mono_ns {
             0 => self.first_ns.unwrap_or(0),
             start_ns => start_ns,
         };
         let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
-        let since = |limit_ns: Option<HostNs>, otherwise_ns: u64| {
+        let (begin_ns, end_ns) = (GuestNs(begin_ns), GuestNs(end_ns));
+        let since = |limit_ns: Option<HostNs>, otherwise_ns: GuestNs| {
             limit_ns.map_or(otherwise_ns, |host_ns| {
                 self.first_since(host_ns, (begin_ns, end_ns))
             })
@@ -127,12 +127,12 @@ impl Session {
 
     /// The first of the guest's times that are not before this one of the host; by halving, since a guest's
     /// time never goes back. Where the clock is not known, everything was taken.
-    fn first_since(&self, host_ns: HostNs, (begin_ns, end_ns): (u64, u64)) -> u64 {
+    fn first_since(&self, host_ns: HostNs, (begin_ns, end_ns): (GuestNs, GuestNs)) -> GuestNs {
         let is_before = |guest_ns: u64| {
             let at_ns = self.host_time(GuestNs(guest_ns));
             at_ns.is_some_and(|at_ns| at_ns < host_ns)
         };
-        let (mut low, mut high) = (begin_ns, end_ns);
+        let (mut low, mut high) = (begin_ns.0, end_ns.0);
         while low < high {
             let middle = low + (high - low) / 2;
             if is_before(middle) {
@@ -141,26 +141,27 @@ impl Session {
                 high = middle;
             }
         }
-        low
+        GuestNs(low)
     }
 
-    /// Where the session's times, counted from `begin_ns` of the guest's clock, lie in the recording.
+    /// Where the session's times, counted from `begin_ns`, lie in the recording.
     fn timeline(
         &self,
-        begin_ns: u64,
-        host_start_ns: u64,
+        begin_ns: GuestNs,
+        host_start_ns: HostNs,
         stretches: &[ClockPiece],
     ) -> Vec<TimePiece> {
+        // Damaged times are far apart.
+        let (begin, host_start) = (i128::from(begin_ns.0), i128::from(host_start_ns.0));
         let piece = |from_guest_ns: i128, offset_ns: i128| {
-            let ahead_ns = i128::from(begin_ns) - offset_ns - i128::from(host_start_ns);
+            let ahead_ns = begin - offset_ns - host_start;
             Some(TimePiece {
-                from_ns: u64::try_from((from_guest_ns - i128::from(begin_ns)).max(0)).ok()?,
+                from_ns: u64::try_from((from_guest_ns - begin).max(0)).ok()?,
                 ahead_ns: i64::try_from(ahead_ns).ok()?,
             })
         };
         if stretches.is_empty() {
-            let begin = i128::from(begin_ns);
-            let host_ns = self.host_time(GuestNs(begin_ns));
+            let host_ns = self.host_time(begin_ns);
             let host_ns = host_ns.map(|host_ns| i128::from(host_ns.0));
             return host_ns
                 .and_then(|host_ns| piece(begin, begin - host_ns))
@@ -169,7 +170,7 @@ impl Session {
         }
         let pieces = stretches.iter().filter_map(|stretch| {
             let offset_ns = i128::from(stretch.offset_ns);
-            let host_ns = i128::from(host_start_ns) + i128::from(stretch.from_ns);
+            let host_ns = host_start + i128::from(stretch.from_ns);
             piece(host_ns + offset_ns, offset_ns)
         });
         pieces.collect()

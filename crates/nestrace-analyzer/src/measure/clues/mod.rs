@@ -10,6 +10,7 @@ mod access_times;
 mod behind_data;
 mod brought_again;
 mod call_waits;
+mod file_syncs;
 mod files;
 mod held_back;
 mod ranges;
@@ -37,6 +38,7 @@ pub(crate) use behind_data::BehindDataCounts;
 use brought_again::BroughtAgain;
 pub(crate) use brought_again::BroughtAgainCounts;
 pub(crate) use call_waits::{CallWaits, Waiter, Waits};
+pub(crate) use file_syncs::{FileSyncs, SyncCounts};
 use files::Files;
 use held_back::HeldBack;
 pub(crate) use held_back::{HeldBackTimes, Pace, Rate};
@@ -101,6 +103,8 @@ pub(crate) struct DiskClues {
     /// What its guest's programs waited for in calls on its file systems.
     pub calls: CallWaits,
     pub from_host: FromHost,
+    /// Files on it that programs of the guest sync.
+    pub file_syncs: Vec<FileSyncs>,
     /// Time with a request in QEMU.
     pub qemu_ns: u64,
     /// Time with file I/O in flight.

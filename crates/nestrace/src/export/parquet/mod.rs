@@ -2,9 +2,10 @@
 //! queries with an engine that it already runs.
 //!
 //! The events of every stream, as they are stored; where a guest was recorded too, each of its bios with its
-//! segments, and what each layer did for it; and what `nestrace analyze` says, by minute. Row groups are written as they fill, so memory does not grow
-//! with the recording.
+//! segments, what each layer did for it, and each call of its programs; and what `nestrace analyze` says, by minute. Row
+//! groups are written as they fill, so memory does not grow with the recording.
 
+mod calls;
 mod chains;
 mod data_set;
 mod events;
@@ -28,6 +29,7 @@ use crate::{
     export::stories,
 };
 
+use calls::CallTable;
 use chains::ChainTables;
 use data_set::DataSet;
 use events::EventTable;
@@ -47,10 +49,13 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         true => of_bundle(args)?,
         false => of_capture(args)?,
     };
-    let (events, bios, set) = (export.n_events(), export.bios, Rc::clone(&export.set));
+    let (events, bios, calls) = (export.n_events(), export.bios, export.calls);
+    let set = Rc::clone(&export.set);
     export.describe()?;
     set.appear()?;
-    say(format_args!("wrote {events} events and {bios} guest bios"));
+    say(format_args!(
+        "wrote {events} events, {bios} guest bios and {calls} calls of guests' programs"
+    ));
     let path = args.output.display();
     say(format_args!(
         "next: duckdb -c \"SELECT kind, count(*) FROM read_parquet('{path}/events/**/*.parquet', \
@@ -91,6 +96,7 @@ struct Export {
     streams: Vec<StreamRow>,
     devices: Vec<DeviceRow>,
     bios: u64,
+    calls: u64,
 }
 
 /// A bundle's tables.
@@ -171,6 +177,7 @@ impl Export {
             streams: Vec::new(),
             devices: Vec::new(),
             bios: 0,
+            calls: 0,
         })
     }
 
@@ -240,11 +247,19 @@ impl Export {
 
     fn chains_of_bundle(&mut self, mut bundle: Bundle) -> Result<(), Failure> {
         let calendar = Calendar::of_host(&bundle.manifest);
-        let stem = self.set.stem().to_owned();
-        let tables = ChainTables::new(&self.set, &self.recording, &self.host, calendar, stem);
-        let listener = tables.clone();
-        stories::each(&mut bundle, move |story| listener.push(story));
-        self.bios = tables.finish()?;
+        let (set, recording, host) = (&self.set, &self.recording, &self.host);
+        let stem = set.stem().to_owned();
+        let chains = ChainTables::new(set, recording, host, calendar, stem.clone());
+        let calls = CallTable::new(set, recording, host, calendar, stem);
+        let (of_chains, of_calls) = (chains.clone(), calls.clone());
+        stories::each(
+            &mut bundle,
+            self.redact,
+            move |story| of_chains.push(story),
+            move |call| of_calls.push(call),
+        );
+        self.bios = chains.finish()?;
+        self.calls = calls.finish()?;
         Ok(())
     }
 
