@@ -27,6 +27,15 @@ const RIGHT_THERE: (&str, [&str; 5]) = (
     ],
 );
 
+/// Second recordings that are still to be made on a quiet machine: their rules were not confirmed by one.
+const SECOND_TO_COME: &[&str] = &[
+    "evicted",
+    "few-dirty",
+    "fits-in-memory",
+    "pread-random",
+    "usual-readahead",
+];
+
 /// A rule and its recordings.
 struct Held {
     id: String,
@@ -203,7 +212,7 @@ fn a_guests_disk_tells_processes_and_files() {
 /// Advice that is followed as it stands must not cost data, and what is said must fit the numbers beside it.
 #[test]
 fn advice_is_complete_and_words_fit_the_numbers() {
-    let cases: [(&str, &str, &[&str], &[&str]); 12] = [
+    let cases: [(&str, &str, &[&str], &[&str]); 16] = [
         (
             "ext3-blocks",
             "unmerged-small-requests",
@@ -294,6 +303,40 @@ fn advice_is_complete_and_words_fit_the_numbers() {
             ],
             &[],
         ),
+        (
+            "evicted",
+            "cold-reads",
+            &["72.", "more memory", "swap", "POSIX_FADV_DONTNEED"],
+            &[],
+        ),
+        (
+            "short-readahead",
+            "readahead-short",
+            &[
+                "read_ahead_kb=16",
+                "dd (/mnt/load/f)",
+                "blockdev --setra",
+                "Risk",
+            ],
+            &[],
+        ),
+        (
+            "few-dirty",
+            "dirty-throttled",
+            &["1.00 MiB of dirty pages", "vm.dirty_bytes", "power failure"],
+            &[],
+        ),
+        (
+            "mmap-random",
+            "mmap-faults",
+            &[
+                "fio (/mnt/load/f)",
+                "MADV_WILLNEED",
+                "MAP_POPULATE",
+                "push others out of the cache",
+            ],
+            &[],
+        ),
     ];
     for (recording, id, said, unsaid) in cases {
         let analysis = analysis(recording);
@@ -381,6 +424,13 @@ fn all_wrong(said: &BTreeMap<String, Said>) -> BTreeSet<(String, String)> {
         control,
     } in rules()
     {
+        // Only of second recordings, and these are named.
+        if [&positive, &control]
+            .into_iter()
+            .any(|name| !said.contains_key(name))
+        {
+            continue;
+        }
         if !said[&positive].findings.contains(&id) {
             wrong.insert((id.clone(), positive));
         }
@@ -409,6 +459,13 @@ fn a_rule_fires_on_its_positive_and_is_silent_on_every_control() {
 #[test]
 fn second_recordings_confirm_the_limits() {
     let said = said_of_second();
+    let made_first: BTreeSet<String> = rules()
+        .into_iter()
+        .flat_map(|rule| [rule.positive, rule.control])
+        .collect();
+    let missing = made_first.iter().filter(|name| !said.contains_key(*name));
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    assert_eq!(missing, SECOND_TO_COME, "in the order of the alphabet");
     let wrong = all_wrong(&said);
     assert!(wrong.is_empty(), "{wrong:#?} of {said:#?}");
 }

@@ -37,6 +37,8 @@ impl Analyzer {
         let clocks = self.finish_sessions();
         let chains = self.chains(&clocks);
         let devices = self.devices(&clocks);
+        // Calls in flight end with it, which the clues count.
+        let (calls, guest_calls) = self.calls();
         let mut clues = self.clues(&clocks, end_ns);
         let verdict = self.verdict(&devices, &chains);
         let guest = self.options.guest.clone();
@@ -70,7 +72,6 @@ impl Analyzer {
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.data_paths().unseen_disks());
-        let (calls, guest_calls) = self.calls();
         self.add_file_syncs(&mut clues, &clocks);
         let call_stories = self.call_stories();
         let stories = self.stories();
