@@ -3,6 +3,7 @@
 //! Nothing is recorded on the host meanwhile: the other end of the agent's port is held by this
 //! program, which takes every batch and throws it away, so that the guest's side alone is measured.
 
+mod calls;
 mod drain;
 mod instructions;
 
@@ -59,6 +60,8 @@ enum Measure {
     Time,
     /// Instructions that the guest executes
     Instructions,
+    /// Time of a call of a program on this machine's own kernel
+    Calls,
 }
 
 /// Who records in the guest.
@@ -133,8 +136,13 @@ pub fn run(args: &AgentCostArgs) -> anyhow::Result<ExitCode> {
         None => agent::build()?,
     };
     println!("Machine: {}.", machine::describe());
-    if args.by == Measure::Instructions {
-        print!("{}", instructions::run(&agent, args.rounds, &progress)?);
+    let by = match args.by {
+        Measure::Time => None,
+        Measure::Instructions => Some(instructions::run(&agent, args.rounds, &progress)?),
+        Measure::Calls => Some(calls::run(&agent, args.rounds, &progress)?),
+    };
+    if let Some(text) = by {
+        print!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
     println!(

@@ -4,6 +4,8 @@
 //! A real capture is repeated: the same records again and again, each time later. The sums of both
 //! must be the same.
 
+mod calls;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,9 @@ const LARGEST_PAGE: u64 = 5_000_000;
 /// btt gives seconds with nine digits, and means of floating-point sums.
 const ROUNDING_S: f64 = 2e-9;
 
+/// Events of the long recording with calls.
+const CALL_EVENTS: u64 = 4_000_000;
+
 /// Options of `bench analyze`.
 #[derive(clap::Args)]
 pub struct AnalyzeSpeedArgs {
@@ -37,6 +42,9 @@ pub struct AnalyzeSpeedArgs {
     /// Where they are made: 100 million records and their dump take 11 GB
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
     folder: PathBuf,
+    /// Also measures this recording of a guest with calls, beside itself without them
+    #[arg(long, value_name = "BUNDLE")]
+    recording: Option<PathBuf>,
     /// Measures this nestrace instead of building one for release
     #[arg(long, value_name = "PROGRAM")]
     nestrace: Option<PathBuf>,
@@ -67,6 +75,10 @@ pub fn run(args: &AnalyzeSpeedArgs) -> anyhow::Result<ExitCode> {
         let records = original.write_repeated(folder.path(), NAME, millions * 1_000_000)?;
         progress.say(&format!("{records} records in {}", folder.path().display()));
         println!("{}", measure(&nestrace, folder.path(), records)?);
+    }
+    if let Some(recording) = &args.recording {
+        let text = calls::run(&nestrace, recording, CALL_EVENTS, &args.folder, &progress)?;
+        print!("{text}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,7 @@
 //! What recording costs a guest: its own IOPS with and without nestrace.
 
+mod calls;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ pub fn run(args: &RecordCostArgs, nestrace: &Path, progress: &Progress) -> anyho
         disk: DiskStack::default(),
     };
     let guest = boot(&host, stack.disk)?;
+    let calls = calls::run(&guest, nestrace, args.rounds, progress)?;
     let mut results: [Vec<GuestPhase>; DETAILS.len()] = Default::default();
     for round in 0..args.rounds {
         for (detail, results) in DETAILS.iter().zip(&mut results) {
@@ -48,7 +51,7 @@ pub fn run(args: &RecordCostArgs, nestrace: &Path, progress: &Progress) -> anyho
             results.push(measured);
         }
     }
-    Ok(table(&results, &stack.to_string()))
+    Ok(table(&results, &stack.to_string()) + &calls)
 }
 
 /// A guest with one disk on this file system.

@@ -4,6 +4,7 @@
 
 mod agent_cost;
 mod analyze_speed;
+mod call_cost;
 mod contestant;
 mod figures;
 mod guest_cost;

@@ -5,7 +5,7 @@
 //! `nestrace analyze` then reads each, as a user would run it. Every repetition has to be linked as
 //! completely as the original was.
 
-mod repeated;
+pub mod repeated;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -119,12 +119,17 @@ const HEAD: &str = "
 
 /// What `nestrace analyze` made of a recording.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
-    events: u64,
+pub struct Reading {
+    /// Events of all streams.
+    pub events: u64,
     requests: u64,
-    bios: u64,
+    /// Of the guest.
+    pub bios: u64,
     linked: u64,
-    took: Took,
+    /// Calls of the guest's programs that have ended.
+    pub calls: u64,
+    /// By nestrace.
+    pub took: Took,
 }
 
 fn row(reading: &Reading) -> String {
@@ -134,6 +139,7 @@ fn row(reading: &Reading) -> String {
         bios,
         linked,
         took,
+        ..
     } = *reading;
     let Took {
         seconds,
@@ -152,7 +158,7 @@ fn row(reading: &Reading) -> String {
 }
 
 /// Runs `nestrace analyze`.
-fn read(nestrace: &Path, bundle: &Path) -> anyhow::Result<Reading> {
+pub fn read(nestrace: &Path, bundle: &Path) -> anyhow::Result<Reading> {
     let output = tempfile::NamedTempFile::new().context("keep the analysis")?;
     let took = watched::run(
         Command::new(nestrace)
@@ -165,12 +171,14 @@ fn read(nestrace: &Path, bundle: &Path) -> anyhow::Result<Reading> {
     let file = File::open(output.path()).context("read the analysis")?;
     let analysis: Value = serde_json::from_reader(file).context("read the analysis")?;
     let chains = analysis["chains"].as_array().context("find chains[]")?;
+    let rows = analysis["calls"].as_array().into_iter().flatten();
     let sum = |key: &str| chains.iter().filter_map(|chain| chain[key].as_u64()).sum();
     Ok(Reading {
         events: analysis["trace"]["events"].as_u64().unwrap_or(0),
         requests: sum("guest_requests"),
         bios: sum("guest_bios"),
         linked: sum("linked"),
+        calls: rows.filter_map(|row| row["n"].as_u64()).sum(),
         took,
     })
 }

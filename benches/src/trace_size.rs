@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use nestrace_trace::bundle::{HOST_STREAM, MANIFEST, index_of};
+use nestrace_trace::bundle::{MANIFEST, index_of};
 use nestrace_trace::{Batch, Manifest, StreamReader};
 use serde::Serialize;
 use xtask::folder_size;
@@ -25,13 +25,23 @@ pub struct TraceSize {
     pub busiest_cpu_events: Option<u64>,
 }
 
-/// A nestrace bundle.
+/// A nestrace bundle, with the events of the host.
 pub fn of_bundle(path: &Path) -> anyhow::Result<TraceSize> {
+    of_side(path, "host")
+}
+
+/// A nestrace bundle, with the events of this side.
+pub fn of_side(path: &Path, side: &str) -> anyhow::Result<TraceSize> {
     let text = std::fs::read(path.join(MANIFEST)).context("read the manifest")?;
     let (manifest, _) = Manifest::from_slice(&text).context("understand the manifest")?;
+    let mut streams = manifest.streams.iter();
+    let stream = streams.find(|stream| stream.side == side);
+    let file = &stream
+        .with_context(|| format!("find the stream of the {side}"))?
+        .file;
     let open = |name: &str| File::open(path.join(name)).with_context(|| format!("open {name}"));
-    let index = BufReader::new(open(&index_of(HOST_STREAM))?);
-    let stream = BufReader::new(open(HOST_STREAM)?);
+    let index = BufReader::new(open(&index_of(file))?);
+    let stream = BufReader::new(open(file)?);
     let mut reader = StreamReader::new(stream, Some(index)).context("read the stream")?;
     let mut batch = Batch::default();
     let mut by_cpu: Vec<u64> = Vec::new();

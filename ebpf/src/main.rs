@@ -2,8 +2,8 @@
 //!
 //! One object for kernels 5.15 to 7.3: offsets come in as read-only globals ([`layout`]), and the
 //! verifier prunes the arms of fields that a kernel lacks. Probes of the block layer and of system calls are BTF
-//! tracepoints (`tp_btf`), whose pointers the verifier follows by itself; everything else is a raw tracepoint or
-//! an entry probe of QEMU and copies with `bpf_probe_read_kernel`.
+//! tracepoints (`tp_btf`), whose pointers the verifier follows by itself; everything else is a raw tracepoint, or
+//! an entry probe of QEMU or btrfs, and copies with `bpf_probe_read_kernel`.
 #![no_std]
 #![no_main]
 // `AtomicU64::fetch_add` is not offered for a target without compare-and-swap; the intrinsic is.
@@ -17,6 +17,7 @@ mod file_io;
 mod host_fs;
 mod layout;
 mod light;
+mod log;
 mod owner;
 mod preemption;
 mod qemu;

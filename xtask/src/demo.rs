@@ -6,15 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use nestrace_modelled_disk::lateness::GOAL_NS;
 use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_rig::host_fs::{HostFs, HostFsSpec, kernel_has};
+use nestrace_rig::modelled_disk::{self, ModelledDiskSpec};
 use nestrace_rig::recorder::Recorder;
 use nestrace_rig::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, Stack,
 };
 use nestrace_rig::{disk_image, initramfs, interrupt, kernel_image, packages, root};
 use nix::sys::signal::Signal;
-use xtask::cargo_build;
+use xtask::cargo_build::{self, Profile};
 use xtask::guest_programs;
 use xtask::progress::Progress;
 
@@ -53,6 +55,9 @@ pub struct DemoArgs {
     /// fio's options of the workload
     #[arg(long, default_value = "--rw=randrw --bs=8k --ioengine=psync --fsync=8")]
     fio: String,
+    /// Modelled disk under the host's file system: hdd-7200, hdd-5400, hdd-sw-raid10, sata-ssd, nvme, or a TOML file
+    #[arg(long, value_name = "MODEL")]
+    disk: Option<String>,
     /// Record the host's side alone: no agent in the guest
     #[arg(long)]
     no_agent: bool,
@@ -105,6 +110,16 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     // In the profile of the tests: a release build takes several times as long.
     progress.say("building nestrace");
     let nestrace = cargo_build::build_without_parquet()?;
+    let modelled = match &args.disk {
+        Some(model) => {
+            // Before anything is made.
+            modelled_disk::parameters(model)?;
+            progress.say("building what serves the modelled disk");
+            let program = cargo_build::build(modelled_disk::PROGRAM, Profile::Dev)?;
+            Some(ModelledDiskSpec::new(program, model))
+        }
+        None => None,
+    };
     let agent = if args.no_agent {
         None
     } else {
@@ -116,9 +131,9 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let bundle = args.output.join("demo.nest");
 
     // Dropped in the reverse order: the guest goes first, then its file system.
-    let host = make_host(args, &progress)?;
+    let host = make_host(args, modelled, &progress)?;
     let guest = boot(args, &host, agent, &progress)?;
-    record(args, &guest, &nestrace, &bundle, &progress)?;
+    record(args, (&guest, &host), &nestrace, &bundle, &progress)?;
     drop(guest);
     drop(host);
     progress.say("the guest and its file system are gone; the analysis:");
@@ -130,14 +145,20 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn make_host(args: &DemoArgs, progress: &Progress) -> anyhow::Result<HostFs> {
-    progress.say(&format!(
-        "making a {} file system on a loop device",
-        args.host_fs
-    ));
+fn make_host(
+    args: &DemoArgs,
+    modelled: Option<ModelledDiskSpec>,
+    progress: &Progress,
+) -> anyhow::Result<HostFs> {
+    let on = match &modelled {
+        Some(disk) => format!("the modelled disk {}", disk.model),
+        None => String::from("a loop device"),
+    };
+    progress.say(&format!("making a {} file system on {on}", args.host_fs));
     let spec = HostFsSpec {
         size_bytes: 3 << 30,
         direct_io: true,
+        modelled,
         ..HostFsSpec::new(args.host_fs)
     };
     // A temporary folder on tmpfs knows no O_DIRECT.
@@ -191,7 +212,7 @@ fn boot(
 
 fn record(
     args: &DemoArgs,
-    guest: &Guest,
+    (guest, host): (&Guest, &HostFs),
     nestrace: &Path,
     bundle: &Path,
     progress: &Progress,
@@ -219,6 +240,9 @@ fn record(
         args.seconds, args.fio
     );
     let limit = Duration::from_secs(u64::from(args.seconds) + 60);
+    if let Some(disk) = host.modelled() {
+        disk.report(true)?;
+    }
     let running = guest.start(&script, limit)?;
     let end = Instant::now() + Duration::from_secs(u64::from(args.seconds));
     while Instant::now() < end {
@@ -229,6 +253,16 @@ fn record(
     let output = running.wait()?;
     if output.status != 0 {
         bail!("run fio in the guest: {}", output.stderr);
+    }
+    if let Some(disk) = host.modelled() {
+        let late = disk.report(true)?;
+        progress.say(&format!(
+            "the modelled disk: {} of {} completions more than {} µs after the model's, 99 % within {} µs",
+            late.late,
+            late.n,
+            GOAL_NS / 1000,
+            late.p99_ns / 1000
+        ));
     }
     progress.say("stopping the recording");
     let end = recorder.stop(Signal::SIGINT, Duration::from_secs(20))?;

@@ -72,14 +72,15 @@ fn all(profile: Profile, folder: &str) -> anyhow::Result<()> {
     };
     let folder = workspace().join(folder);
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let nestrace = cargo_build::build_with("nestrace", &["nestrace-lab"], profile)?;
-    let lab = nestrace.with_file_name("nestrace-lab");
+    let beside = ["nestrace-lab", "nestrace-disk"];
+    let nestrace = cargo_build::build_with("nestrace", &beside, profile)?;
+    let beside = beside.map(|program| nestrace.with_file_name(program));
     let agent = match profile {
         Profile::Release => agent::make(&folder)?,
         Profile::Dev => guest_programs::agent()?,
     };
     let mut made = agent::put_beside(&folder)?;
-    for built in [nestrace, lab, agent] {
+    for built in [nestrace, agent].into_iter().chain(beside) {
         made.extend(put_program(&built, &folder)?);
     }
     made.push(packages::nestrace(&folder, &packing)?);

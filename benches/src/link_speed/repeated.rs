@@ -6,8 +6,8 @@ use std::io::{BufReader, BufWriter};
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use nestrace_trace::bundle::{MANIFEST, index_of};
-use nestrace_trace::{Event, Kind, Manifest, StreamReader, StreamWriter};
+use nestrace_trace::bundle::{HOST_STREAM, MANIFEST, index_of};
+use nestrace_trace::{Event, Kind, Manifest, Source, StreamReader, StreamWriter};
 
 /// Bits of a kernel or user address that make another address of it; the distances between the
 /// parts of an object, which the analyzer goes by, stay as they are.
@@ -39,6 +39,25 @@ impl Original {
         let files = manifest.streams.iter().map(|stream| stream.file.as_str());
         let streams = files.map(read).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(Self { manifest, streams })
+    }
+
+    /// The same without what an agent records of calls.
+    pub fn without_calls(&self) -> Self {
+        let is_left = |event: &&Event| {
+            let source = event.kind().map(Kind::source);
+            !matches!(source, Some(Source::File | Source::HostFs))
+        };
+        let streams = self.streams.iter().map(|(file, events)| {
+            let left = match file == HOST_STREAM {
+                true => events.clone(),
+                false => events.iter().filter(is_left).copied().collect(),
+            };
+            (file.clone(), left)
+        });
+        Self {
+            manifest: self.manifest.clone(),
+            streams: streams.collect(),
+        }
     }
 
     /// Events of all streams.
@@ -128,6 +147,8 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
     moved(&mut event.origin);
     match kind {
         Kind::Thread | Kind::Loss => return None,
+        // When an msync began.
+        Kind::SyscallEnter if event.related != 0 => event.related += repetition * period_ns,
         // A file descriptor, a transaction, a log sequence number; nothing at all.
         Kind::SyscallEnter
         | Kind::SyscallExit
@@ -135,6 +156,7 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
         | Kind::JournalCommitPhase
         | Kind::JournalCommitEnd
         | Kind::LogForce
+        | Kind::CommitWait
         | Kind::Plug
         | Kind::Unplug => {}
         Kind::Link => {
@@ -161,6 +183,34 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_calls_the_host_is_whole() {
+        let events = |kinds: &[Kind]| -> Vec<Event> {
+            let of = |kind: &Kind| Event {
+                kind: *kind as u8,
+                ..Event::default()
+            };
+            kinds.iter().map(of).collect()
+        };
+        let all = [
+            Kind::Thread,
+            Kind::SyscallEnter,
+            Kind::Queue,
+            Kind::SyscallExit,
+            Kind::JournalCommitStart,
+        ];
+        let streams = [HOST_STREAM, "guest-a.arrows"].map(|file| (file.to_owned(), events(&all)));
+        let whole = Original {
+            manifest: Manifest::default(),
+            streams: streams.to_vec(),
+        };
+        let [(_, host), (_, guest)] = &whole.without_calls().streams[..] else {
+            panic!("two streams");
+        };
+        assert_eq!(*host, events(&all));
+        assert_eq!(*guest, events(&[Kind::Thread, Kind::Queue]));
+    }
 
     #[test]
     fn a_repetition_is_later_and_elsewhere() {

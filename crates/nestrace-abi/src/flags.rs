@@ -85,4 +85,6 @@ pub mod op {
     pub const OTHER: u8 = 15;
     /// `rmdir`, `unlinkat` of a folder.
     pub const RMDIR: u8 = 16;
+    /// `msync` with MS_SYNC.
+    pub const MSYNC: u8 = 17;
 }

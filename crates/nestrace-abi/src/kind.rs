@@ -117,7 +117,8 @@ kinds! {
     /// could not be read. In a guest's stream: `dev` 0; regular files on the selected mounts only, for every process;
     /// also `read`, `write`, `readv` and `writev`, with the file's position at entry as `offset` (for a write in append
     /// mode: the file's size), `ftruncate` (`offset` the new size), `sync` (no file), `syncfs` (any file of the mount),
-    /// `sendfile` as a read of its source, `copy_file_range` as a write to its target.
+    /// `sendfile` as a read of its source, `copy_file_range` as a write to its target, `msync` with MS_SYNC from where
+    /// the file system's sync of its first file begins (`related` when the call began; on ext4, XFS and btrfs).
     SyscallEnter = 30, "syscall_enter", File;
     /// The same thread's call returns. `sub` op, `offset` result, guest.
     SyscallExit = 31, "syscall_exit", File;
@@ -209,6 +210,14 @@ kinds! {
     /// the block layer stands for all missing events, at the time of the last event before.
     // `related` 1: no total, but a reader's mark that events of the source are missing here. It is in no recording.
     Loss = 81, "loss", Meta;
+
+    /// A thread waits for a write of XFS' log. `object` the bio of that write, `sub` how far it is
+    /// (`XLOG_STATE_*`: 1 and 2 it has not ended; 0 and from 3 on it has), `related` the log sequence number, `dev`. Only
+    /// in a guest's stream.
+    LogWait = 82, "log_wait", HostFs;
+    /// A thread of btrfs makes a commit, or waits until another one has made it. `sub` 1 of a subvolume's log, 2 of a
+    /// transaction; `object` its number, `related` the subvolume (0 of a transaction), `dev`. Only in a guest's stream.
+    CommitWait = 83, "commit_wait", HostFs;
 }
 
 /// A family of probes with a loss counter of its own.

@@ -116,6 +116,19 @@ macro_rules! fields {
             EXT4_DATASYNC_TID = "ext4_inode_info.i_datasync_tid";
             XFS_MOUNT_SUPER = "xfs_mount.m_super";
             XFS_INODE_VFS = "xfs_inode.i_vnode";
+            XFS_ICLOG_BIO = "xlog_in_core.ic_bio";
+            XFS_ICLOG_STATE = "xlog_in_core.ic_state";
+            XFS_ICLOG_LOG = "xlog_in_core.ic_log";
+            // Both point to the header of the log's record.
+            XFS_ICLOG_HEADER = "xlog_in_core.ic_header|xlog_in_core.ic_data";
+            XFS_LOG_MOUNT = "xlog.l_mp";
+            XFS_RECORD_LSN = "xlog_rec_header.h_lsn";
+            BTRFS_LOG_TRANSID = "btrfs_log_ctx.log_transid";
+            BTRFS_ROOT_FS = "btrfs_root.fs_info";
+            BTRFS_ROOT_ID = "btrfs_root.root_key.objectid";
+            BTRFS_HANDLE_TRANSID = "btrfs_trans_handle.transid";
+            BTRFS_HANDLE_FS = "btrfs_trans_handle.fs_info";
+            BTRFS_FS_SUPER = "btrfs_fs_info.sb";
             WBC_TO_WRITE = "writeback_control.nr_to_write";
             FOLIO_FLAGS = "folio.flags";
             FOLIO_FLAGS_1 = "folio._flags_1";

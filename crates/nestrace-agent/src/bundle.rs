@@ -125,11 +125,7 @@ impl<'b> Recording<'b> {
         manifest.start_unix_ns = side.start_unix_ns;
         manifest.start_mono_ns = side.start_mono_ns;
         manifest.live_mono_ns = capture.live_ns;
-        manifest.detail = match wanted.detail {
-            Detail::Full => "full",
-            Detail::Light => "light",
-        }
-        .to_owned();
+        manifest.detail = wanted.detail.name().to_owned();
         manifest.host = hello.machine.clone();
         manifest.streams = vec![Stream {
             file,

@@ -58,7 +58,8 @@ struct Args {
     /// With --output: replace an existing bundle
     #[arg(long, requires = "output")]
     force: bool,
-    /// With --output: record every step of a request (full), or completed requests only (light)
+    /// With --output: record every step of a request and the programs' calls (full), the same without calls
+    /// (io), or completed requests only (light)
     #[arg(long, value_enum, default_value_t = DetailArg::Full)]
     detail: DetailArg,
     /// With --output: leave out the names of files
@@ -75,6 +76,7 @@ struct Args {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DetailArg {
     Full,
+    Io,
     Light,
 }
 
@@ -124,9 +126,11 @@ fn run(args: &Args) -> anyhow::Result<()> {
             devices,
             detail: match args.detail {
                 DetailArg::Full => Detail::Full,
+                DetailArg::Io => Detail::Io,
                 DetailArg::Light => Detail::Light,
             },
-            paths: !args.no_paths,
+            // They are for calls.
+            paths: !args.no_paths && !matches!(args.detail, DetailArg::Io),
         };
         return bundle::record(&wanted, &mut backends, &mut signals);
     }
@@ -174,6 +178,8 @@ mod tests {
                 "nestrace-agent --output a.nest --duration 1.5 --force",
                 true,
             ),
+            ("nestrace-agent --output a.nest --detail io", true),
+            ("nestrace-agent --output a.nest --detail calls", false),
             ("nestrace-agent --port /dev/vport1p1 --vsock 28275", false),
             ("nestrace-agent --output a.nest --vsock 28275", false),
             ("nestrace-agent --backend perf", false),

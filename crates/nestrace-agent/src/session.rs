@@ -223,11 +223,7 @@ impl Session<'_, '_, '_> {
         let hello = facts.hello(start.session, backend, &reason);
         line.say_hello(hello);
         line.outbox.write_to(line.connection);
-        let detail = match start.detail.as_str() {
-            "light" => Detail::Light,
-            _ => Detail::Full,
-        };
-        let asked = (detail, start.paths);
+        let asked = (Detail::asked(&start.detail), start.paths);
         let capture = Capture::start(backends, wanted, &start.backend, facts, asked);
         let capture = match capture {
             Ok(capture) => capture,

@@ -23,7 +23,8 @@
 //!   `docs/json.md`, version [`analysis::SCHEMA`]: keys are added, none is renamed or removed. `None` (`null`) means not
 //!   recorded or not knowable, never 0.
 //! - *Flat memory.* Distributions are histograms ([`Histogram`]: within 0.1 %, `n`, sum, `min` and `max` exact). Single I/Os are kept
-//!   on demand only ([`Options::story`]), or reported one by one ([`Analyzer::each_story`]).
+//!   on demand only ([`Options::story`]), or reported one by one ([`Analyzer::each_story`]); so are single calls of a guest's
+//!   programs ([`Options::call_story`], [`Analyzer::each_call`]).
 //! - *No trust in events.* Lost, doubled, reordered or invented ones make numbers that say so (`unlinked`, `check`), no panic.
 //! - *Tables.* The feature `dataframe` gives the result as polars' tables (module `dataframe`). Without it
 //!   (`default-features = false`) everything else is the same and the dependencies are few.
@@ -70,18 +71,18 @@ pub fn rule_ids() -> Vec<&'static str> {
 #[cfg(test)]
 #[path = "../tests/it/notation/mod.rs"]
 mod notation;
+#[cfg(test)]
+#[path = "../tests/it/stamps.rs"]
+mod stamps;
 
 pub use judge::{compare, incomplete};
-/// Not part of the public surface: the tests and examples of this crate drive the clock without events.
-#[doc(hidden)]
-pub use link::clock;
 pub use measure::histogram;
 pub use result::{analysis, units, verdict};
 
-pub use analyzers::analyzer::{Analyzer, Options};
+pub use analyzers::analyzer::{Analyzer, GuestEvents};
 pub use analyzers::block_analyzer::{BlockAnalyzer, BlockOptions};
+pub use analyzers::options::Options;
 pub use analyzers::recording::{GUEST_STREAM_DAMAGED, LEFT_OUT, losses};
-pub use analyzers::streams::GuestEvents;
 pub use follow::sector_identity::{Identified, Identities};
 pub use link::chains::StoryChoice;
 pub use measure::histogram::Histogram;

@@ -7,6 +7,7 @@ use nestrace_blktrace::Outline;
 use nestrace_trace::{
     Damage, Kind, Manifest, device_number,
     manifest::{State, Stream},
+    redact,
 };
 
 use crate::{
@@ -34,6 +35,8 @@ pub struct Options {
     /// How many of the slowest bios and of the slowest calls to trace for pictures, where neither field above chooses any. A
     /// recording without calls or guest bios gives no note then.
     pub pictured: Option<usize>,
+    /// Under the names that `repair --redact` leaves of a bundle's guests, disks and files.
+    pub redact: bool,
 }
 
 impl Options {
@@ -80,6 +83,9 @@ pub fn analyze_noting(
 
 fn of_bundle(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<Analysis, Error> {
     let mut bundle = bundle::open(path)?;
+    if options.redact {
+        bundle.manifest = redact::manifest(&bundle.manifest);
+    }
     check_guest(path, options, &bundle.manifest)?;
     check_device(path, options, &bundle.manifest)?;
     check_from(path, options, &bundle.manifest)?;
@@ -374,12 +380,8 @@ fn take(path: &Path, options: &Options, mut events: ReadAhead<'_>) -> (Analyzer,
     manifest.state = State::Complete;
     manifest.detail = "full".to_owned();
     manifest.start_mono_ns = first_ns;
-    manifest.streams = vec![Stream {
-        file: path.display().to_string(),
-        side: "host".to_owned(),
-        backend: "blktrace".to_owned(),
-        ..Stream::default()
-    }];
+    let stream = Stream::new(path.display().to_string(), "host", "blktrace");
+    manifest.streams = vec![stream];
 
     let mut analyzer = Analyzer::new(&manifest, options.of_analyzer(path));
     let names_and_first = names.iter().chain(&first);

@@ -177,11 +177,9 @@ pub fn open(path: &Path) -> Result<Bundle, Error> {
             _ => failure,
         }
     })?;
-    let notices = manifest.is_none().then(|| Notice {
-        what: MANIFEST_MISSING.to_owned(),
-        message: MANIFEST_LOST.to_owned(),
-        ..Notice::default()
-    });
+    let notices = manifest
+        .is_none()
+        .then(|| Notice::new(MANIFEST_MISSING, MANIFEST_LOST));
     let mut manifest = manifest.unwrap_or_default();
     manifest.notices.extend(notices);
     let unnamed = note_unnamed(path, &mut manifest, &mut diagnostics);
@@ -244,11 +242,8 @@ fn note_unnamed(
         repair_command(bundle)
     );
     diagnostics.push(message.clone());
-    manifest.notices.push(Notice {
-        what: "guest_stream_left_out".to_owned(),
-        message,
-        ..Notice::default()
-    });
+    let notice = Notice::new("guest_stream_left_out", message);
+    manifest.notices.push(notice);
     unnamed
 }
 

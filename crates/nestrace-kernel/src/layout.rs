@@ -92,6 +92,8 @@ pub struct Layout {
     pub enumerators: BTreeMap<String, i64>,
     /// Arguments of each tracepoint of the probe table that this kernel has, by tracepoint.
     pub tracepoints: BTreeMap<String, Vec<Arg>>,
+    /// Arguments of each function of the probe table that this kernel has, by function.
+    pub functions: BTreeMap<String, Vec<Arg>>,
 }
 
 impl Layout {
@@ -111,10 +113,15 @@ impl Layout {
                 types.find(|btf| btf.tracepoint_args(name))?,
             ))
         };
+        let function = |name: &str| {
+            let found = types.find(|btf| btf.func_args(name))?;
+            Some((name.to_owned(), found))
+        };
         Self {
             fields: FIELDS.iter().filter_map(field).collect(),
             enumerators: ENUMERATORS.iter().filter_map(enumerator).collect(),
             tracepoints: probes::tracepoints().filter_map(tracepoint).collect(),
+            functions: probes::functions().filter_map(function).collect(),
         }
     }
 
@@ -170,6 +177,12 @@ impl Layout {
                 None => writeln!(text, "# absent: tracepoint {name}"),
             };
         }
+        for name in probes::functions() {
+            let _ = match self.functions.get(name) {
+                Some(args) => writeln!(text, "function {name}({})", spell_args(args)),
+                None => writeln!(text, "# absent: function {name}"),
+            };
+        }
         text
     }
 
@@ -223,6 +236,10 @@ impl Layout {
                 let (name, args) = rest.strip_suffix(')')?.split_once('(')?;
                 self.tracepoints.insert(name.to_owned(), read_args(args));
             }
+            "function" => {
+                let (name, args) = rest.strip_suffix(')')?.split_once('(')?;
+                self.functions.insert(name.to_owned(), read_args(args));
+            }
             _ => return None,
         }
         Some(())
@@ -231,7 +248,7 @@ impl Layout {
 
 /// A line of a frozen layout that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("read layout, line {line}: {text:?} is not a field, enum or tracepoint")]
+#[error("read layout, line {line}: {text:?} is not a field, enum, tracepoint or function")]
 pub struct LayoutError {
     line: usize,
     text: String,

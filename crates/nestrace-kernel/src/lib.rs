@@ -18,6 +18,7 @@
 
 pub mod btf;
 pub mod facts;
+mod how;
 pub mod kallsyms;
 pub mod layout;
 pub mod needs;

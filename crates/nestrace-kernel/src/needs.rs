@@ -9,7 +9,7 @@ use crate::layout::Layout;
 pub struct Needs {
     /// Name of the program in the probe object.
     pub program: &'static str,
-    /// Types of its tracepoint's first arguments, as BTF names them; `_` is any.
+    /// Types of the first arguments of its tracepoint or function, as BTF names them; `_` is any.
     pub arguments: &'static [&'static str],
     /// Fields (globals of [`nestrace_abi::layout::FIELDS`]) that it reads without asking whether they are there. A test finds
     /// them out from the compiled probes (`nestrace-probes/tests/needed_fields.rs`).
@@ -185,7 +185,7 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "ext4_sync_file_enter",
         arguments: &["file", "int"],
-        reads: &[INODE, MAPPING, &["FILE_FLAGS"]],
+        reads: &[INODE, MAPPING, &["FILE_FLAGS", "TASK_COMM"]],
         any_of: &[],
     },
     Needs {
@@ -197,13 +197,13 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "xfs_file_fsync",
         arguments: &["xfs_inode"],
-        reads: &[INODE],
+        reads: &[INODE, &["TASK_COMM"]],
         any_of: &["XFS_INODE_VFS"],
     },
     Needs {
         program: "btrfs_sync_file",
         arguments: &["file", "int"],
-        reads: &[INODE, MAPPING, &["FILE_FLAGS"]],
+        reads: &[INODE, MAPPING, &["FILE_FLAGS", "TASK_COMM"]],
         any_of: &[],
     },
     Needs {
@@ -286,6 +286,39 @@ pub const NEEDS: &[Needs] = &[
         arguments: &["xfs_mount"],
         reads: &[&["SB_DEV"]],
         any_of: &["XFS_MOUNT_SUPER"],
+    },
+    Needs {
+        program: "xlog_iclog_wait_on",
+        arguments: &["xlog_in_core"],
+        reads: &[&[
+            "SB_DEV",
+            "TASK_COMM",
+            "XFS_ICLOG_HEADER",
+            "XFS_ICLOG_LOG",
+            "XFS_ICLOG_STATE",
+            "XFS_LOG_MOUNT",
+            "XFS_MOUNT_SUPER",
+            "XFS_RECORD_LSN",
+        ]],
+        any_of: &["XFS_ICLOG_BIO"],
+    },
+    Needs {
+        program: "btrfs_sync_log",
+        arguments: &["btrfs_trans_handle", "btrfs_root", "btrfs_log_ctx"],
+        reads: &[&[
+            "BTRFS_FS_SUPER",
+            "BTRFS_ROOT_FS",
+            "BTRFS_ROOT_ID",
+            "SB_DEV",
+            "TASK_COMM",
+        ]],
+        any_of: &["BTRFS_LOG_TRANSID"],
+    },
+    Needs {
+        program: "btrfs_commit_transaction",
+        arguments: &["btrfs_trans_handle"],
+        reads: &[&["BTRFS_FS_SUPER", "BTRFS_HANDLE_FS", "SB_DEV", "TASK_COMM"]],
+        any_of: &["BTRFS_HANDLE_TRANSID"],
     },
     Needs {
         program: "writeback_single_inode_start",
@@ -389,7 +422,8 @@ pub fn lacking(layout: &Layout, program: &str, tracepoint: &str) -> Option<Strin
         return Some(format!("this kernel has no {}", path_of(first)));
     }
     // Of a tracepoint that only tracefs lists, the arguments are not known.
-    let arguments = layout.tracepoints.get(tracepoint)?;
+    let of_tracepoint = layout.tracepoints.get(tracepoint);
+    let arguments = of_tracepoint.or_else(|| layout.functions.get(tracepoint))?;
     let fits = |(place, wanted): (usize, &&str)| {
         let found = arguments
             .get(place)

@@ -19,8 +19,36 @@ pub enum Detail {
     /// Everything.
     #[default]
     Full,
+    /// Everything but the calls of a guest's programs: in a guest the block layer alone, on a host all of `full`.
+    Io,
     /// One record for each completed request, and file I/O.
     Light,
+}
+
+impl Detail {
+    /// The word of the options, of manifests and between recorder and agent: `full`, `io`, `light`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Io => "io",
+            Self::Light => "light",
+        }
+    }
+
+    /// The level that a recorder asks an agent for; one that a newer recorder added is `full`.
+    ///
+    /// ```
+    /// use nestrace_kernel::plan::Detail;
+    /// assert_eq!(Detail::asked("io"), Detail::Io);
+    /// assert_eq!(Detail::asked(""), Detail::Full);
+    /// ```
+    #[must_use]
+    pub fn asked(name: &str) -> Self {
+        let all = [Self::Full, Self::Io, Self::Light];
+        let asked = all.into_iter().find(|detail| detail.name() == name);
+        asked.unwrap_or_default()
+    }
 }
 
 /// What is to be recorded.
@@ -40,7 +68,7 @@ pub struct Wanted {
 pub struct PlannedProbe {
     /// Program in the probe object.
     pub program: &'static str,
-    /// Tracepoint, QEMU function or USDT probe to attach it to.
+    /// Tracepoint, function or USDT probe to attach it to.
     pub target: &'static str,
     /// The loss counter that it counts into.
     #[serde(serialize_with = "source_name")]
@@ -54,7 +82,7 @@ pub struct PlannedProbe {
 pub struct RefusedProbe {
     /// Program in the probe object.
     pub program: &'static str,
-    /// The tracepoint or QEMU function that it wanted.
+    /// The tracepoint or function that it wanted.
     pub target: &'static str,
     /// The loss counter that it would have counted into.
     #[serde(serialize_with = "source_name")]
@@ -159,11 +187,14 @@ pub fn plan_qemu(
 
 fn is_wanted(row: &ProbeRow, wanted: Wanted) -> bool {
     let at = match wanted.detail {
-        Detail::Full => row.at != At::Light,
+        Detail::Full | Detail::Io => row.at != At::Light,
         Detail::Light => row.at != At::Full,
     };
+    // In a guest, what is not of the block layer is there for the calls.
+    let left_out = wanted.mounts && wanted.detail == Detail::Io && row.source != Source::Block;
     let calls = wanted.processes || wanted.mounts;
-    at && !(wanted.mounts && row.page_cache)
+    at && !left_out
+        && !(wanted.mounts && row.page_cache)
         && (wanted.mounts || !row.by_mount)
         && (calls || !matches!(row.target, "sys_enter" | "sys_exit"))
 }
@@ -189,6 +220,8 @@ fn tracepoint(
     }
     let (loads, kind) = match row.how {
         How::TpBtf => (facts.btf_tracepoints, "BTF tracepoint programs"),
+        // Whether it has kprobes is asked only where the function is there.
+        How::Kprobe => (None, "kprobes"),
         _ => (facts.raw_tracepoints, "raw tracepoint programs"),
     };
     if loads == Some(false) {
@@ -196,10 +229,16 @@ fn tracepoint(
     }
     let has = |name: &&str| {
         let listed = |events: &BTreeSet<String>| row.how == How::RawTp && events.contains(*name);
+        if row.how == How::Kprobe {
+            return layout.functions.contains_key(*name);
+        }
         layout.tracepoints.contains_key(*name) || facts.tracefs_events.as_ref().is_some_and(listed)
     };
     let mut names = std::iter::once(row.target).chain(row.older_target);
     let found = names.find(has).ok_or_else(|| absent(facts, row))?;
+    if row.how == How::Kprobe && facts.kprobes == Some(false) {
+        return Err(no("the kernel has no kprobes (CONFIG_KPROBE_EVENTS)"));
+    }
     if row.program.starts_with("io_uring_") {
         names_its_request(layout, row)?;
     }
@@ -230,6 +269,7 @@ fn absent(facts: &KernelFacts, row: &ProbeRow) -> Refusal {
                 "Nothing, as long as no file system of module {module} is mounted."
             )),
         },
+        _ if row.how == How::Kprobe => no(&format!("this kernel has no function {}", row.target)),
         _ => no(&format!("this kernel has no tracepoint {}", row.target)),
     }
 }

@@ -2,34 +2,8 @@
 //! lacks without it. The order is that of a request on its way down.
 
 use nestrace_abi::Source;
-use serde::Serialize;
 
-/// How a program is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum How {
-    /// A tracepoint whose arguments the verifier knows by BTF: fields are read without a helper.
-    TpBtf,
-    /// A raw tracepoint.
-    RawTp,
-    /// The entry of a function in QEMU, found by symbol.
-    Uprobe,
-    /// A USDT note in QEMU.
-    Usdt,
-}
-
-impl How {
-    /// The word in manifests: `tp_btf`, `raw_tp`, `uprobe`, `usdt`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TpBtf => "tp_btf",
-            Self::RawTp => "raw_tp",
-            Self::Uprobe => "uprobe",
-            Self::Usdt => "usdt",
-        }
-    }
-}
+pub use crate::how::How;
 
 /// At which `--detail` a probe is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +39,7 @@ pub struct ProbeRow {
     pub by_mount: bool,
 }
 
-/// Every tracepoint row; QEMU's functions are in [`QEMU`].
+/// Every row of the kernel; QEMU's functions are in [`QEMU`].
 pub const TRACEPOINTS: &[ProbeRow] = &[
     block(
         "block_bio_queue",
@@ -281,6 +255,24 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "xfs",
         "Waiting for the XFS log cannot be distinguished from other waiting.",
     ),
+    ProbeRow {
+        by_mount: true,
+        ..module_fs(
+            "xlog_iclog_wait_on",
+            "xfs",
+            "Which write of the XFS log a sync waits for stays unknown where several file systems write logs.",
+        )
+    },
+    function(
+        "btrfs_sync_log",
+        "btrfs",
+        "Waiting for a log that another thread writes cannot be distinguished from other waiting on btrfs.",
+    ),
+    function(
+        "btrfs_commit_transaction",
+        "btrfs",
+        "Waiting for a transaction that another thread commits cannot be distinguished from other waiting on btrfs.",
+    ),
     page_cache(
         "writeback_single_inode_start",
         "Write-back of an image has no begin: its I/O is seen, not what asked for it.",
@@ -362,8 +354,16 @@ pub const MODULES: &[&str] = &["jbd2", "ext4", "xfs", "btrfs", "loop", "dm_mod",
 /// Every tracepoint that a row names, each once.
 pub fn tracepoints() -> impl Iterator<Item = &'static str> {
     // Programs that share a tracepoint with another one have a name of their own.
-    let rows = TRACEPOINTS.iter().filter(|row| row.program == row.target);
+    let rows = TRACEPOINTS
+        .iter()
+        .filter(|row| row.program == row.target && row.how != How::Kprobe);
     rows.flat_map(|row| std::iter::once(row.target).chain(row.older_target))
+}
+
+/// Every function of the kernel that a row names.
+pub fn functions() -> impl Iterator<Item = &'static str> {
+    let rows = TRACEPOINTS.iter().filter(|row| row.how == How::Kprobe);
+    rows.map(|row| row.target)
 }
 
 const fn row(source: Source, how: How, at: At, name: &'static str, cost: &'static str) -> ProbeRow {
@@ -468,6 +468,15 @@ const fn module_fs(name: &'static str, module: &'static str, cost: &'static str)
     ProbeRow {
         module: Some(module),
         ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
+    }
+}
+
+/// The entry of a module's function, for the files of a guest's mounts: where no tracepoint says it.
+const fn function(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
+    ProbeRow {
+        how: How::Kprobe,
+        by_mount: true,
+        ..module_fs(name, module, cost)
     }
 }
 

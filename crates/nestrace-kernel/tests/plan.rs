@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use nestrace_abi::{layout::FIELDS, maps::NESTED_PROGRAM};
+use nestrace_abi::{Source, layout::FIELDS, maps::NESTED_PROGRAM};
 use nestrace_kernel::btf::Btf;
 use nestrace_kernel::facts::{KernelFacts, capability};
 use nestrace_kernel::layout::{KernelTypes, Layout};
@@ -171,6 +171,57 @@ fn every_kernel_does_without() {
     insta::assert_snapshot!(all);
 }
 
+/// What names a log's write or a commit is asked for where the types of the modules are known, by a guest alone.
+#[test]
+fn waits_for_logs_in_a_guest() {
+    let guest = Wanted {
+        mounts: true,
+        ..Wanted::default()
+    };
+    let with_modules = ["6.1", "6.12", "6.16", "6.17", "6.18", "7.1", "7.2", "7.3"];
+    let programs = [
+        "xlog_iclog_wait_on",
+        "btrfs_sync_log",
+        "btrfs_commit_transaction",
+    ];
+    for kernel in all_kernels() {
+        let layout = frozen(&kernel);
+        let of_guest = plan(&facts(&["xfs", "btrfs"]), &layout, guest);
+        let of_host = plan(&facts(&["xfs", "btrfs"]), &layout, FULL);
+        let knows = with_modules.contains(&kernel.as_str());
+        for program in programs {
+            assert_eq!(of_guest.attaches(program), knows, "{program} on {kernel}");
+            assert!(!of_host.attaches(program), "{program} on {kernel}");
+        }
+    }
+    let reason = |facts: &KernelFacts, layout: &Layout| {
+        let plan = plan(facts, layout, guest);
+        let found = plan
+            .refused
+            .iter()
+            .find(|probe| probe.program == "btrfs_sync_log");
+        found.map(|probe| (probe.reason.clone(), probe.cost.starts_with("Nothing")))
+    };
+    let loaded = facts(&["btrfs"]);
+    let without_kprobes = KernelFacts {
+        kprobes: Some(false),
+        ..loaded.clone()
+    };
+    let mut layout = frozen("6.12");
+    assert_eq!(reason(&loaded, &layout), None);
+    let refused = "the kernel has no kprobes (CONFIG_KPROBE_EVENTS)".to_owned();
+    assert_eq!(reason(&without_kprobes, &layout), Some((refused, false)));
+    let function = layout.functions.get_mut("btrfs_sync_log");
+    function.expect("it is there").remove(0);
+    let other = "this kernel's btrfs_sync_log has other arguments".to_owned();
+    assert_eq!(reason(&loaded, &layout), Some((other, false)));
+    layout.functions.clear();
+    let none = "this kernel has no function btrfs_sync_log".to_owned();
+    assert_eq!(reason(&loaded, &layout), Some((none, false)));
+    let not_loaded = "module btrfs is not loaded".to_owned();
+    assert_eq!(reason(&facts(&[]), &layout), Some((not_loaded, true)));
+}
+
 /// Where the pause of a throttled writer is, and page faults, which only a guest asks for.
 #[test]
 fn throttled_writers_and_page_faults_in_a_guest() {
@@ -257,6 +308,35 @@ fn attaches_in_a_guest() {
     };
     let facts = facts(&["ext4", "jbd2"]);
     insta::assert_snapshot!(text(&plan(&facts, &frozen("6.1"), guest)));
+}
+
+/// The same guest without its calls: what a full plan has of the block layer, and nothing else, attached or refused.
+#[test]
+fn io_detail_in_a_guest_has_the_block_layer_alone() {
+    let planned = |detail, (processes, mounts)| {
+        let wanted = Wanted {
+            detail,
+            processes,
+            mounts,
+        };
+        plan(&facts(&["ext4", "jbd2"]), &frozen("6.1"), wanted)
+    };
+    let in_a_guest = (false, true);
+    let (mut full, io) = (
+        planned(Detail::Full, in_a_guest),
+        planned(Detail::Io, in_a_guest),
+    );
+    assert!(full.attaches("sys_enter") && full.attaches("jbd2_start_commit"));
+    full.attach.retain(|probe| probe.source == Source::Block);
+    full.refused.retain(|probe| probe.source == Source::Block);
+    assert_eq!(io, full);
+    assert!(io.attaches("block_bio_queue"));
+    for on_a_host in [(true, false), (false, false)] {
+        assert_eq!(
+            planned(Detail::Io, on_a_host),
+            planned(Detail::Full, on_a_host)
+        );
+    }
 }
 
 #[test]

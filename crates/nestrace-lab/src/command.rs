@@ -17,6 +17,7 @@ use nestrace_rig::external_tool::find_program;
 use nestrace_rig::initramfs::InitramfsError;
 use nestrace_rig::interrupt;
 use nestrace_rig::kernel_image::KernelImageError;
+use nestrace_rig::modelled_disk::{self, ModelledDiskError};
 use nestrace_rig::named_device::DeviceError;
 use nestrace_rig::packages::{self, PackagesError};
 use nestrace_rig::qmp::QmpError;
@@ -114,6 +115,7 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
         .map_err(|error| Failure::new(FAILURE, format!("find the program itself: {error}")))?;
     let options = Options {
         agent: lab.with_file_name("nestrace-agent"),
+        disk: disk_of(&lab),
         nestrace: recorder_of(&lab, &plan)?,
         lab,
         folder: folder.clone(),
@@ -168,6 +170,13 @@ fn recorder_of(lab: &Path, plan: &Plan) -> Result<PathBuf, Failure> {
             ))
         }
     }
+}
+
+/// What serves modelled disks: the program that lies beside the lab, or else the one in the `PATH`.
+fn disk_of(lab: &Path) -> PathBuf {
+    let beside = lab.with_file_name(modelled_disk::PROGRAM);
+    let found = (!beside.is_file()).then(|| find_program(modelled_disk::PROGRAM));
+    found.flatten().unwrap_or(beside)
 }
 
 /// What is said where two measure at the same time.
@@ -296,6 +305,11 @@ fn lab_failure(error: &LabError, plan: &Plan, args: &LabRunArgs, is_interrupted:
             .hint("memory in the plan is that of a guest; or end other programs"),
         LabError::NoAgent(_) => Failure::caused(MISSING, error)
             .hint("cargo build --release -p nestrace-lab -p nestrace-agent puts both into one folder; or set agent = false in the plan"),
+        LabError::NoDisk(_) => Failure::caused(MISSING, error)
+            .hint("cargo build --release -p nestrace-lab -p nestrace-disk puts both into one folder"),
+        LabError::Base(BaseError::Modelled(
+            ModelledDiskError::Parameters { .. } | ModelledDiskError::File { .. },
+        )) => Failure::caused(INPUT, error).hint("the plan names it under [host]"),
         LabError::OwnGuest(own) => own_guest_failure(own),
         LabError::InGuest {
             status: status @ (3 | 4),

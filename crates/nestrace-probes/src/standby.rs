@@ -7,7 +7,7 @@ use std::thread::{self, available_parallelism};
 
 use aya::Btf;
 use aya::maps::{self, MapData, MapError};
-use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
+use aya::programs::{BtfTracePoint, KProbe, Program, ProgramError, RawTracePoint};
 use nestrace_abi::maps::{DEVICES, FIRST_DEVICES, FirstDevices, MOUNTS};
 use nestrace_kernel::{
     plan::{PlannedProbe, ProbePlan},
@@ -56,7 +56,7 @@ impl Probes {
         }
     }
 
-    /// Detaches every tracepoint program; they stay loaded. [`Probes::attach`] may follow.
+    /// Detaches every program of the kernel; they stay loaded. [`Probes::attach`] may follow.
     pub fn detach(&mut self) {
         for link in std::mem::take(&mut self.links) {
             let _ = match link {
@@ -65,6 +65,9 @@ impl Probes {
                     .map(|program| program.detach(id)),
                 Attachment::RawTracePoint(name, id) => self
                     .program::<RawTracePoint>(name)
+                    .map(|program| program.detach(id)),
+                Attachment::Function(name, id) => self
+                    .program::<KProbe>(name)
                     .map(|program| program.detach(id)),
             };
         }
@@ -105,6 +108,10 @@ impl Probes {
                 .program::<BtfTracePoint>(name)?
                 .attach()
                 .map(|id| Attachment::BtfTracePoint(name, id)),
+            How::Kprobe => self
+                .program::<KProbe>(name)?
+                .attach(probe.target, 0)
+                .map(|id| Attachment::Function(name, id)),
             _ => self
                 .program::<RawTracePoint>(name)?
                 .attach(probe.target)
@@ -147,6 +154,7 @@ fn load(program: &mut Program, probe: &PlannedProbe, btf: &Btf) -> Result<(), Pr
     match probe.how {
         How::TpBtf => <&mut BtfTracePoint>::try_from(program)
             .and_then(|program| program.load(probe.target, btf)),
+        How::Kprobe => <&mut KProbe>::try_from(program).and_then(KProbe::load),
         _ => <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load),
     }
 }

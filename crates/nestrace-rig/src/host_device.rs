@@ -1,11 +1,12 @@
-//! What a host file system, or a guest's bare disk, lies on: a loop device over a file of the lab's, or a
-//! device that the user named.
+//! What a host file system, or a guest's bare disk, lies on: a loop device over a file of the lab's, a modelled disk, or
+//! a device that the user named.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::external_tool::ToolError;
 use crate::loop_device::LoopDevice;
+use crate::modelled_disk::ModelledDisk;
 use crate::named_device::NamedDevice;
 
 /// A block device to put something on.
@@ -13,6 +14,8 @@ use crate::named_device::NamedDevice;
 pub enum HostDevice {
     /// A loop device over a file.
     LoopFile(LoopFile),
+    /// A modelled disk.
+    Modelled(ModelledDisk),
     /// A device that the user named.
     Named(Arc<NamedDevice>),
 }
@@ -62,6 +65,7 @@ impl HostDevice {
     pub fn name(&self) -> &str {
         match self {
             Self::LoopFile(file) => file.device.name(),
+            Self::Modelled(disk) => disk.name(),
             Self::Named(device) => device.name(),
         }
     }
@@ -71,6 +75,7 @@ impl HostDevice {
     pub fn path(&self) -> PathBuf {
         match self {
             Self::LoopFile(file) => file.device.path(),
+            Self::Modelled(disk) => disk.path(),
             Self::Named(device) => device.node().to_owned(),
         }
     }
@@ -80,7 +85,7 @@ impl HostDevice {
     pub fn name_beneath(&self) -> Option<&str> {
         match self {
             Self::LoopFile(file) => file.beneath.as_ref().map(LoopDevice::name),
-            Self::Named(_) => None,
+            Self::Modelled(_) | Self::Named(_) => None,
         }
     }
 
@@ -89,7 +94,7 @@ impl HostDevice {
     pub fn backing_file(&self) -> Option<&Path> {
         match self {
             Self::LoopFile(file) => Some(&file.backing),
-            Self::Named(_) => None,
+            Self::Modelled(_) | Self::Named(_) => None,
         }
     }
 
@@ -98,7 +103,17 @@ impl HostDevice {
     pub fn is_direct(&self) -> bool {
         match self {
             Self::LoopFile(file) => file.direct_io,
+            Self::Modelled(_) => true,
             Self::Named(_) => false,
+        }
+    }
+
+    /// The modelled disk, if it is one.
+    #[must_use]
+    pub fn modelled(&self) -> Option<&ModelledDisk> {
+        match self {
+            Self::Modelled(disk) => Some(disk),
+            Self::LoopFile(_) | Self::Named(_) => None,
         }
     }
 }

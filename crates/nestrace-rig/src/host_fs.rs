@@ -1,5 +1,5 @@
-//! A host file system on a loop device over a sparse file, or on a device that the user named; removed
-//! with its owner.
+//! A host file system on a loop device over a sparse file, on a modelled disk, or on a device that the user named;
+//! removed with its owner.
 
 use std::fs::File;
 use std::io;
@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::external_tool::{Tool, ToolError};
 use crate::host_device::{HostDevice, LoopFile};
 use crate::loop_device::fill;
+use crate::modelled_disk::{ModelledDisk, ModelledDiskError, ModelledDiskSpec};
 use crate::named_device::NamedDevice;
 use crate::stack::HostFsKind;
 
@@ -41,6 +42,9 @@ pub enum HostFsError {
         /// What the program said.
         source: ToolError,
     },
+    /// The modelled disk below it.
+    #[error(transparent)]
+    Modelled(#[from] ModelledDiskError),
 }
 
 /// What to make on a loop device.
@@ -64,6 +68,9 @@ pub struct HostFsSpec {
     /// Whether there is a second loop device between the file system's and the file, which a cgroup can
     /// make slow: then the time of requests is the upper device's, as of a slow disk.
     pub layered: bool,
+    /// The disk that the loop device is, in place of a file: then `direct_io`, `is_filled`, `sector_bytes` and
+    /// `layered` say nothing.
+    pub modelled: Option<ModelledDiskSpec>,
 }
 
 impl HostFsSpec {
@@ -79,6 +86,7 @@ impl HostFsSpec {
             is_filled: false,
             sector_bytes: 512,
             layered: false,
+            modelled: None,
         }
     }
 }
@@ -109,6 +117,17 @@ impl HostFs {
             source,
         };
         let folder = folder_in(&spec.backing_folder).map_err(failed)?;
+        if let Some(modelled) = &spec.modelled {
+            let disk = ModelledDisk::start(modelled, spec.size_bytes, folder.path())?;
+            // mkfs is no part of what is measured.
+            disk.pace(false)?;
+            let device = HostDevice::Modelled(disk);
+            let fs = Self::on(device, None, spec.kind, &spec.mount_options, folder)?;
+            if let Some(disk) = fs.modelled() {
+                disk.pace(true)?;
+            }
+            return Ok(fs);
+        }
         let backing = folder.path().join(BACKING);
         File::create(&backing)
             .and_then(|file| file.set_len(spec.size_bytes))
@@ -193,6 +212,12 @@ impl HostFs {
         self.device.name_beneath()
     }
 
+    /// The modelled disk that it lies on, if it lies on one.
+    #[must_use]
+    pub fn modelled(&self) -> Option<&ModelledDisk> {
+        self.device.modelled()
+    }
+
     /// The file under the loop device.
     #[must_use]
     pub fn backing_file(&self) -> Option<&Path> {
@@ -212,6 +237,16 @@ impl HostFs {
     pub fn sync(&self) -> io::Result<()> {
         let folder = File::open(&self.mount.point)?;
         nix::unistd::syncfs(folder).map_err(io::Error::from)
+    }
+}
+
+impl Drop for HostFs {
+    fn drop(&mut self) {
+        if let Some(disk) = self.modelled() {
+            // What is withheld would hold up the unmounting, and a slow disk would draw it out.
+            let _ = disk.heal();
+            let _ = disk.pace(false);
+        }
     }
 }
 

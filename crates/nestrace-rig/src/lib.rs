@@ -48,6 +48,7 @@ pub mod kernel_image;
 pub mod kernel_modules;
 pub mod loop_device;
 pub mod machine_root;
+pub mod modelled_disk;
 pub mod named_device;
 pub mod packages;
 pub mod qemu_command;

@@ -57,6 +57,11 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        // The program below a modelled disk detaches it where it ends first.
+        let attached = format!("/sys/block/{}/loop/backing_file", self.name);
+        if !Path::new(&attached).exists() {
+            return;
+        }
         if let Err(error) = Tool::new("losetup")
             .arg("--detach")
             .arg(self.path())

@@ -109,7 +109,9 @@ pub const fn columns(kind: Kind) -> &'static [Column] {
         Kind::JournalCommitStart
         | Kind::JournalCommitPhase
         | Kind::JournalCommitEnd
-        | Kind::LogForce => &[Iocb, Origin],
+        | Kind::LogForce
+        | Kind::CommitWait => &[Iocb, Origin],
+        Kind::LogWait => &[Object, Iocb, Origin],
         Kind::AcctStart
         | Kind::AcctDone
         | Kind::AcctFailed

@@ -2,6 +2,9 @@
 //!
 //! It is written when recording begins and again when it ends (and whenever something that
 //! matters changes), always as a whole file renamed into place.
+//!
+//! Its types get fields with new releases: build one from its `default()`, and set fields. (The feature
+//! `manifest-literals` is for the crates that record, which are released together with this one.)
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +50,7 @@ pub struct Manifest {
     pub end_mono_ns: u64,
     /// Why it ended.
     pub end_reason: String,
-    /// `full` or `light`.
+    /// `full`, `io` or `light`.
     pub detail: String,
     /// The recording machine.
     pub host: Machine,
@@ -85,6 +88,7 @@ impl Manifest {
 
 /// Version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Format {
     /// Readers refuse a major that is newer than theirs.
     pub major: u32,
@@ -118,6 +122,7 @@ pub enum State {
 /// A machine: the host, or a guest as its agent describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Machine {
     /// `uname -n`.
     pub hostname: String,
@@ -136,6 +141,7 @@ pub struct Machine {
 /// One stream file of the bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Stream {
     /// File name within the bundle.
     pub file: String,
@@ -151,6 +157,23 @@ pub struct Stream {
     pub addresses: Addresses,
 }
 
+impl Stream {
+    /// A stream of the host or of a guest.
+    #[must_use]
+    pub fn new(
+        file: impl Into<String>,
+        side: impl Into<String>,
+        backend: impl Into<String>,
+    ) -> Self {
+        Self {
+            file: file.into(),
+            side: side.into(),
+            backend: backend.into(),
+            ..Self::default()
+        }
+    }
+}
+
 /// What stands in place of an agent's version at a capture that `nestrace import` took in.
 pub const IMPORTED: &str = "imported";
 
@@ -158,6 +181,7 @@ pub const IMPORTED: &str = "imported";
 /// the *guest's* `CLOCK_MONOTONIC` unless the name says host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct GuestSide {
     /// Name in [`Topology::guests`].
     pub guest: String,
@@ -179,6 +203,8 @@ pub struct GuestSide {
     pub live_mono_ns: u64,
     /// Its last word; 0 if it never said that it ended.
     pub end_mono_ns: u64,
+    /// Its memory when this began.
+    pub memory: GuestMemory,
     /// Disks of the guest.
     pub disks: Vec<GuestDisk>,
     /// Mounted file systems on those disks.
@@ -201,9 +227,26 @@ pub struct GuestSide {
     pub files: Vec<GuestFile>,
 }
 
+/// A guest's memory at one moment, as its page cache is concerned. 0: the agent is an older one, or the kernel does not
+/// say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestMemory {
+    /// `MemTotal` of `/proc/meminfo`, bytes.
+    pub total_bytes: u64,
+    /// `MemAvailable`, bytes: what is free, and what the kernel can take from its caches.
+    pub available_bytes: u64,
+    /// `nr_dirty_threshold` of `/proc/vmstat`, in bytes: so much may be dirty. It follows from `vm.dirty_bytes` or
+    /// `vm.dirty_ratio`.
+    pub dirty_limit_bytes: u64,
+    /// `nr_dirty_background_threshold`, in bytes: from here on the kernel writes back by itself.
+    pub dirty_background_bytes: u64,
+}
+
 /// A disk as the guest sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct GuestDisk {
     /// `vda`.
     pub name: String,
@@ -246,6 +289,7 @@ pub struct GuestDisk {
 /// A file system that the guest has mounted from one of its disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct GuestMount {
     /// Disk's name (not the partition's).
     pub disk: String,
@@ -262,6 +306,7 @@ pub struct GuestMount {
 /// A file of a guest that had I/O.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct GuestFile {
     /// [`GuestMount::dev`] of its file system.
     pub dev: u32,
@@ -274,6 +319,7 @@ pub struct GuestFile {
 /// One round trip over the agent's port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct ClockSample {
     /// Host's `CLOCK_MONOTONIC` before the question was sent.
     pub host_sent_ns: u64,
@@ -286,6 +332,7 @@ pub struct ClockSample {
 /// A time without a recording of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Gap {
     /// Host's `CLOCK_MONOTONIC`.
     pub from_host_ns: u64,
@@ -298,6 +345,7 @@ pub struct Gap {
 /// Input of an agent that was refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct RefusedInput {
     /// What was wrong with it.
     pub reason: String,
@@ -308,6 +356,7 @@ pub struct RefusedInput {
 /// An attached probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Probe {
     /// Tracepoint, or function of QEMU.
     pub name: String,
@@ -322,6 +371,7 @@ pub struct Probe {
 /// A probe that is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Refused {
     /// Tracepoint, or function of QEMU.
     pub name: String,
@@ -338,6 +388,7 @@ pub struct Refused {
 /// Events of one source that found no room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Loss {
     /// A [`nestrace_abi::Source`] name, or what else was lost (`disk_full`, `guest_stream`).
     pub source: String,
@@ -350,6 +401,7 @@ pub struct Loss {
 /// Something that happened while recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Notice {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub mono_ns: u64,
@@ -357,4 +409,16 @@ pub struct Notice {
     pub what: String,
     /// For a person.
     pub message: String,
+}
+
+impl Notice {
+    /// A notice without a time.
+    #[must_use]
+    pub fn new(what: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            message: message.into(),
+            ..Self::default()
+        }
+    }
 }

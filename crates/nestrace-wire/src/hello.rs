@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::MAX_JSON;
 use nestrace_trace::manifest::{
-    GuestDisk, GuestMount, GuestSide, MAX_CLOCK_CORRECTION_PPM, Machine, Probe, Refused,
+    GuestDisk, GuestMemory, GuestMount, GuestSide, MAX_CLOCK_CORRECTION_PPM, Machine, Probe,
+    Refused,
 };
 use nestrace_trace::{is_printable, printable};
 
@@ -31,6 +32,8 @@ pub struct AgentHello {
     pub backend_reason: String,
     /// The guest.
     pub machine: Machine,
+    /// [`GuestSide::memory`]; older agents do not say it.
+    pub memory: GuestMemory,
     /// Guest's `CLOCK_REALTIME` at `mono_ns`, nanoseconds since 1970.
     pub unix_ns: u64,
     /// Guest's `CLOCK_MONOTONIC` now.
@@ -125,6 +128,7 @@ impl AgentHello {
             backend_reason: self.backend_reason.clone(),
             agent_version: self.agent_version.clone(),
             machine: self.machine.clone(),
+            memory: self.memory,
             start_unix_ns: self.unix_ns,
             start_mono_ns: self.mono_ns,
             disks: self.disks.clone(),

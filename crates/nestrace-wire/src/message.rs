@@ -63,7 +63,7 @@ pub struct Start {
     pub protocol: u16,
     /// A number that the answer repeats.
     pub session: u64,
-    /// `full` or `light`; empty is `full`.
+    /// `full`, `io` or `light`; empty is `full`, and so is `io` to an agent that does not know it.
     pub detail: String,
     /// Kernel names of the disks (`vda`); empty is every disk.
     pub devices: Vec<String>,

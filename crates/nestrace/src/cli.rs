@@ -100,6 +100,8 @@ pub struct DoctorArgs {
 pub enum DetailArg {
     /// Every event of every layer.
     Full,
+    /// The same without the calls of the guests' programs: less for a guest to pay.
+    Io,
     /// One record per completed request, and file I/O. Costs least.
     Light,
 }
@@ -334,7 +336,7 @@ pub struct ExportArgs {
 pub enum ExportFormat {
     /// Files for blkparse and btt.
     Blktrace,
-    /// Tables: OUT.requests.csv and, if the recording has a guest's side, OUT.chains.csv.
+    /// Tables: OUT.requests.csv and, if the recording has a guest's side, OUT.chains.csv and OUT.calls.csv.
     Csv,
     /// A log per device for fio to replay: OUT.DEVICE.iolog.
     Fio,

@@ -82,6 +82,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         force: args.force,
         detail: match args.detail {
             DetailArg::Full => Detail::Full,
+            DetailArg::Io => Detail::Io,
             DetailArg::Light => Detail::Light,
         },
         qemu: args.qemu == QemuArg::Auto,
@@ -97,7 +98,8 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
         start_ticks,
         programs,
         agent: args.agent.clone(),
-        paths: !args.no_paths,
+        // They are for calls.
+        paths: !args.no_paths && args.detail != DetailArg::Io,
         command: args.command.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -8,7 +8,8 @@ use std::{
     process::{Command, Output},
 };
 
-use nestrace_trace::{Event, Kind, Manifest, StreamWriter, manifest::State};
+use nestrace_trace::manifest::{GuestDisk, GuestFile, GuestMount, GuestSide, State};
+use nestrace_trace::{Event, Kind, Manifest, StreamWriter};
 use serde_json::Value;
 
 const CAPTURE: &str = concat!(
@@ -379,4 +380,169 @@ fn more_processors_than_open_files_are_exported_and_imported() {
         assert_eq!(code, Some(0), "{stderr}");
     }
     assert_eq!(files(folder.path()).len(), 302);
+}
+
+/// A bundle of a guest in which `payroll` reads 4 KiB of `/srv/ledger/salaries.db` so many times from the page cache, in
+/// 3 µs each; the host does one request.
+fn calls_of_a_guest(folder: &Path, n: u64) -> PathBuf {
+    const READ: u8 = 1;
+    let bundle = folder.join("calls.nest");
+    fs::create_dir(&bundle).expect("a folder");
+    let stream = |name: &str, events: Vec<Event>| {
+        let new = |name: String| fs::File::create(bundle.join(name)).expect("a file");
+        let stream = StreamWriter::new(new(name.to_owned()), new(format!("{name}.idx")));
+        let mut stream = stream.expect("a stream");
+        for event in &events {
+            stream.push(event).expect("there is room");
+        }
+        stream.finish().expect("there is room");
+    };
+    let request = |ts_ns, kind: Kind| Event {
+        ts_ns,
+        kind: kind as u8,
+        dev: 8 << 20,
+        object: 1,
+        bytes: 4096,
+        ..Event::default()
+    };
+    stream(
+        "host.arrows",
+        vec![request(1_000, Kind::Issue), request(2_000, Kind::Complete)],
+    );
+    let call = |ts_ns, kind: Kind, offset| Event {
+        ts_ns,
+        kind: kind as u8,
+        sub: READ,
+        tid: 71,
+        offset,
+        bytes: 4096,
+        inode: 12,
+        owner_dev: 254 << 20,
+        ..Event::default()
+    };
+    let mut events = vec![Event {
+        ts_ns: 1,
+        kind: Kind::Thread as u8,
+        tid: 71,
+        object: 70,
+        related: u64::from_le_bytes(*b"payroll\0"),
+        ..Event::default()
+    }];
+    for nth in 0..n {
+        events.push(call(10_000 + nth * 5_000, Kind::SyscallEnter, nth * 4096));
+        // What it returned.
+        events.push(call(13_000 + nth * 5_000, Kind::SyscallExit, 4096));
+    }
+    stream("guest-vm1.arrows", events);
+    let mut manifest = Manifest::default();
+    manifest.state = State::Complete;
+    manifest.guest_sides = vec![GuestSide {
+        guest: "payroll-vm".into(),
+        file: "guest-vm1.arrows".into(),
+        backend: "ebpf".into(),
+        disks: vec![GuestDisk {
+            name: "vda".into(),
+            dev: 254 << 20,
+            ..GuestDisk::default()
+        }],
+        mounts: vec![GuestMount {
+            disk: "vda".into(),
+            dev: 254 << 20,
+            fs_type: "ext4".into(),
+            mount_point: "/srv/ledger".into(),
+            ..GuestMount::default()
+        }],
+        files: vec![GuestFile {
+            dev: 254 << 20,
+            inode: 12,
+            path: "/srv/ledger/salaries.db".into(),
+        }],
+        ..GuestSide::default()
+    }];
+    fs::write(bundle.join("manifest.json"), manifest.to_json()).expect("there is room");
+    bundle
+}
+
+#[test]
+fn each_call_is_a_row_and_a_slice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = calls_of_a_guest(folder.path(), 40);
+    let out = folder.path().join("out");
+    good(&export("csv", &bundle, &out));
+    let calls = rows(&folder.path().join("out.calls.csv"));
+    assert_eq!((calls.len(), sum(&calls, "latency_ns")), (40, 40 * 3_000));
+    assert_eq!(sum(&calls, "guest_fs_submit_ns"), 40 * 3_000);
+    for (nth, row) in (0u64..).zip(&calls) {
+        let expected = [
+            ("side", "guest"),
+            ("process", "payroll"),
+            ("pid", "70"),
+            ("tid", "71"),
+            ("op", "read"),
+            ("mount", "/srv/ledger"),
+            ("inode", "12"),
+            ("path", "/srv/ledger/salaries.db"),
+            ("bytes", "4096"),
+            ("result", "4096"),
+            ("without_io", "1"),
+            ("linked", "1"),
+            ("bios", "0"),
+            ("residual_ns", "0"),
+        ];
+        for (column, value) in expected {
+            assert_eq!(row[column], value, "{column}");
+        }
+        assert_eq!(row["call"], (nth + 1).to_string());
+        assert_eq!(row["offset"], (nth * 4096).to_string());
+        assert_eq!(row["start_ns"], (10_000 + nth * 5_000).to_string());
+    }
+    let trace = folder.path().join("out.pftrace");
+    let said = good(&export("perfetto", &bundle, &trace));
+    assert!(said.contains("40 calls of their programs"), "{said}");
+    let drawn = contents(folder.path());
+    for word in [
+        "payroll-vm programs",
+        "payroll 71",
+        "read 4.00 KiB salaries.db",
+    ] {
+        assert!(drawn.contains(word), "no {word}");
+    }
+    let set = folder.path().join("set");
+    let said = good(&export("parquet", &bundle, &set));
+    assert!(said.contains("40 calls"), "{said}");
+    assert!(set.join("calls").is_dir());
+    // Only what is asked for.
+    for (words, left) in [
+        (["--device", "vda"], 40),
+        (["--guest", "payroll-vm"], 40),
+        (["--device", "8:0"], 0),
+    ] {
+        let of = tempfile::tempdir().expect("a folder");
+        let out = of.path().join("out");
+        let words = [&export("perfetto", &bundle, &out)[..], &words].concat();
+        let output = nestrace(&words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let found = said.contains(&format!("{left} calls of their programs"));
+        assert!(found, "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn names_of_programs_and_files_are_gone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bundle = calls_of_a_guest(folder.path(), 3);
+    for format in ["csv", "perfetto", "parquet"] {
+        let made = |redact: &[&str]| {
+            let of = tempfile::tempdir().expect("a folder");
+            let out = of.path().join("out");
+            good(&[&export(format, &bundle, &out)[..], redact].concat());
+            contents(of.path())
+        };
+        let (plain, redacted) = (made(&[]), made(&["--redact"]));
+        for name in ["payroll", "ledger", "salaries"] {
+            assert!(plain.contains(name), "no {name} in {format}");
+            assert!(!redacted.contains(name), "{name} in {format}");
+        }
+        assert!(redacted.contains("task71"), "{format}");
+    }
 }

@@ -38,12 +38,37 @@ const CREATED: u32 = 1 << 20;
 #[derive(Clone, Copy)]
 struct Began {
     ts_ns: u64,
-    recording: u64,
+    recording: u32,
+    operation: u32,
 }
 
-/// By thread: its call by path that has not returned.
+/// By thread: its call by path that has not returned, or an `msync` that has not come to a file.
 #[btf_map]
 static CALL_BEGAN: LruHashMap<u32, Began, 4096> = LruHashMap::new();
+
+/// Remembers that the current thread's call of this operation begins now.
+#[inline(always)]
+pub fn remember(operation: u8) {
+    let began = Began {
+        ts_ns: ring::stamp(Kind::CallDone).ts_ns,
+        recording: ring::recording(),
+        operation: u32::from(operation),
+    };
+    let _ = CALL_BEGAN.insert(&(bpf_get_current_pid_tgid() as u32), &began, 0);
+}
+
+/// When the current thread's call of this operation began, if that was remembered; it is forgotten.
+#[inline(always)]
+pub fn recall(operation: u8) -> Option<u64> {
+    let tid = bpf_get_current_pid_tgid() as u32;
+    // SAFETY: the value is read at once.
+    let began = unsafe { CALL_BEGAN.get(&tid) }.copied()?;
+    if began.operation != u32::from(operation) {
+        return None;
+    }
+    let _ = CALL_BEGAN.remove(&tid);
+    (began.recording == ring::recording()).then_some(began.ts_ns)
+}
 
 /// 0 for every other call.
 #[inline(always)]
@@ -73,8 +98,7 @@ pub fn begins(nr: u64, regs: *const u8) -> i32 {
     if flags & CREATE == 0 || caller::current().is_none() || caller::is_compat() {
         return 0;
     }
-    let began = Began { ts_ns: ring::stamp(Kind::CallDone).ts_ns, recording: u64::from(ring::recording()) };
-    let _ = CALL_BEGAN.insert(&(bpf_get_current_pid_tgid() as u32), &began, 0);
+    remember(operation(nr));
     0
 }
 
@@ -85,16 +109,10 @@ pub fn ends(nr: u64, regs: *const u8, result: u64) -> i32 {
     if !caller::by_mount() || operation == 0 || !ring::open() {
         return 0;
     }
-    let tid = bpf_get_current_pid_tgid() as u32;
-    // SAFETY: the value is read at once.
-    let Some(began) = unsafe { CALL_BEGAN.get(&tid) }.copied() else { return 0 };
-    let _ = CALL_BEGAN.remove(&tid);
-    if began.recording != u64::from(ring::recording()) {
-        return 0;
-    }
+    let Some(began_ns) = recall(operation) else { return 0 };
     let mut record = ring::stamp(Kind::CallDone);
     record.sub = operation;
-    record.related = began.ts_ns;
+    record.related = began_ns;
     record.offset = result;
     let file = if operation == op::OPEN {
         record.object = result;

@@ -3,13 +3,16 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Source, flags::op};
 
-use super::OpenFile;
+use super::{OpenFile, system_call::msync_finds};
 use crate::{caller, layout::*, owner, preemption, ring};
 
 #[inline(always)]
 fn sync(kind: Kind, owner: Owner, datasync: bool, transactions: u64, result: u64) -> i32 {
     if !caller::wants_inode(owner.inode, owner.owner_dev) {
         return 0;
+    }
+    if matches!(kind, Kind::SyncEnter) {
+        msync_finds(&owner);
     }
     let mut record = ring::stamp(kind);
     record.sub = if datasync { op::FDATASYNC } else { op::FSYNC };

@@ -14,6 +14,7 @@ pub mod nr {
     pub const PWRITE64: u64 = 18;
     pub const READV: u64 = 19;
     pub const WRITEV: u64 = 20;
+    pub const MSYNC: u64 = 26;
     pub const SENDFILE: u64 = 40;
     pub const FSYNC: u64 = 74;
     pub const FDATASYNC: u64 = 75;
@@ -30,6 +31,8 @@ pub mod nr {
     pub const PWRITEV2: u64 = 328;
 }
 
+/// MS_SYNC of `msync`: it waits.
+const MS_SYNC: u64 = 4;
 /// O_APPEND of `file.f_flags`.
 const APPEND: u32 = 0o2000;
 
@@ -65,6 +68,7 @@ fn operation(nr: u64) -> u8 {
         nr::SENDFILE if caller::by_mount() => op::READ,
         nr::COPY_FILE_RANGE if caller::by_mount() => op::WRITE,
         nr::FTRUNCATE if caller::by_mount() => op::TRUNCATE,
+        nr::MSYNC if caller::by_mount() => op::MSYNC,
         nr::SYNC if caller::by_mount() => op::SYNC,
         nr::SYNCFS if caller::by_mount() => op::SYNCFS,
         _ => 0,
@@ -95,8 +99,15 @@ fn enter(ctx: &BtfTracePointContext) -> i32 {
     if caller::is_compat() {
         return 0;
     }
-    let mut record = ring::stamp(Kind::SyscallEnter);
     let regs: *const u8 = ctx.arg(0);
+    if operation == op::MSYNC {
+        // Only its file system's sync shows the file.
+        if load::<u64>(regs, pt_regs::DX) & MS_SYNC != 0 {
+            path_call::remember(operation);
+        }
+        return 0;
+    }
+    let mut record = ring::stamp(Kind::SyscallEnter);
     record.dev = guest;
     record.sub = operation;
     if operation == op::SYNC {
@@ -189,6 +200,21 @@ fn find_position(record: &mut Record, file: &Owner, nr: u64, opened: &OpenFile) 
     }
 }
 
+/// The sync of a file has begun: an `msync` of the current thread is about it, if it has come to no other one before.
+#[inline(always)]
+pub fn msync_finds(file: &Owner) {
+    if !caller::by_mount() {
+        return;
+    }
+    let Some(began_ns) = path_call::recall(op::MSYNC) else { return };
+    thread::introduce();
+    let mut record = ring::stamp(Kind::SyscallEnter);
+    record.sub = op::MSYNC;
+    record.related = began_ns;
+    caller::begins_call();
+    ring::send_owned(record, *file, Source::File);
+}
+
 #[btf_tracepoint(function = "sys_exit")]
 pub fn sys_exit(ctx: BtfTracePointContext) -> i32 {
     preemption::without(|| second_program::first_of_threads(Source::File, this_call(Passing::Exit), || exit(&ctx)))
@@ -213,6 +239,9 @@ fn exit(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     let Some(guest) = caller::current() else { return 0 };
+    if operation == op::MSYNC {
+        path_call::recall(operation);
+    }
     if !caller::ends_call() {
         return 0;
     }

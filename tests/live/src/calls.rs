@@ -5,13 +5,13 @@
 //! call needs: a disk on which a single call runs does nothing that this call does not wait for.
 
 mod bios;
-mod counts;
+pub mod counts;
 mod fio;
 mod journal;
 mod links;
 mod scene;
 mod script;
-mod trees;
+pub mod trees;
 
 use xtask::case::Report;
 
@@ -40,7 +40,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         let seen = scene.record()?;
         seen.measured.is_whole(case)?;
         chains::clock(case, &seen.measured.analysis, scene.guest.name())?;
-        let (calls, bios) = (trees::calls(&scene, &seen)?, trees::bios(&scene, &seen)?);
+        let bundle = &seen.measured.bundle;
+        let (calls, bios) = (trees::calls(ctx, bundle)?, trees::bios(ctx, bundle)?);
         case.figure(format!("{} calls, {} bios", calls.len(), bios.len()));
         recorded = Some((seen, calls, bios));
         Ok(())
@@ -54,7 +55,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             .iter()
             .filter(|call| call.process == WRITER && call.file.mount == mount)
             .collect();
-        let log = counts::countable(&disk.log);
+        let log = counts::countable(disk);
         let matched = links::matched(&log, &trees);
         report.case(&format!("calls/{}/counts", disk.disk.id), |case| {
             counts::calls(case, &seen, disk, &trees, WRITER, &log);
@@ -63,7 +64,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         })?;
         report.case(&format!("calls/{}/links", disk.disk.id), |case| {
             if disk.disk.streams {
-                return journal::others_data(case, &seen, disk);
+                journal::others_data(case, &seen, disk)?;
+                return journal::finding(case, &seen, disk);
             }
             let bios = Bios::of(disk, &seen.events, &stories)?;
             case.equal("bios without an end", bios.without_end, 0);
@@ -72,12 +74,15 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         })?;
     }
     report.case("calls/segments", |case| {
-        counts::segments(case, &seen, &calls)
+        counts::segments(case, &seen.measured.analysis, &calls)
     })?;
     report.case("calls/sums", |case| {
-        counts::sums(case, &seen, scene.guest.name())
+        counts::sums(case, &seen.measured, scene.guest.name())
     })?;
-    report.case("calls/commits", |case| journal::commits(case, &seen))?;
+    report.case("calls/commits", |case| {
+        journal::commits(case, &seen)?;
+        journal::phases(case, &seen)
+    })?;
     report.case("calls/fio", |case| fio::check(case, &seen))?;
     ctx.discard(&seen.measured.bundle);
     Ok(())

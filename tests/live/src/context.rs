@@ -10,7 +10,7 @@ use nestrace_rig::host_fs::{HostFs, HostFsSpec};
 use nestrace_rig::initramfs::{self, Initramfs};
 use nestrace_rig::kernel_image::{self, KernelImage};
 use nestrace_rig::stack::{DiskStack, HostFsKind};
-use nestrace_rig::{disk_image, packages, root};
+use nestrace_rig::{disk_image, modelled_disk, packages, root};
 use tempfile::TempDir;
 use xtask::cargo_build::{self, Profile};
 use xtask::guest_programs;
@@ -52,8 +52,11 @@ impl LiveContext {
         packages::install(|line| progress.say(line))?;
         let nestrace = match nestrace {
             Some(program) => program,
-            // The lab lies beside it.
-            None => cargo_build::build_with("nestrace", &["nestrace-lab"], Profile::Dev)?,
+            // The lab and the modelled disks lie beside it.
+            None => {
+                let beside = ["nestrace-lab", "nestrace-disk"];
+                cargo_build::build_with("nestrace", &beside, Profile::Dev)?
+            }
         };
         let kernel = kernel_image::obtain("6.1")?;
         let initramfs = initramfs::obtain(&kernel)?;
@@ -181,6 +184,11 @@ impl LiveContext {
             memory_mib: AGENT_MEMORY_MIB,
             ..self.guest_spec(name)
         })
+    }
+
+    /// What serves modelled disks: it lies beside the program under test.
+    pub fn disk_program(&self) -> PathBuf {
+        self.nestrace.with_file_name(modelled_disk::PROGRAM)
     }
 
     /// The agent for guests.

@@ -2,6 +2,8 @@
 
 mod python;
 
+pub use python::READERS;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -14,7 +16,7 @@ use xtask::case::{Case, Report};
 
 use super::Scenario;
 use super::context::LiveContext;
-use super::with_agents::recording::of_a_mixed_load;
+use super::with_agents::recording::{of_a_mixed_load, of_programs};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -28,6 +30,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     python::prepare(|line| ctx.progress.say(line))?;
     if ctx.wants("export/guest") {
         report.case("export/guest", |case| of_a_guest(ctx, case))?;
+    }
+    if ctx.wants("export/programs") {
+        report.case("export/programs", |case| of_calls(ctx, case))?;
     }
     for capture in ["ext3-seqw-mq-ide", "ext4-mail-none-scsi"] {
         let name = format!("export/{capture}");
@@ -49,6 +54,15 @@ fn of_a_guest(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     })
 }
 
+fn of_calls(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
+    of_programs(ctx, "export", |bundle, _| {
+        let analysis = compare(ctx, case, bundle)?;
+        let n: u64 = rows(&analysis, "calls").map(|row| whole(&row["n"])).sum();
+        case.holds("calls", n > 500, &format!("{n} calls"));
+        redacted(ctx, case, bundle)
+    })
+}
+
 fn of_a_capture(ctx: &LiveContext, case: &mut Case, capture: &str) -> anyhow::Result<()> {
     let captures = workspace().join("fixtures/blktrace");
     compare(ctx, case, &captures.join(capture).join("gt"))?;
@@ -59,7 +73,7 @@ fn of_a_capture(ctx: &LiveContext, case: &mut Case, capture: &str) -> anyhow::Re
 fn compare(ctx: &LiveContext, case: &mut Case, input: &Path) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir().context("make a folder for the data set")?;
     let set = folder.path().join("set");
-    export(ctx, input, &set, &[])?;
+    to_parquet(ctx, input, &set, &[])?;
     let analysis = recorder::analyze(&ctx.nestrace, input)?;
     let sums = python::read_back(&set)?;
     for engine in ["duckdb", "pyarrow"] {
@@ -67,7 +81,15 @@ fn compare(ctx: &LiveContext, case: &mut Case, input: &Path) -> anyhow::Result<V
         events(case, engine, &analysis, sums);
         devices(case, engine, &analysis, sums);
         chains(case, engine, &analysis, sums);
+        calls(case, engine, &analysis, sums);
     }
+    let uneven = &sums["duckdb"]["uneven_calls"];
+    let even = uneven.is_null() || uneven[0][0].as_u64() == Some(0);
+    case.holds(
+        "segments of each call sum to its latency",
+        even,
+        &uneven.to_string(),
+    );
     ways(case, &analysis, &sums["duckdb"]["ways"]);
     for (name, of_pyarrow) in sums["pyarrow"].as_object().into_iter().flatten() {
         let of_duckdb = &sums["duckdb"][name];
@@ -88,7 +110,13 @@ fn compare(ctx: &LiveContext, case: &mut Case, input: &Path) -> anyhow::Result<V
     Ok(analysis)
 }
 
-fn export(ctx: &LiveContext, input: &Path, set: &Path, more: &[&str]) -> anyhow::Result<()> {
+/// Adds a recording to a data set.
+pub fn to_parquet(
+    ctx: &LiveContext,
+    input: &Path,
+    set: &Path,
+    more: &[&str],
+) -> anyhow::Result<()> {
     let name = |path: &Path| path.to_str().map(str::to_owned).context("name the files");
     let (input, set) = (name(input)?, name(set)?);
     let mut args = vec!["export", "--format", "parquet", &input, "-o", &set];
@@ -210,16 +238,70 @@ fn chains(case: &mut Case, engine: &str, analysis: &Value, sums: &Value) {
     }
 }
 
+/// Calls of each program on each file: how many, their summed latency, and the sum of each segment.
+fn calls(case: &mut Case, engine: &str, analysis: &Value, sums: &Value) {
+    let read = table::<5>(&sums["calls"]);
+    let known: Vec<&Value> = rows(analysis, "calls")
+        .filter(|row| whole(&row["n"]) > 0)
+        .collect();
+    case.equal(&format!("{engine}: rows of calls"), read.len(), known.len());
+    for row in known {
+        let (process, op, file) = (&row["process"], &row["op"], &row["file"]);
+        let what = |fact: &str| format!("{engine}: {fact} of {process} {op} {}", file["inode"]);
+        let mount = file["mount"].as_str().filter(|mount| !mount.is_empty());
+        let key = [
+            row["guest"].to_string(),
+            process.to_string(),
+            op.to_string(),
+            Value::from(mount).to_string(),
+            file["inode"].to_string(),
+        ];
+        let none = vec![0; 22];
+        let read = read.get(&key).unwrap_or(&none);
+        let latency = &row["latency_ns"];
+        for (fact, read, expected) in [
+            ("calls", read[0], &row["n"]),
+            ("calls without I/O", read[1], &row["without_io"]),
+            ("linked calls", read[2], &row["linked"]),
+            ("summed latency", read[3], &latency["sum"]),
+        ] {
+            case.equal(&what(fact), read, whole(expected));
+        }
+        // In the order of the path, as the columns are.
+        for (segment, read_ns) in rows(row, "segments").zip(&read[4..]) {
+            let mean = segment["mean_ns"].as_f64().unwrap_or(-1.0);
+            let expected = mean * whole(&row["linked"]) as f64;
+            let close = (*read_ns as f64 - expected).abs() <= 1.0 + expected * 1e-9;
+            let figures = format!("{read_ns}, expected {expected}");
+            case.holds(&what(&format!("{} ns", segment["name"])), close, &figures);
+        }
+    }
+}
+
 /// A redacted data set has no name of the guest, its disk or its machine.
 fn redacted(ctx: &LiveContext, case: &mut Case, bundle: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder for the data set")?;
     let set = folder.path().join("set");
-    export(ctx, bundle, &set, &["--redact"])?;
+    to_parquet(ctx, bundle, &set, &["--redact"])?;
     let sums = python::read_back(&set)?;
     let guests = table::<1>(&sums["duckdb"]["streams"]);
     let guests: Vec<&str> = guests.keys().map(|[guest]| guest.as_str()).collect();
     let good = guests == ["\"-\"", "\"guest-1\""];
     case.holds("names of guests are gone", good, &format!("{guests:?}"));
+    // Programs are called after their threads, mounts by numbers; files have no names.
+    for row in rows(&sums["duckdb"], "programs") {
+        let begins = |place: usize, with: &str| {
+            let text = row[place].as_str();
+            text.is_none_or(|text| text.starts_with(with))
+        };
+        let named = begins(0, "task") && begins(1, "mount-") && row[2].is_null();
+        let unknown = row[0] == "unknown thread" && row[2].is_null();
+        case.holds(
+            "names of programs and files are gone",
+            named || unknown,
+            &row.to_string(),
+        );
+    }
     Ok(())
 }
 

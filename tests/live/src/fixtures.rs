@@ -91,7 +91,9 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
             made.len(),
             missing.len()
         ));
-        for recipes in missing.chunks(DISKS_PER_GUEST) {
+        let same_guest = |a: &&Recipe, b: &&Recipe| a.guest_kernel == b.guest_kernel;
+        let guests = missing.chunk_by(same_guest);
+        for recipes in guests.flat_map(|recipes| recipes.chunks(DISKS_PER_GUEST)) {
             work.make(recipes, &mut index)?;
         }
     }

@@ -4,6 +4,7 @@
 pub(super) mod backends;
 mod clock;
 mod hostile;
+mod io;
 mod light;
 mod modules;
 mod names;
@@ -48,6 +49,7 @@ const CASES: &[(&str, Body)] = &[
     ("agent/stuck", troubles::stuck),
     ("agent/killed", troubles::killed),
     ("agent/light", light::same_requests),
+    ("agent/io", io::without_calls),
     ("guest/resized-disk", troubles::resized_disk),
     ("guest/paused", troubles::paused),
     ("guest/reset", troubles::reset),

@@ -4,6 +4,7 @@ mod devices;
 mod failures;
 mod in_guest;
 mod kinds;
+mod modelled;
 mod over_ssh;
 pub mod own_guest;
 mod partitions;
@@ -57,6 +58,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     report.case("lab/kinds", |case| {
         kinds::run(case, &program, folder.path())
     })?;
+    report.case("lab/modelled", |case| {
+        modelled::run(case, &program, folder.path())
+    })?;
     if ctx.full {
         report.case("lab/in-guest", |case| {
             in_guest::run(case, &program, folder.path())
@@ -86,6 +90,9 @@ fn programs(ctx: &LiveContext, folder: &Path) -> anyhow::Result<PathBuf> {
     let lab = ctx.nestrace.with_file_name("nestrace-lab");
     std::fs::copy(&lab, place.join("nestrace-lab"))
         .with_context(|| format!("copy {}", lab.display()))?;
+    let disk = ctx.disk_program();
+    std::fs::copy(&disk, place.join("nestrace-disk"))
+        .with_context(|| format!("copy {}", disk.display()))?;
     std::fs::copy(ctx.agent()?, place.join("nestrace-agent")).context("copy the agent")?;
     Ok(program)
 }

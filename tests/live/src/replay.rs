@@ -16,7 +16,7 @@ use super::Scenario;
 use super::context::LiveContext;
 use super::measure::under_an_image;
 use super::python::Python;
-use super::with_agents::recording::{DISK, of_a_mixed_load};
+use super::with_agents::recording::{DISK, FOLDER, of_a_mixed_load, of_programs};
 
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
@@ -34,6 +34,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     if ctx.wants("replay/guest") {
         report.case("replay/guest", |case| of_a_guest(ctx, case))?;
     }
+    if ctx.wants("replay/programs") {
+        report.case("replay/programs", |case| of_calls(ctx, case))?;
+    }
     for capture in ["ext3-seqw-mq-ide", "ext4-mail-none-scsi"] {
         let name = format!("replay/{capture}");
         if ctx.wants(&name) {
@@ -50,7 +53,19 @@ fn of_a_guest(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
         case.holds("arrows", arrows > 1000, &format!("{arrows} arrows"));
         replays(ctx, case, bundle, None)?;
         replays(ctx, case, bundle, Some(guest))?;
-        redacted(ctx, case, bundle, guest)
+        let files = ["out.requests.csv", "out.chains.csv", "out.pftrace"];
+        redacted(ctx, case, bundle, &files, &[guest, "fio"])
+    })
+}
+
+fn of_calls(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
+    of_programs(ctx, "replay", |bundle, guest| {
+        let read = compare(ctx, case, bundle)?;
+        let arrows = whole(&read["trace"]["calls"]["arrows"]);
+        case.holds("arrows of calls", arrows > 100, &format!("{arrows} arrows"));
+        let files = ["out.calls.csv", "out.pftrace"];
+        let private = [guest, "fio", FOLDER, "synced.0.0", "aio.0.0"];
+        redacted(ctx, case, bundle, &files, &private)
     })
 }
 
@@ -97,6 +112,7 @@ fn compare(ctx: &LiveContext, case: &mut Case, bundle: &Path) -> anyhow::Result<
     let analysis = recorder::analyze(&ctx.nestrace, bundle)?;
     requests(case, &analysis, &read);
     chains(case, &analysis, &read);
+    calls(case, &analysis, &read);
     let wrong = &read["trace"]["wrong"];
     let none_wrong = wrong.as_object().is_some_and(serde_json::Map::is_empty);
     case.holds("the trace's own rules", none_wrong, &wrong.to_string());
@@ -195,6 +211,89 @@ fn chains(case: &mut Case, analysis: &Value, read: &Value) {
     }
 }
 
+/// By program, file and operation; and by thread, as drawn.
+fn calls(case: &mut Case, analysis: &Value, read: &Value) {
+    let table = table_of::<5, 5>(&read["calls"]["rows"]);
+    let segments = table_of::<6, 1>(&read["calls"]["segments"]);
+    let known: Vec<&Value> = rows(analysis, "calls")
+        .filter(|row| whole(&row["n"]) > 0)
+        .collect();
+    case.equal("rows of calls", table.len(), known.len());
+    case.equal("uneven calls", whole(&read["calls"]["uneven"]), 0);
+    for row in known {
+        let file = &row["file"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let inode = file["inode"].as_u64();
+        let key = [
+            text(&row["guest"]),
+            text(&row["process"]),
+            text(&row["op"]),
+            text(&file["mount"]),
+            inode.map_or_else(String::new, |inode| inode.to_string()),
+        ];
+        let what = |fact: &str| format!("{fact} of {} {} {}", key[1], key[2], key[4]);
+        let [n, without_io, linked, bios, latency_ns] =
+            table.get(&key).copied().unwrap_or_default();
+        case.equal(&what("calls"), n, whole(&row["n"]));
+        case.equal(
+            &what("calls without I/O"),
+            without_io,
+            whole(&row["without_io"]),
+        );
+        case.equal(&what("linked calls"), linked, whole(&row["linked"]));
+        case.equal(
+            &what("summed latency"),
+            latency_ns,
+            whole(&row["latency_ns"]["sum"]),
+        );
+        // In the row a bio counts for the first call that waited for it.
+        let first = whole(&row["waited"]["bios"]);
+        case.holds(
+            &what("bios"),
+            bios >= first,
+            &format!("{bios}, at least {first}"),
+        );
+        for segment in rows(row, "segments") {
+            let name = text(&segment["name"]);
+            let [guest, process, op, mount, inode] = key.clone();
+            let key = [guest, process, op, mount, inode, name.clone()];
+            let ns = segments.get(&key).map_or(0, |sums| sums[0]);
+            let mean = segment["mean_ns"].as_f64().unwrap_or(-1.0);
+            let expected = mean * whole(&row["linked"]) as f64;
+            let close = (ns as f64 - expected).abs() <= 1.0 + expected * 1e-9;
+            let figures = format!("{ns}, expected {expected}");
+            case.holds(&what(&format!("{name} ns")), close, &figures);
+        }
+    }
+    drawn_calls(case, read);
+}
+
+/// Each thread's calls are on its track, each with an arrow to every bio that it waited for and its segments as notes.
+fn drawn_calls(case: &mut Case, read: &Value) {
+    let slices = table_of_slices(read);
+    for ([guest, process, tid], sums) in table_of::<3, 2>(&read["calls"]["threads"]) {
+        let track = [format!("{guest} programs"), format!("{process} {tid}")];
+        let drawn = slices.get(&track).copied().unwrap_or_default();
+        let what = |fact: &str| format!("{fact} of thread {tid}");
+        case.equal(&what("drawn calls"), drawn[0], sums[0]);
+        case.equal(&what("drawn latency"), drawn[1], sums[1]);
+    }
+    let trace = &read["trace"];
+    let bios: u64 = table_of::<5, 5>(&read["calls"]["rows"])
+        .values()
+        .map(|sums| sums[3])
+        .sum();
+    case.equal("arrows to bios", whole(&trace["calls"]["arrows"]), bios);
+    let mut noted: BTreeMap<String, u64> = BTreeMap::new();
+    for ([.., name], [ns]) in table_of::<6, 1>(&read["calls"]["segments"]) {
+        *noted.entry(name).or_default() += ns;
+    }
+    for (name, ns) in noted {
+        let of_trace = whole(&trace["noted"][format!("{name}_ns")]);
+        case.equal(&format!("noted {name}"), of_trace, ns);
+    }
+}
+
 /// Replays each device's log into a file and compares what fio has counted.
 fn replays(
     ctx: &LiveContext,
@@ -283,8 +382,14 @@ fn lines_of(log: &str, action: &str) -> (u64, u64) {
     lengths.fold((0, 0), |(n, bytes), length| (n + 1, bytes + length))
 }
 
-/// No name of the guest is left.
-fn redacted(ctx: &LiveContext, case: &mut Case, bundle: &Path, guest: &str) -> anyhow::Result<()> {
+/// No name of the guest and none of these is left in the tables and the trace.
+fn redacted(
+    ctx: &LiveContext,
+    case: &mut Case,
+    bundle: &Path,
+    files: &[&str],
+    private: &[&str],
+) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder for the exports")?;
     let base = folder.path().join("out");
     nestrace(
@@ -302,10 +407,11 @@ fn redacted(ctx: &LiveContext, case: &mut Case, bundle: &Path, guest: &str) -> a
         &trace,
         &["--redact"],
     )?;
-    for name in ["out.requests.csv", "out.chains.csv", "out.pftrace"] {
+    for name in files {
         let bytes = fs::read(folder.path().join(name))?;
         let text = String::from_utf8_lossy(&bytes);
-        for private in [guest, DISK, "qemu-system", "disk.raw", "fio"] {
+        let always = [DISK, "qemu-system", "disk.raw"];
+        for private in private.iter().chain(&always) {
             let gone = !text.contains(private);
             case.holds(
                 &format!("{private} is gone from {name}"),

@@ -4,10 +4,10 @@
 
 use crate::scenario::Scenario;
 use crate::{
-    agent, bench, block_device, block_graph, calls, embedding, export, guest_kernels, guest_side,
-    hostile_host, image_names, kernels, lab, libvirt, namespaces, newest_kernel, qemu_10,
-    qemu_versions, recognition, replay, report, stacked_devices, stacks, stuck, survival, truth,
-    two_guests, without_functions,
+    agent, bench, block_device, block_graph, calls, data_set, database, embedding, export,
+    guest_kernels, guest_side, hostile_host, image_names, kernels, lab, libvirt, modelled_disk,
+    namespaces, newest_kernel, qemu_10, qemu_versions, recognition, replay, report,
+    stacked_devices, stacks, stuck, survival, truth, two_guests, without_functions,
 };
 
 /// Every scenario, the long ones first, so that lanes end together; what runs alone comes last.
@@ -21,6 +21,7 @@ pub fn scenarios() -> Vec<Scenario> {
         survival::SCENARIO,
         truth::SCENARIO,
         calls::SCENARIO,
+        database::SCENARIO,
         without_functions::SCENARIO,
         kernels::SCENARIO_6_1,
         kernels::SCENARIO_6_12,
@@ -39,9 +40,11 @@ pub fn scenarios() -> Vec<Scenario> {
         recognition::SCENARIO,
         stuck::SCENARIO,
         export::SCENARIO,
+        data_set::SCENARIO,
         replay::SCENARIO,
         report::SCENARIO,
         embedding::SCENARIO,
+        modelled_disk::SCENARIO,
         bench::SCENARIO,
     ]
 }

@@ -29,7 +29,7 @@ pub struct TestArgs {
     /// Names the stages
     #[arg(long)]
     list: bool,
-    /// Runs the live scenarios with this nestrace, and the nestrace-lab beside it, instead of building them
+    /// Runs the live scenarios with this nestrace, and the nestrace-lab and nestrace-disk beside it, instead of building them
     #[arg(long, value_name = "PROGRAM")]
     nestrace: Option<PathBuf>,
     /// Runs the agents of the live scenarios with this static nestrace-agent instead of building one

@@ -15,9 +15,14 @@ const UNITS: &str = "lib/systemd/system";
 /// The package for hosts, of the programs in `folder`.
 pub fn nestrace(folder: &Path, packing: &Packing) -> anyhow::Result<PathBuf> {
     let deb = Deb::new("nestrace")?;
-    let programs = ["usr/bin/nestrace", "usr/bin/nestrace-lab"];
+    let programs = [
+        "usr/bin/nestrace",
+        "usr/bin/nestrace-lab",
+        "usr/bin/nestrace-disk",
+    ];
     let nestrace = deb.copy(&folder.join("nestrace"), programs[0], 0o755)?;
     deb.copy(&folder.join("nestrace-lab"), programs[1], 0o755)?;
+    deb.copy(&folder.join("nestrace-disk"), programs[2], 0o755)?;
     man_pages(&deb, &nestrace)?;
     for (shell, place) in [
         ("bash", "bash-completion/completions/nestrace"),
@@ -29,9 +34,10 @@ pub fn nestrace(folder: &Path, packing: &Packing) -> anyhow::Result<PathBuf> {
     }
     deb.put_common()?;
     docs(&deb)?;
-    for bill in ["nestrace.cdx.json", "nestrace-lab.cdx.json"] {
+    for program in ["nestrace", "nestrace-lab", "nestrace-disk"] {
+        let bill = format!("{program}.cdx.json");
         let place = format!("usr/share/doc/nestrace/{bill}");
-        deb.copy(&folder.join(bill), &place, 0o644)?;
+        deb.copy(&folder.join(&bill), &place, 0o644)?;
     }
     let depends = deb.library_packages(&programs)?;
     deb.build(folder, &depends, packing)

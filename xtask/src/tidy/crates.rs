@@ -7,7 +7,7 @@ use serde_json::Value;
 use xtask::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 21] = [
+const FROM_THE_GROUND: [&str; 23] = [
     "nestrace-abi",
     "nestrace-stamp",
     "nestrace-kernel",
@@ -23,6 +23,8 @@ const FROM_THE_GROUND: [&str; 21] = [
     "nestrace-stuck",
     "nestrace-record",
     "nestrace-cli",
+    "nestrace-modelled-disk",
+    "nestrace-disk",
     "nestrace-rig",
     "nestrace-lab",
     "nestrace",
@@ -32,9 +34,10 @@ const FROM_THE_GROUND: [&str; 21] = [
 ];
 
 /// They are built on a guest, in a container, or by every contributor: no polars below them.
-const WITHOUT_POLARS: [&str; 7] = [
+const WITHOUT_POLARS: [&str; 8] = [
     "nestrace-record",
     "nestrace-agent",
+    "nestrace-disk",
     "nestrace-rig",
     "nestrace-lab",
     "xtask",
@@ -43,9 +46,10 @@ const WITHOUT_POLARS: [&str; 7] = [
 ];
 
 /// Only programs may use anyhow; a library's errors are typed.
-const MAY_USE_ANYHOW: [&str; 5] = [
+const MAY_USE_ANYHOW: [&str; 6] = [
     "nestrace",
     "nestrace-agent",
+    "nestrace-disk",
     "xtask",
     "nestrace-benches",
     "nestrace-live",

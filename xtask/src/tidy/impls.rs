@@ -12,63 +12,19 @@ use super::sources::Source;
 /// A reader of a type looks into no more files than this.
 const MAX_FILES: usize = 3;
 
-/// Types that have more: the file that defines the type, its name, and the files of its blocks. A number only goes
-/// down, and the line goes when it is [`MAX_FILES`].
-const STILL_SPREAD: [(&str, &str, usize); 4] = [
-    (
-        "crates/nestrace-analyzer/src/analyzers/analyzer.rs",
-        "Analyzer",
-        6,
-    ),
-    (
-        "crates/nestrace-analyzer/src/follow/block/mod.rs",
-        "BlockLayer",
-        9,
-    ),
-    (
-        "crates/nestrace-analyzer/src/link/clock/pairing.rs",
-        "Pairing",
-        4,
-    ),
-    (
-        "crates/nestrace-analyzer/src/link/guest_side/mod.rs",
-        "Session",
-        6,
-    ),
-];
-
-/// Every type with more files than it may have, and every exception that is not needed any more.
+/// Every type with more files than it may have.
 pub fn check_impls(sources: &[Source]) -> Vec<String> {
-    check(sources, &STILL_SPREAD)
-}
-
-fn check(sources: &[Source], still: &[(&str, &str, usize)]) -> Vec<String> {
-    let mut breaches = Vec::new();
-    let mut open: BTreeSet<_> = still.iter().collect();
-    for ((home, name), files) in spread(sources) {
-        let exception = still
-            .iter()
-            .find(|it| (it.0, it.1) == (home, name.as_str()));
-        if let Some(exception) = exception {
-            open.remove(exception);
-        }
-        let (n, allowed) = (files.len(), exception.map_or(MAX_FILES, |it| it.2));
-        if n > allowed {
+    let too_many = spread(sources)
+        .into_iter()
+        .filter(|it| it.1.len() > MAX_FILES);
+    too_many
+        .map(|((home, name), files)| {
+            let n = files.len();
             let files: Vec<&str> = files.into_iter().collect();
             let files = files.join(", ");
-            breaches.push(format!(
-                "{home}: impl {name} is in {n} files, at most {allowed}: {files}"
-            ));
-        } else if exception.is_some() && (n < allowed || n <= MAX_FILES) {
-            breaches.push(format!(
-                "{home}: impl {name} is in {n} files now: lower it in STILL_SPREAD"
-            ));
-        }
-    }
-    breaches.extend(open.into_iter().map(|(home, name, _)| {
-        format!("{home}: there is no impl {name} any more: see STILL_SPREAD")
-    }));
-    breaches
+            format!("{home}: impl {name} is in {n} files, at most {MAX_FILES}: {files}")
+        })
+        .collect()
 }
 
 /// The files of each type's blocks, by the file that defines the type and its name.
@@ -188,10 +144,10 @@ mod tests {
 
     #[test]
     fn a_type_has_at_most_three_files() {
-        assert!(check(&sources(&FOUR[..3]), &[]).is_empty());
+        assert!(check_impls(&sources(&FOUR[..3])).is_empty());
         let four = "crates/x/src/a.rs: impl A is in 4 files, at most 3: crates/x/src/a.rs, crates/x/src/a/b.rs, \
                     crates/x/src/a/c.rs, crates/x/src/d.rs";
-        assert_eq!(check(&sources(&FOUR), &[]), [four]);
+        assert_eq!(check_impls(&sources(&FOUR)), [four]);
         for other in [
             "impl Clone for A<'_> {}",
             "impl<T: Into<A<'static>>> From<T> for B {}",
@@ -202,7 +158,7 @@ mod tests {
             let mut files = FOUR;
             files[3].1 = other;
             assert_eq!(
-                check(&sources(&files), &[]),
+                check_impls(&sources(&files)),
                 Vec::<String>::new(),
                 "{other}"
             );
@@ -218,16 +174,6 @@ mod tests {
             ("b/one.rs", "impl super::S {}"),
             ("b/two.rs", "impl super::S {}"),
         ];
-        assert!(check(&sources(&files), &[]).is_empty());
-    }
-
-    #[test]
-    fn exceptions_only_shrink() {
-        let still = |n| [("crates/x/src/a.rs", "A", n)];
-        assert!(check(&sources(&FOUR), &still(4)).is_empty());
-        let lower = "crates/x/src/a.rs: impl A is in 4 files now: lower it in STILL_SPREAD";
-        assert_eq!(check(&sources(&FOUR), &still(5)), [lower]);
-        let gone = "crates/x/src/a.rs: there is no impl A any more: see STILL_SPREAD";
-        assert_eq!(check(&[], &still(4)), [gone]);
+        assert!(check_impls(&sources(&files)).is_empty());
     }
 }

@@ -285,11 +285,11 @@ impl Backend for Ebpf {
         self.look_at_modules();
         let attached = self.attach(facts, detail);
         self.room = match (detail, self.done_slots) {
-            (Detail::Full, _) | (_, 0) => u64::from(self.ring_bytes / ENTRY_BYTES),
+            (Detail::Full | Detail::Io, _) | (_, 0) => u64::from(self.ring_bytes / ENTRY_BYTES),
             (Detail::Light, done_slots) => u64::from(done_slots),
         };
         let vital = match detail {
-            Detail::Full => ["block_rq_issue", "block_rq_complete"].as_slice(),
+            Detail::Full | Detail::Io => ["block_rq_issue", "block_rq_complete"].as_slice(),
             Detail::Light => &["block_rq_complete"],
         };
         let missing = vital

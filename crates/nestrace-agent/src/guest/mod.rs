@@ -2,6 +2,7 @@
 
 pub mod disks;
 pub mod filesystems;
+mod memory;
 pub mod mounts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +63,7 @@ impl Facts {
             backend: backend.to_owned(),
             backend_reason: reason.to_owned(),
             machine: machine(),
+            memory: memory::now(),
             unix_ns: clock::realtime_ns(),
             mono_ns: clock::monotonic_ns(),
             disks: self.disks.clone(),

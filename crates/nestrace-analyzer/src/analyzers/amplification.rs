@@ -1,9 +1,11 @@
 //! Bytes and flushes of each disk, layer by layer. What a layer counted by itself is taken from there.
 
-use crate::Analyzer;
-use crate::link::clock::ClockSummary;
+use crate::analyzers::data_path::DataPaths;
+use crate::follow::block::BlockLayer;
+use crate::follow::qemu::Qemu;
 use crate::link::guest_side::DiskSummary;
-use crate::link::served::DiskOnHost;
+use crate::link::served::{DiskOnHost, HostSide};
+use crate::model::ids::{DevNo, DiskId};
 use crate::result::analysis::{
     Amplification, Chains, Image, ImageFileIo, LayerBytes, LayerFlushes, QemuDisk, ReadWrite,
 };
@@ -50,85 +52,79 @@ impl Layers<'_> {
     }
 }
 
-impl Analyzer {
-    /// `amplification[]`: one entry for each disk whose guest was recorded too.
-    pub(crate) fn amplification(
+/// What the pass has counted, for whole layers of the host.
+pub(crate) struct LayerCounts<'a> {
+    pub paths: DataPaths<'a>,
+    pub qemu: &'a Qemu,
+    pub block: &'a BlockLayer,
+    pub host: Option<&'a HostSide>,
+}
+
+/// What the result says of QEMU, images and chains.
+pub(crate) struct Reported<'a> {
+    pub qemu: &'a [QemuDisk],
+    pub images: &'a [Image],
+    pub chains: &'a [Chains],
+}
+
+impl LayerCounts<'_> {
+    /// What each layer made of a disk's I/O, but for how it went as time passed; `guest`: what each session of its guest
+    /// says of it. `None` where its guest was not recorded.
+    pub(crate) fn entry(
         &self,
-        clocks: &[ClockSummary],
-        qemu: &[QemuDisk],
-        images: &[Image],
-        chains: &[Chains],
-    ) -> Vec<Amplification> {
-        let Some(host) = &self.host else {
-            return Vec::new();
+        number: u32,
+        guest: Vec<DiskSummary<'_>>,
+        of: &Reported<'_>,
+    ) -> Option<Amplification> {
+        let known = self.paths.images;
+        let host = self.host?;
+        let disk = known.disks.get(number as usize)?;
+        let is = |guest: &str, name: &str| guest == disk.guest_name && name == disk.name;
+        let chains = of.chains.iter().find(|it| is(&it.guest, &it.disk))?;
+        let images = of.images.iter().filter(|it| is(&it.guest, &it.disk));
+        let path = self.paths.of(number);
+        let layers = Layers {
+            guest,
+            qemu: of
+                .qemu
+                .iter()
+                .find(|it| is(&it.guest, it.disk.as_deref().unwrap_or_default())),
+            files: images
+                .filter_map(|image| image.file_io.as_ref())
+                .filter(|_| path.file_io.is_none() && !path.shared)
+                .collect(),
+            host: (path.host_bio.is_none() && !path.shared).then(|| host.on_host(number, known)),
         };
-        let of_disk = |number: u32| {
-            let disk = self.images.disks.get(number as usize)?;
-            let is = |guest: &str, name: &str| guest == disk.guest_name && name == disk.name;
-            let chains = chains.iter().find(|it| is(&it.guest, &it.disk))?;
-            let images = images.iter().filter(|it| is(&it.guest, &it.disk));
-            let path = self.data_paths().of(number);
-            let layers = Layers {
-                guest: self
-                    .inside_guest(number, clocks)
-                    .map(|(_, summary)| summary)
-                    .collect(),
-                qemu: qemu
-                    .iter()
-                    .find(|it| is(&it.guest, it.disk.as_deref().unwrap_or_default())),
-                files: images
-                    .filter_map(|image| image.file_io.as_ref())
-                    .filter(|_| path.file_io.is_none() && !path.shared)
-                    .collect(),
-                host: (path.host_bio.is_none() && !path.shared)
-                    .then(|| host.on_host(number, &self.images)),
-            };
-            let totals = self.layer_totals(number);
-            let place = number as usize;
-            Some(Amplification {
-                series: self.layers.series(place, self.end_ns(), totals),
-                ..entry(
-                    chains,
-                    &layers,
-                    self.flushes_beneath(number)
-                        .filter(|_| path.host_bio.is_none()),
-                )
-            })
-        };
-        let numbers = (0u32..).take(self.images.disks.len());
-        numbers.filter_map(of_disk).collect()
+        let flushes = self.flushes_beneath(number);
+        let flushes = flushes.filter(|_| path.host_bio.is_none());
+        Some(entry(chains, &layers, flushes))
     }
 
-    /// Takes what the layers have counted before an event of this time, where a stretch of time ends.
-    pub(crate) fn note_layers(&mut self, ts_ns: u64) {
-        let disks = (0u32..).take(self.images.disks.len());
-        let totals: Vec<LayerSums> = disks.map(|number| self.layer_totals(number)).collect();
-        self.layers.note(ts_ns, &totals);
+    /// What the layers have counted so far, by disk.
+    pub(crate) fn all(&self) -> Vec<LayerSums> {
+        let disks = (0u32..).take(self.paths.images.disks.len());
+        disks.map(|number| self.totals(number)).collect()
     }
 
     /// What the layers have counted for a disk so far.
-    fn layer_totals(&self, number: u32) -> LayerSums {
-        let Some((disk, host)) = self
-            .images
-            .disks
-            .get(number as usize)
-            .zip(self.host.as_ref())
-        else {
+    pub(crate) fn totals(&self, number: u32) -> LayerSums {
+        let images = self.paths.images;
+        let Some((disk, host)) = images.disks.get(number as usize).zip(self.host) else {
             return LayerSums::default();
         };
-        let guest = self.manifest.topology.guests.get(disk.guest as usize);
-        let (qemu, qemu_flushes) = guest
+        let guests = &self.paths.manifest.topology.guests;
+        let (qemu, qemu_flushes) = guests
+            .get(disk.guest as usize)
             .map(|guest| self.qemu.so_far(disk, guest))
             .unwrap_or_default();
-        let images = self.images.of_disk(number);
-        let image =
-            images
-                .map(|(_, image)| image.file.bytes())
-                .fold(ReadWrite::default(), |sum, it| ReadWrite {
-                    read: sum.read + it.read,
-                    write: sum.write + it.write,
-                });
-        let on_host = host.on_host(number, &self.images);
+        let image = images
+            .of_disk(number)
+            .map(|(_, image)| image.file.bytes())
+            .fold(ReadWrite::default(), |sum, it| ReadWrite {
+                read: sum.read + it.read,
+                write: sum.write + it.write,
+            });
+        let on_host = host.on_host(number, images);
         LayerSums {
             qemu,
             image,
@@ -141,9 +137,14 @@ impl Analyzer {
 
     /// Flushes that the devices right under a disk's images did.
     fn flushes_beneath(&self, disk: u32) -> Option<u64> {
-        let devices = self.block.devices.iter();
-        let beneath = devices.filter(|device| self.images.is_beneath(device.dev, disk));
-        self.bios_recorded
+        let devices = self.block.gathered.devices.iter();
+        let beneath = devices.filter(|device| {
+            self.paths
+                .images
+                .is_beneath(DevNo(device.dev), DiskId(disk))
+        });
+        self.paths
+            .bios_recorded
             .then(|| beneath.map(|device| device.flushes_done()).sum())
     }
 }

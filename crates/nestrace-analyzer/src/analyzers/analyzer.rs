@@ -1,58 +1,39 @@
 //! The single pass: each event goes to the layer that it is about.
 
 mod loss;
+mod streams;
 
 use std::rc::Rc;
 
 use nestrace_abi::{Kind, Source};
+use nestrace_trace::Event;
 use nestrace_trace::manifest::Manifest;
-use nestrace_trace::{Damage, Event, ImageMap};
 
+use crate::analyzers::amplification::LayerCounts;
 use crate::analyzers::data_path::DataPaths;
+use crate::analyzers::options::Options;
+use crate::analyzers::recording::{FAR_NS, Unreadable};
 use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
 use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::{Disks, Qemu};
-use crate::link::chains::{Stories, StoryChoice};
+use crate::link::chains::Stories;
 use crate::link::guest_side::Session;
 use crate::link::served::{HostLayers, HostSide};
-use crate::measure::device::major_minor;
 use crate::measure::layers_over_time::LayersOverTime;
 use crate::measure::overlap::Activity;
 use crate::model::chain::Chain;
+use crate::model::clocks::{GuestNs, HostNs};
+use crate::model::ids::DiskId;
 use crate::model::plausible;
 use crate::model::threads::Threads;
-use crate::result::analysis::{Analysis, Story, UnreadStream};
+use crate::result::analysis::{Analysis, CallStory, Story};
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::Reasons;
 
-/// No recorder is that late with an event.
-pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
-
-/// What the caller knows beside the events.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Options {
-    /// How the input is called in the result.
-    pub path: String,
-    /// The reader could not read the stream to its end.
-    pub truncated: bool,
-    /// Keep only this guest's disks in the result.
-    pub guest: Option<String>,
-    /// Keep only this device in the result: by its name, or as `MAJ:MIN`.
-    pub device: Option<String>,
-    /// Ignore events before this time after the start, nanoseconds.
-    pub from_ns: Option<u64>,
-    /// Ignore events after this time after the start, nanoseconds.
-    pub to_ns: Option<u64>,
-    /// Tell the whole I/O trace of single guest bios.
-    pub story: Option<StoryChoice>,
-    /// Tell the whole trace of single calls of the guests' programs; [`StoryChoice::Io`] is a call's number.
-    pub call_story: Option<StoryChoice>,
-    /// Where the images keep the guests' data.
-    pub image_maps: Vec<ImageMap>,
-}
+pub use streams::GuestEvents;
+use streams::SideBySide;
 
 /// Takes the events of the host and of its guests and keeps only what is in flight.
 ///
@@ -78,11 +59,7 @@ pub struct Analyzer {
     threads: Threads,
     reasons: Reasons,
     pub(crate) losses: LossCounts,
-    /// What could not be read, with the guest that recorded it.
-    pub(crate) damage: Vec<(Option<String>, Damage)>,
-    pub(crate) unread: Vec<UnreadStream>,
-    /// Events of devices that whoever read the stream did not tell apart.
-    pub(crate) left_out: u64,
+    pub(crate) unreadable: Unreadable,
     pub(crate) events: u64,
     pub(crate) unknown_events: u64,
     /// Events that neither kernel nor QEMU can have written.
@@ -93,8 +70,9 @@ pub struct Analyzer {
     /// By the numbers of `Manifest::guest_sides`.
     pub(crate) sessions: Vec<Session>,
     /// Time of the host at which they were looked at.
-    looked_ns: u64,
+    looked_ns: HostNs,
     pub(crate) stories: Stories,
+    pub(crate) call_listener: CallListener,
     pub(crate) layers: LayersOverTime,
     /// What the host did for the guests' requests; only where there is something to tie it to.
     pub(crate) host: Option<HostSide>,
@@ -103,6 +81,18 @@ pub struct Analyzer {
 /// A request of QEMU is known to have ended when its `block_acct_done` has come, which is this much
 /// later than the completion notification to the guest at most; what comes later is linked less certainly.
 const DONE_AFTER_PUSH_NS: u64 = 50_000_000;
+/// Takes calls one by one.
+#[derive(Default)]
+pub(crate) struct CallListener(pub(crate) Option<Box<dyn FnMut(CallStory)>>);
+
+impl std::fmt::Debug for CallListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CallListener")
+            .field(&self.0.is_some())
+            .finish()
+    }
+}
+
 /// How far the host is read between two looks at the sessions.
 const LOOK_NS: u64 = 1_000_000;
 
@@ -145,8 +135,9 @@ impl Analyzer {
                     Session::new(manifest, side, options.story.is_some(), options.call_story)
                 })
                 .collect(),
-            looked_ns: 0,
+            looked_ns: HostNs::default(),
             stories: Stories::new(options.story),
+            call_listener: CallListener::default(),
             layers: LayersOverTime::default(),
             manifest: manifest.clone(),
             options,
@@ -154,9 +145,7 @@ impl Analyzer {
             files,
             threads: Threads::default(),
             losses: LossCounts::default(),
-            damage: Vec::new(),
-            unread: Vec::new(),
-            left_out: 0,
+            unreadable: Unreadable::default(),
             events: 0,
             unknown_events: 0,
             implausible: 0,
@@ -176,6 +165,29 @@ impl Analyzer {
         let mut analyzer = Self::new(manifest, options);
         events.into_iter().for_each(|event| analyzer.push(&event));
         analyzer.finish()
+    }
+
+    /// Takes all events of the host and of its guests; each stream is in the order of time.
+    ///
+    /// ```
+    /// use nestrace_analyzer::{Analyzer, GuestEvents, Options};
+    /// use nestrace_trace::{Event, Kind, Manifest, manifest::GuestSide};
+    ///
+    /// let mut manifest = Manifest::default();
+    /// manifest.guest_sides = vec![GuestSide::default()];
+    /// let queue = Event { ts_ns: 7, kind: Kind::Queue as u8, object: 1, bytes: 512, ..Event::default() };
+    /// let mut analyzer = Analyzer::new(&manifest, Options::default());
+    /// let mut of_guest = [queue].into_iter();
+    /// analyzer.push_streams([queue], vec![GuestEvents { side: 0, events: &mut of_guest }]);
+    /// let analysis = analyzer.finish();
+    /// assert_eq!(analysis.devices.len(), 2);
+    /// ```
+    pub fn push_streams(
+        &mut self,
+        host: impl IntoIterator<Item = Event>,
+        guests: Vec<GuestEvents<'_>>,
+    ) {
+        SideBySide::new(self, guests).push(host);
     }
 
     /// Takes one event of the host's stream; events come in the order of time.
@@ -204,7 +216,8 @@ impl Analyzer {
         }
         self.last_ns = self.last_ns.max(event.ts_ns);
         if self.host.is_some() && self.layers.is_due(event.ts_ns) {
-            self.note_layers(event.ts_ns);
+            let totals = self.layer_counts().all();
+            self.layers.note(event.ts_ns, &totals);
         }
         match kind.source() {
             Source::Block => {
@@ -240,16 +253,17 @@ impl Analyzer {
 
     /// Takes one event of the guest session with this index in `Manifest::guest_sides`.
     pub fn push_guest(&mut self, side: usize, event: &Event) {
-        let timed = self.options.from_ns.is_some() || self.options.to_ns.is_some();
+        let timed = self.options.is_stretch();
         let host_ns = self
             .sessions
             .get(side)
             .filter(|_| timed)
-            .and_then(|session| session.host_time(event.ts_ns));
-        let within = host_ns.is_none_or(|host_ns| !self.outside(host_ns));
+            .and_then(|session| session.host_time(GuestNs(event.ts_ns)));
+        let within = host_ns.is_none_or(|host_ns| !self.outside(host_ns.0));
         if let Some(session) = self.sessions.get_mut(side) {
             session.push(event, within);
             self.look(side);
+            self.report_calls(side, false);
         }
     }
 
@@ -257,9 +271,13 @@ impl Analyzer {
     /// as that is known, else 0 or `u64::MAX`, whichever keeps the streams side by side.
     #[must_use]
     pub fn guest_time(&self, side: usize, guest_ns: u64) -> u64 {
-        self.sessions
-            .get(side)
-            .map_or(guest_ns, |session| session.place(guest_ns))
+        self.place_of(side, GuestNs(guest_ns)).0
+    }
+
+    /// The same; without a session the guest's clock is taken for the host's.
+    fn place_of(&self, side: usize, guest_ns: GuestNs) -> HostNs {
+        let session = self.sessions.get(side);
+        session.map_or(HostNs(guest_ns.0), |session| session.place(guest_ns))
     }
 
     /// The session has no more events.
@@ -271,7 +289,7 @@ impl Analyzer {
 
     /// The host has no more events.
     pub(crate) fn host_ended(&mut self) {
-        self.host_read(u64::MAX);
+        self.host_read(HostNs::MAX);
     }
 
     /// Gives the requests that QEMU completed to the sessions of their guest.
@@ -290,19 +308,19 @@ impl Analyzer {
             let served = Rc::new(served);
             for session in &mut self.sessions {
                 if !session.follows_another
-                    && let Some(disk) = session.is_of(&self.images, served.disk)
+                    && let Some(disk) = session.is_of(&self.images, DiskId(served.disk))
                 {
                     session.served(&served, disk);
                 }
             }
         }
-        self.host_reached(event.ts_ns);
+        self.host_reached(HostNs(event.ts_ns));
     }
 
     /// Every host event before this time was read. Call it before the guests' events up to then
     /// are taken: where the host stood still with a paused guest, they are seconds of what seems to have
     /// no partner, and the clocks ask for the host's next events instead.
-    pub(crate) fn host_reached(&mut self, host_ns: u64) {
+    pub(crate) fn host_reached(&mut self, host_ns: HostNs) {
         if host_ns >= self.looked_ns.saturating_add(LOOK_NS) {
             self.looked_ns = host_ns;
             self.host_read(host_ns.saturating_sub(DONE_AFTER_PUSH_NS));
@@ -310,7 +328,7 @@ impl Analyzer {
     }
 
     /// What ended on the host before this time was handed to the sessions.
-    fn host_read(&mut self, host_ns: u64) {
+    fn host_read(&mut self, host_ns: HostNs) {
         for side in 0..self.sessions.len() {
             if let Some(session) = self.sessions.get_mut(side)
                 && !session.follows_another
@@ -336,14 +354,14 @@ impl Analyzer {
             .find(|next| next.side.guest == session.side.guest);
         match next {
             Some(next) => {
-                for served in session.unclaimed.drain(..) {
-                    if let Some(disk) = next.is_of(&self.images, served.disk) {
+                for served in session.take_unclaimed() {
+                    if let Some(disk) = next.is_of(&self.images, DiskId(served.disk)) {
                         next.served(&served, disk);
                     }
                 }
                 next.host_read(session.host_decided());
             }
-            None => session.unclaimed.clear(),
+            None => session.take_unclaimed().for_each(drop),
         }
     }
 
@@ -399,33 +417,27 @@ impl Analyzer {
         self.stories.listener = Some(Box::new(listener));
     }
 
+    /// Gives each call of [`Options::call_story`] to `listener` soon after its outcome is known, instead of keeping it for
+    /// [`Analysis::call_stories`]; as with [`Analyzer::each_story`], the slowest ones are kept all the same. They come
+    /// nearly in the order of their ends, and behind the bios that they waited for.
+    pub fn each_call(&mut self, listener: impl FnMut(CallStory) + 'static) {
+        self.call_listener.0 = Some(Box::new(listener));
+        for session in &mut self.sessions {
+            session.calls.one_by_one();
+        }
+    }
+
     /// Whether the guest and the device that were asked for are those of this disk.
     pub(crate) fn is_selected(&self, side: usize, device: u32, disk: Option<u32>) -> bool {
         let Some(session) = self.sessions.get(side) else {
             return false;
         };
-        let of_guest = |wanted: &String| *wanted == session.side.guest;
-        let on_device = |wanted: &String| {
-            let guest_disk = session.about(device as usize);
-            guest_disk.is_some_and(|known| is_called(&known.name, known.dev, wanted))
-                || disk.is_some_and(|disk| self.is_on(disk, wanted))
-        };
-        self.options.guest.as_ref().is_none_or(of_guest)
-            && self.options.device.as_ref().is_none_or(on_device)
-    }
-
-    /// Whether a disk has this name, or an image on the host's device of this name.
-    fn is_on(&self, disk: u32, wanted: &str) -> bool {
-        let known = self.images.disks.get(disk as usize);
-        if known.is_some_and(|known| known.name == wanted) {
-            return true;
-        }
+        let known = session.about(device as usize);
         let devices = &self.manifest.topology.devices;
-        devices.iter().any(|device| {
-            let mut images = self.images.of_disk(disk);
-            is_called(&device.name, device.dev, wanted)
-                && images.any(|(number, _)| self.images.lies_on(number, device.dev))
-        })
+        self.options.takes_guest(&session.side.guest)
+            && (known.is_some_and(|known| self.options.takes_device(&known.name, known.dev))
+                || disk.is_some_and(|disk| self.options.takes_disk(disk, &self.images, devices))
+                || self.options.device.is_none())
     }
 
     /// What says how far the disks' I/O was seen.
@@ -440,15 +452,18 @@ impl Analyzer {
         }
     }
 
+    /// What the host's layers have counted so far.
+    pub(crate) fn layer_counts(&self) -> LayerCounts<'_> {
+        LayerCounts {
+            paths: self.data_paths(),
+            qemu: &self.qemu,
+            block: &self.block,
+            host: self.host.as_ref(),
+        }
+    }
+
     fn outside(&self, ts_ns: u64) -> bool {
-        let start = self.start_ns();
-        self.options
-            .from_ns
-            .is_some_and(|from| ts_ns < start.saturating_add(from))
-            || self
-                .options
-                .to_ns
-                .is_some_and(|to| ts_ns > start.saturating_add(to))
+        self.options.leaves_out(ts_ns, self.start_ns())
     }
 
     /// The start on the clock of the events.
@@ -478,9 +493,4 @@ impl Analyzer {
     pub(crate) fn duration_ns(&self) -> u64 {
         (self.end_ns() - self.start_ns()).saturating_sub(self.options.from_ns.unwrap_or(0))
     }
-}
-
-/// Whether a device is the one that was asked for by its name, or by its number.
-fn is_called(name: &str, dev: u32, wanted: &str) -> bool {
-    name == wanted || major_minor(dev) == wanted
 }

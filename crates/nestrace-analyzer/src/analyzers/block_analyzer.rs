@@ -76,11 +76,11 @@ impl BlockAnalyzer {
     #[must_use]
     pub fn new(options: BlockOptions) -> Self {
         let mut block = BlockLayer::default();
-        block.machine.whole = Some(Box::default());
+        block.gathered.machine.whole = Some(Box::default());
         if !options.figures {
-            block.collects = Collects::WhatBttHas;
+            block.gathered.collects = Collects::WhatBttHas;
         }
-        block.machine.ios = options.list_ios.then(Vec::new);
+        block.gathered.machine.ios = options.list_ios.then(Vec::new);
         Self {
             intervals: options.interval_ns.map(Intervals::new),
             within_ns: (
@@ -151,7 +151,7 @@ impl BlockAnalyzer {
             }
             self.last_ns = self.last_ns.max(ts_ns);
             if let Some(intervals) = &mut self.intervals {
-                intervals.before(ts_ns, &mut self.block.devices);
+                intervals.before(ts_ns, &mut self.block.gathered.devices);
             }
             self.block.push(kind, event, &mut lent);
         }
@@ -167,7 +167,7 @@ impl BlockAnalyzer {
             return;
         }
         if let Some(intervals) = &mut self.intervals {
-            intervals.before(event.ts_ns, &mut self.block.devices);
+            intervals.before(event.ts_ns, &mut self.block.gathered.devices);
         }
         let mut lent = Lent {
             observer: &mut (),
@@ -186,6 +186,7 @@ impl BlockAnalyzer {
     /// The I/Os that have ended since the last call, in the order of their ends.
     pub fn drain_ios(&mut self) -> impl Iterator<Item = Io> + '_ {
         self.block
+            .gathered
             .machine
             .ios
             .as_mut()
@@ -202,7 +203,7 @@ impl BlockAnalyzer {
     /// A row for each device over everything that was taken.
     pub fn total_rows(&mut self) -> Vec<IostatRow> {
         match &self.intervals {
-            Some(intervals) => intervals.total(self.last_ns, &mut self.block.devices),
+            Some(intervals) => intervals.total(self.last_ns, &mut self.block.gathered.devices),
             None => Vec::new(),
         }
     }
@@ -213,11 +214,11 @@ impl BlockAnalyzer {
         self.block.finish();
         let start_ns = self.first_ns.unwrap_or(0);
         let duration_ns = self.last_ns - start_ns;
-        let mut whole = self.block.machine.whole.take().unwrap_or_default();
+        let mut whole = self.block.gathered.machine.whole.take().unwrap_or_default();
         let (activity, of_devices, of_processes) = whole.activities();
         let mut sums = Sums::default();
         let mut devices = Vec::new();
-        for (place, meter) in self.block.devices.iter_mut().enumerate() {
+        for (place, meter) in self.block.gathered.devices.iter_mut().enumerate() {
             if !meter.has_io() {
                 continue;
             }
@@ -243,7 +244,7 @@ impl BlockAnalyzer {
         let first = devices.first();
         let first = first.and_then(|first: &BlockDevice| first.device.stats.as_ref());
         let active_of_first = first.map(|stats| stats.active).unwrap_or_default();
-        let names = self.block.machine.names.all();
+        let names = self.block.gathered.machine.names.all();
         let active_processes = names
             .zip(of_processes)
             .map(|((_, name), active)| (name, active));

@@ -4,6 +4,7 @@ use nestrace_abi::Source;
 use nestrace_trace::manifest::{GuestDisk, Topology};
 
 use crate::Analyzer;
+use crate::analyzers::amplification::Reported;
 use crate::analyzers::recording::{self, StreamCounts};
 use crate::judge::findings;
 use crate::judge::verdict;
@@ -11,9 +12,11 @@ use crate::link::chains::{DiskChains, Names, StoryChoice};
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
 use crate::measure::clues::DiskClues;
+use crate::model::clocks::HostNs;
 use crate::model::data_path::DataPath;
 use crate::result::analysis::{
-    Analysis, CallRow, CallStory, Chains, Clock, Device, GuestCalls, SCHEMA, Story, Trace,
+    Amplification, Analysis, CallRow, CallStory, Chains, Clock, Device, GuestCalls, SCHEMA, Story,
+    Trace,
 };
 use crate::result::side::Side;
 use crate::result::unlinked::UnlinkedReason;
@@ -34,7 +37,7 @@ impl Analyzer {
         let clocks = self.finish_sessions();
         let chains = self.chains(&clocks);
         let devices = self.devices(&clocks);
-        let clues = self.clues(&clocks, end_ns);
+        let mut clues = self.clues(&clocks, end_ns);
         let verdict = self.verdict(&devices, &chains);
         let guest = self.options.guest.clone();
         let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
@@ -46,17 +49,29 @@ impl Analyzer {
         };
         let mut qemu = self.qemu.finish(&self.manifest.topology.guests, probed);
         qemu.retain(|disk| of_guest(&disk.guest));
+        let start_ns = self.start_ns();
+        for disk in &mut qemu {
+            disk.series = std::mem::take(&mut disk.series).after(start_ns);
+        }
         let files_recorded = self.files.recorded
             || probes
                 .iter()
                 .any(|probe| probe.source == Source::File.name());
         let mut images = self.images.finish(self.bios_recorded, files_recorded);
         images.retain(|image| of_guest(&image.guest));
-        let amplification = self.amplification(&clocks, &qemu, &images, &chains);
+        let amplification = self.amplification(
+            &clocks,
+            &Reported {
+                qemu: &qemu,
+                images: &images,
+                chains: &chains,
+            },
+        );
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.data_paths().unseen_disks());
         let (calls, guest_calls) = self.calls();
+        self.add_file_syncs(&mut clues, &clocks);
         let call_stories = self.call_stories();
         let stories = self.stories();
         let mut analysis = Analysis {
@@ -82,7 +97,7 @@ impl Analyzer {
 
     fn devices(&mut self, clocks: &[ClockSummary]) -> Vec<Device> {
         let (start_ns, end_ns, duration_ns) = (self.start_ns(), self.end_ns(), self.duration_ns());
-        let after_start = |ns: u64| start_ns.saturating_add(ns);
+        let after_start = |ns: u64| HostNs(start_ns.saturating_add(ns));
         let selected = HostStretch {
             from_ns: self.options.from_ns.map(after_start),
             to_ns: self.options.to_ns.map(after_start),
@@ -95,7 +110,13 @@ impl Analyzer {
             .collect();
         let device_name = |dev: u32| device_name(topology, dev);
         let mut devices = Vec::new();
-        for meter in self.block.devices.iter_mut().filter(|meter| meter.has_io()) {
+        for meter in self
+            .block
+            .gathered
+            .devices
+            .iter_mut()
+            .filter(|meter| meter.has_io())
+        {
             let mut device = meter.finish(topology, end_ns, duration_ns);
             if !meter.light {
                 device.users = Some(meter.users.finish(
@@ -107,7 +128,7 @@ impl Analyzer {
             devices.push(device);
         }
         for (session, summary) in self.sessions.iter_mut().zip(clocks) {
-            devices.extend(session.devices(start_ns, selected, &summary.clock.stretches));
+            devices.extend(session.devices(HostNs(start_ns), selected, &summary.clock.stretches));
         }
         let guest = &self.options.guest;
         devices.retain(|device| {
@@ -130,14 +151,9 @@ impl Analyzer {
     }
 
     fn verdict(&self, devices: &[Device], chains: &[Chains]) -> Verdict {
-        let guest = &self.options.guest;
         let known = self.images.disks.iter().enumerate();
         let disks: Vec<_> = known
-            .filter(|(_, disk)| {
-                guest
-                    .as_ref()
-                    .is_none_or(|wanted| *wanted == disk.guest_name)
-            })
+            .filter(|(_, disk)| self.options.takes_guest(&disk.guest_name))
             .filter_map(|(number, disk)| {
                 // Without file I/O nothing tells QEMU's time from the host's.
                 let path = self.data_paths().of(number as u32);
@@ -193,13 +209,9 @@ impl Analyzer {
 
     /// `calls[]` and `guest_calls[]`.
     fn calls(&mut self) -> (Option<Vec<CallRow>>, Vec<GuestCalls>) {
-        let guest = self.options.guest.clone();
         let (mut rows, mut guests) = (Vec::new(), Vec::new());
         for session in &mut self.sessions {
-            if guest
-                .as_ref()
-                .is_none_or(|guest| *guest == session.side.guest)
-            {
+            if self.options.takes_guest(&session.side.guest) {
                 let (totals, more) = session.calls();
                 guests.push(totals);
                 rows.extend(more);
@@ -211,8 +223,7 @@ impl Analyzer {
 
     fn clocks(&self, clocks: Vec<ClockSummary>) -> Vec<Clock> {
         let mut clocks: Vec<Clock> = clocks.into_iter().map(|summary| summary.clock).collect();
-        let guest = &self.options.guest;
-        clocks.retain(|clock| guest.as_ref().is_none_or(|guest| *guest == clock.guest));
+        clocks.retain(|clock| self.options.takes_guest(&clock.guest));
         clocks
     }
 
@@ -297,6 +308,7 @@ impl Analyzer {
         }
         let host = self.host.as_ref().map(|host| host.finish(number));
         let host = host.unwrap_or_default();
+        let chains = sum.finish(guest_bios, open);
         let qemu = (!host.qemu_seen).then_some("qemu");
         let beneath = self.data_paths().of(number).folded();
         let folded = qemu.into_iter().chain(beneath).map(str::to_owned).collect();
@@ -309,12 +321,13 @@ impl Analyzer {
             disk: disk.name.clone(),
             guest_device: guest_device?,
             guest_requests,
-            ..sum.finish(guest_bios, open)
+            series: chains.series.after(self.start_ns()),
+            ..chains
         })
     }
 
     /// What each session of its guest says of a disk, by whatever name it has there.
-    pub(crate) fn inside_guest<'a>(
+    fn inside_guest<'a>(
         &'a self,
         number: u32,
         clocks: &'a [ClockSummary],
@@ -333,6 +346,25 @@ impl Analyzer {
         })
     }
 
+    /// `amplification[]`: one entry for each disk whose guest was recorded too.
+    fn amplification(&self, clocks: &[ClockSummary], of: &Reported<'_>) -> Vec<Amplification> {
+        let inside_guest = |number: u32| {
+            let summaries = self.inside_guest(number, clocks);
+            summaries.map(|(_, summary)| summary).collect()
+        };
+        let counts = self.layer_counts();
+        let numbers = (0u32..).take(self.images.disks.len());
+        numbers
+            .filter_map(|number| {
+                let totals = counts.totals(number);
+                Some(Amplification {
+                    series: self.layers.series(number as usize, self.end_ns(), totals),
+                    ..counts.entry(number, inside_guest(number), of)?
+                })
+            })
+            .collect()
+    }
+
     /// What the findings asked for beside all this, a disk an entry.
     fn clues(&mut self, clocks: &[ClockSummary], end_ns: u64) -> Vec<DiskClues> {
         let numbers = (0u32..).take(self.images.disks.len());
@@ -348,11 +380,13 @@ impl Analyzer {
             };
             for (session, clock) in self.sessions.iter_mut().zip(clocks) {
                 let of_guest = session.side.guest == disk.guest_name;
-                let devices = session.disks.iter_mut().zip(&session.side.disks);
-                let devices = devices.map(|(device, _)| device).enumerate();
-                devices
-                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
-                    .for_each(|(_, device)| clues.from_guest.add(device.clues.finish()));
+                let is_it = |device: &usize| of_guest && disk_of(clock, *device) == Some(disk.disk);
+                for device in (0..session.side.disks.len()).filter(is_it) {
+                    clues.calls.add(session.call_waits(device));
+                    if let Some(device) = session.disks.get_mut(device) {
+                        clues.from_guest.add(device.clues.finish());
+                    }
+                }
             }
             if let Some(host) = &mut self.host {
                 clues.from_host = host.clues.finish(number);
@@ -368,9 +402,48 @@ impl Analyzer {
         all
     }
 
+    /// Adds the syncs of each disk's files, once all calls were counted.
+    fn add_file_syncs(&self, clues: &mut [DiskClues], clocks: &[ClockSummary]) {
+        for (clues, disk) in clues.iter_mut().zip(&self.images.disks) {
+            for (session, clock) in self.sessions.iter().zip(clocks) {
+                let disks = session.side.disks.iter().enumerate();
+                let of_guest = session.side.guest == disk.guest_name;
+                disks
+                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
+                    .for_each(|(_, about)| {
+                        let syncs = session.calls.file_syncs(&session.side, &about.name);
+                        clues.file_syncs.extend(syncs);
+                    });
+            }
+        }
+    }
+
+    /// Gives the calls that are ready, or with `end` all that are left, to the one who takes them one by one.
+    pub(crate) fn report_calls(&mut self, side: usize, end: bool) {
+        if self.call_listener.0.is_none() {
+            return;
+        }
+        let wanted = self.options.guest.clone();
+        while let Some(session) = self.sessions.get_mut(side)
+            && let Some(call) = session.next_call(end)
+            && let Some(mut listener) = self.call_listener.0.take()
+        {
+            if wanted
+                .as_ref()
+                .is_none_or(|guest| *guest == self.sessions[side].side.guest)
+            {
+                self.with_names(|names| {
+                    listener(self.sessions[side].call_story(side, &call, names));
+                });
+            }
+            self.call_listener.0 = Some(listener);
+        }
+    }
+
     fn call_stories(&mut self) -> Vec<CallStory> {
         let mut all = Vec::new();
         for side in 0..self.sessions.len() {
+            self.report_calls(side, true);
             let Some(session) = self.sessions.get_mut(side) else {
                 continue;
             };
@@ -424,7 +497,7 @@ impl Analyzer {
                     .map(|session| session.side.guest.clone())
                     .unwrap_or_default()
             },
-            start_ns: self.start_ns(),
+            start_ns: HostNs(self.start_ns()),
         })
     }
 
@@ -452,12 +525,10 @@ impl Analyzer {
         let mut trace = recording::trace(&self.manifest, &streams);
         trace.path.clone_from(&self.options.path);
         trace.duration_ns = self.duration_ns();
-        trace.is_stretch = self.options.from_ns.is_some() || self.options.to_ns.is_some();
+        trace.is_stretch = self.options.is_stretch();
         trace.truncated |= self.options.truncated;
-        recording::add_damage(&mut trace, &self.manifest, &self.damage);
-        recording::add_unread(&mut trace, &self.unread);
-        let left_out = self.left_out.saturating_add(self.block.ignored);
-        recording::add_left_out(&mut trace, left_out);
+        self.unreadable
+            .add_to(&mut trace, &self.manifest, self.block.gathered.ignored);
         trace
     }
 }

@@ -5,5 +5,5 @@ pub(crate) mod analyzer;
 pub(crate) mod block_analyzer;
 pub(crate) mod data_path;
 pub(crate) mod finish;
+pub(crate) mod options;
 pub(crate) mod recording;
-pub(crate) mod streams;

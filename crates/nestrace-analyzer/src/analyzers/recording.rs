@@ -4,13 +4,14 @@ use nestrace_abi::Source;
 use nestrace_trace::Damage;
 use nestrace_trace::manifest::{GuestSide, Manifest, Refused, State};
 
-use crate::Analyzer;
-use crate::analyzers::analyzer::FAR_NS;
 use crate::link::clock::{UNCORRECTED_PPM, corrections_ppm};
 use crate::result::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource, UnreadStream};
 use crate::result::loss_counts::LossCounts;
 use crate::result::side::Side;
 use crate::result::units;
+
+/// No recorder is that late with an event.
+pub(crate) const FAR_NS: u64 = 60 * 1_000_000_000;
 
 /// What reading a stream has counted.
 #[derive(Clone, Debug)]
@@ -100,22 +101,22 @@ fn cut_guests(manifest: &Manifest) -> Vec<String> {
 /// The word of a notice that a guest's stream was cut, which `nestrace repair` and `nestrace import` write.
 pub const GUEST_STREAM_DAMAGED: &str = "guest_stream_damaged";
 
-impl Analyzer {
-    /// What could not be read of the host's stream, or of what was recorded inside `guest`. Called before
-    /// [`Analyzer::finish`], it stands beside the numbers that it affects, like any other loss.
-    pub fn damaged(&mut self, guest: Option<&str>, damage: Damage) {
-        self.damage.push((guest.map(str::to_owned), damage));
-    }
+/// What the reader of a recording could not give to the analyzer.
+#[derive(Debug, Default)]
+pub(crate) struct Unreadable {
+    /// With the guest that recorded it.
+    pub damage: Vec<(Option<String>, Damage)>,
+    pub unread: Vec<UnreadStream>,
+    /// Events of further devices than are distinguished.
+    pub left_out: u64,
+}
 
-    /// Events of further devices than are distinguished, which the reader of the host's stream left out. Called before
-    /// [`Analyzer::finish`], like damage.
-    pub fn left_out(&mut self, events: u64) {
-        self.left_out = self.left_out.saturating_add(events);
-    }
-
-    /// What was recorded inside a guest cannot be read at all. Called before [`Analyzer::finish`], like damage.
-    pub fn unread(&mut self, stream: UnreadStream) {
-        self.unread.push(stream);
+impl Unreadable {
+    /// Adds it to what is said of the recording; the analyzer itself has `ignored` so many events.
+    pub(crate) fn add_to(&self, trace: &mut Trace, manifest: &Manifest, ignored: u64) {
+        add_damage(trace, manifest, &self.damage);
+        add_unread(trace, &self.unread);
+        add_left_out(trace, self.left_out.saturating_add(ignored));
     }
 }
 

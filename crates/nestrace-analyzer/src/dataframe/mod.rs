@@ -9,8 +9,11 @@
 //! | [`devices`] | a block device of the host or of a guest: counts and bytes |
 //! | [`latencies`] | a distribution: a part of an I/O's way at a layer, by operation |
 //! | [`histograms`] | a bin of one of `vscsiStats`' histograms |
+//! | [`minutes`] | a device or disk, layer, operation and minute: count, sum, bytes, distribution |
 //! | [`chains`] | a guest's disk: how many of its bios were followed, and where to |
 //! | [`segments`] | a part of a disk's latency, by operation |
+//! | [`calls`], [`call_segments`] | calls of a guest's program on a file, by operation; a part of their latency |
+//! | [`call_stories`] | a single call of a guest's program |
 //! | [`findings`] | a rule that fired |
 //! | [`stories`], [`spans`] | a single guest bio; an interval in its tree |
 //! | [`events`] | an event of a stream, as it was recorded |
@@ -27,20 +30,24 @@
 //! # }
 //! ```
 
+mod calls;
 mod chains;
 mod devices;
 mod events;
 mod findings;
 mod histograms;
 mod latencies;
+mod minutes;
 mod stories;
 
+pub use calls::{call_segments, call_stories, calls};
 pub use chains::{chains, segments};
 pub use devices::devices;
 pub use events::events;
 pub use findings::findings;
 pub use histograms::histograms;
 pub use latencies::latencies;
+pub use minutes::minutes;
 /// The release of polars that the views are made with.
 pub use polars;
 pub use polars::frame::DataFrame;

@@ -114,6 +114,9 @@ impl Calls {
             throttles: Vec::new(),
             transactions: (0, 0),
             log_forced_ns: None,
+            log_waits: Vec::new(),
+            log_writes: Vec::new(),
+            commit_waits: Vec::new(),
             recorded_at_return: false,
             direct_begun: false,
             kiocb: 0,
@@ -126,7 +129,11 @@ impl Calls {
     fn enter(&mut self, event: &Event) {
         self.working.remove(&event.tid);
         self.no_fault(event.tid);
-        let call = self.begin(event, By::Thread);
+        let mut call = self.begin(event, By::Thread);
+        // It is recorded when it comes to its file.
+        if event.sub == op::MSYNC {
+            call.start_ns = event.related.min(event.ts_ns);
+        }
         if self.by_thread.len() >= MOST_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
             self.unended += 1;
             return;
@@ -250,11 +257,23 @@ impl Calls {
         }
     }
 
-    /// A fault that did not look again had nothing to wait for, as far as is known.
+    /// The thread goes on after a fault that did not look again: the kernel maps a page that has come with those around it
+    /// (`do_fault_around()`). A fault that waited for no read has ended at once.
     fn no_fault(&mut self, tid: u32) {
-        let fault = self.faulting.remove(&tid);
-        self.given_up
-            .extend(fault.filter(|fault| !fault.bios.is_empty()));
+        if let Some(mut fault) = self.faulting.remove(&tid) {
+            if let Some(came_ns) = fault.page_came_ns() {
+                fault.end_ns = came_ns;
+                self.ended.push(fault);
+            } else if !fault.bios.is_empty() {
+                self.given_up.push(fault);
+            }
+        }
+    }
+
+    /// Both streams have ended: what faults waited for is known.
+    pub(crate) fn end_faults(&mut self) {
+        let threads: Vec<u32> = self.faulting.keys().copied().collect();
+        threads.into_iter().for_each(|tid| self.no_fault(tid));
     }
 
     /// A worker goes on: what the submitter queues from now on is not this request's.

@@ -12,6 +12,7 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
 use crate::measure::file_meter::FileMeter;
+use crate::model::ids::{DevNo, DiskId, ImageId};
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
@@ -382,22 +383,22 @@ impl Images {
     }
 
     /// Whether the device, or a partition of it, is one of those right under the image.
-    pub(crate) fn lies_on(&self, image: u32, dev: u32) -> bool {
+    pub(crate) fn lies_on(&self, image: ImageId, dev: DevNo) -> bool {
         self.is_over(image, dev, None)
     }
 
     /// Whether the image, or the file system that holds it, lies where this is; `None` for what has no place.
-    pub(crate) fn is_over(&self, image: u32, dev: u32, offset: Option<u64>) -> bool {
-        let state = self.images.get(image as usize);
+    pub(crate) fn is_over(&self, image: ImageId, dev: DevNo, offset: Option<u64>) -> bool {
+        let state = self.images.get(image.0 as usize);
         state.is_some_and(|state| {
             let mut extents = state.first_devices.iter();
-            extents.any(|extent| extent.holds(dev, offset))
+            extents.any(|extent| extent.holds(dev.0, offset))
         })
     }
 
     /// Whether a bio is right under an image: on the image, or on the file system that holds it.
     pub(crate) fn is_under(&self, image: u32, bio: &BioSpan) -> bool {
-        self.is_over(image, bio.dev, bio.place())
+        self.is_over(ImageId(image), DevNo(bio.dev), bio.place())
     }
 
     /// Whether files of images, or of loop devices, lie on the file system with this device number.
@@ -435,9 +436,9 @@ impl Images {
     }
 
     /// Whether a guest's disk has an image right on this device or on a partition of it.
-    pub(crate) fn is_beneath(&self, dev: u32, disk: u32) -> bool {
-        let mut volumes = self.volumes_at(dev, None);
-        volumes.any(|volume| volume.disks.contains(&disk))
+    pub(crate) fn is_beneath(&self, dev: DevNo, disk: DiskId) -> bool {
+        let mut volumes = self.volumes_at(dev.0, None);
+        volumes.any(|volume| volume.disks.contains(&disk.0))
     }
 
     /// `images[]`.

@@ -9,6 +9,7 @@ use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
 use crate::measure::overlap::{Activity, Stages};
 use crate::model::aio_key::AioKey;
+use crate::model::ids::{DevNo, DiskId, ImageId};
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::stacking::Stacking;
@@ -29,7 +30,9 @@ impl ImageObserver<'_> {
         let mut owner = self.images.owner(event);
         if event.sub == flags::OWNER_ANONYMOUS
             && let Some(image) = self.files.submitting(event.tid)
-            && self.images.is_over(image, event.dev, Some(event.offset))
+            && self
+                .images
+                .is_over(ImageId(image), DevNo(event.dev), Some(event.offset))
         {
             owner = Owner::Image(image);
         }
@@ -39,7 +42,10 @@ impl ImageObserver<'_> {
         if self.images.is_for_another(image, event, threads) {
             return (owner, Owner::Thread(event.tid));
         }
-        if self.images.is_over(image, event.dev, Some(event.offset)) {
+        if self
+            .images
+            .is_over(ImageId(image), DevNo(event.dev), Some(event.offset))
+        {
             let carrier = || self.files.carrying_image(event);
             owner = Owner::Image(self.images.charged(image, carrier));
         }
@@ -79,7 +85,9 @@ impl Observer for ImageObserver<'_> {
         let image = self.files.submitting(queue.tid)?;
         let is_memory = matches!(self.images.owner(queue), Owner::Thread(_))
             && !self.images.is_super_block(queue.owner_dev)
-            && self.images.is_over(image, queue.dev, Some(queue.offset));
+            && self
+                .images
+                .is_over(ImageId(image), DevNo(queue.dev), Some(queue.offset));
         is_memory.then_some(Event {
             sub: flags::OWNER_ANONYMOUS,
             inode: 0,
@@ -140,7 +148,7 @@ impl Observer for ImageObserver<'_> {
 
     fn flushes_in_flight(&mut self, dev: u32, ts_ns: u64, change: impl Fn(&mut Stages)) {
         for (disk, activity) in (0u32..).zip(self.activity.iter_mut()) {
-            if self.images.is_beneath(dev, disk) {
+            if self.images.is_beneath(DevNo(dev), DiskId(disk)) {
                 activity.advance(ts_ns);
                 change(&mut activity.file_system);
             }

@@ -1,4 +1,6 @@
 //! Each layer by itself: bios and requests, file I/O, QEMU, images, identities.
+//!
+//! Times are those of the machine that the layer runs on, whichever it is: `u64` nanoseconds of its own clock.
 
 pub(crate) mod block;
 pub(crate) mod calls;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::measure::over_time::OverTime;
 use crate::measure::series::FIRST_STEP_NS;
 use crate::result::analysis::QueueDepth;
-use crate::result::series::Series;
+use crate::result::series::{Period, Series};
 use crate::result::sums::DepthSums;
 
 /// Requests between D and C, up to the last change of their number.
@@ -194,11 +194,14 @@ impl IntervalDepth {
     /// The sums of each stretch, from the first start to the last end.
     pub(crate) fn series(&self) -> Series<DepthSums> {
         let step_ns = self.sums.step_ns();
-        let length = |from_ns: u64| step_ns.min(self.last_ns.saturating_sub(from_ns));
+        let period = |from_ns: u64| Period {
+            from_ns,
+            ns: step_ns.min(self.last_ns.saturating_sub(from_ns)),
+        };
         let slots = self.sums.slots();
         Series {
             stretches: slots
-                .map(|(from_ns, sums)| (length(from_ns), *sums))
+                .map(|(from_ns, sums)| (period(from_ns), *sums))
                 .collect(),
         }
     }

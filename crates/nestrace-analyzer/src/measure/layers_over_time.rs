@@ -2,7 +2,7 @@
 //! what is said of the whole recording, because they are made by the same counts.
 
 use crate::measure::series::FIRST_STEP_NS;
-use crate::result::series::Series;
+use crate::result::series::{Period, Series};
 use crate::result::sums::LayerSums;
 
 /// Stretches that are kept: when there would be more, neighbours become one.
@@ -54,16 +54,24 @@ impl LayersOverTime {
     pub(crate) fn series(&self, disk: usize, end_ns: u64, totals: LayerSums) -> Series<LayerSums> {
         let known = self.ends.iter().map(|ends| ends.get(disk).copied());
         let mut before = LayerSums::default();
-        let mut stretches: Vec<(u64, LayerSums)> = known
-            .map(|end| {
+        let begin_ns = self.begin_ns.unwrap_or(end_ns);
+        let begins = (0u64..).map(|nth| begin_ns.saturating_add(nth.saturating_mul(self.step_ns)));
+        let mut stretches: Vec<(Period, LayerSums)> = begins
+            .zip(known)
+            .map(|(from_ns, end)| {
                 let end = end.unwrap_or_default();
                 let counted = end.since(&before);
                 before = end;
-                (self.step_ns, counted)
+                let ns = self.step_ns;
+                (Period { from_ns, ns }, counted)
             })
             .collect();
         let last_ns = self.next_ns.saturating_sub(self.step_ns);
-        stretches.push((end_ns.saturating_sub(last_ns), totals.since(&before)));
+        let last = Period {
+            from_ns: last_ns,
+            ns: end_ns.saturating_sub(last_ns),
+        };
+        stretches.push((last, totals.since(&before)));
         Series { stretches }
     }
 }
@@ -95,7 +103,7 @@ mod tests {
         assert!((32..=64).contains(&series.len()), "{}", series.len());
         let whole = series.iter().fold((0, 0, 0), |sum, (ns, sums)| {
             (
-                sum.0 + ns,
+                sum.0 + ns.ns,
                 sum.1 + sums.qemu.write,
                 sum.2 + sums.device_flushes,
             )

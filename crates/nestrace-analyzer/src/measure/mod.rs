@@ -1,4 +1,6 @@
 //! Histograms, series and meters: numbers of what the layers above see.
+//!
+//! Times are those of the machine that is measured, whichever it is: `u64` nanoseconds of its own clock.
 
 pub(crate) mod at_device;
 pub(crate) mod block_stats;

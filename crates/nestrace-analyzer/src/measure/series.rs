@@ -5,7 +5,7 @@
 //! the last one.
 
 use crate::measure::over_time::OverTime;
-use crate::result::series::{Counted, Series};
+use crate::result::series::{Counted, Period, Series};
 
 /// What a stretch stands for at first: a recording of a third of a second has 32 of them.
 pub(crate) const FIRST_STEP_NS: u64 = 10_000_000;
@@ -37,11 +37,14 @@ impl<T: Counted + Clone> SeriesMeter<T> {
     /// From the first event to the last: the last stretch is shorter.
     pub(crate) fn finish(&self) -> Series<T> {
         let step_ns = self.slots.step_ns();
-        let length = |from_ns: u64| step_ns.min(self.last_ns.saturating_sub(from_ns));
+        let period = |from_ns: u64| Period {
+            from_ns,
+            ns: step_ns.min(self.last_ns.saturating_sub(from_ns)),
+        };
         let slots = self.slots.slots();
         Series {
             stretches: slots
-                .map(|(from_ns, sums)| (length(from_ns), sums.clone()))
+                .map(|(from_ns, sums)| (period(from_ns), sums.clone()))
                 .collect(),
         }
     }
@@ -63,7 +66,7 @@ mod tests {
         }
         let series = meter.finish();
         assert!((32..=64).contains(&series.stretches.len()));
-        let total_ns: u64 = series.stretches.iter().map(|(ns, _)| ns).sum();
+        let total_ns: u64 = series.stretches.iter().map(|(period, _)| period.ns).sum();
         assert_eq!(total_ns, 99_999 * 1_000_000);
         let bytes: u64 = series.stretches.iter().map(|(_, sums)| sums.bytes[0]).sum();
         assert_eq!(bytes, 100_000 * 512);

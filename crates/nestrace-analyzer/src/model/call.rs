@@ -1,6 +1,7 @@
 //! A call of a program in a guest, with what it waited for.
 
 use nestrace_abi::flags::op;
+use nestrace_trace::Event;
 
 use crate::model::aio_key::AioKey;
 
@@ -43,6 +44,8 @@ pub(crate) struct WaitedBio {
     /// Number of the bio in its session.
     pub id: u64,
     pub why: Why,
+    /// It was queued in the call.
+    pub own: bool,
     pub queued_ns: u64,
     pub ended_ns: u64,
 }
@@ -59,6 +62,57 @@ pub(crate) enum Why {
     WriteBack,
     /// The log that the call forced.
     Log,
+}
+
+/// A write of XFS' log that a call may have waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogWrite {
+    /// Number of the bio in its session.
+    pub id: u64,
+    pub bio: u64,
+    pub dev: u32,
+    pub offset: u64,
+    pub bytes: u64,
+    pub queued_ns: u64,
+    pub ended_ns: u64,
+}
+
+/// A thread has begun to wait for a write of XFS' log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogWait {
+    /// Address of the write's bio.
+    pub bio: u64,
+    pub ts_ns: u64,
+}
+
+/// A commit of btrfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommitId {
+    /// Device number of the super block.
+    pub dev: u32,
+    /// `sub` of `Kind::CommitWait`.
+    pub what: u8,
+    pub subvolume: u64,
+    pub number: u64,
+}
+
+impl CommitId {
+    /// That a `Kind::CommitWait` names.
+    pub(crate) const fn of(event: &Event) -> Self {
+        Self {
+            dev: event.dev,
+            what: event.sub,
+            subvolume: event.related,
+            number: event.object,
+        }
+    }
+}
+
+/// A call has begun to make a commit of btrfs, or to wait for another thread that makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommitWait {
+    pub commit: CommitId,
+    pub ts_ns: u64,
 }
 
 /// A call of a program: from its entry to its return, or from its submission to its completion.
@@ -91,6 +145,11 @@ pub(crate) struct Call {
     pub transactions: (u32, u32),
     /// When it forced the log of its file system.
     pub log_forced_ns: Option<u64>,
+    /// Writes of XFS' log for which it has waited, and all that have ended since it forced its log.
+    pub log_waits: Vec<LogWait>,
+    pub log_writes: Vec<LogWrite>,
+    /// Commits of btrfs that it has made, or for which it has waited.
+    pub commit_waits: Vec<CommitWait>,
     /// Nothing was recorded of it before its return.
     pub recorded_at_return: bool,
     /// Direct I/O has begun for it: its end is recorded.
@@ -111,7 +170,7 @@ impl Call {
         self.synced_write
             || matches!(
                 self.caller.op,
-                op::FSYNC | op::FDATASYNC | op::SYNC_FILE_RANGE | op::SYNC | op::SYNCFS
+                op::FSYNC | op::FDATASYNC | op::MSYNC | op::SYNC_FILE_RANGE | op::SYNC | op::SYNCFS
             )
     }
 
@@ -132,12 +191,27 @@ impl Call {
         offset < end && begin < offset.saturating_add(bytes)
     }
 
+    /// When the page of a fault had been read that its thread queued, or that was in flight when it looked. `None` where it
+    /// waited for neither.
+    pub(crate) fn page_came_ns(&self) -> Option<u64> {
+        let is_proven =
+            |bio: &&WaitedBio| bio.why == Why::Pages && (bio.own || bio.queued_ns < self.start_ns);
+        let proven = self.bios.iter().filter(is_proven);
+        proven.map(|bio| bio.ended_ns).max()
+    }
+
     /// Takes out the bios that it has ended without waiting for: write-back that another thread queued after the sync's own
-    /// last write.
+    /// last write, and reads that end after a fault.
     pub(crate) fn take_unproven(&mut self) -> Vec<WaitedBio> {
         let last_write_ns = self.last_write_ns.max(self.start_ns);
-        let is_unproven =
-            |bio: &mut WaitedBio| bio.why == Why::WriteBack && bio.queued_ns > last_write_ns;
+        let fault_end_ns = match self.caller.op {
+            PAGE_FAULT => self.end_ns,
+            _ => u64::MAX,
+        };
+        let is_unproven = |bio: &mut WaitedBio| {
+            let later = bio.why == Why::WriteBack && bio.queued_ns > last_write_ns;
+            later || bio.ended_ns > fault_end_ns
+        };
         self.bios.extract_if(.., is_unproven).collect()
     }
 

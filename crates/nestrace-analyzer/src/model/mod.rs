@@ -3,8 +3,10 @@
 pub(crate) mod aio_key;
 pub(crate) mod call;
 pub(crate) mod chain;
+pub(crate) mod clocks;
 pub(crate) mod data_path;
 pub(crate) mod file_io_span;
+pub(crate) mod ids;
 pub(crate) mod operation;
 pub(crate) mod owner;
 pub(crate) mod places;

@@ -3,6 +3,7 @@
 //!
 //! Times are those of the machine that the layer runs on.
 
+use crate::model::clocks::HostNs;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 pub(crate) use crate::result::analysis::{StoryLayer as Layer, StoryWork as What};
@@ -137,7 +138,7 @@ pub(crate) struct BioClock {
     pub bound_ns: u64,
 }
 
-/// A QEMU request with everything below it on the host.
+/// A QEMU request with everything below it on the host, all on the host's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     /// Number that no other request of this recording has; ascending with `span.start_ns` per disk as far as known.
@@ -167,6 +168,18 @@ pub(crate) struct Served {
     pub buffer: u64,
     /// QEMU's functions were not seen: a file I/O stands for the request.
     pub file_io: Option<FileIoFacts>,
+}
+
+impl Served {
+    /// `block_acct_start`.
+    pub(crate) const fn start_ns(&self) -> HostNs {
+        HostNs(self.span.start_ns)
+    }
+
+    /// The completion notification, or what stands for it.
+    pub(crate) const fn end_ns(&self) -> HostNs {
+        HostNs(self.span.end_ns)
+    }
 }
 
 /// What more is known of a file I/O that stands for a request of QEMU.

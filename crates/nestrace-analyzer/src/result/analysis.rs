@@ -33,6 +33,7 @@ pub use block::{
     Active, ActivePeriods, AtQueue, ByOp, Edges, FirstSeek, FirstSeeks, Histograms, Io, IostatRow,
     Modes, OpHistograms, Path, Plug, Process, Q2d, Sizes, Slot, Stats, Step, Way,
 };
+pub(crate) use calls::SUM;
 pub use calls::{CallFile, CallIo, CallOperation, CallRow, GuestCalls, OthersData};
 pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
 pub use clock::{Clock, ClockMethod, ClockPiece, ErrorBound};

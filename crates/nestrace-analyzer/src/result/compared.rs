@@ -23,8 +23,10 @@ words! {
         Guest = "guest",
         /// QEMU's accounting.
         Qemu = "qemu",
-        /// A segment of linked bios.
+        /// A segment of linked bios or calls.
         Segment = "segment",
+        /// Calls of a guest's programs.
+        Call = "call",
         /// What a layer made of the I/O above it.
         Amplification = "amplification",
         /// A block device.

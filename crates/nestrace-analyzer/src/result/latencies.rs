@@ -93,6 +93,19 @@ pub(crate) fn bucket_limits(place: usize) -> (f64, f64) {
     (from as f64, to as f64)
 }
 
+/// The buckets that hold any latencies: the largest that falls into each, nanoseconds, and how many it holds.
+#[cfg(feature = "dataframe")]
+pub(crate) fn bucket_ends(latencies: &Latencies) -> Vec<(u64, u64)> {
+    let counts = latencies.counts().iter().enumerate();
+    counts
+        .filter(|(_, n)| **n > 0)
+        .map(|(place, n)| match place + 1 {
+            N => (u64::MAX, *n),
+            _ => (limits(place).1 - 1, *n),
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,7 +28,7 @@ impl Sum {
         self.sum = self.sum.saturating_add(value);
     }
 
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.n += other.n;
         self.sum = self.sum.saturating_add(other.sum);
     }
@@ -171,6 +171,26 @@ impl Counted for QemuSums {
 pub struct ChainSums {
     /// By operation.
     pub(crate) by_op: [SegmentSums; OPERATIONS.len()],
+}
+
+/// What was counted of the calls of one program on one file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct CallSums {
+    /// Of all calls.
+    pub latency: Times,
+    /// Of the linked ones.
+    pub linked: Sum,
+    /// What these waited for, by [`Segment`](crate::result::segments::Segment).
+    pub segments: [u64; crate::result::segments::CALL_SEGMENTS],
+}
+
+impl Counted for CallSums {
+    fn add(&mut self, later: &Self) {
+        self.latency.add(&later.latency);
+        self.linked.add(&later.linked);
+        let segments = self.segments.iter_mut().zip(&later.segments);
+        segments.for_each(|(to, from)| *to = to.saturating_add(*from));
+    }
 }
 
 /// Latency of chains and its parts.

@@ -5,27 +5,13 @@ use crate::stack;
 use crate::two_sides;
 
 use nestrace_abi::Kind;
-use nestrace_analyzer::clock::{
-    ClockStart, GuestRequest, HostRequest, Key, OpClass, Outcome, Pairing,
-};
 use nestrace_analyzer::{Analysis, Analyzer, GuestEvents, Options, StoryChoice};
 use nestrace_trace::Event;
 use proptest::prelude::*;
 
+use crate::stamps::{EDGE, PATTERNS};
 use two_sides::{Streams, VM1, VM2, WAY, manifest};
 
-/// What a kernel's clock cannot show begins here for the analyzer.
-const EDGE: u64 = 1 << 62;
-/// Stamps that follow one another.
-const PATTERNS: [&[u64]; 7] = [
-    &[0, u64::MAX],
-    &[u64::MAX, 0],
-    &[0, 0, 0, u64::MAX],
-    &[0, EDGE - 1],
-    &[EDGE - 1, EDGE - 1, 0],
-    &[EDGE, EDGE - 1, 1],
-    &[i64::MAX as u64, 1 << 63, u64::MAX - 1, 1],
-];
 const BIOS: u64 = 200;
 
 /// Two guests' I/O in the order in which it was, of each host and guests.
@@ -145,56 +131,6 @@ fn of_both_sides_pushed_in_turn() {
             }
         }
         check(&analyzer.finish());
-    }
-}
-
-/// The clock alone, with all of its time in the hands of both sides.
-#[test]
-fn of_requests_that_are_paired() {
-    const REQUESTS: u64 = 3000;
-    for pattern in PATTERNS {
-        let mut pairing = Pairing::new(ClockStart::default());
-        let mut stamps = pattern.iter().copied().cycle();
-        let mut stamp = || stamps.next().unwrap_or(0);
-        for serial in 0..REQUESTS {
-            let key = Key {
-                class: OpClass::Write,
-                offset: serial % 50 * 4096,
-                bytes: 4096,
-            };
-            let (a, b, c, d) = (stamp(), stamp(), stamp(), stamp());
-            pairing.host_request(HostRequest {
-                serial,
-                disk: 0,
-                key,
-                buffer: 0,
-                lane: 0,
-                start_ns: a.min(b),
-                end_ns: a.max(b),
-            });
-            pairing.guest_request(GuestRequest {
-                serial,
-                device: 0,
-                key,
-                buffer: 0,
-                may_be_alone: false,
-                lane: 0,
-                issued_ns: c.min(d),
-                completed_ns: c.max(d),
-            });
-            pairing.advance(c, a);
-        }
-        let clock = pairing.finish().clock;
-        let (mut guests, mut hosts) = (0, 0);
-        while let Some(outcome) = pairing.next_outcome() {
-            guests += u64::from(!matches!(outcome, Outcome::Unclaimed(_)));
-            hosts += u64::from(!matches!(outcome, Outcome::Unpaired(_)));
-        }
-        assert_eq!(
-            (guests, hosts),
-            (REQUESTS, REQUESTS),
-            "{pattern:?} {clock:?}"
-        );
     }
 }
 

@@ -3,7 +3,7 @@
 use nestrace_abi::end_io;
 use nestrace_analyzer::analysis::{CallIo, CallRow};
 use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
-use nestrace_trace::manifest::GuestMount;
+use nestrace_trace::manifest::{GuestMount, Probe};
 
 use crate::notation::{DEV, events};
 use crate::one_guest;
@@ -302,6 +302,169 @@ fn a_log_that_was_forced_is_waited_for_by_who_forced_it() {
     assert_eq!((other.without_io, other.waited), (1, io(0, 0)));
 }
 
+/// Two XFS on one disk force their logs: what each sync waits for is the write that it names.
+#[test]
+fn of_two_logs_each_sync_has_its_own() {
+    let log = |name: &str, place: u64, (from, to): (u64, u64)| {
+        format!(
+            "{from}u Q {name} Wfu {place}+4096 tid=8 end_io={xlog}
+             {from}u G {name} Wfu tid=8
+             {from}u D r{name} Wfu {place}+4096 rel={name} tid=8
+             {to}u C r{name} Wfu {place}+4096 tid=0
+            ",
+            xlog = end_io::XFS_LOG
+        )
+    };
+    let sync = |tid: u32, inode: u64, dev: &str, bio: &str| {
+        format!(
+            "10u fsync fd tid={tid} inode={inode} of={dev}
+             20u log-force 0x1 tid={tid} dev={dev}
+             25u log-wait {bio} tid={tid} dev={dev} rel=0x1
+             100u exit-fsync tid={tid} result=0
+            "
+        )
+    };
+    let text = sorted(
+        &[
+            sync(1, 5, MOUNT, "here"),
+            sync(2, 6, "7:2", "there"),
+            log("here", 4_194_304, (30, 90)),
+            log("there", 8_388_608, (31, 80)),
+        ]
+        .concat(),
+    );
+    let analysis = with_trees(&text);
+    assert_eq!(journals_of(&analysis, 1), [(10, 80, vec![4_194_304])]);
+    assert_eq!(journals_of(&analysis, 2), [(10, 70, vec![8_388_608])]);
+}
+
+fn with_trees(text: &str) -> Analysis {
+    let mut options = Options::default();
+    options.call_story = Some(StoryChoice::Slowest(9));
+    analyze_with(options, text)
+}
+
+/// Waits of a thread's calls for journals and logs: from and to in µs after the call's begin, and where the bios lie.
+fn journals_of(analysis: &Analysis, tid: u32) -> Vec<(i64, i64, Vec<u64>)> {
+    let of_thread = analysis.call_stories.iter().filter(|call| call.tid == tid);
+    let waits = of_thread.flat_map(|call| &call.tree.children);
+    waits
+        .filter(|wait| wait.layer.name() == "guest_journal")
+        .map(|wait| {
+            let places = wait.children.iter().map(|bio| bio.offset).collect();
+            (wait.from_ns / 1000, wait.to_ns / 1000, places)
+        })
+        .collect()
+}
+
+/// Writes of a btrfs' trees by one call, with another one that waits for them.
+fn two_syncs_of_btrfs(second: &str) -> Analysis {
+    const BTRFS: &str = "0:40";
+    let tree = |name: &str, place: u64, (from, to): (u64, u64)| {
+        format!(
+            "{from}u Q {name} Wm {place}+16384 tid=1 sub=2 inode=1 of={BTRFS} at=0
+             {from}u G {name} W tid=1
+             {from}u D r{name} Wm {place}+16384 rel={name} tid=1
+             {to}u C r{name} Wm {place}+16384 tid=0
+            "
+        )
+    };
+    with_trees(&sorted(
+        &[
+            format!(
+                "10u fsync fd tid=1 inode=5 of={BTRFS}
+                 20u commit-wait 0x7 tid=1 dev={BTRFS} rel=0x5
+                 100u exit-fsync tid=1 result=0
+                 200u fsync fd tid=1 inode=5 of={BTRFS}
+                 210u commit-wait 0x8 tid=1 dev={BTRFS} rel=0x5
+                 300u exit-fsync tid=1 result=0
+                 15u fsync fd tid=2 inode=6 of={BTRFS}
+                "
+            ),
+            second.replace("BTRFS", BTRFS),
+            tree("one", 1_048_576, (30, 90)),
+            tree("two", 2_097_152, (220, 290)),
+        ]
+        .concat(),
+    ))
+}
+
+#[test]
+fn a_sync_of_btrfs_waits_for_the_commit_that_it_names_and_the_log_before() {
+    const LOG_7: u64 = 1_048_576;
+    const LOG_8: u64 = 2_097_152;
+    let waits_for = |number: &str, at: u64, end: u64, more: &str| {
+        let analysis = two_syncs_of_btrfs(&format!(
+            "{at}u commit-wait {number} tid=2 dev=BTRFS rel=0x5 {more}
+             {end}u exit-fsync tid=2 result=0
+            "
+        ));
+        // Each bio is the first one's to wait for it.
+        let waited = |process, inode| row(&analysis, process, "fsync", inode).waited.bios;
+        assert_eq!(waited("db", 5) + waited("copy", 6), 2);
+        assert_eq!(journals_of(&analysis, 1), [], "what it writes is its own");
+        journals_of(&analysis, 2)
+    };
+    assert_eq!(waits_for("0x7", 30, 95, ""), [(15, 75, vec![LOG_7])]);
+    let both = [(35, 75, vec![LOG_7]), (35, 275, vec![LOG_8])];
+    assert_eq!(waits_for("0x8", 50, 310, ""), both);
+    // Log 7 had ended.
+    assert_eq!(waits_for("0x8", 150, 310, ""), [(135, 275, vec![LOG_8])]);
+    assert_eq!(waits_for("0x7", 150, 310, ""), []);
+    assert_eq!(waits_for("0x9", 150, 310, ""), [(135, 275, vec![LOG_8])]);
+    // Another subvolume's, a transaction's, and a commit that had not ended.
+    assert_eq!(waits_for("0x7", 30, 95, "rel=0x100"), []);
+    assert_eq!(waits_for("0x7", 30, 95, "sub=2"), []);
+    assert_eq!(waits_for("0x7", 30, 80, ""), []);
+}
+
+#[test]
+fn an_msync_begins_before_it_comes_to_its_file() {
+    let text = sorted(
+        &[
+            format!(
+                "20u msync tid=1 inode=5 of={MOUNT} issued=10u
+                 100u exit-msync tid=1 result=0
+                "
+            ),
+            bio("its", 1, "W", (30, 90), 5, 0),
+            // Perhaps of pages outside of its range.
+            bio("other", 7, "W", (25, 80), 5, 8192),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let row = row(&analysis, "db", "msync", 5);
+    assert_eq!((row.n, row.waited), (1, io(1, 4096)));
+    assert_eq!(row.latency_ns.max, Some(90_000));
+}
+
+#[test]
+fn pages_are_of_the_one_write_that_changes_them_as_they_are_written_back() {
+    let write = |tid: u32, at: u64| {
+        format!(
+            "10u write {at}+4096 tid={tid} inode=5 of={MOUNT}
+             100u exit-write result=4096 tid={tid}
+            "
+        )
+    };
+    let text = sorted(
+        &[
+            write(1, 0),
+            write(2, 4096),
+            bio("its", 7, "W", (30, 60), 5, 0),
+            // Of two of them, and of one that begins later.
+            bio("both", 7, "W", (31, 61), 5, 0).replace("+4096", "+8192"),
+            bio("early", 7, "W", (5, 62), 5, 4096),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    assert_eq!(row(&analysis, "db", "write", 5).deferred, io(1, 4096));
+    assert_eq!(row(&analysis, "copy", "write", 5).deferred, io(0, 0));
+    assert_eq!(analysis.guest_calls[0].other.bios, 2);
+}
+
 fn segment(row: &CallRow, name: &str) -> f64 {
     let segment = row.segments.iter().find(|segment| segment.name == name);
     segment.map_or(0.0, |segment| segment.mean_ns)
@@ -344,6 +507,36 @@ fn a_fault_on_a_mapped_file_waits_until_it_looks_again() {
     let faults = row(&analysis, "db", "page_fault", 5);
     assert_eq!((faults.n, faults.waited), (1, io(1, 4096)));
     assert_eq!(faults.latency_ns.max, Some(110_000));
+}
+
+/// The kernel maps a page that has come together with those around it, and does not look for it again.
+#[test]
+fn a_fault_that_does_not_look_again_ends_with_the_read_of_its_page() {
+    let text = sorted(
+        &[
+            format!(
+                "10u page-fault tid=1 inode=5 of={MOUNT} result=8192
+                 200u page-fault tid=1 inode=5 of={MOUNT} result=65536
+                 # Waits for what the other thread has queued.
+                 50u page-fault tid=2 inode=5 of={MOUNT} result=8192
+                 # Was there; somebody else reads it long after.
+                 400u page-fault tid=2 inode=5 of={MOUNT} result=131072
+                 900u page-fault tid=2 inode=5 of={MOUNT} result=4096
+                "
+            ),
+            bio("first", 1, "R", (20, 100), 5, 8192),
+            bio("second", 1, "R", (210, 300), 5, 65536),
+            bio("others", 3, "R", (500, 600), 5, 131_072),
+        ]
+        .concat(),
+    );
+    let analysis = analyze(&text);
+    let faults = row(&analysis, "db", "page_fault", 5);
+    assert_eq!((faults.n, faults.waited), (2, io(2, 8192)));
+    assert_eq!(faults.latency_ns.max, Some(100_000));
+    let other = row(&analysis, "copy", "page_fault", 5);
+    assert_eq!((other.n, other.latency_ns.max), (1, Some(50_000)));
+    assert_eq!(analysis.guest_calls[0].other, io(1, 4096));
 }
 
 #[test]
@@ -424,12 +617,34 @@ fn events_that_are_lost_leave_no_call_and_no_bio_behind() {
 
 #[test]
 fn without_calls_there_is_a_reason() {
-    let mut analyzer = Analyzer::new(&one_guest::manifest("blktrace", DEV), Options::default());
-    for event in events(&bio("b", 1, "R", (1, 2), 5, 0)) {
-        analyzer.push_guest(0, &event);
+    let probe = |source: &str| {
+        let mut probe = Probe::default();
+        probe.source = source.to_owned();
+        probe
+    };
+    let recorded = |backend, sources: &[&str], mounted: bool| {
+        let mut manifest = one_guest::manifest(backend, DEV);
+        let side = &mut manifest.guest_sides[0];
+        side.probes = sources.iter().copied().map(probe).collect();
+        side.mounts = vec![GuestMount::default(); usize::from(mounted)];
+        manifest
+    };
+    for (manifest, reason) in [
+        (recorded("blktrace", &[], true), "blktrace"),
+        (recorded("ebpf", &["block"], true), "--detail io"),
+        (recorded("ebpf", &["block"], false), "--detail io"),
+        (recorded("ebpf", &["block", "file"], false), "mounted"),
+        (recorded("ebpf", &["block", "file"], true), "no call"),
+        // Whoever repaired it without a manifest does not know.
+        (recorded("ebpf", &[], true), "no call"),
+    ] {
+        let mut analyzer = Analyzer::new(&manifest, Options::default());
+        for event in events(&bio("b", 1, "R", (1, 2), 5, 0)) {
+            analyzer.push_guest(0, &event);
+        }
+        let analysis = analyzer.finish();
+        assert!(analysis.calls.is_none());
+        let why = analysis.guest_calls[0].why_none.as_deref();
+        assert!(why.is_some_and(|why| why.contains(reason)), "{why:?}");
     }
-    let analysis = analyzer.finish();
-    assert!(analysis.calls.is_none());
-    let why = analysis.guest_calls[0].why_none.as_deref();
-    assert!(why.is_some_and(|why| why.contains("blktrace")), "{why:?}");
 }

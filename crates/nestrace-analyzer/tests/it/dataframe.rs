@@ -4,7 +4,7 @@
 use crate::two_sides;
 
 use nestrace_analyzer::dataframe::{self, DataFrame};
-use nestrace_analyzer::{Analysis, Analyzer, Options, StoryChoice};
+use nestrace_analyzer::{Analysis, Analyzer, CALL_SEGMENT_NAMES, Options, StoryChoice};
 use nestrace_trace::Manifest;
 
 use two_sides::{Streams, VM1, VM2, WAY, manifest};
@@ -118,6 +118,28 @@ fn chains_segments_and_stories() {
 }
 
 #[test]
+fn calls_by_file_and_one_by_one() {
+    let mut streams = Streams::new(2);
+    streams.traffic(VM1, 10_000_000_000, 200, WAY);
+    streams.under_fsyncs(VM1, 7);
+    let mut options = Options::default();
+    options.call_story = Some(StoryChoice::Slowest(1_000));
+    let analysis = streams.analyze(&manifest(), options);
+
+    let calls = dataframe::calls(&analysis).expect("a table");
+    assert_eq!((calls.height(), sum(&calls, "n")), (1, 200));
+    let segments = dataframe::call_segments(&analysis).expect("a table");
+    assert_eq!(segments.height(), CALL_SEGMENT_NAMES.len());
+    let stories = dataframe::call_stories(&analysis.call_stories).expect("a table");
+    assert_eq!(stories.height(), 200);
+    assert_eq!(sum(&stories, "bios"), 200);
+    let columns = CALL_SEGMENT_NAMES.map(|name| format!("{name}_ns"));
+    let parts: u64 = columns.iter().map(|name| sum(&stories, name)).sum();
+    assert_eq!(parts, sum(&stories, "latency_ns"));
+    assert_eq!(parts, sum(&calls, "sum_ns"));
+}
+
+#[test]
 fn nothing_recorded_makes_tables_with_columns() {
     let analysis = Analyzer::analyze(&Manifest::default(), Options::default(), []);
     for table in [
@@ -127,6 +149,9 @@ fn nothing_recorded_makes_tables_with_columns() {
         dataframe::chains(&analysis),
         dataframe::segments(&analysis),
         dataframe::findings(&analysis),
+        dataframe::calls(&analysis),
+        dataframe::call_segments(&analysis),
+        dataframe::call_stories(&analysis.call_stories),
         dataframe::stories(&analysis.stories),
         dataframe::spans(&analysis.stories),
         dataframe::events(&[]),

@@ -11,17 +11,17 @@ use nestrace_trace::{Event, Kind, Source};
 
 use two_sides::{LOOP0, Streams, VDA, VM1, WAY, Way, manifest};
 
-const START: u64 = 10_000_000_000;
+pub const START: u64 = 10_000_000_000;
 const MS: u64 = 1_000_000;
 /// Super block of the guest's file system.
-const MOUNTED: u32 = 254 << 20 | 1;
+pub const MOUNTED: u32 = 254 << 20 | 1;
 const DEVICE_ONLY: Way = Way {
     device: 900_000,
     ..WAY
 };
 
 /// vm1's `vda` is mounted.
-fn mounted(fs_type: &str, options: &str) -> Manifest {
+pub fn mounted(fs_type: &str, options: &str) -> Manifest {
     let mut manifest = manifest();
     manifest.guest_sides[0].mounts = vec![GuestMount {
         disk: "vda".into(),
@@ -33,7 +33,7 @@ fn mounted(fs_type: &str, options: &str) -> Manifest {
     manifest
 }
 
-fn analyze(streams: Streams, manifest: &Manifest) -> Analysis {
+pub fn analyze(streams: Streams, manifest: &Manifest) -> Analysis {
     let analysis = streams.analyze(manifest, Options::default());
     let followed = analysis.chains.iter().all(|it| it.linked == it.guest_bios);
     assert!(followed, "{:?}", analysis.chains);
@@ -45,19 +45,19 @@ fn find<'a>(analysis: &'a Analysis, id: &str) -> Option<&'a Finding> {
 }
 
 /// The finding with its share, about.
-fn fires<'a>(analysis: &'a Analysis, id: &str, share: f64) -> &'a Finding {
+pub fn fires<'a>(analysis: &'a Analysis, id: &str, share: f64) -> &'a Finding {
     let found = find(analysis, id).unwrap_or_else(|| panic!("{id} of {:?}", analysis.findings));
     assert!((found.share - share).abs() < 0.02, "{found:?}");
     found
 }
 
-fn silent(analysis: &Analysis, id: &str) {
+pub fn silent(analysis: &Analysis, id: &str) {
     assert!(find(analysis, id).is_none(), "{:?}", analysis.findings);
     let unjudged = &analysis.findings_unjudged;
     assert!(unjudged.iter().all(|it| it.id != id), "{unjudged:?}");
 }
 
-fn missing(analysis: &Analysis, id: &str) -> &'static str {
+pub fn missing(analysis: &Analysis, id: &str) -> &'static str {
     let unjudged = &analysis.findings_unjudged;
     let of_rule = unjudged.iter().find(|it| it.id == id && it.guest == "vm1");
     of_rule
@@ -66,7 +66,7 @@ fn missing(analysis: &Analysis, id: &str) -> &'static str {
 }
 
 /// Changes the guest's Q of the bios that begin in a range.
-fn at_queue(streams: &mut Streams, offsets: std::ops::Range<u64>, change: impl Fn(&mut Event)) {
+pub fn at_queue(streams: &mut Streams, offsets: std::ops::Range<u64>, change: impl Fn(&mut Event)) {
     let queued = streams.guests[0].iter_mut();
     queued
         .filter(|it| it.kind == Kind::Queue as u8 && offsets.contains(&it.offset))

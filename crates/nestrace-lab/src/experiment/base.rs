@@ -1,4 +1,4 @@
-//! The devices under the images: a loop device over a file that is written in full, or one that the user
+//! The devices under the images: a loop device over a file that is written in full, a modelled disk, or one that the user
 //! named; bare or with a file system on it, and the images of the guest's disks.
 
 use std::fs::File;
@@ -14,6 +14,7 @@ use nestrace_rig::guest::DiskSpec;
 use nestrace_rig::host_device::{HostDevice, LoopFile};
 use nestrace_rig::host_fs::{HostFs, HostFsError, HostFsSpec};
 use nestrace_rig::loop_device::fill;
+use nestrace_rig::modelled_disk::{ModelledDisk, ModelledDiskError, ModelledDiskSpec};
 use nestrace_rig::named_device::{DeviceError, NamedDevice};
 use tempfile::TempDir;
 
@@ -30,6 +31,9 @@ pub enum BaseError {
     /// A device that the user named.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A modelled disk.
+    #[error(transparent)]
+    Modelled(#[from] ModelledDiskError),
     /// A program failed.
     #[error("make the disks of a guest")]
     Tool(#[from] ToolError),
@@ -73,15 +77,17 @@ enum Kind {
 const PROBE_BYTES: u64 = 128 << 20;
 
 impl Base {
-    /// Makes the device, or takes the named one, and makes the file system that it is for.
+    /// Makes the device, of a modelled disk where there is one, or takes the named one, and makes the file system that it
+    /// is for.
     pub(super) fn create(
         need: &BaseNeed,
         named: Option<&Arc<NamedDevice>>,
+        modelled: Option<&ModelledDiskSpec>,
         work: &Path,
     ) -> Result<Self, BaseError> {
         let disks = need.disks.clone();
         let kind = match (need.key.host, named) {
-            (Host::Bare, None) => bare(need.bytes, work)?,
+            (Host::Bare, None) => bare(need.bytes, modelled, work)?,
             (Host::Bare, Some(named)) => {
                 named.renew()?;
                 Kind::Bare {
@@ -95,6 +101,7 @@ impl Base {
                 backing_folder: work.to_owned(),
                 mount_options: need.key.host_mount_options.clone(),
                 is_filled: true,
+                modelled: modelled.cloned(),
                 ..HostFsSpec::new(fs)
             })?),
             (Host::Fs(fs), Some(named)) => {
@@ -105,6 +112,8 @@ impl Base {
             }
         };
         let base = Self { kind, disks };
+        // Nothing that is made on it is measured.
+        base.pace(false)?;
         base.turn(&need.key, named.map(Arc::as_ref))?;
         Ok(base)
     }
@@ -114,6 +123,22 @@ impl Base {
         match &self.kind {
             Kind::Bare { device, .. } => device.name(),
             Kind::Fs(fs) => fs.device(),
+        }
+    }
+
+    /// The modelled disk that it is, if it is one.
+    pub(super) fn modelled(&self) -> Option<&ModelledDisk> {
+        match &self.kind {
+            Kind::Bare { device, .. } => device.modelled(),
+            Kind::Fs(fs) => fs.modelled(),
+        }
+    }
+
+    /// Whether a modelled disk takes its time.
+    pub(super) fn pace(&self, modelled: bool) -> Result<(), BaseError> {
+        match self.modelled() {
+            Some(disk) => Ok(disk.pace(modelled)?),
+            None => Ok(()),
         }
     }
 
@@ -211,7 +236,13 @@ pub(super) fn is_disk_id(id: &str) -> bool {
     })
 }
 
-fn bare(bytes: u64, work: &Path) -> Result<Kind, BaseError> {
+fn bare(bytes: u64, modelled: Option<&ModelledDiskSpec>, work: &Path) -> Result<Kind, BaseError> {
+    if let Some(modelled) = modelled {
+        return Ok(Kind::Bare {
+            device: HostDevice::Modelled(ModelledDisk::start(modelled, bytes, work)?),
+            _folder: None,
+        });
+    }
     let failed = |source| BaseError::File {
         path: work.to_owned(),
         source,
@@ -257,7 +288,7 @@ const PROBES: usize = 3;
 /// How fast bare devices are before anything is put on them, one for each of these names: partitions have to be equal
 /// before what lies on them is compared.
 pub(super) fn probe(names: &[&str], work: &Path) -> Result<Vec<BaseSpeed>, BaseError> {
-    let bare = |_: &&str| bare(PROBE_BYTES, work);
+    let bare = |_: &&str| bare(PROBE_BYTES, None, work);
     let devices = names.iter().map(bare).collect::<Result<Vec<Kind>, _>>()?;
     let mut places = Vec::new();
     for (name, kind) in names.iter().zip(&devices) {
@@ -266,6 +297,15 @@ pub(super) fn probe(names: &[&str], work: &Path) -> Result<Vec<BaseSpeed>, BaseE
         }
     }
     speeds(&places)
+}
+
+/// The same of a modelled disk: all are alike.
+pub(super) fn probe_modelled(
+    modelled: &ModelledDiskSpec,
+    work: &Path,
+) -> Result<Vec<BaseSpeed>, BaseError> {
+    let disk = ModelledDisk::start(modelled, PROBE_BYTES, work)?;
+    speeds(&[(modelled.model.clone(), disk.path())])
 }
 
 /// The same of devices that the user named.

@@ -79,7 +79,7 @@ pub(super) fn is_wanted(plan: &Plan) -> bool {
 
 /// What a disk with databases is made of.
 #[derive(Debug)]
-pub(super) struct DatabaseDisk {
+pub struct DatabaseDisk {
     /// The cache's entry.
     pub(super) name: String,
     /// Rows of each table, of each database.
@@ -96,7 +96,14 @@ impl DatabaseDisk {
     pub(super) fn of(plan: &Plan) -> Result<Self, DatabaseError> {
         let cells = plan.cells.iter();
         let rows = cells.filter_map(|cell| Some(cell.workload.oltp()?.rows));
-        let rows: BTreeSet<u64> = rows.collect();
+        Self::with(rows.collect())
+    }
+
+    /// The disk with databases of so many rows in each table.
+    ///
+    /// # Errors
+    /// A program or one of its files is not on this machine.
+    pub fn with(rows: BTreeSet<u64>) -> Result<Self, DatabaseError> {
         let files = files()?;
         Ok(Self {
             name: name(&rows, &files)?,
@@ -109,7 +116,7 @@ impl DatabaseDisk {
     ///
     /// # Errors
     /// A program failed, there is no room, or Ctrl-C.
-    pub(super) fn obtain(&self, cache: &Path) -> Result<PathBuf, DatabaseError> {
+    pub fn obtain(&self, cache: &Path) -> Result<PathBuf, DatabaseError> {
         let made = cache_dir::entry(cache, &self.name, |folder| {
             let content = folder.join("content");
             self.gather(&content)?;
@@ -138,7 +145,8 @@ impl DatabaseDisk {
 const IMAGE: &str = "database.raw";
 
 /// The disk as a guest gets it: no run writes to it.
-pub(super) fn spec(image: &Path) -> DiskSpec {
+#[must_use]
+pub fn database_spec(image: &Path) -> DiskSpec {
     let mut disk = DiskSpec::new(DATABASE_DISK, image, DiskStack::RAW_CACHED);
     disk.read_only = true;
     disk

@@ -67,6 +67,9 @@ pub enum LabError {
     /// There is no agent to put into guests.
     #[error("find the agent for guests at {0}")]
     NoAgent(PathBuf),
+    /// There is no program to serve modelled disks.
+    #[error("find what serves modelled disks at {0}")]
+    NoDisk(PathBuf),
     /// A device.
     #[error(transparent)]
     Base(#[from] BaseError),

@@ -128,7 +128,7 @@ impl GuestData {
     /// The disk with databases.
     pub(super) fn disk(&self) -> Option<DiskSpec> {
         let image = self.database.as_ref()?.as_ref().ok()?;
-        Some(database::spec(image))
+        Some(database::database_spec(image))
     }
 
     /// Archives of trees: place in the guest and file of this machine.

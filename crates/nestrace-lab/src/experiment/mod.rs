@@ -43,7 +43,7 @@ use std::time::SystemTime;
 use nestrace_report::lab::{Machine, RUN_SCHEMA, RunHeader};
 
 pub use base::BaseError;
-pub use database::DatabaseError;
+pub use database::{DatabaseDisk, DatabaseError, database_spec};
 pub use error::LabError;
 pub use folder_error::FolderError;
 pub use own_guest::OwnGuestError;
@@ -66,6 +66,7 @@ use nestrace_rig::guest_folder;
 use nestrace_rig::host_fs::kernel_has;
 use nestrace_rig::initramfs;
 use nestrace_rig::kernel_image::{self, KernelImage};
+use nestrace_rig::modelled_disk::{self, ModelledDiskSpec};
 use nestrace_rig::named_device::NamedDevice;
 use nestrace_rig::packages;
 use nestrace_rig::stack::Aio;
@@ -84,6 +85,8 @@ pub struct Options {
     pub lab: PathBuf,
     /// The agent that guests get, if the plan wants one.
     pub agent: PathBuf,
+    /// What serves modelled disks, if the plan wants one.
+    pub disk: PathBuf,
     /// Whether this is the program inside a guest to which another one gave the host's role.
     pub is_inside: bool,
 }
@@ -133,6 +136,7 @@ pub fn run(
     if has_agent && plan.own_guest.is_none() && !options.agent.is_file() {
         return Err(LabError::NoAgent(options.agent.clone()));
     }
+    let modelled = modelled_disk(plan, options)?;
     let folder = ResultsFolder::open(&options.folder, plan_text)?;
     // What an earlier run lost goes from the top: a guest's disks before what lies under them.
     let _claimed = plan.own_guest.as_ref().map(own_guest::claim).transpose()?;
@@ -153,7 +157,14 @@ pub fn run(
     let done = if plan.host_in_guest && !options.is_inside {
         host_guest::run(plan, options, ledger, &work, progress)
     } else {
-        run_in(plan, options, ledger, &work, has_agent, progress)
+        run_in(
+            plan,
+            options,
+            ledger,
+            &work,
+            (has_agent, modelled),
+            progress,
+        )
     };
     // Everything in it was dropped before.
     leftovers::remove(&work);
@@ -196,7 +207,7 @@ fn run_in(
     options: &Options,
     mut ledger: Ledger,
     work: &Path,
-    has_agent: bool,
+    (has_agent, modelled): (bool, Option<ModelledDiskSpec>),
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
     check_kernel(plan)?;
@@ -236,7 +247,7 @@ fn run_in(
             seconds_left: estimate.seconds,
             what: String::from("the speed of the devices below"),
         });
-        let header = first_header(plan, machine, &devices, work)?;
+        let header = first_header(plan, machine, (&devices, modelled.as_ref()), work)?;
         ledger.write_header(header)?;
     }
     if let (Guests::Booted(parts), Some(wanted)) = (&mut guests, wanted) {
@@ -253,9 +264,26 @@ fn run_in(
         guests,
         has_agent,
         devices,
+        modelled,
     };
     let mut bench = RealBench::new(plan, &schedule, &options.nestrace, parts, work);
     sequence::run(plan, &schedule.steps, &mut ledger, &mut bench, progress)
+}
+
+/// The modelled disk of a plan, and what serves it.
+fn modelled_disk(plan: &Plan, options: &Options) -> Result<Option<ModelledDiskSpec>, LabError> {
+    let Some(model) = &plan.modelled_disk else {
+        return Ok(None);
+    };
+    // A file of parameters says now what is wrong with it.
+    modelled_disk::parameters(model).map_err(BaseError::from)?;
+    if !options.disk.is_file() {
+        return Err(LabError::NoDisk(options.disk.clone()));
+    }
+    Ok(Some(ModelledDiskSpec {
+        seed: plan.seed,
+        ..ModelledDiskSpec::new(&options.disk, model)
+    }))
 }
 
 /// Where guests come from: what they are booted from, or the user's own one with all that it needs.
@@ -304,7 +332,7 @@ fn check_guest_kernel(
 fn first_header(
     plan: &Plan,
     machine: Machine,
-    devices: &[Arc<NamedDevice>],
+    (devices, modelled): (&[Arc<NamedDevice>], Option<&ModelledDiskSpec>),
     work: &Path,
 ) -> Result<RunHeader, LabError> {
     let names: BTreeSet<&str> = plan
@@ -312,7 +340,9 @@ fn first_header(
         .iter()
         .map(|cell| cell.combination.host.word())
         .collect();
-    let bases = if devices.is_empty() {
+    let bases = if let Some(modelled) = modelled {
+        base::probe_modelled(modelled, work)?
+    } else if devices.is_empty() {
         base::probe(&names.into_iter().collect::<Vec<_>>(), work)?
     } else {
         base::probe_named(devices)?
@@ -327,6 +357,7 @@ fn first_header(
         record_seconds: Some(plan.record_seconds),
         started_unix_s: unix_seconds(),
         machine,
+        modelled_disk: plan.modelled_disk.clone(),
         bases,
         cells: plan.cells.iter().map(|cell| cell.id.clone()).collect(),
         excluded: plan.excluded.clone(),

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nestrace_report::lab::CellRun;
+use nestrace_modelled_disk::lateness::GOAL_NS;
+use nestrace_report::lab::{CellRun, DiskLateness};
 use nestrace_rig::external_tool::last_lines;
 use nestrace_rig::interrupt;
+use nestrace_rig::modelled_disk::ModelledDiskSpec;
 use nestrace_rig::named_device::NamedDevice;
 
 use super::LabError;
-use super::base::{Attached, Base};
+use super::base::{Attached, Base, BaseError};
 use super::boot::{BootParts, boot};
 use super::counters::Snapshot;
 use super::failure::{self, FailedScript};
@@ -41,6 +43,8 @@ pub(super) struct Parts {
     pub(super) has_agent: bool,
     /// Devices that the user named; empty where each is a loop device.
     pub(super) devices: Vec<Arc<NamedDevice>>,
+    /// The modelled disk that each loop device is.
+    pub(super) modelled: Option<ModelledDiskSpec>,
 }
 
 /// Where guests come from.
@@ -82,7 +86,12 @@ impl Stage {
         let mut missing: Vec<(Vec<usize>, Arc<LabError>)> = Vec::new();
         let mut disks = Vec::new();
         for (place, need) in needs.iter().enumerate() {
-            let base = match Base::create(need, parts.devices.get(place), work) {
+            let base = match Base::create(
+                need,
+                parts.devices.get(place),
+                parts.modelled.as_ref(),
+                work,
+            ) {
                 Ok(base) => base,
                 Err(error) => {
                     interrupt::check()?;
@@ -166,6 +175,9 @@ impl Stage {
         let recorded_seconds = recording.map_or(0, |(.., seconds)| seconds);
         let most_seconds = cell.workload.most_seconds() + recorded_seconds * 2;
         let patience = Duration::from_secs(u64::from(most_seconds));
+        if let Some(base) = self.bases.iter().find(|base| base.carries(disk)) {
+            base.pace(false)?;
+        }
         self.guest
             .run_ok(&prepare_script(cell, disk), PREPARE_PATIENCE + patience)
             .map_err(|error| self.with_last_words(error))?;
@@ -175,6 +187,9 @@ impl Stage {
         }
         let base = self.bases.iter().find(|base| base.carries(disk));
         settle(base);
+        if let Some(base) = base {
+            base.pace(true)?;
+        }
         let recorder = match recording {
             Some((nestrace, bundle, _)) => {
                 let name = self.guest.name();
@@ -190,6 +205,7 @@ impl Stage {
             None => None,
         };
         let device = base.map_or("", Base::device);
+        lateness(base)?;
         let before = Snapshot::of_host(device);
         let seconds = recording.map(|(.., seconds)| seconds);
         let stdout = self
@@ -197,12 +213,17 @@ impl Stage {
             .run_ok(&measure_script(cell, disk, seconds), patience)
             .map_err(|error| self.with_last_words(error))?;
         let after = Snapshot::of_host(device);
+        let modelled = lateness(base)?;
         if let Some(recorder) = recorder {
             recorder.stop()?;
+        }
+        if let Some(base) = base {
+            base.pace(false)?;
         }
         self.guest.run_ok(&unmount_script(), PREPARE_PATIENCE)?;
         let mut run = result(&cell.workload, &stdout)?;
         run.host = after.since(&before);
+        run.modelled = modelled;
         run.disk = recording
             .zip(self.images.get(&disk))
             .and_then(|((_, bundle, _), image)| own_guest::recorded_disk(bundle, image));
@@ -228,6 +249,24 @@ fn last_words_script() -> String {
          echo 'still running:'; ps -o pid,stat,time,args | grep -vF '[' | tail -n 20",
         oltp::LOG
     )
+}
+
+/// How far a modelled disk was from its model since this was asked last.
+fn lateness(base: Option<&Base>) -> Result<Option<DiskLateness>, LabError> {
+    let Some(disk) = base.and_then(Base::modelled) else {
+        return Ok(None);
+    };
+    let report = disk.report(true).map_err(BaseError::from)?;
+    Ok(Some(DiskLateness {
+        n: report.n,
+        late: report.late,
+        goal_ns: GOAL_NS,
+        mean_ns: report.mean_ns,
+        p50_ns: report.p50_ns,
+        p99_ns: report.p99_ns,
+        max_ns: report.max_ns,
+        kept_up: report.kept_up(),
+    }))
 }
 
 /// Nothing of the preparation is left to be written, or in the host's page cache.

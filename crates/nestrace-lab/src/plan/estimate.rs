@@ -49,7 +49,7 @@ pub struct Estimate {
     pub cache_bytes: u64,
     /// Bytes of what stays.
     pub result_bytes: u64,
-    /// Bytes of memory for a guest and what serves it.
+    /// Bytes of memory for a guest and what serves it, and of modelled disks.
     pub memory_bytes: u64,
 }
 
@@ -152,6 +152,11 @@ impl Estimate {
             bases.iter().map(|base| base.bytes).sum()
         };
         let devices = schedule.batches.iter().map(of_batch).max().unwrap_or(0);
+        // The data of modelled disks is in memory, and they are not written in full.
+        let (devices, modelled) = match plan.modelled_disk {
+            Some(_) => (0, devices),
+            None => (devices, 0),
+        };
         let boot = (BOOT + devices / DISK_RATE) * plan.slower();
         let trees = plan.trees().into_iter().map(Plan::tree_bytes);
         Self {
@@ -166,8 +171,8 @@ impl Estimate {
                 recordings_of(plan) * recording(plan)
             },
             memory_bytes: match plan.own_guest {
-                Some(_) => 0,
-                None => u64::from(plan.guest.memory_mib + 256) << 20,
+                Some(_) => modelled,
+                None => modelled + (u64::from(plan.guest.memory_mib + 256) << 20),
             },
         }
     }

@@ -81,6 +81,9 @@ pub struct Plan {
     pub own_guest: Option<OwnGuest>,
     /// Devices that the user named for host file systems and bare disks; none where the lab makes its own.
     pub devices: Vec<PathBuf>,
+    /// The modelled disk that each host file system and bare device lies on, in place of a file of the lab's: a built-in
+    /// model's name, or a TOML file.
+    pub modelled_disk: Option<String>,
     /// Whether the host's role runs inside a guest, whose kernel has file systems that this machine's lacks.
     pub host_in_guest: bool,
     /// The cells, each baseline before those that are compared with it.

@@ -104,17 +104,31 @@ impl Oltp {
     /// Shell that loads the server: `warm_up` seconds that do not count, then `seconds` that do.
     #[must_use]
     pub fn measure_script(&self, warm_up: u32, seconds: u32) -> String {
-        let first = format!("export LD_LIBRARY_PATH={PLACE}/lib LUA_PATH='{PLACE}/lua/?.lua'");
-        sysbench::measure(first, warm_up, seconds, |seconds| {
-            format!(
-                "{PLACE}/bin/{PROGRAM} {PLACE}/lua/oltp_{}.lua {} --threads={} --time={seconds} \
-                 --forced-shutdown={OVERTIME_S} --histogram=on run",
-                self.test,
-                client_options(SOCKET, self.rows),
+        sysbench::measure(environment(), warm_up, seconds, |seconds| {
+            let script = format!("{PLACE}/lua/oltp_{}.lua", self.test);
+            let options = format!(
+                "--threads={} --time={seconds} --forced-shutdown={OVERTIME_S} --histogram=on run",
                 self.threads
-            )
+            );
+            self.command(&script, &options)
         })
     }
+
+    /// Shell that has sysbench run a command of another script, which finds sysbench's own ones, on the server.
+    #[must_use]
+    pub fn script(&self, script: &str, command: &str) -> String {
+        format!("{}\n{}", environment(), self.command(script, command))
+    }
+
+    fn command(&self, script: &str, options: &str) -> String {
+        let server = client_options(SOCKET, self.rows);
+        format!("{PLACE}/bin/{PROGRAM} {script} {server} {options}")
+    }
+}
+
+/// What sysbench needs to start in a guest.
+fn environment() -> String {
+    format!("export LD_LIBRARY_PATH={PLACE}/lib LUA_PATH='{PLACE}/lua/?.lua'")
 }
 
 /// Shell that ends a server, if there is one, so that its file system can be unmounted.

@@ -150,6 +150,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         programs: programs::read(&top)?,
         own_guest,
         devices: host.devices,
+        modelled_disk: host.disk,
         host_in_guest: host.is_in_guest,
         cells,
         excluded,

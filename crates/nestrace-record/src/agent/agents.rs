@@ -24,7 +24,7 @@ pub struct Place {
 /// What is asked of every agent.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// `full` or `light`.
+    /// `full`, `io` or `light`.
     pub detail: String,
     /// Whether names of files are wanted.
     pub paths: bool,

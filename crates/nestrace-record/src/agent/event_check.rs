@@ -163,8 +163,9 @@ impl EventCheck {
         self.newest_ns = self.newest_ns.max(event.ts_ns);
         match kind {
             // On the host the index of a guest; the stream alone says which guest this is.
-            Kind::SyscallEnter | Kind::SyscallExit | Kind::AioSubmit => event.dev = 0,
-            Kind::CallDone => {
+            Kind::SyscallExit | Kind::AioSubmit => event.dev = 0,
+            // `related` is when the call began.
+            Kind::SyscallEnter | Kind::CallDone => {
                 event.dev = 0;
                 event.related = event.related.min(event.ts_ns);
             }
@@ -239,8 +240,10 @@ mod tests {
             assert_eq!(check.check(&mut event, SECOND), Ok(()));
             event
         };
-        let call = cut(Kind::CallDone);
-        assert_eq!((call.related, call.dev), (SECOND, 0));
+        for kind in [Kind::CallDone, Kind::SyscallEnter] {
+            let call = cut(kind);
+            assert_eq!((call.related, call.dev), (SECOND, 0));
+        }
         assert_eq!(cut(Kind::DirtyThrottle).offset, MAX_PAUSE_NS);
     }
 

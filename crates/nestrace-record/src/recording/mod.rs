@@ -247,7 +247,7 @@ impl Recorder {
             mounts: false,
         };
         probes.attach(&plan(facts, layout, plan_wanted));
-        if options.qemu && options.detail == Detail::Full {
+        if options.qemu && options.detail != Detail::Light {
             let guests = options.topology.guests.iter();
             let mut programs = options.programs.iter();
             for (guest, start_ticks) in guests.zip(&options.start_ticks) {

@@ -1,7 +1,6 @@
 //! What is known before the first event: filters for the probes, the manifest's beginning.
 
 use nestrace_abi::Source;
-use nestrace_kernel::plan::Detail;
 use nestrace_probes::{
     clock,
     load::{Probes, Wanted, n_cpus},
@@ -62,11 +61,7 @@ pub(super) fn manifest(options: &Options, probes: &Probes) -> Manifest {
     manifest.state = State::Recording;
     manifest.start_unix_ns = clock::realtime_ns();
     manifest.start_mono_ns = clock::monotonic_ns();
-    manifest.detail = match options.detail {
-        Detail::Full => "full",
-        Detail::Light => "light",
-    }
-    .to_owned();
+    manifest.detail = options.detail.name().to_owned();
     manifest.streams = vec![Stream {
         file: HOST_STREAM.to_owned(),
         side: "host".to_owned(),

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::compare::{
-    Both, Comparison, DevicePair, DiskPair, Explanation, Metric, Unit, Verdict,
+    Both, CallPair, Comparison, DevicePair, DiskPair, Explanation, Metric, Part, Unit, Verdict,
 };
 
 use super::figure::figures;
@@ -12,10 +12,11 @@ use super::page::{self, details, document, footer, note, paragraphs, prose, sect
 use crate::operation::many;
 use crate::plots::{DrawError, compare as plots};
 use crate::text::compare::sentences::{
-    answer, device_title, disk_image, disk_title, ends_with_data, facts, of_finding, of_unmatched,
-    rest,
+    answer, call_name, calls_left, device_title, disk_image, disk_title, ends_with_data, facts,
+    of_finding, of_unmatched, rest, why_no_calls,
 };
 use crate::text::compare::value::{self, Shown, difference, label, range, ratio, signed, verdict};
+use crate::units::count;
 
 /// Disks and devices with tables and plots of their own.
 const MOST: usize = 4;
@@ -63,6 +64,7 @@ pub fn render(comparison: &Comparison, a: &Analysis, b: &Analysis) -> Result<Str
         @for (number, pair) in devices.iter().take(MOST).enumerate() {
             (section(&format!("device-{number}"), &device_title(pair), &device(pair, analyses)?))
         }
+        (calls(comparison))
         (list("unmatched", "Not compared", &unmatched))
         (section("method", "How to read it", &paragraphs(rest(comparison))))
         (footer(&format!("nestrace compare {} {} --format json", of_a.path, of_b.path)))
@@ -93,6 +95,52 @@ fn device(pair: &DevicePair, analyses: Both<&Analysis>) -> Result<Markup, DrawEr
         (metrics(&pair.metrics))
         (explanations(&pair.explanations))
     })
+}
+
+/// Calls of the guests' programs, those with the most time first.
+fn calls(comparison: &Comparison) -> Markup {
+    let title = "Calls of the guests' programs";
+    if let Some(why) = why_no_calls(comparison) {
+        return section("calls", title, &note(&why));
+    }
+    let pairs = comparison.calls.as_deref().unwrap_or_default();
+    if pairs.is_empty() {
+        return Markup::default();
+    }
+    let head = [
+        "calls", "n in A", "n in B", "", "A", "B", "B ÷ A", "between", "says",
+    ];
+    let row = |pair: &CallPair, metric: &Metric| {
+        vec![
+            call_name(pair),
+            count(pair.n.a),
+            count(pair.n.b),
+            value::part_of_calls(metric).to_owned(),
+            value::value(metric.unit, metric.a),
+            value::value(metric.unit, metric.b),
+            ratio(metric.ratio),
+            range(metric),
+            said(metric),
+        ]
+    };
+    let rows = |name: &str| -> Vec<Vec<String>> {
+        let rows = pairs.iter().flat_map(|pair| {
+            let wanted = pair.metrics.iter().filter(|metric| metric.name == name);
+            wanted.map(|metric| row(pair, metric))
+        });
+        rows.collect()
+    };
+    let body = html! {
+        (table(&head, &rows("latency_mean")))
+        (details("99th percentiles", &table(&head, &rows("latency_p99"))))
+        @for pair in pairs {
+            @if let Some(explanation) = &pair.explanation {
+                (parts(&call_name(pair), &explanation.latency, &explanation.parts))
+            }
+        }
+        (page::list(calls_left(comparison, pairs.len()).iter()))
+    };
+    section("calls", title, &body)
 }
 
 fn list(id: &str, title: &str, lines: &[String]) -> Markup {
@@ -145,14 +193,18 @@ fn explanations(explanations: &[Explanation]) -> Markup {
 }
 
 fn one_explanation(explanation: &Explanation) -> Markup {
+    let operations = many(explanation.operation);
+    parts(operations, &explanation.latency, &explanation.parts)
+}
+
+/// The parts of a latency.
+fn parts(what: &str, latency: &Metric, parts: &[Part]) -> Markup {
     let title = format!(
-        "Where the difference of {} lies ({})",
-        many(explanation.operation),
-        difference(&explanation.latency)
+        "Where the difference of {what} lies ({})",
+        difference(latency)
     );
     let head = ["part", "A", "B", "B − A", "of the difference", "says"];
-    let rows: Vec<Vec<String>> = explanation
-        .parts
+    let rows: Vec<Vec<String>> = parts
         .iter()
         .map(|part| {
             let share = part.share_of_difference;

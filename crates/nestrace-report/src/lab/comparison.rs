@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::explanation::{CellFinding, Explanation, NOTABLE};
 use super::published::{self, Published};
-use super::results::{Cell, Counters, Latency, Metric, RunHeader};
+use super::results::{Cell, Counters, DiskLateness, Latency, Metric, RunHeader};
 use super::spread::Spread;
 
 /// Schema of [`Comparison`] as JSON.
@@ -96,6 +96,9 @@ pub struct Row {
     pub page: Option<String>,
     /// What it says.
     pub explanation: Option<Explanation>,
+    /// How far the modelled disk below was from its model in the repetition in which it was late most often; `null` where
+    /// there is none.
+    pub modelled: Option<DiskLateness>,
     /// What failed.
     pub failures: Vec<String>,
 }
@@ -321,6 +324,11 @@ fn row(cell: &Cell, cells: &BTreeMap<&str, &Cell>, results: &Results) -> Row {
         recording: cell.recording.clone(),
         page: results.pages.get(&cell.id).cloned(),
         explanation: results.explanations.get(&cell.id).cloned(),
+        modelled: cell
+            .runs
+            .iter()
+            .filter_map(|run| run.modelled)
+            .max_by(|a, b| a.late_share().total_cmp(&b.late_share())),
         failures: cell
             .failures
             .iter()

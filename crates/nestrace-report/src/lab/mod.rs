@@ -16,6 +16,7 @@ pub mod csv;
 mod explanation;
 pub(crate) mod extremes;
 pub mod json;
+pub mod power;
 mod published;
 mod results;
 mod spread;
@@ -26,7 +27,7 @@ pub use comparison::{Comparison, MainLatency, Outlier, Results, Row, SCHEMA, Ver
 pub use explanation::{CellFinding, Explanation, SegmentTime};
 pub use published::Published;
 pub use results::{
-    Base, CELL_SCHEMA, Cell, CellRun, Counters, Excluded, Failure, Latency, Machine, Metric,
-    RUN_SCHEMA, RunHeader,
+    Base, CELL_SCHEMA, Cell, CellRun, Counters, DiskLateness, Excluded, Failure, Latency, Machine,
+    Metric, RUN_SCHEMA, RunHeader,
 };
 pub use spread::Spread;

@@ -35,6 +35,9 @@ pub struct RunHeader {
     pub started_unix_s: u64,
     /// What it ran on.
     pub machine: Machine,
+    /// The modelled disk that each host file system and bare device lies on; `null` where they lie on this machine's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modelled_disk: Option<String>,
     /// The block devices below all cells, measured before anything was put on them.
     pub bases: Vec<Base>,
     /// Ids of all cells, in the order of the plan.
@@ -186,6 +189,40 @@ pub struct CellRun {
     /// Name of the disk in the recording, where it is another than the one that the lab gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
+    /// How far the modelled disk below was from its model meanwhile, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modelled: Option<DiskLateness>,
+}
+
+/// How late the completions of a modelled disk were, nanoseconds after the model's times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct DiskLateness {
+    /// Completions.
+    pub n: u64,
+    /// Those later than `goal_ns`.
+    pub late: u64,
+    /// What counts as late.
+    pub goal_ns: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median, to 10 µs.
+    pub p50_ns: u64,
+    /// 99 %, to 10 µs.
+    pub p99_ns: u64,
+    /// Latest.
+    pub max_ns: u64,
+    /// Whether the machine kept up with the model: at most one completion in a hundred was late.
+    pub kept_up: bool,
+}
+
+impl DiskLateness {
+    /// Late completions of all.
+    #[must_use]
+    pub fn late_share(&self) -> f64 {
+        self.late as f64 / self.n.max(1) as f64
+    }
 }
 
 /// Latencies of one operation, nanoseconds.

@@ -80,8 +80,12 @@ pub(crate) fn machine(comparison: &Comparison) -> String {
     } else {
         ""
     };
+    let disk = match &comparison.run.modelled_disk {
+        Some(model) => format!(" with modelled disks ({model})"),
+        None => String::new(),
+    };
     format!(
-        "Host {}{inside}, guests {} under {}, {}, {}, nestrace {}; {}, {} of memory; {} in randomised blocks (seed {}).",
+        "Host {}{inside}{disk}, guests {} under {}, {}, {}, nestrace {}; {}, {} of memory; {} in randomised blocks (seed {}).",
         machine.host_kernel,
         machine.guest_kernel,
         machine.accelerator,
@@ -227,6 +231,7 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
     let without = comparison.missing.iter();
     missing.extend(without.map(|id| format!("{id}: no result")));
     missing.extend(unfinished(comparison));
+    missing.extend(comparison.rows.iter().filter_map(did_not_keep_up));
     for row in &comparison.rows {
         let Some(explanation) = &row.explanation else {
             continue;
@@ -250,6 +255,19 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
     let excluded = comparison.run.excluded.iter();
     missing.extend(excluded.map(|one| format!("{}: left out, {}", one.what, one.reason)));
     missing
+}
+
+/// Where this machine was too slow for the modelled disk.
+fn did_not_keep_up(row: &Row) -> Option<String> {
+    let late = row.modelled.filter(|late| !late.kept_up)?;
+    Some(format!(
+        "{}: this machine did not keep up with the modelled disk: {} of {} completions were more than {} late (99 % within {})",
+        row.id,
+        units::count(late.late),
+        units::count(late.n),
+        time(late.goal_ns),
+        time(late.p99_ns)
+    ))
 }
 
 /// What is said where nothing of it is. Not every cell has a recording that could be missing.

@@ -4,13 +4,17 @@ pub(crate) mod sentences;
 pub(crate) mod value;
 
 use nestrace_analyzer::compare::{
-    Comparison, DevicePair, DiskPair, Explanation, FindingPair, Metric, Unit,
+    CallPair, Comparison, DevicePair, DiskPair, Explanation, FindingPair, Metric, Part, Unit,
 };
 
 use super::{Page, TextOptions};
 use crate::operation::many;
 use crate::table::{Table, shorten};
-use sentences::{device_title, disk_image, disk_title, ends_with_data, facts, of_finding, rest};
+use crate::units::count;
+use sentences::{
+    call_name, calls_left, device_title, disk_image, disk_title, ends_with_data, facts, of_finding,
+    rest, why_no_calls,
+};
 use value::{Shown, difference, label, range, ratio, signed, value, verdict};
 
 /// Disks and devices that are shown; `--format json` has all.
@@ -57,6 +61,7 @@ pub fn render(comparison: &Comparison, options: &TextOptions) -> String {
         .iter()
         .take(MOST)
         .for_each(|pair| device(pair, &mut page));
+    calls(comparison, &mut page);
     unmatched(comparison, &mut page);
     page.section("How to read it");
     rest(comparison)
@@ -76,6 +81,58 @@ fn disk(pair: &DiskPair, page: &mut Page) {
     }
     explanations(&pair.explanations, page);
     findings(&pair.findings, page);
+}
+
+/// Calls of the guests' programs, those with the most time first.
+fn calls(comparison: &Comparison, page: &mut Page) {
+    let title = "Calls of the guests' programs";
+    if let Some(why) = why_no_calls(comparison) {
+        page.section(title);
+        return page.paragraph(&why);
+    }
+    let pairs = comparison.calls.as_deref().unwrap_or_default();
+    if pairs.is_empty() {
+        return;
+    }
+    page.section(title);
+    let shown = pairs.len().min(MOST);
+    for line in calls_left(comparison, shown) {
+        page.paragraph(&line);
+    }
+    for pair in pairs.iter().take(MOST) {
+        page.line("");
+        page.paragraph(&format!(
+            "{} ({} calls in A, {} in B):",
+            call_name(pair),
+            count(pair.n.a),
+            count(pair.n.b)
+        ));
+        let mut table = Table::new(&["", "A", "B", "B ÷ A", "between", ""]);
+        for metric in &pair.metrics {
+            table.row(vec![
+                value::part_of_calls(metric).to_owned(),
+                value(metric.unit, metric.a),
+                value(metric.unit, metric.b),
+                ratio(metric.ratio),
+                range(metric),
+                verdict(metric.verdict).to_owned(),
+            ]);
+        }
+        page.table(&table);
+        call_explanation(pair, page);
+    }
+}
+
+fn call_explanation(pair: &CallPair, page: &mut Page) {
+    let explanation = pair.explanation.as_ref();
+    let Some(explanation) = explanation.filter(|it| it.latency.verdict.differs()) else {
+        return;
+    };
+    page.paragraph(&format!(
+        "Where the difference lies ({}):",
+        difference(&explanation.latency),
+    ));
+    page.table(&parts(&explanation.parts));
 }
 
 fn device(pair: &DevicePair, page: &mut Page) {
@@ -113,25 +170,28 @@ fn explanations(explanations: &[Explanation], page: &mut Page) {
             many(explanation.operation),
             difference(&explanation.latency),
         ));
-        let mut table = Table::new(&["part", "A", "B", "B − A", "of it", ""]);
-        let mut parts: Vec<_> = explanation.parts.iter().collect();
-        let weight = |share: Option<f64>| share.unwrap_or(0.0).abs();
-        parts.retain(|part| weight(part.share_of_difference) >= WORTH_A_LINE);
-        parts.sort_by(|a, b| {
-            weight(b.share_of_difference).total_cmp(&weight(a.share_of_difference))
-        });
-        for part in parts {
-            table.row(vec![
-                label(&part.mean),
-                value(Unit::Ns, part.mean.a),
-                value(Unit::Ns, part.mean.b),
-                difference(&part.mean),
-                part.share_of_difference.map_or_else(String::new, signed),
-                verdict(part.mean.verdict).to_owned(),
-            ]);
-        }
-        page.table(&table);
+        page.table(&parts(&explanation.parts));
     }
+}
+
+/// The parts of a latency, those with the most of the difference first.
+fn parts(parts: &[Part]) -> Table {
+    let mut table = Table::new(&["part", "A", "B", "B − A", "of it", ""]);
+    let mut parts: Vec<_> = parts.iter().collect();
+    let weight = |share: Option<f64>| share.unwrap_or(0.0).abs();
+    parts.retain(|part| weight(part.share_of_difference) >= WORTH_A_LINE);
+    parts.sort_by(|a, b| weight(b.share_of_difference).total_cmp(&weight(a.share_of_difference)));
+    for part in parts {
+        table.row(vec![
+            label(&part.mean),
+            value(Unit::Ns, part.mean.a),
+            value(Unit::Ns, part.mean.b),
+            difference(&part.mean),
+            part.share_of_difference.map_or_else(String::new, signed),
+            verdict(part.mean.verdict).to_owned(),
+        ]);
+    }
+    table
 }
 
 fn findings(findings: &[FindingPair], page: &mut Page) {

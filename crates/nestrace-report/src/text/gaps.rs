@@ -204,6 +204,12 @@ fn next(analysis: &Analysis, page: &mut Page) {
             "every bio, file I/O and QEMU request",
             page,
         );
+    } else if analysis.trace.detail.as_deref() == Some("io") {
+        command(
+            "nestrace record --detail full …",
+            "the calls of the guest's programs, too",
+            page,
+        );
     }
 }
 

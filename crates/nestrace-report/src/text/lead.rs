@@ -13,13 +13,16 @@ use crate::units::{count, of, size, time};
 /// Rules that describe and name no cause.
 const SYMPTOMS: [&str; 2] = ["latency-overhead", "queue-idle"];
 /// Rules that decide about reads, and about writes.
-const OF_READS: [&str; 6] = [
+const OF_READS: [&str; 9] = [
     "readahead-waste",
     "qcow2-l2-misses",
     "double-cache",
     "atime-updates",
     "writeback-burst",
     "backing-chain",
+    "cold-reads",
+    "readahead-short",
+    "mmap-faults",
 ];
 const OF_WRITES: [&str; 6] = [
     "write-through-cache",
@@ -35,6 +38,19 @@ const OF_LATENCY: [&str; 3] = ["thread-pool-wait", "virtualization-share", "emul
 const OF_QEMU: [&str; 2] = ["host-throttled", "writeback-burst"];
 /// Rules with a share of a device's time from Q to C.
 const OF_DEVICE: [&str; 2] = ["scheduler-ineffective", "tag-starvation"];
+/// Rules about syncs of the guest's programs that say how long each waits in vain.
+const OF_SYNCS: [&str; 3] = [
+    "sync-drags-others",
+    "sync-of-metadata",
+    "log-on-shared-journal",
+];
+/// Rules about the guest's programs: what bios take on average is not what they are about.
+const OF_PROGRAMS: [&str; 4] = [
+    "sync-drags-others",
+    "small-syncs",
+    "sync-of-metadata",
+    "log-on-shared-journal",
+];
 /// Bytes that need not be moved, by rule: the evidence, and what moves them.
 const BYTES: [(&str, &str, &str); 7] = [
     ("qcow2-allocation", "image_metadata_bytes", "writes"),
@@ -135,6 +151,9 @@ fn costliest<'a>(analysis: &'a Analysis, disk: Disk<'_>) -> Option<&'a Finding> 
 
 /// The operations that a rule is about, and what they take on average.
 fn takes(id: &str, disk: Disk<'_>) -> Option<(String, u64)> {
+    if OF_PROGRAMS.contains(&id) {
+        return None;
+    }
     let of_qemu = || {
         let verdict = disk.verdict.filter(|verdict| verdict.requests > 0)?;
         Some((
@@ -241,6 +260,10 @@ fn gain(analysis: &Analysis, disk: Disk<'_>, finding: &Finding) -> Option<Gain> 
             (ns > 0).then_some(Gain::Time(ns, "write"))
         }
         "repeated-log-writes" => Some(Gain::Writes(whole("rewrites")?, whole("writes")?)),
+        id if OF_SYNCS.contains(&id) => {
+            let each = whole("at_stake_ns")?.checked_div(whole("syncs")?)?;
+            Some(Gain::Time(each, "sync"))
+        }
         "flush-amplification" => part(takes(id, disk)?.1, "request"),
         id if OF_LATENCY.contains(&id) => part(takes(id, disk)?.1, one_of(disk.chains?)),
         id if OF_QEMU.contains(&id) => {

@@ -162,10 +162,18 @@ pub(crate) fn facts(analysis: &Analysis) -> String {
     });
     facts.extend(none_or(&incomplete::missing(trace)));
     facts.extend(kernel.map(|kernel| format!("host kernel {kernel}")));
-    if trace.detail.as_deref() == Some("light") {
-        facts.push(String::from("light detail"));
-    }
+    facts.extend(detail_fact(trace.detail.as_deref()));
     facts.join(" · ")
+}
+
+/// What a level of detail leaves out.
+pub(crate) fn detail_fact(detail: Option<&str>) -> Option<String> {
+    let fact = match detail? {
+        "light" => "light detail",
+        "io" => "without calls (--detail io)",
+        _ => return None,
+    };
+    Some(String::from(fact))
 }
 
 /// What is missing of a recording, or that nothing is.

@@ -2,7 +2,7 @@
 
 use crate::two_sides;
 
-use nestrace_analyzer::analysis::Side;
+use nestrace_analyzer::analysis::{Side, SourceLoss};
 use nestrace_analyzer::compare::{
     Comparison, ExplainedBy, IoOperation, Matched, Metric, MetricLayer, UnmatchedKind, Verdict,
     Which, compare,
@@ -474,4 +474,124 @@ fn names_are_only_names() {
     assert!(text.contains("vm1\u{fffd}]0;x\u{fffd}"), "{text:?}");
     let page = html::compare::render(&comparison, &a, &b).expect("a page");
     assert!(!page.contains(strange));
+}
+
+/// The same with each bio under an fsync of a file.
+fn with_calls(path: &str, device_ns: u64, random: u64) -> Analysis {
+    let mut streams = Streams::new(2);
+    let at = traffic(&mut streams, VM1, device_ns, random);
+    streams.under_fsyncs(VM1, 7);
+    let mut manifest = two_sides::manifest();
+    manifest.end_mono_ns = at + 1_000_000;
+    manifest.state = State::Complete;
+    let mut options = Options::default();
+    options.path = path.to_owned();
+
+    streams.analyze(&manifest, options)
+}
+
+#[test]
+fn calls_are_compared_by_program_and_file() {
+    let (a, b) = (
+        with_calls("fast.nest", 100_000, 1),
+        with_calls("slow.nest", 250_000, 2),
+    );
+    let comparison = compare(&a, &b);
+    assert_eq!((comparison.calls_left.a, comparison.calls_left.b), (0, 0));
+    let [pair] = comparison.calls.as_deref().expect("both have calls") else {
+        panic!("{:?}", comparison.calls);
+    };
+    assert_eq!((pair.process.as_str(), pair.op.name()), ("db", "fsync"));
+    assert_eq!((pair.files.a.inode, pair.files.b.inode), (Some(7), Some(7)));
+    assert_eq!((pair.n.a, pair.n.b), (1_500, 1_500));
+    let [mean, p99] = pair.metrics.as_slice() else {
+        panic!("{:?}", pair.metrics);
+    };
+    assert_eq!(mean.layer, MetricLayer::Call);
+    for metric in [mean, p99] {
+        assert_eq!(metric.verdict, Verdict::Higher, "{metric:?}");
+        assert_eq!((metric.n.a, metric.n.b), (1_500, 1_500));
+    }
+    let rows = [&a, &b].map(|analysis| analysis.calls.as_ref().expect("rows")[0].latency_ns);
+    assert_eq!(mean.a, Some(rows[0].sum as f64 / 1_500.0));
+    assert_eq!(p99.b, rows[1].p99.map(|ns| ns as f64));
+    let explanation = pair.explanation.as_ref().expect("linked calls");
+    assert_eq!(explanation.largest, Some("device"));
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-3;
+    let sum = |of: fn(&Metric) -> Option<f64>| -> f64 {
+        let parts = explanation.parts.iter();
+        parts.filter_map(|part| of(&part.mean)).sum()
+    };
+    assert!(close(sum(|it| it.a), mean.a.expect("a mean")));
+    assert!(close(
+        sum(|it| it.difference),
+        mean.difference.expect("both")
+    ));
+
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    for words in [
+        "Calls of the guests' programs",
+        "db: fsync of inode 7 on 254:0 (1,500 calls in A, 1,500 in B)",
+        "Programs: calls of db",
+        "of the difference at the host's device",
+        "Where the difference lies (+",
+    ] {
+        let words_of_text: Vec<&str> = text.split_whitespace().collect();
+        assert!(words_of_text.join(" ").contains(words), "{words}: {text}");
+    }
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    let page = html::compare::render(&comparison, &a, &b).expect("a page");
+    assert!(page.contains("db: fsync of inode 7"));
+    assert_eq!(schema_errors(&comparison), [""; 0]);
+}
+
+#[test]
+fn equal_calls_do_not_differ() {
+    let comparison = compare(
+        &with_calls("one.nest", 100_000, 1),
+        &with_calls("other.nest", 100_000, 3),
+    );
+    let pair = &comparison.calls.as_ref().expect("calls")[0];
+    assert!(pair.metrics.iter().all(|it| !it.verdict.differs()));
+    let explanation = pair.explanation.as_ref().expect("linked calls");
+    assert_eq!(explanation.largest, None);
+}
+
+#[test]
+fn calls_of_one_recording_are_not_compared() {
+    let comparison = compare(&with_calls("calls.nest", 100_000, 1), &slow());
+    assert!(comparison.calls.is_none());
+    let why = comparison.calls_why_none.as_deref().expect("a reason");
+    assert!(why.starts_with("B: ") && !why.contains("A: "), "{why}");
+    let json = json::render_comparison(&comparison);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json["calls"].is_null() && json["calls_why_none"].is_string());
+    assert_eq!(json["calls_left"]["a"], 1);
+    let text = text::compare::render(&comparison, &text::TextOptions::default());
+    assert!(!text.contains("Programs: "), "{text}");
+    let said = "Calls of the guests' programs are not compared: B: ";
+    assert!(text.contains(said), "{text}");
+    assert_eq!(schema_errors(&comparison), [""; 0]);
+}
+
+#[test]
+fn calls_of_a_guest_with_many_losses_are_not_judged() {
+    let mut b = with_calls("lossy.nest", 250_000, 2);
+    let mut loss = SourceLoss::default();
+    loss.source = String::from("block");
+    loss.guest = Some(String::from("vm1"));
+    loss.events = 10_000;
+    b.trace.losses = vec![loss];
+    let comparison = compare(&with_calls("fast.nest", 100_000, 1), &b);
+    let pair = &comparison.calls.as_ref().expect("calls")[0];
+    assert!(
+        pair.metrics
+            .iter()
+            .all(|it| it.verdict == Verdict::NotJudged)
+    );
+    let explanation = pair.explanation.as_ref().expect("linked calls");
+    assert_eq!(explanation.latency.verdict, Verdict::NotJudged);
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Guests and the devices below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Topology {
     /// Guests that are recorded (or, for `nestrace guests`, all that run).
     pub guests: Vec<Guest>,
@@ -15,6 +16,7 @@ pub struct Topology {
 /// One running QEMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Guest {
     /// `-name` (libvirt's domain name), or `pid:N` where it has none.
     pub name: String,
@@ -45,6 +47,7 @@ pub struct Guest {
 /// Which disk a BlockBackend of QEMU belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Backend {
     /// Address of the BlockBackend in QEMU.
     pub address: u64,
@@ -57,6 +60,7 @@ pub struct Backend {
 /// One disk of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Disk {
     /// What a person calls it: the drive's or device's id, else its node name, else `disk0`.
     pub name: String,
@@ -132,6 +136,7 @@ impl Relation {
 /// A file (or block device) that holds a disk's data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Image {
     /// Path in QEMU's own mount namespace.
     pub path: String,
@@ -168,6 +173,7 @@ pub struct Image {
 /// A host file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Mount {
     /// `ext4`, `xfs`, … ; ext3 and ext2 are distinguished from ext4 by their features where they can be.
     pub fs_type: String,
@@ -182,6 +188,7 @@ pub struct Mount {
 /// A block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
 pub struct Device {
     /// Kernel name: `loop0`, `vda`, `dm-0`.
     pub name: String,

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::*;
 use crate::address::{Column, Shift, columns};
 use crate::manifest::{
-    Addresses, Backend, ClockSample, Device, Format, Gap, GuestDisk, GuestFile, GuestMount, Loss,
-    RefusedInput, Relation, State, Stream, Topology,
+    Addresses, Backend, ClockSample, Device, Format, Gap, GuestDisk, GuestFile, GuestMemory,
+    GuestMount, Loss, RefusedInput, Relation, State, Stream, Topology,
 };
 use keys::{GONE, KEPT};
 
@@ -124,6 +124,12 @@ fn side() -> GuestSide {
         start_mono_ns: LONG,
         live_mono_ns: LONG,
         end_mono_ns: LONG,
+        memory: GuestMemory {
+            total_bytes: LONG,
+            available_bytes: LONG,
+            dirty_limit_bytes: LONG,
+            dirty_background_bytes: LONG,
+        },
         disks: vec![GuestDisk {
             name: text("vda"),
             dev: N,

@@ -1,11 +1,12 @@
-//! Tables (RFC 4180): one of requests, and one of chains where something was recorded inside a guest.
+//! Tables (RFC 4180): one of requests, and where something was recorded inside a guest one of chains and one of calls.
 //!
 //! `docs/export.md` says what the columns hold.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
+use nestrace_analyzer::analysis::{CallStory, Story};
 use nestrace_analyzer::analysis::{StoryLayer, UnlinkedReason};
-use nestrace_analyzer::{Identified, SEGMENT_NAMES, analysis::Story, units::of};
+use nestrace_analyzer::{Identified, SEGMENT_NAMES, units::of};
 use nestrace_trace::{Event, Kind, Manifest, TimeOrdered, device_number, flags, redact};
 
 use super::{
@@ -21,6 +22,7 @@ use crate::{
     exit::{DONE, FAILURE, Failure, INPUT, note, noted, say},
 };
 
+mod calls;
 mod table;
 
 use table::Table;
@@ -70,7 +72,7 @@ const CHAINS: [&str; 17] = [
     "host_requests",
 ];
 
-/// Writes `OUT.requests.csv` and, where something was recorded inside a guest, `OUT.chains.csv`.
+/// Writes `OUT.requests.csv` and, where something was recorded inside a guest, `OUT.chains.csv` and `OUT.calls.csv`.
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     let mut bundle = bundle::open(&args.input)?;
     for diagnostic in &bundle.diagnostics {
@@ -87,14 +89,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         selection: &selection,
         redacted: args.redact,
     };
-    let segments = SEGMENT_NAMES.map(|name| format!("{name}_ns"));
-    let columns = || {
-        let segments = segments.iter().map(String::as_str);
-        CHAINS.into_iter().chain(segments).collect()
-    };
-    let chains = nested
-        .then(|| create(args, "chains", columns()))
-        .transpose()?;
+    let told = nested.then(|| Told::create(args, &selection)).transpose()?;
     requests.of_bundle(&mut bundle)?;
     bundle.note_damage(&mut noted);
     let requests = requests.table;
@@ -105,10 +100,8 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
                 .hint("nestrace analyze lists the recorded devices; choose one with --device"),
         );
     }
-    let chains = chains
-        .map(|table| tell(args, table, manifest, &selection))
-        .transpose()?;
-    for table in [Some(requests), chains].into_iter().flatten() {
+    let told = told.map(|told| told.tell(args, manifest)).transpose()?;
+    for table in std::iter::once(requests).chain(told.into_iter().flatten()) {
         let (rows, path) = (table.rows(), table.path().display().to_string());
         table.finish()?;
         say(format_args!("{path}: {}", of(rows, "row", "rows")));
@@ -255,54 +248,73 @@ fn flag_names(bits: u32) -> String {
     set.map(|(_, name)| *name).collect::<Vec<_>>().join("|")
 }
 
-/// The table that the chains are written to, one by one.
-struct Chains {
-    table: Table,
+/// The tables that the chains and the calls are written to, one by one.
+struct Told {
+    chains: Table,
+    calls: Table,
     selection: Rc<Selection>,
     failed: Option<Failure>,
 }
 
-/// Writes a row for each bio of a guest.
-fn tell(
-    args: &ExportArgs,
-    table: Table,
-    manifest: Manifest,
-    selection: &Rc<Selection>,
-) -> Result<Table, Failure> {
-    let mut bundle = bundle::open(&args.input)?;
-    bundle.manifest = manifest;
-    let chains = Rc::new(RefCell::new(Some(Chains {
-        table,
-        selection: Rc::clone(selection),
-        failed: None,
-    })));
-    let told = Rc::clone(&chains);
-    stories::each(&mut bundle, move |story| {
-        if let Some(chains) = told
-            .borrow_mut()
-            .as_mut()
-            .filter(|chains| chains.failed.is_none())
-        {
-            chains.failed = chains.row(&story).err();
-        }
-    });
-    let written = chains.borrow_mut().take();
-    match written {
-        Some(Chains {
-            failed: Some(failure),
-            ..
-        }) => Err(failure),
-        Some(chains) => Ok(chains.table),
-        None => Err(Failure::new(FAILURE, "the chains were given twice")),
+impl Told {
+    fn create(args: &ExportArgs, selection: &Rc<Selection>) -> Result<Self, Failure> {
+        let segments = SEGMENT_NAMES.map(|name| format!("{name}_ns"));
+        let segments = segments.iter().map(String::as_str);
+        let of_calls = calls::columns();
+        Ok(Self {
+            chains: create(args, "chains", CHAINS.into_iter().chain(segments).collect())?,
+            calls: create(args, "calls", of_calls.iter().map(String::as_str).collect())?,
+            selection: Rc::clone(selection),
+            failed: None,
+        })
     }
-}
 
-impl Chains {
-    fn row(&mut self, story: &Story) -> Result<(), Failure> {
+    /// Writes a row for each bio and each call of a guest. Where no calls were recorded there is no table of them.
+    fn tell(self, args: &ExportArgs, manifest: Manifest) -> Result<Vec<Table>, Failure> {
+        let mut bundle = bundle::open(&args.input)?;
+        bundle.manifest = manifest;
+        let told = Rc::new(RefCell::new(Some(self)));
+        let (of_chains, of_calls) = (Rc::clone(&told), Rc::clone(&told));
+        let analysis = stories::each(
+            &mut bundle,
+            args.redact,
+            move |story| Self::take(&of_chains, |told| told.chain(&story)),
+            move |call| Self::take(&of_calls, |told| told.call(&call)),
+        );
+        let written = told.borrow_mut().take();
+        match written {
+            Some(Self {
+                failed: Some(failure),
+                ..
+            }) => Err(failure),
+            Some(told) => {
+                let calls = analysis.calls.is_some().then_some(told.calls);
+                Ok(std::iter::once(told.chains).chain(calls).collect())
+            }
+            None => Err(Failure::new(FAILURE, "the chains were given twice")),
+        }
+    }
+
+    /// Adds a row, unless an earlier one failed.
+    fn take(told: &RefCell<Option<Self>>, row: impl FnOnce(&mut Self) -> Result<(), Failure>) {
+        let mut told = told.borrow_mut();
+        if let Some(told) = told.as_mut().filter(|told| told.failed.is_none()) {
+            told.failed = row(told).err();
+        }
+    }
+
+    fn call(&mut self, call: &CallStory) -> Result<(), Failure> {
+        match self.selection.takes_call(call) {
+            true => calls::row(&mut self.calls, call),
+            false => Ok(()),
+        }
+    }
+
+    fn chain(&mut self, story: &Story) -> Result<(), Failure> {
         if !self.selection.takes_story(story) {
             return Ok(());
         }
-        let (table, tree) = (&mut self.table, &story.tree);
+        let (table, tree) = (&mut self.chains, &story.tree);
         table.text(&story.guest);
         table.text(&story.disk);
         table.text(&story.guest_device);

@@ -4,9 +4,11 @@
 //! of threads only, which must not overlap, so every row of a track would have to pose as a thread; its times are
 //! floating-point microseconds; and it is several times as large.
 //!
-//! Two passes: the chains of guests, then the requests of the host's devices, whoever's they are. Memory is
+//! Two passes: the chains of guests and the calls of their programs, then the requests of the host's devices, whoever's
+//! they are. Memory is
 //! what the analysis needs and a bounded number of slices that wait for their place in time.
 
+mod calls;
 mod chains;
 mod depth;
 mod message;
@@ -16,7 +18,8 @@ mod waiting;
 
 use std::{cell::RefCell, rc::Rc};
 
-use nestrace_analyzer::{Identified, analysis::Story, units::of};
+use nestrace_analyzer::analysis::{CallStory, Story};
+use nestrace_analyzer::{Identified, units::of};
 use nestrace_trace::{Event, Manifest, TimeOrdered};
 
 use super::{
@@ -31,7 +34,8 @@ use crate::{
     cli::ExportArgs,
     exit::{DONE, FAILURE, Failure, INPUT, note, noted, say},
 };
-use chains::{Chains, title};
+use calls::Calls;
+use chains::{Chains, Clocks, title};
 use depth::Depths;
 use packets::{Note, Packets, Slice};
 use tracks::{Place, Tracks};
@@ -51,13 +55,15 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         tracks: Tracks::default(),
         waiting: Waiting::default(),
         depths: Depths::default(),
-        chains: Chains::new(manifest.clone()),
+        clocks: Clocks::new(manifest.clone()),
+        chains: Chains::default(),
+        calls: Calls::new(),
         selection,
         n_requests: 0,
     };
     let mut drawing = match bundle.guests.is_empty() {
         true => drawing,
-        false => drawing.tell(&mut bundle)?,
+        false => drawing.tell(&mut bundle, args.redact)?,
     };
     let mut again = bundle::open(&args.input)?;
     drawing.requests(&manifest, &mut again)?;
@@ -71,32 +77,41 @@ struct Drawing {
     tracks: Tracks,
     waiting: Waiting,
     depths: Depths,
+    clocks: Clocks,
     chains: Chains,
+    calls: Calls,
     selection: Rc<Selection>,
     n_requests: u64,
 }
 
-/// A drawing that the listener of chains has a part in.
+/// A drawing that the listeners of chains and calls have a part in.
 struct Told {
     drawing: Drawing,
     failed: Option<Failure>,
 }
 
 impl Drawing {
-    /// Draws every chain.
-    fn tell(self, bundle: &mut Bundle) -> Result<Self, Failure> {
+    /// Draws every chain and every call.
+    fn tell(self, bundle: &mut Bundle, redacted: bool) -> Result<Self, Failure> {
         let told = Rc::new(RefCell::new(Some(Told {
             drawing: self,
             failed: None,
         })));
-        let listener = Rc::clone(&told);
-        stories::each(bundle, move |story| {
-            if let Some(told) = listener.borrow_mut().as_mut()
+        let (of_chains, of_calls) = (Rc::clone(&told), Rc::clone(&told));
+        let draw = |told: &RefCell<Option<Told>>,
+                    one: &dyn Fn(&mut Self) -> Result<(), Failure>| {
+            if let Some(told) = told.borrow_mut().as_mut()
                 && told.failed.is_none()
             {
-                told.failed = told.drawing.chain(&story).err();
+                told.failed = one(&mut told.drawing).err();
             }
-        });
+        };
+        stories::each(
+            bundle,
+            redacted,
+            move |story| draw(&of_chains, &|drawing| drawing.chain(&story)),
+            move |call| draw(&of_calls, &|drawing| drawing.call(&call)),
+        );
         let told = told.borrow_mut().take();
         match told {
             Some(Told {
@@ -112,11 +127,26 @@ impl Drawing {
         if self.selection.takes_story(story) {
             let Self {
                 chains,
+                clocks,
                 waiting,
                 depths,
                 ..
             } = self;
-            chains.add(story, waiting, depths);
+            chains.add(story, clocks, waiting, depths);
+            self.draw(false)?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &CallStory) -> Result<(), Failure> {
+        if self.selection.takes_call(call) {
+            let Self {
+                calls,
+                clocks,
+                waiting,
+                ..
+            } = self;
+            calls.add(call, clocks, waiting);
             self.draw(false)?;
         }
         Ok(())
@@ -187,11 +217,14 @@ impl Drawing {
         while let Some((place, slice)) = self.waiting.next(all) {
             self.tracks.draw(&mut self.packets, &place, &slice)?;
         }
+        while let Some((place, slice)) = self.calls.waiting.next(all) {
+            self.tracks.draw(&mut self.packets, &place, &slice)?;
+        }
         self.depths.write(&mut self.packets, &mut self.tracks, all)
     }
 
     fn finish(self, args: &ExportArgs) -> Result<u8, Failure> {
-        if self.chains.n == 0 && self.n_requests == 0 {
+        if self.chains.n + self.calls.n + self.n_requests == 0 {
             let path = args.input.display();
             let failure = Failure::new(INPUT, format!("{path}: no requests were recorded"));
             return Err(failure
@@ -204,8 +237,9 @@ impl Drawing {
         self.packets.finish()?;
         let output = args.output.display();
         say(format_args!(
-            "{output}: {} of guests, {} of the host's devices",
+            "{output}: {} of guests, {} of their programs, {} of the host's devices",
             of(self.chains.n, "bio", "bios"),
+            of(self.calls.n, "call", "calls"),
             of(self.n_requests, "request", "requests")
         ));
         say("next: open it at https://ui.perfetto.dev (the file stays on your machine)");

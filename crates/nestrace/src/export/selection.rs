@@ -1,6 +1,6 @@
 //! What of everything recorded is exported, where host and guests go into one file.
 
-use nestrace_analyzer::analysis::Story;
+use nestrace_analyzer::analysis::{CallStory, Story};
 use nestrace_trace::{Manifest, device_number, redact};
 
 use crate::{
@@ -16,6 +16,8 @@ pub struct Selection {
     devices: Vec<String>,
     /// Guest, name and number of each disk, as guests see them.
     disks: Vec<(String, String, String)>,
+    /// Guest, mount point and the guest's name of the disk that is mounted there.
+    mounts: Vec<(String, String, String)>,
 }
 
 /// A name and, with `--redact`, what stands for it.
@@ -55,6 +57,7 @@ impl Selection {
             guest,
             devices: devices.collect::<Result<_, _>>()?,
             disks: numbered_disks(&redacted),
+            mounts: mounts(&redacted),
         };
         *manifest = redacted;
         Ok(selection)
@@ -84,6 +87,18 @@ impl Selection {
         self.takes_any_of(guest) && self.takes_device(&[device, &story.disk, number])
     }
 
+    /// Whether a call is wanted: with `--device` only what is known to be about a file system of that disk is.
+    pub fn takes_call(&self, call: &CallStory) -> bool {
+        let mut mounts = self.mounts.iter();
+        let is_there =
+            |(of, at, _): &&(String, String, String)| *of == call.guest && *at == call.file.mount;
+        let disk = mounts.find(is_there).map(|(_, _, disk)| disk.as_str());
+        let mut disks = self.disks.iter();
+        let known = disks.find(|(of, name, _)| *of == call.guest && Some(name.as_str()) == disk);
+        let number = known.map_or("", |(_, _, number)| number);
+        self.takes_any_of(&call.guest) && self.takes_device(&[disk.unwrap_or(""), number])
+    }
+
     fn takes_device(&self, names: &[&str]) -> bool {
         self.devices.is_empty()
             || self
@@ -104,6 +119,14 @@ fn numbered_disks(manifest: &Manifest) -> Vec<(String, String, String)> {
                 device_number::text(disk.dev),
             )
         })
+        .collect()
+}
+
+fn mounts(manifest: &Manifest) -> Vec<(String, String, String)> {
+    let sides = manifest.guest_sides.iter();
+    let mounts = sides.flat_map(|side| side.mounts.iter().map(move |mount| (&side.guest, mount)));
+    mounts
+        .map(|(guest, mount)| (guest.clone(), mount.mount_point.clone(), mount.disk.clone()))
         .collect()
 }
 

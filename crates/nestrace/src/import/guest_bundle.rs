@@ -157,6 +157,7 @@ fn bounded(told: &GuestSide) -> GuestSide {
         backend: told.backend.clone(),
         backend_reason: told.backend_reason.clone(),
         machine: told.machine.clone(),
+        memory: told.memory,
         unix_ns: told.start_unix_ns,
         mono_ns: told.start_mono_ns,
         disks: told.disks.clone(),

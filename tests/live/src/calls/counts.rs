@@ -11,18 +11,18 @@ use super::links::Matched;
 use super::scene::{OfDisk, Seen};
 use super::trees::CallTree;
 use crate::analysis::{entry, number};
+use crate::measure::Measured;
+use crate::with_agents::counts::DiskCounts;
 
 /// Operations of the log; `open` and faults on mapped pages are calls too.
-const OPERATIONS: [&str; 4] = ["read", "write", "fsync", "fdatasync"];
+const OPERATIONS: [&str; 5] = ["read", "write", "fsync", "fdatasync", "msync"];
 /// What the program itself takes around a call in a translated guest, in the middle.
 const AROUND_NS: u64 = 100_000;
 
-/// Calls of the log, but for those that are none of the analysis: msync.
-pub fn countable(log: &[CallLine]) -> Vec<CallLine> {
-    log.iter()
-        .filter(|line| line.op != "msync")
-        .cloned()
-        .collect()
+/// Calls of a disk's log, but for those that no event shows.
+pub fn countable(disk: &OfDisk) -> Vec<CallLine> {
+    let is_shown = |line: &&CallLine| line.op != "msync" || disk.disk.msync_is_known();
+    disk.log.iter().filter(is_shown).cloned().collect()
 }
 
 /// Each operation on each file has as many calls in `calls[]` and among the trees as in the log.
@@ -105,7 +105,7 @@ pub fn latencies(case: &mut Case, log: &[CallLine], matched: &[Matched<'_>]) {
 }
 
 /// Segments of each call sum to its latency.
-pub fn segments(case: &mut Case, seen: &Seen, trees: &[CallTree]) -> anyhow::Result<()> {
+pub fn segments(case: &mut Case, analysis: &Value, trees: &[CallTree]) -> anyhow::Result<()> {
     let uneven = trees.iter().filter(|call| {
         let sum: u64 = call.segments.iter().map(|segment| segment.ns).sum();
         call.linked && sum != call.latency_ns
@@ -117,9 +117,7 @@ pub fn segments(case: &mut Case, seen: &Seen, trees: &[CallTree]) -> anyhow::Res
     );
     let linked = trees.iter().filter(|call| call.linked).count();
     case.figure(format!("segments of {linked} calls"));
-    let rows = seen.measured.analysis["calls"]
-        .as_array()
-        .context("find calls[]")?;
+    let rows = analysis["calls"].as_array().context("find calls[]")?;
     let residual = |row: &&Value| row["residual_share"].as_f64() != Some(0.0);
     case.equal(
         "rows with a residual",
@@ -130,8 +128,8 @@ pub fn segments(case: &mut Case, seen: &Seen, trees: &[CallTree]) -> anyhow::Res
 }
 
 /// All bios of the guest's disks are somebody's once, and their bytes are those that the kernel counted.
-pub fn sums(case: &mut Case, seen: &Seen, guest: &str) -> anyhow::Result<()> {
-    let analysis = &seen.measured.analysis;
+pub fn sums(case: &mut Case, measured: &Measured<DiskCounts>, guest: &str) -> anyhow::Result<()> {
+    let analysis = &measured.analysis;
     let calls = entry(analysis, "guest_calls", &[("guest", guest)])?;
     let (mut bios, mut bytes, mut told) = (0, 0, String::new());
     for key in ["waited", "deferred", "journal", "other"] {
@@ -151,11 +149,11 @@ pub fn sums(case: &mut Case, seen: &Seen, guest: &str) -> anyhow::Result<()> {
         bios,
         expected,
     );
-    let of_stat = |counts: &crate::with_agents::counts::DiskCounts| {
+    let of_stat = |counts: &DiskCounts| {
         let stat = &counts.guest;
         (stat.read_sectors + stat.write_sectors + stat.discard_sectors) * 512
     };
-    let expected: u64 = seen.measured.truth.iter().map(of_stat).sum();
+    let expected: u64 = measured.truth.iter().map(of_stat).sum();
     case.equal(
         "bytes of guest_calls[] against /sys/block/*/stat",
         bytes,

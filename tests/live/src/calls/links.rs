@@ -52,7 +52,7 @@ pub fn matched<'a>(log: &'a [CallLine], calls: &[&'a CallTree]) -> Vec<Matched<'
     let mut taken = BTreeSet::new();
     for line in log {
         let fits = |call: &CallTree| {
-            let is_sync = line.bytes == 0;
+            let is_sync = line.bytes == 0 || line.op == "msync";
             call.tid == line.tid
                 && call.op == line.op
                 && call.file.inode == Some(line.inode)
@@ -94,7 +94,7 @@ pub fn check(case: &mut Case, disk: &OfDisk, bios: &Bios, matched: &[Matched<'_>
         let wrong: Vec<usize> = in_tree.difference(&expected.may).copied().collect();
         let mut lacks = lacking_pages(disk, bios, one, &step.needs, &in_tree);
         lacks.retain(|page| !written_before(disk, bios, one, *page));
-        let silent = is_silent(bios, &step.needs, &in_tree);
+        let silent = is_silent(disk, bios, one, &step.needs, &in_tree);
         stamps_wrong += u64::from(other_serial(bios, one, &in_tree));
         let tally = tallies.entry(step.mode).or_default();
         tally.calls += 1;
@@ -306,10 +306,26 @@ fn lacking_pages(
     lacking
 }
 
-/// A sync of new pages beside others that has no metadata, journal or flush in its tree.
-fn is_silent(bios: &Bios, needs: &Needs, in_tree: &BTreeSet<usize>) -> bool {
-    let is_data = |index: &usize| !bios.all[*index].pages.is_empty();
-    matches!(needs, Needs::Beside(dirty) if !dirty.is_empty()) && in_tree.iter().all(is_data)
+/// A sync of new pages beside others that has no metadata, journal or flush in its tree; where a super block tells of each
+/// commit, one that has none of these that was written after it had begun.
+fn is_silent(
+    disk: &OfDisk,
+    bios: &Bios,
+    one: &Matched<'_>,
+    needs: &Needs,
+    in_tree: &BTreeSet<usize>,
+) -> bool {
+    let tells = |index: &usize| {
+        let bio = &bios.all[*index];
+        match disk.disk.super_block() {
+            Some(place) => {
+                let within = bio.offset <= place && place < bio.offset + bio.bytes;
+                within && !bio.reads && bio.queued_ns >= one.call.tree.ts_ns
+            }
+            None => bio.pages.is_empty(),
+        }
+    };
+    matches!(needs, Needs::Beside(dirty) if !dirty.is_empty()) && !in_tree.iter().any(tells)
 }
 
 /// Whether this page was written back between the call that changed it and this one.

@@ -80,10 +80,20 @@ impl Disk {
         self.kind == GuestFsKind::Btrfs
     }
 
-    /// Events say which sync waits for a journal or log that another thread writes. btrfs and JFS have none: a sync that
-    /// another one's log serves has that time as its own.
+    /// Events say which sync waits for a journal or log that another thread writes. JFS has none: a sync that another one's
+    /// log serves has that time as its own.
     pub fn journal_is_known(&self) -> bool {
-        ![GuestFsKind::Btrfs, GuestFsKind::Jfs].contains(&self.kind)
+        self.kind != GuestFsKind::Jfs
+    }
+
+    /// Events show the file of an msync. JFS has none for its syncs.
+    pub fn msync_is_known(&self) -> bool {
+        self.kind != GuestFsKind::Jfs
+    }
+
+    /// Where a super block lies that every commit writes last, in bytes (`BTRFS_SUPER_INFO_OFFSET`).
+    pub fn super_block(&self) -> Option<u64> {
+        (self.kind == GuestFsKind::Btrfs).then_some(64 << 10)
     }
 
     /// What part of the calls has to have exactly its bios. On JFS a thread of its own (`jfsIO`) writes the log now and
@@ -139,6 +149,8 @@ pub struct Seen {
     pub fio: String,
     /// Of journals: `/proc/fs/jbd2/*/info` before and after, with the guest's time of each look.
     pub journals: String,
+    /// What the kernel itself measured of each commit: lines of its tracepoint `jbd2_run_stats`.
+    pub run_stats: String,
 }
 
 impl<'a> Scene<'a> {
@@ -222,24 +234,10 @@ impl<'a> Scene<'a> {
             disks,
             fio: self.text_of("/tmp/fio.json")?,
             journals: self.text_of("/tmp/journals")?,
+            run_stats: self.text_of("/tmp/run_stats")?,
             manifest,
             measured,
         })
-    }
-
-    /// What `nestrace analyze` with these words says of the recording.
-    pub fn analyze(&self, seen: &Seen, words: &[&str]) -> anyhow::Result<String> {
-        let path = seen
-            .measured
-            .bundle
-            .to_str()
-            .context("name the recording")?;
-        let mut args = vec!["analyze", path, "--format", "json"];
-        args.extend(words);
-        let end = nestrace_rig::recorder::nestrace(&self.ctx.nestrace, &args)
-            .context("start nestrace analyze")?;
-        anyhow::ensure!(end.code == Some(0), "analyze {path}: {}", end.stderr);
-        Ok(end.stdout)
     }
 
     fn first_number(&self, disk: usize) -> u64 {
@@ -278,6 +276,7 @@ impl<'a> Scene<'a> {
 
     fn work(&self) -> anyhow::Result<()> {
         let mut script = String::from("set -e\nrm -f /tmp/*.log /tmp/journals\n");
+        script += RUN_STATS_ON;
         script += JOURNALS;
         for (index, disk) in DISKS.iter().enumerate() {
             let (id, first) = (disk.id, self.first_number(index));
@@ -299,6 +298,7 @@ impl<'a> Scene<'a> {
         script += &super::fio::command(&self.files_of(&DISKS[0]));
         script += "sync\n";
         script += JOURNALS;
+        script += RUN_STATS_OFF;
         self.guest.run_ok(&script, Duration::from_secs(240))?;
         Ok(())
     }
@@ -308,3 +308,10 @@ impl<'a> Scene<'a> {
 const JOURNALS: &str = "for info in /proc/fs/jbd2/*/info; do \
     echo \"$(cut -d' ' -f1 /proc/uptime) $info $(head -n 1 $info | cut -d' ' -f1) \
     $(grep 'average transaction commit' $info | tr -d -c 0-9)\" >> /tmp/journals; done\n";
+
+/// Has the kernel note what it measures of each commit, and takes the notes.
+const RUN_STATS_ON: &str = "T=/sys/kernel/tracing; \
+    [ -e $T/trace ] || mount -t tracefs tracefs $T; \
+    echo > $T/trace; echo 1 > $T/events/jbd2/jbd2_run_stats/enable\n";
+const RUN_STATS_OFF: &str = "echo 0 > $T/events/jbd2/jbd2_run_stats/enable; \
+    grep jbd2_run_stats: $T/trace > /tmp/run_stats\n";

@@ -99,7 +99,7 @@ impl Script {
             script.sync(a, "fdatasync after append", "fdatasync");
         }
         script.sync(a, "fsync of a clean file", "fsync");
-        script.plain("0 map-write a 0 32768");
+        script.map_write(a, 0, 8);
         script.threads(folder, first + 1);
         script
     }
@@ -209,6 +209,11 @@ impl Script {
         let dirty = self.dirty.remove(&handle.number).unwrap_or_default();
         let line = format!("{} {op} {}", handle.thread, handle.name);
         self.step(mode, Needs::Alone(dirty), line);
+    }
+
+    fn map_write(&mut self, handle: Handle, page: u64, pages: u64) {
+        let needs = Needs::Alone((page..page + pages).collect());
+        self.step("msync", needs, ranged("map-write", handle, page, pages));
     }
 
     fn synced_write(&mut self, handle: Handle, mode: &'static str, page: u64) {

@@ -1,9 +1,12 @@
 //! Every call of a recording with its tree, and every bio of the guest, as `analyze --slowest` gives them.
 
+use std::path::Path;
+
 use anyhow::Context;
+use nestrace_rig::recorder;
 use serde::Deserialize;
 
-use super::scene::{Scene, Seen};
+use crate::context::LiveContext;
 use crate::truth::stories::{Segment, Span, Story};
 
 /// More than any of these recordings has.
@@ -59,15 +62,25 @@ struct Read {
 }
 
 /// Every call of every program.
-pub fn calls(scene: &Scene<'_>, seen: &Seen) -> anyhow::Result<Vec<CallTree>> {
-    let text = scene.analyze(seen, &["--slowest", ALL, "--calls"])?;
+pub fn calls(ctx: &LiveContext, bundle: &Path) -> anyhow::Result<Vec<CallTree>> {
+    let text = analyze(ctx, bundle, &["--slowest", ALL, "--calls"])?;
     let read: Read = serde_json::from_str(&text).context("read the trees of calls")?;
     Ok(read.call_stories)
 }
 
 /// Every bio of the guest.
-pub fn bios(scene: &Scene<'_>, seen: &Seen) -> anyhow::Result<Vec<Story>> {
-    let text = scene.analyze(seen, &["--slowest", ALL])?;
+pub fn bios(ctx: &LiveContext, bundle: &Path) -> anyhow::Result<Vec<Story>> {
+    let text = analyze(ctx, bundle, &["--slowest", ALL])?;
     let read: Read = serde_json::from_str(&text).context("read the trees of bios")?;
     Ok(read.stories)
+}
+
+/// What `nestrace analyze` with these words says of a recording, as JSON.
+fn analyze(ctx: &LiveContext, bundle: &Path, words: &[&str]) -> anyhow::Result<String> {
+    let path = bundle.to_str().context("name the recording")?;
+    let mut args = vec!["analyze", path, "--format", "json"];
+    args.extend(words);
+    let end = recorder::nestrace(&ctx.nestrace, &args).context("start nestrace analyze")?;
+    anyhow::ensure!(end.code == Some(0), "analyze {path}: {}", end.stderr);
+    Ok(end.stdout)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::python::Python;
 
 /// The readers.
-const READERS: Python = Python(&["duckdb==2.0.0", "pyarrow==26.0.1"]);
+pub const READERS: Python = Python(&["duckdb==2.0.0", "pyarrow==26.0.1"]);
 const READ_BACK: &str = include_str!("read_back.py");
 
 /// Makes the environment unless an earlier run did.

@@ -16,6 +16,10 @@ SEGMENTS = [
     "guest_queue", "virt_submit", "qemu_submit", "host_fs_submit", "host_queue", "device", "device_flush",
     "host_fs_between", "host_fs_complete", "qemu_between", "qemu_complete", "virt_complete",
 ]
+CALL_SEGMENTS = [
+    "guest_fs_submit", "guest_dirty_throttle", "guest_page_wait", "guest_journal", *SEGMENTS,
+    "guest_fs_between", "guest_fs_complete",
+]
 # From bios and requests that name each other: D to C and Q to C of each bio.
 WAY = """
 WITH events AS (SELECT * FROM {events}),
@@ -33,6 +37,7 @@ ASOF JOIN completed AS c
 WHERE issued.bio <> 0 AND q.bytes > 0 GROUP BY ALL
 """
 HAS_CHAINS = os.path.isdir(f"{OUT}/chains")
+HAS_CALLS = os.path.isdir(f"{OUT}/calls")
 
 
 def of_duckdb():
@@ -76,6 +81,18 @@ def of_duckdb():
             " ON parent.guest = child.guest AND parent.guest_device = child.guest_device"
             " AND parent.io = child.io AND parent.span = child.parent WHERE child.parent IS NOT NULL"
         )
+    if HAS_CALLS:
+        segments = ", ".join(f"sum({name}_ns)::BIGINT" for name in CALL_SEGMENTS)
+        sums["calls"] = rows(
+            "SELECT guest, process, op, mount, inode, count(*), sum(without_io::INT)::BIGINT, sum(linked::INT)::BIGINT,"
+            f" sum(latency_ns)::BIGINT, {segments} FROM {table('calls')} GROUP BY ALL"
+        )
+        parts = " + ".join(f"{name}_ns" for name in CALL_SEGMENTS)
+        sums["uneven_calls"] = rows(
+            f"SELECT count(*) FROM {table('calls')} WHERE residual_ns <> 0 OR {parts} <> latency_ns"
+            " OR linked IS DISTINCT FROM (residual_ns IS NOT NULL)"
+        )
+        sums["programs"] = rows(f"SELECT DISTINCT process, mount, path FROM {table('calls')}")
     return sums
 
 
@@ -115,6 +132,14 @@ def of_pyarrow():
         roots = spans.filter(pc.equal(spans["span"], 0))
         length = pc.sum(pc.subtract(roots["to_ns"], roots["from_ns"])).as_py() or 0
         sums["trees"] = [[roots.num_rows, length]]
+    if HAS_CALLS:
+        calls = table("calls").to_table()
+        for name in ("without_io", "linked"):
+            place = calls.schema.get_field_index(name)
+            calls = calls.set_column(place, name, calls[name].cast("int64"))
+        summed = ["without_io", "linked", "latency_ns", *(f"{name}_ns" for name in CALL_SEGMENTS)]
+        keys = ["guest", "process", "op", "mount", "inode"]
+        sums["calls"] = grouped(calls, keys, [count, *((name, "sum") for name in summed)])
     return sums
 
 

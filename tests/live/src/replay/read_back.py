@@ -1,4 +1,4 @@
-"""Reads OUT.requests.csv, OUT.chains.csv and OUT.pftrace back and prints their sums as JSON.
+"""Reads OUT.requests.csv, OUT.chains.csv, OUT.calls.csv and OUT.pftrace back and prints their sums as JSON.
 
 The trace is parsed with Perfetto's own protocol definitions, and its rules are checked as the UI relies on them:
 slices of one track do not overlap, an arrow has both its ends, what is referred to was told before.
@@ -59,6 +59,42 @@ def chains():
     }
 
 
+def calls():
+    """Calls, those without I/O, those that were linked, their bios and summed latency; segments of the linked ones."""
+    sums = collections.defaultdict(lambda: [0, 0, 0, 0, 0])
+    segments = collections.Counter()
+    threads = collections.defaultdict(lambda: [0, 0])
+    uneven = 0
+    for row in rows(base + ".calls.csv"):
+        key = row["guest"], row["process"], row["op"], row["mount"], row["inode"]
+        latency = int(row["latency_ns"])
+        of = sums[key]
+        of[0] += 1
+        of[1] += int(row["without_io"])
+        of[2] += int(row["linked"])
+        of[3] += int(row["bios"])
+        of[4] += latency
+        of_thread = threads[row["guest"], row["process"], row["tid"]]
+        of_thread[0] += 1
+        of_thread[1] += latency
+        parts = {name: row[name] for name in row if name.endswith("_ns")}
+        for name in ("start_ns", "at_ns", "clock_bound_ns", "latency_ns"):
+            del parts[name]
+        residual = parts.pop("residual_ns")
+        if int(row["linked"]):
+            uneven += int(residual) != 0 or sum(map(int, parts.values())) != latency
+            for name, ns in parts.items():
+                segments[*key, name.removesuffix("_ns")] += int(ns)
+        else:
+            uneven += residual != "" or any(parts.values())
+    return {
+        "rows": [[*key, *of] for key, of in sums.items()],
+        "segments": [[*key, ns] for key, ns in segments.items()],
+        "threads": [[*key, *of] for key, of in threads.items()],
+        "uneven": uneven,
+    }
+
+
 def trace():
     whole = proto.Trace()
     with open(base + ".pftrace", "rb") as file:
@@ -81,18 +117,30 @@ def trace():
     slices, counters = collections.defaultdict(lambda: [0, 0]), {}
     busy, flows, arrows = {}, {}, 0
     kind = proto.TrackEvent
+    # Of calls: the sums of their notes, and the ends of their arrows that are no bio of the guest.
+    noted, of_calls = collections.Counter(), collections.Counter()
+    is_call = lambda uuid: name(uuid)[0].endswith(" programs")
     for ts, _, event in events:
         uuid = event.track_uuid
         if event.type == kind.TYPE_SLICE_BEGIN:
             wrong["overlaps"] += uuid in busy
             busy[uuid] = ts
             wrong["notes"] += any(note.name_iid not in notes for note in event.debug_annotations)
+            if is_call(uuid):
+                for note in event.debug_annotations:
+                    noted[notes.get(note.name_iid)] += note.uint_value or note.int_value
             for flow in event.flow_ids:
                 wrong["flows"] += flow in flows
                 flows[flow] = uuid
             for flow in event.terminating_flow_ids:
-                wrong["flows"] += flows.pop(flow, None) is None
+                other = flows.pop(flow, None)
+                wrong["flows"] += other is None
                 arrows += 1
+                ends = (uuid, other) if is_call(uuid) else (other, uuid)
+                if other is not None and is_call(ends[0]):
+                    of_calls["arrows"] += 1
+                    of_calls["backward"] += ends[0] == uuid
+                    wrong["arrows of calls"] += name(ends[1])[1] != "guest: bios"
         elif event.type == kind.TYPE_SLICE_END:
             of = slices[name(uuid)]
             of[0] += 1
@@ -107,8 +155,10 @@ def trace():
         "slices": [[*key, *of] for key, of in slices.items()],
         "counters": [[*key, *of[:3]] for key, of in counters.items()],
         "arrows": arrows,
+        "noted": noted,
+        "calls": of_calls,
         "wrong": {what: n for what, n in wrong.items() if n},
     }
 
 
-print(json.dumps({"requests": requests(), "chains": chains(), "trace": trace()}))
+print(json.dumps({"requests": requests(), "chains": chains(), "calls": calls(), "trace": trace()}))

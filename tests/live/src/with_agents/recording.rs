@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
 use nestrace_rig::recorder::Recorder;
-use nestrace_rig::stack::{DiskStack, HostFsKind};
+use nestrace_rig::stack::{DiskStack, GuestFsKind, HostFsKind};
 
 use super::counts::DiskCounts;
 use crate::context::LiveContext;
@@ -92,6 +92,43 @@ pub fn of_a_mixed_load(
     );
     let measured = measure(ctx, &watched, || {
         guest.run_ok(&load, Duration::from_secs(60))?;
+        Ok(())
+    })?;
+    look(&measured.bundle, guest.name())?;
+    ctx.discard(&measured.bundle);
+    Ok(())
+}
+
+/// Where [`of_programs`] has its files in the guest.
+pub const FOLDER: &str = "/mnt/ledger";
+
+/// Records a guest whose programs read, write and sync files on ext4: buffered, by aio, and from the page cache. `look`
+/// gets the recording and the guest's name. What it accepts is discarded.
+pub fn of_programs(
+    ctx: &LiveContext,
+    purpose: &str,
+    look: impl FnOnce(&Path, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
+    let disk = ctx.disk(&host, DISK, DiskStack::RAW, 64 << 20, "off")?;
+    let guest = boot(ctx, purpose, vec![disk])?;
+    guest.make_fs(DISK, GuestFsKind::Ext4)?;
+    guest.mount(DISK, GuestFsKind::Ext4, FOLDER, "")?;
+    guest.start_agent("--backend ebpf")?;
+    let watched = [Watched {
+        guest: &guest,
+        disk: DISK,
+        host: &host,
+    }];
+    let load = format!(
+        "fio --directory={FOLDER} --size=1m --bs=4k --fallocate=none --thread --output=/dev/null \
+         --name=synced --stonewall --rw=write --ioengine=psync --fsync=4 --end_fsync=1 \
+         --name=aio --stonewall --rw=randrw --direct=1 --ioengine=libaio --iodepth=4 \
+         --name=cached --stonewall --filename=synced.0.0 --rw=read --invalidate=0 --ioengine=psync \
+         && sync"
+    );
+    let measured = measure(ctx, &watched, || {
+        guest.run_ok(&load, Duration::from_secs(120))?;
         Ok(())
     })?;
     look(&measured.bundle, guest.name())?;

@@ -25,7 +25,8 @@ const MAX_ROUND: usize = (BUFFER_BYTES * N_BUFFERS) as usize;
 /// What the kernel records with this detail. An event is recorded if it is in one of these categories.
 fn categories(detail: Detail) -> u16 {
     match detail {
-        Detail::Full => u16::MAX,
+        // It knows no calls.
+        Detail::Full | Detail::Io => u16::MAX,
         Detail::Light => category::ISSUE | category::REQUEUE | category::COMPLETE,
     }
 }

@@ -1,15 +1,38 @@
-//! Events of the host that are missing, and what that makes of those around them.
+//! What is missing of a recording: streams and parts of them that cannot be read, and events of the host that were
+//! lost, with what that makes of those around them.
 
 use nestrace_abi::Source;
-use nestrace_trace::Event;
+use nestrace_trace::{Damage, Event};
 
 use super::Analyzer;
 use crate::follow::block::Lent;
 use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::Disks;
+use crate::model::clocks::HostNs;
+use crate::result::analysis::UnreadStream;
 use crate::result::loss_counts::LossCounts;
 
 impl Analyzer {
+    /// What could not be read of the host's stream, or of what was recorded inside `guest`. Called before
+    /// [`Analyzer::finish`], it stands beside the numbers that it affects, like any other loss.
+    pub fn damaged(&mut self, guest: Option<&str>, damage: Damage) {
+        self.unreadable
+            .damage
+            .push((guest.map(str::to_owned), damage));
+    }
+
+    /// Events of further devices than are distinguished, which the reader of the host's stream left out. Called before
+    /// [`Analyzer::finish`], like damage.
+    pub fn left_out(&mut self, events: u64) {
+        let left_out = &mut self.unreadable.left_out;
+        *left_out = left_out.saturating_add(events);
+    }
+
+    /// What was recorded inside a guest cannot be read at all. Called before [`Analyzer::finish`], like damage.
+    pub fn unread(&mut self, stream: UnreadStream) {
+        self.unreadable.unread.push(stream);
+    }
+
     /// Takes a mark of a loss.
     pub(super) fn loss(&mut self, event: &Event) {
         let more = self.losses.grow(event);
@@ -22,7 +45,7 @@ impl Analyzer {
         }
         if more && event.sub != Source::Meta as u8 && event.sub != Source::HostFs as u8 {
             for session in &mut self.sessions {
-                session.host_lost(event.ts_ns);
+                session.host_lost(HostNs(event.ts_ns));
             }
         }
     }

@@ -4,9 +4,11 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::BlockLayer;
+use super::bios::Bios;
+use super::gathered::Gathered;
 use super::issue::Request;
 use super::observer::{Lent, Observer};
+use super::requests::Requests;
 use crate::measure::device::DeviceMeter;
 use crate::model::operation::Operation;
 
@@ -26,7 +28,16 @@ impl Request {
     }
 }
 
-impl BlockLayer {
+impl Requests {
+    /// A request that nothing is known of yet.
+    pub(super) fn renewed(&mut self, device: u16, operation: Operation) -> Box<Request> {
+        let Some(mut spare) = self.spare.take() else {
+            return Box::new(Request::new(device, operation));
+        };
+        spare.renew(device, operation);
+        spare
+    }
+
     /// The request that I or R is about; a new one where what stands at the address was issued for data that
     /// lie elsewhere: its end, or its merge into another, was not seen.
     #[inline(never)]
@@ -34,17 +45,18 @@ impl BlockLayer {
         &mut self,
         device: u16,
         event: &Event,
+        gathered: &mut Gathered,
         lent: &mut Lent<'_, O>,
     ) -> Box<Request> {
-        if let Some(old) = self.requests.remove(event.object) {
+        if let Some(old) = self.live.remove(event.object) {
             if !old.is_elsewhere(device, event) {
                 return old;
             }
             if old.awaits_end() {
-                self.completion_missed(&old, event.ts_ns, lent);
+                gathered.completion_missed(&old, event.ts_ns, lent);
             }
         }
-        self.new_request(device, Operation::of(event.op()))
+        self.renewed(device, Operation::of(event.op()))
     }
 
     /// D of a request that is at the device already: either its R was lost, and it carries the same
@@ -55,23 +67,24 @@ impl BlockLayer {
         mut old: Box<Request>,
         device: u16,
         event: &Event,
+        (bios, gathered): (&mut Bios, &mut Gathered),
         lent: &mut Lent<'_, O>,
     ) -> Box<Request> {
-        self.meter(old.device).check.reissued_while_live += 1;
+        gathered.meter(old.device).check.reissued_while_live += 1;
         let same = !old.is_elsewhere(device, event)
             && old.first.is_some_and(|first| {
                 first.pointer == event.first_bio()
-                    && self
-                        .bios
+                    && bios
+                        .live
                         .get(first.pointer)
                         .is_some_and(|bio| bio.generation == first.generation)
             });
         if same {
-            self.put_back(&mut old, event.ts_ns);
+            put_back(&mut old, event.ts_ns, bios, gathered);
             return old;
         }
-        self.completion_missed(&old, event.ts_ns, lent);
-        self.new_request(device, Operation::of(event.op()))
+        gathered.completion_missed(&old, event.ts_ns, lent);
+        self.renewed(device, Operation::of(event.op()))
     }
 
     #[inline(never)]
@@ -79,34 +92,35 @@ impl BlockLayer {
         &mut self,
         device: u16,
         event: &Event,
+        (bios, gathered): (&mut Bios, &mut Gathered),
         lent: &mut Lent<'_, O>,
     ) {
-        self.meter(device).requeues += 1;
-        if self.requests.get(event.object).is_none() {
+        gathered.meter(device).requeues += 1;
+        if self.live.get(event.object).is_none() {
             return;
         }
-        let mut request = self.inserted_or_put_back(device, event, lent);
-        self.put_back(&mut request, event.ts_ns);
-        self.requests.insert(event.object, request);
+        let mut request = self.inserted_or_put_back(device, event, gathered, lent);
+        put_back(&mut request, event.ts_ns, bios, gathered);
+        self.live.insert(event.object, request);
     }
+}
 
-    /// A driver has put it back, so that the next D is no new request.
-    fn put_back(&mut self, request: &mut Request, ts_ns: u64) {
-        if request.at_device {
-            leave_device(&mut self.devices, request, ts_ns);
-            self.machine.leaves(request.came_of_machine, ts_ns);
-        }
-        request.at_device = false;
-        request.interrupted = false;
-        request.requeued = true;
-        // What a partial completion took from its first bio is not at the next D's.
-        let covered = std::mem::take(&mut request.covered);
-        let first = request.first.or(request.others.first().copied());
-        if covered > 0
-            && let Some(bio) = first.and_then(|first| self.bios.get_mut(first.pointer))
-        {
-            bio.bytes = bio.bytes.saturating_sub(covered);
-        }
+/// A driver has put it back, so that the next D is no new request.
+fn put_back(request: &mut Request, ts_ns: u64, bios: &mut Bios, gathered: &mut Gathered) {
+    if request.at_device {
+        leave_device(&mut gathered.devices, request, ts_ns);
+        gathered.machine.leaves(request.came_of_machine, ts_ns);
+    }
+    request.at_device = false;
+    request.interrupted = false;
+    request.requeued = true;
+    // What a partial completion took from its first bio is not at the next D's.
+    let covered = std::mem::take(&mut request.covered);
+    let first = request.first.or(request.others.first().copied());
+    if covered > 0
+        && let Some(bio) = first.and_then(|first| bios.live.get_mut(first.pointer))
+    {
+        bio.bytes = bio.bytes.saturating_sub(covered);
     }
 }
 

@@ -3,7 +3,6 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::BlockLayer;
 use super::observer::{ClocksOf, Lent, Observer};
 use crate::measure::block_stats::ProcessId;
 use crate::measure::overlap::Stages;
@@ -201,7 +200,7 @@ impl Bio {
     }
 
     /// Adds the times between the steps of the last fragment of a bio.
-    fn add_way(&self, queued_ns: u64, completed_ns: u64, path: &mut Path) {
+    pub(super) fn add_way(&self, queued_ns: u64, completed_ns: u64, path: &mut Path) {
         // Stamps of damaged recordings can leap over all of time, again and again.
         let add = |sum: &mut u64, from_ns: u64, to_ns: u64| {
             *sum = sum.saturating_add(to_ns.saturating_sub(from_ns));
@@ -228,7 +227,7 @@ impl Bio {
     }
 
     /// The way of this fragment with the request that ended it; `None` without its Q.
-    fn io(&self, by: &RequestSpan) -> Option<Io> {
+    pub(super) fn io(&self, by: &RequestSpan) -> Option<Io> {
         let step = |ts_ns: u64, offset: u64, bytes: u64| Step {
             ts_ns,
             sector: offset / 512,
@@ -247,8 +246,33 @@ impl Bio {
         })
     }
 
+    /// The front half that a split makes of it.
+    pub(super) fn front(self, generation: u32, root: (u64, u32), event: &Event) -> Self {
+        Self {
+            generation,
+            way: Way::Unknown,
+            walked: false,
+            // No request has carried the parent yet; a device without requests needs none.
+            stage: self.stage,
+            bytes: event.bytes,
+            offset: event.offset,
+            request: 0,
+            root: Some(root),
+            open: 1,
+            ..self
+        }
+    }
+
+    /// One that no clock runs for.
+    pub(super) const fn without_clocks(self) -> Self {
+        Self {
+            stage: None,
+            ..self
+        }
+    }
+
     /// The tail of a split bio ended, the bio itself waits for its other fragments.
-    fn leave_tail<O: Observer>(&mut self, ts_ns: u64, lent: &mut Lent<'_, O>) {
+    pub(super) fn leave_tail<O: Observer>(&mut self, ts_ns: u64, lent: &mut Lent<'_, O>) {
         self.leave(ts_ns, lent);
         self.stage = None;
     }
@@ -264,198 +288,5 @@ pub(super) fn for_clocks<O: Observer>(
 ) {
     if let Some(clocks) = clocks {
         lent.observer.in_flight(clocks, ts_ns, change);
-    }
-}
-
-impl BlockLayer {
-    /// X: the front half gets a pointer of its own, the parent keeps the tail and gets no second Q.
-    #[inline(never)]
-    pub(super) fn split<O: Observer>(
-        &mut self,
-        device: u16,
-        event: &Event,
-        lent: &mut Lent<'_, O>,
-    ) {
-        let meter = self.meter(device);
-        meter.check.splits += 1;
-        meter.stats.at_queue.split();
-        let parent = self
-            .bios
-            .get_mut(event.parent_bio())
-            .filter(|parent| parent.device == device && event.parent_bio() != event.object);
-        let Some(parent) = parent else {
-            // dm splits by trimming: the bio itself is the argument, and it lives on.
-            let itself = self.bios.get_mut(event.object);
-            if let Some(itself) = itself.filter(|bio| bio.device == device) {
-                itself.trims = itself.trims.saturating_add(1);
-            } else {
-                let reason = lent.reasons.at(event.ts_ns);
-                self.meter(device).unlinked.count(reason);
-                let generation = self.new_generation(device);
-                let front = Bio::unseen(
-                    generation,
-                    device,
-                    Operation::of(event.op()),
-                    event,
-                    event.bytes,
-                );
-                self.begin_life(
-                    event.object,
-                    Box::new(Bio {
-                        stage: None,
-                        ..front
-                    }),
-                    event.ts_ns,
-                    lent,
-                );
-            }
-            return;
-        };
-        parent.bytes = parent.bytes.saturating_sub(event.bytes);
-        parent.offset = event.offset.saturating_add(event.bytes);
-        let root = parent
-            .root
-            .unwrap_or((event.parent_bio(), parent.generation));
-        let parent = **parent;
-        let generation = self.new_generation(device);
-        let front = Bio {
-            generation,
-            way: Way::Unknown,
-            walked: false,
-            // No request has carried the parent yet; a device without requests needs none.
-            stage: parent.stage,
-            bytes: event.bytes,
-            offset: event.offset,
-            request: 0,
-            root: Some(root),
-            open: 1,
-            ..parent
-        };
-        if let Some(root) = self.bios.get_mut(root.0) {
-            root.open = root.open.saturating_add(1);
-        }
-        if let Some(spans) = &mut self.spans
-            && event.first_page_of_rest() != 0
-        {
-            spans.split(root.1, parent.offset, event.first_page_of_rest());
-        }
-        self.begin_life(event.object, Box::new(front), event.ts_ns, lent);
-    }
-
-    /// A fragment, carried by a request, has ended. Says whether it was alive.
-    pub(super) fn end_fragment<O: Observer>(
-        &mut self,
-        pointer: u64,
-        generation: u32,
-        ending: Ending,
-        lent: &mut Lent<'_, O>,
-    ) -> bool {
-        let Some(bio) = self.bios.get_mut(pointer) else {
-            return false;
-        };
-        if bio.generation != generation {
-            return false;
-        }
-        bio.open = bio.open.saturating_sub(1);
-        bio.leave_tail(ending.ts_ns, lent);
-        if let (Some(spans), Some(by)) = (&mut self.spans, ending.by) {
-            spans.carried(bio.whole(), by);
-        }
-        if let (Some(ios), Some(by)) = (&mut self.machine.ios, ending.by) {
-            ios.extend(bio.io(&by));
-        }
-        if bio.root.is_none() && bio.open > 0 {
-            return true;
-        }
-        let Some(bio) = self.bios.remove(pointer) else {
-            return false;
-        };
-        self.end_life(&bio, ending, lent);
-        self.spare_bios.keep(bio);
-        true
-    }
-
-    /// The life of a fragment is over, and that of its bio where it was the last one.
-    fn end_life<O: Observer>(&mut self, bio: &Bio, ending: Ending, lent: &mut Lent<'_, O>) {
-        let Some((root_pointer, root_generation)) = bio.root else {
-            self.end_bio(bio, bio, ending, lent);
-            return;
-        };
-        let Some(root) = self
-            .bios
-            .get_mut(root_pointer)
-            .filter(|root| root.generation == root_generation)
-        else {
-            return;
-        };
-        root.open = root.open.saturating_sub(1);
-        if root.open == 0
-            && let Some(root) = self.bios.remove(root_pointer)
-        {
-            self.end_bio(&root, bio, ending, lent);
-        }
-    }
-
-    /// A whole bio has ended with `last`, its last fragment.
-    fn end_bio<O: Observer>(
-        &mut self,
-        whole: &Bio,
-        last: &Bio,
-        ending: Ending,
-        lent: &mut Lent<'_, O>,
-    ) {
-        let Ending {
-            completed_ns,
-            ts_ns,
-            ..
-        } = ending;
-        if let Some(spans) = &mut self.spans {
-            spans.ended(whole, last, completed_ns, ts_ns);
-        }
-        if whole.aio.names_iocb() {
-            lent.observer.bio_ended(whole.aio, whole.whole_bytes, ts_ns);
-        }
-        let here = whole.home == last.device;
-        let whose = (whole.operation, whole.process);
-        let issued_ns = last.issued_ns;
-        let meter = self.meter(last.device);
-        let d2c_ns = completed_ns.saturating_sub(issued_ns);
-        meter.record(whose, |parts| &mut parts.d2c, d2c_ns);
-        meter.figures.served(completed_ns, whole.operation, d2c_ns);
-        if here && let Some(queued_ns) = whole.queued_ns {
-            last.add_way(queued_ns, completed_ns, &mut meter.stats.path);
-            let waited_ns = |since_ns: u64| issued_ns.saturating_sub(since_ns);
-            match (last.way, last.inserted_ns) {
-                (Way::Got, Some(inserted_ns)) => {
-                    meter.record(whose, |parts| &mut parts.i2d, waited_ns(inserted_ns));
-                }
-                (Way::Got, None) => {
-                    meter.record(whose, |parts| &mut parts.g2d, waited_ns(last.entered_ns));
-                }
-                (Way::Merged, _) => {
-                    meter.record(whose, |parts| &mut parts.m2d, waited_ns(last.entered_ns));
-                }
-                (Way::Unknown, _) => {}
-            }
-        }
-        let Some(queued_ns) = whole.queued_ns else {
-            return;
-        };
-        let home = self.meter(whole.home);
-        home.check.ended += 1;
-        home.record(
-            whose,
-            |parts| &mut parts.q2c,
-            completed_ns.saturating_sub(queued_ns),
-        );
-        let issued_ns = here.then_some(issued_ns);
-        let q2c_ns = completed_ns.saturating_sub(queued_ns);
-        let io = (whole.operation, whole.whole_bytes);
-        let wait_ns = issued_ns.map(|issued_ns| issued_ns.saturating_sub(queued_ns));
-        home.figures.ended(completed_ns, io, q2c_ns, wait_ns);
-        let to_end_ns = ts_ns.saturating_sub(queued_ns);
-        home.figures.ended_whole(whole.operation, q2c_ns, to_end_ns);
-        home.stats
-            .ended(whole.operation, (queued_ns, issued_ns, completed_ns));
     }
 }

@@ -1,54 +1,29 @@
 //! A bound on what is in flight. A guest is not trusted: one that queues bios and never ends them, or
 //! issues requests without end, must not fill the memory of whoever analyzes it.
 
-use std::collections::VecDeque;
-
-use super::BlockLayer;
+use super::bios::Bios;
+use super::gathered::Gathered;
 use super::interrupted::has_no_end;
 use super::observer::{Lent, Observer};
+use super::requests::Requests;
 use crate::model::span::BioSpan;
 
-impl BlockLayer {
-    /// Gives up the oldest of what is in flight where it is more than `most`, so that at most half of
-    /// that is left: bios, their spans and flushes by their age, requests and the lists of what they carry by
-    /// their D (or insert). Gives
-    /// the spans, which have no end. Requests count as completions that were missed, bios as open. Of bios
-    /// that are split again and again, those with the most requests go first.
-    pub(crate) fn give_up_beyond<O: Observer>(
-        &mut self,
-        most: usize,
-        ts_ns: u64,
-        lent: &mut Lent<'_, O>,
-    ) -> Vec<BioSpan> {
-        let carried: usize = self
-            .requests
-            .values()
-            .map(|request| request.n_others())
-            .sum();
-        if self.requests.len().max(carried) > most {
-            self.give_up_requests(most / 2, ts_ns, lent);
-        }
-        if self.flush_sequences.len() > most {
-            self.flush_sequences.clear();
-        }
-        let flushes: usize = self.flushes.iter().map(VecDeque::len).sum();
-        let spans = self.spans.as_ref().map_or(0, |spans| spans.n_open());
-        let mut given_up = if self.bios.len().max(flushes).max(spans) > most {
-            self.give_up_bios(most / 2, ts_ns, lent)
-        } else {
-            Vec::new()
-        };
-        if let Some(spans) = &mut self.spans
-            && spans.n_requests() > most
-        {
-            given_up.extend(spans.give_up_heaviest(most / 2));
-        }
-        given_up
+impl Requests {
+    /// Requests, or bios in the lists of what they carry, whichever are more.
+    pub(super) fn n_held(&self) -> usize {
+        let carried = self.live.values().map(|request| request.n_others());
+        self.live.len().max(carried.sum())
     }
 
-    fn give_up_requests<O: Observer>(&mut self, keep: usize, ts_ns: u64, lent: &mut Lent<'_, O>) {
+    pub(super) fn give_up<O: Observer>(
+        &mut self,
+        keep: usize,
+        ts_ns: u64,
+        gathered: &mut Gathered,
+        lent: &mut Lent<'_, O>,
+    ) {
         let mut youngest_first: Vec<_> = self
-            .requests
+            .live
             .iter()
             .map(|(pointer, request)| (request.last_seen_ns(), pointer, request.n_others()))
             .collect();
@@ -57,41 +32,41 @@ impl BlockLayer {
         for (_, pointer, carried) in youngest_first {
             kept = (kept.0 + 1, kept.1 + carried);
             if kept.0.max(kept.1) > keep
-                && let Some(request) = self.requests.remove(pointer)
+                && let Some(request) = self.live.remove(pointer)
                 && request.awaits_end()
             {
-                self.completion_missed(&request, ts_ns, lent);
+                gathered.completion_missed(&request, ts_ns, lent);
             }
         }
     }
+}
 
+impl Bios {
     /// Every life has a generation, so that is its age in each of the places that know it.
-    fn give_up_bios<O: Observer>(
+    pub(super) fn give_up<O: Observer>(
         &mut self,
         keep: usize,
         ts_ns: u64,
+        gathered: &mut Gathered,
         lent: &mut Lent<'_, O>,
     ) -> Vec<BioSpan> {
         let newest = self.generation;
         let age = move |generation: u32| newest.wrapping_sub(generation);
-        let flushes = self.flushes.iter().flatten();
-        let spans = self.spans.iter().flat_map(|spans| spans.generations());
+        let spans = gathered.spans.iter().flat_map(|spans| spans.generations());
         let oldest_kept = [
-            nth_smallest(self.bios.values().map(|bio| age(bio.generation)), keep),
-            nth_smallest(flushes.map(|flush| age(flush.generation)), keep),
+            nth_smallest(self.live.values().map(|bio| age(bio.generation)), keep),
+            nth_smallest(self.flushes.generations().map(age), keep),
             nth_smallest(spans.map(age), keep),
         ]
         .into_iter()
         .min()
         .unwrap_or(u32::MAX);
         let is_old = |generation: u32| age(generation) >= oldest_kept;
-        for flushes in &mut self.flushes {
-            flushes.retain(|flush| !is_old(flush.generation));
+        self.flushes.retain(|generation| !is_old(generation));
+        for bio in self.live.extract_if(|bio| is_old(bio.generation)) {
+            has_no_end(&bio, &mut gathered.devices, ts_ns, lent);
         }
-        for bio in self.bios.extract_if(|bio| is_old(bio.generation)) {
-            has_no_end(&bio, &mut self.devices, ts_ns, lent);
-        }
-        let spans = self.spans.as_mut();
+        let spans = gathered.spans.as_mut();
         spans.map_or_else(Vec::new, |spans| spans.give_up(is_old))
     }
 }

@@ -7,12 +7,12 @@
 //! Of the host below guests nothing is forgotten: what waited for a bio that is gone would be charged with
 //! the device's time. There only its place shows that a C is another request's (`complete`).
 
-use super::BlockLayer;
 use super::bio::{Bio, Way};
+use super::gathered::Gathered;
 use super::issue::Request;
 use super::observer::{Lent, Observer};
+use super::requests::Requests;
 use crate::measure::device::DeviceMeter;
-use crate::model::span::BioSpan;
 
 /// Interrupted requests whose addresses may still say what became of them; no queue has as many at once.
 const MOST_WAITING: usize = 1 << 10;
@@ -31,72 +31,55 @@ impl Request {
     }
 }
 
-impl BlockLayer {
-    /// Forgets what is in flight. Gives the spans of the bios, which have no end. Bios count as open.
-    pub(crate) fn interrupted<O: Observer>(
-        &mut self,
-        ts_ns: u64,
-        lent: &mut Lent<'_, O>,
-    ) -> Vec<BioSpan> {
-        for (flushes, meter) in self.flushes.iter_mut().zip(&mut self.devices) {
-            flushes.drain(..).for_each(|_| meter.stats.gone(ts_ns));
-            meter.last_queued_ns = None;
-            meter.stats.interrupted();
-        }
-        self.interrupt_requests(ts_ns, lent);
-        for bio in std::mem::take(&mut self.bios).into_values() {
-            has_no_end(&bio, &mut self.devices, ts_ns, lent);
-        }
-        self.last_issues.clear();
-        let spans = self.spans.as_mut();
-        spans.map_or_else(Vec::new, |spans| spans.give_up(|_| true))
-    }
-
+impl Requests {
     /// They leave their devices. Nothing is left to report of those that had not gone there, nor of those that
     /// have waited for a word of their address since the loss before, where these are many: addresses of captures
     /// do not come again, and each loss would look at all that were ever lost.
-    fn interrupt_requests<O: Observer>(&mut self, ts_ns: u64, lent: &mut Lent<'_, O>) {
-        let mut requests = std::mem::take(&mut self.requests);
-        let waiting = requests.values().filter(|it| it.waits_for_a_word());
+    pub(super) fn interrupt<O: Observer>(
+        &mut self,
+        ts_ns: u64,
+        gathered: &mut Gathered,
+        lent: &mut Lent<'_, O>,
+    ) {
+        let waiting = self.live.values().filter(|it| it.waits_for_a_word());
         let too_many = waiting.count() > MOST_WAITING;
-        requests.retain(|_, request| {
+        self.live.retain(|_, request| {
             if too_many && request.waits_for_a_word() {
-                self.ended_unseen(request);
+                ended_unseen(request, gathered);
                 return false;
             }
             request.first = None;
             request.others = Vec::new();
             if request.at_device {
-                self.left_device(request, ts_ns, lent);
+                gathered.left_device(request, ts_ns, lent);
                 request.at_device = false;
                 request.interrupted = true;
             }
             request.interrupted || request.sequence_data_ns.is_some()
         });
-        self.requests = requests;
     }
 
     /// Nothing comes any more.
-    pub(super) fn all_ended_unseen(&mut self) {
-        for request in std::mem::take(&mut self.requests).into_values() {
-            self.ended_unseen(&request);
+    pub(super) fn all_ended_unseen(&mut self, gathered: &mut Gathered) {
+        for request in std::mem::take(&mut self.live).into_values() {
+            ended_unseen(&request, gathered);
         }
     }
+}
 
-    /// A request that was interrupted, and never seen again, had its end meanwhile. So had one that others have
-    /// overtaken for longer than anything was at its device.
-    fn ended_unseen(&mut self, request: &Request) {
-        let meter = &mut self.devices[usize::from(request.device)];
-        let overdue = request.at_device && meter.is_overdue(request.came);
-        if overdue {
-            meter.leaving_missed(request.came);
-            self.machine.leaving_missed(request.came_of_machine);
-        }
-        if request.interrupted || overdue {
-            meter.transfer_missed(request.operation, request.bytes_left());
-            if request.has_data() {
-                meter.completion_missed(request.operation);
-            }
+/// A request that was interrupted, and never seen again, had its end meanwhile. So had one that others have
+/// overtaken for longer than anything was at its device.
+fn ended_unseen(request: &Request, gathered: &mut Gathered) {
+    let meter = &mut gathered.devices[usize::from(request.device)];
+    let overdue = request.at_device && meter.is_overdue(request.came);
+    if overdue {
+        meter.leaving_missed(request.came);
+        gathered.machine.leaving_missed(request.came_of_machine);
+    }
+    if request.interrupted || overdue {
+        meter.transfer_missed(request.operation, request.bytes_left());
+        if request.has_data() {
+            meter.completion_missed(request.operation);
         }
     }
 }
@@ -127,6 +110,7 @@ mod tests {
     use nestrace_trace::Event;
 
     use super::*;
+    use crate::follow::block::BlockLayer;
     use crate::model::threads::Threads;
     use crate::result::unlinked::Reasons;
 
@@ -154,10 +138,10 @@ mod tests {
             };
             layer.push(Kind::Issue, &issue, &mut lent);
             layer.interrupted(issue.ts_ns + 500, &mut lent);
-            assert!(layer.requests.len() <= MOST_WAITING + 2);
+            assert!(layer.requests.live.len() <= MOST_WAITING + 2);
         }
-        layer.all_ended_unseen();
+        layer.requests.all_ended_unseen(&mut layer.gathered);
         // Each of them is reported, whether its address was waited for to the end or not.
-        assert_eq!(layer.devices[0].check.completions_missed, n);
+        assert_eq!(layer.gathered.devices[0].check.completions_missed, n);
     }
 }

@@ -115,7 +115,7 @@ impl Request {
     }
 
     /// Makes one that has ended a new one, with the memory of its list.
-    fn renew(&mut self, device: u16, operation: Operation) {
+    pub(super) fn renew(&mut self, device: u16, operation: Operation) {
         let mut others = mem::take(&mut self.others);
         others.clear();
         *self = Self {
@@ -217,22 +217,15 @@ impl BlockLayer {
         event: &Event,
         lent: &mut Lent<'_, O>,
     ) {
-        let mut request = self.inserted_or_put_back(device, event, lent);
+        let mut request =
+            self.requests
+                .inserted_or_put_back(device, event, &mut self.gathered, lent);
         // A requeued request is inserted again: its bios entered the scheduler the first time. One
         // that still seems to be at the device, for these very data, had its R or its completion lost.
         if !request.awaits_end() || request.requeued {
             request.inserted_ns.get_or_insert(event.ts_ns);
         }
-        self.requests.insert(event.object, request);
-    }
-
-    /// A request that nothing is known of yet.
-    pub(super) fn new_request(&mut self, device: u16, operation: Operation) -> Box<Request> {
-        let Some(mut spare) = self.spare_requests.take() else {
-            return Box::new(Request::new(device, operation));
-        };
-        spare.renew(device, operation);
-        spare
+        self.requests.live.insert(event.object, request);
     }
 
     #[inline(never)]
@@ -243,9 +236,15 @@ impl BlockLayer {
         lent: &mut Lent<'_, O>,
     ) {
         let operation = Operation::of(event.op());
-        let mut request = match self.requests.remove(event.object) {
-            None => self.new_request(device, operation),
-            Some(known) if known.awaits_end() => self.issued_again(known, device, event, lent),
+        let mut request = match self.requests.live.remove(event.object) {
+            None => self.requests.renewed(device, operation),
+            Some(known) if known.awaits_end() => self.requests.issued_again(
+                known,
+                device,
+                event,
+                (&mut self.bios, &mut self.gathered),
+                lent,
+            ),
             Some(mut known) => {
                 if known.is_elsewhere(device, event) {
                     known.renew(device, operation);
@@ -261,8 +260,7 @@ impl BlockLayer {
             u32::from(event.cpu)
         };
         if !again {
-            self.serial += 1;
-            request.serial = self.serial;
+            request.serial = self.gathered.new_serial();
             request.first_issue = FirstIssue {
                 ts_ns: event.ts_ns,
                 offset: event.offset,
@@ -270,7 +268,7 @@ impl BlockLayer {
                 page: 0,
             };
         }
-        let meter = self.meter(device);
+        let meter = self.gathered.meter(device);
         request.device = device;
         request.operation = operation;
         request.flush = event.op() == flags::OP_FLUSH;
@@ -287,8 +285,11 @@ impl BlockLayer {
         request.covered = 0;
         let has_data = request.has_data();
         request.came = meter.comes(event.ts_ns, has_data);
-        request.came_of_machine = self.machine.comes(request.came, event.ts_ns, has_data);
-        let meter = self.meter(device);
+        request.came_of_machine = self
+            .gathered
+            .machine
+            .comes(request.came, event.ts_ns, has_data);
+        let meter = self.gathered.meter(device);
         if request.flush {
             if !again {
                 meter.device_flushes += 1;
@@ -309,7 +310,7 @@ impl BlockLayer {
             }
         }
         request.requeued = false;
-        self.requests.insert(event.object, request);
+        self.requests.live.insert(event.object, request);
     }
 
     /// Whether a request waited in a thread's plug together with the one that its processor issued just
@@ -320,7 +321,8 @@ impl BlockLayer {
     /// (seen in a guest with 6.1).
     #[inline(never)]
     fn is_of_a_batch(&mut self, device: u16, request: &Request, event: &Event) -> bool {
-        if self.spans.is_none() || request.inserted_ns.is_some() || event.first_bio() == 0 {
+        if self.gathered.spans.is_none() || request.inserted_ns.is_some() || event.first_bio() == 0
+        {
             return false;
         }
         let issued = LastIssue {
@@ -328,13 +330,13 @@ impl BlockLayer {
             request: event.object,
             ts_ns: event.ts_ns,
         };
-        let last = self.last_issues.insert(event.cpu, issued);
+        let last = self.requests.last_issues.insert(event.cpu, issued);
         let Some(last) = last.filter(|last| last.device == device) else {
             return false;
         };
-        let bio = self.bios.get(event.first_bio());
+        let bio = self.bios.live.get(event.first_bio());
         let waited = bio.is_none_or(|bio| bio.entered_ns <= last.ts_ns);
-        if waited && let Some(last) = self.requests.get_mut(last.request) {
+        if waited && let Some(last) = self.requests.live.get_mut(last.request) {
             last.lane = RequestSpan::ANY_LANE;
         }
         waited
@@ -348,7 +350,7 @@ impl BlockLayer {
         event: &Event,
         lent: &mut Lent<'_, O>,
     ) {
-        let Some(mut request) = self.requests.remove(event.object) else {
+        let Some(mut request) = self.requests.live.remove(event.object) else {
             return;
         };
         for pointer in event.further_bios() {
@@ -356,7 +358,7 @@ impl BlockLayer {
                 self.walk(&mut request, pointer, event, false, lent);
             }
         }
-        self.requests.insert(event.object, request);
+        self.requests.live.insert(event.object, request);
     }
 
     /// One bio of the request's list at D.
@@ -371,19 +373,19 @@ impl BlockLayer {
         let device = request.device;
         if request.n_bios >= MOST_BIOS {
             let reason = lent.reasons.at(event.ts_ns);
-            return self.meter(device).unlinked.count(reason);
+            return self.gathered.meter(device).unlinked.count(reason);
         }
         let is_live = |bio: &&mut Box<Bio>| bio.device == device && !bio.empty_flush;
-        let bio = match self.bios.get_mut(pointer).filter(is_live) {
+        let bio = match self.bios.live.get_mut(pointer).filter(is_live) {
             Some(bio) => bio,
             None => {
                 let reason = lent.reasons.at(event.ts_ns);
-                self.meter(device).unlinked.count(reason);
-                let generation = self.new_generation(device);
+                self.gathered.meter(device).unlinked.count(reason);
+                let generation = self.bios.new_generation(device, &mut self.gathered);
                 let bytes = if alone { request.bytes } else { u64::MAX };
                 let bio = Bio::unseen(generation, device, request.operation, event, bytes);
                 self.begin_life(pointer, Box::new(bio), event.ts_ns, lent);
-                let Some(bio) = self.bios.get_mut(pointer) else {
+                let Some(bio) = self.bios.live.get_mut(pointer) else {
                     return;
                 };
                 bio
@@ -393,7 +395,7 @@ impl BlockLayer {
         bio.request = event.object;
         if request.n_bios == 0 {
             request.owner = bio.owner;
-            if let Some(spans) = &self.spans
+            if let Some(spans) = &self.gathered.spans
                 && request.first_issue.page == 0
             {
                 let offset = request.first_issue.offset;
@@ -415,7 +417,7 @@ impl BlockLayer {
             .inserted_ns
             .filter(|inserted| bio.way == Way::Got && *inserted >= bio.entered_ns);
         bio.reach_device(request.issued_ns, lent);
-        if let Some(spans) = &mut self.spans
+        if let Some(spans) = &mut self.gathered.spans
             && request.in_sequence
         {
             spans.data_of_sequence_issued(device, bio);
@@ -430,7 +432,7 @@ impl BlockLayer {
         let waited_ns = bio
             .inserted_ns
             .map(|inserted_ns| inserted_ns - bio.entered_ns);
-        let meter = self.meter(device);
+        let meter = self.gathered.meter(device);
         meter.check.walked_at_issue += 1;
         if untraced_merge {
             meter.check.untraced_merges += 1;

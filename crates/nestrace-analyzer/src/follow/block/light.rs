@@ -3,48 +3,44 @@
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::BlockLayer;
+use super::gathered::Gathered;
 use crate::model::operation::Operation;
+use crate::model::pointer::PointerMap;
 use crate::model::span::RequestSpan;
 use crate::result::unlinked::Reason;
 
-impl BlockLayer {
-    /// Of a light recording only whole requests are known.
-    fn light_span(&mut self, event: &Event, operation: Operation, issued_ns: Option<u64>) {
-        let flush = event.op() == flags::OP_FLUSH;
-        let ends_data = operation != Operation::Other && event.bytes > 0;
-        if let (Some(spans), Some(issued_ns)) = (&mut self.spans, issued_ns)
-            && (flush || ends_data)
-        {
-            self.serial += 1;
-            spans.requests.push(RequestSpan {
-                serial: self.serial,
-                dev: event.dev,
-                operation,
-                flush,
-                offset: event.offset,
-                bytes: event.bytes,
-                issued_ns,
-                completed_ns: event.ts_ns,
-                pointer: event.object,
-                bios: 0,
-                lane: RequestSpan::ANY_LANE,
-                page: 0,
-            });
+/// Requests of a light recording that go on.
+#[derive(Debug, Default)]
+pub(super) struct LightRequests {
+    /// Those whose data part within a flush sequence has been counted.
+    flush_sequences: PointerMap<u64, ()>,
+}
+
+impl LightRequests {
+    /// Forgets them where they are more than `most`.
+    pub(super) fn give_up_beyond(&mut self, most: usize) {
+        if self.flush_sequences.len() > most {
+            self.flush_sequences.clear();
         }
     }
 
     #[inline(never)]
-    pub(super) fn request_done(&mut self, device: u16, event: &Event, reason: Reason) {
+    pub(super) fn done(
+        &mut self,
+        device: u16,
+        event: &Event,
+        reason: Reason,
+        gathered: &mut Gathered,
+    ) {
         let operation = Operation::of(event.op());
         let in_sequence = event.flags & flags::FLUSH_SEQ != 0;
         let data_was_counted = !in_sequence && self.flush_sequences.remove(&event.object).is_some();
         // A request that was at the device when recording began has no stamp of its D.
         let issued_ns = event.issued_ns();
-        let meter = self.meter(device);
+        let meter = gathered.meter(device);
         meter.light = true;
-        self.light_span(event, operation, issued_ns);
-        let meter = self.meter(device);
+        hand_on(gathered, event, operation, issued_ns);
+        let meter = gathered.meter(device);
         if event.op() == flags::OP_FLUSH {
             meter.device_flushes += 1;
             if let Some(issued_ns) = issued_ns {
@@ -88,5 +84,30 @@ impl BlockLayer {
         if in_sequence {
             self.flush_sequences.insert(event.object, ());
         }
+    }
+}
+
+/// Of a light recording only whole requests are known.
+fn hand_on(gathered: &mut Gathered, event: &Event, operation: Operation, issued_ns: Option<u64>) {
+    let flush = event.op() == flags::OP_FLUSH;
+    let ends_data = operation != Operation::Other && event.bytes > 0;
+    if let (Some(spans), Some(issued_ns)) = (&mut gathered.spans, issued_ns)
+        && (flush || ends_data)
+    {
+        gathered.serial += 1;
+        spans.requests.push(RequestSpan {
+            serial: gathered.serial,
+            dev: event.dev,
+            operation,
+            flush,
+            offset: event.offset,
+            bytes: event.bytes,
+            issued_ns,
+            completed_ns: event.ts_ns,
+            pointer: event.object,
+            bios: 0,
+            lane: RequestSpan::ANY_LANE,
+            page: 0,
+        });
     }
 }

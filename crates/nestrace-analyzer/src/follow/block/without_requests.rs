@@ -15,68 +15,72 @@
 use nestrace_trace::Event;
 
 use super::bio::{Bio, Way};
+use super::bios::Bios;
+use super::gathered::Gathered;
 use super::observer::{ClocksOf, Lent, Observer};
-use super::{BlockLayer, EmptyFlush};
+use super::requests::Requests;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::span::RequestSpan;
 use crate::model::stacking::Stacking;
 
-impl BlockLayer {
+impl Bios {
     /// A bio, or a part of it, ended without a request.
     #[inline(never)]
-    pub(super) fn bio_complete<O: Observer>(
+    pub(super) fn complete<O: Observer>(
         &mut self,
         device: u16,
         event: &Event,
+        requests: &mut Requests,
+        gathered: &mut Gathered,
         lent: &mut Lent<'_, O>,
     ) {
         let stacking = lent.observer.stacking(event.dev);
         // An empty flush ends by order, so one of another device may still stand at this address.
-        let known = self.bios.get(event.object).map(|bio| **bio);
+        let known = self.live.get(event.object).map(|bio| **bio);
         let Some(bio) = known.filter(|bio| bio.home == device || bio.device == device) else {
-            return self.unknown_ended(device, stacking, event, lent);
+            return unknown_ended(device, stacking, event, gathered, lent);
         };
-        self.bios.remove(event.object);
+        self.live.remove(event.object);
         bio.leave(event.ts_ns, lent);
         let Some(queued_ns) = bio.queued_ns else {
             return;
         };
-        let home = self.meter(bio.home);
+        let home = gathered.meter(bio.home);
         home.stats.remapped.ended(bio.whole_offset);
         if bio.way == Way::Unknown && !bio.empty_flush {
             home.stats.at_queue.leaves();
         }
         if bio.empty_flush {
-            return self.empty_flush_came_back(&bio, queued_ns, event);
+            return self.empty_flush_came_back(&bio, queued_ns, event, gathered);
         }
         let failed_early = event.status() != 0 && bio.way == Way::Unknown && stacking.is_none();
         // A device that has shown no bio done without a request is taken for one that has requests:
         // a bio that fails before it has one completes none, as in the kernel's own counts.
         let has_requests =
-            bio.way != Way::Unknown || failed_early && !self.meter(bio.home).bio_based;
+            bio.way != Way::Unknown || failed_early && !gathered.meter(bio.home).bio_based;
         if !has_requests {
-            self.part_done(&bio, stacking, event, lent);
+            part_done(&bio, stacking, event, gathered, lent);
         }
         if let Some((root, generation)) = bio.root {
-            let root = self.bios.get_mut(root);
+            let root = self.live.get_mut(root);
             if let Some(root) = root.filter(|root| root.generation == generation) {
                 root.open = root.open.saturating_sub(1);
             }
             return;
         }
-        self.hand_on_whole(&bio, failed_early, has_requests, event);
+        hand_on_whole(&bio, failed_early, has_requests, event, gathered);
         if failed_early && bio.nowait {
-            return self.refused(&bio, lent);
+            return refused(&bio, gathered, lent);
         }
         if bio.aio.names_iocb() {
             lent.observer
                 .bio_ended(bio.aio, bio.whole_bytes, event.ts_ns);
         }
-        if let Some(request) = self.requests.get_mut(bio.request) {
+        if let Some(request) = requests.live.get_mut(bio.request) {
             request.forget(event.object, bio.generation);
         }
-        let home = self.meter(bio.home);
+        let home = gathered.meter(bio.home);
         home.check.ended += 1;
         let q2c_ns = event.ts_ns.saturating_sub(queued_ns);
         if has_requests {
@@ -92,64 +96,16 @@ impl BlockLayer {
         }
     }
 
-    /// What the driver did at once: a whole bio, or a part that it was split into.
-    fn part_done<O: Observer>(
+    fn empty_flush_came_back(
         &mut self,
         bio: &Bio,
-        stacking: Option<Stacking>,
+        queued_ns: u64,
         event: &Event,
-        lent: &mut Lent<'_, O>,
+        gathered: &mut Gathered,
     ) {
-        // What md has split off silently has ended by itself; dm's bio ends with the last piece only.
-        let bytes = match event.bytes {
-            left if left > 0 && bio.trims == 0 => left.min(bio.bytes),
-            _ => bio.bytes,
-        };
-        let spent = event
-            .ts_ns
-            .saturating_sub(bio.queued_ns.unwrap_or(event.ts_ns));
-        let home = self.meter(bio.home);
-        home.bio_based = true;
-        for _ in 0..=bio.trims {
-            home.request_completed(bio.operation);
-        }
-        home.flushes_made += u64::from(bio.preflush && stacking == Some(Stacking::Dm));
-        home.transferred(bio.operation, bytes);
-        home.stats.transferred(event.ts_ns, bio.operation, bytes);
-        self.machine.transferred(bio.home, event, lent.threads);
-        let home = self.meter(bio.home);
-        let io = (bio.operation, bytes);
-        home.users.charge(bio.owner, io, spent, lent.threads);
-    }
-
-    /// A part that md has split off without an X, or a bio whose Q was not seen.
-    fn unknown_ended<O: Observer>(
-        &mut self,
-        device: u16,
-        stacking: Option<Stacking>,
-        event: &Event,
-        lent: &mut Lent<'_, O>,
-    ) {
-        let operation = Operation::of(event.op());
-        let meter = self.meter(device);
-        if stacking == Some(Stacking::Md) && operation != Operation::Other && event.bytes > 0 {
-            meter.bio_based = true;
-            meter.request_completed(operation);
-            meter.transferred(operation, event.bytes);
-            meter.stats.transferred(event.ts_ns, operation, event.bytes);
-        } else {
-            meter.unlinked.count(lent.reasons.at(event.ts_ns));
-        }
-    }
-
-    fn empty_flush_came_back(&mut self, bio: &Bio, queued_ns: u64, event: &Event) {
-        let waiting = &mut self.flushes[usize::from(bio.home)];
-        let its_own = |flush: &EmptyFlush| flush.generation == bio.generation;
-        if let Some(place) = waiting.iter().position(its_own) {
-            waiting.remove(place);
-        }
-        self.hand_on_whole(bio, false, bio.way != Way::Unknown, event);
-        let home = self.meter(bio.home);
+        self.flushes.remove(bio.home, bio.generation);
+        hand_on_whole(bio, false, bio.way != Way::Unknown, event, gathered);
+        let home = gathered.meter(bio.home);
         if bio.way == Way::Unknown {
             home.intervals.interval(queued_ns, event.ts_ns);
         }
@@ -159,57 +115,113 @@ impl BlockLayer {
         home.stats.flush_ended(event.ts_ns, q2c_ns);
         home.figures.flush_ended(event.ts_ns, q2c_ns);
     }
+}
 
-    /// The bio as a span. Without requests its whole time is the device's, as one request's would be.
-    fn hand_on_whole(&mut self, bio: &Bio, failed_early: bool, has_requests: bool, event: &Event) {
-        let Some(spans) = &mut self.spans else {
-            return;
-        };
-        if failed_early {
-            return spans.forget(bio);
-        }
-        if !has_requests {
-            self.serial += 1;
-            let whole = RequestSpan {
-                serial: self.serial,
-                dev: event.dev,
-                operation: bio.operation,
-                flush: bio.empty_flush,
-                offset: spans.offset_of(bio),
-                bytes: bio.whole_bytes,
-                issued_ns: bio.queued_ns.unwrap_or(event.ts_ns),
-                completed_ns: event.ts_ns,
-                pointer: event.object,
-                bios: 1,
-                lane: RequestSpan::ANY_LANE,
-                page: 0,
-            };
-            spans.carried(bio.generation, whole);
-        }
-        spans.ended(bio, bio, event.ts_ns, event.ts_ns);
+/// What the driver did at once: a whole bio, or a part that it was split into.
+fn part_done<O: Observer>(
+    bio: &Bio,
+    stacking: Option<Stacking>,
+    event: &Event,
+    gathered: &mut Gathered,
+    lent: &mut Lent<'_, O>,
+) {
+    // What md has split off silently has ended by itself; dm's bio ends with the last piece only.
+    let bytes = match event.bytes {
+        left if left > 0 && bio.trims == 0 => left.min(bio.bytes),
+        _ => bio.bytes,
+    };
+    let spent = event
+        .ts_ns
+        .saturating_sub(bio.queued_ns.unwrap_or(event.ts_ns));
+    let home = gathered.meter(bio.home);
+    home.bio_based = true;
+    for _ in 0..=bio.trims {
+        home.request_completed(bio.operation);
     }
+    home.flushes_made += u64::from(bio.preflush && stacking == Some(Stacking::Dm));
+    home.transferred(bio.operation, bytes);
+    home.stats.transferred(event.ts_ns, bio.operation, bytes);
+    gathered.machine.transferred(bio.home, event, lent.threads);
+    let home = gathered.meter(bio.home);
+    let io = (bio.operation, bytes);
+    home.users.charge(bio.owner, io, spent, lent.threads);
+}
 
-    /// A bio that a device with requests gave back before it had one: it was to be done without
-    /// waiting (REQ_NOWAIT) and would have had to wait or to be split. io_uring has a worker queue it
-    /// again, so only that one counts, as in the kernel's own counts.
-    fn refused<O: Observer>(&mut self, bio: &Bio, lent: &mut Lent<'_, O>) {
-        let home = self.meter(bio.home);
-        home.stats.gone(bio.queued_ns.unwrap_or(0));
-        let check = &mut home.check;
-        check.refused += 1;
-        check.queued = check.queued.saturating_sub(1);
-        check.generations = check.generations.saturating_sub(1);
-        if bio.operation == Operation::Other {
-            return;
-        }
-        home.queued = home.queued.saturating_sub(1);
-        if let Some(queued_ns) = bio.queued_ns {
-            home.figures.unqueued(queued_ns);
-        }
-        if let (Owner::Image(image), Some(clocks)) = (bio.owner, bio.clocks) {
-            let paged = matches!(clocks, ClocksOf::Cached(_));
-            lent.observer
-                .refused(image, bio.operation, bio.whole_bytes, paged);
-        }
+/// A part that md has split off without an X, or a bio whose Q was not seen.
+fn unknown_ended<O: Observer>(
+    device: u16,
+    stacking: Option<Stacking>,
+    event: &Event,
+    gathered: &mut Gathered,
+    lent: &mut Lent<'_, O>,
+) {
+    let operation = Operation::of(event.op());
+    let meter = gathered.meter(device);
+    if stacking == Some(Stacking::Md) && operation != Operation::Other && event.bytes > 0 {
+        meter.bio_based = true;
+        meter.request_completed(operation);
+        meter.transferred(operation, event.bytes);
+        meter.stats.transferred(event.ts_ns, operation, event.bytes);
+    } else {
+        meter.unlinked.count(lent.reasons.at(event.ts_ns));
+    }
+}
+
+/// The bio as a span. Without requests its whole time is the device's, as one request's would be.
+fn hand_on_whole(
+    bio: &Bio,
+    failed_early: bool,
+    has_requests: bool,
+    event: &Event,
+    gathered: &mut Gathered,
+) {
+    let Some(spans) = &mut gathered.spans else {
+        return;
+    };
+    if failed_early {
+        return spans.forget(bio);
+    }
+    if !has_requests {
+        gathered.serial += 1;
+        let whole = RequestSpan {
+            serial: gathered.serial,
+            dev: event.dev,
+            operation: bio.operation,
+            flush: bio.empty_flush,
+            offset: spans.offset_of(bio),
+            bytes: bio.whole_bytes,
+            issued_ns: bio.queued_ns.unwrap_or(event.ts_ns),
+            completed_ns: event.ts_ns,
+            pointer: event.object,
+            bios: 1,
+            lane: RequestSpan::ANY_LANE,
+            page: 0,
+        };
+        spans.carried(bio.generation, whole);
+    }
+    spans.ended(bio, bio, event.ts_ns, event.ts_ns);
+}
+
+/// A bio that a device with requests gave back before it had one: it was to be done without
+/// waiting (REQ_NOWAIT) and would have had to wait or to be split. io_uring has a worker queue it
+/// again, so only that one counts, as in the kernel's own counts.
+fn refused<O: Observer>(bio: &Bio, gathered: &mut Gathered, lent: &mut Lent<'_, O>) {
+    let home = gathered.meter(bio.home);
+    home.stats.gone(bio.queued_ns.unwrap_or(0));
+    let check = &mut home.check;
+    check.refused += 1;
+    check.queued = check.queued.saturating_sub(1);
+    check.generations = check.generations.saturating_sub(1);
+    if bio.operation == Operation::Other {
+        return;
+    }
+    home.queued = home.queued.saturating_sub(1);
+    if let Some(queued_ns) = bio.queued_ns {
+        home.figures.unqueued(queued_ns);
+    }
+    if let (Owner::Image(image), Some(clocks)) = (bio.owner, bio.clocks) {
+        let paged = matches!(clocks, ClocksOf::Cached(_));
+        lent.observer
+            .refused(image, bio.operation, bio.whole_bytes, paged);
     }
 }

@@ -7,6 +7,7 @@ use super::{Call, FileSpans, Outcome, RWF_ANY_SYNC};
 use crate::follow::image::{ImageState, Images};
 use crate::measure::file_meter::FileMeter;
 use crate::measure::overlap::Activity;
+use crate::model::ids::{GuestId, ImageId};
 
 /// Where calls are counted.
 pub(super) struct Host<'a> {
@@ -20,7 +21,7 @@ impl Host<'_> {
         if let Some(image) = self.images.of_inode(event)
             && let Some(spans) = &mut self.spans
         {
-            spans.sync_enter(image, event.tid);
+            spans.sync_enter(ImageId(image), event.tid);
         }
     }
 
@@ -30,8 +31,10 @@ impl Host<'_> {
             return None;
         }
         let image = self.images.of_file(event, event.dev)?;
-        self.images.used_by(image, event.dev);
-        self.images.called_by(event.dev, event.tid);
+        // A file event has its guest's number where others have a device.
+        let guest = GuestId(event.dev);
+        self.images.used_by(ImageId(image), guest);
+        self.images.called_by(guest, event.tid);
         let mut call = Call {
             serial: 0,
             image,
@@ -50,7 +53,7 @@ impl Host<'_> {
         }
         let changes = event.sub != op::READ;
         let activity = &mut self.activity;
-        self.images.each_disk_with(image, event.dev, |disk| {
+        self.images.each_disk_with(ImageId(image), guest, |disk| {
             if let Some(activity) = activity.get_mut(disk as usize) {
                 activity.any_file_io = true;
                 if changes {

@@ -10,6 +10,7 @@ use nestrace_trace::Event;
 
 use super::Call;
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
+use crate::model::ids::ImageId;
 use crate::model::pointer::PointerMap;
 
 /// File I/Os in flight, and those that began and ended since they were last taken.
@@ -108,16 +109,16 @@ impl FileSpans {
 
     /// The file system begins to sync a file: by the thread that called, or by a worker on behalf of
     /// the oldest one that waits for it.
-    pub(super) fn sync_enter(&mut self, image: u32, tid: u32) {
+    pub(super) fn sync_enter(&mut self, image: ImageId, tid: u32) {
         let calls = self
             .inside
             .get(&tid)
             .and_then(|serial| self.in_flight.get(serial));
-        if calls.is_some_and(|span| span.image == image) {
+        if calls.is_some_and(|span| span.image == image.0) {
             return;
         }
         let waits = |span: &&FileIoSpan| {
-            span.image == image
+            span.image == image.0
                 && span.syncs()
                 && !self.inside.values().any(|inside| *inside == span.serial)
         };

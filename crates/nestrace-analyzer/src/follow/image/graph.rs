@@ -4,6 +4,7 @@ use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::{Disk, Relation};
 
 use super::{ImageState, Images};
+use crate::model::ids::{GuestDiskId, GuestId};
 
 /// Where an image is among those of its disk.
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +86,11 @@ impl Images {
     }
 
     /// The number in [`Self::disks`] of a guest's disk.
-    pub(crate) fn disk_number(&self, guest: u32, disk: u32) -> Option<u32> {
-        let first = self.first_of_guest.get(guest as usize)?;
-        let number = first.checked_add(disk)?;
+    pub(crate) fn disk_number(&self, guest: GuestId, disk: GuestDiskId) -> Option<u32> {
+        let first = self.first_of_guest.get(guest.0 as usize)?;
+        let number = first.checked_add(disk.0)?;
         let known = self.disks.get(number as usize)?;
-        (known.guest == guest).then_some(number)
+        (known.guest == guest.0).then_some(number)
     }
 
     /// The images of a disk, each with its number.
@@ -103,7 +104,7 @@ impl Images {
 
     /// The image that a map describes.
     pub(crate) fn of_map(&self, map: &ImageMap) -> Option<u32> {
-        let disk = self.disk_number(map.guest, map.disk)?;
+        let disk = self.disk_number(GuestId(map.guest), GuestDiskId(map.disk))?;
         let first = self.first_of_disk.get(disk as usize)?;
         let number = first.checked_add(map.image)?;
         let image = self.images.get(number as usize)?;

@@ -10,6 +10,7 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{Guest, Topology};
 
 use super::{ImageState, Images};
+use crate::model::ids::{GuestId, ImageId};
 use crate::model::threads::Threads;
 use crate::result::verdict::FOLLOWED;
 
@@ -114,10 +115,10 @@ impl Images {
     }
 
     /// A guest does I/O on a file: if several disks have it, it is one disk's where the guest has one with it.
-    pub(crate) fn used_by(&mut self, image: u32, guest: u32) {
-        if self.is_shared(image) {
+    pub(crate) fn used_by(&mut self, image: ImageId, guest: GuestId) {
+        if self.is_shared(image.0) {
             let is_known = self.disks_of(image, guest).len() == 1;
-            self.note_use(image, is_known);
+            self.note_use(image.0, is_known);
         }
     }
 
@@ -132,8 +133,8 @@ impl Images {
     }
 
     /// Tells every disk of a guest that uses the file of an image.
-    pub(crate) fn each_disk_with(&self, image: u32, guest: u32, mut tell: impl FnMut(u32)) {
-        let Some(state) = self.images.get(image as usize) else {
+    pub(crate) fn each_disk_with(&self, image: ImageId, guest: GuestId, mut tell: impl FnMut(u32)) {
+        let Some(state) = self.images.get(image.0 as usize) else {
             return;
         };
         if !state.shared {
@@ -143,10 +144,10 @@ impl Images {
     }
 
     /// The disks of a guest that use the file of an image.
-    pub(crate) fn disks_of(&self, image: u32, guest: u32) -> Vec<u32> {
-        let same = self.of_same_file(image);
+    pub(crate) fn disks_of(&self, image: ImageId, guest: GuestId) -> Vec<u32> {
+        let same = self.of_same_file(image.0);
         let mut disks: Vec<u32> = same
-            .filter(|(other, _)| self.guest_of(*other) == Some(guest))
+            .filter(|(other, _)| self.guest_of(*other) == Some(guest.0))
             .map(|(_, image)| image.disk())
             .collect();
         disks.dedup();
@@ -154,8 +155,8 @@ impl Images {
     }
 
     /// A thread does file I/O for a guest.
-    pub(crate) fn called_by(&mut self, guest: u32, tid: u32) {
-        if let Some(qemu) = self.qemus.0.get_mut(guest as usize) {
+    pub(crate) fn called_by(&mut self, guest: GuestId, tid: u32) {
+        if let Some(qemu) = self.qemus.0.get_mut(guest.0 as usize) {
             qemu.caller = Some(tid);
         }
     }

@@ -59,7 +59,7 @@ fn spans(events: &[Event]) -> (Vec<BioSpan>, Vec<RequestSpan>, String) {
             block.push(kind, event, &mut lent);
         }
     }
-    let all = block.spans.take().expect("asked for");
+    let all = block.gathered.spans.take().expect("asked for");
     let (mut bios, mut requests) = (all.bios, all.requests);
     for bio in &mut bios {
         bio.pointer = 0;
@@ -69,6 +69,7 @@ fn spans(events: &[Event]) -> (Vec<BioSpan>, Vec<RequestSpan>, String) {
     }
     requests.iter_mut().for_each(|request| request.pointer = 0);
     let checks: Vec<_> = block
+        .gathered
         .devices
         .iter()
         .map(|meter| (meter.check, meter.request_merges))

@@ -44,10 +44,10 @@ fn ratios(device: &DeviceFigures) -> [Ratio; 3] {
     [
         depth
             .clone()
-            .map(|(ns, sums)| (sums.request_ns as f64, *ns as f64))
+            .map(|(period, sums)| (sums.request_ns as f64, period.ns as f64))
             .collect::<Vec<_>>(),
         depth
-            .map(|(ns, sums)| (sums.busy_ns as f64, *ns as f64))
+            .map(|(period, sums)| (sums.busy_ns as f64, period.ns as f64))
             .collect(),
         sums.map(|(_, sums)| (sums.merged as f64, sums.queued as f64))
             .collect(),

@@ -70,7 +70,7 @@ pub(super) fn of_recordings(
         && of_a != of_b
     {
         caveats.push(format!(
-            "A is a {of_a} recording, B a {of_b} one: what only one of them has cannot be compared"
+            "A was recorded with --detail {of_a}, B with {of_b}: what only one of them has cannot be compared"
         ));
     }
     caveats

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::result::analysis::{Severity, Side};
+use crate::result::analysis::{CallFile, CallOperation, Severity, Side};
 use crate::result::compared::{IoOperation, MetricLayer, Unit};
 
 /// Name and major version of the JSON form.
@@ -27,6 +27,13 @@ pub struct Comparison {
     /// Block devices that both have and that are not among the disks: those below disks, then the rest,
     /// most bytes first.
     pub devices: Vec<DevicePair>,
+    /// Calls of the guests' programs that both have, by program, file and operation: those with the most time first, 32
+    /// at most. `null` where they are not known in both; `calls_why_none` says why.
+    pub calls: Option<Vec<CallPair>>,
+    /// Why calls are not compared; `null` where they are.
+    pub calls_why_none: Option<String>,
+    /// Programs with a file and an operation that are in no pair of `calls`.
+    pub calls_left: Both<u64>,
     /// What only one of them has, or what could not be matched.
     pub unmatched: Vec<Unmatched>,
     /// What is to be known before the numbers are believed.
@@ -204,6 +211,42 @@ pub struct DevicePair {
     pub places: Both<usize>,
 }
 
+/// Calls of one operation by one program on one file, in both recordings.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CallPair {
+    /// The guest's name in each.
+    pub guests: Both<String>,
+    /// The program.
+    pub process: String,
+    /// `read`, `write`, `fsync`, …
+    pub op: CallOperation,
+    /// The file in each: one path, or where neither has one, one inode of one mount.
+    pub files: Both<CallFile>,
+    /// Calls.
+    pub n: Both<u64>,
+    /// Those that waited for no I/O.
+    pub without_io: Both<u64>,
+    /// `latency_mean` and `latency_p99`.
+    pub metrics: Vec<Metric>,
+    /// Where the difference of the mean latency lies; `null` where one recording has no linked calls.
+    pub explanation: Option<CallExplanation>,
+}
+
+/// Where the difference of the mean latency of linked calls lies.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct CallExplanation {
+    /// The mean latency of the linked calls.
+    pub latency: Metric,
+    /// Its segments; their means add up to it.
+    pub parts: Vec<Part>,
+    /// The part with the largest share, where both it and the latency have changed beyond their spread.
+    pub largest: Option<&'static str>,
+}
+
 /// What has no counterpart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -304,10 +347,10 @@ pub struct Interval {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Metric {
-    /// Where it was measured: `guest` (the guest's block layer), `qemu`, `segment` (of linked bios),
-    /// `amplification`, `device`.
+    /// Where it was measured: `guest` (the guest's block layer), `qemu`, `segment` (of linked bios or calls), `call` (of
+    /// the guest's programs), `amplification`, `device`.
     pub layer: MetricLayer,
-    /// `read`, `write`, `discard`, `flush`; `null` for all together.
+    /// `read`, `write`, `discard`, `flush`; `null` for all together, and for calls.
     pub operation: Option<IoOperation>,
     /// `q2c_mean`, `q2c_p99`, `per_second`, …
     pub name: &'static str,

@@ -108,7 +108,10 @@ impl DeviceView<'_> {
         self.each(|device| {
             let stretches = &device.figures.series.stretches;
             Ratio {
-                stretches: stretches.iter().map(|(ns, sums)| of(sums, *ns)).collect(),
+                stretches: stretches
+                    .iter()
+                    .map(|(period, sums)| of(sums, period.ns))
+                    .collect(),
             }
         })
     }
@@ -269,7 +272,7 @@ impl DeviceView<'_> {
                 let stretches = device.figures.depth_series.stretches.iter();
                 Ratio {
                     stretches: stretches
-                        .map(|(ns, sums)| (of(sums) as f64, *ns as f64))
+                        .map(|(period, sums)| (of(sums) as f64, period.ns as f64))
                         .collect(),
                 }
             })

@@ -17,7 +17,7 @@ use super::explanation;
 use super::metric::Key;
 
 /// Part of a disk's bios of an operation that must have been followed before their segments are compared.
-const FOLLOWED: f64 = 0.9;
+pub(super) const FOLLOWED: f64 = 0.9;
 /// Why an amplification has no spread.
 const SHARED: &str = "other disks lie on its file system: whose journal and metadata it was is known for the \
                       whole recording only";
@@ -50,7 +50,10 @@ fn of_qemu(disks: Both<&QemuDisk>, place: usize, metrics: &mut Vec<Metric>) {
         disks.map(|disk| {
             let stretches = &disk.series.stretches;
             Ratio {
-                stretches: stretches.iter().map(|(ns, sums)| of(sums, *ns)).collect(),
+                stretches: stretches
+                    .iter()
+                    .map(|(period, sums)| of(sums, period.ns))
+                    .collect(),
             }
         })
     };

@@ -11,6 +11,21 @@ pub(super) fn of(
     latency: Metric,
     parts: Vec<Metric>,
 ) -> Option<Explanation> {
+    let (parts, largest) = split(&latency, parts)?;
+    Some(Explanation {
+        operation,
+        method,
+        largest,
+        latency,
+        parts,
+    })
+}
+
+/// The parts with their shares of the latency's difference, and the name of the largest one.
+pub(super) fn split(
+    latency: &Metric,
+    parts: Vec<Metric>,
+) -> Option<(Vec<Part>, Option<&'static str>)> {
     let difference = latency.difference?;
     let share = |part: &Metric| {
         let own = part.difference.filter(|_| difference != 0.0)?;
@@ -29,11 +44,6 @@ pub(super) fn of(
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, part)| &part.mean)
         .filter(|mean| latency.verdict.differs() && mean.verdict == latency.verdict);
-    Some(Explanation {
-        operation,
-        method,
-        largest: largest.map(|mean| mean.name),
-        latency,
-        parts,
-    })
+    let largest = largest.map(|mean| mean.name);
+    Some((parts, largest))
 }

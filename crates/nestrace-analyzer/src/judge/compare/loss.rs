@@ -9,7 +9,7 @@ use crate::result::compared::MetricLayer;
 use crate::result::units::percent;
 
 use super::comparison::{
-    Both, Comparison, DistrustedGuest, Explanation, Metric, Recording, Verdict,
+    Both, CallPair, Comparison, DistrustedGuest, Explanation, Metric, Recording, Verdict,
 };
 
 /// Part of a stream's events whose loss leaves nothing to judge.
@@ -74,6 +74,8 @@ impl Comparison {
             for pair in &mut self.devices {
                 distrust(&why, &mut pair.metrics, &mut pair.explanations, |_| true);
             }
+            let calls = self.calls.iter_mut().flatten();
+            calls.for_each(|pair| distrust_calls(&why, pair));
             return;
         }
         let why = |a: Option<&String>, b: Option<&String>| {
@@ -90,6 +92,12 @@ impl Comparison {
             let (a, b) = (pair.names.a.guest.as_ref(), pair.names.b.guest.as_ref());
             if let Some(why) = why(a, b) {
                 distrust(&why, &mut pair.metrics, &mut pair.explanations, |_| true);
+            }
+        }
+        for pair in self.calls.iter_mut().flatten() {
+            let (a, b) = (&pair.guests.a, &pair.guests.b);
+            if let Some(why) = why(Some(a), Some(b)) {
+                distrust_calls(&why, pair);
             }
         }
     }
@@ -127,6 +135,18 @@ fn distrust(
         for part in &mut explanation.parts {
             part.mean.distrust(why);
         }
+    }
+}
+
+/// The same of calls.
+fn distrust_calls(why: &str, pair: &mut CallPair) {
+    let metrics = pair.metrics.iter_mut();
+    metrics.for_each(|metric| metric.distrust(why));
+    if let Some(explanation) = &mut pair.explanation {
+        explanation.largest = None;
+        explanation.latency.distrust(why);
+        let parts = explanation.parts.iter_mut();
+        parts.for_each(|part| part.mean.distrust(why));
     }
 }
 

@@ -18,6 +18,7 @@
 mod bootstrap;
 #[cfg(test)]
 mod calibration;
+mod calls;
 mod caveats;
 mod comparison;
 mod device;
@@ -36,9 +37,9 @@ pub use crate::result::compared::{IoOperation, MetricLayer, Unit};
 pub use crate::result::series::Series;
 pub use crate::result::sums::{ChainSums, DepthSums, DeviceSums, LayerSums, QemuSums};
 pub use comparison::{
-    Both, Comparison, DeviceName, DevicePair, DiskName, DiskPair, DistrustedGuest, ExplainedBy,
-    Explanation, FindingPair, FoundIn, Interval, Matched, Method, Metric, Part, Recording, SCHEMA,
-    Unmatched, UnmatchedKind, Verdict, Which,
+    Both, CallExplanation, CallPair, Comparison, DeviceName, DevicePair, DiskName, DiskPair,
+    DistrustedGuest, ExplainedBy, Explanation, FindingPair, FoundIn, Interval, Matched, Method,
+    Metric, Part, Recording, SCHEMA, Unmatched, UnmatchedKind, Verdict, Which,
 };
 use device::DeviceView;
 use matching::Pair;
@@ -51,6 +52,7 @@ const MOST_DEVICES: usize = 64;
 pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
     let analyses = Both { a, b };
     let (of_a, of_b) = (caveats::recording(a), caveats::recording(b));
+    let calls = calls::compared(analyses);
     let mut comparison = Comparison {
         schema: SCHEMA,
         method: Method {
@@ -64,6 +66,9 @@ pub fn compare(a: &Analysis, b: &Analysis) -> Comparison {
         },
         disks: Vec::new(),
         devices: Vec::new(),
+        calls: calls.pairs,
+        calls_why_none: calls.why_none,
+        calls_left: calls.left,
         unmatched: Vec::new(),
         caveats: caveats::of_recordings(analyses, &of_a, &of_b),
         a: of_a,
@@ -214,7 +219,12 @@ impl Comparison {
             let values = metrics.iter().chain(parts);
             values.filter(|it| it.verdict.is_judged()).count()
         });
-        let judged: usize = judged.sum();
+        let of_calls = self.calls.iter().flatten().map(|pair| {
+            let parts = pair.explanation.iter().flat_map(|it| &it.parts);
+            let values = pair.metrics.iter().chain(parts.map(|part| &part.mean));
+            values.filter(|it| it.verdict.is_judged()).count()
+        });
+        let judged: usize = judged.chain(of_calls).sum();
         self.method.judged = judged;
         self.method.by_chance = judged as f64 * (1.0 - self.method.confidence);
     }

@@ -13,6 +13,8 @@ mod latency;
 mod limit;
 mod metadata;
 mod order;
+mod page_cache;
+mod program_syncs;
 mod subject;
 mod sync;
 mod threshold;
@@ -29,7 +31,7 @@ use subject::Subject;
 type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);
 
 /// All rules that look at one disk, in the order of `docs/findings.md`.
-const RULES: [Rule; 28] = [
+const RULES: [Rule; 36] = [
     ("host-readahead", cache::host_readahead),
     ("readahead-waste", cache::readahead_waste),
     ("queue-idle", latency::queue_idle),
@@ -58,6 +60,17 @@ const RULES: [Rule; 28] = [
     ("host-throttled", limit::host_throttled),
     ("noisy-neighbour", device::noisy_neighbour),
     ("tag-starvation", device::tag_starvation),
+    ("sync-drags-others", program_syncs::sync_drags_others),
+    ("small-syncs", program_syncs::small_syncs),
+    ("sync-of-metadata", program_syncs::sync_of_metadata),
+    (
+        "log-on-shared-journal",
+        program_syncs::log_on_shared_journal,
+    ),
+    ("cold-reads", page_cache::cold_reads),
+    ("readahead-short", page_cache::readahead_short),
+    ("dirty-throttled", page_cache::dirty_throttled),
+    ("mmap-faults", page_cache::mmap_faults),
 ];
 
 /// Ids of all rules, and of what is said where none finds anything to act on.
@@ -70,6 +83,19 @@ pub(crate) fn ids() -> Vec<&'static str> {
 /// Rules that find nothing to act on.
 const TO_KNOW: [&str; 2] = ["host-readahead", "metadata-blind"];
 
+/// Rules on what the guest's programs wait for above its block layer. That one of them cannot judge says nothing of the
+/// nesting, which `nothing-to-gain` is about.
+const OF_PROGRAMS: [&str; 8] = [
+    "sync-drags-others",
+    "small-syncs",
+    "sync-of-metadata",
+    "log-on-shared-journal",
+    "cold-reads",
+    "readahead-short",
+    "dirty-throttled",
+    "mmap-faults",
+];
+
 /// Why it cannot be known.
 type Missing = &'static str;
 
@@ -77,6 +103,7 @@ type Missing = &'static str;
 type Judgement = Result<Option<Case>, Missing>;
 
 /// What a rule found.
+#[derive(Debug)]
 struct Case {
     title: String,
     explanation: String,
@@ -114,7 +141,8 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
         let at_stake = findings[before..].iter().any(Finding::is_worth_acting_on);
         if !at_stake && let Ok(Some(case)) = latency::nothing_to_gain(&subject) {
             let id = "nothing-to-gain";
-            let could_act = |rule: &Unjudged| !TO_KNOW.contains(&rule.id);
+            let could_act =
+                |rule: &Unjudged| !TO_KNOW.contains(&rule.id) && !OF_PROGRAMS.contains(&rule.id);
             if unjudged[open..].iter().any(could_act) {
                 unjudged.push(Unjudged {
                     id,

@@ -1,11 +1,13 @@
 //! One disk of one guest, with everything that is known of it on every layer.
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::{self, Device as HostDevice, GuestDisk, GuestMount, Manifest};
+use nestrace_trace::manifest::{
+    self, Device as HostDevice, GuestDisk, GuestMount, GuestSide, Manifest,
+};
 
 use super::{Missing, threshold};
 use crate::follow::image::{device_named, disk_of};
-use crate::measure::clues::DiskClues;
+use crate::measure::clues::{DiskClues, FileSyncs};
 use crate::model::data_path::{DataPath, Unseen};
 use crate::result::analysis::{
     Amplification, Analysis, Chains, Device, Image, ImageRelation, QemuDisk,
@@ -19,6 +21,14 @@ const NO_AGENT: Missing = "the guest was not recorded from inside: start the age
 /// Missing where it was, but nothing tells which of its devices the disk is.
 const NO_DEVICE: Missing = "the disk's device in the guest is unknown: give the disk a serial number (`serial=`) and start the \
                             agent before the recording";
+
+/// Missing where the guest's backend or the recording leaves calls out.
+const NO_CALLS: Missing = "calls of the guest's programs were not recorded: that needs the agent's eBPF backend and full detail";
+/// Missing in recordings that agents made before they recorded what a call waits for.
+const OLDER_AGENT: Missing =
+    "the guest's agent was older: it did not record all that a call of a program waits for";
+/// Every agent that does has this probe, or says why not.
+const PROBE_OF_CALLS: &str = "balance_dirty_pages";
 
 /// Missing where bytes and times of the images are counted for one of several disks.
 const SHARED: Missing = "an image file of the disk serves other disks too";
@@ -45,8 +55,12 @@ pub(super) struct Subject<'a> {
     pub guest_disk: Option<&'a GuestDisk>,
     /// Mounts of the guest on this disk.
     pub mounts: Vec<&'a GuestMount>,
+    /// What the guest says of itself.
+    pub side: Option<&'a GuestSide>,
     /// Calls of file I/O in the guest were to be recorded.
     pub guest_calls_probed: bool,
+    /// What these calls waited for was to be recorded too.
+    guest_waits_probed: bool,
     /// The guest's bios tell whose pages they carry; blktrace does not record it.
     pub guest_tells_owners: bool,
     /// Devices right under the images, as the manifest and as the analysis have them; of a partition its disk,
@@ -134,9 +148,15 @@ impl<'a> Subject<'a> {
             mounts: mounts
                 .filter(|it| Some(it.disk.as_str()) == name_in_guest)
                 .collect(),
+            side,
             guest_calls_probed: side.is_some_and(|side| {
                 let mut probes = side.probes.iter();
                 probes.any(|probe| probe.source == Source::File.name())
+            }),
+            guest_waits_probed: side.is_some_and(|side| {
+                let refused = side.probes_refused.iter().map(|probe| &probe.name);
+                let mut names = side.probes.iter().map(|probe| &probe.name).chain(refused);
+                names.any(|name| name == PROBE_OF_CALLS)
             }),
             guest_tells_owners: manifest
                 .guest_sides
@@ -290,6 +310,24 @@ impl<'a> Subject<'a> {
         self.seen_to_the_device()?;
         self.files_alone()?;
         Ok(clues)
+    }
+
+    /// How the guest's programs sync files on the disk; `None` where no file system of the guest is on it.
+    pub(super) fn file_syncs(&self) -> Result<Option<&'a [FileSyncs]>, Missing> {
+        let clues = self.gathered()?;
+        if !self.guest_tells_owners {
+            return Err(NO_CALLS);
+        }
+        if self.mounts.is_empty() {
+            return Ok(None);
+        }
+        if !self.guest_calls_probed {
+            return Err(NO_CALLS);
+        }
+        if !self.guest_waits_probed {
+            return Err(OLDER_AGENT);
+        }
+        Ok(Some(&clues.file_syncs))
     }
 
     /// The guest was recorded for as long as the host: their shares of the time are of the same time.

@@ -121,3 +121,37 @@ pub(super) const FEW_MERGES: f64 = 0.1;
 pub(super) const READ_FOR_WRITE: f64 = 0.05;
 /// `qcow2-l2-misses`: part of QEMU's bytes read that are tables.
 pub(super) const TABLES_READ: f64 = 0.1;
+
+/// `sync-of-metadata`, `log-on-shared-journal`: so many syncs. Each is several bios, and half of [`BIOS`] are enough.
+pub(super) const SYNCS: u64 = 50;
+/// `sync-drags-others`: so many syncs. What they drag along is counted in bytes ([`BYTES`]); one or two after a large
+/// copy are no habit.
+pub(super) const DRAGGING_SYNCS: u64 = 10;
+/// `small-syncs`: so many syncs. Fewer are the end of a piece of work.
+pub(super) const SMALL_SYNCS: u64 = 100;
+/// `small-syncs`: bytes written for each sync. A commit of ext4 has four blocks or more of its own, so a sync with four
+/// blocks of data costs at least as much as it carries.
+pub(super) const SMALL_SYNC: u64 = 16 << 10;
+/// `log-on-shared-journal`: part of the file's writes that begin where the one before ended. A log goes back to its
+/// header now and then.
+pub(super) const LOG_IN_SEQUENCE: f64 = 0.9;
+/// `cold-reads`: part of the bytes read into the guest's page cache that had been there before. Fewer are what each cache
+/// loses at its edge.
+pub(super) const AGAIN: f64 = 0.2;
+/// `cold-reads`: what the disk's files brought into the cache before a page was read again, against the guest's available
+/// memory. The kernel keeps pages that were used once on a list of their own, which can be this small a part of the cache
+/// (`inactive_is_low()`: a quarter at 1 GiB). What goes sooner was dropped by a program, or by the limit of a cgroup.
+pub(super) const OF_MEMORY: f64 = 0.25;
+/// `readahead-short`, `dirty-throttled`, `mmap-faults`: part of the time of all calls on the disk's files.
+pub(super) const WAITING: f64 = 0.2;
+/// `readahead-short`, `mmap-faults`: so many waits; a program that starts reads some ten pages of its files one by one.
+pub(super) const WAITS: u64 = 100;
+/// `readahead-short`: bytes read for each wait: half of the kernel's own read-ahead of 128 KiB (`VM_READAHEAD_PAGES`). A
+/// stream with that waits too where the device is slower than its reader, and whether the device does more at a time
+/// cannot be known from it.
+pub(super) const FOR_EACH_WAIT: u64 = 64 << 10;
+/// `dirty-throttled`: so many pauses. One lasts up to 200 ms (`MAX_PAUSE`), most some jiffies.
+pub(super) const PAUSES: u64 = 10;
+/// `mmap-faults`: part of the bytes read for files that no recorded call asked for, from which on faults may have been
+/// many where the kernel does not show them.
+pub(super) const BY_NO_CALL: f64 = 0.2;

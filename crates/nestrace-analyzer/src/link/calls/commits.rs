@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
+use super::waiters::{Waiter, Waiters};
 use crate::model::call::Call;
 use crate::model::pointer::PointerMap;
 use crate::model::span::BioSpan;
@@ -26,6 +27,8 @@ pub(super) struct Commit {
     pub end_ns: u64,
     /// Numbers of its bios.
     pub bios: Vec<u64>,
+    /// Syncs that have ended and needed it.
+    pub waiters: Waiters,
 }
 
 /// Commits under way by their threads, and those that have ended.
@@ -46,6 +49,7 @@ impl Commits {
                     start_ns: event.ts_ns,
                     end_ns: event.ts_ns,
                     bios: Vec::new(),
+                    waiters: Waiters::default(),
                 };
                 self.open.insert(event.tid, commit)
             }
@@ -97,6 +101,15 @@ impl Commits {
         };
         let earlier = self.ended.iter().filter(before);
         earlier.chain(std::iter::once(own)).collect()
+    }
+
+    /// A sync that has ended needed the commit of this transaction, by the journal's thread.
+    pub(super) fn needed_by(&mut self, (tid, transaction): (u32, u32), waiter: Waiter) {
+        let mut ended = self.ended.iter_mut();
+        let its = |commit: &&mut Commit| (commit.tid, commit.transaction) == (tid, transaction);
+        if let Some(commit) = ended.rfind(its) {
+            commit.waiters.add(waiter);
+        }
     }
 
     /// Takes out the commits that ended before this time.

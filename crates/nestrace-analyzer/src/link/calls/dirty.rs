@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::call::{Caller, FileId};
+use nestrace_abi::flags::op;
+
+use crate::model::call::{Call, Caller, FileId};
 use crate::model::pointer::PointerMap;
 
 /// Dirty ranges that are remembered; the writers of further ones are not known.
@@ -99,6 +101,29 @@ impl DirtyPages {
             self.files.remove(&key(file));
         }
         first
+    }
+}
+
+/// The one of these calls in flight that changes these bytes in the page cache and had begun by this time.
+pub(super) fn only_writer<'a>(
+    in_flight: impl Iterator<Item = &'a mut Call>,
+    file: FileId,
+    (offset, bytes): (u64, u64),
+    by_ns: u64,
+) -> Option<Writer> {
+    let mut writers = in_flight.filter(|call| {
+        call.caller.file == file
+            && call.caller.op == op::WRITE
+            && !call.direct
+            && call.start_ns <= by_ns
+            && call.touches(offset, bytes)
+    });
+    match (writers.next(), writers.next()) {
+        (Some(only), None) => Some(Writer {
+            caller: only.caller,
+            wrote_ns: only.start_ns,
+        }),
+        _ => None,
     }
 }
 

@@ -27,6 +27,7 @@ impl LooseBios {
             bio: WaitedBio {
                 id,
                 why: Why::Own,
+                own: true,
                 queued_ns: bio.queued_ns,
                 ended_ns: bio.ended_ns,
             },

@@ -6,32 +6,41 @@
 //! - write-back of the file that a sync is about, if the sync's own thread queued it, or another before the sync had
 //!   queued its own last write;
 //! - bios of the journal's commit whose transaction holds the inode ([`commits`]), the data of other files that such a
-//!   commit writes first among them; of XFS' log after the call has forced it.
+//!   commit writes first among them;
+//! - of XFS' log the write that the call names, and those before it ([`xfs_log`]);
+//! - bios of the commit of btrfs that the call names, if another thread makes it ([`group_commits`]).
 //!
 //! What no call waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or of no call.
 //!
 //! When the links of all its bios are known, the call's tree is walked as a chain's is. What is not proven stays the
-//! call's own time (`guest_fs_*`).
+//! call's own time (`guest_fs_*`). All times are the guest's: a chain's tree is on its clock.
 
 mod commits;
 mod dirty;
+mod file_syncs;
+mod finished;
+mod group_commits;
 mod held;
+mod journal_wait;
 mod kept;
 mod loose;
 mod nameless;
+mod page_cache;
 mod pending;
 mod rows;
 mod story;
 mod summary;
 mod tree;
+mod waiters;
 mod waits;
+mod xfs_log;
 
 use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 
 use crate::follow::calls::{Calls, Carrier};
-use crate::link::chains::{StoryChoice, Times, walk};
-use crate::model::call::{Call, WaitedBio};
+use crate::link::chains::{StoryChoice, walk};
+use crate::model::call::{Call, CommitId, FileId, WaitedBio};
 use crate::model::chain::Chain;
 use crate::model::operation::Operation;
 use crate::model::pointer::PointerMap;
@@ -39,17 +48,21 @@ use crate::model::span::{BioClock, BioSpan};
 use crate::model::threads::Threads;
 use crate::result::analysis::GuestCalls;
 
-use commits::{Commit, Commits};
-use dirty::DirtyPages;
+use commits::Commits;
+use dirty::{DirtyPages, Writer, only_writer};
+use group_commits::GroupCommits;
 use held::HeldBios;
+use journal_wait::JournalWait;
 pub(crate) use kept::KeptCall;
 use kept::KeptCalls;
 use loose::LooseBios;
 use nameless::NamelessCalls;
+use page_cache::PageCacheCalls;
 use pending::{Bio, Cause, HeldCommit, Pending, bio_ids};
 use rows::{Programs, Rows};
 pub(crate) use story::call_story;
 use waits::{data_of, may_be_waited_for, waits};
+use xfs_log::XfsLogs;
 
 /// Ended calls that wait for the links of their bios.
 const MOST_PENDING: usize = 1 << 16;
@@ -68,14 +81,15 @@ pub(crate) struct CallLinks {
     rows: Rows,
     bios: HeldBios,
     pending: PointerMap<u64, Pending>,
-    /// File systems that have forced their logs, by their devices: of several, no event names the one whose log a bio is of.
-    forced: Vec<u32>,
+    xfs_logs: XfsLogs,
+    group_commits: GroupCommits,
     loose: LooseBios,
     /// Its bios, by what they were for.
     totals: GuestCalls,
     kept: KeptCalls,
     swept_ns: u64,
     nameless: NamelessCalls,
+    page_cache: PageCacheCalls,
     /// An event of a call was seen.
     pub seen: bool,
 }
@@ -87,6 +101,16 @@ impl CallLinks {
             kept: KeptCalls::new(asked),
             ..Self::default()
         }
+    }
+
+    /// Calls become ready to be taken one by one.
+    pub(crate) fn one_by_one(&mut self) {
+        self.kept.one_by_one();
+    }
+
+    /// The next of them that fulfils `may_go`.
+    pub(crate) fn next_ready(&mut self, may_go: impl FnOnce(&Call) -> bool) -> Option<KeptCall> {
+        self.kept.next_ready(may_go)
     }
 
     /// The calls whose trees were kept, the slowest first.
@@ -106,11 +130,16 @@ impl CallLinks {
                     .for_each(|commit| self.drop_commit(commit, threads));
             }
             Kind::LogForce => {
-                if !self.forced.contains(&event.dev) && self.forced.len() < 64 {
-                    self.forced.push(event.dev);
-                }
+                let call = self.calls.of_thread_mut(event.tid);
+                self.xfs_logs.forces(call, event);
+            }
+            Kind::LogWait => {
+                let call = self.calls.of_thread_mut(event.tid);
+                self.xfs_logs.waits(call, event);
+            }
+            Kind::CommitWait => {
                 if let Some(call) = self.calls.of_thread_mut(event.tid) {
-                    call.log_forced_ns.get_or_insert(event.ts_ns);
+                    group_commits::comes_to(call, CommitId::of(event), event.ts_ns);
                 }
             }
             _ => {
@@ -125,6 +154,9 @@ impl CallLinks {
             for commit in self.commits.before(needed_ns) {
                 self.drop_commit(commit, threads);
             }
+            for commit in self.group_commits.before(needed_ns) {
+                self.drop_bios(commit.into_bios(), threads);
+            }
         }
     }
 
@@ -137,9 +169,7 @@ impl CallLinks {
     pub(crate) fn interrupted(&mut self, threads: &Threads) {
         self.calls.interrupted();
         self.take_ended(threads);
-        for commit in self.commits.drain() {
-            self.drop_commit(commit, threads);
-        }
+        self.drop_commits(threads);
         self.dirty = DirtyPages::default();
     }
 
@@ -147,11 +177,17 @@ impl CallLinks {
     pub(crate) fn bio_ended(&mut self, bio: &BioSpan, id: u64, threads: &Threads) {
         let carrier = self.calls.carrier_of(bio.pointer, bio.queued_ns);
         let data_of = data_of(bio);
+        if carrier.is_none() && bio.operation == Operation::Read {
+            self.page_cache.read_by_no_call(data_of, bio.bytes);
+        }
         let mut holders = self.hold_by_calls(bio, id, carrier.as_ref());
-        let in_commit = self.bios.room() > 0 && self.commits.take(bio, id);
+        let room = self.bios.room() > holders as usize;
+        let in_commit = room
+            && (self.commits.take(bio, id)
+                || self.take_in_group(bio, id, carrier.as_ref(), threads));
         holders += u32::from(in_commit);
         let written = data_of.filter(|_| bio.operation == Operation::Write);
-        let writer = written.and_then(|file| self.dirty.cleaned(file, bio.file_offset, bio.bytes));
+        let writer = written.and_then(|file| self.writer_of(file, bio));
         let cause = Cause {
             writer: writer.map(|writer| {
                 let program = self.programs.of(writer.caller.tid, threads);
@@ -195,6 +231,35 @@ impl CallLinks {
         }
     }
 
+    /// Who wrote what a bio brings to the disk: the last call that has changed it, or else the one that is doing so.
+    fn writer_of(&mut self, file: FileId, bio: &BioSpan) -> Option<Writer> {
+        let (offset, bytes) = (bio.file_offset, bio.bytes);
+        let before = self.dirty.cleaned(file, offset, bytes);
+        before.or_else(|| {
+            let in_flight = self.calls.in_flight();
+            only_writer(in_flight, file, (offset, bytes), bio.queued_ns)
+        })
+    }
+
+    /// Whether a bio is of a commit of btrfs that the call makes in which it was queued.
+    fn take_in_group(
+        &mut self,
+        bio: &BioSpan,
+        id: u64,
+        carrier: Option<&Carrier>,
+        threads: &Threads,
+    ) -> bool {
+        let call = carrier.and_then(|carrier| self.calls.get_mut(carrier));
+        let Some(call) = call.filter(|call| !call.commit_waits.is_empty()) else {
+            return false;
+        };
+        let (taken, old) = self.group_commits.take(bio, id, call);
+        if let Some(old) = old {
+            self.drop_bios(old.into_bios(), threads);
+        }
+        taken
+    }
+
     /// A bio that no call waited for.
     fn not_waited_for(&mut self, cause: Cause, threads: &Threads) {
         match (cause.writer, cause.carrier) {
@@ -215,35 +280,39 @@ impl CallLinks {
 
     /// Gives a bio to the calls in flight that wait for it, or may; how many.
     fn hold_by_calls(&mut self, bio: &BioSpan, id: u64, carrier: Option<&Carrier>) -> u32 {
-        let waited = |why| WaitedBio {
+        let waited = |why, own| WaitedBio {
             id,
             why,
+            own,
             queued_ns: bio.queued_ns,
             ended_ns: bio.ended_ns,
         };
         let mut holders = 0;
         let room = self.bios.room();
-        let mut hold = |call: &mut Call, why| {
+        let mut hold = |call: &mut Call, why, own| {
             if call.bios.len() < MOST_OF_ONE && (holders as usize) < room {
-                call.bios.push(waited(why));
+                call.bios.push(waited(why, own));
                 holders += 1;
             } else {
                 call.incomplete = true;
             }
         };
-        let is_log = bio.end_io == end_io::XFS_LOG && self.forced.len() == 1;
+        let is_log = bio.end_io == end_io::XFS_LOG;
         if bio.owner_kind == flags::OWNER_PAGES || is_log {
             for call in self.calls.in_flight() {
                 let own = carrier.is_some_and(|carrier| carrier.serial == call.serial);
                 if let Some(why) = waits(call, bio, own) {
-                    hold(call, why);
+                    hold(call, why, own);
+                    if is_log {
+                        XfsLogs::ended(call, bio, id);
+                    }
                 }
             }
         } else if let Some(carrier) = carrier
             && let Some(call) = self.calls.get_mut(carrier)
             && let Some(why) = waits(call, bio, true)
         {
-            hold(call, why);
+            hold(call, why, true);
         }
         holders
     }
@@ -271,13 +340,16 @@ impl CallLinks {
         if call.recorded_at_return {
             self.loose.claimed_by(&mut call);
         }
-        let unproven = call.take_unproven();
+        let program = self.programs.of(call.caller.tid, threads);
+        self.page_cache.ended(&call, program);
+        let mut unproven = call.take_unproven();
+        unproven.extend(self.xfs_logs.take_unproven(&mut call));
+        let wait = JournalWait::of(&call, &mut self.commits, program);
         let commits = self.hold_commits(&mut call);
         for bio in unproven {
             self.release(bio.id, threads);
         }
         if call.bios.is_empty() && commits.is_empty() {
-            let program = self.programs.of(call.caller.tid, threads);
             let tree = tree::alone(&call);
             let times = (!call.incomplete).then(|| walk(&tree));
             let without_io = call.throttles.is_empty();
@@ -286,9 +358,12 @@ impl CallLinks {
             if self.kept.wants(&call) {
                 self.kept.keep(KeptCall {
                     linked: !call.incomplete,
+                    pid: pid(&call, threads),
                     call,
                     program,
                     tree,
+                    without_io,
+                    bios: 0,
                     clocks: Vec::new(),
                 });
             }
@@ -298,6 +373,7 @@ impl CallLinks {
         let mut pending = Pending {
             call,
             commits,
+            wait,
             open: 0,
         };
         for id in bio_ids(&pending).collect::<Vec<u64>>() {
@@ -322,12 +398,7 @@ impl CallLinks {
 
     fn hold_commits(&mut self, call: &mut Call) -> Vec<HeldCommit> {
         let commits = self.commits.waited_by(call);
-        let n_bios: usize = commits.iter().map(|commit| commit.bios.len()).sum();
-        if n_bios > self.bios.room() {
-            call.incomplete = true;
-            return Vec::new();
-        }
-        let held: Vec<HeldCommit> = commits
+        let mut held: Vec<HeldCommit> = commits
             .into_iter()
             .map(|commit| HeldCommit {
                 start_ns: commit.start_ns,
@@ -335,6 +406,12 @@ impl CallLinks {
                 bios: commit.bios.clone(),
             })
             .collect();
+        held.extend(self.group_commits.waited_by(call));
+        let n_bios: usize = held.iter().map(|commit| commit.bios.len()).sum();
+        if n_bios > self.bios.room() {
+            call.incomplete = true;
+            return Vec::new();
+        }
         for id in held.iter().flat_map(|commit| &commit.bios) {
             self.bios.hold(*id);
         }
@@ -373,98 +450,10 @@ impl CallLinks {
         }
     }
 
-    /// All that a call waited for is known.
-    fn finish_call(&mut self, pending: Pending, threads: &Threads) {
-        let linked = !pending.call.incomplete && self.is_linked(&pending);
-        let kept = self.kept.wants(&pending.call);
-        let tree = (linked || kept).then(|| tree::of(&pending, &mut self.bios));
-        let times = tree
-            .as_ref()
-            .filter(|_| linked)
-            .map(|tree| walk(&tree.span));
-        self.count_call(&pending, times.as_ref(), threads);
-        let clock_of = |id: &u64| self.bios.get(*id).map(|bio| bio.clock.clone());
-        let tree = tree.filter(|_| kept).map(|tree| {
-            let clocks = tree.bios.iter().filter_map(clock_of).collect();
-            (tree.span, clocks)
-        });
-        self.release_all(&pending, threads);
-        if let Some((tree, clocks)) = tree {
-            let call = pending.call;
-            let program = self.programs.of(call.caller.tid, threads);
-            self.kept.keep(KeptCall {
-                call,
-                program,
-                tree,
-                linked,
-                clocks,
-            });
-        }
-    }
-
-    fn is_linked(&self, pending: &Pending) -> bool {
-        let mut ids = bio_ids(pending);
-        ids.all(|id| self.bios.get(id).is_some_and(|bio| bio.linked))
-    }
-
-    fn count_call(&mut self, pending: &Pending, times: Option<&Times>, threads: &Threads) {
-        let call = &pending.call;
-        let program = self.programs.of(call.caller.tid, threads);
-        let row = self.rows.at(program, call.caller);
-        row.add(call, false, times);
-        for id in bio_ids(pending) {
-            let Some(bio) = self.bios.get_mut(id) else {
-                continue;
-            };
-            if !std::mem::replace(&mut bio.counted, true) {
-                row.waited.add(bio.bytes);
-                self.totals.waited.add(bio.bytes);
-            }
-        }
-        let of_commits = pending.commits.iter().flat_map(|commit| &commit.bios);
-        for bio in of_commits.filter_map(|id| self.bios.get(*id)) {
-            if let Some(file) = bio.data_of.filter(|file| *file != call.caller.file) {
-                let program = bio.cause.writer.map(|(_, program, _)| program);
-                row.others_data(file, program, bio.bytes);
-            }
-        }
-    }
-
-    /// Too many wait.
-    fn give_up(&mut self, pending: Pending, threads: &Threads) {
-        self.count_call(&pending, None, threads);
-        for id in bio_ids(&pending).collect::<Vec<u64>>() {
-            if let Some(bio) = self.bios.get_mut(id) {
-                bio.waiting.retain(|serial| *serial != pending.call.serial);
-            }
-        }
-        self.release_all(&pending, threads);
-    }
-
-    fn release_all(&mut self, pending: &Pending, threads: &Threads) {
-        for id in bio_ids(pending).collect::<Vec<u64>>() {
-            self.release(id, threads);
-        }
-    }
-
-    /// One that held a bio needs it no more.
-    fn release(&mut self, id: u64, threads: &Threads) {
-        match self.bios.release(id) {
-            Some(bio) if bio.counted => {}
-            Some(bio) if bio.in_commit => self.totals.journal.add(bio.bytes),
-            Some(bio) => self.not_waited_for(bio.cause, threads),
-            None => {}
-        }
-    }
-
-    fn drop_commit(&mut self, commit: Commit, threads: &Threads) {
-        for bio in commit.bios {
-            self.release(bio, threads);
-        }
-    }
-
     /// Both streams have ended: what still waits is not followed.
     pub(crate) fn end(&mut self, threads: &Threads) {
+        self.calls.end_faults();
+        self.take_ended(threads);
         for call in self.nameless.take(u64::MAX, threads) {
             self.ended(call, threads);
         }
@@ -474,9 +463,7 @@ impl CallLinks {
                 self.give_up(pending, threads);
             }
         }
-        for commit in self.commits.drain() {
-            self.drop_commit(commit, threads);
-        }
+        self.drop_commits(threads);
         // Calls in flight keep theirs: no ended call has them.
         let left = self.bios.drain();
         for bio in left.iter().filter(|bio| !bio.counted) {
@@ -484,4 +471,9 @@ impl CallLinks {
         }
         self.calls.interrupted();
     }
+}
+
+/// The process of a call's thread; 0 where its name was not recorded.
+fn pid(call: &Call, threads: &Threads) -> u32 {
+    threads.get(call.caller.tid).map_or(0, |thread| thread.tgid)
 }

@@ -1,5 +1,6 @@
 //! Ended calls that wait for the links of their bios, and the bios that they and commits hold.
 
+use super::journal_wait::JournalWait;
 use crate::model::call::{Call, Caller, FileId};
 use crate::model::span::{BioClock, Span};
 
@@ -39,6 +40,7 @@ pub(super) struct Pending {
     pub call: Call,
     /// Its commits, each with the numbers of its bios.
     pub commits: Vec<HeldCommit>,
+    pub wait: JournalWait,
     /// Bios that are not decided.
     pub open: usize,
 }

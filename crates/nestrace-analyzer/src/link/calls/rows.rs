@@ -2,15 +2,22 @@
 
 use std::collections::HashMap;
 
+use super::waiters::Waiter;
 use crate::link::chains::{SegmentMeter, Times};
+use crate::measure::clues::SyncCounts;
 use crate::measure::histogram::Histogram;
+use crate::measure::series::SeriesMeter;
 use crate::model::call::{Call, Caller, FileId};
 use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;
 use crate::result::analysis::CallIo;
+use crate::result::segments::Segment;
+use crate::result::sums::CallSums;
 
 /// Rows that are kept; where there are more, the ones with the least time become one for each program and operation.
 const MOST_ROWS: usize = 1 << 12;
+/// Rows with sums by time, some 250 KB each. Where there are more, the half with the least time loses them.
+const MOST_SERIES: usize = 1 << 7;
 /// Programs that have names of their own.
 const MOST_PROGRAMS: usize = 1 << 12;
 /// Other files that a row remembers.
@@ -47,9 +54,23 @@ pub(super) struct Row {
     pub waited: CallIo,
     pub deferred: CallIo,
     pub delay: Histogram,
+    pub syncs: SyncCounts,
+    /// Where the last write ended.
+    pub next_offset: u64,
+    /// Syncs whose commits had to end before these calls' own began.
+    pub behind: Vec<Waiter>,
+    /// For comparisons.
+    pub series: Option<Box<SeriesMeter<CallSums>>>,
 }
 
 impl Row {
+    fn with_series() -> Self {
+        Self {
+            series: Some(Box::default()),
+            ..Self::default()
+        }
+    }
+
     /// Adds a call; `times` where all of its I/O was followed.
     pub(super) fn add(&mut self, call: &Call, without_io: bool, times: Option<&Times>) {
         let latency_ns = call.end_ns.saturating_sub(call.start_ns);
@@ -61,6 +82,18 @@ impl Row {
             }
             Ok(_) => {}
             Err(_) => self.failed += 1,
+        }
+        self.count_sync(call, without_io, times);
+        if let Some(series) = &mut self.series {
+            let sums = series.at(call.end_ns);
+            sums.latency.record(latency_ns);
+            if let Some(times) = times {
+                sums.linked.record(latency_ns);
+                for segment in Segment::OF_CALL {
+                    let sum_ns = &mut sums.segments[segment as usize];
+                    *sum_ns = sum_ns.saturating_add(times.of(segment));
+                }
+            }
         }
         if let Some(times) = times {
             self.segments.add(times, latency_ns);
@@ -78,6 +111,7 @@ impl Row {
         }
     }
 
+    /// Adds another row; the sums by time are of this one alone.
     pub(super) fn merge(&mut self, other: &Self) {
         self.without_io += other.without_io;
         self.failed += other.failed;
@@ -92,6 +126,8 @@ impl Row {
         self.waited.merge(other.waited);
         self.deferred.merge(other.deferred);
         self.delay.merge(&other.delay);
+        self.syncs.add(other.syncs);
+        other.behind.iter().for_each(|it| self.waits_behind(*it));
     }
 }
 
@@ -143,6 +179,7 @@ impl Programs {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: HashMap<RowKey, Row>,
+    with_series: usize,
 }
 
 impl Rows {
@@ -153,14 +190,43 @@ impl Rows {
             file: caller.file,
             op: caller.op,
         };
-        if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&key) {
+        let full = self.rows.len() >= MOST_ROWS || self.with_series >= MOST_SERIES;
+        if full && !self.rows.contains_key(&key) {
+            self.make_room();
+        }
+        let with_series = &mut self.with_series;
+        self.rows.entry(key).or_insert_with(|| {
+            *with_series += 1;
+            Row::with_series()
+        })
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        if self.rows.len() >= MOST_ROWS {
             self.sum_up();
         }
-        self.rows.entry(key).or_default()
+        if self.with_series >= MOST_SERIES {
+            self.drop_series();
+        }
+        let rows = self.rows.values();
+        self.with_series = rows.filter(|row| row.series.is_some()).count();
+    }
+
+    /// Keeps sums by time of the half that has the most time.
+    fn drop_series(&mut self) {
+        let rows = self.rows.values_mut();
+        let mut with: Vec<&mut Row> = rows.filter(|row| row.series.is_some()).collect();
+        let middle = with.len() / 2;
+        if middle > 0 {
+            with.select_nth_unstable_by_key(middle, |row| row.latency.sum());
+        }
+        with.into_iter()
+            .take(middle)
+            .for_each(|row| row.series = None);
     }
 
     /// Makes the half of the rows with the least time one for each program and operation.
-    #[cold]
     fn sum_up(&mut self) {
         let mut sums: Vec<u128> = self.rows.values().map(|row| row.latency.sum()).collect();
         let middle = sums.len() / 2;
@@ -183,5 +249,33 @@ impl Rows {
         let mut all: Vec<(RowKey, &Row)> = self.rows.iter().map(|(key, row)| (*key, row)).collect();
         all.sort_by_key(|(key, row)| (std::cmp::Reverse(row.latency.sum()), *key));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_by_time_stay_with_the_rows_that_have_the_most_time() {
+        let mut rows = Rows::default();
+        let of_file = |inode| Caller {
+            file: FileId { dev: 1, inode },
+            ..Caller::default()
+        };
+        // The costliest came first, then a thousand files that hardly cost anything.
+        for inode in 0..1_000u64 {
+            let row = rows.at(0, of_file(inode));
+            row.latency.record(if inode < 10 { 1_000_000 } else { 1 });
+            assert!(rows.with_series <= MOST_SERIES);
+        }
+        for inode in 0..10 {
+            assert!(rows.at(0, of_file(inode)).series.is_some(), "{inode}");
+        }
+        let kept = rows.rows.values().filter(|row| row.series.is_some());
+        let kept = kept.count();
+        assert!((MOST_SERIES / 2..=MOST_SERIES).contains(&kept), "{kept}");
+        // One that lost them does not begin anew: the sums would not be of the whole recording.
+        assert!(rows.at(0, of_file(10)).series.is_none());
     }
 }

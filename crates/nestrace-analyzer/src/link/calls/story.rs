@@ -5,7 +5,8 @@ use nestrace_trace::manifest::GuestSide;
 use super::KeptCall;
 use super::summary::{file, operation};
 use crate::link::chains::{CallTeller, Names, segments_of, walk};
-use crate::result::analysis::{CallFile, CallStory};
+use crate::result::analysis::CallStory;
+use crate::result::side::Side;
 
 /// All but the program's name and the time on the host's clock.
 pub(crate) fn call_story(
@@ -25,13 +26,15 @@ pub(crate) fn call_story(
         begin_ns: call.start_ns,
         session,
         names,
-        file: &label(&of_file),
+        file: &of_file.label(),
         clocks: &kept.clocks,
     };
     CallStory {
+        side: Side::Guest,
         call: call.serial,
         guest: side.guest.clone(),
         process: String::new(),
+        pid: (kept.pid != 0).then_some(kept.pid),
         tid: call.caller.tid,
         op: operation(call.caller.op),
         tree: teller.tell(&kept.tree),
@@ -47,16 +50,9 @@ pub(crate) fn call_story(
             .max()
             .unwrap_or(0),
         latency_ns: call.end_ns.saturating_sub(call.start_ns),
+        without_io: kept.without_io,
+        bios: kept.bios,
         linked: kept.linked,
         segments,
-    }
-}
-
-/// What a person calls a file: its path, or its inode and where it is mounted.
-fn label(file: &CallFile) -> String {
-    match (&file.path, file.inode) {
-        (Some(path), _) => path.clone(),
-        (None, Some(inode)) => format!("inode {inode} on {}", file.mount),
-        (None, None) => file.mount.clone(),
     }
 }

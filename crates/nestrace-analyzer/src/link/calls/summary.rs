@@ -5,9 +5,10 @@ use nestrace_trace::manifest::GuestSide;
 
 use super::CallLinks;
 use super::rows::{ANY_FILE, Row, RowKey};
+use crate::measure::clues::CallWaits;
 use crate::measure::device::major_minor;
 use crate::model::call::{FileId, PAGE_FAULT};
-use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData};
+use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, OthersData, SUM};
 use crate::result::side::Side;
 
 /// Rows of one guest that stand alone in the result.
@@ -23,6 +24,18 @@ impl CallLinks {
             unended: self.calls.unended,
             ..self.totals.clone()
         }
+    }
+
+    /// What calls on the file systems of these devices waited for.
+    pub(crate) fn waits(&self, devs: &[u32], side: &GuestSide) -> CallWaits {
+        self.page_cache.of(devs, &|program, id| {
+            let file = file(id, side);
+            let of_mount = || format!("inode {} of {}", id.inode, file.mount);
+            (
+                self.program(program),
+                file.path.clone().unwrap_or_else(of_mount),
+            )
+        })
     }
 
     /// `calls[]` of this session, the costliest first.
@@ -60,9 +73,6 @@ impl CallLinks {
     fn row(&self, key: RowKey, row: &Row, side: &GuestSide) -> CallRow {
         let dist = row.latency.dist();
         let linked = row.segments.latency();
-        let mut others = row.others.clone();
-        others.sort_by_key(|(file, program, bytes)| (std::cmp::Reverse(*bytes), *file, *program));
-        let others = others.into_iter().take(MOST_OTHERS);
         let share = |part_ns: u128| match linked.sum {
             0 => 0.0,
             sum => part_ns as f64 / sum as f64,
@@ -83,16 +93,11 @@ impl CallLinks {
             residual_share: row.segments.residual_share(),
             journal_share: share(row.under_journal_ns),
             others_data_share: share(row.others_data_ns),
-            others_data: others
-                .map(|(id, program, bytes)| OthersData {
-                    process: program.map(|program| self.program(program)),
-                    file: file(id, side),
-                    bytes,
-                })
-                .collect(),
+            others_data: others_data(self, row, side),
             waited: row.waited,
             deferred: row.deferred,
             deferred_delay_ns: (row.delay.n() > 0).then(|| row.delay.dist()),
+            series: row.series.as_ref().map(|series| series.finish()),
         }
     }
 
@@ -102,10 +107,23 @@ impl CallLinks {
     }
 }
 
+/// Other files that a row names, most bytes first.
+pub(super) fn others_data(links: &CallLinks, row: &Row, side: &GuestSide) -> Vec<OthersData> {
+    let mut others = row.others.clone();
+    others.sort_by_key(|(file, program, bytes)| (std::cmp::Reverse(*bytes), *file, *program));
+    let others = others.into_iter().take(MOST_OTHERS);
+    let named = others.map(|(id, program, bytes)| OthersData {
+        process: program.map(|program| links.program(program)),
+        file: file(id, side),
+        bytes,
+    });
+    named.collect()
+}
+
 pub(super) fn file(id: FileId, side: &GuestSide) -> CallFile {
     if id == ANY_FILE {
         return CallFile {
-            mount: String::from("…"),
+            mount: String::from(SUM),
             ..CallFile::default()
         };
     }
@@ -140,6 +158,7 @@ pub(crate) const fn operation(op: u8) -> CallOperation {
         op::FSYNC => CallOperation::Fsync,
         op::FDATASYNC => CallOperation::Fdatasync,
         op::SYNC_FILE_RANGE => CallOperation::SyncFileRange,
+        op::MSYNC => CallOperation::Msync,
         op::SYNC => CallOperation::Sync,
         op::SYNCFS => CallOperation::Syncfs,
         op::FALLOCATE => CallOperation::Fallocate,

@@ -144,7 +144,7 @@ fn what(call: &Call) -> What {
     match call.caller.op {
         op::READ | PAGE_FAULT => What::of(Operation::Read, false),
         op::WRITE => What::of(Operation::Write, false),
-        op::FSYNC | op::FDATASYNC | op::SYNC_FILE_RANGE => What::Sync,
+        op::FSYNC | op::FDATASYNC | op::MSYNC | op::SYNC_FILE_RANGE => What::Sync,
         _ => What::Other,
     }
 }

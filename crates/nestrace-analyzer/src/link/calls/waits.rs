@@ -1,6 +1,6 @@
 //! Which bios a call waits for.
 
-use nestrace_abi::{end_io, flags};
+use nestrace_abi::{end_io, flags, flags::op};
 
 use crate::model::call::{By, Call, FileId, Why};
 use crate::model::operation::Operation;
@@ -10,10 +10,15 @@ use crate::model::span::BioSpan;
 /// The inode that has the pages of all trees of a btrfs (`BTRFS_BTREE_INODE_OBJECTID`); its files have numbers from 256.
 const BTRFS_TREES: u64 = 1;
 
-/// Metadata or journal of a file system. The super block of btrfs has no device of its own, so its major number is 0.
+/// Metadata of a btrfs but for its super blocks. Its super block has no device of its own, so its major number is 0.
+pub(super) fn is_of_trees(bio: &BioSpan) -> bool {
+    let has_pages = bio.owner_kind == flags::OWNER_PAGES;
+    has_pages && bio.inode == BTRFS_TREES && bio.owner_dev != 0 && bio.owner_dev >> 20 == 0
+}
+
+/// Metadata or journal of a file system.
 fn is_metadata(bio: &BioSpan) -> bool {
-    let of_trees = bio.inode == BTRFS_TREES && bio.owner_dev >> 20 == 0;
-    bio.owner == Owner::FileSystem || of_trees
+    bio.owner == Owner::FileSystem || is_of_trees(bio)
 }
 
 /// The file whose data a bio carries; `None` for metadata, journals and direct I/O.
@@ -47,7 +52,10 @@ pub(super) fn waits(call: &Call, bio: &BioSpan, own: bool) -> Option<Why> {
         let in_range = !call.synced_write || call.touches(bio.file_offset, bio.bytes);
         return match own {
             true if call.syncs() || call.direct => Some(Why::Pages),
-            false if call.syncs() && in_range => Some(Why::WriteBack),
+            // Which pages an msync is about is not recorded.
+            false if call.syncs() && in_range && call.caller.op != op::MSYNC => {
+                Some(Why::WriteBack)
+            }
             _ => None,
         };
     }

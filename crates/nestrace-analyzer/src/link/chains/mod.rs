@@ -19,6 +19,7 @@ use crate::link::guest_memory::MemoryCheck;
 use crate::measure::histogram::Histogram;
 use crate::measure::series::SeriesMeter;
 use crate::model::chain::Chain;
+use crate::model::clocks::HostNs;
 use crate::model::operation::Operation;
 use crate::model::span::{Served, Span, What};
 use crate::result::analysis;
@@ -52,8 +53,11 @@ pub(crate) struct DiskChains {
     under_flush: Histogram,
     /// Pairs of requests, by what the guest's memory says of them.
     pub memory_check: MemoryCheck,
+    /// By the guest's clock.
     series: SeriesMeter<ChainSums>,
-    /// Of other sessions.
+    /// What the guest's clock is ahead of the host's, at the last bio that was followed.
+    ahead_ns: i64,
+    /// Of other sessions, by the host's clock.
     merged_series: Series<ChainSums>,
 }
 
@@ -81,6 +85,7 @@ impl DiskChains {
             _ if chain.empty_flush => FLUSH,
             operation => operation.place().unwrap_or(WRITE),
         };
+        self.ahead_ns = chain.offset_ns;
         let sums = &mut self.series.at(chain.tree.end_ns).by_op[place];
         sums.latency.record(latency_ns);
         for (segment, sum_ns) in Segment::OF_BIO.into_iter().zip(&mut sums.segments) {
@@ -119,9 +124,10 @@ impl DiskChains {
         self.merged_series = joined(std::mem::take(&mut self.merged_series), other.series());
     }
 
-    /// Sums by time of all sessions.
+    /// Sums by time of all sessions, by the host's clock.
     fn series(&self) -> Series<ChainSums> {
-        joined(self.merged_series.clone(), self.series.finish())
+        let own = self.series.finish().moved(self.ahead_ns.saturating_neg());
+        joined(self.merged_series.clone(), own)
     }
 
     /// `chains[]`, but for names and what the host's layers know. Of `guest_bios`, those that are
@@ -195,8 +201,8 @@ fn on_guest_clock(served: Rc<Served>, offset_ns: i64) -> Span {
 }
 
 fn shift(span: &mut Span, offset_ns: i64) {
-    span.start_ns = span.start_ns.saturating_add_signed(offset_ns);
-    span.end_ns = span.end_ns.saturating_add_signed(offset_ns);
+    span.start_ns = HostNs(span.start_ns).in_guest(offset_ns).0;
+    span.end_ns = HostNs(span.end_ns).in_guest(offset_ns).0;
     span.children
         .iter_mut()
         .for_each(|child| shift(child, offset_ns));

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use super::walk::{Times, walk};
 use crate::follow::image::Images;
 use crate::model::chain::Chain;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::span::{BioClock, Layer, Span};
 use crate::result::analysis::{Story, StorySegment, StorySpan};
 use crate::result::segments::Segment;
@@ -89,7 +90,7 @@ pub(crate) struct Names<'a> {
     /// By session.
     pub guest: &'a dyn Fn(usize) -> String,
     /// The host's clock at the start of the recording.
-    pub start_ns: u64,
+    pub start_ns: HostNs,
 }
 
 impl Stories {
@@ -164,7 +165,7 @@ fn story(session: usize, chain: &Chain, names: &Names<'_>) -> Story {
         Times::default()
     };
     let begin_ns = chain.tree.start_ns;
-    let on_host = begin_ns.saturating_add_signed(chain.offset_ns.saturating_neg());
+    let on_host = GuestNs(begin_ns).on_host(chain.offset_ns);
     let disk = chain
         .disk
         .and_then(|disk| names.images.disks.get(disk as usize));
@@ -173,7 +174,7 @@ fn story(session: usize, chain: &Chain, names: &Names<'_>) -> Story {
         guest: (names.guest)(session),
         guest_device: (names.guest_device)(session, chain.device),
         disk: disk.map(|disk| disk.name.clone()).unwrap_or_default(),
-        at_ns: disk.map(|_| on_host.saturating_sub(names.start_ns)),
+        at_ns: disk.map(|_| on_host.since(names.start_ns)),
         clock_bound_ns: chain.bound_ns,
         q2c_ns: chain.tree.end_ns.saturating_sub(begin_ns),
         unlinked: chain.unlinked,
@@ -295,9 +296,7 @@ impl Teller<'_> {
                 | Layer::GuestJournal
                 | Layer::GuestBio
                 | Layer::GuestRequest => span.start_ns,
-                _ => span
-                    .start_ns
-                    .saturating_add_signed(offset_ns.saturating_neg()),
+                _ => GuestNs(span.start_ns).on_host(offset_ns).0,
             },
             from_ns: since(span.start_ns),
             to_ns: since(span.end_ns),

@@ -154,18 +154,14 @@ impl<'a> Graph<'a> {
         let Some((issued, completed)) = bands else {
             return false;
         };
-        let earliest = of.issued_ns.cast_signed().saturating_sub(issued.hi_ns);
-        let latest = of
-            .completed_ns
-            .cast_signed()
-            .saturating_sub(completed.lo_ns);
+        let earliest = of.issued_ns.bound_on_host(issued.hi_ns);
+        let latest = of.completed_ns.bound_on_host(completed.lo_ns);
         let (i, mut choice) = (self.hosts_of.len(), 0);
         for (scanned, (number, host)) in pending.hosts_like(alike).enumerate() {
             if scanned == SCANNED {
                 return false;
             }
-            let near =
-                host.start_ns.cast_signed() >= earliest && host.end_ns.cast_signed() <= latest;
+            let near = host.start_ns.bound() >= earliest && host.end_ns.bound() <= latest;
             if !near || host.is_of_other_memory(of) || !timeline.admits(of, host) {
                 continue;
             }
@@ -198,7 +194,7 @@ impl<'a> Graph<'a> {
             if scanned == SCANNED {
                 return false;
             }
-            let length = (of.end_ns - of.start_ns).cast_signed();
+            let length = of.length_ns();
             let shorter = length > longest_ns(timeline.rho_ppm(), guest);
             let known = |(known, _): &(u64, &GuestRequest)| *known == number;
             let far =

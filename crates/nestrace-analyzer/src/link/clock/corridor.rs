@@ -2,6 +2,7 @@
 
 use super::envelope::{Envelope, loss_ns};
 use super::request::{Band, GuestRequest, HostRequest};
+use crate::model::clocks::{GuestNs, HostBound};
 
 /// `bound(t)`: the intersection over exchanges of `[lo_i, hi_i]`, widened by ρ for the time between.
 ///
@@ -20,9 +21,9 @@ pub(super) struct Corridor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     /// Earliest start.
-    pub from_ns: i64,
+    pub from_ns: HostBound,
     /// Latest end.
-    pub to_ns: i64,
+    pub to_ns: HostBound,
     /// Longest time from start to end.
     pub longest_ns: i64,
 }
@@ -30,9 +31,9 @@ pub(super) struct Window {
 impl Window {
     /// Whether this host request lies in it.
     pub(super) fn holds(self, host: &HostRequest) -> bool {
-        host.start_ns.cast_signed() >= self.from_ns
-            && host.end_ns.cast_signed() <= self.to_ns
-            && (host.end_ns - host.start_ns).cast_signed() <= self.longest_ns
+        host.start_ns.bound() >= self.from_ns
+            && host.end_ns.bound() <= self.to_ns
+            && host.length_ns() <= self.longest_ns
     }
 
     /// Whether `host` cannot be inside `other`, from what is known of `of`, whose window this is: over the time between the
@@ -44,8 +45,8 @@ impl Window {
         other: &GuestRequest,
         host: &HostRequest,
     ) -> bool {
-        let hi_ns = of.issued_ns.cast_signed().saturating_sub(self.from_ns);
-        let lo_ns = of.completed_ns.cast_signed().saturating_sub(self.to_ns);
+        let hi_ns = of.issued_ns.minus_bound(self.from_ns);
+        let lo_ns = of.completed_ns.minus_bound(self.to_ns);
         let hi_lost = loss_ns(rho_ppm, of.issued_ns.abs_diff(other.issued_ns));
         let lo_lost = loss_ns(rho_ppm, of.completed_ns.abs_diff(other.completed_ns));
         let (at_start, at_end) = exchange(other, host);
@@ -65,15 +66,15 @@ impl Window {
 /// The guest's D minus the host's start, and C minus the end.
 pub(super) const fn exchange(guest: &GuestRequest, host: &HostRequest) -> (i64, i64) {
     (
-        guest.issued_ns.cast_signed() - host.start_ns.cast_signed(),
-        guest.completed_ns.cast_signed() - host.end_ns.cast_signed(),
+        guest.issued_ns.minus(host.start_ns),
+        guest.completed_ns.minus(host.end_ns),
     )
 }
 
 /// Longest host request that a guest request can hold while its clock runs on, nanoseconds: the offset at D and at C
 /// may differ by what ρ allows.
 pub(super) const fn longest_ns(rho_ppm: u64, guest: &GuestRequest) -> i64 {
-    let length_ns = guest.completed_ns - guest.issued_ns;
+    let length_ns = guest.completed_ns.since(guest.issued_ns);
     let lost_ns = loss_ns(rho_ppm, length_ns);
     length_ns.cast_signed().saturating_add(lost_ns)
 }
@@ -93,29 +94,29 @@ impl Corridor {
     }
 
     /// The bound at a time of the guest's clock; `None` before the first exchange.
-    pub(super) fn at(&self, guest_ns: u64) -> Option<Band> {
+    pub(super) fn at(&self, guest_ns: GuestNs) -> Option<Band> {
         Some(Band {
-            lo_ns: self.lo.at(guest_ns)?,
-            hi_ns: self.hi.at(guest_ns)?.saturating_neg(),
+            lo_ns: self.lo.at(guest_ns.0)?,
+            hi_ns: self.hi.at(guest_ns.0)?.saturating_neg(),
         })
     }
 
     /// Whether an exchange agrees with itself.
     pub(super) fn possible(&self, guest: &GuestRequest, host: &HostRequest) -> bool {
-        (host.end_ns - host.start_ns).cast_signed() <= longest_ns(self.rho_ppm, guest)
+        host.length_ns() <= longest_ns(self.rho_ppm, guest)
     }
 
     /// The host requests whose exchange with this guest request agrees with all others.
     pub(super) fn window(&self, guest: &GuestRequest) -> Window {
-        let hi_ns = self.hi.at(guest.issued_ns).map(i64::saturating_neg);
-        let lo_ns = self.lo.at(guest.completed_ns);
-        let (issued, completed) = (
-            guest.issued_ns.cast_signed(),
-            guest.completed_ns.cast_signed(),
-        );
+        let hi_ns = self.hi.at(guest.issued_ns.0).map(i64::saturating_neg);
+        let lo_ns = self.lo.at(guest.completed_ns.0);
         Window {
-            from_ns: hi_ns.map_or(i64::MIN, |hi_ns| issued.saturating_sub(hi_ns)),
-            to_ns: lo_ns.map_or(i64::MAX, |lo_ns| completed.saturating_sub(lo_ns)),
+            from_ns: hi_ns.map_or(HostBound(i64::MIN), |hi_ns| {
+                guest.issued_ns.bound_on_host(hi_ns)
+            }),
+            to_ns: lo_ns.map_or(HostBound(i64::MAX), |lo_ns| {
+                guest.completed_ns.bound_on_host(lo_ns)
+            }),
             longest_ns: longest_ns(self.rho_ppm, guest),
         }
     }
@@ -129,20 +130,20 @@ impl Corridor {
     /// Takes an exchange that [`Self::admits`] admitted.
     pub(super) fn accept(&mut self, guest: &GuestRequest, host: &HostRequest) {
         let (lo_ns, hi_ns) = exchange(guest, host);
-        self.lo.push(guest.issued_ns, lo_ns);
-        self.hi.push(guest.completed_ns, -hi_ns);
+        self.lo.push(guest.issued_ns.0, lo_ns);
+        self.hi.push(guest.completed_ns.0, -hi_ns);
     }
 
     /// Takes an interval at a time, as if an exchange had said so.
-    pub(super) fn assume(&mut self, guest_ns: u64, band: Band) {
-        self.lo.push(guest_ns, band.lo_ns);
-        self.hi.push(guest_ns, band.hi_ns.saturating_neg());
+    pub(super) fn assume(&mut self, guest_ns: GuestNs, band: Band) {
+        self.lo.push(guest_ns.0, band.lo_ns);
+        self.hi.push(guest_ns.0, band.hi_ns.saturating_neg());
     }
 
     /// Drops what only times before `guest_ns` need.
-    pub(super) fn forget_before(&mut self, guest_ns: u64) {
-        self.lo.forget_before(guest_ns);
-        self.hi.forget_before(guest_ns);
+    pub(super) fn forget_before(&mut self, guest_ns: GuestNs) {
+        self.lo.forget_before(guest_ns.0);
+        self.hi.forget_before(guest_ns.0);
     }
 }
 
@@ -150,6 +151,7 @@ impl Corridor {
 mod tests {
     use super::super::request::{Key, OpClass};
     use super::*;
+    use crate::model::clocks::HostNs;
     use proptest::prelude::*;
 
     const KEY: Key = Key {
@@ -160,8 +162,8 @@ mod tests {
 
     fn guest(issued_ns: u64, length_ns: u64) -> GuestRequest {
         GuestRequest {
-            issued_ns,
-            completed_ns: issued_ns + length_ns,
+            issued_ns: GuestNs(issued_ns),
+            completed_ns: GuestNs(issued_ns + length_ns),
             buffer: 0,
             may_be_alone: false,
             lane: GuestRequest::ANY_LANE,
@@ -183,7 +185,7 @@ mod tests {
         ) {
             let mut corridor = Corridor::new(rho_ppm);
             for (at_ns, lo_ns, hi_ns) in taken {
-                corridor.assume(at_ns, Band { lo_ns, hi_ns });
+                corridor.assume(GuestNs(at_ns), Band { lo_ns, hi_ns });
             }
             // About where the other is: whether it fits is decided by the bounds.
             let start = (other.0 + away).saturating_sub(800_000);
@@ -194,8 +196,8 @@ mod tests {
                 key: KEY,
                 buffer: 0,
                 lane: HostRequest::ANY_LANE,
-                start_ns: start,
-                end_ns: start + length,
+                start_ns: HostNs(start),
+                end_ns: HostNs(start + length),
             };
             if corridor.window(&of).rules_out(rho_ppm, &of, &other, &host) {
                 prop_assert!(!corridor.window(&other).holds(&host));

@@ -12,6 +12,7 @@ use super::election::{Election, Seen};
 use super::pending::{DiskKey, Pending};
 use super::request::{GuestRequest, UnpairedReason};
 use super::timeline::Timeline;
+use crate::model::clocks::GuestNs;
 
 /// What virtio-blk and IDE show of a serial number.
 const SERIAL_SHOWN: usize = 20;
@@ -173,7 +174,7 @@ impl Devices {
     }
 
     /// D of the oldest request that is kept.
-    pub(super) fn oldest_ns(&self) -> Option<u64> {
+    pub(super) fn oldest_ns(&self) -> Option<GuestNs> {
         let oldest = |held: &VecDeque<GuestRequest>| held.front().map(|request| request.issued_ns);
         self.held.iter().filter_map(oldest).min()
     }

@@ -13,6 +13,7 @@ use super::pairing::{MOST_GUESTS, Pairing};
 use super::pending::State;
 use super::request::{Band, GuestRequest, UnpairedReason};
 use super::search::{self, Wanted};
+use crate::model::clocks::GuestNs;
 
 /// Requests without a partner, in a row, after which the clock itself is doubted.
 const DOUBT: u64 = 16;
@@ -47,7 +48,7 @@ impl Pairing {
     /// At the end there is no more to wait for: fewer misses are enough.
     pub(super) fn doubt_at_end(&mut self) -> bool {
         let doubted = self.misses.score >= SMALL_CONSENSUS * MISS_WEIGHS
-            && self.pending.guests.end() > self.misses.trusted_before;
+            && self.ties.pending.guests.end() > self.misses.trusted_before;
         if doubted {
             self.begin_search();
         }
@@ -56,12 +57,12 @@ impl Pairing {
 
     /// What was tied of late was tied by a clock that is in doubt: takes it back.
     fn begin_search(&mut self) {
-        let unreported = self.reported_before.max(self.pending.guests.first());
-        self.pending.untie(unreported);
-        self.timeline.take_back();
+        let unreported = self.reported_before.max(self.ties.pending.guests.first());
+        self.ties.pending.untie(unreported);
+        self.ties.timeline.take_back();
         self.search = Some(Search {
             from: self.misses.from.max(unreported),
-            host_from: self.pending.hosts.end(),
+            host_from: self.ties.pending.hosts.end(),
             at: DOUBT as usize,
             first: false,
         });
@@ -72,8 +73,8 @@ impl Pairing {
         let Some(search) = self.search else {
             return true;
         };
-        let from = search.from.max(self.pending.guests.first());
-        let n_guests = usize::try_from(self.pending.guests.end() - from).unwrap_or(0);
+        let from = search.from.max(self.ties.pending.guests.first());
+        let n_guests = usize::try_from(self.ties.pending.guests.end() - from).unwrap_or(0);
         if n_guests < search.at && !end {
             return false;
         }
@@ -88,7 +89,7 @@ impl Pairing {
             self.search = None;
             self.misses.score = 0;
             self.misses.trusted_before = self.trusted_after(found.filter(|_| step));
-            self.tied_before = self.reported_before.max(self.pending.guests.first());
+            self.tied_before = self.reported_before.max(self.ties.pending.guests.first());
             self.unsure.clear();
             return true;
         }
@@ -102,12 +103,12 @@ impl Pairing {
 
     /// The offset that the requests from `from` on agree on.
     fn look(&self, from: u64, first: bool, end: bool) -> Option<search::Found> {
-        let guests = self.pending.waiting_guests(from);
-        let hosts = self.pending.waiting_hosts();
+        let guests = self.ties.pending.waiting_guests(from);
+        let hosts = self.ties.pending.waiting_hosts();
         let mut wanted = Wanted {
             within: None,
             at_least: CONSENSUS,
-            rho_ppm: self.timeline.rho_ppm(),
+            rho_ppm: self.ties.timeline.rho_ppm(),
         };
         if !first {
             wanted.at_least = if end { SMALL_CONSENSUS } else { DOUBT * 3 / 4 };
@@ -130,9 +131,9 @@ impl Pairing {
 
     /// Up to which request a search has settled all doubts.
     fn trusted_after(&self, found: Option<search::Found>) -> u64 {
-        let (first, end) = (self.tied_before, self.pending.guests.end());
+        let (first, end) = (self.tied_before, self.ties.pending.guests.end());
         let later = |number: &u64| {
-            let entry = self.pending.guests.get(*number);
+            let entry = self.ties.pending.guests.get(*number);
             found.is_some_and(|found| {
                 entry.is_some_and(|entry| entry.request.issued_ns > found.last_ns)
             })
@@ -145,38 +146,39 @@ impl Pairing {
     /// Goes on with an offset that was found: in the running piece if it lies in its band, else (`true`)
     /// in a new one.
     fn take_offset(&mut self, found: search::Found, from: u64, first: bool) -> bool {
-        let seed = found.seed(self.timeline.rho_ppm());
+        let seed = found.seed(self.ties.timeline.rho_ppm());
         let inside = |band: Band| found.band.lo_ns <= band.hi_ns && band.lo_ns <= found.band.hi_ns;
-        if !first && self.timeline.band(found.guest_ns).is_some_and(inside) {
-            self.timeline.hint(seed);
+        if !first && self.ties.timeline.band(found.guest_ns).is_some_and(inside) {
+            self.ties.timeline.hint(seed);
             return false;
         }
         let (after_ns, from_ns) = self.step(&seed, from);
-        self.timeline.begin(after_ns, from_ns, seed);
+        self.ties.timeline.begin(after_ns, from_ns, seed);
         true
     }
 
     /// Between which times of the guest's clock it made the step: after the last request that only the
     /// old clock explains, and before the first that only the new one does.
-    fn step(&self, new: &Corridor, from: u64) -> (u64, u64) {
-        let unreported = self.reported_before.max(self.pending.guests.first());
-        let Some(old) = self.timeline.running() else {
-            return (0, 0);
+    fn step(&self, new: &Corridor, from: u64) -> (GuestNs, GuestNs) {
+        let unreported = self.reported_before.max(self.ties.pending.guests.first());
+        let Some(old) = self.ties.timeline.running() else {
+            return (GuestNs::default(), GuestNs::default());
         };
         // Of one key there may be very many on both sides: nothing is looked through for each of them.
         let mut hosts: HashMap<u32, Fitting> = HashMap::new();
         let mut explained = |number: u64| {
-            let entry = self.pending.guests.get(number);
+            let entry = self.ties.pending.guests.get(number);
             let waiting = entry.filter(|entry| entry.state == State::Waiting);
-            let (entry, place) = waiting.zip(self.pending.place(number))?;
-            let alike = || self.pending.hosts_like(number).map(|(_, host)| host);
+            let (entry, place) = waiting.zip(self.ties.pending.place(number))?;
+            let alike = || self.ties.pending.hosts_like(number).map(|(_, host)| host);
             let alike = hosts.entry(place).or_insert_with(|| Fitting::new(alike()));
             let guest = &entry.request;
             let by = |window| alike.any_in(window);
             Some((by(old.window(guest)), by(new.window(guest))))
         };
         let issued = |number| {
-            self.pending
+            self.ties
+                .pending
                 .guests
                 .get(number)
                 .map(|entry| entry.request.issued_ns)
@@ -184,7 +186,7 @@ impl Pairing {
         let only_old = |n: &u64| explained(*n) == Some((true, false));
         let last_old = (unreported..from).rev().find(only_old);
         let first = last_old.map_or(unreported, |last| last + 1);
-        let end = self.pending.guests.end();
+        let end = self.ties.pending.guests.end();
         let after: Vec<_> = (first..end)
             .filter_map(|n| Some((n, explained(n)?)))
             .collect();
@@ -195,20 +197,21 @@ impl Pairing {
         // Before, neither clock holds: what the new one explains there it does by chance.
         let not_yet = held_from.checked_sub(1).filter(|last| *last >= first);
         let after_ns = [last_old, not_yet].into_iter().flatten().filter_map(issued);
-        let after_ns = after_ns.max().unwrap_or(0).max(old.last_ns());
+        let after_ns = after_ns.max().unwrap_or_default().max(old.last_ns());
         let from_ns = first_new.and_then(issued).unwrap_or(after_ns);
-        (after_ns + 1, from_ns.max(after_ns + 1))
+        let next_ns = after_ns.saturating_add(1);
+        (next_ns, from_ns.max(next_ns))
     }
 
     /// No offset was found for very many requests: the older ones are given up.
     fn drop_oldest(&mut self, n: usize) {
         for _ in 0..n {
-            let number = self.pending.guests.first();
-            let Some(entry) = self.pending.guests.get(number) else {
+            let number = self.ties.pending.guests.first();
+            let Some(entry) = self.ties.pending.guests.get(number) else {
                 return;
             };
             let serial = entry.request.serial;
-            self.pending.drop_guest(number);
+            self.ties.pending.drop_guest(number);
             self.unpaired(serial, UnpairedReason::OutsideClockBound);
         }
     }
@@ -238,6 +241,7 @@ fn held_from(explained: impl Iterator<Item = (u64, bool)>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::link::clock::{ClockStart, HostRequest, Key, OpClass, effort};
+    use crate::model::clocks::HostNs;
 
     /// As many as may wait.
     const WAITING: u64 = MOST_GUESTS as u64;
@@ -251,7 +255,7 @@ mod tests {
             lo_ns: shift_ns - 1_000,
             hi_ns: shift_ns + 1_000,
         };
-        corridor.assume(0, band);
+        corridor.assume(GuestNs(0), band);
         corridor
     }
 
@@ -263,17 +267,20 @@ mod tests {
             bytes: 4096,
         };
         let mut pairing = Pairing::new(ClockStart::default());
-        pairing.timeline.begin(0, 0, corridor(0));
+        pairing
+            .ties
+            .timeline
+            .begin(GuestNs(0), GuestNs(0), corridor(0));
         for serial in 0..WAITING {
             let at_ns = 1_000_000 + serial * 10_000;
-            pairing.pending.add_host(HostRequest {
+            pairing.ties.pending.add_host(HostRequest {
                 serial,
                 disk: 0,
                 key,
                 buffer: 0,
                 lane: HostRequest::ANY_LANE,
-                start_ns: at_ns,
-                end_ns: at_ns + 3_000,
+                start_ns: HostNs(at_ns),
+                end_ns: HostNs(at_ns + 3_000),
             });
             let request = GuestRequest {
                 serial,
@@ -282,10 +289,10 @@ mod tests {
                 buffer: 0,
                 may_be_alone: false,
                 lane: GuestRequest::ANY_LANE,
-                issued_ns: at_ns + shift_ns,
-                completed_ns: at_ns + shift_ns + 3_000,
+                issued_ns: GuestNs(at_ns + shift_ns),
+                completed_ns: GuestNs(at_ns + shift_ns + 3_000),
             };
-            pairing.pending.add_guest(0, request);
+            pairing.ties.pending.add_guest(0, request);
         }
         pairing
     }

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use super::pending::{DiskKey, Pending};
 use super::request::{GuestRequest, HostRequest, OpClass};
 use super::timeline::Timeline;
+use crate::model::clocks::{GuestNs, HostNs};
 
 /// Requests that one disk alone has to have.
 const VOTES: u64 = 4;
@@ -28,11 +29,11 @@ const LOOKED_THROUGH: usize = 2048;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Those that ended before this were handed over: guest's clock.
-    pub guest_before_ns: u64,
+    pub guest_before_ns: GuestNs,
     /// QEMU's that ended before this were handed over: host's clock.
-    pub host_before_ns: u64,
+    pub host_before_ns: HostNs,
     /// From here on the host's recording is whole: host's clock.
-    pub host_from_ns: u64,
+    pub host_from_ns: HostNs,
 }
 
 /// What the requests of one device say.
@@ -66,17 +67,16 @@ impl Election {
             let Some((issued, completed)) = bands else {
                 return;
             };
-            let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
-            let earliest_ns = signed(request.issued_ns).saturating_sub(issued.hi_ns);
-            let latest_ns = signed(request.completed_ns).saturating_sub(completed.lo_ns);
+            let earliest_ns = request.issued_ns.bound_on_host(issued.hi_ns);
+            let latest_ns = request.completed_ns.bound_on_host(completed.lo_ns);
             if request.completed_ns > seen.guest_before_ns
-                || latest_ns > signed(seen.host_before_ns)
+                || latest_ns > seen.host_before_ns.bound()
             {
                 return;
             }
             self.asked += 1;
             let data = matches!(request.key.class, OpClass::Read | OpClass::Write);
-            if data && earliest_ns >= signed(seen.host_from_ns) {
+            if data && earliest_ns >= seen.host_from_ns.bound() {
                 self.vote(choice, request, pending, timeline);
             }
         }

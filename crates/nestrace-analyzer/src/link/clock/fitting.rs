@@ -2,6 +2,7 @@
 
 use super::corridor::Window;
 use super::request::HostRequest;
+use crate::model::clocks::HostBound;
 
 /// Host requests in the order of their starts, with what decides over a stretch of them.
 ///
@@ -10,24 +11,24 @@ use super::request::HostRequest;
 /// minimum answer it, each in O(log n).
 #[derive(Debug)]
 pub(super) struct Fitting {
-    starts: Vec<i64>,
+    starts: Vec<HostBound>,
     /// Of this one and all after it the earliest end.
-    earliest_end: Vec<i64>,
+    earliest_end: Vec<HostBound>,
     /// Shortest of stretches: a binary tree in an array, the leaves in its second half.
     shortest: Vec<i64>,
 }
 
 impl Fitting {
     pub(super) fn new<'a>(hosts: impl Iterator<Item = &'a HostRequest>) -> Self {
-        let signed = |host: &HostRequest| (host.start_ns.cast_signed(), host.end_ns.cast_signed());
-        let mut times: Vec<(i64, i64)> = hosts.map(signed).collect();
+        let signed = |host: &HostRequest| (host.start_ns.bound(), host.end_ns.bound());
+        let mut times: Vec<(HostBound, HostBound)> = hosts.map(signed).collect();
         times.sort_unstable();
-        let mut earliest_end: Vec<i64> = times.iter().map(|(_, end)| *end).collect();
+        let mut earliest_end: Vec<HostBound> = times.iter().map(|(_, end)| *end).collect();
         for i in (1..earliest_end.len()).rev() {
             earliest_end[i - 1] = earliest_end[i - 1].min(earliest_end[i]);
         }
         let mut shortest = vec![i64::MAX; times.len()];
-        shortest.extend(times.iter().map(|(start, end)| end - start));
+        shortest.extend(times.iter().map(|(start, end)| end.0 - start.0));
         for i in (1..times.len()).rev() {
             shortest[i] = shortest[2 * i].min(shortest[2 * i + 1]);
         }
@@ -52,7 +53,7 @@ impl Fitting {
     }
 
     /// The first that starts at this time or later.
-    fn first_from(&self, at_ns: i64) -> usize {
+    fn first_from(&self, at_ns: HostBound) -> usize {
         self.starts.partition_point(|start| *start < at_ns)
     }
 
@@ -80,6 +81,7 @@ impl Fitting {
 mod tests {
     use super::*;
     use crate::link::clock::{Key, OpClass};
+    use crate::model::clocks::HostNs;
     use proptest::prelude::*;
 
     fn host(start_ns: u64, length_ns: u64) -> HostRequest {
@@ -93,8 +95,8 @@ mod tests {
             },
             buffer: 0,
             lane: HostRequest::ANY_LANE,
-            start_ns,
-            end_ns: start_ns + length_ns,
+            start_ns: HostNs(start_ns),
+            end_ns: HostNs(start_ns + length_ns),
         }
     }
 
@@ -115,7 +117,7 @@ mod tests {
             let hosts: Vec<_> = hosts.into_iter().map(|(start, length)| host(start, length)).collect();
             let fitting = Fitting::new(hosts.iter());
             for (from_ns, to_ns, longest_ns) in windows {
-                let window = Window { from_ns, to_ns, longest_ns };
+                let window = Window { from_ns: HostBound(from_ns), to_ns: HostBound(to_ns), longest_ns };
                 prop_assert_eq!(fitting.any_in(window), hosts.iter().any(|host| window.holds(host)), "{:?}", window);
             }
         }

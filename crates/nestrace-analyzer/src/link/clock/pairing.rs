@@ -13,6 +13,8 @@ use super::start::ClockStart;
 use super::tally::Tally;
 use super::tie::Tie;
 use super::timeline::Timeline;
+use super::tying::Ties;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis;
 
 /// A guest request is tied this long after its C, by both streams: by then those that were in flight
@@ -45,8 +47,7 @@ const MOST_NS: u64 = 1 << 62;
 pub struct Pairing {
     pub(super) start: ClockStart,
     pub(super) outcomes: VecDeque<Outcome>,
-    pub(super) pending: Pending,
-    pub(super) timeline: Timeline,
+    pub(super) ties: Ties,
     pub(super) devices: Devices,
     pub(super) tally: Tally,
     pub(super) search: Option<Search>,
@@ -54,21 +55,20 @@ pub struct Pairing {
     /// Next guest request to be tied.
     pub(super) tied_before: u64,
     /// D of the last one that was tied by a clock without doubt.
-    trusted_ns: u64,
+    trusted_ns: GuestNs,
     /// Requests that came late, because their disk was not known: one more than the last of them, and the
     /// oldest D.
-    backlog: Option<(u64, u64)>,
+    backlog: Option<(u64, GuestNs)>,
     /// Guest requests that are to be tried again.
     pub(super) unsure: VecDeque<u64>,
     /// Next guest request to be reported.
     pub(super) reported_before: u64,
-    pub(super) guest_ns: u64,
-    pub(super) host_ns: u64,
+    pub(super) guest_ns: GuestNs,
+    pub(super) host_ns: HostNs,
     /// Last end of a host request, guest's clock not needed.
-    pub(super) last_host_ns: u64,
+    pub(super) last_host_ns: HostNs,
     /// Last end of a host request that was dropped because too many waited.
-    hosts_dropped_ns: u64,
-    pub(super) host_lost: bool,
+    hosts_dropped_ns: HostNs,
 }
 
 /// What is known at the end.
@@ -88,36 +88,39 @@ impl Pairing {
         let round_trips = start.round_trip_corridor(timeline.rho_ppm());
         let known = round_trips.is_some();
         if let Some(corridor) = round_trips {
-            timeline.begin(0, 0, corridor);
+            timeline.begin(GuestNs::default(), GuestNs::default(), corridor);
         }
         Self {
             devices: Devices::new(start.devices.clone()),
-            host_lost: start.host_lost,
+            ties: Ties {
+                pending: Pending::new(),
+                timeline,
+                host_lost: start.host_lost,
+            },
             start,
             outcomes: VecDeque::new(),
-            pending: Pending::new(),
-            timeline,
             tally: Tally::default(),
             search: (!known).then_some(Search::default()),
             misses: Misses::default(),
             tied_before: 0,
-            trusted_ns: 0,
+            trusted_ns: GuestNs::default(),
             unsure: VecDeque::new(),
             backlog: None,
             reported_before: 0,
-            guest_ns: 0,
-            host_ns: 0,
-            last_host_ns: 0,
-            hosts_dropped_ns: 0,
+            guest_ns: GuestNs::default(),
+            host_ns: HostNs::default(),
+            last_host_ns: HostNs::default(),
+            hosts_dropped_ns: HostNs::default(),
         }
     }
 
     /// Takes a request that has completed in the guest.
     pub fn guest_request(&mut self, request: GuestRequest) {
-        let damaged = request.completed_ns < request.issued_ns || request.completed_ns > MOST_NS;
+        let damaged =
+            request.completed_ns < request.issued_ns || request.completed_ns > GuestNs(MOST_NS);
         match self.devices.disk(request.device) {
             _ if damaged => self.unpaired(request.serial, UnpairedReason::NoMatch),
-            Ok(Some(disk)) => self.pending.add_guest(disk, request),
+            Ok(Some(disk)) => self.ties.pending.add_guest(disk, request),
             Ok(None) => {
                 if let Some(oldest) = self.devices.hold(request) {
                     self.unpaired(oldest.serial, UnpairedReason::Ambiguous);
@@ -129,27 +132,27 @@ impl Pairing {
 
     /// Takes a request that QEMU has completed.
     pub fn host_request(&mut self, request: HostRequest) {
-        if request.end_ns < request.start_ns || request.end_ns > MOST_NS {
+        if request.end_ns < request.start_ns || request.end_ns > HostNs(MOST_NS) {
             self.outcomes.push_back(Outcome::Unclaimed(request.serial));
             return;
         }
         self.last_host_ns = self.last_host_ns.max(request.end_ns);
-        self.pending.add_host(request);
+        self.ties.pending.add_host(request);
     }
 
     /// The guest's stream lost events up to this time (guest's clock): QEMU requests without a partner
     /// are then nothing to wonder about, which they never are here.
-    pub fn guest_lost(&mut self, _guest_ns: u64) {}
+    pub fn guest_lost(&mut self, _guest_ns: GuestNs) {}
 
     /// The host's stream lost events of QEMU up to this time (host's clock): from now on a request may be
     /// missing, and what only follows from their being complete is not certain any more.
-    pub fn host_lost(&mut self, _host_ns: u64) {
-        self.host_lost = true;
+    pub fn host_lost(&mut self, _host_ns: HostNs) {
+        self.ties.host_lost = true;
     }
 
     /// How far the streams have been read: requests that ended before these times have been handed over.
     /// A stream at its end is `u64::MAX`.
-    pub fn advance(&mut self, guest_ns: u64, host_ns: u64) {
+    pub fn advance(&mut self, guest_ns: GuestNs, host_ns: HostNs) {
         self.guest_ns = self.guest_ns.max(guest_ns);
         self.host_ns = self.host_ns.max(host_ns);
         self.work(false);
@@ -163,8 +166,13 @@ impl Pairing {
     /// Where the guest's clock minus the host's lies at a time of the guest's clock, from what is known
     /// so far (exchanges, else round trips); `None` before anything is.
     #[must_use]
-    pub fn band(&self, guest_ns: u64) -> Option<Band> {
-        self.timeline.band(guest_ns)
+    pub fn band(&self, guest_ns: GuestNs) -> Option<Band> {
+        self.ties.timeline.band(guest_ns)
+    }
+
+    /// Whether later requests hardly change the band at this time.
+    pub(crate) fn is_settled(&self, guest_ns: GuestNs) -> bool {
+        self.search.is_none() && self.guest_ns >= guest_ns.saturating_add(SETTLE_AFTER_NS)
     }
 
     /// The disk of a guest's device; `None` until its requests have decided it.
@@ -185,26 +193,26 @@ impl Pairing {
     /// event is read next. While the offset is being looked for, it is that of the side with fewer
     /// events so far.
     #[must_use]
-    pub fn host_time(&self, guest_ns: u64) -> u64 {
+    pub fn host_time(&self, guest_ns: GuestNs) -> HostNs {
         let search = self.search.unwrap_or_default();
-        let (guests, hosts) = search.seen(&self.pending);
+        let (guests, hosts) = search.seen(&self.ties.pending);
         if self.search.is_some() && guests > 2 * hosts + CONSENSUS {
-            return u64::MAX;
+            return HostNs::MAX;
         }
         if self.search.is_some() && hosts > 2 * guests + CONSENSUS {
-            return 0;
+            return HostNs::default();
         }
-        let band = self.timeline.band(guest_ns);
+        let band = self.ties.timeline.band(guest_ns);
         match band.map(Band::middle_ns).or(self.start.wall_offset_ns) {
-            Some(offset_ns) => guest_ns.saturating_add_signed(offset_ns.saturating_neg()),
-            None if guests <= hosts => 0,
-            None => u64::MAX,
+            Some(offset_ns) => guest_ns.on_host(offset_ns),
+            None if guests <= hosts => HostNs::default(),
+            None => HostNs::MAX,
         }
     }
 
     /// Both streams have ended: settles what is left. Take the outcomes afterwards.
     pub fn finish(&mut self) -> ClockSummary {
-        (self.guest_ns, self.host_ns) = (u64::MAX, u64::MAX);
+        (self.guest_ns, self.host_ns) = (GuestNs::MAX, HostNs::MAX);
         self.work(true);
         for guest in self.devices.give_up() {
             self.unpaired(guest, UnpairedReason::Ambiguous);
@@ -212,7 +220,7 @@ impl Pairing {
         ClockSummary {
             clock: ClockReport {
                 start: &self.start,
-                timeline: &self.timeline,
+                timeline: &self.ties.timeline,
                 tally: &self.tally,
             }
             .clock(),
@@ -235,7 +243,7 @@ impl Pairing {
             if !doubted {
                 self.retry_ripe(end);
                 if end && self.misses.score == 0 {
-                    self.timeline.vet_all();
+                    self.ties.timeline.vet_all();
                 }
                 self.report_ripe(end);
                 self.forget();
@@ -250,28 +258,28 @@ impl Pairing {
         let seen = self.seen();
         let resolved = self
             .devices
-            .resolve(&self.pending, &self.timeline, seen, end);
+            .resolve(&self.ties.pending, &self.ties.timeline, seen, end);
         let Some(oldest_ns) = resolved.iter().map(|(_, request)| request.issued_ns).min() else {
             return;
         };
         for (disk, request) in resolved {
-            self.pending.add_guest(disk, request);
+            self.ties.pending.add_guest(disk, request);
         }
-        let waiting_ns = self.backlog.map_or(u64::MAX, |backlog| backlog.1);
-        self.backlog = Some((self.pending.guests.end(), oldest_ns.min(waiting_ns)));
+        let waiting_ns = self.backlog.map_or(GuestNs::MAX, |backlog| backlog.1);
+        self.backlog = Some((self.ties.pending.guests.end(), oldest_ns.min(waiting_ns)));
     }
 
     /// What can be said of requests whose disk is not known: `None` while that a disk does not have one
     /// proves nothing, because the clock is in doubt or the host lost events.
     fn seen(&self) -> Option<Seen> {
         let doubted = self.search.is_some() || self.misses.score > 0;
-        if doubted || self.host_lost {
+        if doubted || self.ties.host_lost {
             return None;
         }
         // At the end, what was on its way when the host stopped has no end there.
         let host_ns = match (self.host_ns, self.start.host_end_ns) {
-            (u64::MAX, 0) => self.last_host_ns,
-            (u64::MAX, host_end_ns) => host_end_ns,
+            (HostNs::MAX, HostNs(0)) => self.last_host_ns,
+            (HostNs::MAX, host_end_ns) => host_end_ns,
             (host_ns, _) => host_ns,
         };
         Some(Seen {
@@ -282,33 +290,39 @@ impl Pairing {
     }
 
     /// The time up to which guest requests are ripe after `lag_ns`: C at most this.
-    fn ripe_before(&self, lag_ns: u64, end: bool) -> u64 {
+    fn ripe_before(&self, lag_ns: u64, end: bool) -> GuestNs {
         if end {
-            return u64::MAX;
+            return GuestNs::MAX;
         }
         let number = self
             .tied_before
-            .min(self.pending.guests.end().saturating_sub(1));
-        let now = self.pending.guests.get(number);
+            .min(self.ties.pending.guests.end().saturating_sub(1));
+        let now = self.ties.pending.guests.get(number);
         let at_ns = now.map_or(self.guest_ns, |entry| entry.request.completed_ns);
         // Round trips that lie would have it wait for ever.
-        let enough = self.pending.guests.len().min(self.pending.hosts.len()) >= UNTRUSTED;
+        let enough = self
+            .ties
+            .pending
+            .guests
+            .len()
+            .min(self.ties.pending.hosts.len())
+            >= UNTRUSTED;
         if enough && !self.tally.any_known() {
             return self.guest_ns.saturating_sub(lag_ns);
         }
-        let lo_ns = self.timeline.band(at_ns).map_or(0, |band| band.lo_ns);
-        let by_host = self.host_ns.min(MOST_NS).saturating_add_signed(lo_ns);
+        let lo_ns = self.ties.timeline.band(at_ns).map_or(0, |band| band.lo_ns);
+        let by_host = self.host_ns.min(HostNs(MOST_NS)).in_guest(lo_ns);
         self.guest_ns.min(by_host).saturating_sub(lag_ns)
     }
 
     /// Ties the requests that are ripe; `true` if the clock is in doubt.
     fn tie_ripe(&mut self, end: bool) -> bool {
         let before_ns = self.ripe_before(TIE_AFTER_NS, end);
-        self.tied_before = self.tied_before.max(self.pending.guests.first());
+        self.tied_before = self.tied_before.max(self.ties.pending.guests.first());
         loop {
             let number = self.tied_before;
-            let crowded = self.pending.guests.len() > MOST_GUESTS;
-            let Some(entry) = self.pending.guests.get(number) else {
+            let crowded = self.ties.pending.guests.len() > MOST_GUESTS;
+            let Some(entry) = self.ties.pending.guests.get(number) else {
                 return false;
             };
             let request = entry.request;
@@ -319,7 +333,7 @@ impl Pairing {
             if entry.state != State::Waiting {
                 continue;
             }
-            let weighs = match self.tie(number, before_ns) {
+            let weighs = match self.ties.tie(number, before_ns) {
                 Tie::Certain => {
                     self.misses.score = self.misses.score.saturating_sub(1);
                     if self.misses.score == 0 {
@@ -344,14 +358,14 @@ impl Pairing {
         let before_ns = self.ripe_before(RETRY_AFTER_NS, end);
         let settled_before_ns = self.ripe_before(TIE_AFTER_NS, end);
         while let Some(number) = self.unsure.front().copied() {
-            let entry = self.pending.guests.get(number);
+            let entry = self.ties.pending.guests.get(number);
             let waiting = entry.filter(|entry| entry.state == State::Waiting);
             if waiting.is_some_and(|entry| entry.request.completed_ns > before_ns) {
                 return;
             }
             self.unsure.pop_front();
             if waiting.is_some() {
-                self.tie(number, settled_before_ns);
+                self.ties.tie(number, settled_before_ns);
             }
         }
     }
@@ -362,12 +376,12 @@ impl Pairing {
         let settled_before_ns = self.ripe_before(TIE_AFTER_NS, end);
         loop {
             // One report can settle several: what is gone has been reported.
-            let number = self.reported_before.max(self.pending.guests.first());
+            let number = self.reported_before.max(self.ties.pending.guests.first());
             if number >= self.tied_before {
                 return;
             }
-            let crowded = self.pending.guests.len() > MOST_GUESTS;
-            let Some(entry) = self.pending.guests.get(number) else {
+            let crowded = self.ties.pending.guests.len() > MOST_GUESTS;
+            let Some(entry) = self.ties.pending.guests.get(number) else {
                 return;
             };
             let completed_ns = entry.request.completed_ns;
@@ -375,7 +389,7 @@ impl Pairing {
             let doubted = self.misses.score > 0
                 && completed_ns.saturating_add(DOUBT_HOLDS_NS) > self.guest_ns
                 && !end;
-            let fresh = !self.timeline.is_vetted(completed_ns)
+            let fresh = !self.ties.timeline.is_vetted(completed_ns)
                 && completed_ns.saturating_add(FRESH_HOLDS_NS) > self.guest_ns
                 && !end;
             if (completed_ns > before_ns || doubted || fresh) && !crowded {
@@ -388,41 +402,46 @@ impl Pairing {
 
     /// Forgets bands that no waiting request can need.
     fn forget(&mut self) {
-        let oldest = self.pending.guests.get(self.pending.guests.first());
+        let oldest = self
+            .ties
+            .pending
+            .guests
+            .get(self.ties.pending.guests.first());
         let oldest_ns = oldest.map_or(self.guest_ns, |entry| entry.request.issued_ns);
         let oldest_ns = oldest_ns.min(self.late_ns());
-        if oldest_ns < MOST_NS {
-            self.timeline
+        if oldest_ns < GuestNs(MOST_NS) {
+            self.ties
+                .timeline
                 .forget_before(oldest_ns.saturating_sub(BAND_KEPT_NS));
         }
     }
 
     /// The oldest D of requests whose disk is not known, or was not known for long.
-    fn late_ns(&self) -> u64 {
-        let held_ns = self.devices.oldest_ns().unwrap_or(u64::MAX);
+    fn late_ns(&self) -> GuestNs {
+        let held_ns = self.devices.oldest_ns().unwrap_or(GuestNs::MAX);
         let backlog = self.backlog.filter(|backlog| self.tied_before < backlog.0);
-        held_ns.min(backlog.map_or(u64::MAX, |backlog| backlog.1))
+        held_ns.min(backlog.map_or(GuestNs::MAX, |backlog| backlog.1))
     }
 
     /// Host requests that no guest request came for.
     fn expire_hosts(&mut self, end: bool) {
         let settled = self.search.is_none() && self.tally.any_known();
-        let untied = self.pending.guests.get(self.tied_before);
+        let untied = self.ties.pending.guests.get(self.tied_before);
         let untied_ns = untied.map_or(self.guest_ns, |entry| entry.request.issued_ns);
         let mut untied_ns = untied_ns.min(self.late_ns());
         // The clock may have leapt since the last one that found its partner, and nothing be late at all.
-        if self.guest_ns < u64::MAX {
+        if self.guest_ns < GuestNs::MAX {
             untied_ns = untied_ns.min(self.trusted_ns);
         }
-        let band = self.timeline.band(untied_ns.min(MOST_NS));
+        let band = self.ties.timeline.band(untied_ns.min(GuestNs(MOST_NS)));
         let hi_ns = band.map_or(0, |band| band.hi_ns);
         loop {
-            let number = self.pending.hosts.first();
-            let Some(entry) = self.pending.hosts.get(number) else {
+            let number = self.ties.pending.hosts.first();
+            let Some(entry) = self.ties.pending.hosts.get(number) else {
                 return;
             };
-            let end_ns = entry.request.end_ns.saturating_add_signed(hi_ns);
-            let crowded = self.pending.hosts.len() > MOST_HOSTS;
+            let end_ns = entry.request.end_ns.in_guest(hi_ns);
+            let crowded = self.ties.pending.hosts.len() > MOST_HOSTS;
             let late = settled && end_ns.saturating_add(HOST_WAITS_NS) < untied_ns;
             if entry.state != State::Waiting || !(late || crowded || end) {
                 return;
@@ -432,7 +451,7 @@ impl Pairing {
             }
             self.outcomes
                 .push_back(Outcome::Unclaimed(entry.request.serial));
-            self.pending.drop_host(number);
+            self.ties.pending.drop_host(number);
         }
     }
 }

@@ -4,11 +4,12 @@ use super::corridor::exchange;
 use super::pairing::Pairing;
 use super::pending::State;
 use super::request::{Band, GuestRequest, HostRequest, Outcome, Paired, UnpairedReason};
+use crate::model::clocks::{GuestNs, HostNs};
 
 impl Pairing {
     /// Reports one guest request, and those that are decided with it.
-    pub(super) fn report(&mut self, number: u64, settled_before_ns: u64) {
-        let Some(entry) = self.pending.guests.get(number) else {
+    pub(super) fn report(&mut self, number: u64, settled_before_ns: GuestNs) {
+        let Some(entry) = self.ties.pending.guests.get(number) else {
             return;
         };
         match entry.state {
@@ -20,10 +21,11 @@ impl Pairing {
 
     /// Reports a pair, unless exchanges that came later forbid it.
     fn confirm(&mut self, number: u64, host_number: u64) {
-        let entry = self.pending.guests.get(number);
+        let entry = self.ties.pending.guests.get(number);
         let exchange = entry.is_some_and(|entry| entry.exchange);
         let guest = entry.map(|entry| entry.request);
         let host = self
+            .ties
             .pending
             .hosts
             .get(host_number)
@@ -31,16 +33,18 @@ impl Pairing {
         let Some((guest, host)) = guest.zip(host) else {
             return;
         };
-        self.pending.drop_guest(number);
-        self.pending.drop_host(host_number);
-        match self.timeline.confirms(&guest, &host) {
+        self.ties.pending.drop_guest(number);
+        self.ties.pending.drop_host(host_number);
+        match self.ties.timeline.confirms(&guest, &host) {
             Some((at_issue, at_completion)) => {
                 let paired = Paired {
                     exchange,
                     ..pair(&guest, &host, at_issue, at_completion)
                 };
                 self.tally.linked(&guest, &host, &paired);
-                self.timeline.reported(&guest, &host, paired.band, exchange);
+                self.ties
+                    .timeline
+                    .reported(&guest, &host, paired.band, exchange);
                 self.outcomes.push_back(Outcome::Paired(paired));
             }
             None => {
@@ -52,13 +56,13 @@ impl Pairing {
     }
 
     /// With the band from both sides in time, a request that was not certain may be.
-    fn last_try(&mut self, number: u64, settled_before_ns: u64) {
-        let resolved = self.resolve(number, settled_before_ns);
+    fn last_try(&mut self, number: u64, settled_before_ns: GuestNs) {
+        let resolved = self.ties.resolve(number, settled_before_ns);
         for pair in &resolved.pairs {
             // Too late for the band of its neighbours: some have been reported.
-            self.accept(pair.guest, pair.host, false);
+            self.ties.accept(pair.guest, pair.host, false);
         }
-        let short = self.host_lost && resolved.guests.len() > resolved.hosts.len();
+        let short = self.ties.host_lost && resolved.guests.len() > resolved.hosts.len();
         let reason = if short {
             UnpairedReason::LostEvents
         } else {
@@ -68,13 +72,13 @@ impl Pairing {
             self.give_up(guest, reason);
         }
         for host in resolved.hosts {
-            if let Some(entry) = self.pending.hosts.get(host) {
+            if let Some(entry) = self.ties.pending.hosts.get(host) {
                 let serial = entry.request.serial;
                 self.outcomes.push_back(Outcome::Unclaimed(serial));
-                self.pending.drop_host(host);
+                self.ties.pending.drop_host(host);
             }
         }
-        let Some(entry) = self.pending.guests.get(number) else {
+        let Some(entry) = self.ties.pending.guests.get(number) else {
             return;
         };
         match entry.state {
@@ -91,43 +95,41 @@ impl Pairing {
     }
 
     fn give_up(&mut self, number: u64, reason: UnpairedReason) {
-        if let Some(entry) = self.pending.guests.get(number) {
+        if let Some(entry) = self.ties.pending.guests.get(number) {
             let serial = entry.request.serial;
             self.unpaired(serial, reason);
-            self.pending.drop_guest(number);
+            self.ties.pending.drop_guest(number);
         }
     }
 
     /// Why no host request fits.
     fn why_alone(&self, number: u64) -> UnpairedReason {
-        let Some(entry) = self.pending.guests.get(number) else {
+        let Some(entry) = self.ties.pending.guests.get(number) else {
             return UnpairedReason::NoMatch;
         };
         let guest = entry.request;
-        let issued = self.timeline.band(guest.issued_ns);
-        let Some((issued, completed)) = issued.zip(self.timeline.band(guest.completed_ns)) else {
+        let issued = self.ties.timeline.band(guest.issued_ns);
+        let Some((issued, completed)) = issued.zip(self.ties.timeline.band(guest.completed_ns))
+        else {
             // No offset was found that so many requests agree on.
             return UnpairedReason::OutsideClockBound;
         };
-        let host_end_ns = if self.start.host_end_ns > 0 {
+        let host_end_ns = if self.start.host_end_ns > HostNs(0) {
             self.start.host_end_ns
-        } else if self.host_ns == u64::MAX {
+        } else if self.host_ns == HostNs::MAX {
             self.last_host_ns
         } else {
-            u64::MAX
+            HostNs::MAX
         };
-        let before = guest.issued_ns.cast_signed().saturating_sub(issued.hi_ns);
-        let after = guest
-            .completed_ns
-            .cast_signed()
-            .saturating_sub(completed.lo_ns);
-        if before < self.start.host_live_ns.cast_signed() {
+        let before = guest.issued_ns.bound_on_host(issued.hi_ns);
+        let after = guest.completed_ns.bound_on_host(completed.lo_ns);
+        if before < self.start.host_live_ns.bound() {
             UnpairedReason::BeforeStart
-        } else if after > i64::try_from(host_end_ns).unwrap_or(i64::MAX) {
+        } else if after > host_end_ns.bound() {
             UnpairedReason::AfterEnd
-        } else if self.host_lost {
+        } else if self.ties.host_lost {
             UnpairedReason::LostEvents
-        } else if self.pending.alike(number).1 > 0 {
+        } else if self.ties.pending.alike(number).1 > 0 {
             UnpairedReason::OutsideClockBound
         } else {
             UnpairedReason::NoMatch

@@ -1,5 +1,6 @@
 //! What goes into a pairing and what comes out.
 
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::unlinked::UnlinkedReason;
 
 /// What a request does, as far as guest and QEMU agree on it.
@@ -44,10 +45,10 @@ pub struct GuestRequest {
     /// Requests of one virtqueue reach QEMU in the order of their D: the processor that issued it, as long
     /// as it was not put back (R). [`Self::ANY_LANE`] if that is not known.
     pub lane: u32,
-    /// D, nanoseconds.
-    pub issued_ns: u64,
-    /// C, nanoseconds.
-    pub completed_ns: u64,
+    /// D.
+    pub issued_ns: GuestNs,
+    /// C.
+    pub completed_ns: GuestNs,
 }
 
 impl GuestRequest {
@@ -68,16 +69,21 @@ pub struct HostRequest {
     pub buffer: u64,
     /// The virtqueue that it came from; [`Self::ANY_LANE`] if that is not known.
     pub lane: u32,
-    /// `block_acct_start`, nanoseconds.
-    pub start_ns: u64,
+    /// `block_acct_start`.
+    pub start_ns: HostNs,
     /// Completed: `virtqueue_push`, or the request's last host event. Never `block_acct_done`,
     /// which comes later than that and would prove what is not true.
-    pub end_ns: u64,
+    pub end_ns: HostNs,
 }
 
 impl HostRequest {
     /// Its queue is not known.
     pub const ANY_LANE: u32 = u32::MAX;
+
+    /// From start to end, nanoseconds.
+    pub(super) const fn length_ns(&self) -> i64 {
+        self.end_ns.since(self.start_ns).cast_signed()
+    }
 
     /// Whether it and a guest's request name different memory.
     pub(super) const fn is_of_other_memory(&self, guest: &GuestRequest) -> bool {

@@ -5,6 +5,7 @@ use super::tally::Tally;
 use super::timeline::Timeline;
 use super::trail::{Point, Trail};
 use super::trails::LISTED;
+use crate::model::clocks::GuestNs;
 use crate::result::analysis::{Clock, ClockMethod, ClockPiece, ErrorBound};
 
 /// What the result says of a clock is made of these.
@@ -51,10 +52,8 @@ impl ClockReport<'_> {
         if self.start.host_start_unix_ns == 0 {
             return None;
         }
-        let host_ns = point
-            .guest_ns
-            .saturating_add_signed(point.band.middle_ns().saturating_neg());
-        let after = i128::from(host_ns) - i128::from(self.start.host_start_ns);
+        let host_ns = point.guest_ns.on_host(point.band.middle_ns());
+        let after = i128::from(host_ns.0) - i128::from(self.start.host_start_ns.0);
         let unix = i128::from(self.start.host_start_unix_ns) + after;
         u64::try_from(unix).ok()
     }
@@ -62,11 +61,8 @@ impl ClockReport<'_> {
     fn stretch(&self, trail: &Trail) -> Option<ClockPiece> {
         let first = trail.first()?;
         let offset_ns = first.band.middle_ns();
-        let after_start = |guest_ns: u64| {
-            guest_ns
-                .saturating_add_signed(offset_ns.saturating_neg())
-                .saturating_sub(self.start.host_start_ns)
-        };
+        let after_start =
+            |guest_ns: GuestNs| guest_ns.on_host(offset_ns).since(self.start.host_start_ns);
         Some(ClockPiece {
             from_ns: after_start(first.guest_ns),
             to_ns: after_start(trail.last_ns()),

@@ -11,6 +11,7 @@ use super::corridor::{Corridor, exchange};
 use super::envelope::loss_ns;
 use super::pending::DiskKey;
 use super::request::{Band, GuestRequest, HostRequest};
+use crate::model::clocks::{GuestNs, HostBound};
 use crate::model::pointer::PointerMap;
 
 /// Guest requests of a stretch of time that vote.
@@ -45,11 +46,11 @@ pub(super) struct Wanted {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     /// Guest's time at which it holds.
-    pub guest_ns: u64,
+    pub guest_ns: GuestNs,
     /// Where it lies there, by all that it explains.
     pub band: Band,
     /// D of the last request that it explains.
-    pub last_ns: u64,
+    pub last_ns: GuestNs,
     explained: u64,
     missed: u64,
     /// Intervals that overlapped at the place where it began.
@@ -152,8 +153,8 @@ fn stretches(guests: &[Sent]) -> Vec<&[Sent]> {
 #[derive(Debug)]
 struct HostsByKey<'a> {
     by_key: PointerMap<DiskKey, Vec<&'a HostRequest>>,
-    first_ns: i64,
-    last_ns: i64,
+    first_ns: HostBound,
+    last_ns: HostBound,
 }
 
 impl<'a> HostsByKey<'a> {
@@ -166,12 +167,12 @@ impl<'a> HostsByKey<'a> {
         for alike in by_key.values_mut() {
             alike.sort_unstable_by_key(|host| host.start_ns);
         }
-        let starts = hosts.iter().map(|host| host.start_ns.cast_signed());
-        let ends = hosts.iter().map(|host| host.end_ns.cast_signed());
+        let starts = hosts.iter().map(|host| host.start_ns.bound());
+        let ends = hosts.iter().map(|host| host.end_ns.bound());
         Self {
             by_key,
-            first_ns: starts.min().unwrap_or(0),
-            last_ns: ends.max().unwrap_or(0),
+            first_ns: starts.min().unwrap_or(HostBound(0)),
+            last_ns: ends.max().unwrap_or(HostBound(0)),
         }
     }
 
@@ -184,7 +185,7 @@ impl<'a> HostsByKey<'a> {
 /// Where many intervals overlap.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    guest_ns: u64,
+    guest_ns: GuestNs,
     band: Band,
     votes: u32,
     pad_ns: i64,
@@ -288,7 +289,7 @@ fn try_out(guests: &[Sent], hosts: &HostsByKey<'_>, place: &Place, rho_ppm: u64)
     let mut found = Found {
         guest_ns: place.guest_ns,
         band: place.band,
-        last_ns: 0,
+        last_ns: GuestNs::default(),
         explained: 0,
         missed: 0,
         votes: place.votes,
@@ -297,13 +298,13 @@ fn try_out(guests: &[Sent], hosts: &HostsByKey<'_>, place: &Place, rho_ppm: u64)
     for sent in after.iter().chain(before.iter().rev()) {
         let guest = &sent.1;
         let now = corridor.at(guest.issued_ns)?;
-        let earliest = guest.issued_ns.cast_signed().saturating_sub(now.hi_ns);
-        let latest = guest.completed_ns.cast_signed().saturating_sub(now.lo_ns);
+        let earliest = guest.issued_ns.bound_on_host(now.hi_ns);
+        let latest = guest.completed_ns.bound_on_host(now.lo_ns);
         let alike = hosts.alike(sent);
-        let from = alike.partition_point(|host| host.start_ns.cast_signed() < earliest);
+        let from = alike.partition_point(|host| host.start_ns.bound() < earliest);
         let mut fitting = alike[from..]
             .iter()
-            .take_while(|host| host.start_ns.cast_signed() <= latest)
+            .take_while(|host| host.start_ns.bound() <= latest)
             .filter(|host| corridor.admits(guest, host));
         let (first, second) = (fitting.next(), fitting.next());
         if let Some(host) = first {

@@ -8,6 +8,7 @@ use super::device_disk::DeviceDisk;
 use super::devices::match_disks;
 use super::request::Band;
 use super::timeline::UNCORRECTED_PPM;
+use crate::model::clocks::{GuestNs, HostNs};
 
 /// The most that NTP bent the clocks of the host and of the guest, parts per million; 0 where it was not measured.
 pub(crate) fn corrections_ppm(manifest: &Manifest, side: &GuestSide) -> (u32, u32) {
@@ -33,11 +34,11 @@ pub struct ClockStart {
     /// Host's `CLOCK_REALTIME` at `host_start_ns`.
     pub host_start_unix_ns: u64,
     /// Host's `CLOCK_MONOTONIC` at the start of the recording.
-    pub host_start_ns: u64,
+    pub host_start_ns: HostNs,
     /// When the host's probes were live.
-    pub host_live_ns: u64,
+    pub host_live_ns: HostNs,
     /// When the host's recording ended; 0 if unknown.
-    pub host_end_ns: u64,
+    pub host_end_ns: HostNs,
     /// The host's recording lost events of QEMU at some time.
     pub host_lost: bool,
     /// Fastest change of the offset in parts per million, at most 300,000; 0 for 500, which is what two
@@ -46,19 +47,17 @@ pub struct ClockStart {
     /// For each guest device (index into `GuestSide::disks`) the disk, or those that it may be. A device
     /// that is not in the list is the disk with the same index.
     pub devices: Vec<DeviceDisk>,
-    /// How many disks the guest has in the topology.
-    pub n_disks: u32,
 }
 
 /// One round trip over the agent's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
     /// Host's clock before the question.
-    pub host_sent_ns: u64,
+    pub host_sent_ns: HostNs,
     /// Guest's clock.
-    pub guest_ns: u64,
+    pub guest_ns: GuestNs,
     /// Host's clock after the answer.
-    pub host_received_ns: u64,
+    pub host_received_ns: HostNs,
 }
 
 impl ClockStart {
@@ -82,22 +81,21 @@ impl ClockStart {
                 .clock_samples
                 .iter()
                 .map(|sample| RoundTrip {
-                    host_sent_ns: sample.host_sent_ns,
-                    guest_ns: sample.guest_ns,
-                    host_received_ns: sample.host_received_ns,
+                    host_sent_ns: HostNs(sample.host_sent_ns),
+                    guest_ns: GuestNs(sample.guest_ns),
+                    host_received_ns: HostNs(sample.host_received_ns),
                 })
                 .collect(),
             wall_offset_ns,
             host_start_unix_ns: manifest.start_unix_ns,
-            host_start_ns: manifest.start_mono_ns,
-            host_live_ns: manifest.live_mono_ns.max(manifest.start_mono_ns),
-            host_end_ns: manifest.end_mono_ns,
+            host_start_ns: HostNs(manifest.start_mono_ns),
+            host_live_ns: HostNs(manifest.live_mono_ns.max(manifest.start_mono_ns)),
+            host_end_ns: HostNs(manifest.end_mono_ns),
             host_lost: manifest.losses.iter().any(|loss| {
                 loss.guest.is_none() && loss.source == Source::Qemu.name() && loss.events > 0
             }),
             rho_ppm: UNCORRECTED_PPM + host_ppm + guest_ppm,
             devices: guest.map_or_else(Vec::new, |guest| match_disks(&side.disks, &guest.disks)),
-            n_disks: guest.map_or(0, |guest| guest.disks.len() as u32),
         }
     }
 
@@ -106,15 +104,15 @@ impl ClockStart {
     pub(super) fn round_trip_corridor(&self, rho_ppm: u64) -> Option<Corridor> {
         let sane = |trip: &&RoundTrip| {
             trip.host_sent_ns <= trip.host_received_ns
-                && trip.host_received_ns.max(trip.guest_ns) < 1 << 62
+                && trip.host_received_ns.0.max(trip.guest_ns.0) < 1 << 62
         };
         let mut trips: Vec<&RoundTrip> = self.round_trips.iter().filter(sane).collect();
-        trips.sort_by_key(|trip| trip.host_received_ns - trip.host_sent_ns);
+        trips.sort_by_key(|trip| trip.host_received_ns.since(trip.host_sent_ns));
         let mut corridor = Corridor::new(rho_ppm);
         for trip in &trips {
             let band = Band {
-                lo_ns: trip.guest_ns.cast_signed() - trip.host_received_ns.cast_signed(),
-                hi_ns: trip.guest_ns.cast_signed() - trip.host_sent_ns.cast_signed(),
+                lo_ns: trip.guest_ns.minus(trip.host_received_ns),
+                hi_ns: trip.guest_ns.minus(trip.host_sent_ns),
             };
             let agrees = corridor
                 .at(trip.guest_ns)

@@ -7,6 +7,7 @@ use super::corridor::{Corridor, Window, exchange};
 use super::request::{Band, GuestRequest, HostRequest};
 use super::trail::Trail;
 use super::trails::Trails;
+use crate::model::clocks::GuestNs;
 
 /// Fastest change of the offset between two uncorrected clocks, parts per million: as much as NTP takes a
 /// clock to be wrong by.
@@ -20,9 +21,9 @@ const KEPT: usize = 16;
 #[derive(Debug)]
 pub(super) struct Piece {
     /// Guest's time from which on no piece before this one is possible.
-    from_ns: u64,
+    from_ns: GuestNs,
     /// Guest's time up to which this piece is not possible.
-    after_ns: u64,
+    after_ns: GuestNs,
     /// Where its first exchange is looked for.
     seed: Corridor,
     /// Where the next exchange is looked for, besides inside what is proven; gone with it.
@@ -35,14 +36,14 @@ pub(super) struct Piece {
     /// Exchanges that are proven, but not vetted, by C.
     fresh: VecDeque<(GuestRequest, HostRequest)>,
     /// The clock went on up to here: D of its latest exchange.
-    went_on_ns: u64,
+    went_on_ns: GuestNs,
     /// C of the last that was vetted.
-    vetted_ns: u64,
+    vetted_ns: GuestNs,
     /// What those prove that have been reported: where a doubt goes back to.
     reported: Corridor,
     exchanges: u64,
     /// D of its last request that was reported.
-    last_ns: u64,
+    last_ns: GuestNs,
     pub trail: Trail,
 }
 
@@ -63,7 +64,7 @@ impl Piece {
     }
 
     /// The clock has gone on up to `issued_ns`.
-    fn vet(&mut self, issued_ns: u64) {
+    fn vet(&mut self, issued_ns: GuestNs) {
         self.went_on_ns = self.went_on_ns.max(issued_ns);
         while let Some((guest, host)) = self.fresh.front()
             && guest.completed_ns < self.went_on_ns
@@ -75,11 +76,11 @@ impl Piece {
     }
 
     /// The band as it is reported.
-    fn vetted_band(&self, guest_ns: u64) -> Option<Band> {
+    fn vetted_band(&self, guest_ns: GuestNs) -> Option<Band> {
         self.vetted.at(guest_ns).or_else(|| self.seed.at(guest_ns))
     }
 
-    pub(super) fn band(&self, guest_ns: u64) -> Option<Band> {
+    pub(super) fn band(&self, guest_ns: GuestNs) -> Option<Band> {
         let proven = self
             .proven
             .at(guest_ns)
@@ -110,7 +111,7 @@ impl Piece {
     }
 
     /// D of its last request that was reported.
-    pub(super) const fn last_ns(&self) -> u64 {
+    pub(super) const fn last_ns(&self) -> GuestNs {
         self.last_ns
     }
 }
@@ -167,25 +168,29 @@ impl Timeline {
 
     /// Begins a piece; `seed` holds until its exchanges say better. The step was after `after_ns` and
     /// at `from_ns` at the latest (guest's clock).
-    pub(super) fn begin(&mut self, after_ns: u64, from_ns: u64, seed: Corridor) {
+    pub(super) fn begin(&mut self, after_ns: GuestNs, from_ns: GuestNs, seed: Corridor) {
         // A piece without any exchange was a mistake.
         if self.pieces.back().is_some_and(|piece| piece.exchanges == 0) {
             self.pieces.pop_back();
         }
         let first = self.pieces.is_empty();
         self.pieces.push_back(Piece {
-            from_ns: if first { 0 } else { from_ns },
-            after_ns: if first { 0 } else { after_ns.min(from_ns) },
+            from_ns: if first { GuestNs::default() } else { from_ns },
+            after_ns: if first {
+                GuestNs::default()
+            } else {
+                after_ns.min(from_ns)
+            },
             seed,
             hint: None,
             proven: Corridor::new(self.rho_ppm),
             vetted: Corridor::new(self.rho_ppm),
             fresh: VecDeque::new(),
-            went_on_ns: 0,
-            vetted_ns: 0,
+            went_on_ns: GuestNs::default(),
+            vetted_ns: GuestNs::default(),
             reported: Corridor::new(self.rho_ppm),
             exchanges: 0,
-            last_ns: 0,
+            last_ns: GuestNs::default(),
             trail: Trail::default(),
         });
         if self.pieces.len() > KEPT
@@ -198,7 +203,7 @@ impl Timeline {
 
     /// The pieces that a time of the guest's clock can lie in: one, or two around a step; none where it can lie before
     /// those that are kept.
-    fn at(&self, guest_ns: u64) -> RangeInclusive<usize> {
+    fn at(&self, guest_ns: GuestNs) -> RangeInclusive<usize> {
         if self.pieces.len() == 1 {
             return 0..=0;
         }
@@ -216,7 +221,7 @@ impl Timeline {
     }
 
     /// What holds at a time of the guest's clock. Around a step: before it or after it.
-    pub(super) fn band(&self, guest_ns: u64) -> Option<Band> {
+    pub(super) fn band(&self, guest_ns: GuestNs) -> Option<Band> {
         if let (Some(piece), 1) = (self.pieces.front(), self.pieces.len()) {
             return piece.band(guest_ns);
         }
@@ -322,11 +327,13 @@ impl Timeline {
 
     /// Nothing comes any more.
     pub(super) fn vet_all(&mut self) {
-        self.pieces.iter_mut().for_each(|piece| piece.vet(u64::MAX));
+        self.pieces
+            .iter_mut()
+            .for_each(|piece| piece.vet(GuestNs::MAX));
     }
 
     /// Whether exchanges up to this time of the guest's clock have been vetted.
-    pub(super) fn is_vetted(&self, guest_ns: u64) -> bool {
+    pub(super) fn is_vetted(&self, guest_ns: GuestNs) -> bool {
         self.pieces
             .back()
             .is_none_or(|piece| guest_ns <= piece.vetted_ns)
@@ -338,7 +345,7 @@ impl Timeline {
             piece.proven = piece.reported.clone();
             piece.vetted = piece.reported.clone();
             piece.fresh.clear();
-            piece.went_on_ns = 0;
+            piece.went_on_ns = GuestNs::default();
         }
     }
 
@@ -374,7 +381,7 @@ impl Timeline {
     }
 
     /// Drops what only times before `guest_ns` need.
-    pub(super) fn forget_before(&mut self, guest_ns: u64) {
+    pub(super) fn forget_before(&mut self, guest_ns: GuestNs) {
         for piece in &mut self.pieces {
             piece.proven.forget_before(guest_ns);
             piece.vetted.forget_before(guest_ns);

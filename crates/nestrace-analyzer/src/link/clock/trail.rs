@@ -1,6 +1,7 @@
 //! Where a piece's band was, in bounded memory: for offset and drift in the result.
 
 use super::request::Band;
+use crate::model::clocks::GuestNs;
 
 /// Points that are kept; when they are full, every two become one and stand for twice the time.
 const POINTS: usize = 512;
@@ -12,7 +13,7 @@ const DRIFT_KNOWN_TO_PPM: f64 = 100.0;
 /// The narrowest band of a stretch of time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
-    pub guest_ns: u64,
+    pub guest_ns: GuestNs,
     pub band: Band,
 }
 
@@ -21,7 +22,7 @@ pub(super) struct Point {
 pub(super) struct Trail {
     points: Vec<Point>,
     stride_ns: u64,
-    last_ns: u64,
+    last_ns: GuestNs,
 }
 
 impl Trail {
@@ -34,12 +35,12 @@ impl Trail {
         self.points.shrink_to_fit();
     }
 
-    pub(super) fn note(&mut self, guest_ns: u64, band: Band) {
+    pub(super) fn note(&mut self, guest_ns: GuestNs, band: Band) {
         self.last_ns = self.last_ns.max(guest_ns);
         let point = Point { guest_ns, band };
         let stride_ns = self.stride_ns.max(FIRST_STRIDE_NS);
         match self.points.last_mut() {
-            Some(last) if guest_ns / stride_ns <= last.guest_ns / stride_ns => {
+            Some(last) if guest_ns.0 / stride_ns <= last.guest_ns.0 / stride_ns => {
                 *last = narrower(*last, point);
             }
             _ => self.points.push(point),
@@ -55,7 +56,7 @@ impl Trail {
             let mut kept: Vec<Point> = Vec::with_capacity(POINTS);
             for point in self.points.drain(..) {
                 match kept.last_mut() {
-                    Some(last) if point.guest_ns / stride_ns <= last.guest_ns / stride_ns => {
+                    Some(last) if point.guest_ns.0 / stride_ns <= last.guest_ns.0 / stride_ns => {
                         *last = narrower(*last, point);
                     }
                     _ => kept.push(point),
@@ -80,14 +81,14 @@ impl Trail {
     }
 
     /// Last time of the guest's clock.
-    pub(super) const fn last_ns(&self) -> u64 {
+    pub(super) const fn last_ns(&self) -> GuestNs {
         self.last_ns
     }
 
     /// Guest's time from first to last link.
     pub(super) fn duration_ns(&self) -> u64 {
         self.first()
-            .map_or(0, |first| self.last_ns.saturating_sub(first.guest_ns))
+            .map_or(0, |first| self.last_ns.since(first.guest_ns))
     }
 
     /// How much faster the guest's clock runs, parts per million: from the narrowest band of the first
@@ -102,7 +103,7 @@ impl Trail {
         };
         let a = narrowest(&self.points[..third])?;
         let b = narrowest(&self.points[self.points.len() - third..])?;
-        let guest_ns = b.guest_ns.checked_sub(a.guest_ns).filter(|ns| *ns > 0)? as f64;
+        let guest_ns = Some(b.guest_ns.since(a.guest_ns)).filter(|ns| *ns > 0)? as f64;
         let gained_ns = b.band.middle_ns().checked_sub(a.band.middle_ns())? as f64;
         let unknown_ns = (a.band.bound_ns() + b.band.bound_ns()) as f64;
         // The host's time that passed: the drift is against the host's clock.

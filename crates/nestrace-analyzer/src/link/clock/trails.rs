@@ -47,6 +47,7 @@ impl Trails {
 mod tests {
     use super::*;
     use crate::link::clock::Band;
+    use crate::model::clocks::GuestNs;
 
     #[test]
     fn ever_more_pieces_are_counted_and_not_kept() {
@@ -55,16 +56,16 @@ mod tests {
             let mut trail = Trail::default();
             trails.add(Trail::default());
             let band = Band { lo_ns: 0, hi_ns: 0 };
-            trail.note(n << 32, band);
+            trail.note(GuestNs(n << 32), band);
             // The longest is neither among the first nor the last.
             let lasted_ns = if n == 3000 { 9 << 30 } else { n };
-            trail.note((n << 32) + lasted_ns, band);
+            trail.note(GuestNs((n << 32) + lasted_ns), band);
             trails.add(trail);
         }
         assert_eq!(trails.kept().count() as u64 + trails.n_more(), 5000);
         assert_eq!(trails.kept().count(), LISTED + 1);
         let longest = trails.kept().map(Trail::duration_ns).max();
         assert_eq!(longest, Some(9 << 30));
-        assert_eq!(trails.kept().next().map(Trail::last_ns), Some(0));
+        assert_eq!(trails.kept().next().map(Trail::last_ns), Some(GuestNs(0)));
     }
 }

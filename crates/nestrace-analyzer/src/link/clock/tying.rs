@@ -1,16 +1,27 @@
 //! Ties guest requests to the host requests that they can only be.
 
 use super::cluster::{self, Resolved};
-use super::pairing::Pairing;
+use super::pending::Pending;
 use super::request::{GuestRequest, HostRequest};
 use super::tie::Tie;
+use super::timeline::Timeline;
+use crate::model::clocks::GuestNs;
 
 /// With so many equal requests waiting it is looked at once whether only one fits.
 const FEW: u32 = 32;
 
-impl Pairing {
+/// The requests of both sides that wait, and the clock that says which of them may be one.
+#[derive(Debug)]
+pub(super) struct Ties {
+    pub(super) pending: Pending,
+    pub(super) timeline: Timeline,
+    /// The host's requests are not complete: what only follows from their being so is not certain.
+    pub(super) host_lost: bool,
+}
+
+impl Ties {
     /// Ties one request and whoever becomes certain with it.
-    pub(super) fn tie(&mut self, number: u64, before_ns: u64) -> Tie {
+    pub(super) fn tie(&mut self, number: u64, before_ns: GuestNs) -> Tie {
         if let Some(host) = self.only_one(number) {
             // Nothing has narrowed the band since it said so.
             self.accept_if(number, host, |_, _, _| true);
@@ -53,7 +64,7 @@ impl Pairing {
         alone.then_some(number_of_host)
     }
 
-    pub(super) fn resolve(&self, number: u64, before_ns: u64) -> Resolved {
+    pub(super) fn resolve(&self, number: u64, before_ns: GuestNs) -> Resolved {
         let settled = |guest: &GuestRequest| guest.completed_ns <= before_ns;
         if self.pending.alike(number).1 == 0 {
             return Resolved::default();

@@ -44,6 +44,25 @@ impl DiskCounts {
         disks.chain(doubts).collect()
     }
 
+    /// Parts what was counted under the numbers that are another disk's by this time.
+    pub(super) fn part(
+        disks: &mut [Self],
+        ns: u64,
+        numbers: &mut DiskNumbers,
+        meters: &[DeviceMeter],
+    ) {
+        while let Some(change) = numbers.pass(ns) {
+            let meter = meters.iter().find(|meter| meter.dev == change.dev);
+            let metered = Some(meter.map(Metered::of).unwrap_or_default());
+            if let Some(disk) = disks.get_mut(change.from as usize) {
+                disk.until = metered;
+            }
+            if let Some(disk) = disks.get_mut(change.to.device as usize) {
+                disk.before = metered;
+            }
+        }
+    }
+
     /// Its own of what `meter` has counted under its number; `None` where the number was not its own yet.
     pub(super) fn metered(&self, meter: &DeviceMeter) -> Option<Metered> {
         let until = self.until.unwrap_or_else(|| Metered::of(meter));

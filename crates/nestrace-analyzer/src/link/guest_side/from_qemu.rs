@@ -1,12 +1,87 @@
-//! Requests that QEMU completed, as they are offered to the clock.
+//! What QEMU did for one session's requests: both sides' requests, as they are offered to the clock.
 
 use std::rc::Rc;
 
-use super::{MAX_QUEUES, Session};
-use crate::link::clock::{HostRequest, Key, OpClass};
-use crate::model::span::{Served, What};
+use super::direct::{self, DirectLinks};
+use super::unmap::Unmaps;
+use crate::link::clock::{GuestRequest, HostRequest, Key, OpClass, Pairing};
+use crate::link::guest_memory::GuestMemory;
+use crate::model::clocks::{GuestNs, HostNs};
+use crate::model::ids::GuestDiskId;
+use crate::model::pointer::PointerMap;
+use crate::model::span::{RequestSpan, Served, What};
 
-impl Session {
+/// Virtqueues of one guest that are distinguished.
+const MAX_QUEUES: usize = 1024;
+
+/// Links one session's requests to what QEMU did for them.
+#[derive(Debug)]
+pub(super) struct QemuLinks {
+    pub(super) pairing: Pairing,
+    /// Where QEMU has the guest's memory.
+    pub(super) memory: GuestMemory,
+    /// Page and device of requests that the clock has not decided on.
+    pub(super) pages: PointerMap<u64, (u64, u32)>,
+    /// `None` where QEMU's functions were seen.
+    pub(super) direct: Option<Box<DirectLinks>>,
+    /// QEMU requests that the clock has not decided on.
+    pub(super) served: PointerMap<u64, Rc<Served>>,
+    /// Those that were no request of this session.
+    pub(super) unclaimed: Vec<Rc<Served>>,
+    /// Up to which the host has been read.
+    pub(super) host_ns: HostNs,
+    /// Discards that may go on.
+    unmaps: Unmaps,
+    /// Addresses of virtqueues.
+    queues: Vec<u64>,
+}
+
+impl QemuLinks {
+    pub(super) fn new(pairing: Pairing, direct: Option<Box<DirectLinks>>) -> Self {
+        Self {
+            pairing,
+            memory: GuestMemory::default(),
+            pages: PointerMap::default(),
+            direct,
+            served: PointerMap::default(),
+            unclaimed: Vec::new(),
+            host_ns: HostNs::default(),
+            unmaps: Unmaps::default(),
+            queues: Vec::new(),
+        }
+    }
+
+    /// Takes a request that has completed in the guest.
+    pub(super) fn guest_request(&mut self, request: &RequestSpan, device: u32, key: Key) {
+        if let Some(direct) = &mut self.direct {
+            direct.request(direct::Request {
+                serial: request.serial,
+                device,
+                class: key.class,
+                offset: key.offset,
+                bytes: key.bytes,
+                page: request.page,
+                lane: request.lane,
+                issued_ns: GuestNs(request.issued_ns),
+                completed_ns: GuestNs(request.completed_ns),
+            });
+            return;
+        }
+        if request.page != 0 {
+            self.pages.insert(request.serial, (request.page, device));
+        }
+        self.pairing.guest_request(GuestRequest {
+            serial: request.serial,
+            device,
+            key,
+            buffer: self.memory.buffer_of(request.page).unwrap_or(0),
+            may_be_alone: false,
+            lane: request.lane,
+            issued_ns: GuestNs(request.issued_ns),
+            completed_ns: GuestNs(request.completed_ns),
+        });
+    }
+
     /// A number for a virtqueue: QEMU takes the requests of one in the order in which the guest's
     /// processor put them there.
     fn lane(&mut self, queue: u64) -> u32 {
@@ -23,8 +98,8 @@ impl Session {
             .unwrap_or(HostRequest::ANY_LANE)
     }
 
-    /// Takes a QEMU request that has completed; `disk` is its place among the guest's disks.
-    pub(crate) fn served(&mut self, served: &Rc<Served>, disk: u32) {
+    /// Takes a QEMU request that has completed, of this disk of the guest.
+    pub(super) fn served(&mut self, served: &Rc<Served>, disk: GuestDiskId) {
         if let (Some(direct), Some(facts)) = (&mut self.direct, served.file_io) {
             direct.file_io(served, disk, facts);
             direct.offer_last_file(&mut self.pairing);
@@ -36,7 +111,7 @@ impl Session {
     }
 
     /// Offers a QEMU request to the clock.
-    pub(super) fn offer(&mut self, served: &Rc<Served>, disk: u32) {
+    fn offer(&mut self, served: &Rc<Served>, disk: GuestDiskId) {
         let span = &served.span;
         let class = match span.what {
             What::Read => OpClass::Read,
@@ -56,7 +131,7 @@ impl Session {
         let lane = self.lane(served.queue);
         self.pairing.host_request(HostRequest {
             serial: served.serial,
-            disk,
+            disk: disk.0,
             key: Key {
                 class,
                 offset,
@@ -66,8 +141,25 @@ impl Session {
                 .filter(|buffer| self.memory.holds(*buffer))
                 .unwrap_or(0),
             lane,
-            start_ns: span.start_ns,
-            end_ns: span.end_ns,
+            start_ns: served.start_ns(),
+            end_ns: served.end_ns(),
         });
+    }
+
+    /// The host's stream has been read so far: whatever ended before was handed to [`Self::served`].
+    pub(super) fn host_read(&mut self, host_ns: HostNs) {
+        while let Some((whole, disk)) = self.unmaps.whole_before(host_ns) {
+            self.offer(&whole, disk);
+        }
+        self.host_ns = self.host_ns.max(host_ns);
+    }
+
+    /// What ended on the host before this time was linked here or passed on.
+    pub(super) fn host_decided(&self) -> HostNs {
+        let offered = self.served.values().map(|served| served.end_ns());
+        let direct = self.direct.as_ref();
+        let direct = direct.and_then(|direct| direct.oldest_file_ns());
+        let open = offered.chain(self.unmaps.oldest_ns()).chain(direct).min();
+        open.map_or(self.host_ns, |open| open.min(self.host_ns))
     }
 }

@@ -27,9 +27,10 @@ use crate::follow::qemu;
 use crate::follow::sector_identity::SectorIdentity;
 use crate::link::calls::KeptCall;
 use crate::link::chains::{Join, Names, StoryChoice};
-use crate::link::clock::{Band, ClockStart, ClockSummary, GuestRequest, Pairing};
-use crate::link::guest_memory::GuestMemory;
+use crate::link::clock::{Band, ClockStart, ClockSummary, Pairing};
 use crate::model::chain::Chain;
+use crate::model::clocks::{GuestNs, HostNs};
+use crate::model::ids::{DiskId, GuestDiskId};
 use crate::model::operation::Operation;
 use crate::model::plausible::{self, lies_nowhere};
 use crate::model::pointer::PointerMap;
@@ -42,17 +43,16 @@ use crate::result::unlinked::{Reason, Reasons, UnlinkedReason};
 use calls::SessionCalls;
 use direct::{DirectLinks, Read};
 use disk::DiskCounts;
+use from_qemu::QemuLinks;
 use numbers::DiskNumbers;
+use outcome::Waiting;
 use request_key::key;
 pub(crate) use summary::{DiskSummary, HostStretch, disk_of, told_by_requests};
-use unmap::Unmaps;
 
 /// How far a stream is read between two looks at what the clock has found.
 const LOOK_NS: u64 = 20_000_000;
 /// The same in events, should a guest's clock stand still.
 const LOOK_EVENTS: u64 = 1 << 16;
-/// Virtqueues of one guest that are distinguished.
-const MAX_QUEUES: usize = 1024;
 
 /// A session.
 #[derive(Debug)]
@@ -66,22 +66,12 @@ pub(crate) struct Session {
     reasons: Reasons,
     /// Guest's clock minus the host's by the wall clocks.
     wall_offset_ns: Option<i64>,
-    pairing: Pairing,
+    qemu: QemuLinks,
     join: Join,
     pub(crate) calls: SessionCalls,
-    /// Where QEMU has the guest's memory.
-    memory: GuestMemory,
-    /// Page and device of requests that the clock has not decided on.
-    pages: PointerMap<u64, (u64, u32)>,
-    /// `None` where QEMU's functions were seen.
-    direct: Option<Box<DirectLinks>>,
     /// By the numbers of `GuestSide::disks`; behind them those of I/O that may have been of either of two disks.
     pub disks: Vec<DiskCounts>,
     numbers_of_disks: DiskNumbers,
-    /// QEMU requests that the clock has not decided on.
-    served: PointerMap<u64, Rc<Served>>,
-    /// Those that were no request of this session.
-    pub unclaimed: Vec<Rc<Served>>,
     /// An earlier session of the same guest has the first say on QEMU's requests.
     pub follows_another: bool,
     /// Numbers of bios on their way, by address and Q, if anybody asked for them.
@@ -93,17 +83,13 @@ pub(crate) struct Session {
     pub unknown_events: u64,
     /// Events that no kernel writes.
     pub implausible: u64,
+    /// Of its events, on the guest's clock.
     pub(crate) first_ns: Option<u64>,
     pub(crate) last_ns: u64,
-    guest_read_ns: u64,
-    host_ns: u64,
-    /// Discards that may go on.
-    unmaps: Unmaps,
-    /// Addresses of virtqueues.
-    queues: Vec<u64>,
+    guest_read_ns: GuestNs,
     looked_events: u64,
-    looked_guest_ns: u64,
-    looked_host_ns: u64,
+    looked_guest_ns: GuestNs,
+    looked_host_ns: HostNs,
 }
 
 /// What a session leaves.
@@ -148,16 +134,11 @@ impl Session {
                 lost_sometime: lost,
             },
             wall_offset_ns: start.wall_offset_ns,
-            pairing: Pairing::new(start),
+            qemu: QemuLinks::new(Pairing::new(start), direct),
             join: Join::default(),
             calls: SessionCalls::new(side, kept_calls),
-            memory: GuestMemory::default(),
-            pages: PointerMap::default(),
-            direct,
             disks: DiskCounts::all(side, &numbers_of_disks),
             numbers_of_disks,
-            served: PointerMap::default(),
-            unclaimed: Vec::new(),
             numbers: numbered.then(PointerMap::default),
             losses: LossCounts::default(),
             events: 0,
@@ -166,31 +147,29 @@ impl Session {
             implausible: 0,
             first_ns: None,
             last_ns: 0,
-            guest_read_ns: 0,
-            host_ns: 0,
-            unmaps: Unmaps::default(),
-            queues: Vec::new(),
+            guest_read_ns: GuestNs::default(),
             looked_events: 0,
-            looked_guest_ns: 0,
-            looked_host_ns: 0,
+            looked_guest_ns: GuestNs::default(),
+            looked_host_ns: HostNs::default(),
             side: side.clone(),
         })
     }
 
     /// Where an event belongs among the host's: its time there as far as that is known, else whatever
     /// keeps the two streams side by side.
-    pub(crate) fn place(&self, guest_ns: u64) -> u64 {
-        self.pairing.host_time(guest_ns)
+    pub(crate) fn place(&self, guest_ns: GuestNs) -> HostNs {
+        self.qemu.pairing.host_time(guest_ns)
     }
 
     /// The host's time of a guest's; `None` where nothing tells it yet.
-    pub(crate) fn host_time(&self, guest_ns: u64) -> Option<u64> {
+    pub(crate) fn host_time(&self, guest_ns: GuestNs) -> Option<HostNs> {
         let offset_ns = self
+            .qemu
             .pairing
             .band(guest_ns)
             .map(Band::middle_ns)
             .or(self.wall_offset_ns)?;
-        Some(guest_ns.saturating_add_signed(offset_ns.saturating_neg()))
+        Some(guest_ns.on_host(offset_ns))
     }
 
     /// Takes one event; `within` is whether it lies in the time that was asked for.
@@ -228,7 +207,8 @@ impl Session {
         let first = *self.first_ns.get_or_insert(event.ts_ns);
         self.reasons.live_ns = self.reasons.live_ns.max(first);
         self.last_ns = self.last_ns.max(event.ts_ns);
-        self.pass_numbers(event.ts_ns);
+        let (numbers, meters) = (&mut self.numbers_of_disks, &self.block.gathered.devices);
+        DiskCounts::part(&mut self.disks, event.ts_ns, numbers, meters);
         match self.identity.take() {
             Some(mut identity) => {
                 let (mut event, mut links) = (*event, Vec::new());
@@ -294,13 +274,13 @@ impl Session {
     }
 
     /// The host's stream lost events up to this time.
-    pub(crate) fn host_lost(&mut self, host_ns: u64) {
-        self.pairing.host_lost(host_ns);
+    pub(crate) fn host_lost(&mut self, host_ns: HostNs) {
+        self.qemu.pairing.host_lost(host_ns);
     }
 
     /// Hands what has ended to the clock and to the bios that wait.
     fn hand_on(&mut self) {
-        let Some(spans) = &mut self.block.spans else {
+        let Some(spans) = &mut self.block.gathered.spans else {
             return;
         };
         if spans.bios.is_empty() && spans.requests.is_empty() {
@@ -321,33 +301,7 @@ impl Session {
                         .decide(request.serial, Err(UnlinkedReason::Ambiguous));
                     continue;
                 }
-                if let Some(direct) = &mut self.direct {
-                    direct.request(direct::Request {
-                        serial: request.serial,
-                        device,
-                        class: key.class,
-                        offset: key.offset,
-                        bytes: key.bytes,
-                        page: request.page,
-                        lane: request.lane,
-                        issued_ns: request.issued_ns,
-                        completed_ns: request.completed_ns,
-                    });
-                    continue;
-                }
-                if request.page != 0 {
-                    self.pages.insert(request.serial, (request.page, device));
-                }
-                self.pairing.guest_request(GuestRequest {
-                    serial: request.serial,
-                    device,
-                    key,
-                    buffer: self.memory.buffer_of(request.page).unwrap_or(0),
-                    may_be_alone: false,
-                    lane: request.lane,
-                    issued_ns: request.issued_ns,
-                    completed_ns: request.completed_ns,
-                });
+                self.qemu.guest_request(&request, device, key);
             }
         }
         let mut bios = std::mem::take(&mut spans.bios);
@@ -355,7 +309,7 @@ impl Session {
             self.bio(bio, None);
         }
         // Its room is needed again.
-        if let Some(spans) = &mut self.block.spans {
+        if let Some(spans) = &mut self.block.gathered.spans {
             spans.bios = bios;
         }
     }
@@ -396,54 +350,62 @@ impl Session {
     }
 
     /// Whether QEMU requests of this disk may be this guest's.
-    pub(crate) fn is_of(&self, images: &Images, disk: u32) -> Option<u32> {
-        let disk = images.disks.get(disk as usize)?;
-        (Some(disk.guest) == self.guest).then_some(disk.disk)
+    pub(crate) fn is_of(&self, images: &Images, disk: DiskId) -> Option<GuestDiskId> {
+        let disk = images.disks.get(disk.0 as usize)?;
+        (Some(disk.guest) == self.guest).then_some(GuestDiskId(disk.disk))
     }
 
     /// The guest's stream has ended.
     pub(crate) fn ended(&mut self) {
-        self.guest_read_ns = u64::MAX;
+        self.guest_read_ns = GuestNs::MAX;
+    }
+
+    /// Takes a QEMU request that has completed, of this disk of the guest.
+    pub(crate) fn served(&mut self, served: &Rc<Served>, disk: GuestDiskId) {
+        self.qemu.served(served, disk);
+    }
+
+    /// QEMU requests that were no request of this session.
+    pub(crate) fn take_unclaimed(&mut self) -> impl Iterator<Item = Rc<Served>> {
+        self.qemu.unclaimed.drain(..)
     }
 
     /// The host's stream has been read so far: whatever ended before was handed to [`Self::served`].
-    pub(crate) fn host_read(&mut self, host_ns: u64) {
-        while let Some((whole, disk)) = self.unmaps.whole_before(host_ns) {
-            self.offer(&whole, disk);
-        }
-        self.host_ns = self.host_ns.max(host_ns);
+    pub(crate) fn host_read(&mut self, host_ns: HostNs) {
+        self.qemu.host_read(host_ns);
     }
 
     /// Bios whose fate is known by now, now and then: `None` when it is too early to look again.
     pub(crate) fn look(&mut self) -> Option<Vec<Chain>> {
-        let due = self.last_ns >= self.looked_guest_ns.saturating_add(LOOK_NS)
-            || self.host_ns >= self.looked_host_ns.saturating_add(LOOK_NS)
+        let host_ns = self.qemu.host_ns;
+        let guest_ns = GuestNs(self.last_ns);
+        let due = guest_ns >= self.looked_guest_ns.saturating_add(LOOK_NS)
+            || host_ns >= self.looked_host_ns.saturating_add(LOOK_NS)
             || self.block_events >= self.looked_events.saturating_add(LOOK_EVENTS);
         if !due {
             return None;
         }
         self.looked_events = self.block_events;
-        self.looked_guest_ns = self.last_ns;
-        self.looked_host_ns = self.host_ns;
+        self.looked_guest_ns = guest_ns;
+        self.looked_host_ns = host_ns;
         let read = Read {
-            guest_ns: self.guest_read_ns.max(self.last_ns),
-            host_ns: self.host_ns,
+            guest_ns: self.guest_read_ns.max(guest_ns),
+            host_ns,
             end: false,
         };
-        self.link_directly(read);
-        self.pairing.advance(read.guest_ns, read.host_ns);
-        self.take_outcomes();
-        self.decide_directly(read);
+        self.qemu.decide(
+            read,
+            &mut Waiting {
+                join: &mut self.join,
+                disks: &mut self.disks,
+            },
+        );
         Some(self.join.drain().collect())
     }
 
     /// What ended on the host before this time was linked here or passed on.
-    pub(crate) fn host_decided(&self) -> u64 {
-        let offered = self.served.values().map(|served| served.span.end_ns);
-        let direct = self.direct.as_ref();
-        let direct = direct.and_then(|direct| direct.oldest_file_ns());
-        let open = offered.chain(self.unmaps.oldest_ns()).chain(direct).min();
-        open.map_or(self.host_ns, |open| open.min(self.host_ns))
+    pub(crate) fn host_decided(&self) -> HostNs {
+        self.qemu.host_decided()
     }
 
     /// Whether calls wait for a bio's links.
@@ -461,6 +423,13 @@ impl Session {
         self.calls.finish(&self.side, &self.threads)
     }
 
+    /// The next call whose outcome is known, if calls are taken one by one.
+    pub(crate) fn next_call(&mut self, end: bool) -> Option<KeptCall> {
+        let pairing = &self.qemu.pairing;
+        self.calls
+            .next_ready(|call| end || pairing.is_settled(GuestNs(call.end_ns)))
+    }
+
     /// A kept call in words; `number` is the session's.
     pub(crate) fn call_story(
         &self,
@@ -468,10 +437,14 @@ impl Session {
         kept: &KeptCall,
         names: &Names<'_>,
     ) -> CallStory {
-        let at_ns = self.host_time(kept.call.start_ns);
+        let start_ns = GuestNs(kept.call.start_ns);
+        let at_ns = self.host_time(start_ns);
+        let bound_ns = self.qemu.pairing.band(start_ns).map(Band::bound_ns);
+        let told = self.calls.story(number, kept, &self.side, names);
         CallStory {
-            at_ns: at_ns.map(|at_ns| at_ns.saturating_sub(names.start_ns)),
-            ..self.calls.story(number, kept, &self.side, names)
+            at_ns: at_ns.map(|at_ns| at_ns.since(names.start_ns)),
+            clock_bound_ns: told.clock_bound_ns.max(bound_ns.unwrap_or(0)),
+            ..told
         }
     }
 
@@ -479,18 +452,11 @@ impl Session {
     pub(crate) fn finish(&mut self) -> Finished {
         self.block.finish();
         self.hand_on();
-        self.host_read(u64::MAX);
-        let read = Read {
-            guest_ns: u64::MAX,
-            host_ns: u64::MAX,
-            end: true,
-        };
-        self.link_directly(read);
-        self.pairing.advance(u64::MAX, u64::MAX);
-        let clock = self.pairing.finish();
-        self.take_outcomes();
-        self.decide_directly(read);
-        self.check_early_pairs(true);
+        self.host_read(HostNs::MAX);
+        let clock = self.qemu.finish(&mut Waiting {
+            join: &mut self.join,
+            disks: &mut self.disks,
+        });
         self.join.finish(self.reason_of_open());
         Finished {
             clock,

@@ -5,6 +5,7 @@ use nestrace_abi::Source;
 use nestrace_trace::Event;
 
 use super::Session;
+use crate::model::clocks::GuestNs;
 use crate::model::span::BioSpan;
 use crate::result::loss_counts::LossCounts;
 use crate::result::unlinked::UnlinkedReason;
@@ -26,7 +27,7 @@ impl Session {
             return;
         }
         self.reasons.lost_so_far = true;
-        self.pairing.guest_lost(event.ts_ns);
+        self.qemu.pairing.guest_lost(GuestNs(event.ts_ns));
         // Bios that were not walked are in flight all the same, and everything else was seen.
         if event.sub == Source::Block as u8 {
             self.interrupted(event.ts_ns);

@@ -6,8 +6,6 @@
 
 use nestrace_trace::manifest::{GuestDisk, GuestSide};
 
-use super::Session;
-use super::metered::Metered;
 use crate::model::pointer::PointerMap;
 
 /// Recordings before [`GuestDisk::until_mono_ns`] do not say when the agent looked last. It looked once a second, and had
@@ -16,18 +14,18 @@ const UNKNOWN_LOOK_NS: u64 = 2_000_000_000;
 
 /// Who has a device number from some time on.
 #[derive(Clone, Copy, Debug)]
-struct Holder {
+pub(super) struct Holder {
     since_ns: u64,
-    /// Its place in [`Session::disks`].
-    device: u32,
+    /// Its place in [`super::Session::disks`].
+    pub device: u32,
 }
 
 /// A device number gets another holder.
 #[derive(Clone, Copy, Debug)]
-struct Change {
-    dev: u32,
-    from: u32,
-    to: Holder,
+pub(super) struct Change {
+    pub dev: u32,
+    pub from: u32,
+    pub to: Holder,
 }
 
 /// Which disk of a side has a device number, as time goes by.
@@ -134,38 +132,20 @@ impl DiskNumbers {
     }
 
     /// The next change that has come by this time.
-    fn pass(&mut self, ns: u64) -> Option<Change> {
+    pub(super) fn pass(&mut self, ns: u64) -> Option<Change> {
         let next = self.changes.get(self.n_passed).copied();
         let next = next.filter(|next| next.to.since_ns <= ns)?;
         self.n_passed += 1;
         Some(next)
     }
-}
 
-impl Session {
-    /// What the manifest says of one of [`Session::disks`]; of a stretch of doubt, what it says of the disk that had the
-    /// number before.
-    pub(crate) fn about(&self, device: usize) -> Option<&GuestDisk> {
-        let numbers = &self.numbers_of_disks;
+    /// What the manifest says of one of [`super::Session::disks`]; of a stretch of doubt, what it says of the disk that
+    /// had the number before.
+    pub(super) fn about<'a>(&self, device: usize, side: &'a GuestSide) -> Option<&'a GuestDisk> {
         let before = u32::try_from(device).ok();
-        let before = before.and_then(|device| numbers.before_doubt(device));
+        let before = before.and_then(|device| self.before_doubt(device));
         let disk = before.map_or(device, |before| before as usize);
-        self.side.disks.get(disk)
-    }
-
-    /// Parts what was counted under the numbers that are another disk's by this time.
-    pub(super) fn pass_numbers(&mut self, ns: u64) {
-        while let Some(change) = self.numbers_of_disks.pass(ns) {
-            let mut meters = self.block.devices.iter();
-            let meter = meters.find(|meter| meter.dev == change.dev);
-            let metered = Some(meter.map(Metered::of).unwrap_or_default());
-            if let Some(disk) = self.disks.get_mut(change.from as usize) {
-                disk.until = metered;
-            }
-            if let Some(disk) = self.disks.get_mut(change.to.device as usize) {
-                disk.before = metered;
-            }
-        }
+        side.disks.get(disk)
     }
 }
 

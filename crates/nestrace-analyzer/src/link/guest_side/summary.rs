@@ -1,11 +1,13 @@
 //! What a session says in the end: its devices, and the counts of its disks.
 
-use nestrace_trace::manifest::{self, Topology};
+use nestrace_trace::manifest::{self, GuestDisk, Topology};
 
 use super::Session;
 use crate::link::chains::DiskChains;
 use crate::link::clock::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS, ClockSummary, DeviceDisk};
+use crate::measure::clues::CallWaits;
 use crate::measure::device::DeviceMeter;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis::{ClockPiece, Device, ReadWrite, TimePiece};
 use crate::result::side::Side;
 use crate::result::unlinked::UnlinkedReason;
@@ -13,8 +15,8 @@ use crate::result::unlinked::UnlinkedReason;
 /// What was asked for of a recording, on the host's clock; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostStretch {
-    pub from_ns: Option<u64>,
-    pub to_ns: Option<u64>,
+    pub from_ns: Option<HostNs>,
+    pub to_ns: Option<HostNs>,
 }
 
 impl Session {
@@ -22,7 +24,12 @@ impl Session {
     pub(crate) fn chains_of(&self, disk: usize) -> Option<DiskSummary<'_>> {
         let counts = self.disks.get(disk)?;
         let dev = self.about(disk)?.dev;
-        let meter = self.block.devices.iter().find(|meter| meter.dev == dev)?;
+        let meter = self
+            .block
+            .gathered
+            .devices
+            .iter()
+            .find(|meter| meter.dev == dev)?;
         let metered = counts.metered(meter)?;
         Some(DiskSummary {
             guest_bios: counts.bios.saturating_sub(metered.refused),
@@ -32,6 +39,18 @@ impl Session {
             chains: &counts.chains,
             open: self.reason_of_open(),
         })
+    }
+
+    /// What the calls on a disk's file systems waited for; `device` is its place among the guest's disks.
+    pub(crate) fn call_waits(&self, device: usize) -> CallWaits {
+        let disk = self.disks.get(device);
+        let mounted = disk.map(|disk| disk.clues.mounted());
+        self.calls.waits(mounted.unwrap_or_default(), &self.side)
+    }
+
+    /// What the manifest says of one of [`Session::disks`].
+    pub(crate) fn about(&self, device: usize) -> Option<&GuestDisk> {
+        self.numbers_of_disks.about(device, &self.side)
     }
 
     /// Why it is not known which of QEMU's disks one of [`Session::disks`] is; `None` where it is known.
@@ -52,11 +71,19 @@ impl Session {
         }
     }
 
-    /// `devices[]` of this guest; the recording began at `host_start_ns` on the host's clock, and what lies in
-    /// `selected` was asked for.
+    /// Why what has no decision at the end has none.
+    pub(super) fn reason_of_open(&self) -> UnlinkedReason {
+        if self.reasons.lost_so_far || self.reasons.lost_sometime {
+            UnlinkedReason::LostEvents
+        } else {
+            UnlinkedReason::AfterEnd
+        }
+    }
+
+    /// `devices[]` of this guest; the recording began at `host_start_ns`, and what lies in `selected` was asked for.
     pub(crate) fn devices(
         &mut self,
-        host_start_ns: u64,
+        host_start_ns: HostNs,
         selected: HostStretch,
         stretches: &[ClockPiece],
     ) -> Vec<Device> {
@@ -64,9 +91,9 @@ impl Session {
         let (begin_ns, end_ns) = self.recorded(selected);
         let name = |dev: u32| crate::measure::device::major_minor(dev);
         let timeline = self.timeline(begin_ns, host_start_ns, stretches);
-        let meters = self.block.devices.iter_mut();
+        let meters = self.block.gathered.devices.iter_mut();
         let finish = |meter: &mut DeviceMeter| {
-            let mut device = meter.finish(&topology, end_ns, end_ns - begin_ns);
+            let mut device = meter.finish(&topology, end_ns.0, end_ns.since(begin_ns));
             device.side = Side::Guest;
             device.guest = Some(self.side.guest.clone());
             device.figures.timeline.clone_from(&timeline);
@@ -81,14 +108,15 @@ impl Session {
         meters.filter(|meter| meter.has_io()).map(finish).collect()
     }
 
-    /// From when to when the session recorded, of what lies in `selected`, on the guest's clock.
-    fn recorded(&self, selected: HostStretch) -> (u64, u64) {
+    /// From when to when the session recorded, of what lies in `selected`.
+    fn recorded(&self, selected: HostStretch) -> (GuestNs, GuestNs) {
         let begin_ns = match self.side.start_mono_ns {
             0 => self.first_ns.unwrap_or(0),
             start_ns => start_ns,
         };
         let end_ns = self.side.end_mono_ns.max(self.last_ns).max(begin_ns);
-        let since = |limit_ns: Option<u64>, otherwise_ns: u64| {
+        let (begin_ns, end_ns) = (GuestNs(begin_ns), GuestNs(end_ns));
+        let since = |limit_ns: Option<HostNs>, otherwise_ns: GuestNs| {
             limit_ns.map_or(otherwise_ns, |host_ns| {
                 self.first_since(host_ns, (begin_ns, end_ns))
             })
@@ -99,12 +127,12 @@ impl Session {
 
     /// The first of the guest's times that are not before this one of the host; by halving, since a guest's
     /// time never goes back. Where the clock is not known, everything was taken.
-    fn first_since(&self, host_ns: u64, (begin_ns, end_ns): (u64, u64)) -> u64 {
+    fn first_since(&self, host_ns: HostNs, (begin_ns, end_ns): (GuestNs, GuestNs)) -> GuestNs {
         let is_before = |guest_ns: u64| {
-            let at_ns = self.host_time(guest_ns);
+            let at_ns = self.host_time(GuestNs(guest_ns));
             at_ns.is_some_and(|at_ns| at_ns < host_ns)
         };
-        let (mut low, mut high) = (begin_ns, end_ns);
+        let (mut low, mut high) = (begin_ns.0, end_ns.0);
         while low < high {
             let middle = low + (high - low) / 2;
             if is_before(middle) {
@@ -113,26 +141,28 @@ impl Session {
                 high = middle;
             }
         }
-        low
+        GuestNs(low)
     }
 
-    /// Where the session's times, counted from `begin_ns` of the guest's clock, lie in the recording.
+    /// Where the session's times, counted from `begin_ns`, lie in the recording.
     fn timeline(
         &self,
-        begin_ns: u64,
-        host_start_ns: u64,
+        begin_ns: GuestNs,
+        host_start_ns: HostNs,
         stretches: &[ClockPiece],
     ) -> Vec<TimePiece> {
+        // Damaged times are far apart.
+        let (begin, host_start) = (i128::from(begin_ns.0), i128::from(host_start_ns.0));
         let piece = |from_guest_ns: i128, offset_ns: i128| {
-            let ahead_ns = i128::from(begin_ns) - offset_ns - i128::from(host_start_ns);
+            let ahead_ns = begin - offset_ns - host_start;
             Some(TimePiece {
-                from_ns: u64::try_from((from_guest_ns - i128::from(begin_ns)).max(0)).ok()?,
+                from_ns: u64::try_from((from_guest_ns - begin).max(0)).ok()?,
                 ahead_ns: i64::try_from(ahead_ns).ok()?,
             })
         };
         if stretches.is_empty() {
-            let begin = i128::from(begin_ns);
-            let host_ns = self.host_time(begin_ns).map(i128::from);
+            let host_ns = self.host_time(begin_ns);
+            let host_ns = host_ns.map(|host_ns| i128::from(host_ns.0));
             return host_ns
                 .and_then(|host_ns| piece(begin, begin - host_ns))
                 .into_iter()
@@ -140,7 +170,7 @@ impl Session {
         }
         let pieces = stretches.iter().filter_map(|stretch| {
             let offset_ns = i128::from(stretch.offset_ns);
-            let host_ns = i128::from(host_start_ns) + i128::from(stretch.from_ns);
+            let host_ns = host_start + i128::from(stretch.from_ns);
             piece(host_ns + offset_ns, offset_ns)
         });
         pieces.collect()
@@ -148,16 +178,16 @@ impl Session {
 
     /// The guest's disks as the host's are described.
     fn topology(&self) -> Topology {
-        let devices = self.side.disks.iter().map(|disk| manifest::Device {
-            name: disk.name.clone(),
-            dev: disk.dev,
-            scheduler: disk.scheduler.clone(),
-            ..manifest::Device::default()
+        let devices = self.side.disks.iter().map(|disk| {
+            let mut device = manifest::Device::default();
+            device.name.clone_from(&disk.name);
+            device.dev = disk.dev;
+            device.scheduler.clone_from(&disk.scheduler);
+            device
         });
-        Topology {
-            guests: Vec::new(),
-            devices: devices.collect(),
-        }
+        let mut topology = Topology::default();
+        topology.devices.extend(devices);
+        topology
     }
 }
 

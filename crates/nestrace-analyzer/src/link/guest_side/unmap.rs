@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::model::clocks::HostNs;
+use crate::model::ids::GuestDiskId;
 use crate::model::span::Served;
 
 /// A discard is held back until the host has been read so far; the caller reads the host in smaller
@@ -23,13 +25,12 @@ struct Held {
     served: Rc<Served>,
     /// Serial of its last piece.
     last: u64,
-    /// Place of the disk among the guest's.
-    disk: u32,
+    disk: GuestDiskId,
 }
 
 impl Unmaps {
     /// Takes a discard: by itself, or as the next piece of one that is held.
-    pub(super) fn add(&mut self, piece: &Rc<Served>, disk: u32) {
+    pub(super) fn add(&mut self, piece: &Rc<Served>, disk: GuestDiskId) {
         let goes_on = |held: &&mut Held| Some(held.last) == piece.continues && held.disk == disk;
         if let Some(held) = self.held.iter_mut().find(goes_on) {
             held.last = piece.serial;
@@ -53,9 +54,9 @@ impl Unmaps {
     }
 
     /// The next that nothing goes on with, when the host has been read up to a time.
-    pub(super) fn whole_before(&mut self, host_ns: u64) -> Option<(Rc<Served>, u32)> {
+    pub(super) fn whole_before(&mut self, host_ns: HostNs) -> Option<(Rc<Served>, GuestDiskId)> {
         let first = self.held.front()?;
-        let due = first.served.span.end_ns <= host_ns.saturating_add(STEP_NS);
+        let due = first.served.end_ns() <= host_ns.saturating_add(STEP_NS);
         if !due && self.held.len() <= HELD {
             return None;
         }
@@ -64,8 +65,8 @@ impl Unmaps {
     }
 
     /// The end of the oldest that is held.
-    pub(super) fn oldest_ns(&self) -> Option<u64> {
-        let ends = self.held.iter().map(|held| held.served.span.end_ns);
+    pub(super) fn oldest_ns(&self) -> Option<HostNs> {
+        let ends = self.held.iter().map(|held| held.served.end_ns());
         ends.min()
     }
 }

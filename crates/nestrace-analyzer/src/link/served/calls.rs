@@ -12,6 +12,7 @@ use super::clusters::{Clusters, GuestRange};
 use crate::follow::image::Images;
 use crate::follow::qemu::Call;
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
+use crate::model::ids::{GuestDiskId, GuestId, ImageId};
 use crate::model::pointer::PointerMap;
 use crate::model::span::What;
 
@@ -148,7 +149,7 @@ impl Calls {
     pub(super) fn began(&mut self, call: Call, images: &Images) {
         let disk = call
             .disk
-            .and_then(|disk| images.disk_number(call.guest, disk));
+            .and_then(|disk| images.disk_number(GuestId(call.guest), GuestDiskId(disk)));
         let open = OpenCall {
             call,
             disk,
@@ -194,7 +195,7 @@ impl Calls {
         if !matches!(file.op, op::READ | op::WRITE | op::FALLOCATE) || file.bytes == 0 {
             return;
         }
-        let disks = images.disks_of(file.image, file.guest);
+        let disks = images.disks_of(ImageId(file.image), GuestId(file.guest));
         let Some((key, sure)) = self.by_data(file, &disks, clusters, images) else {
             return;
         };
@@ -306,7 +307,7 @@ impl Calls {
         if self.ended_with_call.remove(&file.serial).is_some() {
             return Fate::Tied;
         }
-        let disks = images.disks_of(file.image, file.guest);
+        let disks = images.disks_of(ImageId(file.image), GuestId(file.guest));
         let (how, keys) = if matches!(file.op, op::FSYNC | op::FDATASYNC | op::SYNC_FILE_RANGE) {
             (How::Sync, self.who_syncs(file, &disks))
         } else {

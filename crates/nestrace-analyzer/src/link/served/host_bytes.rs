@@ -5,6 +5,7 @@ use nestrace_abi::flags;
 use super::clusters::Clusters;
 use super::read_ahead::ReadAhead;
 use crate::follow::image::Images;
+use crate::model::ids::{DiskId, ImageId};
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::span::BioSpan;
@@ -126,7 +127,7 @@ impl HostBytes {
                 disk.readahead += bio.bytes.saturating_sub(asked);
                 for range in place.ahead().into_iter().filter(|_| ahead) {
                     let file = images.file_number(image);
-                    self.read_ahead.read(file, range, number);
+                    self.read_ahead.read(ImageId(file), range, DiskId(number));
                 }
                 if holds_data == Some(false) {
                     add(&mut disk.image_metadata, bio.operation, asked);
@@ -153,7 +154,8 @@ impl HostBytes {
 
     /// QEMU has read these bytes of an image.
     pub(super) fn asked(&mut self, image: u32, range: (u64, u64), images: &Images) {
-        self.read_ahead.asked(images.file_number(image), range);
+        self.read_ahead
+            .asked(ImageId(images.file_number(image)), range);
     }
 
     fn file_system(&mut self, number: u32) -> &mut FileSystemBytes {
@@ -211,7 +213,9 @@ impl HostBytes {
                 readahead: Some(own.readahead),
             },
             classes,
-            readahead_unused: own.readahead.saturating_sub(self.read_ahead.settled(disk)),
+            readahead_unused: own
+                .readahead
+                .saturating_sub(self.read_ahead.settled(DiskId(disk))),
             shared_with: neighbours.len() as u64,
         }
     }

@@ -4,7 +4,7 @@
 //! [`calls`] ties file I/Os to QEMU's calls, [`host_bios`] host bios to file I/Os, [`stacked`] what
 //! lies below a host request; [`clusters`] knows where an image keeps what, [`deferred`] counts what
 //! nothing waited for, [`tree`] builds the intervals. Nothing here looks at an event's time to find its
-//! partner, except where something is work for several: then it says so.
+//! partner, except where something is work for several: then it says so. All times are the host's.
 
 mod calls;
 mod clusters;
@@ -30,6 +30,7 @@ use crate::follow::image::Images;
 use crate::follow::qemu::{self, Ended, Qemu, Step};
 use crate::measure::clues::{HostClues, ImageOf};
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
+use crate::model::ids::{GuestDiskId, GuestId, ImageId};
 use crate::model::owner::Owner;
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::analysis::Deferred;
@@ -147,7 +148,7 @@ impl HostSide {
 
     /// Asks the layers for spans.
     pub(crate) fn follow(layers: &mut HostLayers<'_>) {
-        layers.block.spans.get_or_insert_default();
+        layers.block.gathered.spans.get_or_insert_default();
         layers.files.spans.get_or_insert_default();
         layers.qemu.follow_requests();
     }
@@ -164,7 +165,9 @@ impl HostSide {
     }
 
     fn block(&mut self, layers: &mut HostLayers<'_>) {
-        let (Some(block), Some(files)) = (&mut layers.block.spans, &mut layers.files.spans) else {
+        let (Some(block), Some(files)) =
+            (&mut layers.block.gathered.spans, &mut layers.files.spans)
+        else {
             return;
         };
         block.requests.clear();
@@ -300,10 +303,10 @@ impl HostSide {
             .iter()
             .filter_map(|call| self.calls.get(ended.guest, *call))
             .collect();
-        let disk = calls
-            .iter()
-            .find_map(|call| call.disk)
-            .or_else(|| layers.images.disk_number(ended.guest, ended.disk?))?;
+        let disk = calls.iter().find_map(|call| call.disk).or_else(|| {
+            let disk = GuestDiskId(ended.disk?);
+            layers.images.disk_number(GuestId(ended.guest), disk)
+        })?;
         let mut children = Vec::new();
         let mut ambiguous = false;
         for tied in calls.iter().flat_map(|call| &call.files) {
@@ -359,7 +362,7 @@ impl HostSide {
 
     /// The file I/O as what stands for a request of QEMU, whose functions were not seen.
     fn serve_file_io(&self, file: &FileIoSpan, images: &Images) -> Option<Served> {
-        let [disk] = images.disks_of(file.image, file.guest)[..] else {
+        let [disk] = images.disks_of(ImageId(file.image), GuestId(file.guest))[..] else {
             return None;
         };
         let what = tree::of_operation(file.op);

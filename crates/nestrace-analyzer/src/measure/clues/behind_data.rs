@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::measure::histogram::Histogram;
 use crate::model::chain::Chain;
+use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::span::{Layer, Span, What};
 
 /// Ends of data that are remembered, and bios with metadata that wait to be judged.
@@ -61,18 +62,18 @@ impl BehindDataCounts {
 /// A bio's time in QEMU and below, by the host's clock.
 #[derive(Clone, Copy, Debug)]
 struct OnHost {
-    came_ns: u64,
-    done_ns: u64,
+    came_ns: HostNs,
+    done_ns: HostNs,
 }
 
 /// The last bios of a disk.
 #[derive(Debug, Default)]
 pub(super) struct BehindData {
     /// When data was done, with a number to tell equal times apart.
-    data_done: BTreeSet<(u64, u64)>,
+    data_done: BTreeSet<(HostNs, u64)>,
     /// Metadata that is not judged yet.
     waiting: VecDeque<OnHost>,
-    newest_ns: u64,
+    newest_ns: HostNs,
     number: u64,
     took: Histogram,
     /// Time on the host of what stood behind data.
@@ -89,7 +90,7 @@ impl BehindData {
         let Some(on_host) = on_host(chain) else {
             return;
         };
-        let host_ns = on_host.done_ns - on_host.came_ns;
+        let host_ns = on_host.done_ns.since(on_host.came_ns);
         self.took.record(host_ns);
         if is_metadata {
             self.counts.metadata += 1;
@@ -110,7 +111,7 @@ impl BehindData {
     }
 
     /// Judges what was done before this time.
-    fn judge(&mut self, before_ns: u64) {
+    fn judge(&mut self, before_ns: HostNs) {
         while let Some(first) = self.waiting.front().copied()
             && first.done_ns < before_ns
         {
@@ -118,12 +119,12 @@ impl BehindData {
             let meanwhile = (first.came_ns, 0)..(first.done_ns, 0);
             if self.data_done.range(meanwhile).take(SEVERAL).count() == SEVERAL {
                 self.counts.behind += 1;
-                let host_ns = first.done_ns - first.came_ns;
+                let host_ns = first.done_ns.since(first.came_ns);
                 self.behind_host_ns = self.behind_host_ns.saturating_add(host_ns);
             }
         }
         // Nearly in the order of their coming.
-        let oldest = self.waiting.front().map_or(u64::MAX, |it| it.came_ns);
+        let oldest = self.waiting.front().map_or(HostNs::MAX, |it| it.came_ns);
         let oldest = oldest.min(before_ns);
         while let Some(first) = self.data_done.first()
             && first.0 < oldest
@@ -145,7 +146,7 @@ impl BehindData {
 
     /// Judges what is left.
     pub(super) fn finish(&mut self) -> BehindDataCounts {
-        self.judge(u64::MAX);
+        self.judge(HostNs::MAX);
         let undisturbed_ns = self.took.quantile(0.01).unwrap_or(0);
         let alone_ns = self.counts.behind.saturating_mul(undisturbed_ns);
         BehindDataCounts {
@@ -165,7 +166,7 @@ fn on_host(chain: &Chain) -> Option<OnHost> {
             .iter()
             .find(|it| it.layer == Layer::Qemu && matches!(it.what, What::Read | What::Write))?;
         let offset_ns = chain.offsets_ns.get(n).copied().unwrap_or(chain.offset_ns);
-        let host = |guest_ns: u64| guest_ns.saturating_add_signed(offset_ns.saturating_neg());
+        let host = |guest_ns: u64| GuestNs(guest_ns).on_host(offset_ns);
         let way = OnHost {
             came_ns: host(qemu.start_ns),
             done_ns: host(qemu.end_ns),

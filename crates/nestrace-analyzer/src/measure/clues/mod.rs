@@ -8,6 +8,9 @@
 
 mod access_times;
 mod behind_data;
+mod brought_again;
+mod call_waits;
+mod file_syncs;
 mod files;
 mod held_back;
 mod ranges;
@@ -19,6 +22,7 @@ use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::GuestMount;
 
+use crate::model::call::FileId;
 use crate::model::chain::Chain;
 use crate::model::data_path::DataPath;
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
@@ -31,6 +35,10 @@ pub(crate) use access_times::AccessTimeCounts;
 use access_times::AccessTimes;
 use behind_data::BehindData;
 pub(crate) use behind_data::BehindDataCounts;
+use brought_again::BroughtAgain;
+pub(crate) use brought_again::BroughtAgainCounts;
+pub(crate) use call_waits::{CallWaits, Waiter, Waits};
+pub(crate) use file_syncs::{FileSyncs, SyncCounts};
 use files::Files;
 use held_back::HeldBack;
 pub(crate) use held_back::{HeldBackTimes, Pace, Rate};
@@ -48,6 +56,7 @@ pub(crate) struct FromGuest {
     pub(crate) access_times: AccessTimeCounts,
     pub(crate) behind_data: BehindDataCounts,
     pub(crate) reads: GuestReads,
+    pub(crate) brought_again: BroughtAgainCounts,
     /// Calls of file I/O were recorded.
     pub(crate) files_seen: bool,
 }
@@ -61,6 +70,7 @@ impl FromGuest {
         self.reads.cached_bytes += other.reads.cached_bytes;
         self.reads.direct_bytes += other.reads.direct_bytes;
         self.reads.unknown_bytes += other.reads.unknown_bytes;
+        self.brought_again.add(other.brought_again);
         self.files_seen |= other.files_seen;
     }
 }
@@ -90,7 +100,11 @@ pub(crate) struct DiskClues {
     /// Its requests are virtio-blk's.
     pub virtio_blk: bool,
     pub from_guest: FromGuest,
+    /// What its guest's programs waited for in calls on its file systems.
+    pub calls: CallWaits,
     pub from_host: FromHost,
+    /// Files on it that programs of the guest sync.
+    pub file_syncs: Vec<FileSyncs>,
     /// Time with a request in QEMU.
     pub qemu_ns: u64,
     /// Time with file I/O in flight.
@@ -128,6 +142,7 @@ pub(crate) struct GuestClues {
     access_times: AccessTimes,
     behind_data: BehindData,
     reads: GuestReads,
+    brought_again: BroughtAgain,
     files: Files,
     files_seen: bool,
 }
@@ -138,6 +153,11 @@ impl GuestClues {
             mounted,
             ..Self::default()
         }
+    }
+
+    /// Super blocks of the file systems mounted from the disk.
+    pub(crate) fn mounted(&self) -> &[u32] {
+        &self.mounted
     }
 
     /// A process of the guest called the file system.
@@ -164,6 +184,9 @@ impl GuestClues {
         }
         let carries = self.carries(bio);
         self.files.bio(bio, carries == Carries::File);
+        if carries == Carries::File && bio.owner_kind == flags::OWNER_PAGES {
+            self.moved_pages(bio);
+        }
         match bio.operation {
             Operation::Read => {
                 self.access_times.read(bio.queued_ns);
@@ -185,6 +208,22 @@ impl GuestClues {
                 } else {
                     self.access_times.metadata(bio.queued_ns, bio.bytes);
                 }
+            }
+            Operation::Discard | Operation::Other => {}
+        }
+    }
+
+    /// A bio has moved pages of a file between the page cache and the disk.
+    fn moved_pages(&mut self, bio: &BioSpan) {
+        let file = FileId {
+            dev: bio.owner_dev,
+            inode: bio.inode,
+        };
+        match bio.operation {
+            Operation::Read => self.brought_again.read(file, bio.file_offset, bio.bytes),
+            Operation::Write => {
+                self.brought_again
+                    .written_back(file, bio.file_offset, bio.bytes);
             }
             Operation::Discard | Operation::Other => {}
         }
@@ -225,6 +264,7 @@ impl GuestClues {
             access_times: self.access_times.counts,
             behind_data: self.behind_data.finish(),
             reads: self.reads,
+            brought_again: self.brought_again.finish(),
             files_seen: self.files_seen,
         }
     }

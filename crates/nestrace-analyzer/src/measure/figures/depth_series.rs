@@ -4,7 +4,7 @@ use crate::measure::depth::DepthMeter;
 use crate::measure::over_time::OverTime;
 use crate::measure::series::FIRST_STEP_NS;
 use crate::result::analysis::DepthSlot;
-use crate::result::series::{Counted, Series};
+use crate::result::series::{Counted, Period, Series};
 use crate::result::sums::DepthSums;
 
 /// A stretch of time from its first change to its last.
@@ -85,7 +85,11 @@ impl DepthSeries {
                 known = slot.last;
             }
             let sums = known.until(until_ns).after(begin);
-            stretches.push((until_ns.saturating_sub(from_ns), sums));
+            let period = Period {
+                from_ns,
+                ns: until_ns.saturating_sub(from_ns),
+            };
+            stretches.push((period, sums));
         }
         Series { stretches }
     }
@@ -162,7 +166,7 @@ mod tests {
         // The first three: two for 10 ms, two for 10 ms, one for 10 ms.
         let first: Vec<u64> = stretches.iter().map(|it| it.1.request_ns / MS).collect();
         assert_eq!(first[..3], [20, 20, 10]);
-        let whole_ns: u64 = stretches.iter().map(|(ns, _)| ns).sum();
+        let whole_ns: u64 = stretches.iter().map(|(period, _)| period.ns).sum();
         assert_eq!(whole_ns, 210 * MS);
     }
 

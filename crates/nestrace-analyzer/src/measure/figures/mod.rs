@@ -173,7 +173,7 @@ impl FigureMeter {
             to_end_write: self.to_end_write.cdf(CURVE_STEPS),
             to_end_write_ns: self.to_end_write.dist(),
             flushed_after: self.flushed_after,
-            series: self.series.finish(),
+            series: self.series.finish().after(start_ns),
             depth_series: self.depth.series(end_ns),
             ..DeviceFigures::default()
         }

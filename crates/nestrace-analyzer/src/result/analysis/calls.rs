@@ -4,7 +4,9 @@ use serde::Serialize;
 
 use crate::result::analysis::Segment;
 use crate::result::dist::Dist;
+use crate::result::series::Series;
 use crate::result::side::Side;
+use crate::result::sums::CallSums;
 use crate::result::word::words;
 
 words! {
@@ -19,6 +21,8 @@ words! {
         Fsync = "fsync",
         /// `fdatasync`.
         Fdatasync = "fdatasync",
+        /// `msync` that waits.
+        Msync = "msync",
         /// `sync_file_range`.
         SyncFileRange = "sync_file_range",
         /// `sync`.
@@ -90,7 +94,20 @@ pub struct CallRow {
     pub deferred: CallIo,
     /// From the write to the write-back of its pages.
     pub deferred_delay_ns: Option<Dist>,
+    /// Sums by time, for comparisons; `None` where too many others had more time.
+    #[serde(skip)]
+    pub(crate) series: Option<Series<CallSums>>,
 }
+
+impl CallRow {
+    /// Whether this row sums up what is in no row of its own.
+    pub(crate) fn is_sum(&self) -> bool {
+        self.file.mount == SUM
+    }
+}
+
+/// In place of a mount point.
+pub(crate) const SUM: &str = "…";
 
 /// A file in a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -104,6 +121,17 @@ pub struct CallFile {
     pub inode: Option<u64>,
     /// Path below the guest's root; `null` where it was not recorded or is not known.
     pub path: Option<String>,
+}
+
+impl CallFile {
+    /// What a person calls it: its path, or its inode and where it is mounted.
+    pub(crate) fn label(&self) -> String {
+        match (&self.path, self.inode) {
+            (Some(path), _) => path.clone(),
+            (None, Some(inode)) => format!("inode {inode} on {}", self.mount),
+            (None, None) => self.mount.clone(),
+        }
+    }
 }
 
 /// Bios of a guest's block layer.

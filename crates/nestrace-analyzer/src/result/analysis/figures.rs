@@ -68,12 +68,17 @@ impl DeviceFigures {
     /// A time of the device ([`Address::at_ns`], `from_ns`, …) after the start of the recording, seconds.
     #[must_use]
     pub fn recording_s(&self, device_ns: u64) -> f64 {
+        self.recording_ns(device_ns) as f64 / 1e9
+    }
+
+    /// The same in nanoseconds.
+    pub(crate) fn recording_ns(&self, device_ns: u64) -> u64 {
         let place = self
             .timeline
             .partition_point(|piece| piece.from_ns <= device_ns);
         let piece = self.timeline.get(place.saturating_sub(1));
         let ahead_ns = piece.map_or(0, |piece| piece.ahead_ns);
-        device_ns.saturating_add_signed(ahead_ns) as f64 / 1e9
+        device_ns.saturating_add_signed(ahead_ns)
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::result::analysis::{CallFile, CallOperation};
+use crate::result::side::Side;
 use crate::result::unlinked::UnlinkedReason;
 use crate::result::word::words;
 
@@ -40,12 +41,16 @@ pub struct Story {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CallStory {
+    /// `guest`: calls are recorded inside guests.
+    pub side: Side,
     /// Its number among the calls of its guest's session, from 1, in the order in which they began.
     pub call: u64,
     /// Guest's name.
     pub guest: String,
     /// The program.
     pub process: String,
+    /// Process that the thread is of; `null` where the thread's name was not recorded.
+    pub pid: Option<u32>,
     /// Thread that called or submitted.
     pub tid: u32,
     /// `read`, `write`, `fsync`, …
@@ -60,16 +65,37 @@ pub struct CallStory {
     pub result: i64,
     /// Its begin after the start of the recording, on the host's clock; `null` where the clock is not known.
     pub at_ns: Option<u64>,
-    /// How far the borders between guest and host may be off.
+    /// How far `at_ns` and the borders between guest and host may be off.
     pub clock_bound_ns: u64,
     /// From its begin to its end.
     pub latency_ns: u64,
+    /// It waited for no bio and was not throttled.
+    pub without_io: bool,
+    /// Bios that it waited for, those of the journal's commits among them; others may have waited for them too.
+    pub bios: u64,
     /// All of its I/O was followed to the host; without that there are no segments.
     pub linked: bool,
     /// Its segments.
     pub segments: Vec<StorySegment>,
     /// What happened.
     pub tree: StorySpan,
+}
+
+impl CallStory {
+    /// Time in the segment of this name, nanoseconds; `None` where the call was not linked.
+    #[must_use]
+    pub fn segment_ns(&self, name: &str) -> Option<u64> {
+        let found = self.segments.iter().find(|segment| segment.name == name);
+        self.linked.then(|| found.map_or(0, |segment| segment.ns))
+    }
+
+    /// The latency less all segments, nanoseconds; `None` where the call was not linked.
+    #[must_use]
+    pub fn residual_ns(&self) -> Option<i64> {
+        let segments = self.segments.iter().map(|segment| i128::from(segment.ns));
+        let residual_ns = i128::from(self.latency_ns) - segments.sum::<i128>();
+        self.linked.then(|| i64::try_from(residual_ns).ok())?
+    }
 }
 
 /// One segment of an I/O trace.

@@ -370,6 +370,31 @@ impl Streams {
         at
     }
 
+    /// Puts each bio that a guest has sent so far under an `fsync` of a file. Bios must not have been in flight at once.
+    pub fn under_fsyncs(&mut self, disk: Disk, inode: u64) {
+        let events = &mut self.guests[disk.guest as usize];
+        let call = |ts_ns, kind: Kind| Event {
+            ts_ns,
+            kind: kind as u8,
+            sub: op::FSYNC,
+            tid: 500,
+            inode,
+            owner_dev: disk.dev,
+            ..Event::default()
+        };
+        let around = events
+            .iter()
+            .filter_map(|event| match event.kind().expect("a kind") {
+                Kind::Queue => Some(call(event.ts_ns - 2_000, Kind::SyscallEnter)),
+                Kind::Complete => Some(call(event.ts_ns + 3_000, Kind::SyscallExit)),
+                _ => None,
+            });
+        let around: Vec<Event> = around.collect();
+        events.extend(around);
+        let named = crate::notation::events("1 thread tid=500 tgid=500 name=db");
+        events.extend(named);
+    }
+
     pub fn analyze(self, manifest: &Manifest, options: Options) -> Analysis {
         self.analyze_with(Analyzer::new(manifest, options))
     }

@@ -89,7 +89,7 @@ fn a_database_is_filled_once_and_shared_by_plans_of_its_size() {
     assert_eq!(image.metadata().unwrap().modified().unwrap(), made);
     let other = DatabaseDisk::of(&plan("oltp-insert", &["1M", "2M"])).unwrap();
     assert_ne!(other.name, disk.name);
-    assert!(spec(&image).read_only);
+    assert!(database_spec(&image).read_only);
 }
 
 #[test]

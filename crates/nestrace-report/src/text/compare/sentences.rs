@@ -1,14 +1,17 @@
 //! What a comparison says, in sentences: for the text and for the page.
 
 use nestrace_analyzer::compare::{
-    Comparison, DeviceName, DevicePair, DiskName, DiskPair, ExplainedBy, Explanation, FindingPair,
-    FoundIn, IoOperation, Matched, Metric, MetricLayer, Recording, Unmatched, Which,
+    CallPair, Comparison, DeviceName, DevicePair, DiskName, DiskPair, ExplainedBy, Explanation,
+    FindingPair, FoundIn, IoOperation, Matched, Metric, MetricLayer, Part, Recording, Unmatched,
+    Which,
 };
 
 use super::value::{Shown, range, ratio, shown, value};
+use crate::call_file::file_name;
 use crate::operation::many;
-use crate::text::{answer::place_of, none_or};
-use crate::units::{of, percent, time};
+use crate::table::shorten;
+use crate::text::{answer::place_of, detail_fact, none_or};
+use crate::units::{count, of, percent, time};
 
 /// Disks and devices with a sentence; the tables hold all.
 const MOST: usize = 4;
@@ -22,9 +25,7 @@ pub(crate) fn facts(recording: &Recording) -> String {
         of(recording.events, "event", "events"),
     ];
     facts.extend(none_or(&recording.missing));
-    if recording.detail.as_deref() == Some("light") {
-        facts.push(String::from("light detail"));
-    }
+    facts.extend(detail_fact(recording.detail.as_deref()));
     facts.join(" · ")
 }
 
@@ -37,6 +38,7 @@ pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
             devices.map(|pair| of_pair(&device_title(pair), &pair.metrics, &pair.explanations)),
         );
     }
+    sentences.extend(of_calls(comparison));
     if sentences.is_empty() {
         sentences.push(String::from(
             "The recordings have nothing in common that can be compared.",
@@ -85,7 +87,8 @@ fn of_pair(name: &str, metrics: &[Metric], explanations: &[Explanation]) -> Stri
             let agrees =
                 |it: &&Explanation| it.operation == operation && it.latency.verdict == mean.verdict;
             let explanation = explanations.iter().find(agrees);
-            said.push(of_latency(operation, mean, explanation));
+            let why = explanation.and_then(of_explanation);
+            said.push(of_latency(many(operation), mean, why));
         } else {
             let why = mean.why.as_deref().unwrap_or("too little was recorded");
             let (a, b) = (value(mean.unit, mean.a), value(mean.unit, mean.b));
@@ -191,13 +194,11 @@ fn of_rate(operation: IoOperation, rate: &Metric) -> String {
     )
 }
 
-fn of_latency(operation: IoOperation, mean: &Metric, explanation: Option<&Explanation>) -> String {
-    let operations = many(operation);
+fn of_latency(operations: &str, mean: &Metric, why: Option<String>) -> String {
     let (a, b) = (value(mean.unit, mean.a), value(mean.unit, mean.b));
     let between = range(mean);
     if mean.verdict.differs() {
         let long = times(mean.ratio);
-        let why = explanation.and_then(of_explanation);
         let why = why.map_or_else(String::new, |why| format!(", {why}"));
         return format!(
             "{operations} take {long} in B, {b} on average instead of {a} (B ÷ A between {between}){why}"
@@ -228,8 +229,12 @@ fn times(of: Option<f64>) -> String {
 fn of_explanation(explanation: &Explanation) -> Option<String> {
     // Where no part changed beyond its spread, none is named.
     explanation.largest?;
+    of_parts(&explanation.parts)
+}
+
+fn of_parts(parts: &[Part]) -> Option<String> {
     let mut places: Vec<(&str, f64, bool)> = Vec::new();
-    for part in &explanation.parts {
+    for part in parts {
         let Some((place, share)) = place_of_part(part.mean.name).zip(part.share_of_difference)
         else {
             continue;
@@ -286,6 +291,74 @@ pub(crate) fn of_finding(finding: &FindingPair) -> String {
         Some(missing) => format!("{text}; the other could not be judged: {missing}."),
         None => format!("{text}."),
     }
+}
+
+/// The call with the most time whose mean differs.
+fn of_calls(comparison: &Comparison) -> Option<String> {
+    let pairs = comparison.calls.as_ref()?;
+    let mean = |pair: &&CallPair| {
+        let mean = pair.metrics.first();
+        mean.is_some_and(|mean| mean.verdict.differs())
+    };
+    let pair = pairs.iter().find(mean)?;
+    let mean = pair.metrics.first()?;
+    let why = pair
+        .explanation
+        .as_ref()
+        .filter(|it| it.latency.verdict == mean.verdict && it.largest.is_some())
+        .and_then(|it| of_parts(&it.parts));
+    let calls = format!("calls of {}", call_name(pair));
+    Some(format!("Programs: {}.", of_latency(&calls, mean, why)))
+}
+
+/// `fio: fsync of /mnt/data`.
+pub(crate) fn call_name(pair: &CallPair) -> String {
+    let guest = match pair.guests.a == pair.guests.b {
+        true => String::new(),
+        false => format!(
+            "{} → {} ",
+            shorten(&pair.guests.a, NAME),
+            shorten(&pair.guests.b, NAME)
+        ),
+    };
+    let process = shorten(&pair.process, NAME);
+    let file = file_name(&pair.files.a);
+    format!("{guest}{process}: {} of {}", pair.op, shorten(&file, FILE))
+}
+
+/// Columns for a program's and for a file's name.
+const NAME: usize = 12;
+const FILE: usize = 28;
+
+/// Why calls are not compared, where one of the recordings has some.
+pub(crate) fn why_no_calls(comparison: &Comparison) -> Option<String> {
+    let left = comparison.calls_left;
+    let why = comparison.calls_why_none.as_ref()?;
+    (left.a + left.b > 0).then(|| format!("Calls of the guests' programs are not compared: {why}."))
+}
+
+/// What a table of so many pairs leaves out.
+pub(crate) fn calls_left(comparison: &Comparison, shown: usize) -> Vec<String> {
+    let compared = comparison.calls.as_ref().map_or(0, Vec::len);
+    let more = compared.saturating_sub(shown);
+    let left = comparison.calls_left;
+    let mut lines = Vec::new();
+    if more > 0 {
+        let more = of(
+            more as u64,
+            "pair with less time is",
+            "pairs with less time are",
+        );
+        lines.push(format!("{more} in the JSON."));
+    }
+    if left.a + left.b > 0 {
+        lines.push(format!(
+            "{} of A and {} of B are in no pair: only one recording has them, or they took less time.",
+            of(left.a, "row of calls", "rows of calls"),
+            count(left.b)
+        ));
+    }
+    lines
 }
 
 /// Both names, where they differ.

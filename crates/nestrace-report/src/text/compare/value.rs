@@ -93,6 +93,14 @@ pub(crate) fn label(metric: &Metric) -> String {
     }
 }
 
+/// `mean`, `99 %`: a value of calls.
+pub(crate) fn part_of_calls(metric: &Metric) -> &'static str {
+    match metric.name {
+        "latency_p99" => "99 %",
+        _ => "mean",
+    }
+}
+
 /// `read`, `written`.
 const fn done(operation: IoOperation) -> &'static str {
     match operation {

@@ -115,24 +115,31 @@ impl State {
     }
 
     fn chains(&self, stories: &[Story]) -> PolarsResult<DataFrame> {
-        let mut rows = dataframe::stories(stories)?;
-        let times = stories
-            .iter()
-            .map(|story| self.calendar.unix_ns_after(story.at_ns?));
-        let times: Vec<Option<i64>> = times.collect();
-        rows.with_column(Column::new("unix_ns".into(), times))?;
-        self.placed(rows)
+        let times = stories.iter().map(|story| story.at_ns);
+        let rows = with_times(dataframe::stories(stories)?, self.calendar, times)?;
+        placed(rows, &self.recording)
     }
 
     fn spans(&self, stories: &[Story]) -> PolarsResult<DataFrame> {
-        self.placed(dataframe::spans(stories)?)
+        placed(dataframe::spans(stories)?, &self.recording)
     }
+}
 
-    /// The guest is in the folder's name; the recording is in no name.
-    fn placed(&self, rows: DataFrame) -> PolarsResult<DataFrame> {
-        let mut rows = rows.drop("guest")?;
-        let recording = named("recording", &self.recording, rows.height());
-        rows.with_column(recording)?;
-        Ok(rows)
-    }
+/// Adds the times of day of these times after the start.
+pub fn with_times(
+    mut rows: DataFrame,
+    calendar: Calendar,
+    at_ns: impl Iterator<Item = Option<u64>>,
+) -> PolarsResult<DataFrame> {
+    let times: Vec<Option<i64>> = at_ns.map(|at_ns| calendar.unix_ns_after(at_ns?)).collect();
+    rows.with_column(Column::new("unix_ns".into(), times))?;
+    Ok(rows)
+}
+
+/// The guest is in the folder's name; the recording is in no name.
+pub fn placed(rows: DataFrame, recording: &str) -> PolarsResult<DataFrame> {
+    let mut rows = rows.drop("guest")?;
+    let recording = named("recording", recording, rows.height());
+    rows.with_column(recording)?;
+    Ok(rows)
 }

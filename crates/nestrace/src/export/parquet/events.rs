@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn stamps_to_and_fro_wait_together() {
         let folder = tempfile::tempdir().unwrap();
-        let set = Rc::new(DataSet::begin(&folder.path().join("out"), false).unwrap());
+        let set = Rc::new(DataSet::begin(&folder.path().join("out"), "a", "h").unwrap());
         let mut table = table(&set);
         let waiting =
             |table: &EventTable| -> Vec<usize> { table.waiting.values().map(Vec::len).collect() };

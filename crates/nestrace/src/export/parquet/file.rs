@@ -13,12 +13,13 @@ use nestrace_analyzer::dataframe::{
     polars::prelude::{CompatLevel, SchemaExt},
 };
 use polars::io::parquet::write::{BatchedWriter, KeyValueMetadata, ParquetWriter};
+use polars_parquet::parquet::metadata::KeyValue;
 use polars_parquet::write::schema_to_metadata_key;
 
 use crate::exit::{FAILURE, Failure};
 
 use super::{
-    data_set::DataSet,
+    data_set::{DataSet, SCHEMA},
     failed,
     partition::{Date, Partition},
 };
@@ -34,7 +35,7 @@ impl ParquetFile {
     pub fn create(path: PathBuf, table: &DataFrame) -> Result<Self, Failure> {
         let file = File::create_new(&path).map_err(|error| failed(&path, error))?;
         let writer = ParquetWriter::new(BufWriter::new(file))
-            .with_key_value_metadata(Some(plain_types(table)))
+            .with_key_value_metadata(Some(about(table)))
             .batched(table.schema())
             .map_err(|error| failed(&path, error))?;
         Ok(Self { writer, path })
@@ -54,11 +55,12 @@ impl ParquetFile {
     }
 }
 
-/// What readers that know Arrow take the columns for. polars would say that words are "views", for which pyarrow
-/// has next to no functions.
-fn plain_types(table: &DataFrame) -> KeyValueMetadata {
+/// What the tables look like; and what readers that know Arrow take the columns for: polars would say that words are
+/// "views", for which pyarrow has next to no functions.
+fn about(table: &DataFrame) -> KeyValueMetadata {
     let plain = table.schema().to_arrow(CompatLevel::oldest());
-    KeyValueMetadata::Static(vec![schema_to_metadata_key(&plain)])
+    let schema = KeyValue::new("nestrace_schema".to_owned(), SCHEMA.to_owned());
+    KeyValueMetadata::Static(vec![schema_to_metadata_key(&plain), schema])
 }
 
 /// Files that are open at once; a recording of more guests goes on in further ones.
@@ -98,8 +100,8 @@ impl Files {
             if self.open.len() >= MOST_OPEN {
                 self.finish()?;
             }
-            let folder = self.set.folder(self.table, &partition.folder(date))?;
-            let path = folder.join(format!("{}-{}.parquet", self.stem, self.parts));
+            let name = format!("{}-{}", self.stem, self.parts);
+            let path = self.set.file(self.table, &partition.folder(date), &name)?;
             self.parts += 1;
             self.open
                 .insert(key.clone(), ParquetFile::create(path, rows)?);
@@ -118,16 +120,14 @@ impl Files {
     }
 }
 
-/// A table of one file below the data set.
+/// A table that is one file of the recording, or of the data set.
 pub fn write_small(
     set: &DataSet,
-    table: &str,
+    (table, folder, name): (&str, &Path, &str),
     rows: PolarsResult<DataFrame>,
 ) -> Result<(), Failure> {
     let rows = rows.map_err(|error| made(&error))?;
-    let path = set
-        .folder(table, Path::new(""))?
-        .join(format!("{table}.parquet"));
+    let path = set.file(table, folder, name)?;
     let mut file = ParquetFile::create(path, &rows)?;
     file.write(&rows)?;
     file.finish()

@@ -1,16 +1,18 @@
 //! A Hive-partitioned data set in Parquet (`docs/parquet.md`): what a fleet puts into object storage and
 //! queries with an engine that it already runs.
 //!
-//! The events of every stream, as they are stored; and where a guest was recorded too, each of its bios with its
-//! segments, and what each layer did for it. Row groups are written as they fill, so memory does not grow
-//! with the recording.
+//! The events of every stream, as they are stored; where a guest was recorded too, each of its bios with its
+//! segments, what each layer did for it, and each call of its programs; and what `nestrace analyze` says, by minute. Row
+//! groups are written as they fill, so memory does not grow with the recording.
 
+mod calls;
 mod chains;
 mod data_set;
 mod events;
 mod file;
 mod partition;
 mod streams;
+mod summary;
 
 use std::{path::Path, rc::Rc};
 
@@ -27,11 +29,13 @@ use crate::{
     export::stories,
 };
 
+use calls::CallTable;
 use chains::ChainTables;
 use data_set::DataSet;
 use events::EventTable;
 use partition::{Calendar, Partition};
 use streams::{DeviceRow, StreamRow};
+use summary::Summary;
 
 /// Writes everything that was recorded.
 pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
@@ -41,24 +45,17 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
                 .hint("leave out --guest, --device and --for-btt, and filter in the query"),
         );
     }
-    let set = Rc::new(DataSet::begin(&args.output, args.force)?);
-    let mut export = Export {
-        recording: recording_name(&args.input, args.redact),
-        redact: args.redact,
-        set: Rc::clone(&set),
-        streams: Vec::new(),
-        devices: Vec::new(),
-        bios: 0,
+    let export = match args.input.is_dir() {
+        true => of_bundle(args)?,
+        false => of_capture(args)?,
     };
-    if args.input.is_dir() {
-        export.bundle(&args.input)?;
-    } else {
-        export.capture(&args.input)?;
-    }
-    let (events, bios) = (export.n_events(), export.bios);
+    let (events, bios, calls) = (export.n_events(), export.bios, export.calls);
+    let set = Rc::clone(&export.set);
     export.describe()?;
     set.appear()?;
-    say(format_args!("wrote {events} events and {bios} guest bios"));
+    say(format_args!(
+        "wrote {events} events, {bios} guest bios and {calls} calls of guests' programs"
+    ));
     let path = args.output.display();
     say(format_args!(
         "next: duckdb -c \"SELECT kind, count(*) FROM read_parquet('{path}/events/**/*.parquet', \
@@ -67,7 +64,7 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
     Ok(DONE)
 }
 
-/// What the recording is called in the rows.
+/// What a recording is called by itself.
 fn recording_name(input: &Path, redacted: bool) -> String {
     let stem = input.file_stem().unwrap_or_default().to_string_lossy();
     if redacted || stem.is_empty() {
@@ -77,47 +74,138 @@ fn recording_name(input: &Path, redacted: bool) -> String {
     }
 }
 
+/// A name in which nothing has a meaning to a file system.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
+    name.chars().take(60).map(plain).collect()
+}
+
 /// An export under way.
 struct Export {
+    /// What the recording is called in the rows and in the names of its files: like no other one.
     recording: String,
+    host: String,
     redact: bool,
     set: Rc<DataSet>,
     streams: Vec<StreamRow>,
     devices: Vec<DeviceRow>,
     bios: u64,
+    calls: u64,
+}
+
+/// A bundle's tables.
+fn of_bundle(args: &ExportArgs) -> Result<Export, Failure> {
+    let mut bundle = bundle::open(&args.input)?;
+    for diagnostic in &bundle.diagnostics {
+        note(diagnostic);
+    }
+    let identity = identity_of(&bundle.manifest);
+    if args.redact {
+        bundle.manifest = redact::manifest(&bundle.manifest);
+    }
+    let mut export = Export::begin(args, &bundle.manifest, identity)?;
+    export.events_of_bundle(&mut bundle)?;
+    export.summary(args, &bundle.manifest)?;
+    if bundle.manifest.guest_sides.is_empty() {
+        return Ok(export);
+    }
+    // A second look at the streams, in the order of time and side by side.
+    let mut again = bundle::open(&args.input)?;
+    again.manifest = bundle.manifest;
+    export.chains_of_bundle(again)?;
+    Ok(export)
+}
+
+/// The tables of a capture of blktrace.
+fn of_capture(args: &ExportArgs) -> Result<Export, Failure> {
+    let path = &args.input;
+    let mut files = capture::open(path, &mut noted)?;
+    // What names its first event's time of day may stand anywhere in it: a first look.
+    let mut look = capture::open(path, &mut noted)?;
+    let first_ns = look.events().find(|event| event.kind != Kind::Thread as u8);
+    let first_ns = first_ns.map_or(0, |event| event.ts_ns);
+    look.events().for_each(drop);
+    let outline = look.capture.outline();
+    if outline.n_events == 0 {
+        return Err(look.no_events().into());
+    }
+    let mut manifest = capture_manifest(outline.wall_clock, first_ns);
+    let identity = (outline.wall_clock, first_ns, outline.n_events);
+    let identity = crc32fast::hash(format!("{identity:?}").as_bytes());
+    if args.redact {
+        manifest = redact::manifest(&manifest);
+    }
+    let mut export = Export::begin(args, &manifest, identity)?;
+    let row = StreamRow::of_host(&export.recording, &manifest);
+    let calendar = Calendar::of_host(&manifest);
+    export
+        .devices
+        .extend(DeviceRow::unnamed(&export.recording, &outline.devices));
+    let mut ordered = files.events();
+    export.stream(row, calendar, Identified::new(ordered.by_ref()))?;
+    files.note_damage(&mut noted);
+    if let Some(row) = export.streams.last_mut() {
+        row.damaged(files.damage());
+    }
+    export.summary(args, &manifest)?;
+    Ok(export)
+}
+
+/// What tells a recording from all others, whatever it is called: the boot that it was made in, and when it began.
+fn identity_of(manifest: &Manifest) -> u32 {
+    let identity = (&manifest.host.boot_id, manifest.start_mono_ns);
+    crc32fast::hash(format!("{identity:?}").as_bytes())
 }
 
 impl Export {
+    fn begin(args: &ExportArgs, manifest: &Manifest, identity: u32) -> Result<Self, Failure> {
+        let name = file_name(&recording_name(&args.input, args.redact));
+        let recording = format!("{name}-{}-{identity:08x}", manifest.start_unix_ns);
+        let host = &manifest.host.hostname;
+        let set = DataSet::begin(&args.output, &recording, host)?;
+        Ok(Self {
+            recording,
+            host: host.clone(),
+            redact: args.redact,
+            set: Rc::new(set),
+            streams: Vec::new(),
+            devices: Vec::new(),
+            bios: 0,
+            calls: 0,
+        })
+    }
+
     fn n_events(&self) -> u64 {
         self.streams.iter().map(|stream| stream.events).sum()
     }
 
-    fn bundle(&mut self, path: &Path) -> Result<(), Failure> {
-        let mut bundle = bundle::open(path)?;
-        for diagnostic in &bundle.diagnostics {
-            note(diagnostic);
+    /// What `nestrace analyze` says of it.
+    fn summary(&mut self, args: &ExportArgs, manifest: &Manifest) -> Result<(), Failure> {
+        let mut options = nestrace_bundle::Options::default();
+        options.redact = self.redact;
+        let analysis = nestrace_bundle::analyze(&args.input, &options)?;
+        Summary {
+            recording: &self.recording,
+            redact: self.redact,
+            manifest,
+            analysis: &analysis,
         }
-        if self.redact {
-            bundle.manifest = redact::manifest(&bundle.manifest);
-        }
-        let host = bundle.manifest.host.hostname.clone();
-        self.events_of_bundle(&mut bundle, &host)?;
-        if bundle.manifest.guest_sides.is_empty() {
-            return Ok(());
-        }
-        // A second look at the streams, in the order of time and side by side.
-        let mut again = bundle::open(path)?;
-        again.manifest = bundle.manifest;
-        self.chains_of_bundle(again, &host)
+        .write(&self.set)
     }
 
-    fn events_of_bundle(&mut self, bundle: &mut Bundle, host: &str) -> Result<(), Failure> {
+    fn events_of_bundle(&mut self, bundle: &mut Bundle) -> Result<(), Failure> {
         let manifest = &bundle.manifest;
         let row = StreamRow::of_host(&self.recording, manifest);
         let calendar = Calendar::of_host(manifest);
         self.devices
             .extend(DeviceRow::of_host(&self.recording, manifest));
-        self.stream(row, host, calendar, bundle.host.events())?;
+        self.stream(row, calendar, bundle.host.events())?;
         self.damage("", bundle.host.diagnostics());
         for guest in &mut bundle.guests {
             let Some(side) = manifest.guest_sides.get(guest.side) else {
@@ -127,7 +215,7 @@ impl Export {
             let calendar = Calendar::of_guest(side);
             self.devices
                 .extend(DeviceRow::of_guest(&self.recording, side));
-            self.stream(row, host, calendar, guest.stream.events())?;
+            self.stream(row, calendar, guest.stream.events())?;
             let place = format!("from inside {}", side.guest);
             self.damage(&place, guest.stream.diagnostics());
         }
@@ -138,12 +226,11 @@ impl Export {
     fn stream(
         &mut self,
         mut row: StreamRow,
-        host: &str,
         calendar: Calendar,
         events: impl Iterator<Item = Event>,
     ) -> Result<(), Failure> {
-        let partition = Partition::new(host, row.guest.as_deref());
-        let name = format!("{}-{}", row.file_stem(), self.streams.len());
+        let partition = Partition::new(&self.host, row.guest.as_deref());
+        let name = format!("{}-{}", self.set.stem(), self.streams.len());
         let mut table = EventTable::new(&self.set, &self.recording, partition, calendar, name);
         let shift = self.redact.then(new_shift).transpose()?;
         for mut event in events {
@@ -158,42 +245,21 @@ impl Export {
         Ok(())
     }
 
-    fn chains_of_bundle(&mut self, mut bundle: Bundle, host: &str) -> Result<(), Failure> {
-        let manifest = &bundle.manifest;
-        let calendar = Calendar::of_host(manifest);
-        let stem = StreamRow::of_host(&self.recording, manifest).file_stem();
-        let tables = ChainTables::new(&self.set, &self.recording, host, calendar, stem);
-        let listener = tables.clone();
-        stories::each(&mut bundle, move |story| listener.push(story));
-        self.bios = tables.finish()?;
-        Ok(())
-    }
-
-    fn capture(&mut self, path: &Path) -> Result<(), Failure> {
-        let mut files = capture::open(path, &mut noted)?;
-        // What names its first event's time of day may stand anywhere in it: a first look.
-        let mut look = capture::open(path, &mut noted)?;
-        let first_ns = look.events().find(|event| event.kind != Kind::Thread as u8);
-        look.events().for_each(drop);
-        let wall_clock = look.capture.outline().wall_clock;
-        if look.capture.outline().n_events == 0 {
-            return Err(look.no_events().into());
-        }
-        let mut manifest = capture_manifest(wall_clock, first_ns.map_or(0, |event| event.ts_ns));
-        if self.redact {
-            manifest = redact::manifest(&manifest);
-        }
-        let row = StreamRow::of_host(&self.recording, &manifest);
-        let calendar = Calendar::of_host(&manifest);
-        let devices = &look.capture.outline().devices;
-        self.devices
-            .extend(DeviceRow::unnamed(&self.recording, devices));
-        let mut ordered = files.events();
-        self.stream(row, "", calendar, Identified::new(ordered.by_ref()))?;
-        files.note_damage(&mut noted);
-        if let Some(row) = self.streams.last_mut() {
-            row.damaged(files.damage());
-        }
+    fn chains_of_bundle(&mut self, mut bundle: Bundle) -> Result<(), Failure> {
+        let calendar = Calendar::of_host(&bundle.manifest);
+        let (set, recording, host) = (&self.set, &self.recording, &self.host);
+        let stem = set.stem().to_owned();
+        let chains = ChainTables::new(set, recording, host, calendar, stem.clone());
+        let calls = CallTable::new(set, recording, host, calendar, stem);
+        let (of_chains, of_calls) = (chains.clone(), calls.clone());
+        stories::each(
+            &mut bundle,
+            self.redact,
+            move |story| of_chains.push(story),
+            move |call| of_calls.push(call),
+        );
+        self.bios = chains.finish()?;
+        self.calls = calls.finish()?;
         Ok(())
     }
 

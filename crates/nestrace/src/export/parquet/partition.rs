@@ -24,10 +24,16 @@ pub struct Partition {
 impl Partition {
     /// Rows of a guest, or of the host itself.
     pub fn new(host: &str, guest: Option<&str>) -> Self {
-        let host = value(or_none(Some(host)));
         let guest = value(or_none(guest));
         Self {
-            folder: PathBuf::from(format!("host={host}")).join(format!("guest={guest}")),
+            folder: PathBuf::from(host_folder(host)).join(format!("guest={guest}")),
+        }
+    }
+
+    /// Rows of a host and all its guests.
+    pub fn of_host(host: &str) -> Self {
+        Self {
+            folder: PathBuf::from(host_folder(host)),
         }
     }
 
@@ -38,6 +44,11 @@ impl Partition {
             date.0.map_or_else(|| NULL.to_owned(), iso)
         ))
     }
+}
+
+/// The folder of a host.
+pub fn host_folder(host: &str) -> String {
+    format!("host={}", value(or_none(Some(host))))
 }
 
 /// A name, or what stands for none.

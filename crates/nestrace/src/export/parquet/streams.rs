@@ -1,6 +1,8 @@
 //! The tables `streams` and `devices`: what was recorded and what was lost, and what device numbers mean.
 //! And `kinds`: what an event is.
 
+use std::path::Path;
+
 use nestrace_analyzer::dataframe::{
     DataFrame, PolarsResult,
     polars::prelude::{Column, NamedFrom, Series},
@@ -75,19 +77,6 @@ impl StreamRow {
     pub fn damaged(&mut self, damage: Damage) {
         self.lost = self.lost.saturating_add(damage.rows_lost);
         self.complete &= !damage.cut;
-    }
-
-    /// What its files are called: two recordings in one data set have different ones.
-    pub fn file_stem(&self) -> String {
-        let plain = |c: char| {
-            if c.is_ascii_alphanumeric() || c == '-' {
-                c
-            } else {
-                '_'
-            }
-        };
-        let name: String = self.recording.chars().take(60).map(plain).collect();
-        format!("{name}-{}", self.start_unix_ns)
     }
 }
 
@@ -212,9 +201,11 @@ fn some(text: &str) -> Option<&str> {
 
 /// Writes the three.
 pub fn write(set: &DataSet, streams: &[StreamRow], devices: &[DeviceRow]) -> Result<(), Failure> {
-    write_small(set, "streams", streams_table(streams))?;
-    write_small(set, "devices", devices_table(devices))?;
-    write_small(set, "kinds", kinds_table())
+    let nowhere = Path::new("");
+    let stem = set.stem();
+    write_small(set, ("streams", nowhere, stem), streams_table(streams))?;
+    write_small(set, ("devices", nowhere, stem), devices_table(devices))?;
+    write_small(set, ("kinds", nowhere, "kinds"), kinds_table())
 }
 
 #[cfg(test)]

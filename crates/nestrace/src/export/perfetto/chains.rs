@@ -16,12 +16,17 @@ use super::{
     waiting::{Identity, Key, Waiting},
 };
 
-/// Puts chains onto the host's clock and hands them on as slices.
+/// How the guests' clocks lie to the host's.
 #[derive(Debug)]
-pub struct Chains {
+pub struct Clocks {
     manifest: Manifest,
     /// By guest: its clock minus the host's, as the last chain had it.
     offsets_ns: HashMap<String, i128>,
+}
+
+/// Puts chains onto the host's clock and hands them on as slices.
+#[derive(Debug, Default)]
+pub struct Chains {
     /// Bios drawn.
     pub n: u64,
 }
@@ -35,41 +40,48 @@ struct Of<'a> {
 }
 
 impl Chains {
-    /// Of the recording that this manifest is of.
-    pub fn new(manifest: Manifest) -> Self {
-        Self {
-            manifest,
-            offsets_ns: HashMap::new(),
-            n: 0,
-        }
-    }
-
     /// Takes a chain.
-    pub fn add(&mut self, story: &Story, waiting: &mut Waiting, depths: &mut Depths) {
+    pub fn add(
+        &mut self,
+        story: &Story,
+        clocks: &mut Clocks,
+        waiting: &mut Waiting,
+        depths: &mut Depths,
+    ) {
         self.n += 1;
         let group = format!("{} {}", story.guest, story.guest_device);
         let of = Of {
             group: &group,
             story,
-            queued_ns: self.queued_ns(story),
+            queued_ns: clocks.host_ns(&story.guest, story.tree.ts_ns, story.at_ns),
         };
         of.draw(&story.tree, None, 0, waiting, depths);
     }
+}
 
-    /// Where the bio's Q lies on the host's clock. Of one that was not followed it is known no better than by
-    /// the chain before, and before the first chain by the wall clocks.
-    fn queued_ns(&mut self, story: &Story) -> u64 {
-        let guest_ns = i128::from(story.tree.ts_ns);
+impl Clocks {
+    /// Of the recording that this manifest is of.
+    pub fn new(manifest: Manifest) -> Self {
+        Self {
+            manifest,
+            offsets_ns: HashMap::new(),
+        }
+    }
+
+    /// Where a time of the guest lies on the host's clock; `at_ns` is its time after the start, if that is known. Else it
+    /// is known no better than by the one before, and before the first one by the wall clocks.
+    pub fn host_ns(&mut self, guest: &str, guest_ns: u64, at_ns: Option<u64>) -> u64 {
+        let guest_ns = i128::from(guest_ns);
         let manifest = &self.manifest;
-        if let Some(at_ns) = story.at_ns {
+        if let Some(at_ns) = at_ns {
             let host_ns = manifest.start_mono_ns.saturating_add(at_ns);
             let offset_ns = guest_ns - i128::from(host_ns);
-            self.offsets_ns.insert(story.guest.clone(), offset_ns);
+            self.offsets_ns.insert(guest.to_owned(), offset_ns);
             return host_ns;
         }
-        let offset_ns = self.offsets_ns.get(&story.guest).copied().or_else(|| {
+        let offset_ns = self.offsets_ns.get(guest).copied().or_else(|| {
             let mut sides = manifest.guest_sides.iter();
-            let side = sides.find(|side| side.guest == story.guest)?;
+            let side = sides.find(|side| side.guest == guest)?;
             let guest_boot = i128::from(side.start_unix_ns) - i128::from(side.start_mono_ns);
             let host_boot = i128::from(manifest.start_unix_ns) - i128::from(manifest.start_mono_ns);
             Some(host_boot - guest_boot)
@@ -115,8 +127,10 @@ impl Of<'_> {
     }
 
     fn identity(&self, span: &StorySpan, depth: i64) -> Identity {
+        if span.layer == StoryLayer::GuestBio {
+            return bio_identity(self.group.to_owned(), span);
+        }
         let layer = match span.layer {
-            StoryLayer::GuestBio => "guest: bios",
             StoryLayer::GuestRequest => "guest: requests",
             StoryLayer::Qemu => "QEMU: requests",
             StoryLayer::FileIo => "host: file I/O",
@@ -127,7 +141,7 @@ impl Of<'_> {
         // QEMU has a name of its own for the disk; the host's layers come again below loop devices, so there
         // is a track for each device and file.
         let name = match span.layer {
-            StoryLayer::GuestBio | StoryLayer::GuestRequest => layer.to_owned(),
+            StoryLayer::GuestRequest => layer.to_owned(),
             _ => format!("{layer} · {}", span.place),
         };
         Identity {
@@ -183,7 +197,23 @@ impl Of<'_> {
     }
 }
 
-fn lasted_ns(span: &StorySpan) -> u64 {
+/// What makes a guest's bio one slice, whether a chain or a call speaks of it.
+pub fn bio_identity(group: String, bio: &StorySpan) -> Identity {
+    Identity {
+        place: Place {
+            group,
+            name: String::from("guest: bios"),
+            rank: 0,
+        },
+        ts_ns: bio.ts_ns,
+        lasted_ns: lasted_ns(bio),
+        offset: bio.offset,
+        bytes: bio.bytes,
+    }
+}
+
+/// How long a span took.
+pub fn lasted_ns(span: &StorySpan) -> u64 {
     u64::try_from(span.to_ns.saturating_sub(span.from_ns)).unwrap_or(0)
 }
 

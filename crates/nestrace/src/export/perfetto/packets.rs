@@ -3,6 +3,8 @@
 //! The numbers of fields are those of Perfetto's `trace_packet.proto` and `track_event.proto`, which keep
 //! them for ever.
 
+use nestrace_analyzer::CALL_SEGMENT_NAMES;
+
 use super::message::Message;
 use crate::{exit::Failure, export::new_file::NewFile};
 
@@ -12,8 +14,9 @@ const SEQUENCE: u64 = 1;
 const MONOTONIC: u64 = 3;
 const REALTIME: u64 = 1;
 
-/// What is said of a slice beside its name; the place in this list (from 1) is its number in the file.
-pub const NOTES: [&str; 9] = [
+/// What is said of a slice beside its name; the place in this list (from 1) is its number in the file. Behind them stand
+/// the segments of a call.
+pub const NOTES: [&str; 19] = [
     "io",
     "offset",
     "bytes",
@@ -23,6 +26,16 @@ pub const NOTES: [&str; 9] = [
     "ambiguous",
     "clock_bound_ns",
     "requeues",
+    "call",
+    "process",
+    "pid",
+    "mount",
+    "inode",
+    "path",
+    "result",
+    "bios",
+    "without_io",
+    "not_linked",
 ];
 
 /// The value of a note.
@@ -30,10 +43,14 @@ pub const NOTES: [&str; 9] = [
 pub enum Note {
     /// A count, a size, a place.
     Number(u64),
+    /// A number that may be negative.
+    Signed(i64),
     /// Yes.
     Yes,
     /// A word.
     Word(&'static str),
+    /// A name.
+    Text(String),
 }
 
 /// A track as the file describes it.
@@ -88,8 +105,11 @@ impl Packets {
         // Times are the host's monotonic clock; of its wall clock only the start is known.
         let clocks = clocks.number(2, MONOTONIC);
         packets.put(&packet().message(6, &clocks))?;
+        let segments = CALL_SEGMENT_NAMES.map(|name| format!("{name}_ns"));
+        let segments = segments.iter().map(String::as_str);
         let names = NOTES
-            .iter()
+            .into_iter()
+            .chain(segments)
             .zip(1..)
             .fold(Message::default(), |names, (name, iid)| {
                 names.message(3, &Message::default().number(1, iid).text(2, name))
@@ -141,7 +161,9 @@ impl Packets {
             let note = match note {
                 Note::Number(number) => annotation(*name).number(3, *number),
                 Note::Yes => annotation(*name).number(2, 1),
+                Note::Signed(number) => annotation(*name).signed(4, *number),
                 Note::Word(word) => annotation(*name).text(6, word),
+                Note::Text(text) => annotation(*name).text(6, text),
             };
             begin = begin.message(4, &note);
         }

@@ -36,15 +36,33 @@ struct Waits {
 }
 
 /// The slices, by their start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Waiting {
+    most: usize,
     by_start: BTreeMap<Key, Waits>,
     known: HashMap<Identity, Key>,
     arrived: u64,
     last_flow: u64,
 }
 
+impl Default for Waiting {
+    fn default() -> Self {
+        Self::of_at_most(MOST)
+    }
+}
+
 impl Waiting {
+    /// None yet, and never more than so many.
+    pub fn of_at_most(most: usize) -> Self {
+        Self {
+            most,
+            by_start: BTreeMap::new(),
+            known: HashMap::new(),
+            arrived: 0,
+            last_flow: 0,
+        }
+    }
+
     /// Where a slice waits that was added before.
     pub fn find(&self, identity: &Identity) -> Option<Key> {
         self.known.get(identity).copied()
@@ -75,9 +93,23 @@ impl Waiting {
         }
     }
 
+    /// The same between one that waits here and `parent`, which waits elsewhere.
+    pub fn arrow(&mut self, child: Key, parent: &mut Slice) {
+        let Some(waits) = self.by_start.get_mut(&child) else {
+            return;
+        };
+        self.last_flow += 1;
+        let (from, to) = match parent.start_ns < child.0 {
+            true => (parent, &mut waits.slice),
+            false => (&mut waits.slice, parent),
+        };
+        from.flows_out.push(self.last_flow);
+        to.flows_in.push(self.last_flow);
+    }
+
     /// The first slice, where there is no room for more or nothing more comes.
     pub fn next(&mut self, all: bool) -> Option<(Place, Slice)> {
-        if !all && self.by_start.len() <= MOST {
+        if !all && self.by_start.len() <= self.most {
             return None;
         }
         let (_, first) = self.by_start.pop_first()?;

@@ -22,7 +22,7 @@ fn spans(text: &str) -> (Vec<BioSpan>, Vec<RequestSpan>) {
         };
         block.push(kind, &event, &mut lent);
     }
-    let spans = *block.spans.take().expect("asked for");
+    let spans = *block.gathered.spans.take().expect("asked for");
     (spans.bios, spans.requests)
 }
 

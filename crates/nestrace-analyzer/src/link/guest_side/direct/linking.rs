@@ -6,6 +6,8 @@ use super::{Decided, DirectLinks, File, Identity, Request, State, host_times, in
 use crate::link::chains::Link;
 use crate::link::clock::{Band, OpClass, Paired, Pairing};
 use crate::link::guest_memory::{Agreement, GuestMemory};
+use crate::model::clocks::HostBound;
+use crate::model::ids::GuestDiskId;
 use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
 use crate::result::unlinked::UnlinkedReason;
 
@@ -19,10 +21,10 @@ const BLOCK: u64 = 4096;
 /// Where and when a request's file I/O is looked for.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    disk: u32,
+    disk: GuestDiskId,
     band: Band,
     /// The earliest D and the latest C on the host's clock.
-    times: (i64, i64),
+    times: (HostBound, HostBound),
     /// Places of the file I/Os that ended then.
     files: (usize, usize),
 }
@@ -52,7 +54,7 @@ impl DirectLinks {
         memory: &GuestMemory,
     ) -> (Result<Link, UnlinkedReason>, Option<Agreement>) {
         let disk = match pairing.disk_of(request.device) {
-            Ok(Some(disk)) => disk,
+            Ok(Some(disk)) => GuestDiskId(disk),
             Ok(None) => return (Err(UnlinkedReason::Ambiguous), None),
             Err(reason) => return (Err(reason.into()), None),
         };
@@ -82,7 +84,7 @@ impl DirectLinks {
                 if request.class == OpClass::Write
                     && self
                         .disks
-                        .get(disk as usize)
+                        .get(disk.0 as usize)
                         .is_some_and(|it| it.writes_through)
                 {
                     let synced = self.syncs_after(&files, &window);
@@ -124,7 +126,7 @@ impl DirectLinks {
         for index in window.files.0..window.files.1 {
             let file = &self.files[index];
             let within = file.disk == window.disk
-                && file.start_ns().cast_signed() >= window.times.0
+                && file.start_ns().bound() >= window.times.0
                 && file.class == Some(request.class)
                 && !file.of_table;
             if !within || pieces.contains(&index) {
@@ -203,8 +205,8 @@ impl DirectLinks {
             && memory.buffer_of(request.page) != Some(buffer)
     }
 
-    fn is_raw(&self, disk: u32) -> bool {
-        self.disks.get(disk as usize).is_some_and(|disk| disk.raw)
+    fn is_raw(&self, disk: GuestDiskId) -> bool {
+        self.disks.get(disk.0 as usize).is_some_and(|disk| disk.raw)
     }
 
     /// The syncs that a flush waited for: those that ended in its time. QEMU runs one flush of a node at a time, and the others
@@ -253,10 +255,9 @@ impl DirectLinks {
             span.shared = is_sync || file.place.is_some_and(beyond);
             ambiguous |= file.served.ambiguous;
             if !span.shared {
-                let start_ns = request.issued_ns.cast_signed();
-                let end_ns = request.completed_ns.cast_signed();
-                hi_ns = hi_ns.min(end_ns.saturating_sub(span.end_ns.cast_signed()));
-                lo_ns = lo_ns.max(start_ns.saturating_sub(span.start_ns.cast_signed()));
+                let (start_ns, end_ns) = (file.start_ns().bound(), file.end_ns().bound());
+                hi_ns = hi_ns.min(request.completed_ns.minus_bound(end_ns));
+                lo_ns = lo_ns.max(request.issued_ns.minus_bound(start_ns));
             }
             children.push(span);
         }
@@ -267,7 +268,7 @@ impl DirectLinks {
         };
         let number = self
             .disks
-            .get(window.disk as usize)
+            .get(window.disk.0 as usize)
             .map_or(u32::MAX, |disk| disk.number);
         let starts = children.iter().map(|child| child.start_ns);
         let ends = children.iter().map(|child| child.end_ns);

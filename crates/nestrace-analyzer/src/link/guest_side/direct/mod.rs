@@ -21,6 +21,8 @@ use nestrace_trace::manifest::{Disk, Manifest};
 use crate::link::chains::Link;
 use crate::link::clock::{Band, GuestRequest, HostRequest, Key, OpClass, Outcome, Paired, Pairing};
 use crate::link::guest_memory::{Agreement, GuestMemory};
+use crate::model::clocks::{GuestNs, HostBound, HostNs};
+use crate::model::ids::GuestDiskId;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{FileIoFacts, Served, What};
 use crate::result::unlinked::UnlinkedReason;
@@ -75,8 +77,8 @@ pub(super) struct Request {
     /// Page identity of its first byte; 0 if unknown.
     pub page: u64,
     pub lane: u32,
-    pub issued_ns: u64,
-    pub completed_ns: u64,
+    pub issued_ns: GuestNs,
+    pub completed_ns: GuestNs,
 }
 
 impl Request {
@@ -89,8 +91,7 @@ impl Request {
 #[derive(Debug)]
 struct File {
     served: Rc<Served>,
-    /// Place of the disk among the guest's.
-    disk: u32,
+    disk: GuestDiskId,
     class: Option<OpClass>,
     /// The range of the guest's disk that it moves.
     place: Option<(u64, u64)>,
@@ -108,12 +109,12 @@ impl File {
             .all(|taken| taken.1 <= from || to <= taken.0)
     }
 
-    fn start_ns(&self) -> u64 {
-        self.served.span.start_ns
+    fn start_ns(&self) -> HostNs {
+        self.served.start_ns()
     }
 
-    fn end_ns(&self) -> u64 {
-        self.served.span.end_ns
+    fn end_ns(&self) -> HostNs {
+        self.served.end_ns()
     }
 }
 
@@ -147,7 +148,7 @@ pub(super) struct DirectLinks {
     first_file: u64,
     file_numbers: PointerMap<u64, u64>,
     /// When the request ended that ends at a place, by device, operation and place.
-    ends: PointerMap<(u64, u64), u64>,
+    ends: PointerMap<(u64, u64), GuestNs>,
     look_at: usize,
     /// Links that were decided, for the caller to drain.
     pub decided: Vec<Decided>,
@@ -168,8 +169,8 @@ pub(super) struct Decided {
 /// How far the streams have been read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
-    pub guest_ns: u64,
-    pub host_ns: u64,
+    pub guest_ns: GuestNs,
+    pub host_ns: HostNs,
     pub end: bool,
 }
 
@@ -217,8 +218,8 @@ impl DirectLinks {
         self.ends.insert(ends, request.completed_ns);
     }
 
-    /// Takes a file I/O that has ended, of the disk with this place among the guest's.
-    pub(super) fn file_io(&mut self, served: &Rc<Served>, disk: u32, facts: FileIoFacts) {
+    /// Takes a file I/O that has ended, of this disk of the guest.
+    pub(super) fn file_io(&mut self, served: &Rc<Served>, disk: GuestDiskId, facts: FileIoFacts) {
         let class = match served.span.what {
             What::Read => Some(OpClass::Read),
             What::Write => Some(OpClass::Write),
@@ -252,11 +253,12 @@ impl DirectLinks {
     /// Places of the file I/Os that ended within a request's time.
     fn ended_within(&self, request: &Request, band: Band) -> (usize, usize) {
         let (from, to) = host_times(request, band);
-        let before = |ns: i64| {
-            self.files
-                .partition_point(|file| file.end_ns().cast_signed() < ns)
-        };
-        let (from, to) = (before(from), before(to.saturating_add(1)));
+        let from = self
+            .files
+            .partition_point(|file| file.end_ns().bound() < from);
+        let to = self
+            .files
+            .partition_point(|file| file.end_ns().bound() <= to);
         (from, to.max(from))
     }
 
@@ -397,13 +399,13 @@ impl DirectLinks {
     }
 
     /// What ended before a time of the host was linked here or passed on.
-    pub(super) fn oldest_file_ns(&self) -> Option<u64> {
+    pub(super) fn oldest_file_ns(&self) -> Option<HostNs> {
         self.files.front().map(File::end_ns)
     }
 
     fn forget_files(&mut self, read: Read, pairing: &Pairing) {
         let oldest = self.requests.front().map(|(request, _)| request.issued_ns);
-        let host_ns = host_time(pairing, oldest.unwrap_or(read.guest_ns)).unwrap_or(0);
+        let host_ns = host_time(pairing, oldest.unwrap_or(read.guest_ns)).unwrap_or_default();
         let before_ns = host_ns.min(read.host_ns).saturating_sub(KEEP_FILES_NS);
         while let Some(file) = self.files.front()
             && (file.end_ns() < before_ns || read.end || self.files.len() > MAX_WAITING)
@@ -421,28 +423,26 @@ impl DirectLinks {
 }
 
 /// The earliest D and the latest C of a request on the host's clock.
-fn host_times(request: &Request, band: Band) -> (i64, i64) {
-    let issued_ns = request.issued_ns.cast_signed();
-    let completed_ns = request.completed_ns.cast_signed();
+fn host_times(request: &Request, band: Band) -> (HostBound, HostBound) {
     (
-        issued_ns.saturating_sub(band.hi_ns),
-        completed_ns.saturating_sub(band.lo_ns),
+        request.issued_ns.bound_on_host(band.hi_ns),
+        request.completed_ns.bound_on_host(band.lo_ns),
     )
 }
 
 fn fits(request: &Request, file: &File, band: Band) -> bool {
     let (from, to) = host_times(request, band);
-    file.start_ns().cast_signed() >= from && file.end_ns().cast_signed() <= to
+    file.start_ns().bound() >= from && file.end_ns().bound() <= to
 }
 
 /// The host's time of a guest's; `None` where the clock is not known.
-fn host_time(pairing: &Pairing, guest_ns: u64) -> Option<u64> {
+fn host_time(pairing: &Pairing, guest_ns: GuestNs) -> Option<HostNs> {
     let band = pairing.band(guest_ns)?;
-    Some(guest_ns.saturating_add_signed(band.middle_ns().saturating_neg()))
+    Some(guest_ns.on_host(band.middle_ns()))
 }
 
 /// What is known of the clock before any pair is.
-fn near_band(pairing: &Pairing, guest_ns: u64) -> Option<Band> {
+fn near_band(pairing: &Pairing, guest_ns: GuestNs) -> Option<Band> {
     let by_wall = || {
         let offset_ns = pairing.wall_offset_ns()?;
         Some(Band {
@@ -466,7 +466,7 @@ fn offer_file(identity: Identity, file: &File, pairing: &mut Pairing) {
     };
     pairing.host_request(HostRequest {
         serial: file.served.serial,
-        disk: file.disk,
+        disk: file.disk.0,
         key: Key {
             class,
             offset: place,

@@ -1,0 +1,82 @@
+//! The logs of XFS and btrfs, in a guest: which write, or which commit, a thread waits for.
+
+use aya_ebpf::{
+    macros::{kprobe, raw_tracepoint},
+    programs::{ProbeContext, RawTracePointContext},
+};
+use nestrace_abi::{Kind, Source};
+
+use crate::{caller, layout::*, preemption, ring, thread};
+
+#[raw_tracepoint(tracepoint = "xlog_iclog_wait_on")]
+pub fn xlog_iclog_wait_on(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| log_wait(ctx.arg(0)))
+}
+
+/// A thread waits for a write of XFS' log, if that has not ended. The write's bio is a part of its `xlog_in_core`.
+#[inline(always)]
+fn log_wait(iclog: u64) -> i32 {
+    if !ring::open() || !has(&XFS_ICLOG_BIO) {
+        return 0;
+    }
+    let log: u64 = copy_field(iclog, &XFS_ICLOG_LOG);
+    let mount: u64 = copy_field(log, &XFS_LOG_MOUNT);
+    let super_block: u64 = copy_field(mount, &XFS_MOUNT_SUPER);
+    let dev: u32 = copy_field(super_block, &SB_DEV);
+    if !caller::wants_mount(dev) {
+        return 0;
+    }
+    thread::introduce();
+    let header: u64 = copy_field(iclog, &XFS_ICLOG_HEADER);
+    let mut record = ring::stamp(Kind::LogWait);
+    record.dev = dev;
+    record.sub = copy_field::<u32>(iclog, &XFS_ICLOG_STATE) as u8;
+    record.object = iclog + u64::from(XFS_ICLOG_BIO.load());
+    record.related = u64::from_be(copy_field(header, &XFS_RECORD_LSN));
+    ring::send(record, Source::HostFs);
+    0
+}
+
+/// What is committed; the stored `sub`.
+mod commit {
+    pub const LOG: u8 = 1;
+    pub const TRANSACTION: u8 = 2;
+}
+
+/// A thread makes this commit of btrfs, or waits until another one has made it.
+#[inline(always)]
+fn commit_wait(fs: u64, what: u8, number: u64, subvolume: u64) -> u32 {
+    let super_block: u64 = copy_field(fs, &BTRFS_FS_SUPER);
+    let dev: u32 = copy_field(super_block, &SB_DEV);
+    if !caller::wants_mount(dev) {
+        return 0;
+    }
+    thread::introduce();
+    let mut record = ring::stamp(Kind::CommitWait);
+    record.dev = dev;
+    record.sub = what;
+    record.object = number;
+    record.related = subvolume;
+    ring::send(record, Source::HostFs);
+    0
+}
+
+#[kprobe]
+pub fn btrfs_sync_log(ctx: ProbeContext) -> u32 {
+    let (root, log): (u64, u64) = (ctx.arg(1).unwrap_or_default(), ctx.arg(2).unwrap_or_default());
+    if !ring::open() || !has(&BTRFS_LOG_TRANSID) {
+        return 0;
+    }
+    let number: u32 = copy_field(log, &BTRFS_LOG_TRANSID);
+    commit_wait(copy_field(root, &BTRFS_ROOT_FS), commit::LOG, u64::from(number), copy_field(root, &BTRFS_ROOT_ID))
+}
+
+#[kprobe]
+pub fn btrfs_commit_transaction(ctx: ProbeContext) -> u32 {
+    let handle: u64 = ctx.arg(0).unwrap_or_default();
+    if !ring::open() || !has(&BTRFS_HANDLE_TRANSID) {
+        return 0;
+    }
+    let number: u64 = copy_field(handle, &BTRFS_HANDLE_TRANSID);
+    commit_wait(copy_field(handle, &BTRFS_HANDLE_FS), commit::TRANSACTION, number, 0)
+}
