@@ -34,6 +34,8 @@ const NAMED: Duration = Duration::from_secs(3);
 const BUSY: Duration = Duration::from_secs(3);
 /// How long the stall has lasted before it is looked at.
 const LASTS: Duration = Duration::from_millis(1500);
+/// Longer than two looks on a busy machine. A stall interrupts it.
+const LOAD_SECONDS: u32 = 9;
 /// Writes with which a load has begun.
 const BEGUN: u64 = 2;
 /// For a load, with the stall that interrupts it.
@@ -140,7 +142,7 @@ impl<'a> Stage<'a> {
              --time_based --runtime={seconds} --size=32m"
         );
         let running = self.guest.start(&line, PATIENCE)?;
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         while self.guest.disk_stats(disk)?.since(&before).writes < BEGUN {
             anyhow::ensure!(Instant::now() < deadline, "see the load on {disk} begin");
             thread::sleep(Duration::from_millis(20));
@@ -243,7 +245,7 @@ fn healthy(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     let guest = stage.look(case)?;
     case.holds("at rest", guest["verdict"] == "idle", &shown(&guest));
     for disk in [RING, POOL, NATIVE, NBD] {
-        let running = stage.load(disk, 9)?;
+        let running = stage.load(disk, LOAD_SECONDS)?;
         for _ in 0..2 {
             let guest = stage.look(case)?;
             case.holds(
@@ -259,7 +261,7 @@ fn healthy(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 
 /// fsfreeze of the image's file system.
 fn frozen(stage: &Stage<'_>, case: &mut Case, disk: &str) -> anyhow::Result<()> {
-    let running = stage.load(disk, 1)?;
+    let running = stage.load(disk, LOAD_SECONDS)?;
     let frozen = Frozen::freeze(stage.host.path())?;
     let mount = stage.host.path().display().to_string();
     let expected = Expected {
@@ -277,7 +279,7 @@ fn frozen(stage: &Stage<'_>, case: &mut Case, disk: &str) -> anyhow::Result<()> 
 
 /// QEMU's own NBD client, and a stopped qemu-nbd.
 fn nbd_server(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
-    let running = stage.load(NBD, 1)?;
+    let running = stage.load(NBD, LOAD_SECONDS)?;
     let stopped = Stopped::stop(stage.server.pid())?;
     let expected = Expected {
         verdict: "stuck",
@@ -295,7 +297,7 @@ fn nbd_server(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 
 /// A device that completes nothing.
 fn withheld(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
-    let running = stage.load(WITHHELD, 1)?;
+    let running = stage.load(WITHHELD, LOAD_SECONDS)?;
     let stopped = Stopped::stop(stage.withheld.pid())?;
     let expected = Expected {
         verdict: "stuck",
@@ -312,7 +314,7 @@ fn withheld(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 
 /// QEMU's throttle.
 fn throttle(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
-    let running = stage.load(SLOW, 8)?;
+    let running = stage.load(SLOW, LOAD_SECONDS)?;
     let expected = Expected {
         verdict: "limited",
         kind: "qemu_limit",
@@ -328,7 +330,7 @@ fn throttle(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
 fn cgroup_limit(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.limits.hold(stage.guest.pid())?;
     stage.limits.bound(stage.host.device(), Some(2))?;
-    let running = stage.load(RING, 8)?;
+    let running = stage.load(RING, LOAD_SECONDS)?;
     let expected = Expected {
         verdict: "limited",
         kind: "cgroup_limit",

@@ -1,7 +1,7 @@
 //! Who holds what waits: from what is certain to what is left.
 
 use super::chain::{Chain, behind, holder, server_holder, stopped};
-use super::waiting::Waiting;
+use super::waiting::{self, Waiting};
 use super::{Holder, HolderKind, Scene, Verdict, limit};
 use crate::facts::{DiskFacts, GuestFacts, ImageFacts, ThreadFacts};
 use crate::words::{count, since};
@@ -57,7 +57,9 @@ pub(super) fn of_disk(
             return Some(found.into());
         }
         // The requests may be those of another disk.
-        let is_sure = !disk.is_shared_queue || guest.disks.len() == 1;
+        let has_one_disk = guest.disks.len() == 1;
+        let is_sure = has_one_disk
+            || !(disk.is_shared_queue || waiting::has_unknown(scene.interval_ns, guest));
         return is_sure.then(|| in_qemu(disk, waiting).into());
     }
     if waiting.goes_on {

@@ -662,6 +662,33 @@ fn a_thread_of_no_known_disk() {
 }
 
 #[test]
+fn a_thread_of_io_uring_works_for_the_only_disk_that_waits() {
+    let mut facts = waiting();
+    let mut second = facts.guests[0].disks[0].clone();
+    second.name = "vdb".to_owned();
+    second.in_flight = Some(0);
+    facts.guests[0].disks.push(second);
+    let mut thread = blocked(&["percpu_rwsem_wait", "io_write", "__io_issue_sqe"]);
+    thread.disk = None;
+    thread.file = None;
+    facts.guests[0].threads.push(thread);
+    check(
+        facts.clone(),
+        Verdict::Stuck,
+        Some(HolderKind::FrozenFileSystem),
+        "vm1's vda waits since 41 s for the host's file system /img (ext4), which is frozen; fsfreeze -u /img ends that",
+    );
+    // Of several that wait it may be either's.
+    facts.guests[0].disks[1].in_flight = Some(3);
+    check(
+        facts,
+        Verdict::Stuck,
+        Some(HolderKind::FrozenFileSystem),
+        "vm1 waits since 41 s for the host's file system /img (ext4), which is frozen; fsfreeze -u /img ends that",
+    );
+}
+
+#[test]
 fn names_do_not_reach_a_terminal_as_they_are() {
     let mut facts = idle();
     facts.guests[0].name = "vm\u{1b}[2J1".to_owned();

@@ -23,12 +23,11 @@ impl<'a> Waiting<'a> {
         let has_one_disk = guest.disks.len() == 1;
         let is_own = |thread: &&ThreadFacts| match &thread.disk {
             Some(name) => *name == disk.name,
-            None => has_one_disk,
+            None => has_one_disk || is_only_waiting(guest, disk),
         };
         let threads = blocked(interval_ns, guest).filter(is_own).collect();
         let n_completed = disk.completed.map(|counts| counts.all());
-        let had_some = disk.in_flight_before.is_some_and(|n| n > 0);
-        let has_some = disk.in_flight.is_some_and(|n| n > 0) && had_some;
+        let has_some = has_some(disk);
         let requests = match n_completed {
             // A queue of several disks says nothing of one of them.
             Some(0) if has_some && !disk.is_shared_queue => disk.in_flight,
@@ -73,6 +72,26 @@ impl<'a> Waiting<'a> {
         });
         Some(oldest)
     }
+}
+
+/// Whether requests were in flight at both samples.
+fn has_some(disk: &DiskFacts) -> bool {
+    let is_some = |n: Option<u64>| n.is_some_and(|n| n > 0);
+    is_some(disk.in_flight_before) && is_some(disk.in_flight)
+}
+
+/// Whether of all disks of the guest only this one has requests that wait: then threads of io_uring, which name no file, work
+/// for it.
+fn is_only_waiting(guest: &GuestFacts, disk: &DiskFacts) -> bool {
+    let waits =
+        |disk: &DiskFacts| has_some(disk) && disk.completed.is_some_and(|counts| counts.all() == 0);
+    let mut others = guest.disks.iter().filter(|other| other.name != disk.name);
+    waits(disk) && !others.any(waits)
+}
+
+/// Whether a thread is blocked for a disk that is not known.
+pub(super) fn has_unknown(interval_ns: u64, guest: &GuestFacts) -> bool {
+    blocked(interval_ns, guest).any(|thread| thread.disk.is_none())
 }
 
 /// Threads that were blocked for the whole time. A thread that slept less than that was blocked at both samples by chance.

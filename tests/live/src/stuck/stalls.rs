@@ -1,4 +1,4 @@
-//! Stalls, each of which ends when it is dropped.
+//! Stalls. Each ends when it is dropped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
