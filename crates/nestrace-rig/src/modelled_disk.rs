@@ -53,7 +53,7 @@ pub enum ModelledDiskError {
         /// Which.
         model: String,
         /// Why.
-        source: ParametersError,
+        source: Box<ParametersError>,
     },
     /// The program did not start.
     #[error("start {program}")]
@@ -115,7 +115,7 @@ impl ModelledDiskSpec {
 pub fn parameters(model: &str) -> Result<Parameters, ModelledDiskError> {
     let named = |source| ModelledDiskError::Parameters {
         model: model.to_owned(),
-        source,
+        source: Box::new(source),
     };
     if !is_file(model) {
         return Parameters::built_in(model).map_err(named);
@@ -164,7 +164,7 @@ impl ModelledDisk {
         Disk::new(&parameters, size_bytes, spec.seed).map_err(|source| {
             ModelledDiskError::Parameters {
                 model: spec.model.clone(),
-                source,
+                source: Box::new(source),
             }
         })?;
         let served = Served::start(spec, size_bytes, folder)?;
