@@ -1,10 +1,11 @@
 //! What the single pass leaves, as the result.
 
 use nestrace_abi::Source;
-use nestrace_trace::manifest::{GuestDisk, Topology};
+use nestrace_trace::manifest::GuestDisk;
 
 use crate::Analyzer;
 use crate::analyzers::amplification::Reported;
+use crate::analyzers::names::{device_name, image_file, qemu_pids};
 use crate::analyzers::recording::{self, StreamCounts};
 use crate::judge::findings;
 use crate::judge::verdict;
@@ -104,11 +105,7 @@ impl Analyzer {
             to_ns: self.options.to_ns.map(after_start),
         };
         let topology = &self.manifest.topology;
-        let guest_pids: Vec<(u32, String)> = topology
-            .guests
-            .iter()
-            .map(|guest| (guest.pid, guest.name.clone()))
-            .collect();
+        let guest_pids = qemu_pids(topology);
         let device_name = |dev: u32| device_name(topology, dev);
         let mut devices = Vec::new();
         for meter in self
@@ -131,10 +128,9 @@ impl Analyzer {
         for (session, summary) in self.sessions.iter_mut().zip(clocks) {
             devices.extend(session.devices(HostNs(start_ns), selected, &summary.clock.stretches));
         }
-        let guest = &self.options.guest;
         devices.retain(|device| {
-            let of_guest = device.guest.as_ref().zip(guest.as_ref());
-            of_guest.is_none_or(|(is, wanted)| is == wanted)
+            let guest = device.guest.as_ref();
+            guest.is_none_or(|guest| self.options.takes_guest(guest))
         });
         devices.retain(|device| {
             self.options
@@ -424,15 +420,11 @@ impl Analyzer {
         if self.call_listener.0.is_none() {
             return;
         }
-        let wanted = self.options.guest.clone();
         while let Some(session) = self.sessions.get_mut(side)
             && let Some(call) = session.next_call(end)
             && let Some(mut listener) = self.call_listener.0.take()
         {
-            if wanted
-                .as_ref()
-                .is_none_or(|guest| *guest == self.sessions[side].side.guest)
-            {
+            if self.options.takes_guest(&self.sessions[side].side.guest) {
                 self.with_names(|names| {
                     listener(self.sessions[side].call_story(side, &call, names));
                 });
@@ -449,8 +441,7 @@ impl Analyzer {
                 continue;
             };
             let kept = session.calls.take_kept();
-            let wanted = self.options.guest.as_ref();
-            if wanted.is_some_and(|guest| *guest != self.sessions[side].side.guest) {
+            if !self.options.takes_guest(&self.sessions[side].side.guest) {
                 continue;
             }
             self.with_names(|names| {
@@ -476,16 +467,10 @@ impl Analyzer {
     /// Names of the places of an I/O trace.
     pub(crate) fn with_names<T>(&self, told: impl FnOnce(&Names<'_>) -> T) -> T {
         let topology = &self.manifest.topology;
-        let file = |number: u32| {
-            let disks = topology.guests.iter().flat_map(|guest| &guest.disks);
-            let image = disks.flat_map(|disk| &disk.images).nth(number as usize);
-            let path = image.map(|image| image.path.as_str()).unwrap_or_default();
-            path.rsplit('/').next().unwrap_or_default().to_owned()
-        };
         let session = |session: usize| self.sessions.get(session);
         told(&Names {
             images: &self.images,
-            file: &file,
+            file: &|number| image_file(topology, number),
             host_device: &|dev| device_name(topology, dev),
             guest_device: &|side, device| {
                 session(side)
@@ -532,12 +517,4 @@ impl Analyzer {
             .add_to(&mut trace, &self.manifest, self.block.gathered.ignored);
         trace
     }
-}
-
-fn device_name(topology: &Topology, dev: u32) -> String {
-    let known = topology.devices.iter().find(|device| device.dev == dev);
-    known.map_or_else(
-        || crate::measure::device::major_minor(dev),
-        |device| device.name.clone(),
-    )
 }

@@ -5,5 +5,6 @@ pub(crate) mod analyzer;
 pub(crate) mod block_analyzer;
 pub(crate) mod data_path;
 pub(crate) mod finish;
+pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod recording;
