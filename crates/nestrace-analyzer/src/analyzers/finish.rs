@@ -40,7 +40,7 @@ impl Analyzer {
         let devices = self.devices(&clocks);
         // Calls in flight end with it, which the clues count.
         let (calls, guest_calls) = self.calls();
-        let mut clues = self.clues(&clocks, end_ns);
+        let clues = self.clues(&clocks, end_ns);
         let verdict = self.verdict(&devices, &chains);
         let guest = self.options.guest.clone();
         let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
@@ -73,7 +73,6 @@ impl Analyzer {
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.data_paths().unseen_disks());
-        self.add_file_syncs(&mut clues, &clocks);
         let call_stories = self.call_stories();
         let stories = self.stories();
         let mut analysis = Analysis {
@@ -362,7 +361,7 @@ impl Analyzer {
             .collect()
     }
 
-    /// What the findings asked for beside all this, a disk an entry.
+    /// What the findings asked for beside all this, a disk an entry; once all calls were counted.
     fn clues(&mut self, clocks: &[ClockSummary], end_ns: u64) -> Vec<DiskClues> {
         let numbers = (0u32..).take(self.images.disks.len());
         let paths: Vec<DataPath> = numbers.map(|number| self.data_paths().of(number)).collect();
@@ -380,6 +379,10 @@ impl Analyzer {
                 let is_it = |device: &usize| of_guest && disk_of(clock, *device) == Some(disk.disk);
                 for device in (0..session.side.disks.len()).filter(is_it) {
                     clues.calls.add(session.call_waits(device));
+                    if let Some(about) = session.side.disks.get(device) {
+                        let syncs = session.calls.file_syncs(&session.side, &about.name);
+                        clues.file_syncs.extend(syncs);
+                    }
                     if let Some(device) = session.disks.get_mut(device) {
                         clues.from_guest.add(device.clues.finish());
                     }
@@ -397,22 +400,6 @@ impl Analyzer {
             all.push(clues);
         }
         all
-    }
-
-    /// Adds the syncs of each disk's files, once all calls were counted.
-    fn add_file_syncs(&self, clues: &mut [DiskClues], clocks: &[ClockSummary]) {
-        for (clues, disk) in clues.iter_mut().zip(&self.images.disks) {
-            for (session, clock) in self.sessions.iter().zip(clocks) {
-                let disks = session.side.disks.iter().enumerate();
-                let of_guest = session.side.guest == disk.guest_name;
-                disks
-                    .filter(|(device, _)| of_guest && disk_of(clock, *device) == Some(disk.disk))
-                    .for_each(|(_, about)| {
-                        let syncs = session.calls.file_syncs(&session.side, &about.name);
-                        clues.file_syncs.extend(syncs);
-                    });
-            }
-        }
     }
 
     /// Gives the calls that are ready, or with `end` all that are left, to the one who takes them one by one.
@@ -498,16 +485,7 @@ impl Analyzer {
             last_ns: self.last_ns,
             losses: self.losses,
         }];
-        streams.extend(self.sessions.iter().map(|session| StreamCounts {
-            guest: Some(session.side.guest.clone()),
-            file: session.side.file.clone(),
-            events: session.events,
-            unknown_events: session.unknown_events,
-            implausible: session.implausible,
-            first_ns: session.first_ns,
-            last_ns: session.last_ns,
-            losses: session.losses,
-        }));
+        streams.extend(self.sessions.iter().map(StreamCounts::of_session));
         let mut trace = recording::trace(&self.manifest, &streams);
         trace.path.clone_from(&self.options.path);
         trace.duration_ns = self.duration_ns();

@@ -5,6 +5,7 @@ use nestrace_trace::Damage;
 use nestrace_trace::manifest::{GuestSide, Manifest, Refused, State};
 
 use crate::link::clock::{UNCORRECTED_PPM, corrections_ppm};
+use crate::link::guest_side::Session;
 use crate::result::analysis::{RefusedProbe, SourceLoss, Trace, TraceSource, UnreadStream};
 use crate::result::loss_counts::LossCounts;
 use crate::result::side::Side;
@@ -30,6 +31,22 @@ pub(crate) struct StreamCounts {
     pub last_ns: u64,
     /// By source, as the stream itself counts them.
     pub losses: LossCounts,
+}
+
+impl StreamCounts {
+    /// What a guest's session has counted.
+    pub(crate) fn of_session(session: &Session) -> Self {
+        Self {
+            guest: Some(session.side.guest.clone()),
+            file: session.side.file.clone(),
+            events: session.events,
+            unknown_events: session.unknown_events,
+            implausible: session.implausible,
+            first_ns: session.first_ns,
+            last_ns: session.last_ns,
+            losses: session.losses,
+        }
+    }
 }
 
 /// `trace`, but for what the caller knows: path, duration and whether it was cut.

@@ -14,6 +14,9 @@ use crate::result::sums::{ChainSums, OPERATIONS, QemuSums, SegmentSums, Sum, Tim
 
 const MINUTE_NS: i64 = 60_000_000_000;
 
+/// A bucket's bound, or its count.
+type OfBucket = fn((u64, u64)) -> u64;
+
 /// What latencies are of, where they were measured, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<'a> {
@@ -165,12 +168,12 @@ impl<'a> Minutes<'a> {
             sum_ns: signed(row.1.latency.sum),
             bytes: row.1.bytes.map(signed),
         })?;
-        let filled = |counts: &Counts, of: fn((u64, u64)) -> u64| {
+        let filled = |counts: &Counts, of: OfBucket| {
             let buckets = counts.distribution.as_ref().map(bucket_ends)?;
             let values: Vec<i64> = buckets.into_iter().map(of).map(signed).collect();
             Some(Values::new("".into(), values))
         };
-        let lists: [(&str, fn((u64, u64)) -> u64); 2] =
+        let lists: [(&str, OfBucket); 2] =
             [("at_most_ns", |(bound, _)| bound), ("counts", |(_, n)| n)];
         for (name, of) in lists {
             let values = rows.iter().map(|(_, counts)| filled(counts, of));
