@@ -167,7 +167,9 @@ fn rules_that_could_not_judge_are_told_by_what_they_lack() {
 What was found
   No rule fired.
   7 rules could not judge vm1/vd: too few of the guest's requests were linked.
-  17 rules could not judge vm2/vd: the guest was not recorded from inside: start
+  4 rules could not judge vm1/vd: the calls and pages of the guest's programs
+  were not recorded: that needs the agent's eBPF backend.
+  25 rules could not judge vm2/vd: the guest was not recorded from inside: start
   the agent in it.
 ";
     assert!(text.contains(expected), "{text}");
