@@ -617,10 +617,9 @@ fn events_that_are_lost_leave_no_call_and_no_bio_behind() {
 
 #[test]
 fn without_calls_there_is_a_reason() {
-    let probe = |source: &str| {
-        let mut probe = Probe::default();
-        probe.source = source.to_owned();
-        probe
+    let probe = |source: &str| Probe {
+        source: source.to_owned(),
+        ..Probe::default()
     };
     let recorded = |backend, sources: &[&str], mounted: bool| {
         let mut manifest = one_guest::manifest(backend, DEV);
