@@ -412,7 +412,7 @@ impl Analyzer {
     /// Gives each I/O trace of [`Options::story`] to `listener` as soon as the bio's fate is known, instead of
     /// keeping it for [`Analysis::stories`]: memory stays flat whatever the recording's length. They come
     /// in the order in which the clock decided, which is nearly that of their ends. Of
-    /// [`StoryChoice::Slowest`] nothing is known before the end, and they are kept.
+    /// [`StoryChoice::Slowest`](crate::StoryChoice::Slowest) nothing is known before the end, and they are kept.
     pub fn each_story(&mut self, listener: impl FnMut(Story) + 'static) {
         self.stories.listener = Some(Box::new(listener));
     }
