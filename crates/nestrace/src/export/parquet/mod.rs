@@ -5,18 +5,17 @@
 //! segments, what each layer did for it, and each call of its programs; and what `nestrace analyze` says, by minute. Row
 //! groups are written as they fill, so memory does not grow with the recording.
 
-mod calls;
-mod chains;
 mod data_set;
 mod events;
 mod file;
+mod guest_rows;
 mod partition;
 mod streams;
 mod summary;
 
 use std::{path::Path, rc::Rc};
 
-use nestrace_analyzer::Identified;
+use nestrace_analyzer::{Identified, analysis::CallStory};
 use nestrace_output::address_secret::new_shift;
 use nestrace_trace::{Damage, Diagnostic, Event, Kind, Manifest, manifest, redact};
 
@@ -29,10 +28,9 @@ use crate::{
     export::stories,
 };
 
-use calls::CallTable;
-use chains::ChainTables;
 use data_set::DataSet;
 use events::EventTable;
+use guest_rows::GuestRows;
 use partition::{Calendar, Partition};
 use streams::{DeviceRow, StreamRow};
 use summary::Summary;
@@ -248,15 +246,18 @@ impl Export {
     fn chains_of_bundle(&mut self, mut bundle: Bundle) -> Result<(), Failure> {
         let calendar = Calendar::of_host(&bundle.manifest);
         let (set, recording, host) = (&self.set, &self.recording, &self.host);
-        let stem = set.stem().to_owned();
-        let chains = ChainTables::new(set, recording, host, calendar, stem.clone());
-        let calls = CallTable::new(set, recording, host, calendar, stem);
+        let chains = GuestRows::new(set, recording, host, calendar);
+        let calls = GuestRows::new(set, recording, host, calendar);
         let (of_chains, of_calls) = (chains.clone(), calls.clone());
         stories::each(
             &mut bundle,
             self.redact,
             move |story| of_chains.push(story),
-            move |call| of_calls.push(call),
+            move |mut call: CallStory| {
+                // What it waited for is in no column.
+                call.tree.children = Vec::new();
+                of_calls.push(call);
+            },
         );
         self.bios = chains.finish()?;
         self.calls = calls.finish()?;
