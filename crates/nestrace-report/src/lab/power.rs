@@ -3,6 +3,8 @@
 //!
 //! Values of a cell are taken as normal, with a standard deviation that is a share of their mean.
 
+use nestrace_analyzer::compare::normal_below;
+
 use super::chance;
 use super::spread::FEWEST_REPETITIONS;
 
@@ -47,26 +49,11 @@ fn apart(repetitions: u32, deviations: f64) -> f64 {
     // The greatest value of the lower cell is x.
     while x < LIMIT {
         let density = (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt();
-        let greatest = f64::from(n) * density * below(x).powi(n - 1);
-        sum += greatest * (1.0 - below(x - deviations)).powi(n) * STEP;
+        let greatest = f64::from(n) * density * normal_below(x).powi(n - 1);
+        sum += greatest * (1.0 - normal_below(x - deviations)).powi(n) * STEP;
         x += STEP;
     }
     sum
-}
-
-/// Share of a normal distribution below `x`, to 10⁻⁷ (Abramowitz and Stegun 1964, 26.2.17).
-fn below(x: f64) -> f64 {
-    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
-    let terms = [
-        0.319_381_530,
-        -0.356_563_782,
-        1.781_477_937,
-        -1.821_255_978,
-        1.330_274_429,
-    ];
-    let sum = terms.iter().rev().fold(0.0, |sum, term| (sum + term) * t);
-    let above = (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt() * sum;
-    if x < 0.0 { above } else { 1.0 - above }
 }
 
 #[cfg(test)]

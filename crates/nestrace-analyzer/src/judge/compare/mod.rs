@@ -43,6 +43,7 @@ pub use comparison::{
 };
 use device::DeviceView;
 use matching::Pair;
+pub use student::normal_below;
 
 /// Devices that are compared; a comparison stays small whatever the machine has.
 const MOST_DEVICES: usize = 64;

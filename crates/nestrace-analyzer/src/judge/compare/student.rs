@@ -4,7 +4,7 @@
 /// what is true (Hesterberg 2015, section 5.3: Φ(−√(n ÷ (n − 1)) t)).
 pub(super) fn expanded_tail(outside: f64, blocks: usize) -> f64 {
     let n = blocks.max(2) as f64;
-    below(-(n / (n - 1.0)).sqrt() * t(1.0 - outside / 2.0, n - 1.0))
+    normal_below(-(n / (n - 1.0)).sqrt() * t(1.0 - outside / 2.0, n - 1.0))
 }
 
 /// Quantile of t, by its expansion around the normal one (Abramowitz and Stegun 26.7.5): within 1 % from 4
@@ -18,8 +18,9 @@ fn t(p: f64, degrees: f64) -> f64 {
         + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z) / (384.0 * degrees.powi(3))
 }
 
-/// Part of the standard normal distribution below `z` (Abramowitz and Stegun 26.2.17, within 1e-7).
-fn below(z: f64) -> f64 {
+/// Part of the standard normal distribution below `z` (Abramowitz and Stegun 1964, 26.2.17), within 1e-7.
+#[must_use]
+pub fn normal_below(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
     let terms = [
         0.319_381_530,
@@ -38,7 +39,7 @@ fn quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-40.0, 40.0);
     for _ in 0..80 {
         let middle = (low + high) / 2.0;
-        if below(middle) < p {
+        if normal_below(middle) < p {
             low = middle;
         } else {
             high = middle;
