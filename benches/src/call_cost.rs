@@ -266,7 +266,7 @@ fn alone(phase: impl Fn() -> anyhow::Result<Option<Phase>>) -> anyhow::Result<Ph
             return Ok(phase);
         }
     }
-    bail!("measure calls while nobody else traces this kernel: not in {TRIES} tries")
+    bail!("measure calls while no other process traces this kernel: not in {TRIES} tries")
 }
 
 fn wait_until_alone() -> anyhow::Result<()> {

@@ -634,7 +634,7 @@ fn without_calls_there_is_a_reason() {
         (recorded("ebpf", &["block"], false), "--detail io"),
         (recorded("ebpf", &["block", "file"], false), "mounted"),
         (recorded("ebpf", &["block", "file"], true), "no call"),
-        // Whoever repaired it without a manifest does not know.
+        // Repaired without a manifest: the detail is not known.
         (recorded("ebpf", &[], true), "no call"),
     ] {
         let mut analyzer = Analyzer::new(&manifest, Options::default());
